@@ -1,0 +1,293 @@
+# Tally's build. One file, GNU make; `make help` prints the lines that start with "#:".
+#
+#: make                  the library (shared and static), the program, tally.pc; the CUDA plugin where nvcc is found
+#: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
+#: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#: make tsan             the thread tests (tests/test_threads.c) under ThreadSanitizer
+#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="gemm" runs some of them
+#: make cuda             the CUDA plugin, build/libtally_cuda.so
+#: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
+#: make clean            remove what this Makefile built (a Python environment in build/venv stays)
+#:
+#: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
+#: WERROR=1              warnings are errors (the test run does this)
+#: CUDA=0                leave the CUDA plugin out even where nvcc is found
+#: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default "80 90 100"
+#: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
+#: CFLAGS=, LDFLAGS=     optimisation and link options of your own; PKG_CONFIG_PATH is respected
+#: V=1                   show whole commands
+#
+# How it hangs together: every source becomes a position-independent object under build/obj; all objects of the
+# library are then joined into one relocatable object, build/tally.o. From that single object come the shared
+# library, the static one (hidden names made local first, so that only tl_* is left to clash with yours), the program
+# and every test. Tests and program thus reach internal functions, which the finished libraries do not show.
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+SHELL := /bin/bash
+
+# The version is said once, in the public header.
+VERSION := $(shell sed -n 's/^.define TL_VERSION "\(.*\)"/\1/p' include/tally.h)
+SONAME  := libtally.so.$(firstword $(subst ., ,$(VERSION)))
+
+BUILD      ?= build
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+INSTALL    ?= install
+OBJCOPY    ?= objcopy
+PKG_CONFIG ?= pkg-config
+ifeq ($(origin CC),default)
+CC  := gcc
+endif
+ifeq ($(origin CXX),default)
+CXX := g++
+endif
+
+comma := ,
+say    = $(if $(V),,@printf '  %-8s %s\n' $(1) '$(2)';)
+on     = $(filter-out 0 no,$($(1)))
+
+# ---------------------------------------------------------------------------------------------- sources, by folder
+
+LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c src/device/cpu/*.c))
+CLI_SRC     := $(sort $(wildcard src/cli/*.c))
+CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
+SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
+TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
+BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
+
+objects      = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+TEST_BINS   := $(TESTS:%=$(BUILD)/tests/test_%)
+BENCH_BINS  := $(BENCH:%=$(BUILD)/bench/bench_%)
+
+# ---------------------------------------------------------------------------------------------------- compiler flags
+
+# -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
+STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+             $(if $(call on,WERROR),-Werror)
+CODEGEN   := -ffp-contract=off -fvisibility=hidden -fPIC -fopenmp
+LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined
+
+# A sanitizer build has its own folder (BUILD=) and less optimisation, so that reports name real lines.
+ifdef SANITIZE
+CFLAGS    ?= -O1 -g -fno-omit-frame-pointer
+CODEGEN   += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+SANLINK   := -fsanitize=$(SANITIZE)
+else
+CFLAGS    ?= -O3 -g
+CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong
+endif
+
+# ---------------------------------------------------------------------------------------------------------- libraries
+
+# BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
+# in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
+# run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
+ifneq ($(filter-out clean help uninstall cuda-why,$(or $(MAKECMDGOALS),all)),)
+DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
+pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
+has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
+# Other people's headers are theirs to keep free of warnings: -isystem.
+cflags     = $(patsubst -I%,-isystem %,$(shell $(pkg) --cflags $(1) 2>/dev/null))
+has_blis   = $(or $(call has,blis),$(if $(wildcard $(DEBLIB)/blis-openmp/libblis.so),blis))
+has_openblas = $(call has,openblas)
+
+ifeq ($(shell command -v $(PKG_CONFIG)),)
+$(error pkg-config is missing, it finds the libraries. Debian, Ubuntu: apt install pkg-config, or run scripts/install-deps)
+endif
+ifeq ($(call has,jansson),)
+$(error The library jansson (JSON) was not found. Debian, Ubuntu: apt install libjansson-dev, or run scripts/install-deps)
+endif
+
+BLAS_WANTED := $(BLAS)
+override BLAS := $(or $(BLAS_WANTED),$(if $(filter aarch64%,$(shell uname -m)),$(or $(has_blis),$(has_openblas)),$(or $(has_openblas),$(has_blis))))
+ifeq ($(BLAS),)
+$(error No CBLAS was found. Debian, Ubuntu: apt install $(if $(filter aarch64%,$(shell uname -m)),libblis-openmp-dev,libopenblas-openmp-dev), or run scripts/install-deps)
+endif
+ifeq ($(filter blis openblas,$(BLAS)),)
+$(error BLAS=$(BLAS) is not known here: say BLAS=blis or BLAS=openblas)
+endif
+ifeq ($(has_$(BLAS)),)
+$(error BLAS=$(BLAS) was asked for and not found. Debian, Ubuntu: apt install lib$(BLAS)-openmp-dev)
+endif
+
+ifeq ($(call has,$(BLAS)),)
+BLAS_CFLAGS := -isystem $(subst /lib/,/include/,$(DEBLIB))/blis-openmp
+BLAS_LIBS   := -L$(DEBLIB)/blis-openmp -lblis
+else
+BLAS_CFLAGS := $(call cflags,$(BLAS))
+BLAS_LIBS   := $(patsubst %/,%,$(shell $(pkg) --libs $(BLAS)))
+ifneq ($(findstring USE_OPENMP=0,$(shell $(pkg) --variable=openblas_config $(BLAS))),)
+$(info note: this OpenBLAS has a thread pool of its own beside OpenMP's; libopenblas-openmp-dev is faster)
+endif
+endif
+
+# The code asks TALLY_BLAS_BLIS or TALLY_BLAS_OPENBLAS when it must know (setting the number of threads).
+BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
+LIBS        := $(shell $(pkg) --libs jansson) $(BLAS_LIBS)
+rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1))))
+LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
+ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson) $(BLAS_CFLAGS)
+CMOCKA_CFLAGS = $(call cflags,cmocka)
+CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library cmocka (tests) was not found. \
+              Debian, Ubuntu: apt install libcmocka-dev, or run scripts/install-deps --tests))
+endif
+
+# The plugin is opened by name; $ORIGIN lets the loader find it beside the library, the program, or one folder up.
+ORIGIN     = -Wl,-rpath,'$$ORIGIN$(1)'
+
+# ---------------------------------------------------------------------------------------------------------------- CUDA
+
+# The plugin is opened at run time, gets everything from the library through a table, and may need nothing but CUDA.
+NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard $(or $(CUDA_HOME),/usr/local/cuda)/bin/nvcc))
+CUDA_HOME ?= $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC))))),/usr/local/cuda)
+CUDNN_HOME ?= $(CUDA_HOME)
+CUDA      ?= 1
+NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
+CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),80 90 100)
+CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
+CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) -lcudart -lcublasLt -lcudnn
+# Machine code for each generation, and PTX of the newest for GPUs that are yet to come. --fmad=false: see -ffp-contract.
+NVCCFLAGS ?= -O3 -g
+NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+             $(if $(call on,WERROR),-Werror all-warnings) \
+             $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+             $(foreach a,$(lastword $(CUDA_ARCHS)),-gencode arch=compute_$(a),code=compute_$(a))
+
+ifeq ($(call on,CUDA),)
+NO_CUDA := it was switched off (CUDA=0)
+else ifeq ($(CUDA_SRC),)
+NO_CUDA := src/device/cuda is empty
+else ifeq ($(NVCC),)
+NO_CUDA := nvcc was not found (give NVCC= or CUDA_HOME=)
+endif
+
+# --------------------------------------------------------------------------------------------------------- what to make
+
+.PHONY: all lib cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
+
+all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
+lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
+
+cuda-skipped:
+	@echo '  CUDA     skipped: $(NO_CUDA)'
+cuda-found: $(BUILD)/libtally_cuda.so
+cuda: $(if $(NO_CUDA),cuda-refused,cuda-found)
+cuda-why: # for scripts: why there will be no plugin, or nothing
+	@echo '$(NO_CUDA)'
+cuda-refused:
+	@echo 'The CUDA plugin cannot be built: $(NO_CUDA).' >&2; exit 1
+
+$(BUILD)/tally.o: $(call objects,$(LIB_SRC))
+	$(if $(strip $(LIB_SRC)),,$(error There are no library sources under src/))
+	$(call say,JOIN,$@)$(CC) -r -nostdlib -o $@ $^
+
+$(BUILD)/libtally.so.$(VERSION): $(BUILD)/tally.o
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,$(SONAME) $(LINKSAFE) $(call ORIGIN,) -o $@ $< $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
+
+$(BUILD)/libtally.so: $(BUILD)/libtally.so.$(VERSION)
+	@ln -sf $(<F) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $@
+
+$(BUILD)/libtally.a: $(BUILD)/tally.o
+	$(call say,AR,$@)$(OBJCOPY) --localize-hidden $< $(BUILD)/libtally.o && rm -f $@ && $(AR) rcs $@ $(BUILD)/libtally.o
+
+$(BUILD)/tally: $(call objects,$(CLI_SRC)) $(BUILD)/tally.o
+	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
+
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC)) $(BUILD)/tally.o
+	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) \
+	    $(CMOCKA_LIBS) $(call rpaths,$(CMOCKA_LIBS)) $(LINK_LIBS)
+
+$(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
+	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
+
+$(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
+	$(call say,LINK,$@)$(CXX) -shared $(LINKSAFE) -o $@ $^ $(CUDA_LIBS) $(call rpaths,$(CUDA_LIBS))
+
+# FLAGS_<source> holds options for one file alone, for example FLAGS_src/device/cpu/gemm_avx512.c := -mavx512f
+$(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
+	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
+	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
+$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests $(CMOCKA_CFLAGS)
+
+# Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
+# only when they differ.
+quote = '$(subst ','\'',$(strip $(1)))'
+$(BUILD)/flags: FLAGS = $(CC) $(ALL_CFLAGS)
+$(BUILD)/flags-cuda: FLAGS = $(NVCC) $(NVCC_ALL)
+$(BUILD)/flags $(BUILD)/flags-cuda: FORCE
+	@mkdir -p $(@D); echo $(call quote,$(FLAGS)) | cmp -s - $@ || echo $(call quote,$(FLAGS)) >$@
+FORCE:
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# ---------------------------------------------------------------------------------------------------------------- tests
+
+# A plugin that was built once is kept fresh: a stale one would be opened by the tests.
+test: tests $(if $(NO_CUDA),,$(if $(wildcard $(BUILD)/libtally_cuda.so),cuda-found))
+	@tools/run_tests $(BUILD) $(TEST_BINS)
+tests: $(TEST_BINS)
+
+# The leak check at the end of each program is slow on some machines (4 s on aarch64), so they run side by side.
+asan:
+	@TEST_JOBS=$$(nproc) $(MAKE) --no-print-directory BUILD=$(BUILD)/asan SANITIZE=address,undefined CUDA=0 test
+
+# gcc's OpenMP runtime is not built for ThreadSanitizer, which therefore cannot see its barriers and would report every
+# parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
+# compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
+tsan:
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS=threads test
+
+bench: $(BENCH_BINS)
+	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done
+
+# -------------------------------------------------------------------------------------------------------------- install
+
+define PC
+prefix=$(PREFIX)
+includedir=$(INCLUDEDIR)
+libdir=$(LIBDIR)
+
+Name: tally
+Description: Language-model training whose price and receipt tally
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -ltally
+Libs.private: $(strip $(LINK_LIBS))
+endef
+
+# Written anew every time: it holds PREFIX, which may differ between `make` and `make install`.
+$(BUILD)/tally.pc: FORCE
+	$(shell mkdir -p $(@D))$(file >$@,$(PC))@:
+
+INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libtally.so.$(VERSION) \
+            $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so $(LIBDIR)/pkgconfig/tally.pc
+
+install: all
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
+	$(INSTALL) -m 644 include/tally.h $(DESTDIR)$(INCLUDEDIR)/
+	$(INSTALL) -m 755 $(BUILD)/libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
+	ln -sf libtally.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtally.so
+	$(INSTALL) -m 644 $(BUILD)/libtally.a $(DESTDIR)$(LIBDIR)/
+	$(INSTALL) -m 644 $(BUILD)/tally.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	$(if $(CLI_SRC),$(INSTALL) -m 755 $(BUILD)/tally $(DESTDIR)$(BINDIR)/)
+	$(if $(NO_CUDA),,$(INSTALL) -m 755 $(BUILD)/libtally_cuda.so $(DESTDIR)$(LIBDIR)/)
+	@[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig 2>/dev/null || true
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+
+clean:
+	@[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +
+
+help:
+	@sed -n 's/^#: \{0,1\}//p' $(firstword $(MAKEFILE_LIST))

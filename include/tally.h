@@ -1,0 +1,532 @@
+/* tally.h: the whole public interface of Tally.
+ *
+ * Tally is a language-model training system whose price (what a run will cost, counted on a shape-only
+ * device before it starts) and receipt (what it did cost, counted while it ran) agree to the last byte and
+ * FLOP. Both come from the same code: a program written with the functions below runs on `cpu`, on `cuda`,
+ * or on `meta`, which has shapes and no data, and each run keeps the same ledger.
+ *
+ * Five ideas carry the interface:
+ *
+ * 1. A tensor is a view: a storage, a dtype, a shape, strides (in elements) and an offset. Views share
+ *    storage and cost nothing. Results are always dense and row-major.
+ * 2. Scopes own. A function that returns a tensor gives it to the innermost open scope of the calling
+ *    thread; when that scope ends, the tensor goes. tl_scope_return() hands one result outwards,
+ *    tl_keep()/tl_drop() hold one across scopes. Nobody writes retain and release.
+ * 3. The first error wins. A failing call records an error and returns NULL (or false); NULL in gives NULL
+ *    out, so a nested expression needs one check. The default policy aborts on the guilty line instead.
+ * 4. Every op call passes one function, which checks, prices, allocates, runs and records it. The ledger
+ *    therefore cannot miss one.
+ * 5. Gradients are recorded while running and hang off the tensors they belong to.
+ *
+ *      tl_scope scope = tl_scope_begin();
+ *      tl_tensor *h = tl_gelu(tl_matmul(x, w1));      // temporaries need no names
+ *      tl_tensor *y = tl_add(tl_matmul(h, w2), x);    // (B,T,C)
+ *      return tl_scope_return(scope, y);
+ *
+ * Threads. Scopes, errors, gradient mode, phase and path belong to the calling thread. Tensors may be handed
+ * to another thread (tl_keep first), and used by one thread at a time. Exact accounting is promised
+ * for one compute thread, in program order. A graph is backpropagated by one thread at a time.
+ *
+ * Fork. A child made by fork() may go on using `cpu` and `meta`; kernels then run on one thread there, with
+ * the same results. Once a GPU has been used, its tensors are refused in the child by name.
+ *
+ * Axes are counted from 0, or from the end when negative. Sizes and strides are int64_t. Rank is at most 32.
+ */
+#ifndef TALLY_H
+#define TALLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TL_VERSION "0.1.0"
+#define TL_MAX_RANK 32
+
+#if defined(__GNUC__)
+#define TL_API __attribute__((visibility("default")))
+#define TL_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define TL_API
+#define TL_PRINTF(text, first)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library that is loaded, as "major.minor.patch". */
+TL_API const char *tl_version(void);
+
+/* ---- Types ------------------------------------------------------------------------------------------- */
+
+typedef struct tl_tensor tl_tensor; /* a view of a storage; see above */
+typedef struct tl_device tl_device; /* cpu, meta with a target, cuda; never freed */
+typedef struct tl_ledger tl_ledger; /* what a stretch of code cost */
+typedef struct tl_op tl_op;         /* an operation: its rules and kernels */
+typedef struct tl_call tl_call;     /* one call of an operation, as its rules see it */
+typedef struct tl_gradient tl_gradient; /* one step of backward, as an operation's rule sees it */
+
+/* Element types. Sizes are in bits: two f4 share a byte. f8e8m0 and f4e2m1 are for storage (cast, copy), not
+ * arithmetic. Arithmetic on 16-bit and 8-bit floats is done in f32 and rounded once. */
+typedef enum tl_dtype {
+    TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2, TL_F8E8M0, TL_F4E2M1,
+    TL_I64, TL_I32, TL_I16, TL_U16, TL_I8, TL_U8, TL_BOOL,
+    TL_DTYPE_COUNT
+} tl_dtype;
+
+/* A shape argument in one word: tl_zeros(TL_SHAPE(2, 3), TL_F32, NULL). A scalar is TL_SCALAR. */
+#define TL_SHAPE(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))), ((int64_t[]){__VA_ARGS__})
+#define TL_SCALAR 0, ((const int64_t *)NULL)
+
+/* A count that may exceed 64 bits (405e9 parameters on 16e6 tokens do). */
+typedef struct tl_count { uint64_t low, high; } tl_count;
+
+/* What an allocation is for. A result starts as a temporary, becomes an activation when the graph saves it,
+ * and a gradient when it becomes some tensor's .grad; the rest is said by the program (tl_set_purpose). */
+typedef enum tl_purpose {
+    TL_TEMPORARY, TL_PARAMETER, TL_GRADIENT, TL_OPTIMIZER, TL_ACTIVATION, TL_WORKSPACE, TL_DATA,
+    TL_COMMUNICATION,
+    TL_PURPOSE_COUNT
+} tl_purpose;
+
+/* Which part of a training step an op call belongs to. */
+typedef enum tl_phase {
+    TL_FORWARD, TL_BACKWARD, TL_RECOMPUTE, TL_UPDATE, TL_OTHER,
+    TL_PHASE_COUNT
+} tl_phase;
+
+TL_API const char *tl_dtype_name(tl_dtype dtype);     /* "f32"; "?" for no dtype */
+TL_API int tl_dtype_bits(tl_dtype dtype);             /* 32 */
+TL_API const char *tl_purpose_name(tl_purpose purpose); /* "activation" */
+TL_API const char *tl_phase_name(tl_phase phase);       /* "forward" */
+
+/* ---- Errors ------------------------------------------------------------------------------------------ */
+
+typedef enum tl_status {
+    TL_OK,
+    TL_ERROR_USE,    /* shapes, dtypes, arguments, misuse of scopes or graphs */
+    TL_ERROR_MEMORY, /* an allocation failed; the message has the amount asked and the amount live */
+    TL_ERROR_IO,     /* a file could not be read or written */
+    TL_ERROR_DEVICE  /* a device or its library failed, or is not there */
+} tl_status;
+
+typedef enum tl_policy {
+    TL_ABORT, /* the default in C: say the message on stderr and abort() on the guilty line */
+    TL_RETURN /* record it and return NULL or false; for bindings and long-running programs */
+} tl_policy;
+
+/* The calling thread's first error since the last clear, and its message ("" when TL_OK). The message stays
+ * valid until the next clear. While an error is pending, later errors do not replace it. */
+TL_API tl_status tl_error(void);
+TL_API const char *tl_error_message(void);
+TL_API void tl_error_clear(void);
+
+/* Sets the policy of the whole process, returns the old one. */
+TL_API tl_policy tl_error_policy(tl_policy policy);
+
+/* The library prints nothing. Notes (a fallback taken, a segment returned) go to this hook, if set; it may be called
+ * from any thread. NULL switches it off. */
+TL_API void tl_log_hook(void (*hook)(const char *line, void *context), void *context);
+
+/* ---- Scopes ------------------------------------------------------------------------------------------ */
+
+/* A token. Scopes close in the reverse order of their opening; anything else is TL_ERROR_USE and closes
+ * nothing. Outside all scopes, results belong to the thread's outermost scope, which ends with the thread
+ * or with tl_scope_reset(). */
+typedef struct tl_scope { uint32_t depth, serial; } tl_scope;
+
+TL_API tl_scope tl_scope_begin(void);
+
+/* Opens a scope that also names: its ops and allocations are billed to the path so far plus `name`
+ * ("blocks.3" inside "model" is "model.blocks.3"). Names may hold anything but control characters. */
+TL_API tl_scope tl_scope_enter(const char *name);
+
+/* Ends a scope: every tensor it owns goes, unless something else holds it. */
+TL_API bool tl_scope_end(tl_scope scope);
+
+/* Ends a scope and gives `result` (NULL allowed) to the scope around it. Returns `result`. */
+TL_API tl_tensor *tl_scope_return(tl_scope scope, tl_tensor *result);
+
+/* Closes every scope of this thread and drops what the outermost one holds. */
+TL_API void tl_scope_reset(void);
+
+/* Holds a tensor beyond its scope, until tl_drop. Each keep needs one drop. tl_keep returns its argument. */
+TL_API tl_tensor *tl_keep(tl_tensor *tensor);
+TL_API void tl_drop(tl_tensor *tensor);
+
+/* The path of the calling thread ("" outside named scopes); valid until the thread's next call. */
+TL_API const char *tl_path(void);
+
+/* ---- Devices ----------------------------------------------------------------------------------------- */
+
+/* A device by name: "cpu"; "meta" (shapes only, standing in for this machine's cpu); "meta:NAME" for a
+ * target from the table ("meta:h200"); "cuda" or "cuda:N". Unknown or absent: NULL and an error that says why. */
+TL_API tl_device *tl_device_find(const char *name);
+TL_API const char *tl_device_name(const tl_device *device);
+
+/* The names of the targets that `meta` can stand in for, one per index, NULL after the last. */
+TL_API const char *tl_target_name(int index);
+
+/* The device that creation functions of this thread use when given NULL; cpu at first. Returns the old one. */
+TL_API tl_device *tl_default_device(tl_device *device);
+
+/* Waits until everything asked of the device is done; reports errors that occurred meanwhile. */
+TL_API bool tl_device_sync(tl_device *device);
+
+/* Threads used by cpu kernels; 0 asks for the machine's number. Returns the old number. */
+TL_API int tl_set_threads(int n_threads);
+
+/* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).
+ * tl_pool_trim returns unused segments to the device; so does any allocation that would otherwise fail. */
+TL_API void tl_pool_limit(tl_device *device, size_t limit_bytes);
+TL_API void tl_pool_trim(tl_device *device);
+
+typedef struct tl_memory {
+    uint64_t live_bytes;      /* numel x element size of what is held now */
+    uint64_t peak_bytes;      /* the most that was ever held at once (since tl_memory_reset_peak) */
+    uint64_t allocated_bytes; /* the same as live_bytes, each block rounded up as the pool does */
+    uint64_t reserved_bytes;  /* segments taken from the device */
+    uint64_t peak_reserved_bytes;
+    uint64_t live_tensors;    /* storages held now */
+} tl_memory;
+TL_API tl_memory tl_device_memory(const tl_device *device);
+TL_API void tl_memory_reset_peak(tl_device *device);
+
+/* ---- Creation ---------------------------------------------------------------------------------------- */
+
+/* Fresh tensors, owned by the innermost scope. `device` NULL means the thread's default. tl_empty has
+ * no defined content. All may fail for memory or for sizes that overflow. */
+TL_API tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_zeros(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_ones(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_full(int rank, const int64_t *shape, double value, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_empty_like(tl_tensor *x);
+TL_API tl_tensor *tl_zeros_like(tl_tensor *x);
+TL_API tl_tensor *tl_ones_like(tl_tensor *x);
+/* start, start + step, ... (n values) */
+TL_API tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_device *device);
+
+/* A copy of host values: `data` holds numel elements of `dtype`, row-major. On meta the data is ignored and may be NULL. */
+TL_API tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device);
+
+/* A tensor over memory of somebody else on the cpu, not copied. `stride` in elements, NULL for row-major.
+ * `bytes` bounds every element that strides can reach. When the last view of it goes, deleter(context) is
+ * called once, on whichever thread that happens (NULL: nothing is called). It is also called when
+ * the function fails, so the memory is never orphaned. External bytes are not the pool's and not in the ledger. */
+TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
+                                   tl_dtype dtype, void (*deleter)(void *context), void *context);
+
+/* Random numbers: counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all
+ * devices and thread counts give the same bits. Each call takes its numel from the thread's generator. */
+typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
+TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
+TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
+TL_API void tl_generator_set(tl_generator generator); /* ... and to put back */
+TL_API tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device); /* bool */
+TL_API tl_tensor *tl_integers(int rank, const int64_t *shape, int64_t low, int64_t high, tl_dtype dtype, tl_device *device);
+
+/* ---- Reading a tensor --------------------------------------------------------------------------------- */
+
+TL_API int tl_rank(const tl_tensor *x);
+TL_API int64_t tl_size(const tl_tensor *x, int axis);   /* size of an axis */
+TL_API int64_t tl_stride(const tl_tensor *x, int axis); /* in elements */
+TL_API const int64_t *tl_shape(const tl_tensor *x);     /* rank sizes, valid as long as x */
+TL_API int64_t tl_offset(const tl_tensor *x);
+TL_API int64_t tl_numel(const tl_tensor *x);
+TL_API size_t tl_bytes(const tl_tensor *x);             /* numel x element size */
+TL_API tl_dtype tl_dtype_of(const tl_tensor *x);
+TL_API tl_device *tl_device_of(const tl_tensor *x);
+TL_API tl_purpose tl_purpose_of(const tl_tensor *x);
+TL_API bool tl_is_contiguous(const tl_tensor *x);
+TL_API bool tl_shares_storage(const tl_tensor *a, const tl_tensor *b);
+TL_API uint64_t tl_version_of(const tl_tensor *x); /* counts in-place changes of the storage */
+
+/* Address of the first element, NULL on meta. cuda: a device address. */
+TL_API void *tl_data(const tl_tensor *x);
+
+/* One element of any tensor as a double or an int64 (index: rank numbers). Waits for the device. Refused on meta by name. */
+TL_API double tl_at(tl_tensor *x, const int64_t *index);
+TL_API double tl_item(tl_tensor *x);      /* of a one-element tensor */
+TL_API int64_t tl_item_int(tl_tensor *x);
+
+/* Copies all elements, row-major, to host memory of `bytes` bytes (must equal tl_bytes). */
+TL_API bool tl_to_data(tl_tensor *x, void *data, size_t bytes);
+
+/* Prints as PyTorch does ("tensor([1., 2.])"), into a buffer; at most `size` bytes with the final 0. Returns
+ * the length the whole text has. tl_describe gives one line: f32[4,6]@cpu. */
+TL_API size_t tl_print(tl_tensor *x, char *buffer, size_t size);
+TL_API size_t tl_describe(const tl_tensor *x, char *buffer, size_t size);
+
+/* Says what a tensor's storage is for, in the ledger. Returns x. */
+TL_API tl_tensor *tl_set_purpose(tl_tensor *x, tl_purpose purpose);
+
+/* ---- Views: no bytes move, gradients flow ------------------------------------------------------------- */
+
+TL_API tl_tensor *tl_select(tl_tensor *x, int axis, int64_t index);
+/* Elements start, start+step, ... before stop. As in Python: negative numbers count from the end, out-of-range
+ * ends are clipped, step may be negative. TL_END as stop means "to the end in the direction of step". */
+#define TL_END INT64_MAX
+TL_API tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
+/* One size may be -1. tl_view refuses what strides cannot express; tl_reshape then copies. */
+TL_API tl_tensor *tl_view(tl_tensor *x, int rank, const int64_t *shape);
+TL_API tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape);
+TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1);
+TL_API tl_tensor *tl_permute(tl_tensor *x, const int *axes); /* rank numbers */
+TL_API tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape); /* -1 keeps a size */
+TL_API tl_tensor *tl_broadcast_to(tl_tensor *x, int rank, const int64_t *shape);
+TL_API tl_tensor *tl_squeeze(tl_tensor *x, int axis);   /* an axis of size 1; others are left alone */
+TL_API tl_tensor *tl_unsqueeze(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_flatten(tl_tensor *x, int first, int last); /* view or copy, as reshape */
+TL_API tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *shape);
+TL_API tl_tensor *tl_diagonal(tl_tensor *x, int64_t offset, int axis0, int axis1);
+/* Any geometry inside the storage, in elements from the storage's start. */
+TL_API tl_tensor *tl_as_strided(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset);
+TL_API tl_tensor *tl_detach(tl_tensor *x); /* same storage, no history */
+
+/* ---- Copies ------------------------------------------------------------------------------------------- */
+
+TL_API tl_tensor *tl_clone(tl_tensor *x);
+TL_API tl_tensor *tl_contiguous(tl_tensor *x);               /* x itself when it is dense and row-major */
+TL_API tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype);     /* x itself when it has that dtype */
+TL_API tl_tensor *tl_to(tl_tensor *x, tl_device *device);    /* x itself when it is there */
+TL_API tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source); /* x = source, broadcast and cast; returns x */
+TL_API tl_tensor *tl_fill_(tl_tensor *x, double value);
+
+/* ---- Ops ---------------------------------------------------------------------------------------------- */
+
+/* Elementwise, with broadcasting; dtypes promote as in PyTorch. A name that ends in _ changes its first
+ * argument in place and returns it. */
+TL_API tl_tensor *tl_add(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_sub(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_mul(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_div(tl_tensor *a, tl_tensor *b); /* floats */
+TL_API tl_tensor *tl_add_(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_sub_(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_mul_(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_div_(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_affine(tl_tensor *x, double scale, double shift); /* x * scale + shift */
+TL_API tl_tensor *tl_affine_(tl_tensor *x, double scale, double shift);
+TL_API tl_tensor *tl_scale(tl_tensor *x, double scale);
+TL_API tl_tensor *tl_neg(tl_tensor *x);
+TL_API tl_tensor *tl_exp(tl_tensor *x);
+TL_API tl_tensor *tl_log(tl_tensor *x);
+TL_API tl_tensor *tl_sqrt(tl_tensor *x);
+TL_API tl_tensor *tl_tanh(tl_tensor *x);
+TL_API tl_tensor *tl_sigmoid(tl_tensor *x);
+TL_API tl_tensor *tl_relu(tl_tensor *x);
+TL_API tl_tensor *tl_gelu(tl_tensor *x); /* the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+TL_API tl_tensor *tl_silu(tl_tensor *x); /* x sigmoid(x) */
+TL_API tl_tensor *tl_exp_(tl_tensor *x);
+TL_API tl_tensor *tl_relu_(tl_tensor *x);
+
+typedef enum tl_compare { TL_EQ, TL_NE, TL_LT, TL_LE, TL_GT, TL_GE } tl_compare;
+TL_API tl_tensor *tl_cmp(tl_tensor *a, tl_compare relation, tl_tensor *b);          /* bool */
+TL_API tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b);       /* condition: bool */
+
+/* Reductions over a list of axes (n_axes 0: over all). keep leaves the axes with size 1. */
+TL_API tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_sum_all(tl_tensor *x);
+TL_API tl_tensor *tl_mean_all(tl_tensor *x);
+
+/* a (...,m,k) x b (...,k,n) -> (...,m,n); batch axes broadcast; 16-bit inputs accumulate in f32. */
+TL_API tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b);
+/* x (...,k), weight (n,k), bias (n) or NULL -> (...,n): x weight^T + bias. */
+TL_API tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
+
+TL_API tl_tensor *tl_softmax(tl_tensor *x);     /* over the last axis */
+/* Over the last axis C; weight, bias (C) or NULL for both. */
+TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps);
+TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
+/* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
+TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
+/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> f32 scalar. */
+TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
+TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
+/* Zeroes each element with probability p and scales the rest by 1/(1-p). */
+TL_API tl_tensor *tl_dropout(tl_tensor *x, double p);
+/* Rotary positions on x (B,T,H,D), D even, halves rotated (GPT-NeoX, Llama): position = first_position + t. */
+TL_API tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position);
+/* Attention of q (B,T,H,D) on k, v (B,S,Hkv,D), H a multiple of Hkv -> (B,T,H,D). scale 0 means 1/sqrt(D).
+ * Causal: query t sees keys 0 .. S-T+t. No T x S buffer is ever made. Any strides with the last axis dense. */
+TL_API tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale);
+TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up */
+
+/* Shapes that depend on data: refused by name on meta. */
+TL_API tl_tensor *tl_nonzero(tl_tensor *x); /* (n, rank) i64: the indices of what is not zero */
+
+/* Updates in place, billed to the update phase. State tensors m, v: f32, the parameter's shape. */
+typedef struct tl_adamw_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* 1 for the first update */
+} tl_adamw_options;
+TL_API bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options);
+TL_API bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr);
+
+/* ---- Gradients ---------------------------------------------------------------------------------------- */
+
+/* Recording is on at first, per thread. Returns the old mode. */
+TL_API bool tl_grad_mode(bool on);
+TL_API tl_tensor *tl_requires_grad(tl_tensor *x, bool on); /* a leaf whose .grad backward fills; returns x */
+TL_API bool tl_needs_grad(const tl_tensor *x);
+TL_API bool tl_is_leaf(const tl_tensor *x);
+TL_API tl_tensor *tl_retain_grad(tl_tensor *x); /* also fill .grad of this result; returns x */
+TL_API tl_tensor *tl_grad_of(tl_tensor *x);     /* the gradient, held by x; NULL when there is none */
+/* Puts a gradient (x's shape; NULL frees). Later backward passes add into it. */
+TL_API bool tl_set_grad(tl_tensor *x, tl_tensor *grad);
+TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; otherwise free it */
+
+typedef enum tl_backward_flags {
+    TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
+    TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain */
+} tl_backward_flags;
+
+/* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */
+TL_API bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags);
+/* The same, returned instead of accumulated: grads[i] = d output / d inputs[i], NULL where there is no path. */
+TL_API bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_inputs, unsigned flags,
+                         tl_tensor **grads);
+
+/* Called when a leaf's gradient of a backward pass is complete, while the pass goes on. One per leaf; NULL removes. */
+typedef void (*tl_grad_hook)(tl_tensor *leaf, tl_tensor *grad, void *context);
+TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context);
+
+/* Runs outputs = fn(inputs) without keeping what lies between; backward runs fn again. fn must be a function
+ * of its inputs, of parameters, and of random numbers (whose state is restored). fn returns false on error.
+ * Gradients are bit-equal to those of calling fn directly. Checkpoints nest. */
+typedef bool (*tl_checkpoint_fn)(void *context, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs);
+typedef enum tl_checkpoint_keep {
+    TL_KEEP_INPUTS,     /* recompute everything inside */
+    TL_KEEP_MATMULS     /* keep results of matmul and attention, recompute the cheap rest */
+} tl_checkpoint_keep;
+TL_API bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_checkpoint_keep keep,
+                          tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs);
+
+/* x = layer(context, l, x) for l = 0 .. n_layers-1 under a checkpoint policy. */
+typedef tl_tensor *(*tl_layer_fn)(void *context, int layer, tl_tensor *x);
+typedef enum tl_checkpoint_policy {
+    TL_CHECKPOINT_NONE, TL_CHECKPOINT_EVERY_K, /* groups of k layers */
+    TL_CHECKPOINT_SQRT,    /* groups of ceil(sqrt(L)) */
+    TL_CHECKPOINT_FULL,    /* every layer: block inputs are kept */
+    TL_CHECKPOINT_NOTHING, /* all recomputed from the first input: O(L^2) time, O(1) activations */
+    TL_CHECKPOINT_SELECTIVE /* every layer, keeping matmul and attention results */
+} tl_checkpoint_policy;
+TL_API tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy,
+                                       int k, tl_tensor *x);
+
+/* ---- The ledger --------------------------------------------------------------------------------------- */
+
+/* A bracket bills a stretch of code. Brackets nest: what an inner one counts, the outer ones count too. End them
+ * in reverse order. The ledger stays readable after its end, until tl_ledger_free. */
+TL_API tl_ledger *tl_ledger_begin(const char *name);
+TL_API bool tl_ledger_end(tl_ledger *ledger);
+TL_API void tl_ledger_free(tl_ledger *ledger);
+
+#define TL_ALL (-1)
+typedef struct tl_totals {
+    tl_count flops, bytes_read, bytes_written;
+    uint64_t calls;
+    double time_s; /* of kernels; 0 unless profiling */
+} tl_totals;
+/* Sums over the rows with this phase and op (TL_ALL, NULL: any). */
+TL_API tl_totals tl_ledger_total(const tl_ledger *ledger, int phase, const char *op);
+/* Host-device transfers are a category of their own, outside bytes_read and bytes_written. */
+TL_API tl_count tl_ledger_transfer_bytes(const tl_ledger *ledger);
+
+/* The most bytes held on a device at once inside the bracket, and what they were for. */
+TL_API uint64_t tl_ledger_peak(const tl_ledger *ledger, const tl_device *device, int purpose);
+TL_API uint64_t tl_ledger_peak_allocated(const tl_ledger *ledger, const tl_device *device);
+TL_API uint64_t tl_ledger_peak_reserved(const tl_ledger *ledger, const tl_device *device);
+
+/* The whole ledger as JSON (schema tally.ledger/1, see docs/ledger.md), malloc'ed: free() it. `device` says whose memory. */
+TL_API char *tl_ledger_json(const tl_ledger *ledger, const tl_device *device);
+TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, const char *file);
+
+/* Compares two ledgers as JSON texts: exact on FLOPs, bytes, calls, peaks; time is reported, not compared.
+ * Returns the number of differences (0: they tally), or -1 and an error. `report` (may be NULL) receives a
+ * malloc'ed table of what differs. */
+TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report);
+
+/* The phase that ops of this thread are billed to (backward and recompute are set by the library). Returns the old one. */
+TL_API tl_phase tl_set_phase(tl_phase phase);
+
+/* Times every kernel (and waits for it). Off at first. Returns the old setting. */
+TL_API bool tl_profile(bool on);
+
+/* Decimal digits of a count, and its nearest double. */
+TL_API const char *tl_count_text(tl_count count, char buffer[40]);
+TL_API double tl_count_value(tl_count count);
+
+/* ---- Ops of your own ---------------------------------------------------------------------------------- */
+
+/* Kernels see raw pointers, shapes and strides, and nothing else. data is the address of the first element. */
+typedef struct tl_operand {
+    void *data;
+    tl_dtype dtype;
+    int rank;
+    const int64_t *shape, *stride; /* stride in elements */
+} tl_operand;
+
+typedef struct tl_kernel_args {
+    const char *op;
+    const tl_operand *in, *out; /* an in-place op's out is the same memory as one of its in */
+    int n_in, n_out;
+    const void *attr;        /* the op's attributes */
+    void *workspace;         /* as many bytes as the op's workspace rule asked for */
+    size_t workspace_bytes;
+    int n_threads;
+    void *stream;            /* the device's stream; NULL on cpu */
+    char *error;             /* a kernel that fails writes why (at most 200 bytes) and returns false */
+} tl_kernel_args;
+typedef bool (*tl_kernel)(const tl_kernel_args *args);
+
+#define TL_MAX_INPUTS 64
+#define TL_MAX_OUTPUTS 8
+/* For tl_op_def.saves: what a gradient needs. */
+#define TL_INPUT(i) (1u << (i))
+#define TL_OUTPUT(j) (1u << (16 + (j)))
+
+/* What the gradient of an op needs to know, and how it answers. Valid during the rule only. */
+TL_API tl_tensor *tl_gradient_of_output(tl_gradient *g, int output); /* NULL: nothing flowed there */
+TL_API tl_tensor *tl_gradient_input(tl_gradient *g, int input);      /* a saved input */
+TL_API tl_tensor *tl_gradient_output(tl_gradient *g, int output);    /* a saved output */
+TL_API const void *tl_gradient_attr(tl_gradient *g);
+TL_API bool tl_gradient_needs(tl_gradient *g, int input);
+TL_API void tl_gradient_set(tl_gradient *g, int input, tl_tensor *grad);
+
+/* What shape and cost rules see. tl_call_output says the result's dtype and shape. */
+TL_API int tl_call_inputs(const tl_call *call);
+TL_API tl_tensor *tl_call_input(const tl_call *call, int input);
+TL_API const void *tl_call_attr(const tl_call *call);
+TL_API bool tl_call_output(tl_call *call, int output, tl_dtype dtype, int rank, const int64_t *shape);
+TL_API bool tl_call_fail(tl_call *call, const char *format, ...) TL_PRINTF(2, 3); /* returns false */
+
+typedef struct tl_op_def {
+    const char *name;
+    int n_inputs, n_outputs;
+    bool (*shape)(tl_call *call);               /* checks the inputs, says the outputs */
+    uint64_t (*flops)(const tl_call *call);     /* mandatory: an op without a cost does not exist */
+    size_t (*workspace)(const tl_call *call);   /* bytes; may be NULL */
+    void (*backward)(tl_gradient *g);           /* NULL: no derivative */
+    unsigned saves;                             /* TL_INPUT(i) | TL_OUTPUT(j) that backward reads */
+    tl_kernel cpu, cuda;                        /* at least one; the other device then refuses by name */
+} tl_op_def;
+/* Registers an op for the life of the process. */
+TL_API const tl_op *tl_op_register(const tl_op_def *def);
+/* attr (attr_bytes bytes, may be NULL) is copied. outputs receives n_outputs tensors. */
+TL_API bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *attr, size_t attr_bytes,
+                       tl_tensor **outputs);
+
+/* ---- For tests ----------------------------------------------------------------------------------------- */
+
+/* Makes the n-th allocation from now on fail (1 = the next; 0 switches off): host objects, pool blocks and
+ * device segments count alike. forever: every one after it fails too. Returns how many were asked for since the last call. */
+TL_API uint64_t tl_fail_allocation(uint64_t n, bool forever);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+/* ledger.c: brackets and rows.
+ *
+ * Only the innermost bracket is written to; when it ends, its rows are added to the one around it. The cost of
+ * a call is therefore one hash look-up, however many brackets are open.
+ */
+#include "account/ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account/path.h"
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/memory.h"
+#include "tensor/pool.h"
+
+static lock ledger_lock = LOCK_INIT;
+static tl_ledger *innermost;
+bool ledger_is_profiling;
+
+/* ---- Rows ---- */
+
+static bool key_equal(const struct ledger_key *a, const struct ledger_key *b) {
+    return a->op == b->op && a->path == b->path && a->phase == b->phase && a->dtype == b->dtype &&
+           a->accumulate == b->accumulate;
+}
+
+static size_t slot_of(const tl_ledger *l, const struct ledger_key *key) {
+    uint64_t hash = ((uint64_t)(uintptr_t)key->op ^ (uint64_t)key->path << 32 ^ (uint64_t)key->phase << 24 ^
+                     (uint64_t)key->dtype << 16 ^ (uint64_t)key->accumulate << 8) * 0x9E3779B97F4A7C15u;
+    size_t at = (size_t)(hash >> 32) & (l->n_slots - 1);
+    while (l->slots[at] && !key_equal(&l->rows[l->slots[at] - 1].key, key)) at = (at + 1) & (l->n_slots - 1);
+    return at;
+}
+
+static bool slots_grow(tl_ledger *l) {
+    if (l->n_slots >= 2 * (l->n_rows + 1)) return true;
+    size_t larger = l->n_slots ? l->n_slots * 2 : 256;
+    uint32_t *slots = memory_new(larger * sizeof *slots);
+    if (!slots) return false;
+    memset(slots, 0, larger * sizeof *slots);
+    memory_free(l->slots);
+    l->slots = slots;
+    l->n_slots = larger;
+    for (size_t i = 0; i < l->n_rows; i++) l->slots[slot_of(l, &l->rows[i].key)] = (uint32_t)i + 1;
+    return true;
+}
+
+/* The row of a key, made when new; NULL without memory. */
+static struct ledger_row *row_of(tl_ledger *l, const struct ledger_key *key) {
+    if (!l->slots && !slots_grow(l)) return NULL;
+    size_t at = slot_of(l, key);
+    if (l->slots[at]) return &l->rows[l->slots[at] - 1];
+    if (!memory_grow((void **)&l->rows, &l->row_capacity, l->n_rows, sizeof *l->rows) || !slots_grow(l)) return NULL;
+    l->rows[l->n_rows] = (struct ledger_row){.key = *key};
+    l->slots[slot_of(l, key)] = (uint32_t)++l->n_rows;
+    return &l->rows[l->n_rows - 1];
+}
+
+static void row_add(struct ledger_row *to, const struct ledger_row *from) {
+    to->calls += from->calls;
+    to->flops += from->flops;
+    to->bytes_read += from->bytes_read;
+    to->bytes_written += from->bytes_written;
+    to->transfer_bytes += from->transfer_bytes;
+    to->time_s += from->time_s;
+}
+
+bool ledger_bill(const struct ledger_key *key, const struct cost *cost) {
+    if (!innermost) return true;
+    bool ok = true;
+    lock_take(&ledger_lock);
+    for (int i = 0; ok && i < cost->n_parts; i++) {
+        const struct cost_part *part = &cost->part[i];
+        struct ledger_key part_key = *key;
+        if (part->phase != COST_HERE) part_key.phase = (uint8_t)part->phase;
+        struct ledger_row *row = row_of(innermost, &part_key);
+        if (!row) {
+            ok = false;
+            break;
+        }
+        row->calls += i == 0; /* the other parts are the same call */
+        row->flops += part->flops;
+        row->bytes_read += part->bytes_read;
+        row->bytes_written += part->bytes_written;
+        if (i == 0) row->transfer_bytes += cost->transfer_bytes;
+    }
+    lock_release(&ledger_lock);
+    return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
+}
+
+void ledger_time(const struct ledger_key *key, double seconds) {
+    lock_take(&ledger_lock);
+    struct ledger_row *row = innermost ? row_of(innermost, key) : NULL;
+    if (row) row->time_s += seconds;
+    lock_release(&ledger_lock);
+}
+
+/* ---- Brackets ---- */
+
+static void window_open(struct held *held, void *window) { held_window_open(held, window); }
+static void window_close(struct held *held, void *unused) {
+    (void)unused;
+    held_window_close(held);
+}
+
+static void ledger_watch(tl_ledger *l, tl_device *device) {
+    if (l->n_devices == LEDGER_DEVICES) return;
+    l->memory[l->n_devices].device = device;
+    pool_account(device->pool, window_open, &l->memory[l->n_devices++].window);
+}
+
+/* A device that opens while brackets are open gets a window in each, the outermost first. */
+static void watch_from_outside(tl_ledger *l, tl_device *device) {
+    if (!l) return;
+    watch_from_outside(l->outer, device);
+    ledger_watch(l, device);
+}
+static void ledger_device_opened(tl_device *device) { watch_from_outside(innermost, device); }
+
+tl_ledger *tl_ledger_begin(const char *name) {
+    tl_ledger *l = memory_new(sizeof *l);
+    if (!l) {
+        error_memory(sizeof *l, "a ledger");
+        return NULL;
+    }
+    memset(l, 0, sizeof *l);
+    snprintf(l->name, sizeof l->name, "%s", name ? name : "");
+    for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
+    device_opened = ledger_device_opened;
+    l->is_open = true;
+    l->outer = innermost;
+    innermost = l;
+    return l;
+}
+
+bool tl_ledger_end(tl_ledger *l) {
+    if (!l) return error_set(TL_ERROR_USE, "tl_ledger_end: got NULL instead of a ledger");
+    if (!l->is_open) return error_set(TL_ERROR_USE, "tl_ledger_end: ledger \"%s\" has ended already", l->name);
+    if (l != innermost)
+        return error_set(TL_ERROR_USE, "tl_ledger_end: ledger \"%s\" is not the innermost: end \"%s\" first", l->name,
+                         innermost->name);
+    for (int i = 0; i < l->n_devices; i++) pool_account(l->memory[i].device->pool, window_close, NULL);
+    l->is_open = false;
+    innermost = l->outer;
+    for (size_t i = 0; innermost && i < l->n_rows; i++) {
+        struct ledger_row *row = row_of(innermost, &l->rows[i].key);
+        if (!row) return error_memory(sizeof *row, "a row of the ledger");
+        row_add(row, &l->rows[i]);
+    }
+    return true;
+}
+
+void tl_ledger_free(tl_ledger *l) {
+    if (!l) return;
+    while (l->is_open) tl_ledger_end(innermost); /* an abandoned bracket takes the ones inside it along */
+    for (int i = 0; i < l->n_devices; i++) held_window_clear(&l->memory[i].window);
+    memory_free(l->rows);
+    memory_free(l->slots);
+    memory_free(l);
+}
+
+/* ---- Questions ---- */
+
+tl_totals tl_ledger_total(const tl_ledger *l, int phase, const char *op) {
+    struct ledger_row sum = {0};
+    for (size_t i = 0; l && i < l->n_rows; i++) {
+        const struct ledger_row *row = &l->rows[i];
+        if ((phase == TL_ALL || row->key.phase == phase) && (!op || !strcmp(op, row->key.op))) row_add(&sum, row);
+    }
+    return (tl_totals){.flops = count_public(sum.flops), .bytes_read = count_public(sum.bytes_read),
+                       .bytes_written = count_public(sum.bytes_written), .calls = sum.calls, .time_s = sum.time_s};
+}
+
+tl_count tl_ledger_transfer_bytes(const tl_ledger *l) {
+    count bytes = 0;
+    for (size_t i = 0; l && i < l->n_rows; i++) bytes += l->rows[i].transfer_bytes;
+    return count_public(bytes);
+}
+
+static const struct held_window *window_of(const tl_ledger *l, const tl_device *device) {
+    static const struct held_window nothing;
+    for (int i = 0; l && i < l->n_devices; i++)
+        if (l->memory[i].device == device) return &l->memory[i].window;
+    return &nothing;
+}
+
+uint64_t tl_ledger_peak(const tl_ledger *l, const tl_device *device, int purpose) {
+    const struct held_window *w = window_of(l, device);
+    return purpose >= 0 && purpose < TL_PURPOSE_COUNT ? w->peak_by_purpose[purpose] : w->peak_bytes;
+}
+
+uint64_t tl_ledger_peak_allocated(const tl_ledger *l, const tl_device *device) {
+    return window_of(l, device)->peak_allocated_bytes;
+}
+
+uint64_t tl_ledger_peak_reserved(const tl_ledger *l, const tl_device *device) {
+    return window_of(l, device)->peak_reserved_bytes;
+}
+
+bool tl_profile(bool on) {
+    bool before = ledger_is_profiling;
+    ledger_is_profiling = on;
+    return before;
+}
+
+static int row_order(const void *a, const void *b) {
+    const struct ledger_key *x = &((const struct ledger_row *)a)->key, *y = &((const struct ledger_row *)b)->key;
+    int order = strcmp(path_text(x->path), path_text(y->path));
+    if (!order) order = x->phase - y->phase;
+    if (!order) order = strcmp(x->op, y->op);
+    if (!order) order = x->dtype - y->dtype;
+    return order ? order : x->accumulate - y->accumulate;
+}
+
+void ledger_sort(struct ledger_row *rows, size_t n_rows) { qsort(rows, n_rows, sizeof *rows, row_order); }
+
+const char *tl_count_text(tl_count c, char buffer[40]) {
+    count value = (count)c.high << 64 | c.low;
+    char *at = buffer + 39;
+    *at = 0;
+    do *--at = (char)('0' + (int)(value % 10));
+    while (value /= 10);
+    return at;
+}
+
+double tl_count_value(tl_count c) { return (double)c.high * 18446744073709551616.0 + (double)c.low; }
+
+const char *tl_phase_name(tl_phase phase) {
+    static const char *const name[] = {"forward", "backward", "recompute", "update", "other"};
+    return (unsigned)phase < TL_PHASE_COUNT ? name[phase] : "?";
+}

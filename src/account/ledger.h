@@ -1,0 +1,49 @@
+/* ledger.h: rows of counts, one per (path, op, phase, compute dtype, accumulate dtype). */
+#ifndef ACCOUNT_LEDGER_H
+#define ACCOUNT_LEDGER_H
+
+#include "account/cost.h"
+#include "tensor/device.h"
+#include "tensor/held.h"
+
+struct ledger_key {
+    const char *op; /* ops are told apart by the address of their name */
+    uint32_t path;
+    uint8_t phase, dtype, accumulate; /* dtypes: TL_DTYPE_COUNT for "none" */
+};
+
+struct ledger_row {
+    struct ledger_key key;
+    uint64_t calls;
+    count flops, bytes_read, bytes_written, transfer_bytes;
+    double time_s;
+};
+
+#define LEDGER_DEVICES 32
+
+struct tl_ledger {
+    char name[64];
+    struct tl_ledger *outer;
+    bool is_open;
+    struct ledger_row *rows;
+    size_t n_rows, row_capacity;
+    uint32_t *slots; /* open-addressing index into rows, +1 */
+    size_t n_slots;
+    struct {
+        tl_device *device;
+        struct held_window window;
+    } memory[LEDGER_DEVICES];
+    int n_devices;
+};
+
+/* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded. */
+bool ledger_bill(const struct ledger_key *key, const struct cost *cost);
+/* Adds measured seconds to a row that has been billed. */
+void ledger_time(const struct ledger_key *key, double seconds);
+
+extern bool ledger_is_profiling;
+
+/* Rows in canonical order: path, phase, op, dtypes. */
+void ledger_sort(struct ledger_row *rows, size_t n_rows);
+
+#endif

@@ -1,0 +1,62 @@
+/* error.c: first error wins, per thread; policy and log hook are the process's.
+ *
+ * The one place of the library that writes to stderr is the abort below: a program that chose (or never
+ * changed) TL_ABORT is told why it stops.
+ */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local struct {
+    tl_status status;
+    char message[1024];
+} current;
+
+static _Atomic(tl_policy) policy_now = TL_ABORT;
+static void (*log_function)(const char *, void *);
+static void *log_context;
+
+bool error_set(tl_status status, const char *format, ...) {
+    if (current.status != TL_OK) return false;
+    current.status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(current.message, sizeof current.message, format, arguments);
+    va_end(arguments);
+    if (atomic_load(&policy_now) == TL_ABORT) {
+        fprintf(stderr, "tally: %s\n", current.message);
+        abort();
+    }
+    return false;
+}
+
+bool error_memory(size_t bytes, const char *what) {
+    return error_set(TL_ERROR_MEMORY, "out of host memory: %zu bytes asked for %s", bytes, what);
+}
+
+void log_line(const char *format, ...) {
+    if (!log_function) return;
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    log_function(line, log_context);
+}
+
+tl_status tl_error(void) { return current.status; }
+
+const char *tl_error_message(void) { return current.status == TL_OK ? "" : current.message; }
+
+void tl_error_clear(void) { current.status = TL_OK; }
+
+tl_policy tl_error_policy(tl_policy policy) { return atomic_exchange(&policy_now, policy); }
+
+void tl_log_hook(void (*hook)(const char *, void *), void *context) {
+    log_function = NULL; /* never call the new function with the old context */
+    log_context = context;
+    log_function = hook;
+}

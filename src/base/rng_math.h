@@ -1,0 +1,347 @@
+/* rng_math.h: the arithmetic of random numbers, one element at a time.
+ *
+ * Counters, not state. A value depends on (seed, stream, index) and on nothing else: the seed is the key of
+ * Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the stream is the
+ * upper half of its counter, and the lower half counts blocks of four 32-bit words. Any thread of any device
+ * can therefore compute any element alone, and a tensor's values do not depend on who computed them.
+ *
+ * Layouts. Two, and each distribution names its own:
+ *   narrow: element i owns word i%4 of block i/4          (u32, uniform f32, bernoulli)
+ *   wide:   element i owns words 2(i%2) and 2(i%2)+1 of block i/2, low word first, as one 64-bit draw
+ *           (uniform f64, integers)
+ * A normal needs two draws. Box-Muller turns a pair of draws into a pair of normals, so elements 2j and
+ * 2j+1 share their two draws: the first is r cos, the second r sin. Pairs never straddle a block, so one
+ * element still needs its own block only (f32: narrow layout; f64: wide layout). Different layouts over
+ * the same stream reuse the same bits: give every tensor a stream (or an index range) of its own.
+ *
+ * Same bits everywhere. gcc, clang and nvcc differ in two ways only: whether a*b+c is contracted to a fused
+ * multiply-add, and what the math library's log and cos return. So the functions below are polynomials of
+ * our own, every multiply-add is an explicit fma, no product is left where a compiler could fuse it with a
+ * later addition, and what remains (+, -, *, /, square root, int-to-float) is rounded correctly by IEEE
+ * 754. The square root is thus the hardware's, no polynomial. Do not compile this with -ffast-math or
+ * --use_fast_math.
+ *
+ * The polynomials are minimax fits (Remez exchange on the reduced interval). Errors are stated in units in
+ * the last place (ulp) of the result against a wider type; tests/test_rng.c measures them anew and fails when
+ * they grow.
+ */
+#ifndef TALLY_BASE_RNG_MATH_H
+#define TALLY_BASE_RNG_MATH_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define RNG_FN static inline __host__ __device__
+#else
+#define RNG_FN static inline
+#endif
+
+/* Which sequence: the seed of the generator, and a stream number that is unique per tensor drawn. */
+struct rng_key {
+    uint64_t seed;
+    uint64_t stream;
+};
+
+/* What one evaluation of Philox yields. */
+struct rng_block {
+    uint32_t word[4];
+};
+
+/* ---- Philox ------------------------------------------------------------------------------------------ */
+
+#define RNG_PHILOX_ROUNDS 10
+
+/* The key of one round. */
+struct rng_philox_key {
+    uint32_t word[2];
+};
+
+RNG_FN struct rng_philox_key rng_philox_key_of(uint64_t seed) {
+    struct rng_philox_key key;
+    key.word[0] = (uint32_t)seed;
+    key.word[1] = (uint32_t)(seed >> 32);
+    return key;
+}
+
+/* Between rounds the key advances by two Weyl constants: the golden ratio and sqrt(3) - 1, as 32-bit
+ * fractions. */
+RNG_FN struct rng_philox_key rng_philox_next_key(struct rng_philox_key key) {
+    key.word[0] += 0x9E3779B9u;
+    key.word[1] += 0xBB67AE85u;
+    return key;
+}
+
+RNG_FN struct rng_block rng_philox_round(struct rng_block x, struct rng_philox_key key) {
+    const uint64_t product0 = (uint64_t)0xD2511F53u * x.word[0];
+    const uint64_t product1 = (uint64_t)0xCD9E8D57u * x.word[2];
+    struct rng_block y;
+    y.word[0] = (uint32_t)(product1 >> 32) ^ x.word[1] ^ key.word[0];
+    y.word[1] = (uint32_t)product1;
+    y.word[2] = (uint32_t)(product0 >> 32) ^ x.word[3] ^ key.word[1];
+    y.word[3] = (uint32_t)product0;
+    return y;
+}
+
+/* Philox 4x32-10 as published. */
+RNG_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_key key) {
+    for (int round = 0; round < RNG_PHILOX_ROUNDS; round++) {
+        counter = rng_philox_round(counter, key);
+        key = rng_philox_next_key(key);
+    }
+    return counter;
+}
+
+/* Block `number` of the sequence. */
+RNG_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
+    struct rng_block counter;
+    counter.word[0] = (uint32_t)number;
+    counter.word[1] = (uint32_t)(number >> 32);
+    counter.word[2] = (uint32_t)key.stream;
+    counter.word[3] = (uint32_t)(key.stream >> 32);
+    return rng_philox(counter, rng_philox_key_of(key.seed));
+}
+
+/* Draw `lane` (0 or 1) of a block in the wide layout. */
+RNG_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
+    return (uint64_t)block.word[2 * lane + 1] << 32 | block.word[2 * lane];
+}
+
+/* ---- Helpers that keep the bits equal ---------------------------------------------------------------- */
+
+RNG_FN uint32_t rng_f32_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+RNG_FN float rng_f32_from_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+RNG_FN uint64_t rng_f64_bits(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+RNG_FN double rng_f64_from_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A product that no later addition can absorb: adding a constant +0 inside the fma changes nothing but the
+ * sign of a zero, and leaves the compiler no multiplication to contract. */
+RNG_FN float rng_multiply_f32(float a, float b) { return fmaf(a, b, 0.0f); }
+
+RNG_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
+
+/* ---- Logarithm ---------------------------------------------------------------------------------------
+ *
+ * x = 2^e (1+f) with 1+f in [sqrt(1/2), sqrt(2)), so that x near 1 has e = 0 and keeps its relative accuracy.
+ * With s = f/(2+f) and z = s^2,
+ *   log(1+f) = 2 atanh(s) = 2s + s z R(z) = f - s (f - z R(z)),
+ * where the last form lets f, which is exact, carry the leading digits. ln 2 comes in two parts.
+ */
+
+/* Natural logarithm of a positive normal x. Error at most 0.96 ulp on [2^-33, 1] (all tried). */
+RNG_FN float rng_log_f32(float x) {
+    const uint32_t sqrt_half = 0x3F3504F3u;
+    const uint32_t shifted = rng_f32_bits(x) - sqrt_half;
+    const float e = (float)((int32_t)shifted >> 23);
+    const float f = rng_f32_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
+    const float s = f / (2.0f + f);
+    const float z = s * s;
+    float r = 0x1.31e2e4p-2f;
+    r = fmaf(r, z, 0x1.995ebap-2f);
+    r = fmaf(r, z, 0x1.55557ap-1f);
+    const float log_1p = fmaf(-s, fmaf(-z, r, f), f);
+    return fmaf(e, 0x1.62e43p-1f, fmaf(e, -0x1.05c61p-29f, log_1p));
+}
+
+/* The same for f64. Error at most 1.2 ulp on [2^-65, 1]. */
+RNG_FN double rng_log_f64(double x) {
+    const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
+    const uint64_t shifted = rng_f64_bits(x) - sqrt_half;
+    const double e = (double)((int64_t)shifted >> 52);
+    const double f = rng_f64_from_bits((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half) - 1.0;
+    const double s = f / (2.0 + f);
+    const double z = s * s;
+    double r = 0x1.2f0531606caf8p-3;
+    r = fma(r, z, 0x1.39a1c01d381c7p-3);
+    r = fma(r, z, 0x1.74663eadb0f8cp-3);
+    r = fma(r, z, 0x1.c71c520a9c012p-3);
+    r = fma(r, z, 0x1.24924941ef659p-2);
+    r = fma(r, z, 0x1.999999997fdddp-2);
+    r = fma(r, z, 0x1.5555555555592p-1);
+    const double log_1p = fma(-s, fma(-z, r, f), f);
+    return fma(e, 0x1.62e42fefa39efp-1, fma(e, 0x1.abc9e3b39803fp-56, log_1p));
+}
+
+/* ---- Cosine of a fraction of a turn ------------------------------------------------------------------
+ *
+ * The angle arrives as an integer fraction of a turn, so the reduction is exact: quarter turn k is the
+ * nearest one, t in [-1/2, 1/2) the rest in quarter turns. cos(pi/2 (k+t)) is then +-cos(pi/2 t) or
+ * +-sin(pi/2 t).
+ * The sine is the cosine three quarters of a turn later, which only changes k: asking for both of one
+ * angle costs no more than asking for one.
+ */
+
+enum { RNG_COS = 0, RNG_SIN = 3 }; /* quarter turns added to the angle */
+
+RNG_FN float rng_cos_quarter_f32(float t) {
+    const float z = t * t;
+    float p = 0x1.d9f7b8p-11f;
+    p = fmaf(p, z, -0x1.55c664p-6f);
+    p = fmaf(p, z, 0x1.03c1dep-2f);
+    p = fmaf(p, z, -0x1.3bd3ccp+0f);
+    return fmaf(p, z, 1.0f);
+}
+
+RNG_FN float rng_sin_quarter_f32(float t) {
+    const float z = t * t;
+    float p = -0x1.2d9302p-8f;
+    p = fmaf(p, z, 0x1.465e92p-4f);
+    p = fmaf(p, z, -0x1.4abbbap-1f);
+    /* pi/2 in two parts, since its rounding error would be the largest of all. */
+    p = fmaf(p, z, -0x1.777a5cp-25f);
+    return fmaf(t, 0x1.921fb6p+0f, rng_multiply_f32(t, p));
+}
+
+/* cos or sin of 2 pi turn / 2^32; `which` is RNG_COS or RNG_SIN. Error at most 1.4 ulp. */
+RNG_FN float rng_wave_f32(uint32_t turn, int which) {
+    const uint32_t shifted = turn + (UINT32_C(1) << 29);
+    const uint32_t k = ((shifted >> 30) + (uint32_t)which) & 3;
+    const int32_t rest = (int32_t)(shifted & 0x3FFFFFFFu) - (INT32_C(1) << 29);
+    const float t = (float)rest * 0x1p-30f;
+    /* Both, then a choice: without a branch the loop over elements can be vectorised. */
+    const float sine = rng_sin_quarter_f32(t);
+    const float cosine = rng_cos_quarter_f32(t);
+    const float value = (k & 1) ? sine : cosine;
+    return (k == 1 || k == 2) ? -value : value;
+}
+
+RNG_FN double rng_cos_quarter_f64(double t) {
+    const double z = t * t;
+    double p = 0x1.1e2f88eadd79dp-34;
+    p = fma(p, z, -0x1.b6dd82a91f665p-28);
+    p = fma(p, z, 0x1.f9d3856dd7e71p-22);
+    p = fma(p, z, -0x1.a6d1f29f3f5c5p-16);
+    p = fma(p, z, 0x1.e1f5068919cd3p-11);
+    p = fma(p, z, -0x1.55d3c7e3cbfefp-6);
+    p = fma(p, z, 0x1.03c1f081b5ac4p-2);
+    p = fma(p, z, -0x1.3bd3cc9be45dep+0);
+    return fma(p, z, 1.0);
+}
+
+RNG_FN double rng_sin_quarter_f64(double t) {
+    const double z = t * t;
+    double p = -0x1.6c58cc302f01ep-31;
+    p = fma(p, z, 0x1.e8eec79c14274p-25);
+    p = fma(p, z, -0x1.e3074b42c3306p-19);
+    p = fma(p, z, 0x1.50783485c2d5ap-13);
+    p = fma(p, z, -0x1.32d2cce62abbdp-8);
+    p = fma(p, z, 0x1.466bc6775aad9p-4);
+    p = fma(p, z, -0x1.4abbce625be53p-1);
+    p = fma(p, z, 0x1.1a62633145c07p-54);
+    return fma(t, 0x1.921fb54442d18p+0, rng_multiply_f64(t, p));
+}
+
+/* cos or sin of 2 pi turn / 2^64. Error at most 1.3 ulp. */
+RNG_FN double rng_wave_f64(uint64_t turn, int which) {
+    const uint64_t shifted = turn + (UINT64_C(1) << 61);
+    const uint64_t k = ((shifted >> 62) + (uint64_t)which) & 3;
+    const int64_t rest = (int64_t)(shifted & 0x3FFFFFFFFFFFFFFFu) - (INT64_C(1) << 61);
+    const double t = (double)rest * 0x1p-62;
+    /* Both, then a choice: without a branch the loop over elements can be vectorised. */
+    const double sine = rng_sin_quarter_f64(t);
+    const double cosine = rng_cos_quarter_f64(t);
+    const double value = (k & 1) ? sine : cosine;
+    return (k == 1 || k == 2) ? -value : value;
+}
+
+/* ---- Distributions ----------------------------------------------------------------------------------- */
+
+/* Uniform in [0,1): the upper 24 bits of a narrow draw, all multiples of 2^-24. */
+RNG_FN float rng_uniform_f32(uint32_t draw) { return (float)(draw >> 8) * 0x1p-24f; }
+
+/* Uniform in [0,1): the upper 53 bits of a wide draw, all multiples of 2^-53. */
+RNG_FN double rng_uniform_f64(uint64_t draw) { return (double)(draw >> 11) * 0x1p-53; }
+
+/* Radius of Box-Muller, sqrt(-2 log u), u = (draw + 1/2) / 2^32 rounded to f32; at most 6.8. */
+RNG_FN float rng_radius_f32(uint32_t draw) {
+    const float u = fmaf((float)draw, 0x1p-32f, 0x1p-33f);
+    return sqrtf(-2.0f * rng_log_f32(u));
+}
+
+/* The same from 64 bits; at most 9.5. */
+RNG_FN double rng_radius_f64(uint64_t draw) {
+    const double u = fma((double)draw, 0x1p-64, 0x1p-65);
+    return sqrt(-2.0 * rng_log_f64(u));
+}
+
+/* Standard normal: the first (RNG_COS) or second (RNG_SIN) of the two that a pair of draws makes. Error at
+ * most 3.3 ulp (f32, 10^8 draws tried) and 3 ulp (f64, 8 10^6 tried) against the exact transform of the
+ * rounded u and the angle. */
+RNG_FN float rng_normal_f32(uint32_t radius_draw, uint32_t angle_draw, int which) {
+    return rng_multiply_f32(rng_radius_f32(radius_draw), rng_wave_f32(angle_draw, which));
+}
+
+RNG_FN double rng_normal_f64(uint64_t radius_draw, uint64_t angle_draw, int which) {
+    return rng_multiply_f64(rng_radius_f64(radius_draw), rng_wave_f64(angle_draw, which));
+}
+
+/* The number of 32-bit draws that mean "true" at probability p: p 2^32 to nearest, so the probability is
+ * right to 2^-33. p outside [0,1] is clamped; NaN counts as 0. */
+RNG_FN uint64_t rng_threshold(double p) {
+    if (!(p > 0.0)) return 0;
+    return p >= 1.0 ? UINT64_C(1) << 32 : (uint64_t)fma(p, 0x1p32, 0.5);
+}
+
+RNG_FN bool rng_bernoulli(uint32_t draw, uint64_t threshold) { return draw < threshold; }
+
+/* Upper half of the 128-bit product; in 32-bit pieces, since there is no 128-bit type common to all
+ * compilers. */
+RNG_FN uint64_t rng_multiply_high(uint64_t a, uint64_t b) {
+    const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    const uint64_t low = a0 * b0;
+    const uint64_t middle0 = a1 * b0 + (low >> 32);
+    const uint64_t middle1 = a0 * b1 + (uint32_t)middle0;
+    return a1 * b1 + (middle0 >> 32) + (middle1 >> 32);
+}
+
+/* Integer in [low, high) from a wide draw, by multiply and shift. With n = high - low, each value's
+ * probability differs from 1/n by less than 2^-64, that is by a relative n / 2^64: 2^-47 for a vocabulary
+ * of 2^17. An empty range gives `low`. */
+RNG_FN int64_t rng_integer(uint64_t draw, int64_t low, int64_t high) {
+    const uint64_t range = high > low ? (uint64_t)high - (uint64_t)low : 0;
+    return (int64_t)((uint64_t)low + rng_multiply_high(draw, range));
+}
+
+/* ---- One element by its index ------------------------------------------------------------------------ */
+
+RNG_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) {
+    return rng_block_at(key, index / 4).word[index % 4];
+}
+
+RNG_FN uint64_t rng_wide_draw_at(struct rng_key key, uint64_t index) {
+    return rng_wide_draw(rng_block_at(key, index / 2), (int)(index % 2));
+}
+
+RNG_FN float rng_normal_f32_at(struct rng_key key, uint64_t index) {
+    const struct rng_block block = rng_block_at(key, index / 4);
+    const int first = (int)(index & 2);
+    return rng_normal_f32(block.word[first], block.word[first + 1], index & 1 ? RNG_SIN : RNG_COS);
+}
+
+RNG_FN double rng_normal_f64_at(struct rng_key key, uint64_t index) {
+    const struct rng_block block = rng_block_at(key, index / 2);
+    return rng_normal_f64(rng_wide_draw(block, 0), rng_wide_draw(block, 1), index & 1 ? RNG_SIN : RNG_COS);
+}
+
+#endif

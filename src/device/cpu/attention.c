@@ -1,0 +1,161 @@
+/* attention.c: rotary positions, and attention without a T x S matrix.
+ *
+ * Flash attention on a CPU. Queries and keys are cut into blocks; the scores of one block of queries with one block of
+ * keys live on the stack, and so do the running sums:
+ *
+ *   forward   For one block of queries, over blocks of keys: scores s = scale q k^T; the running maximum m grows;
+ *             what was summed before is rescaled by exp(m_old - m_new); then l += sum exp(s - m), o += exp(s - m) v.
+ *             At the end out = o / l and lse = m + log l.
+ *   backward  With lse the weights come back without a running maximum: p = exp(s - lse). Then
+ *                 dv = p^T g      dp = g v^T      ds = p * (dp - delta)      dq = scale ds k      dk = scale ds^T q
+ *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a block are
+ *             finished on the stack, dq grows in memory.
+ *
+ * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done.
+ *
+ * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
+ * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
+ * (f32) need one part and pay nothing.
+ *
+ * Threads. Forward: an item is one block of queries of one head. Backward: an item is one kv head with all its query
+ * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed.
+ */
+#include "device/cpu/block.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/tile.h"
+#include "device/cpu/vector_math.h"
+#include "ops/attr.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Block sizes are multiples of 48, hence of the rows and the columns of a tile.h block. A thread needs about 190 KiB
+ * of stack forward and 270 KiB backward. */
+enum {
+    FORWARD_QUERIES = 96,
+    BACKWARD_QUERIES = 48,
+    KEYS = 48,
+    HEAD_PART_BYTES = 512,
+};
+
+struct attention {
+    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv;
+    int64_t B, T, S, H, H_kv, D;
+    double scale;
+    bool causal;
+    void *delta;       /* backward: (B,H,T) of the compute type */
+    void *dq_sums;     /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
+};
+
+/* Elements from the first of a (B,T,H,D) operand to row (b, t, h). */
+static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h)
+{
+    return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
+}
+
+/* How many keys query t sees. */
+static int64_t visible_keys(const struct attention *attention, int64_t t)
+{
+    const int64_t n = attention->causal ? attention->S - attention->T + t + 1 : attention->S;
+    return n < 0 ? 0 : n < attention->S ? n : attention->S;
+}
+
+/* The first query that sees key s; may be T or more. */
+static int64_t first_query(const struct attention *attention, int64_t s)
+{
+    const int64_t t = attention->causal ? s - (attention->S - attention->T) : 0;
+    return t > 0 ? t : 0;
+}
+
+#define REAL float
+#define NAME(name) name##_f32
+#define COLUMNS TILE_COLUMNS_F32
+#include "device/cpu/attention_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#define COLUMNS TILE_COLUMNS_F64
+#include "device/cpu/attention_template.h"
+
+static bool is_f64(const tl_operand *x)
+{
+    return dtype_compute(x->dtype) == TL_F64;
+}
+
+static void read_sizes(struct attention *attention)
+{
+    const tl_operand *q = attention->q, *k = attention->k;
+    attention->B = q->shape[0];
+    attention->T = q->shape[1];
+    attention->H = q->shape[2];
+    attention->D = q->shape[3];
+    attention->S = k->shape[1];
+    attention->H_kv = k->shape[2];
+}
+
+bool cpu_attention(const tl_kernel_args *args)
+{
+    const struct attr_attention *attr = args->attr;
+    struct attention attention = {
+        .q = &args->in[0], .k = &args->in[1], .v = &args->in[2],
+        .out = &args->out[0], .lse = &args->out[1],
+        .scale = attr->scale, .causal = attr->causal,
+    };
+    read_sizes(&attention);
+    const int64_t n_blocks = (attention.T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
+    parallel_for(attention.B * attention.H * n_blocks, 1, args->n_threads,
+                 is_f64(attention.q) ? forward_blocks_f64 : forward_blocks_f32, &attention);
+    return true;
+}
+
+bool cpu_attention_grad(const tl_kernel_args *args)
+{
+    const struct attr_attention *attr = args->attr;
+    struct attention attention = {
+        .g = &args->in[0], .q = &args->in[1], .k = &args->in[2], .v = &args->in[3], .out = &args->in[4],
+        .lse = &args->in[5], .dq = &args->out[0], .dk = &args->out[1], .dv = &args->out[2],
+        .scale = attr->scale, .causal = attr->causal,
+    };
+    read_sizes(&attention);
+    const bool f64 = is_f64(attention.q);
+    const size_t real_bytes = f64 ? sizeof(double) : sizeof(float);
+    const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
+    const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;
+    attention.delta = args->workspace;
+    attention.dq_sums = is_direct ? attention.dq->data : (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
+    parallel_for(attention.B * attention.H_kv, 1, args->n_threads, f64 ? backward_heads_f64 : backward_heads_f32,
+                 &attention);
+    return true;
+}
+
+/* ---- Rotary positions ----------------------------------------------------------------------------------- */
+
+struct rope {
+    const tl_operand *x, *out;
+    double base, sign;
+    int64_t first_position;
+};
+
+enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
+
+#define REAL float
+#define NAME(name) name##_f32
+#include "device/cpu/rope_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#include "device/cpu/rope_template.h"
+
+bool cpu_rope(const tl_kernel_args *args)
+{
+    const struct attr_rope *attr = args->attr;
+    struct rope rope = {
+        .x = &args->in[0], .out = &args->out[0],
+        .base = attr->base, .sign = attr->inverse ? -1 : 1, .first_position = attr->first_position,
+    };
+    parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads, is_f64(rope.x) ? rope_positions_f64 : rope_positions_f32,
+                 &rope);
+    return true;
+}

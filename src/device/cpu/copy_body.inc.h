@@ -1,0 +1,45 @@
+/* copy_body.inc.h: the loops of copy.c for elements of type T, an unsigned integer of their size; included there once per
+ * size. Steps are in bytes. */
+
+static void NAME(move)(char *out, int64_t out_step, const char *in, int64_t in_step, int64_t n)
+{
+    if (out_step == sizeof(T)) {
+        T *to = (T *)(void *)out;
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++)
+            to[i] = *(const T *)(const void *)(in + i * in_step);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        *(T *)(void *)(out + i * out_step) = *(const T *)(const void *)(in + i * in_step);
+}
+
+static void NAME(fill)(char *out, int64_t out_step, const void *element, int64_t n)
+{
+    const T value = *(const T *)element;
+    if (out_step == sizeof(T)) {
+        T *to = (T *)(void *)out;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = value;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        *(T *)(void *)(out + i * out_step) = value;
+}
+
+/* Writes the transpose of a tile: tile[column][row] to out row by row. */
+static void NAME(untile)(char *out, int64_t out_row_step, int64_t out_step, const void *tile, int64_t n_rows,
+                         int64_t n_columns)
+{
+    const T *from = tile;
+    for (int64_t row = 0; row < n_rows; row++) {
+        char *to = out + row * out_row_step;
+        if (out_step == sizeof(T)) {
+            for (int64_t column = 0; column < n_columns; column++)
+                ((T *)(void *)to)[column] = from[column * TILE + row];
+        } else {
+            for (int64_t column = 0; column < n_columns; column++)
+                *(T *)(void *)(to + column * out_step) = from[column * TILE + row];
+        }
+    }
+}

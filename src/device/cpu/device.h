@@ -1,0 +1,9 @@
+#ifndef DEVICE_CPU_DEVICE_H
+#define DEVICE_CPU_DEVICE_H
+
+#include "tensor/device.h"
+
+extern const struct device_functions cpu_functions;
+extern const tl_kernel cpu_kernels[];
+
+#endif

@@ -1,0 +1,283 @@
+/* elementwise_body.inc.h: the loops of elementwise.c for one compute type T; included there once per type, with NAME(x)
+ * giving a function its type's suffix. Every loop reads in[k][0..n) and writes out[0..n). A comparison's
+ * results are 0 and 1 in T; the driver converts them to bool. */
+
+/* ---- Arithmetic ---------------------------------------------------------------------------------------- */
+
+static void NAME(add)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (T)((ARITHMETIC)a[i] + (ARITHMETIC)b[i]);
+}
+
+static void NAME(sub)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (T)((ARITHMETIC)a[i] - (ARITHMETIC)b[i]);
+}
+
+static void NAME(mul)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (T)((ARITHMETIC)a[i] * (ARITHMETIC)b[i]);
+}
+
+static void NAME(affine)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    const struct attr_affine *affine = attr;
+    const ARITHMETIC scale = (ARITHMETIC)SCALAR(affine->scale), shift = (ARITHMETIC)SCALAR(affine->shift);
+    const T *x = in[0];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (T)((ARITHMETIC)x[i] * scale + shift);
+}
+
+static void NAME(neg)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *x = in[0];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (T)(-(ARITHMETIC)x[i]);
+}
+
+/* NaN stays NaN: it is not below zero. */
+static void NAME(relu)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *x = in[0];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] < 0 ? 0 : x[i];
+}
+
+static void NAME(where)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *condition = in[0], *a = in[1], *b = in[2];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) {
+        const T yes = a[i], no = b[i];
+        out[i] = condition[i] != 0 ? yes : no;
+    }
+}
+
+/* ---- Comparisons --------------------------------------------------------------------------------------- */
+
+static void NAME(eq)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] == b[i] ? 1 : 0;
+}
+
+static void NAME(ne)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] != b[i] ? 1 : 0;
+}
+
+static void NAME(lt)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] < b[i] ? 1 : 0;
+}
+
+static void NAME(le)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] <= b[i] ? 1 : 0;
+}
+
+static void NAME(gt)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] > b[i] ? 1 : 0;
+}
+
+static void NAME(ge)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] >= b[i] ? 1 : 0;
+}
+
+/* ---- Functions of real numbers -------------------------------------------------------------------------- */
+
+#if IS_FLOAT
+static void NAME(div)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    const T *a = in[0], *b = in[1];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++)
+        out[i] = a[i] / b[i];
+}
+
+/* out[i] = f(x[i]), inlined with a constant f. A tile is read whole before any of it is written: so in place is fine. */
+VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T))
+{
+    int64_t i = 0;
+    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
+        T tile[VECTOR_TILE];
+        for (int k = 0; k < VECTOR_TILE; k++)
+            tile[k] = x[i + k];
+        for (int k = 0; k < VECTOR_TILE; k++)
+            tile[k] = f(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++)
+            out[i + k] = tile[k];
+    }
+    for (; i < n; i++)
+        out[i] = f(x[i]);
+}
+
+/* out[i] = g[i] * slope(x[i]), likewise. */
+VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T (*slope)(T))
+{
+    int64_t i = 0;
+    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
+        T tile[VECTOR_TILE], gradient[VECTOR_TILE];
+        for (int k = 0; k < VECTOR_TILE; k++) {
+            tile[k] = x[i + k];
+            gradient[k] = g[i + k];
+        }
+        for (int k = 0; k < VECTOR_TILE; k++)
+            tile[k] = gradient[k] * slope(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++)
+            out[i + k] = tile[k];
+    }
+    for (; i < n; i++)
+        out[i] = g[i] * slope(x[i]);
+}
+
+static void NAME(exp)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_exp));
+}
+
+static void NAME(log)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_log));
+}
+
+static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_sqrt));
+}
+
+static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_tanh));
+}
+
+static void NAME(sigmoid)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_sigmoid));
+}
+
+static void NAME(gelu)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_gelu));
+}
+
+static void NAME(silu)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map)(out, in[0], n, NAME(vector_silu));
+}
+
+static void NAME(gelu_grad)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map_slope)(out, in[0], in[1], n, NAME(vector_gelu_slope));
+}
+
+static void NAME(silu_grad)(T *out, const T *const *in, int64_t n, const void *attr)
+{
+    (void)attr;
+    NAME(map_slope)(out, in[0], in[1], n, NAME(vector_silu_slope));
+}
+#endif
+
+/* ---- The driver's two ways over its positions ------------------------------------------------------------- */
+
+static void NAME(walk_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
+    struct iterate_run run;
+    iterate_seek(&task->walk, &run, first, last);
+    while (iterate_next(&task->walk, &run, BLOCK)) {
+        const T *in[MAX_INPUTS];
+        for (int i = 0; i < task->n_inputs; i++) {
+            const int k = 1 + i;
+            in[i] = task->is_array[k] ? (const T *)(const void *)run.data[k] : buffer[k];
+            if (!task->is_array[k])
+                NAME(convert_to)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
+        }
+        T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];
+        task->op->NAME(loop)(out, in, run.length, task->attr);
+        if (!task->is_array[0])
+            NAME(convert_from)(run.data[0], task->dtype[0], task->stride[0], out, run.length);
+    }
+}
+
+static void NAME(gather_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
+    struct scatter scatter;
+    struct iterate_run run;
+    iterate_seek(&task->walk, &run, first, last);
+    for (int64_t done = first; done < last;) {
+        int64_t filled = 0;
+        scatter.n_rows = 0;
+        while (filled < BLOCK && iterate_next(&task->walk, &run, BLOCK - filled)) {
+            for (int k = 1; k <= task->n_inputs; k++)
+                NAME(convert_to)(buffer[k] + filled, run.data[k], task->dtype[k], task->stride[k], run.length);
+            scatter.data[scatter.n_rows] = run.data[0];
+            scatter.length[scatter.n_rows++] = run.length;
+            filled += run.length;
+        }
+
+        const T *in[MAX_INPUTS] = {buffer[1], buffer[2], buffer[3]};
+        task->op->NAME(loop)(buffer[0], in, filled, task->attr);
+        const T *result = buffer[0];
+        for (int row = 0; row < scatter.n_rows; row++) {
+            NAME(convert_from)(scatter.data[row], task->dtype[0], task->stride[0], result, scatter.length[row]);
+            result += scatter.length[row];
+        }
+        done += filled;
+    }
+}

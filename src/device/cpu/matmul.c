@@ -1,0 +1,264 @@
+/* matmul.c: batched products of matrices.
+ *
+ * Three ways, all cut the output into rectangles of a fixed size that are spread over threads:
+ *
+ *   library  f32 and f64 matrices large enough, in a layout that CBLAS can express. Each rectangle is one gemm call
+ *            on one thread. The library's own threads stay off: there is one thread pool in this process, and the
+ *            cuts, hence the bits, do not depend on its size.
+ *   bf16     bf16 matrices on chips that multiply them (matmul_bf16.h).
+ *   tiles    everything else: 16-bit inputs, small matrices, odd strides. Blocks of both operands are converted and
+ *            packed on the stack and multiplied by tile.h; sums over all of k stay in f32 (f64) and are rounded once.
+ *
+ * With f32 inputs and a long k the library adds partial sums of a few hundred terms; so do the tiles.
+ */
+#include "device/cpu/block.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/tile.h"
+#include "ops/attr.h"
+#include "tensor/dtype.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+
+/* An operand as the product sees it: element (i, p) of op(a), or (j, p) of op(b)^T, lies i*stride + p*k_stride on.
+ * p is the index that is summed over. */
+struct side {
+    const tl_operand *operand;
+    int64_t stride, k_stride;
+};
+
+struct product {
+    struct side a, b; /* (m, k) and (n, k) */
+    const tl_operand *out; /* (batch..., m, n) dense */
+    int n_batch_axes;
+    int64_t n_batches, m, n, k;
+    int64_t cut_m, cut_n, n_cut_m, n_cut_n; /* rectangles of the output */
+    bool add;                               /* out += */
+    enum CBLAS_TRANSPOSE trans_a, trans_b;       /* library only, as are the leading dimensions */
+    int64_t ld_a, ld_b;
+};
+
+/* One rectangle of one matrix of the batch. */
+struct rectangle {
+    const void *a, *b; /* of row i and of column j */
+    int64_t i, n_i, j, n_j;
+    int64_t out_at;    /* element (i, j) of this batch */
+};
+
+/* Elements from the operand's first to the first of matrix `batch`; axes of size 1 repeat. */
+static int64_t batch_offset(const struct product *product, const tl_operand *operand, int64_t batch)
+{
+    int64_t offset = 0;
+    for (int axis = product->n_batch_axes - 1; axis >= 0; axis--) {
+        const int64_t index = batch % product->out->shape[axis];
+        batch /= product->out->shape[axis];
+        offset += operand->shape[axis] == 1 ? 0 : index * operand->stride[axis];
+    }
+    return offset;
+}
+
+static struct rectangle rectangle_at(const struct product *product, int64_t item)
+{
+    const int64_t cut_j = item % product->n_cut_n, cut_i = item / product->n_cut_n % product->n_cut_m;
+    const int64_t batch = item / product->n_cut_n / product->n_cut_m;
+    struct rectangle r = {.i = cut_i * product->cut_m, .j = cut_j * product->cut_n};
+    r.n_i = block_min(product->cut_m, product->m - r.i);
+    r.n_j = block_min(product->cut_n, product->n - r.j);
+    r.out_at = batch * product->m * product->n + r.i * product->n + r.j;
+
+    const tl_operand *a = product->a.operand, *b = product->b.operand;
+    r.a = block_at(a->data, a->dtype, batch_offset(product, a, batch) + r.i * product->a.stride);
+    r.b = block_at(b->data, b->dtype, batch_offset(product, b, batch) + r.j * product->b.stride);
+    return r;
+}
+
+/* ---- Library ------------------------------------------------------------------------------------------- */
+
+static void hold_blas_to_one_thread(void)
+{
+#if defined(TALLY_BLAS_BLIS)
+    void bli_thread_set_num_threads(int64_t n_threads);
+    bli_thread_set_num_threads(1);
+#elif defined(TALLY_BLAS_OPENBLAS)
+    void openblas_set_num_threads(int n_threads);
+    openblas_set_num_threads(1);
+#endif
+}
+
+/* How CBLAS says a row-major (n_rows, n_columns) matrix with these strides; false when it cannot. The
+ * stride of an axis of size 1 may be anything and is replaced by one that fits. */
+static bool blas_layout(int64_t n_rows, int64_t n_columns, int64_t row_stride, int64_t column_stride,
+                        enum CBLAS_TRANSPOSE *transpose, int64_t *leading)
+{
+    if (n_rows == 1) {
+        row_stride = column_stride == 1 ? n_columns : 1;
+    } else if (n_columns == 1) {
+        column_stride = row_stride == 1 ? n_rows : 1;
+    }
+    const bool is_plain = column_stride == 1 && row_stride >= n_columns;
+    *transpose = is_plain ? CblasNoTrans : CblasTrans;
+    *leading = is_plain ? row_stride : column_stride;
+    return (is_plain || (row_stride == 1 && column_stride >= n_rows)) && *leading <= INT_MAX;
+}
+
+static void library_rectangles(void *context, int64_t first, int64_t last)
+{
+    const struct product *p = context;
+    const int ld_a = (int)p->ld_a, ld_b = (int)p->ld_b, ld_out = (int)p->n, k = (int)p->k;
+    for (int64_t item = first; item < last; item++) {
+        const struct rectangle r = rectangle_at(p, item);
+        const int n_i = (int)r.n_i, n_j = (int)r.n_j;
+        if (p->out->dtype == TL_F64) {
+            cblas_dgemm(CblasRowMajor, p->trans_a, p->trans_b, n_i, n_j, k, 1, r.a, ld_a, r.b, ld_b, p->add ? 1 : 0,
+                        (double *)p->out->data + r.out_at, ld_out);
+        } else {
+            cblas_sgemm(CblasRowMajor, p->trans_a, p->trans_b, n_i, n_j, k, 1, r.a, ld_a, r.b, ld_b, p->add ? 1 : 0,
+                        (float *)p->out->data + r.out_at, ld_out);
+        }
+    }
+}
+
+/* ---- Tiles --------------------------------------------------------------------------------------------- */
+
+/* A rectangle's sums, and the block of each operand that is being multiplied: about 220 KiB on the stack. */
+enum { TILE_M = 96, TILE_N = 128, TILE_K_BYTES = 768 };
+enum { STORE_N = 192 }; /* the widest rectangle of all that are stored */
+
+#define REAL float
+#define NAME(name) name##_f32
+#define COLUMNS TILE_COLUMNS_F32
+#include "device/cpu/matmul_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#define COLUMNS TILE_COLUMNS_F64
+#include "device/cpu/matmul_template.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+#include "device/cpu/matmul_bf16.h"
+#else
+enum { BF16_M = 1, BF16_N = 1 };
+static bool bf16_is_there(void)
+{
+    return false;
+}
+static void bf16_rectangles(void *context, int64_t first, int64_t last)
+{
+    (void)context, (void)first, (void)last;
+}
+#endif
+
+/* ---- Choice ---------------------------------------------------------------------------------------------- */
+
+/* A way to fill rectangles of the output, and their size. */
+struct way {
+    parallel_body body;
+    int64_t cut_m, cut_n;
+};
+
+/* Rectangles of the library: large enough that packing stays a small part, small enough to feed many cores. */
+static const struct way way_library = {library_rectangles, 256, 512};
+static const struct way way_bf16 = {bf16_rectangles, BF16_M, BF16_N};
+static const struct way way_f32 = {tile_rectangles_f32, TILE_M, TILE_N};
+static const struct way way_f64 = {tile_rectangles_f64, TILE_M, TILE_N};
+
+/* Below this many multiply-adds per matrix a library call costs more than the product. */
+enum { LIBRARY_WORK = 64 * 64 * 64 };
+
+static bool use_library(struct product *p)
+{
+    const tl_dtype dtype = p->out->dtype;
+    if ((dtype != TL_F32 && dtype != TL_F64) || p->a.operand->dtype != dtype || p->b.operand->dtype != dtype) {
+        return false;
+    }
+    if (p->k > INT_MAX || p->n > INT_MAX || p->k < 1 || (double)p->m * (double)p->n * (double)p->k < LIBRARY_WORK) {
+        return false;
+    }
+    return blas_layout(p->m, p->k, p->a.stride, p->a.k_stride, &p->trans_a, &p->ld_a) &&
+           blas_layout(p->k, p->n, p->b.k_stride, p->b.stride, &p->trans_b, &p->ld_b);
+}
+
+static const struct way *choose(struct product *p)
+{
+    if (use_library(p)) {
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, hold_blas_to_one_thread);
+        return &way_library;
+    }
+    if (p->a.operand->dtype == TL_BF16 && p->b.operand->dtype == TL_BF16 && bf16_is_there()) {
+        return &way_bf16;
+    }
+    return dtype_compute(p->out->dtype) == TL_F64 ? &way_f64 : &way_f32;
+}
+
+/* One matrix b for all of a batch whose rows follow each other evenly: that is a single product with more rows. */
+static void join_batch(struct product *p)
+{
+    const tl_operand *a = p->a.operand, *b = p->b.operand;
+    int64_t expected = p->m * p->a.stride;
+    for (int axis = p->n_batch_axes - 1; axis >= 0; axis--) {
+        const int64_t size = p->out->shape[axis];
+        if (b->shape[axis] != 1 || (size > 1 && (a->shape[axis] != size || a->stride[axis] != expected))) {
+            return;
+        }
+        expected *= size;
+    }
+    p->m *= p->n_batches;
+    p->n_batches = 1;
+}
+
+static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add)
+{
+    const struct attr_matmul *attr = args->attr;
+    const tl_operand *out = &args->out[0];
+    const int row = out->rank - 2, column = out->rank - 1;
+    const int a_row = attr->transpose_a ? column : row, a_k = attr->transpose_a ? row : column;
+    const int b_column = attr->transpose_b ? row : column, b_k = attr->transpose_b ? column : row;
+    struct product p = {
+        .a = {a, a->stride[a_row], a->stride[a_k]},
+        .b = {b, b->stride[b_column], b->stride[b_k]},
+        .out = out,
+        .n_batch_axes = row,
+        .n_batches = 1,
+        .m = out->shape[row],
+        .n = out->shape[column],
+        .k = a->shape[a_k],
+        .add = add,
+    };
+    for (int axis = 0; axis < row; axis++) {
+        p.n_batches *= out->shape[axis];
+    }
+    if (p.m == 0 || p.n == 0 || p.n_batches == 0) {
+        return;
+    }
+    if (p.m == 1) { /* the stride of an axis of size 1 may be anything */
+        p.a.stride = p.a.k_stride == 1 ? p.k : 1;
+    }
+    if (p.k == 0) { /* nothing is read: no address needs to be valid */
+        p.a.stride = p.b.stride = 0;
+    }
+    join_batch(&p);
+
+    const struct way *way = choose(&p);
+    p.cut_m = way->cut_m;
+    p.cut_n = way->cut_n;
+    p.n_cut_m = (p.m - 1) / p.cut_m + 1;
+    p.n_cut_n = (p.n - 1) / p.cut_n + 1;
+    const int64_t work = block_min(p.m, p.cut_m) * block_min(p.n, p.cut_n) * (p.k / 16 + 1);
+    parallel_for(p.n_batches * p.n_cut_m * p.n_cut_n, parallel_grain(work), args->n_threads, way->body, &p);
+}
+
+bool cpu_matmul(const tl_kernel_args *args)
+{
+    multiply(args, &args->in[0], &args->in[1], false);
+    return true;
+}
+
+bool cpu_matmul_acc(const tl_kernel_args *args)
+{
+    multiply(args, &args->in[1], &args->in[2], true);
+    return true;
+}

@@ -1,0 +1,177 @@
+/* norm_template.h: the loops of norm.c for one compute type. REAL, NAME and SQRT are set by the includer. */
+
+/* Sum of x - mean, or of (x - mean)^2, over one row. */
+static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool squared)
+{
+    REAL buffer[BLOCK], lane[BLOCK_LANES] = {0};
+    for (int64_t c = 0; c < norm->C; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, norm->C - c);
+        const REAL *x = NAME(block_read)(buffer, norm->x->data, norm->x->dtype, row * norm->C + c, n);
+        int64_t i = 0;
+        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
+            for (int j = 0; j < BLOCK_LANES; j++) {
+                const REAL d = x[i + j] - mean;
+                lane[j] += squared ? d * d : d;
+            }
+        }
+        for (int j = 0; i + j < n; j++) {
+            const REAL d = x[i + j] - mean;
+            lane[j] += squared ? d * d : d;
+        }
+    }
+    return NAME(block_total)(lane);
+}
+
+static void NAME(forward_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct norm *norm = context;
+    REAL x_buffer[BLOCK], y_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
+    for (int64_t row = first; row < last; row++) {
+        const REAL mean = norm->centered ? NAME(row_sum)(norm, row, 0, false) / (REAL)norm->C : 0;
+        const REAL variance = NAME(row_sum)(norm, row, mean, true) / (REAL)norm->C;
+        const REAL rstd = 1 / SQRT(variance + (REAL)norm->eps);
+        if (norm->mean) {
+            ((REAL *)norm->mean->data)[row] = mean;
+        }
+        ((REAL *)norm->rstd->data)[row] = rstd;
+
+        for (int64_t c = 0; c < norm->C; c += BLOCK) {
+            const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
+            const REAL *x = NAME(block_read)(x_buffer, norm->x->data, norm->x->dtype, at, n);
+            REAL *y = NAME(block_place)(y_buffer, norm->y->data, norm->y->dtype, at);
+            for (int64_t i = 0; i < n; i++) {
+                y[i] = (x[i] - mean) * rstd;
+            }
+            if (norm->weight) {
+                const REAL *weight = NAME(block_read)(weight_buffer, norm->weight->data, norm->weight->dtype, c, n);
+                for (int64_t i = 0; i < n; i++) {
+                    y[i] *= weight[i];
+                }
+            }
+            if (norm->bias) {
+                const REAL *bias = NAME(block_read)(bias_buffer, norm->bias->data, norm->bias->dtype, c, n);
+                for (int64_t i = 0; i < n; i++) {
+                    y[i] += bias[i];
+                }
+            }
+            NAME(block_write)(y, norm->y->data, norm->y->dtype, at, n);
+        }
+    }
+}
+
+/* Block [c, c + n) of one row: xhat, and g before and after the weight. */
+struct NAME(block) {
+    REAL xhat[BLOCK], gw[BLOCK], g_buffer[BLOCK], other_buffer[BLOCK];
+    const REAL *g;
+};
+
+static void NAME(load)(struct NAME(block) *block, const struct norm *norm, int64_t row, int64_t c, int64_t n)
+{
+    const REAL mean = norm->mean ? ((const REAL *)norm->mean->data)[row] : 0;
+    const REAL rstd = ((const REAL *)norm->rstd->data)[row];
+    const int64_t at = row * norm->C + c;
+    const REAL *x = NAME(block_read)(block->other_buffer, norm->x->data, norm->x->dtype, at, n);
+    for (int64_t i = 0; i < n; i++) {
+        block->xhat[i] = (x[i] - mean) * rstd;
+    }
+    block->g = NAME(block_read)(block->g_buffer, norm->g->data, norm->g->dtype, at, n);
+    if (!norm->weight) {
+        memcpy(block->gw, block->g, (size_t)n * sizeof(REAL));
+        return;
+    }
+    const REAL *weight = NAME(block_read)(block->other_buffer, norm->weight->data, norm->weight->dtype, c, n);
+    for (int64_t i = 0; i < n; i++) {
+        block->gw[i] = block->g[i] * weight[i];
+    }
+}
+
+/* dx of one row; on the way g * xhat and g are added to the run's sums. */
+static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias)
+{
+    struct NAME(block) block;
+    REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0};
+    for (int64_t c = 0; c < norm->C; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, norm->C - c);
+        NAME(load)(&block, norm, row, c, n);
+        int64_t i = 0;
+        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
+            for (int j = 0; j < BLOCK_LANES; j++) {
+                gw_lane[j] += block.gw[i + j];
+                gwx_lane[j] += block.gw[i + j] * block.xhat[i + j];
+            }
+        }
+        for (int j = 0; i + j < n; j++) {
+            gw_lane[j] += block.gw[i + j];
+            gwx_lane[j] += block.gw[i + j] * block.xhat[i + j];
+        }
+        if (dweight) {
+            for (i = 0; i < n; i++) {
+                dweight[c + i] += block.g[i] * block.xhat[i];
+            }
+        }
+        if (dbias) {
+            for (i = 0; i < n; i++) {
+                dbias[c + i] += block.g[i];
+            }
+        }
+    }
+
+    const REAL mean_gw = norm->centered ? NAME(block_total)(gw_lane) / (REAL)norm->C : 0;
+    const REAL mean_gwx = NAME(block_total)(gwx_lane) / (REAL)norm->C;
+    const REAL rstd = ((const REAL *)norm->rstd->data)[row];
+    for (int64_t c = 0; c < norm->C; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
+        if (norm->C > BLOCK) { /* a row of one block is still there */
+            NAME(load)(&block, norm, row, c, n);
+        }
+        REAL *dx = NAME(block_place)(block.other_buffer, norm->dx->data, norm->dx->dtype, at);
+        for (int64_t i = 0; i < n; i++) {
+            dx[i] = rstd * (block.gw[i] - mean_gw - block.xhat[i] * mean_gwx);
+        }
+        NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
+    }
+}
+
+static void NAME(backward_runs)(void *context, int64_t first, int64_t last)
+{
+    const struct norm *norm = context;
+    for (int64_t run = first; run < last; run++) {
+        REAL *sums = norm->sums;
+        REAL *dweight = norm->dweight ? sums + run * norm->C : NULL;
+        REAL *dbias = norm->dbias ? sums + (NORM_CHUNKS + run) * norm->C : NULL;
+        if (dweight) {
+            memset(dweight, 0, (size_t)norm->C * sizeof(REAL));
+        }
+        if (dbias) {
+            memset(dbias, 0, (size_t)norm->C * sizeof(REAL));
+        }
+        const int64_t end = block_min((run + 1) * norm->run, norm->n_rows);
+        for (int64_t row = run * norm->run; row < end; row++) {
+            NAME(backward_row)(norm, row, dweight, dbias);
+        }
+    }
+}
+
+/* Adds the runs' sums (n_runs, C) in order; items are blocks of columns. */
+static void NAME(add_runs)(void *context, int64_t first, int64_t last)
+{
+    const struct norm *norm = context;
+    const tl_operand *out[2] = {norm->dweight, norm->dbias};
+    for (int64_t item = first; item < last; item++) {
+        const int64_t c = item * BLOCK, n = block_min(BLOCK, norm->C - c);
+        for (int which = 0; which < 2 && out[which]; which++) {
+            REAL total[BLOCK] = {0};
+            for (int64_t run = 0; run < norm->n_runs; run++) {
+                const REAL *sums = (const REAL *)norm->sums + (which * NORM_CHUNKS + run) * norm->C + c;
+                for (int64_t i = 0; i < n; i++) {
+                    total[i] += sums[i];
+                }
+            }
+            NAME(block_write)(total, out[which]->data, out[which]->dtype, c, n);
+        }
+    }
+}
+
+#undef REAL
+#undef NAME
+#undef SQRT

@@ -1,0 +1,20 @@
+/* parallel.h: the one way in which cpu kernels use threads. */
+#ifndef TALLY_DEVICE_CPU_PARALLEL_H
+#define TALLY_DEVICE_CPU_PARALLEL_H
+
+#include <stdint.h>
+
+typedef void (*parallel_body)(void *context, int64_t first, int64_t last);
+
+/* Calls body(context, k*grain, min((k+1)*grain, n_items)) once for every k, on at most n_threads threads, in
+ * any order, and returns when all are done. The ranges depend on n_items and grain alone, so a body whose result
+ * for a range depends on that range only gives the same bits on any number of threads. One range, one
+ * thread, a call from inside a body, or a forked child: all ranges run in order on the calling thread and
+ * OpenMP is not touched. Bodies must not fail; what can fail is checked before, or noted in the context. */
+void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body body, void *context);
+
+/* The grain at which a range is worth a thread: about 16 Ki units of work, when one item is item_work units (one
+ * unit is one element of a cheap elementwise op). At least 1. */
+int64_t parallel_grain(int64_t item_work);
+
+#endif

@@ -1,0 +1,174 @@
+/* reduce_body.inc.h: one reduction (COMBINE, IDENTITY) in one compute type T; included by reduce.c once per pair. Chunk
+ * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
+
+/* Adds x[0..n) to the lanes, x[0] to lane 0. */
+static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n)
+{
+    int64_t i = 0;
+    T held[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        held[lane] = lanes[lane];
+    for (; i + LANES <= n; i += LANES)
+        LANE_LOOP
+        for (int lane = 0; lane < LANES; lane++)
+            held[lane] = COMBINE(held[lane], x[i + lane]);
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = held[lane];
+    for (int lane = 0; i + lane < n; lane++)
+        lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
+}
+
+static inline T NAME(tree)(T *lanes)
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] = COMBINE(lanes[lane], lanes[lane + half]);
+    return lanes[0];
+}
+
+/* ---- Rows --------------------------------------------------------------------------------------------------- */
+
+/* Positions first .. last-1 of the reduced walk, for the output whose elements begin at `base`. */
+static T NAME(row_chunk)(const struct task *task, const char *base, int64_t first, int64_t last)
+{
+    const struct iterate *walk = &task->reduced;
+    T lanes[LANES];
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = IDENTITY;
+
+    if (walk->rank == 1 && task->is_array) {
+        NAME(accumulate)(lanes, (const T *)(const void *)base + first, last - first);
+        return NAME(tree)(lanes);
+    }
+    T buffer[BLOCK];
+    struct iterate_run run;
+    iterate_seek(walk, &run, first, last);
+    for (int64_t done = first; done < last;) {
+        int64_t filled = 0;
+        while (filled < BLOCK && iterate_next(walk, &run, BLOCK - filled)) {
+            TYPE(convert_to)(buffer + filled, base + (run.data[0] - task->x), task->x_dtype, task->x_stride, run.length);
+            filled += run.length;
+        }
+        NAME(accumulate)(lanes, buffer, filled);
+        done += filled;
+    }
+    return NAME(tree)(lanes);
+}
+
+static void NAME(rows)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    struct iterate_run run;
+    iterate_seek(&task->kept, &run, first, last);
+    while (iterate_next(&task->kept, &run, 1)) {
+        WIDE total = (WIDE)IDENTITY;
+        for (int64_t chunk = 0; chunk < task->n_chunks; chunk++) {
+            const T part = NAME(row_chunk)(task, run.data[0], chunk * REDUCE_CHUNK, chunk_end(task, chunk));
+            total = chunk == 0 ? (WIDE)part : COMBINE(total, (WIDE)part);
+        }
+        WIDE_TYPE(convert_from)(task->out + run.position * task->out_bytes, task->out_dtype, 1, &total, 1);
+    }
+}
+
+/* Items are output * n_chunks + chunk. */
+static void NAME(row_chunks)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    WIDE *partial = task->partial;
+    for (int64_t item = first; item < last; item++) {
+        const int64_t output = item / task->n_chunks, chunk = item % task->n_chunks;
+        struct iterate_run run;
+        iterate_seek(&task->kept, &run, output, output + 1);
+        iterate_next(&task->kept, &run, 1);
+        partial[item] = (WIDE)NAME(row_chunk)(task, run.data[0], chunk * REDUCE_CHUNK, chunk_end(task, chunk));
+    }
+}
+
+/* ---- Columns ------------------------------------------------------------------------------------------------ */
+
+/* The same for n neighbouring outputs at once; `sums` receives one result each. */
+static void NAME(column_chunk)(const struct task *task, const char *base, int64_t n, int64_t first, int64_t last, T *sums)
+{
+    enum { COLUMNS = COLUMN_BYTES / sizeof(T) };
+    const struct iterate *walk = &task->reduced;
+    _Alignas(64) T lanes[LANES][COLUMNS];
+    _Alignas(64) T buffer[COLUMNS];
+    for (int lane = 0; lane < LANES; lane++)
+        for (int64_t column = 0; column < n; column++)
+            lanes[lane][column] = IDENTITY;
+
+    struct iterate_run run;
+    iterate_seek(walk, &run, first, last);
+    while (iterate_next(walk, &run, INT64_MAX)) {
+        for (int64_t i = 0; i < run.length; i++) {
+            const char *at = base + (run.data[0] - task->x) + i * walk->step[0];
+            const T *row = (const T *)(const void *)at;
+            if (!task->is_array) {
+                TYPE(convert_to)(buffer, at, task->x_dtype, task->x_stride, n);
+                row = buffer;
+            }
+            T *lane = lanes[(run.position - first + i) % LANES];
+            VECTOR_LOOP
+            for (int64_t column = 0; column < n; column++)
+                lane[column] = COMBINE(lane[column], row[column]);
+        }
+    }
+
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            for (int64_t column = 0; column < n; column++)
+                lanes[lane][column] = COMBINE(lanes[lane][column], lanes[lane + half][column]);
+    for (int64_t column = 0; column < n; column++)
+        sums[column] = lanes[0][column];
+}
+
+static void NAME(columns)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    for (int64_t block = first; block < last; block++) {
+        T sums[COLUMN_BYTES / sizeof(T)];
+        WIDE totals[COLUMN_BYTES / sizeof(T)];
+        int64_t output;
+        const char *base;
+        const int64_t n = find_block(task, block, &output, &base);
+        for (int64_t chunk = 0; chunk < task->n_chunks; chunk++) {
+            NAME(column_chunk)(task, base, n, chunk * REDUCE_CHUNK, chunk_end(task, chunk), sums);
+            for (int64_t i = 0; i < n; i++)
+                totals[i] = chunk == 0 ? (WIDE)sums[i] : COMBINE(totals[i], (WIDE)sums[i]);
+        }
+        WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, totals, n);
+    }
+}
+
+/* Items are chunk-major: chunk * (all blocks) + block, so that neighbours read neighbouring memory. */
+static void NAME(column_chunks)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    WIDE *partial = task->partial;
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
+    const int64_t all_blocks = task->kept.n / kept_size * task->n_blocks;
+    for (int64_t item = first; item < last; item++) {
+        const int64_t chunk = item / all_blocks;
+        T sums[COLUMN_BYTES / sizeof(T)];
+        int64_t output;
+        const char *base;
+        const int64_t n = find_block(task, item % all_blocks, &output, &base);
+        NAME(column_chunk)(task, base, n, chunk * REDUCE_CHUNK, chunk_end(task, chunk), sums);
+        for (int64_t i = 0; i < n; i++)
+            partial[(output + i) * task->n_chunks + chunk] = (WIDE)sums[i];
+    }
+}
+
+/* ---- Joining chunks ------------------------------------------------------------------------------------------ */
+
+static void NAME(join)(void *context, int64_t first, int64_t last)
+{
+    const struct task *task = context;
+    const WIDE *partial = task->partial;
+    for (int64_t output = first; output < last; output++) {
+        WIDE total = partial[output * task->n_chunks];
+        for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
+            total = COMBINE(total, partial[output * task->n_chunks + chunk]);
+        WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, &total, 1);
+    }
+}

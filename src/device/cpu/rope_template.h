@@ -1,0 +1,44 @@
+/* rope_template.h: the loop of rope in attention.c for one compute type. REAL and NAME are set by the includer. */
+
+/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * base^(-2i/D). Angles are computed in f64: positions
+ * of thousands times frequencies near 1 leave few digits of an f32. */
+static void NAME(rope_positions)(void *context, int64_t first, int64_t last)
+{
+    const struct rope *rope = context;
+    const tl_operand *x = rope->x, *out = rope->out;
+    const int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
+    for (int64_t i0 = 0; i0 < half; i0 += ROPE_PAIRS) {
+        const int64_t n = block_min(ROPE_PAIRS, half - i0);
+        double frequency[ROPE_PAIRS];
+        REAL cosine[ROPE_PAIRS], sine[ROPE_PAIRS];
+        for (int64_t i = 0; i < n; i++) {
+            frequency[i] = pow(rope->base, -2.0 * (double)(i0 + i) / (double)D);
+        }
+        for (int64_t t = first; t < last; t++) {
+            for (int64_t i = 0; i < n; i++) {
+                const double angle = (double)(rope->first_position + t) * frequency[i];
+                cosine[i] = (REAL)cos(angle);
+                sine[i] = (REAL)(rope->sign * sin(angle));
+            }
+            for (int64_t row = 0; row < B * H; row++) {
+                const int64_t b = row / H, h = row % H;
+                const int64_t in_at = row_at(x, b, t, h) + i0, out_at = ((b * T + t) * H + h) * D + i0;
+                REAL in_buffer[2][ROPE_PAIRS], out_buffer[2][ROPE_PAIRS];
+                const REAL *low = NAME(block_read)(in_buffer[0], x->data, x->dtype, in_at, n);
+                const REAL *high = NAME(block_read)(in_buffer[1], x->data, x->dtype, in_at + half, n);
+                REAL *out_low = NAME(block_place)(out_buffer[0], out->data, out->dtype, out_at);
+                REAL *out_high = NAME(block_place)(out_buffer[1], out->data, out->dtype, out_at + half);
+                for (int64_t i = 0; i < n; i++) {
+                    const REAL a = low[i], c = high[i];
+                    out_low[i] = a * cosine[i] - c * sine[i];
+                    out_high[i] = c * cosine[i] + a * sine[i];
+                }
+                NAME(block_write)(out_low, out->data, out->dtype, out_at, n);
+                NAME(block_write)(out_high, out->data, out->dtype, out_at + half, n);
+            }
+        }
+    }
+}
+
+#undef REAL
+#undef NAME

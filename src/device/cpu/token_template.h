@@ -1,0 +1,115 @@
+/* token_template.h: the loops of token.c for one compute type. REAL and NAME are set by the includer. */
+
+/* Rows of the embedding's gradient: the sums of the rows of g that carry the id, in order. */
+static void NAME(add_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct token *token = context;
+    const tl_operand *g = token->x, *out = token->out;
+    for (int64_t v = first; v < last; v++) {
+        if (token->start[v] == token->start[v + 1]) { /* most of a vocabulary, in most batches; 0 is all bits 0 */
+            memset(block_at(out->data, out->dtype, v * token->C), 0, (size_t)token->C * element_bytes(out->dtype));
+            continue;
+        }
+        for (int64_t c = 0; c < token->C; c += BLOCK) {
+            const int64_t n = block_min(BLOCK, token->C - c), at = v * token->C + c;
+            REAL buffer[BLOCK], total_buffer[BLOCK];
+            REAL *total = NAME(block_place)(total_buffer, out->data, out->dtype, at);
+            memset(total, 0, (size_t)n * sizeof(REAL));
+            for (int32_t i = token->start[v]; i < token->start[v + 1]; i++) {
+                const REAL *row = NAME(block_read)(buffer, g->data, g->dtype, token->order[i] * token->C + c, n);
+                for (int64_t j = 0; j < n; j++) {
+                    total[j] += row[j];
+                }
+            }
+            NAME(block_write)(total, out->data, out->dtype, at, n);
+        }
+    }
+}
+
+/* log of the sum of exp of one row of logits, shifted by the row's maximum so that nothing overflows. */
+static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V)
+{
+    REAL buffer[BLOCK], lane[BLOCK_LANES];
+    for (int j = 0; j < BLOCK_LANES; j++) {
+        lane[j] = -INFINITY;
+    }
+    for (int64_t c = 0; c < V; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, V - c);
+        const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
+        int64_t i = 0;
+        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
+            for (int j = 0; j < BLOCK_LANES; j++) {
+                lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+            }
+        }
+        for (int j = 0; i + j < n; j++) {
+            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+        }
+    }
+    REAL max = -INFINITY;
+    for (int j = 0; j < BLOCK_LANES; j++) {
+        max = lane[j] > max ? lane[j] : max;
+        lane[j] = 0;
+    }
+    const REAL shift = max > -INFINITY ? max : 0; /* a row of -inf only has the sum 0, and lse -inf */
+
+    for (int64_t c = 0; c < V; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, V - c);
+        const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
+        REAL e[BLOCK];
+        for (int64_t i = 0; i < n; i++) {
+            e[i] = NAME(vector_exp)(x[i] - shift);
+        }
+        int64_t i = 0;
+        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
+            for (int j = 0; j < BLOCK_LANES; j++) {
+                lane[j] += e[i + j];
+            }
+        }
+        for (int j = 0; i + j < n; j++) {
+            lane[j] += e[i + j];
+        }
+    }
+    return shift + NAME(vector_log)(NAME(block_total)(lane));
+}
+
+static void NAME(loss_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct token *token = context;
+    for (int64_t row = first; row < last; row++) {
+        const REAL lse = NAME(row_lse)(token->x, row, token->C);
+        REAL buffer[1];
+        const int64_t target = row * token->C + id_at(token->ids, row);
+        ((REAL *)token->lse->data)[row] = lse;
+        ((REAL *)token->out->data)[row] = lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, target, 1);
+    }
+}
+
+/* (exp(logits - lse) - onehot) * g. */
+static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last)
+{
+    const struct token *token = context;
+    for (int64_t row = first; row < last; row++) {
+        REAL x_buffer[BLOCK], dx_buffer[BLOCK];
+        const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, row, 1);
+        const REAL lse = ((const REAL *)token->lse->data)[row];
+        const int64_t target = id_at(token->ids, row);
+        for (int64_t c = 0; c < token->C; c += BLOCK) {
+            const int64_t n = block_min(BLOCK, token->C - c), at = row * token->C + c;
+            const REAL *x = NAME(block_read)(x_buffer, token->x->data, token->x->dtype, at, n);
+            const bool has_target = target >= c && target < c + n;
+            const REAL target_dx = has_target ? (NAME(vector_exp)(x[target - c] - lse) - 1) * g : 0;
+            REAL *dx = NAME(block_place)(dx_buffer, token->out->data, token->out->dtype, at);
+            for (int64_t i = 0; i < n; i++) {
+                dx[i] = NAME(vector_exp)(x[i] - lse) * g;
+            }
+            if (has_target) {
+                dx[target - c] = target_dx;
+            }
+            NAME(block_write)(dx, token->out->data, token->out->dtype, at, n);
+        }
+    }
+}
+
+#undef REAL
+#undef NAME

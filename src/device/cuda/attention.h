@@ -1,0 +1,36 @@
+/* attention.h: what attention.c (which chooses and speaks to cuDNN) and attention_own.cu (our kernels) share. */
+#ifndef CUDA_ATTENTION_H
+#define CUDA_ATTENTION_H
+
+#include "ops/attr.h"
+#include "tally.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One tensor's rows of D: element (b,t,h,0) lies at data + b*stride_b + t*stride_t + h*stride_h. */
+struct attention_rows {
+    void *data;
+    int64_t stride_b, stride_t, stride_h;
+};
+
+struct attention_call {
+    int64_t B, T, S, H, H_kv, D;
+    double scale;
+    bool causal; /* query t sees keys 0 .. S-T+t */
+    tl_dtype dtype;
+    struct attention_rows q, k, v, out, g, dq, dk, dv; /* the last four: backward */
+    void *lse; /* (B,H,T) */
+};
+
+/* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the
+ * second for dQ, and needs attention_own_workspace(call) bytes. */
+size_t attention_own_workspace(const struct attention_call *call);
+bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,318 @@
+/* common.cuh: what the .cu files share: dtypes, geometry of strided operands, reductions inside a block. */
+#ifndef CUDA_COMMON_CUH
+#define CUDA_COMMON_CUH
+
+#include "device/cuda/kernels.h"
+#include "device/cuda/state.h"
+#include "ops/attr.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math.h>
+#include <stdio.h>
+
+typedef __nv_bfloat16 bf16;
+typedef __half f16;
+
+/* ---- Conversions: every one rounds once, to nearest even ---------------------------------------------- */
+
+/* to<T>(x) for every pair of element types and compute types. 16-bit floats from f64 and i64 go through the
+ * conversion from double, which rounds once; through float they would round twice. */
+template <class T> struct conversion {
+    static __device__ T from(double x) { return (T)x; }
+    static __device__ T from(float x) { return (T)x; }
+    static __device__ T from(int64_t x) { return (T)x; }
+};
+template <> struct conversion<bf16> {
+    static __device__ bf16 from(double x) { return __double2bfloat16(x); }
+    static __device__ bf16 from(float x) { return __float2bfloat16_rn(x); }
+    static __device__ bf16 from(int64_t x) { return __double2bfloat16((double)x); }
+};
+template <> struct conversion<f16> {
+    static __device__ f16 from(double x) { return __double2half(x); }
+    static __device__ f16 from(float x) { return __float2half_rn(x); }
+    static __device__ f16 from(int64_t x) { return __double2half((double)x); }
+};
+template <> struct conversion<bool> {
+    static __device__ bool from(double x) { return x != 0; }
+    static __device__ bool from(float x) { return x != 0; }
+    static __device__ bool from(int64_t x) { return x != 0; }
+};
+
+/* The reverse: an element as the number it is. */
+template <class C, class T> __device__ inline C value_of(T x) { return (C)x; }
+template <> __device__ inline float value_of<float, bf16>(bf16 x) { return __bfloat162float(x); }
+template <> __device__ inline double value_of<double, bf16>(bf16 x) { return (double)__bfloat162float(x); }
+template <> __device__ inline int64_t value_of<int64_t, bf16>(bf16 x) { return (int64_t)__bfloat162float(x); }
+template <> __device__ inline float value_of<float, f16>(f16 x) { return __half2float(x); }
+template <> __device__ inline double value_of<double, f16>(f16 x) { return (double)__half2float(x); }
+template <> __device__ inline int64_t value_of<int64_t, f16>(f16 x) { return (int64_t)__half2float(x); }
+
+/* An element whose type is known only at run time; the branch is the same for all threads. */
+template <class C> __device__ inline C load_as(const void *data, int64_t i, tl_dtype dtype)
+{
+    switch (dtype) {
+    case TL_F64: return value_of<C>(((const double *)data)[i]);
+    case TL_F32: return value_of<C>(((const float *)data)[i]);
+    case TL_F16: return value_of<C>(((const f16 *)data)[i]);
+    case TL_BF16: return value_of<C>(((const bf16 *)data)[i]);
+    case TL_I64: return value_of<C>(((const int64_t *)data)[i]);
+    case TL_I32: return value_of<C>(((const int32_t *)data)[i]);
+    case TL_I16: return value_of<C>(((const int16_t *)data)[i]);
+    case TL_U16: return value_of<C>(((const uint16_t *)data)[i]);
+    case TL_I8: return value_of<C>(((const int8_t *)data)[i]);
+    case TL_U8: return value_of<C>(((const uint8_t *)data)[i]);
+    case TL_BOOL: return (C)(((const uint8_t *)data)[i] != 0);
+    default: return C(0);
+    }
+}
+
+template <class C> __device__ inline void store_as(void *data, int64_t i, tl_dtype dtype, C x)
+{
+    switch (dtype) {
+    case TL_F64: ((double *)data)[i] = conversion<double>::from(x); break;
+    case TL_F32: ((float *)data)[i] = conversion<float>::from(x); break;
+    case TL_F16: ((f16 *)data)[i] = conversion<f16>::from(x); break;
+    case TL_BF16: ((bf16 *)data)[i] = conversion<bf16>::from(x); break;
+    case TL_I64: ((int64_t *)data)[i] = conversion<int64_t>::from(x); break;
+    case TL_I32: ((int32_t *)data)[i] = conversion<int32_t>::from(x); break;
+    case TL_I16: ((int16_t *)data)[i] = conversion<int16_t>::from(x); break;
+    case TL_U16: ((uint16_t *)data)[i] = conversion<uint16_t>::from(x); break;
+    case TL_I8: ((int8_t *)data)[i] = conversion<int8_t>::from(x); break;
+    case TL_U8: ((uint8_t *)data)[i] = conversion<uint8_t>::from(x); break;
+    case TL_BOOL: ((bool *)data)[i] = conversion<bool>::from(x); break;
+    default: break;
+    }
+}
+
+static inline bool dtype_is_float(tl_dtype dtype)
+{
+    return dtype == TL_F64 || dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16;
+}
+
+/* 8-bit and 4-bit floats are not here yet. */
+static inline bool dtype_is_known(tl_dtype dtype) { return dtype_is_float(dtype) || dtype >= TL_I64; }
+
+static inline int dtype_bytes(tl_dtype dtype)
+{
+    switch (dtype) {
+    case TL_F64: case TL_I64: return 8;
+    case TL_F32: case TL_I32: return 4;
+    case TL_F16: case TL_BF16: case TL_I16: case TL_U16: return 2;
+    default: return 1;
+    }
+}
+
+/* Refuses a call that has an operand of a dtype without kernels, by name. */
+static inline bool operands_known(const tl_kernel_args *args)
+{
+    for (int i = 0; i < args->n_in; i++)
+        if (!dtype_is_known(args->in[i].dtype))
+            return cuda_refuse_dtype(args, args->in[i].dtype);
+    for (int i = 0; i < args->n_out; i++)
+        if (!dtype_is_known(args->out[i].dtype))
+            return cuda_refuse_dtype(args, args->out[i].dtype);
+    return true;
+}
+
+/* The type arithmetic is done in, by the output's dtype. */
+enum compute { COMPUTE_F64, COMPUTE_F32, COMPUTE_I64 };
+static inline enum compute compute_of(tl_dtype dtype)
+{
+    return dtype == TL_F64 ? COMPUTE_F64 : dtype_is_float(dtype) ? COMPUTE_F32 : COMPUTE_I64;
+}
+
+/* f64 for f64, f32 for the other floats. */
+template <class T> struct compute_type { typedef float type; };
+template <> struct compute_type<double> { typedef double type; };
+
+/* ---- Geometry ----------------------------------------------------------------------------------------- */
+
+static inline int64_t operand_numel(const tl_operand *x)
+{
+    int64_t numel = 1;
+    for (int i = 0; i < x->rank; i++)
+        numel *= x->shape[i];
+    return numel;
+}
+
+/* N operands walked together: their common shape with size-1 axes dropped and neighbours merged wherever all operands
+ * allow it, so that almost everything arrives with one or two axes. Operand 0 gives the shape. Passed to
+ * kernels by value (1.3 KB for four operands). */
+template <int N> struct geometry {
+    int rank;
+    int64_t numel;
+    int64_t size[TL_MAX_RANK];
+    int64_t stride[N][TL_MAX_RANK];
+};
+
+/* Stride of x along axis `axis` of a shape of rank `rank`; 0 where x is broadcast. */
+static inline int64_t broadcast_stride(const tl_operand *x, int axis, int rank)
+{
+    const int own = axis - (rank - x->rank);
+    return own < 0 || x->shape[own] == 1 ? 0 : x->stride[own];
+}
+
+template <int N> static inline geometry<N> geometry_of(const tl_operand *const *operands)
+{
+    geometry<N> g;
+    g.rank = 0;
+    g.numel = operand_numel(operands[0]);
+    const int rank = operands[0]->rank;
+    for (int axis = 0; axis < rank; axis++) {
+        const int64_t size = operands[0]->shape[axis];
+        if (size == 1)
+            continue;
+        int64_t stride[N];
+        bool merges = g.rank > 0;
+        for (int n = 0; n < N; n++) {
+            stride[n] = broadcast_stride(operands[n], axis, rank);
+            merges = merges && g.stride[n][g.rank - 1] == stride[n] * size;
+        }
+        const int at = merges ? g.rank - 1 : g.rank++;
+        g.size[at] = merges ? g.size[at] * size : size;
+        for (int n = 0; n < N; n++)
+            g.stride[n][at] = stride[n];
+    }
+    if (g.rank == 0) { /* one element */
+        g.rank = 1;
+        g.size[0] = 1;
+        for (int n = 0; n < N; n++)
+            g.stride[n][0] = 0;
+    }
+    return g;
+}
+
+/* Offsets of element `index` (row-major) in every operand. */
+template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t index, int64_t (&offset)[N])
+{
+    for (int n = 0; n < N; n++)
+        offset[n] = 0;
+    if (g.numel <= INT32_MAX) { /* 32-bit division is several times cheaper */
+        uint32_t rest = (uint32_t)index;
+        for (int axis = g.rank - 1; axis > 0; axis--) {
+            const uint32_t size = (uint32_t)g.size[axis];
+            const uint32_t next = rest / size, at = rest - next * size;
+            rest = next;
+            for (int n = 0; n < N; n++)
+                offset[n] += at * g.stride[n][axis];
+        }
+        for (int n = 0; n < N; n++)
+            offset[n] += rest * g.stride[n][0];
+        return;
+    }
+    for (int axis = g.rank - 1; axis > 0; axis--) {
+        const int64_t next = index / g.size[axis], at = index - next * g.size[axis];
+        index = next;
+        for (int n = 0; n < N; n++)
+            offset[n] += at * g.stride[n][axis];
+    }
+    for (int n = 0; n < N; n++)
+        offset[n] += index * g.stride[n][0];
+}
+
+/* Eight elements at once: one 128-bit access for 16-bit types, two for f32. */
+enum { PACK = 8 };
+template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16) pack { T v[PACK]; };
+
+/* Whether the innermost axis can be walked in packs: its length is a multiple of PACK, and every operand is either
+ * dense and aligned along it or constant along it. element_bytes, data: one per operand. */
+template <int N> static inline bool geometry_packs(const geometry<N> &g, const int *element_bytes, void *const *data)
+{
+    const int last = g.rank - 1;
+    if (g.size[last] % PACK != 0 || g.numel / PACK > INT32_MAX)
+        return false;
+    for (int n = 0; n < N; n++) {
+        if (g.stride[n][last] == 0 && n > 0)
+            continue;
+        const int align = element_bytes[n] * PACK < 16 ? element_bytes[n] * PACK : 16;
+        if (g.stride[n][last] != 1 || (uintptr_t)data[n] % align != 0)
+            return false;
+        for (int axis = 0; axis < last; axis++)
+            if (g.stride[n][axis] * element_bytes[n] % align != 0)
+                return false;
+    }
+    return true;
+}
+
+/* The same walk in steps of one pack: the innermost axis becomes PACK times shorter, its stride PACK times longer. */
+template <int N> static inline geometry<N> geometry_in_packs(geometry<N> g)
+{
+    const int last = g.rank - 1;
+    g.size[last] /= PACK;
+    g.numel /= PACK;
+    for (int n = 0; n < N; n++)
+        g.stride[n][last] *= PACK;
+    return g;
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+enum { BLOCK = 256 };
+
+static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
+
+/* Blocks for one element per thread, up to a limit beyond which threads loop (grid_stride). */
+static inline unsigned blocks_for(int64_t n, int block = BLOCK)
+{
+    const int64_t blocks = (n + block - 1) / block;
+    return (unsigned)(blocks < (1 << 20) ? (blocks > 0 ? blocks : 1) : 1 << 20);
+}
+
+#define FOR_EACH(i, n) \
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
+
+/* ---- Reductions with one fixed order ------------------------------------------------------------------ */
+
+struct sum_of { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
+/* NaN wins, as in PyTorch. */
+struct max_of {
+    template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; }
+};
+
+/* Every lane gets the result; the butterfly adds the same pairs for all of them. */
+template <class C, class F> __device__ inline C warp_reduce(C x, F f)
+{
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = f(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    return x;
+}
+
+/* Over a block of whole warps (at most 32); every thread gets the result. `zero` must be neutral for f. */
+template <class C, class F> __device__ inline C block_reduce(C x, F f, C zero)
+{
+    __shared__ C of_warp[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    x = warp_reduce(x, f);
+    if (n_warps == 1)
+        return x;
+    __syncthreads(); /* an earlier call may still be reading */
+    if (lane == 0)
+        of_warp[warp] = x;
+    __syncthreads();
+    return warp_reduce(lane < n_warps ? of_warp[lane] : zero, f);
+}
+
+template <class C> __device__ inline C lowest();
+template <> __device__ inline float lowest<float>() { return -INFINITY; }
+template <> __device__ inline double lowest<double>() { return -(double)INFINITY; }
+template <> __device__ inline int64_t lowest<int64_t>() { return INT64_MIN; }
+
+/* Threads for one row of n elements: whole warps, about four elements each, at most 512. */
+static inline int threads_for_row(int64_t n)
+{
+    int threads = 32;
+    while (threads < 512 && threads * 4 < n)
+        threads *= 2;
+    return threads;
+}
+
+__device__ inline void fault_raise(struct cuda_fault *fault, int code, int64_t index, int64_t limit)
+{
+    fault->index = index;
+    fault->limit = limit;
+    __threadfence_system();
+    fault->code = code;
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* device.c: a GPU as libtally sees it.
+ *
+ * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the same
+ * program runs where there is no CUDA at all. One device has one compute stream: everything happens in
+ * program order, and nothing but `item`, copies to the host, `sync` and the profiling timer ever waits for it.
+ *
+ * What lies outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger
+ * counts. Beside them the process holds, on the GPU and unseen by the pool:
+ *   - the driver's context, with the code of our kernels (loaded when first launched) and the stacks the driver keeps;
+ *   - the cuBLASLt handle (made here) and the code of the GEMM kernels it picks;
+ *   - the cuDNN handle (made by the first attention) and the code of its attention engines, some compiled at run time;
+ * and on the host: plans of matmul.c and attention.c, one fault cell of pinned memory (state.h). Every workspace of
+ * every library is args->workspace, from the pool; a plan that wants more is not used. How many bytes the
+ * above take is measured on the machine (driver's figure minus segments), not promised here.
+ *
+ * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
+ * That also makes the plan caches and the cuDNN handle, which is not thread-safe, safe to use.
+ */
+#include "device/cuda/state.h"
+#include "device/cuda/kernels.h"
+#include "tensor/device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cuda_state *state_table[CUDA_MAX_DEVICES];
+static pthread_mutex_t run_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- Errors ------------------------------------------------------------------------------------------- */
+
+bool cuda_check(cudaError_t status, const char *what, char *error)
+{
+    if (status == cudaSuccess)
+        return true;
+    snprintf(error, CUDA_ERROR_BYTES, "cuda: %s: %s", what, cudaGetErrorString(status));
+    return false;
+}
+
+const char *cuda_dtype_name(tl_dtype dtype)
+{
+    static const char *const names[TL_DTYPE_COUNT] = {
+        [TL_F64] = "f64", [TL_F32] = "f32", [TL_F16] = "f16", [TL_BF16] = "bf16", [TL_F8E4M3] = "f8e4m3",
+        [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1", [TL_I64] = "i64", [TL_I32] = "i32",
+        [TL_I16] = "i16", [TL_U16] = "u16", [TL_I8] = "i8", [TL_U8] = "u8", [TL_BOOL] = "bool",
+    };
+    return (unsigned)dtype < TL_DTYPE_COUNT ? names[dtype] : "?";
+}
+
+bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype)
+{
+    snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s of %s yet", args->op, cuda_dtype_name(dtype));
+    return false;
+}
+
+/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came after it
+ * in the stream computed with rows that nobody asked for. */
+bool cuda_fault_report(struct cuda_state *state, char *error)
+{
+    static const char *const culprit[] = {
+        [FAULT_EMBEDDING] = "embedding: id", [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
+        [FAULT_CROSS_ENTROPY] = "cross_entropy: target", [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
+    };
+    const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
+    if (fault.code == FAULT_NONE)
+        return true;
+    state->fault->code = FAULT_NONE;
+    snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], (long long)fault.index,
+             (long long)fault.limit);
+    return false;
+}
+
+/* ---- Entering kernels --------------------------------------------------------------------------------- */
+
+struct cuda_state *cuda_state_of(const void *stream)
+{
+    for (int i = 0; i < CUDA_MAX_DEVICES; i++)
+        if (state_table[i] && (const void *)state_table[i]->stream == stream)
+            return state_table[i];
+    return NULL;
+}
+
+/* Each thread starts out speaking to GPU 0. */
+static bool select_device(const struct cuda_state *state, char *error)
+{
+    int current = -1;
+    if (cudaGetDevice(&current) == cudaSuccess && current == state->index)
+        return true;
+    return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error);
+}
+
+bool cuda_run(const tl_kernel_args *args, tl_kernel kernel)
+{
+    struct cuda_state *state = cuda_state_of(args->stream);
+    if (!state) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
+        return false;
+    }
+    if (!select_device(state, args->error))
+        return false;
+    pthread_mutex_lock(&run_lock);
+    const bool ok = kernel(args);
+    /* Launches that the runtime refused are remembered until asked for, so one question covers all of them. */
+    const cudaError_t status = cudaGetLastError();
+    pthread_mutex_unlock(&run_lock);
+    return ok && cuda_check(status, args->op, args->error);
+}
+
+/* ---- The device's functions --------------------------------------------------------------------------- */
+
+static bool segment_new(tl_device *device, size_t bytes, void **data, char *error)
+{
+    struct cuda_state *state = device->own;
+    if (!select_device(state, error))
+        return false;
+    const cudaError_t status = cudaMalloc(data, bytes);
+    if (status == cudaSuccess)
+        return true;
+    cudaGetLastError(); /* forget it, or the next launch would be blamed */
+    size_t free_bytes = 0, total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+        cudaGetLastError();
+    snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %zu bytes: %s (%zu of %zu bytes free on %s)", bytes,
+             cudaGetErrorString(status), free_bytes, total_bytes, device->name);
+    return false;
+}
+
+static void segment_free(tl_device *device, void *data, size_t bytes)
+{
+    (void)bytes;
+    char error[CUDA_ERROR_BYTES];
+    /* cudaFree waits for the device, so work still queued on this memory is done first. An error here is an
+     * earlier kernel's; it is sticky, and the next call that can report it will. */
+    if (select_device(device->own, error))
+        cudaFree(data);
+}
+
+/* True when the driver reads `from` directly, later: then the caller's bytes must not change before the copy is done.
+ * Pageable memory is staged before the call returns. */
+static bool is_pinned(const void *from)
+{
+    struct cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, from) != cudaSuccess) {
+        cudaGetLastError();
+        return false;
+    }
+    return attributes.type != cudaMemoryTypeUnregistered;
+}
+
+static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction, char *error)
+{
+    static const enum cudaMemcpyKind kinds[] = {
+        [COPY_TO_DEVICE] = cudaMemcpyHostToDevice, [COPY_TO_HOST] = cudaMemcpyDeviceToHost,
+        [COPY_INSIDE] = cudaMemcpyDeviceToDevice,
+    };
+    struct cuda_state *state = device->own;
+    if (bytes == 0)
+        return true;
+    if (!select_device(state, error) ||
+        !cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error))
+        return false;
+    if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from)))
+        return true;
+    return cuda_check(cudaStreamSynchronize(state->stream), "copy", error) && cuda_fault_report(state, error);
+}
+
+static bool device_sync(tl_device *device, char *error)
+{
+    struct cuda_state *state = device->own;
+    return select_device(state, error) &&
+           cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
+           cuda_fault_report(state, error);
+}
+
+static void timer_start(tl_device *device)
+{
+    struct cuda_state *state = device->own;
+    char error[CUDA_ERROR_BYTES];
+    if (select_device(state, error) && cudaEventRecord(state->timer_begin, state->stream) != cudaSuccess)
+        cudaGetLastError();
+}
+
+/* A timer that cannot answer says 0, as a device without profiling does. */
+static double timer_stop(tl_device *device)
+{
+    struct cuda_state *state = device->own;
+    char error[CUDA_ERROR_BYTES];
+    float ms = 0;
+    if (!select_device(state, error) || cudaEventRecord(state->timer_end, state->stream) != cudaSuccess ||
+        cudaEventSynchronize(state->timer_end) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, state->timer_begin, state->timer_end) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return ms / 1e3;
+}
+
+static const struct device_functions cuda_functions = {
+    .segment_new = segment_new, .segment_free = segment_free, .copy = copy, .sync = device_sync,
+    .timer_start = timer_start, .timer_stop = timer_stop,
+};
+
+/* ---- Opening ------------------------------------------------------------------------------------------ */
+
+static bool state_fill(struct cuda_state *state, char *error)
+{
+    return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error) &&
+           cuda_check(cudaDeviceGetAttribute(&state->n_multiprocessors, cudaDevAttrMultiProcessorCount, state->index),
+                      "cudaDeviceGetAttribute", error) &&
+           cuda_check(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking), "stream", error) &&
+           cuda_check(cudaStreamCreateWithFlags(&state->copy_stream, cudaStreamNonBlocking), "stream", error) &&
+           cuda_check(cudaEventCreate(&state->timer_begin), "event", error) &&
+           cuda_check(cudaEventCreate(&state->timer_end), "event", error) &&
+           cuda_check(cudaHostAlloc((void **)&state->fault, sizeof *state->fault, cudaHostAllocMapped), "fault cell",
+                      error) &&
+           cuda_check(cudaHostGetDevicePointer((void **)&state->fault_device, state->fault, 0), "fault cell", error) &&
+           (state->matmul = matmul_cache_new(error)) != NULL;
+}
+
+static void state_free(struct cuda_state *state)
+{
+    if (state->fault)
+        cudaFreeHost(state->fault);
+    if (state->timer_begin)
+        cudaEventDestroy(state->timer_begin);
+    if (state->timer_end)
+        cudaEventDestroy(state->timer_end);
+    if (state->stream)
+        cudaStreamDestroy(state->stream);
+    if (state->copy_stream)
+        cudaStreamDestroy(state->copy_stream);
+    cudaGetLastError();
+    free(state);
+}
+
+TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
+
+/* The caller sets what is not the plugin's to know: target, pool, generation. */
+bool tally_cuda_open(int index, tl_device *device, char *error)
+{
+    int n_devices = 0;
+    if (!cuda_check(cudaGetDeviceCount(&n_devices), "no GPU", error))
+        return false;
+    if (index < 0 || index >= n_devices || index >= CUDA_MAX_DEVICES) {
+        snprintf(error, CUDA_ERROR_BYTES, "there is no cuda:%d (this machine has %d)", index, n_devices);
+        return false;
+    }
+    if (!state_table[index]) {
+        struct cuda_state *state = calloc(1, sizeof *state);
+        if (!state) {
+            snprintf(error, CUDA_ERROR_BYTES, "out of memory for the state of cuda:%d", index);
+            return false;
+        }
+        state->index = index;
+        if (!state_fill(state, error)) {
+            state_free(state);
+            return false;
+        }
+        memset(state->fault, 0, sizeof *state->fault);
+        state_table[index] = state;
+    }
+    device->kind = DEVICE_CUDA;
+    snprintf(device->name, sizeof device->name, "cuda:%d", index);
+    device->functions = &cuda_functions;
+    device->kernels = cuda_kernel_table;
+    device->stream = state_table[index]->stream;
+    device->own = state_table[index];
+    return true;
+}

@@ -1,0 +1,66 @@
+/* state.h: what one opened GPU keeps: streams, library handles, plan caches and the fault cell.
+ *
+ * A kernel is told its stream and nothing else, so the stream is also how it finds its state. There is one state per GPU,
+ * made by tally_cuda_open and never freed.
+ */
+#ifndef CUDA_STATE_H
+#define CUDA_STATE_H
+
+#include "tally.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUDA_MAX_DEVICES 16
+#define CUDA_ERROR_BYTES 200 /* room behind every `error`, by device.h */
+
+/* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The cell is
+ * pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are written
+ * by whichever thread failed last: any of them is a true example. */
+enum cuda_fault_code { FAULT_NONE, FAULT_EMBEDDING, FAULT_EMBEDDING_GRAD, FAULT_CROSS_ENTROPY, FAULT_CROSS_ENTROPY_GRAD };
+struct cuda_fault {
+    int code;
+    int64_t index, limit;
+};
+
+struct matmul_cache;
+struct attention_cache;
+
+struct cuda_state {
+    int index;                        /* of the GPU */
+    cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
+    cudaEvent_t timer_begin, timer_end;
+    struct cuda_fault *fault;         /* host address */
+    struct cuda_fault *fault_device;  /* the same cell as kernels see it */
+    int n_multiprocessors;
+    struct matmul_cache *matmul;       /* matmul.c */
+    struct attention_cache *attention; /* attention.c; made by the first attention */
+};
+
+/* The state that owns `stream`, NULL if none does. */
+struct cuda_state *cuda_state_of(const void *stream);
+
+/* True when `status` is success; otherwise writes "WHAT: reason" to `error`. */
+bool cuda_check(cudaError_t status, const char *what, char *error);
+
+/* Makes the calling thread speak to the GPU of args->stream, runs the kernel, and asks for launch errors. The one way
+ * into every kernel of this plugin; calls from several threads take turns. */
+bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
+
+/* To be asked when the stream has been waited for: false, with the message, if a kernel met an impossible index. */
+bool cuda_fault_report(struct cuda_state *state, char *error);
+
+/* The caches of matmul.c; made when the device is opened. */
+struct matmul_cache *matmul_cache_new(char *error);
+
+/* "dtype 5 not supported" by name; returns false, as kernels do. */
+bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype);
+const char *cuda_dtype_name(tl_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,195 @@
+/* apply.c: one op call, from inputs to results. Read op.h first.
+ *
+ *   check     live tensors, one device, no write into overlapping memory
+ *   shape     the op's rule checks the inputs and says the results
+ *   results   fresh storage from the pool, a view of input 0, or an input that is overwritten
+ *   prepare   the graph saves what the gradient needs; from here on only the kernel can fail
+ *   bill      the cost rule's numbers go to the ledger
+ *   run       workspace and kernel; on meta there is none
+ *   commit    the graph hangs the node on the results, the scope owns them
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "account/ledger.h"
+#include "account/path.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "engine/checkpoint.h"
+#include "engine/graph.h"
+#include "engine/op.h"
+#include "engine/scope.h"
+
+bool call_fail(const tl_call *c, const char *format, ...) {
+    char message[400], operands[500];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    size_t used = 0;
+    operands[0] = 0;
+    for (int i = 0; i < c->n_inputs && i < 6 && used < sizeof operands; i++) {
+        used += (size_t)snprintf(operands + used, sizeof operands - used, i ? " x " : ": ");
+        if (used < sizeof operands) used += tl_describe(c->input[i], operands + used, sizeof operands - used);
+    }
+    /* What is needed comes last: "inner sizes differ: A x B (need [m,k] x [k,n])". */
+    char *need = message;
+    while (*need && !(need[0] == ' ' && need[1] == '(' && need[2] == 'n' && need[3] == 'e')) need++;
+    const char *path = path_text(thread_state()->path);
+    return error_set(TL_ERROR_USE, "%s%s%s: %.*s%s%s", path, *path ? ": " : "", c->op->name, (int)(need - message),
+                     message, operands, need);
+}
+
+/* Which input output j overwrites; -1 when it is fresh. */
+static int overwritten(const tl_call *c, int j) {
+    return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1;
+}
+
+/* Two views of one storage that are not the same view: may they share an element? Exact when their strides have a
+ * common divisor that tells them apart (even and odd slices), otherwise by their span. */
+static bool views_may_meet(const tl_tensor *a, const tl_tensor *b) {
+    int64_t divisor = 0, low_a, high_a, low_b, high_b;
+    for (int pass = 0; pass < 2; pass++) {
+        const tl_tensor *x = pass ? b : a;
+        for (int i = 0; i < x->rank; i++)
+            for (int64_t m = x->stride[i] < 0 ? -x->stride[i] : x->stride[i], r; x->shape[i] > 1 && m; m = r)
+                r = divisor % m, divisor = m;
+    }
+    if (divisor > 1 && (a->offset - b->offset) % divisor != 0) return false;
+    strides_span(a->rank, a->shape, a->stride, &low_a, &high_a);
+    strides_span(b->rank, b->shape, b->stride, &low_b, &high_b);
+    return a->offset + low_a <= b->offset + high_b && b->offset + low_b <= a->offset + high_a;
+}
+
+/* In-place: what is written may not be written twice, nor read under another geometry. */
+static bool writes_are_safe(const tl_call *c, int target) {
+    const tl_tensor *x = c->input[target];
+    if (x->numel && strides_overlap(x->rank, x->shape, x->stride))
+        return call_fail(c, "more than one element of the written-to tensor refers to a single memory location (need "
+                            "a tensor that is not expanded: clone it first)");
+    for (int i = 0; i < c->n_inputs; i++) {
+        const tl_tensor *y = c->input[i];
+        if (i == target || y->storage != x->storage || tensor_same_view(x, y) || !x->numel || !y->numel) continue;
+        if (views_may_meet(x, y))
+            return call_fail(c, "some elements of the input tensor and the written-to tensor refer to a single memory "
+                                "location (need a clone of one of them)");
+    }
+    return true;
+}
+
+static bool call_check(tl_call *c) {
+    for (int i = 0; i < c->n_inputs; i++) {
+        if (!tensor_check(c->input[i], c->op->name)) return false;
+        tl_device *device = c->input[i]->storage->device;
+        if (c->device && c->device != device)
+            return call_fail(c, "the operands are on different devices (need tl_to)");
+        c->device = device;
+    }
+    if (!c->out_device) c->out_device = c->device;
+    if (c->device->kind == DEVICE_CUDA && c->device->generation != process_generation())
+        return call_fail(c, "%s was opened before fork() and cannot be used in the child", c->device->name);
+    if (c->op->kind == OP_DYNAMIC && c->device->kind == DEVICE_META)
+        return call_fail(c, "its result depends on data, and meta has none (need a real device)");
+    for (int j = 0; j < c->n_outputs; j++)
+        if (overwritten(c, j) >= 0 && !writes_are_safe(c, overwritten(c, j))) return false;
+    return true;
+}
+
+static void outputs_drop(tl_call *c, int n) {
+    for (int j = 0; j < n; j++)
+        if (overwritten(c, j) < 0) tensor_drop(c->output[j]);
+}
+
+static tl_tensor *output_new(tl_call *c, int j) {
+    struct layout *l = &c->out[j];
+    int64_t numel;
+    size_t bytes;
+    if (!shape_numel(l->rank, l->shape, &numel) || !dtype_bytes(l->dtype, numel, &bytes)) {
+        call_fail(c, "the result has more elements than can be counted");
+        return NULL;
+    }
+    struct storage *s = c->op->kind == OP_VIEW
+                            ? storage_keep(c->input[0]->storage)
+                            : storage_new(c->out_device, bytes, thread_state()->path, TL_TEMPORARY);
+    return s ? tensor_new(s, l, numel) : NULL;
+}
+
+static bool outputs_new(tl_call *c) {
+    for (int j = 0; j < c->n_outputs; j++) {
+        int target = overwritten(c, j);
+        c->output[j] = target >= 0 ? c->input[target] : output_new(c, j);
+        if (!c->output[j]) {
+            outputs_drop(c, j);
+            return false;
+        }
+    }
+    return true;
+}
+
+static tl_operand operand(const tl_tensor *x) {
+    return (tl_operand){.data = tensor_data(x), .dtype = x->dtype, .rank = x->rank, .shape = x->shape, .stride = x->stride};
+}
+
+static bool kernel_run(tl_call *c, struct storage *workspace) {
+    tl_operand in[TL_MAX_INPUTS], out[TL_MAX_OUTPUTS];
+    char error[200] = "";
+    for (int i = 0; i < c->n_inputs; i++) in[i] = operand(c->input[i]);
+    for (int j = 0; j < c->n_outputs; j++) out[j] = operand(c->output[j]);
+    tl_kernel_args args = {.op = c->op->name, .in = in, .out = out, .n_in = c->n_inputs, .n_out = c->n_outputs,
+                           .attr = c->attr, .workspace = workspace ? workspace->data : NULL,
+                           .workspace_bytes = workspace ? workspace->bytes : 0, .n_threads = device_threads(),
+                           .stream = c->device->stream, .error = error};
+    const tl_device *d = c->device;
+    tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : c->op->kernels[d->kind];
+    bool ok;
+    if (c->op->run) ok = c->op->run(c, error);
+    else if (!kernel) ok = snprintf(error, sizeof error, "it has no kernel on %s", d->name) < 0;
+    else ok = kernel(&args);
+    return ok || call_fail(c, "%s", error);
+}
+
+/* Takes the workspace, bills, runs and times. */
+static bool call_run(tl_call *c) {
+    struct cost cost;
+    c->op->cost(c, &cost);
+    tl_dtype dtype = c->op->compute_dtype ? c->op->compute_dtype(c) : c->n_inputs ? c->input[0]->dtype : c->out[0].dtype;
+    struct ledger_key key = {.op = c->op->name, .path = thread_state()->path, .phase = (uint8_t)thread_state()->phase,
+                             .dtype = (uint8_t)dtype, .accumulate = (uint8_t)dtype_accumulate(dtype)};
+    if (!ledger_bill(&key, &cost)) return false;
+    if (c->op->kind == OP_VIEW) return true;
+    size_t bytes = c->op->workspace ? c->op->workspace(c, c->device->target) : 0;
+    struct storage *workspace = bytes ? storage_new(c->device, bytes, key.path, TL_WORKSPACE) : NULL;
+    if (bytes && !workspace) return false;
+    bool ok = true;
+    if (c->device->kind != DEVICE_META && c->out_device->kind != DEVICE_META) {
+        bool timed = ledger_is_profiling && c->device->functions->timer_start;
+        if (timed) c->device->functions->timer_start(c->device);
+        ok = kernel_run(c, workspace);
+        if (timed) ledger_time(&key, c->device->functions->timer_stop(c->device));
+    }
+    if (workspace) storage_drop(workspace);
+    return ok;
+}
+
+tl_tensor *op_apply(tl_call *c) {
+    struct graph_record record;
+    if (!call_check(c) || !c->op->shape(c)) return NULL;
+    if (c->op->is_costly && !keeper_replay(c)) return NULL;
+    if (!c->is_replayed && !outputs_new(c)) return NULL;
+    if (!scope_reserve((size_t)c->n_outputs) || !graph_prepare(c, &record)) {
+        outputs_drop(c, c->n_outputs);
+        return NULL;
+    }
+    for (int j = 0; j < c->n_outputs; j++)
+        if (overwritten(c, j) >= 0) c->output[j]->storage->version++;
+    if (!c->is_replayed && !call_run(c)) {
+        graph_cancel(&record);
+        outputs_drop(c, c->n_outputs);
+        return NULL;
+    }
+    graph_commit(c, &record);
+    for (int j = 0; j < c->n_outputs; j++)
+        if (overwritten(c, j) < 0) scope_own(c->output[j]);
+    if (c->op->is_costly && !keeper_record(c)) return NULL;
+    return c->n_outputs ? c->output[0] : c->n_inputs ? c->input[0] : NULL;
+}

@@ -1,0 +1,397 @@
+/* backward.c: the way back, one loop, no recursion.
+ *
+ *   1. collect the nodes reachable from the loss; count how many contributions each leaf will get
+ *   2. sort them by descending sequence number: every consumer of a node comes before it
+ *   3. visit each: its gradient slots are complete by now; run the rule; add each result to where it belongs (a
+ *      slot of an older node, or a leaf's .grad); free what the node had saved
+ *
+ * *Adding.* A result is brought to its input's shape (broadcasting is undone here, once, for all ops) and dtype. The
+ * first contribution is taken as it is; later ones are added in place when nobody else holds the sum. Rules are
+ * shown the present sum (`into`), so that a GEMM can add into it by itself.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/graph.h"
+#include "engine/scope.h"
+
+struct capture { /* tl_gradients: where to put the gradient of a tensor */
+    tl_tensor *of;
+    tl_tensor *grad;
+};
+
+struct pass {
+    struct node **nodes;
+    size_t n_nodes, capacity;
+    struct capture *captures; /* NULL: fill the leaves */
+    int n_captures;
+    bool creates_graph, retains_graph;
+};
+
+/* ---- 1. Collecting ---- */
+
+static bool node_collect(struct pass *p, struct node *n) {
+    if (n->is_in_pass) return true;
+    if (n->is_consumed)
+        return error_set(TL_ERROR_USE,
+                         "%s: Trying to backward through the graph a second time (or directly access saved tensors "
+                         "after they have already been freed). Use TL_RETAIN_GRAPH the first time", n->op->name);
+    if (!memory_grow((void **)&p->nodes, &p->capacity, p->n_nodes, sizeof *p->nodes))
+        return error_memory(p->capacity * sizeof *p->nodes, "backward");
+    n->is_in_pass = true;
+    p->nodes[p->n_nodes++] = node_keep(n);
+    return true;
+}
+
+static bool pass_collect(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_roots) {
+    for (int i = 0; i < n_roots; i++) {
+        if (!seeds[i] || !roots[i]->node) continue;
+        if (i == 0 && roots[i]->node->is_in_pass)
+            return error_set(TL_ERROR_USE, "backward: this graph is being backpropagated already");
+        if (!node_collect(p, roots[i]->node)) return false;
+    }
+    for (size_t i = 0; i < p->n_nodes; i++) /* the array is its own queue */
+        for (int k = 0; k < p->nodes[i]->n_inputs; k++)
+            if (p->nodes[i]->edges[k].node && !node_collect(p, p->nodes[i]->edges[k].node)) return false;
+    for (size_t i = 0; i < p->n_nodes; i++)
+        for (int k = 0; k < p->nodes[i]->n_inputs; k++)
+            if (p->nodes[i]->edges[k].leaf) p->nodes[i]->edges[k].leaf->pending++;
+    return true;
+}
+
+static int younger_first(const void *a, const void *b) {
+    uint64_t x = (*(struct node *const *)a)->sequence, y = (*(struct node *const *)b)->sequence;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static bool is_captured(const struct pass *p, const struct node *n, int output, const tl_tensor *leaf) {
+    for (int i = 0; i < p->n_captures; i++) {
+        const tl_tensor *x = p->captures[i].of;
+        if (leaf ? x == leaf : x->node == n && (output < 0 || x->node_output == output)) return true;
+    }
+    return false;
+}
+
+/* A node is wanted when a gradient that somebody asked for lies behind it. Oldest first: edges point to older ones. */
+static void pass_mark_wanted(struct pass *p) {
+    for (size_t i = p->n_nodes; i-- > 0;) {
+        struct node *n = p->nodes[i];
+        n->is_wanted = !p->captures;
+        for (int k = 0; !n->is_wanted && k < n->n_inputs; k++) {
+            const struct edge *e = &n->edges[k];
+            n->is_wanted = (e->node && (e->node->is_wanted || is_captured(p, e->node, e->output, NULL))) ||
+                           (e->leaf && is_captured(p, NULL, 0, e->leaf));
+        }
+    }
+}
+
+/* ---- 3. Adding ---- */
+
+/* Nobody but the one holder of `x` can see its memory. */
+static bool is_exclusive(const tl_tensor *x, int holders) {
+    return atomic_load(&x->refs) == holders && atomic_load(&x->storage->refs) == 1 && tensor_is_dense(x) &&
+           x->offset == 0 && !x->storage->deleter;
+}
+
+/* Undoes broadcasting and promotion. */
+static tl_tensor *grad_fit(tl_tensor *g, const struct edge *e) {
+    if (!shape_equal(g->rank, g->shape, e->rank, e->shape)) {
+        int axes[TL_MAX_RANK], n_axes = 0, extra = g->rank - e->rank;
+        for (int i = 0; i < g->rank; i++)
+            if (i < extra || (e->shape[i - extra] == 1 && g->shape[i] != 1)) axes[n_axes++] = i;
+        if (n_axes) g = tl_sum(g, axes, n_axes, true);
+        g = tl_reshape(g, e->rank, e->shape);
+    }
+    return g && g->dtype != e->dtype ? tl_cast(g, e->dtype) : g;
+}
+
+/* sum + g, in place when the sum is ours alone. Returns a reference that replaces the one given for `sum`. */
+static tl_tensor *grad_add(const struct pass *p, tl_tensor *sum, tl_tensor *g, bool in_place) {
+    tl_tensor *result = in_place && !p->creates_graph ? tl_add_(sum, g) : tl_add(sum, g);
+    if (!result) return NULL;
+    if (result != sum) {
+        tensor_keep(result);
+        tensor_drop(sum);
+    }
+    return result;
+}
+
+/* Adds to a leaf's .grad, which the user sees: a new one must be dense and its own, an old one is added to in place. */
+static bool leaf_add(const struct pass *p, tl_tensor *leaf, tl_tensor *g) {
+    if (leaf->grad) {
+        tl_tensor *sum = grad_add(p, leaf->grad, g, !leaf->grad_is_borrowed);
+        if (!sum) return false;
+        leaf->grad = sum;
+    } else {
+        tl_tensor *own = is_exclusive(g, 1) ? g : tl_clone(g);
+        if (!own) return false;
+        leaf->grad = tensor_keep(own);
+    }
+    leaf->grad_is_borrowed = false;
+    if (!leaf->is_stand_in && leaf->grad->storage->purpose == TL_TEMPORARY) storage_move(leaf->grad->storage, TL_GRADIENT);
+    return true;
+}
+
+static bool capture_add(struct pass *p, const struct node *n, int output, const tl_tensor *leaf, tl_tensor *g) {
+    for (int i = 0; i < p->n_captures; i++) {
+        struct capture *c = &p->captures[i];
+        if (!(leaf ? c->of == leaf : c->of->node == n && c->of->node_output == output)) continue;
+        if (c->grad) c->grad = grad_add(p, c->grad, g, false);
+        else c->grad = tensor_keep(g);
+        if (!c->grad) return false;
+    }
+    return true;
+}
+
+static bool edge_deliver(struct pass *p, const struct edge *e, tl_tensor *g, bool replaces) {
+    if (e->leaf && p->captures) return capture_add(p, NULL, 0, e->leaf, g);
+    tl_tensor **slot = e->leaf ? &e->leaf->grad : &e->node->grad[e->output];
+    if (replaces) {
+        tensor_drop(*slot);
+        *slot = NULL;
+    }
+    if (e->leaf) return leaf_add(p, e->leaf, g);
+    if (!*slot) {
+        *slot = tensor_keep(g);
+        return true;
+    }
+    tl_tensor *sum = grad_add(p, *slot, g, is_exclusive(*slot, 1));
+    if (!sum) return false;
+    *slot = sum;
+    return true;
+}
+
+/* One contribution fewer to wait for; the last one tells the hook. */
+static void leaf_settle(const struct pass *p, tl_tensor *leaf, bool tell) {
+    if (--leaf->pending || !tell || p->captures || !leaf->extra || !leaf->extra->hook || !leaf->grad) return;
+    leaf->extra->hook(leaf, leaf->grad, leaf->extra->hook_context);
+}
+
+/* ---- 3. Visiting ---- */
+
+static void gradient_begin(const struct pass *p, struct node *n, tl_gradient *g) {
+    g->node = n;
+    g->creates_graph = p->creates_graph;
+    g->retains_graph = p->retains_graph;
+    g->fills_leaves = !p->captures;
+    for (int j = 0; j < n->n_outputs; j++) {
+        g->grad[j] = n->grad[j]; /* the reference moves here */
+        n->grad[j] = NULL;
+    }
+    for (int i = 0; i < n->n_inputs; i++) {
+        const struct edge *e = &n->edges[i];
+        g->result[i] = g->into[i] = g->present[i] = NULL;
+        g->replaces[i] = false;
+        g->needs[i] = e->leaf ? !p->captures || is_captured(p, NULL, 0, e->leaf)
+                              : e->node && (e->node->is_wanted || is_captured(p, e->node, e->output, NULL));
+        if (!g->needs[i] || p->creates_graph || p->captures) continue;
+        g->present[i] = e->leaf ? e->leaf->grad : e->node->grad[e->output];
+        if (!g->present[i]) continue;
+        bool is_ours = e->leaf ? !e->leaf->grad_is_borrowed && tensor_is_dense(e->leaf->grad)
+                               : is_exclusive(g->present[i], 1);
+        if (is_ours) g->into[i] = g->present[i];
+    }
+}
+
+/* What was asked for at this node's outputs: retained .grad and captures. */
+static bool outputs_tell(struct pass *p, struct node *n) {
+    for (int j = 0; j < n->n_outputs; j++) {
+        if (!n->grad[j]) continue;
+        tl_tensor *x = n->retained ? n->retained[j] : NULL;
+        if (x && !p->captures && !leaf_add(p, x, n->grad[j])) return false;
+        if (p->captures && !capture_add(p, n, j, NULL, n->grad[j])) return false;
+    }
+    return true;
+}
+
+static bool node_visit(struct pass *p, struct node *n) {
+    struct thread_state *s = thread_state();
+    bool has_grad = false;
+    for (int j = 0; j < n->n_outputs; j++) has_grad |= n->grad[j] != NULL;
+    bool ok = !has_grad || outputs_tell(p, n);
+    tl_gradient g;
+    gradient_begin(p, n, &g);
+    uint32_t path_before = s->path;
+    s->path = n->path;
+    tl_scope scope = tl_scope_begin();
+    ok = ok && scope.depth;
+    if (ok && has_grad && n->is_wanted) {
+        n->op->backward(&g);
+        ok = tl_error() == TL_OK;
+        if (ok && !p->retains_graph) {
+            node_consume(n);
+            n->is_consumed = true;
+        }
+    }
+    for (int j = 0; j < n->n_outputs; j++) /* a result may be this very gradient: keep it until delivered */
+        if (g.grad[j] && !scope_adopt(g.grad[j])) ok = false;
+    for (int i = 0; i < n->n_inputs; i++) {
+        const struct edge *e = &n->edges[i];
+        tl_tensor *result = ok && g.needs[i] ? g.result[i] : NULL;
+        if (result && result != g.into[i]) {
+            result = grad_fit(result, e);
+            ok = result && edge_deliver(p, e, result, g.replaces[i]);
+        }
+        if (e->leaf) leaf_settle(p, e->leaf, ok);
+    }
+    if (scope.depth) tl_scope_end(scope);
+    s->path = path_before;
+    return ok && tl_error() == TL_OK;
+}
+
+/* ---- The pass ---- */
+
+static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_roots) {
+    if (!pass_collect(p, roots, seeds, n_roots)) return false;
+    qsort(p->nodes, p->n_nodes, sizeof *p->nodes, younger_first);
+    pass_mark_wanted(p);
+    bool ok = true;
+    for (int i = 0; ok && i < n_roots; i++) {
+        if (!seeds[i]) continue;
+        struct edge to_root = {.node = roots[i]->node, .output = roots[i]->node_output, .leaf = roots[i]->node ? NULL : roots[i]};
+        ok = edge_deliver(p, &to_root, seeds[i], false);
+    }
+    for (size_t i = 0; i < p->n_nodes; i++) {
+        if (ok) ok = node_visit(p, p->nodes[i]);
+        else /* no more work, but the leaves must not wait for it */
+            for (int k = 0; k < p->nodes[i]->n_inputs; k++)
+                if (p->nodes[i]->edges[k].leaf) p->nodes[i]->edges[k].leaf->pending--;
+    }
+    return ok;
+}
+
+static void pass_end(struct pass *p) {
+    for (size_t i = 0; i < p->n_nodes; i++) {
+        struct node *n = p->nodes[i];
+        n->is_in_pass = false;
+        for (int j = 0; j < n->n_outputs; j++) {
+            tensor_drop(n->grad[j]);
+            n->grad[j] = NULL;
+        }
+    }
+    for (size_t i = 0; i < p->n_nodes; i++) node_drop(p->nodes[i]);
+    memory_free(p->nodes);
+}
+
+/* A pass in its own phase and gradient mode. */
+static bool pass_do(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_roots, unsigned flags) {
+    struct thread_state *s = thread_state();
+    tl_phase phase = s->phase;
+    bool off = s->grad_off;
+    struct keeper *keeper = s->keeper;
+    p->creates_graph = flags & TL_CREATE_GRAPH;
+    p->retains_graph = flags & (TL_CREATE_GRAPH | TL_RETAIN_GRAPH);
+    s->phase = TL_BACKWARD;
+    s->grad_off = !p->creates_graph;
+    s->keeper = NULL;
+    bool ok = pass_run(p, roots, seeds, n_roots);
+    pass_end(p);
+    s->phase = phase;
+    s->grad_off = off;
+    s->keeper = keeper;
+    return ok;
+}
+
+bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots, unsigned flags) {
+    struct pass p = {0};
+    return pass_do(&p, roots, seeds, n_roots, flags);
+}
+
+static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
+    if (!tensor_check(x, what) || (seed && !tensor_check(seed, what))) return NULL;
+    if (!seed && x->numel != 1) {
+        error_set(TL_ERROR_USE, "%s: grad can be implicitly created only for scalar outputs", what);
+        return NULL;
+    }
+    if (seed && (!shape_equal(x->rank, x->shape, seed->rank, seed->shape) || seed->storage->device != x->storage->device)) {
+        error_set(TL_ERROR_USE, "%s: the seed must have the output's shape and device", what);
+        return NULL;
+    }
+    if (!tensor_needs_grad(x)) {
+        error_set(TL_ERROR_USE, "%s: element 0 of tensors does not require grad and does not have a grad_fn", what);
+        return NULL;
+    }
+    return seed ? seed : tl_ones_like(x);
+}
+
+bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags) {
+    tl_phase phase = tl_set_phase(TL_BACKWARD);
+    bool mode = tl_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    bool ok = scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL &&
+              graph_backward(&loss, &seed, 1, flags);
+    if (scope.depth) tl_scope_end(scope);
+    tl_grad_mode(mode);
+    tl_set_phase(phase);
+    return ok;
+}
+
+bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_inputs, unsigned flags,
+                  tl_tensor **grads) {
+    struct capture captures[TL_MAX_INPUTS];
+    if (n_inputs < 1 || n_inputs > TL_MAX_INPUTS)
+        return error_set(TL_ERROR_USE, "tl_gradients: takes 1 to %d inputs, not %d", TL_MAX_INPUTS, n_inputs);
+    for (int i = 0; i < n_inputs; i++) {
+        if (!tensor_check(inputs[i], "tl_gradients")) return false;
+        if (!tensor_needs_grad(inputs[i]))
+            return error_set(TL_ERROR_USE, "tl_gradients: one of the differentiated Tensors does not require grad (input %d)", i);
+        captures[i] = (struct capture){.of = inputs[i]};
+        grads[i] = NULL;
+    }
+    tl_phase phase = tl_set_phase(TL_BACKWARD);
+    struct pass p = {.captures = captures, .n_captures = n_inputs};
+    bool ok = (seed = seed_check(output, seed, "tl_gradients")) != NULL && pass_do(&p, &output, &seed, 1, flags);
+    tl_set_phase(phase);
+    for (int i = 0; i < n_inputs; i++) {
+        if (ok) grads[i] = scope_adopt(captures[i].grad);
+        else tensor_drop(captures[i].grad);
+    }
+    return ok && tl_error() == TL_OK;
+}
+
+/* ---- What rules ask ---- */
+
+void gradient_missing(tl_gradient *g) {
+    error_set(TL_ERROR_USE, "derivative for %s is not implemented", g->node->op->name);
+}
+
+static tl_tensor *unpack(tl_gradient *g, const struct saved *s, const char *kind, int index) {
+    if (!s->tensor) {
+        error_set(TL_ERROR_USE, "%s: its gradient rule reads %s %d, which was not saved", g->node->op->name, kind, index);
+        return NULL;
+    }
+    if (s->tensor->storage->version == s->version) return s->tensor;
+    char text[100];
+    tl_describe(s->tensor, text, sizeof text);
+    error_set(TL_ERROR_USE,
+              "one of the variables needed for gradient computation has been modified by an inplace operation: %s, "
+              "%s %d of %s, is at version %llu; expected version %llu instead",
+              text, kind, index, g->node->op->name, (unsigned long long)s->tensor->storage->version,
+              (unsigned long long)s->version);
+    return NULL;
+}
+
+tl_tensor *tl_gradient_input(tl_gradient *g, int i) {
+    static const struct saved nothing;
+    return unpack(g, i >= 0 && i < g->node->n_saved_inputs ? &g->node->saved[i] : &nothing, "input", i);
+}
+
+tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
+    static const struct saved nothing;
+    struct node *n = g->node;
+    tl_tensor *x = unpack(g, j >= 0 && j < n->n_outputs ? &n->saved[n->n_saved_inputs + j] : &nothing, "output", j);
+    if (!x || !g->creates_graph) return x;
+    tl_tensor *recorded = scope_adopt(tensor_alias(x)); /* for higher derivatives the output knows its node */
+    if (recorded) node_attach(n, recorded, j);
+    return recorded;
+}
+
+tl_tensor *tl_gradient_of_output(tl_gradient *g, int j) { return j >= 0 && j < g->node->n_outputs ? g->grad[j] : NULL; }
+const void *tl_gradient_attr(tl_gradient *g) { return g->node->attr; }
+bool tl_gradient_needs(tl_gradient *g, int i) { return i >= 0 && i < g->node->n_inputs && g->needs[i]; }
+
+void tl_gradient_set(tl_gradient *g, int i, tl_tensor *grad) {
+    if (i >= 0 && i < g->node->n_inputs && tensor_check(grad, g->node->op->name)) g->result[i] = grad;
+}

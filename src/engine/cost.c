@@ -1,0 +1,42 @@
+/* cost.c: the shared cost rules, and the short forms of op_apply. */
+#include "engine/op.h"
+
+count tensor_traffic(const tl_tensor *x) {
+    return (count)strides_cover(x->rank, x->shape, x->stride) * (count)dtype_info(x->dtype)->bits / 8;
+}
+
+void cost_free(const tl_call *c, struct cost *cost) {
+    (void)c;
+    *cost = (struct cost){.n_parts = 1, .part[0].phase = COST_HERE};
+}
+
+void cost_traffic(const tl_call *c, struct cost *cost, count flops) {
+    count read = 0, written = 0;
+    for (int i = 0; i < c->n_inputs; i++) {
+        bool seen = false;
+        for (int k = 0; k < i && !seen; k++) seen = tensor_same_view(c->input[i], c->input[k]);
+        if (!seen) read += tensor_traffic(c->input[i]);
+    }
+    for (int j = 0; j < c->n_outputs; j++) written += tensor_traffic(c->output[j]);
+    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, flops, read, written}};
+}
+
+tl_tensor *op_apply1(const tl_op *op, tl_tensor *a, const void *attr, size_t attr_bytes) {
+    tl_call c;
+    call_begin(&c, op, &a, 1, attr, attr_bytes);
+    return op_apply(&c);
+}
+
+tl_tensor *op_apply2(const tl_op *op, tl_tensor *a, tl_tensor *b, const void *attr, size_t attr_bytes) {
+    tl_tensor *input[2] = {a, b};
+    tl_call c;
+    call_begin(&c, op, input, 2, attr, attr_bytes);
+    return op_apply(&c);
+}
+
+tl_tensor *op_apply_in_place(const tl_op *op, tl_tensor **input, int n_inputs, const void *attr, size_t attr_bytes) {
+    tl_call c;
+    call_begin(&c, op, input, n_inputs, attr, attr_bytes);
+    c.in_place = true;
+    return op_apply(&c);
+}

@@ -1,0 +1,400 @@
+/* graph.c: nodes, and how an op call is recorded.
+ *
+ * *In-place changes.* An in-place call on a tensor hangs the new node on the same handle. When the tensor is a
+ * view, its base changes too: a second node, the *region*, is hung on the base. It says: the base is what it was,
+ * with the view's elements replaced by the new ones. The other views of that base notice by a counter (history)
+ * that their own node is out of date, and on their next use look into the base anew. */
+#include "engine/graph.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/scope.h"
+
+static _Atomic uint64_t sequence;
+
+/* ---- Nodes ---- */
+
+static uint32_t wanted_saves(const tl_op *op, tl_tensor *const *input, int n_inputs) {
+    uint32_t saves = op->saves_any;
+    for (int i = 0; i < n_inputs && i < 4; i++)
+        if (input[i]->requires_grad) saves |= op->saves[i];
+    return saves;
+}
+
+/* One allocation: the node, then edges, saved, grad slots, shapes, attributes. */
+static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_inputs, int n_outputs,
+                               int n_saved_inputs, const void *attr, size_t attr_bytes) {
+    size_t n_axes = 0, n_saved = (size_t)(n_saved_inputs + n_outputs);
+    for (int i = 0; i < n_inputs; i++) n_axes += input[i]->rank;
+    size_t edges = sizeof(struct node), saved = edges + (size_t)n_inputs * sizeof(struct edge),
+           grad = saved + n_saved * sizeof(struct saved), shapes = grad + (size_t)n_outputs * sizeof(tl_tensor *),
+           copy = shapes + n_axes * sizeof(int64_t);
+    char *memory = memory_new(copy + attr_bytes);
+    if (!memory) {
+        error_memory(copy + attr_bytes, "a node of the graph");
+        return NULL;
+    }
+    memset(memory, 0, shapes);
+    struct node *n = (struct node *)memory;
+    atomic_init(&n->refs, 1);
+    n->op = op;
+    n->path = thread_state()->path;
+    n->sequence = atomic_fetch_add_explicit(&sequence, 1, memory_order_relaxed);
+    n->n_inputs = n_inputs;
+    n->n_outputs = n_outputs;
+    n->n_saved_inputs = n_saved_inputs;
+    n->edges = (struct edge *)(memory + edges);
+    n->saved = (struct saved *)(memory + saved);
+    n->grad = (tl_tensor **)(memory + grad);
+    n->attr = memory + copy;
+    n->attr_bytes = attr_bytes;
+    if (attr_bytes) memcpy(n->attr, attr, attr_bytes);
+    int64_t *shape = (int64_t *)(memory + shapes);
+    for (int i = 0; i < n_inputs; i++) {
+        struct edge *e = &n->edges[i];
+        e->dtype = input[i]->dtype;
+        e->rank = input[i]->rank;
+        e->shape = shape;
+        for (int a = 0; a < e->rank; a++) *shape++ = input[i]->shape[a];
+    }
+    return n;
+}
+
+static void edge_set(struct edge *e, tl_tensor *x) {
+    if (!x->requires_grad) return;
+    if (x->node) {
+        e->node = node_keep(x->node);
+        e->output = x->node_output;
+    } else {
+        e->leaf = tensor_keep(x);
+    }
+}
+
+/* An alias keeps the value, and, for an input, its history as it is now. */
+static bool save(struct saved *slot, tl_tensor *x, bool is_input, uint64_t version) {
+    bool is_parameter = is_input && !x->node && x->requires_grad; /* can never get a node: no cycle */
+    tl_tensor *alias = is_parameter ? tensor_keep(x) : tensor_alias(x);
+    if (!alias) return false;
+    if (is_input && x->node) {
+        alias->requires_grad = x->requires_grad;
+        alias->node = node_keep(x->node);
+        alias->node_output = x->node_output;
+    }
+    slot->tensor = alias;
+    slot->version = version;
+    if (x->storage->purpose == TL_TEMPORARY) storage_move(x->storage, TL_ACTIVATION);
+    return true;
+}
+
+struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
+                      size_t attr_bytes, uint32_t saves) {
+    int n_saved_inputs = 0;
+    for (int i = 0; i < n_inputs && i < 16; i++)
+        if (saves & TL_INPUT(i)) n_saved_inputs = i + 1;
+    struct node *n = node_alloc(op, input, n_inputs, n_outputs, n_saved_inputs, attr, attr_bytes);
+    if (!n) return NULL;
+    for (int i = 0; i < n_inputs; i++) edge_set(&n->edges[i], input[i]);
+    for (int i = 0; i < n_saved_inputs; i++)
+        if ((saves & TL_INPUT(i)) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
+            node_drop(n);
+            return NULL;
+        }
+    return n;
+}
+
+void node_consume(struct node *n) {
+    for (int i = 0; i < n->n_saved_inputs + n->n_outputs; i++) {
+        tl_tensor *x = n->saved[i].tensor;
+        n->saved[i].tensor = NULL;
+        tensor_drop(x);
+    }
+}
+
+static void node_free(struct node *n) {
+    node_consume(n);
+    for (int i = 0; i < n->n_inputs; i++) {
+        if (n->edges[i].node) node_drop(n->edges[i].node);
+        tensor_drop(n->edges[i].leaf);
+    }
+    if (n->op->forget) n->op->forget(n->attr);
+    memory_free(n->retained);
+    memory_free(n);
+}
+
+/* A graph may be a chain of a million nodes: dropping must not recurse. */
+void node_drop(struct node *n) {
+    static _Thread_local struct node *dead;
+    static _Thread_local bool is_draining;
+    if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1) return;
+    n->next_dead = dead;
+    dead = n;
+    if (is_draining) return;
+    is_draining = true;
+    while (dead) {
+        struct node *next = dead;
+        dead = next->next_dead;
+        node_free(next);
+    }
+    is_draining = false;
+}
+
+void node_attach(struct node *n, tl_tensor *x, int output) {
+    bool retains = x->extra && x->extra->retains_grad;
+    struct node *before = x->node;
+    if (retains && before && before->retained) before->retained[x->node_output] = NULL;
+    x->node = node_keep(n);
+    x->node_output = output;
+    x->requires_grad = true;
+    if (before) node_drop(before);
+    if (retains) {
+        x->extra->retains_grad = false;
+        tl_retain_grad(x);
+    }
+}
+
+/* ---- Views and their base ---- */
+
+/* The region node: gradient of the base = what it was outside the view; gradient of the view's elements = the rest. */
+struct attr_region {
+    int rank;
+    int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset; /* of the view, relative to a dense base */
+};
+
+static void region_backward(tl_gradient *g) {
+    const struct attr_region *r = tl_gradient_attr(g);
+    tl_tensor *grad = tl_contiguous(g->grad[0]);
+    if (!grad) return;
+    if (g->needs[1]) g->result[1] = tl_as_strided(grad, r->rank, r->shape, r->stride, grad->offset + r->offset);
+    if (!g->needs[0]) return;
+    tl_tensor *outside = tl_clone(grad);
+    if (outside) tl_fill_(tl_as_strided(outside, r->rank, r->shape, r->stride, r->offset), 0.0);
+    g->result[0] = outside;
+}
+
+static const tl_op op_region = {.name = "region", .id = -1, .n_outputs = 1, .backward = region_backward};
+
+static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *node) {
+    tl_tensor *base = view->base;
+    struct attr_region r = {.rank = view->rank, .offset = view->offset - base->offset};
+    memcpy(r.shape, view->shape, view->rank * sizeof *r.shape);
+    memcpy(r.stride, view->stride, view->rank * sizeof *r.stride);
+    if (!tensor_is_dense(base)) {
+        call_fail(c, "a change of this view cannot be recorded, since its base is not contiguous (need a clone)");
+        return NULL;
+    }
+    tl_tensor *input[2] = {base, view};
+    struct node *region = node_new(&op_region, input, 2, 1, &r, sizeof r, 0);
+    if (!region) return NULL;
+    struct edge *e = &region->edges[1]; /* the view as it will be: produced by `node` */
+    if (e->node) node_drop(e->node);
+    tensor_drop(e->leaf);
+    *e = (struct edge){.node = node_keep(node), .dtype = e->dtype, .rank = e->rank, .shape = e->shape};
+    return region;
+}
+
+/* A view whose base was changed since looks into it anew. */
+static bool view_refresh(tl_tensor *x) {
+    tl_tensor *base = x->base;
+    if (!base || base->history == x->base_history) return true;
+    bool mode = tl_grad_mode(true);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *fresh = tl_as_strided(base, x->rank, x->shape, x->stride, x->offset);
+    if (fresh) {
+        if (fresh->node) node_attach(fresh->node, x, fresh->node_output);
+        x->base_history = base->history;
+    }
+    tl_scope_end(scope);
+    tl_grad_mode(mode);
+    return fresh != NULL;
+}
+
+bool tensor_needs_grad(tl_tensor *x) { return view_refresh(x) && x->requires_grad; }
+
+/* ---- Recording a call ---- */
+
+static int target_of(const tl_call *c, int j) { return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1; }
+
+static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
+    if (!x->node && x->requires_grad)
+        return call_fail(c, "a leaf Variable that requires grad is being used in an in-place operation (need "
+                            "tl_grad_mode(false) around an update)");
+    if (x->base && !x->base->node && x->base->requires_grad)
+        return call_fail(c, "a view of a leaf Variable that requires grad is being used in an in-place operation "
+                            "(need tl_grad_mode(false) around an update)");
+    if (x->base && is_recorded && x->made_without_grad)
+        return call_fail(c, "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
+    return true;
+}
+
+bool graph_prepare(const tl_call *c, struct graph_record *record) {
+    record->node = record->region = NULL;
+    if (thread_state()->grad_off) return true;
+    bool wanted = false;
+    for (int i = 0; i < c->n_inputs; i++) {
+        if (c->input[i]->base && !view_refresh(c->input[i])) return false;
+        wanted |= c->input[i]->requires_grad;
+    }
+    wanted = wanted && c->op->backward;
+    int target = c->n_outputs ? target_of(c, 0) : -1;
+    if (target >= 0 && !may_change(c, c->input[target], wanted)) return false;
+    if (!wanted) return true;
+    uint32_t saves = wanted_saves(c->op, c->input, c->n_inputs);
+    struct node *n = record->node =
+        node_new(c->op, c->input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves);
+    if (!n) return false;
+    for (int j = 0; j < c->n_outputs; j++) {
+        tl_tensor *x = c->output[j];
+        if ((saves & TL_OUTPUT(j)) &&
+            !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + (target_of(c, j) >= 0))) {
+            graph_cancel(record);
+            return false;
+        }
+    }
+    if (target >= 0 && c->input[target]->base) {
+        record->region = region_new(c, c->input[target], n);
+        if (!record->region) {
+            graph_cancel(record);
+            return false;
+        }
+    }
+    return true;
+}
+
+void graph_cancel(struct graph_record *r) {
+    if (r->region) node_drop(r->region);
+    if (r->node) node_drop(r->node);
+    r->region = r->node = NULL;
+}
+
+static void view_link(tl_tensor *view, tl_tensor *of) {
+    view->base = tensor_keep(of->base ? of->base : of);
+    view->base_history = view->base->history;
+    view->made_without_grad = thread_state()->grad_off;
+}
+
+void graph_commit(const tl_call *c, struct graph_record *r) {
+    if (c->op->kind == OP_VIEW) view_link(c->output[0], c->input[0]);
+    if (!r->node) return;
+    for (int j = 0; j < c->n_outputs; j++) {
+        tl_tensor *x = c->output[j];
+        if (!dtype_is_float(x->dtype)) continue;
+        node_attach(r->node, x, j);
+        if (target_of(c, j) >= 0) x->history++;
+    }
+    if (r->region) {
+        tl_tensor *view = c->output[0], *base = view->base;
+        node_attach(r->region, base, 0);
+        view->base_history = ++base->history;
+    }
+    graph_cancel(r); /* our own references; the tensors hold theirs */
+}
+
+static void graph_forget(tl_tensor *x) {
+    struct node *node = x->node;
+    if (x->extra && x->extra->retains_grad && node && node->retained) node->retained[x->node_output] = NULL;
+    x->node = NULL;
+    if (node) node_drop(node);
+    tensor_drop(x->grad);
+    tensor_drop(x->base);
+    memory_free(x->extra);
+}
+
+__attribute__((constructor)) static void graph_setup(void) { tensor_forget = graph_forget; }
+
+/* ---- Public ---- */
+
+tl_tensor *tl_requires_grad(tl_tensor *x, bool on) {
+    if (!tensor_check(x, "tl_requires_grad")) return NULL;
+    if (on && !dtype_is_float(x->dtype)) {
+        error_set(TL_ERROR_USE, "tl_requires_grad: only Tensors of floating point dtype can require gradients, not %s",
+                  tl_dtype_name(x->dtype));
+        return NULL;
+    }
+    if (!on && x->node) {
+        error_set(TL_ERROR_USE, "tl_requires_grad: you can only change requires_grad flags of leaf variables (use tl_detach)");
+        return NULL;
+    }
+    x->requires_grad = on;
+    return x;
+}
+
+bool tl_needs_grad(const tl_tensor *x) {
+    return tensor_check(x, "tl_needs_grad") && tensor_needs_grad((tl_tensor *)(uintptr_t)x);
+}
+
+bool tl_is_leaf(const tl_tensor *x) { return tensor_check(x, "tl_is_leaf") && !x->node; }
+
+static struct tensor_extra *extra_of(tl_tensor *x) {
+    if (x->extra) return x->extra;
+    x->extra = memory_new(sizeof *x->extra);
+    if (x->extra) *x->extra = (struct tensor_extra){0};
+    else error_memory(sizeof *x->extra, "a hook");
+    return x->extra;
+}
+
+tl_tensor *tl_retain_grad(tl_tensor *x) {
+    if (!tensor_check(x, "tl_retain_grad")) return NULL;
+    if (!tensor_needs_grad(x)) {
+        error_set(TL_ERROR_USE, "tl_retain_grad: can't retain_grad on Tensor that has requires_grad=False");
+        return NULL;
+    }
+    if (!x->node) return x; /* leaves always do */
+    if (!extra_of(x)) return NULL;
+    if (!x->node->retained) {
+        size_t bytes = (size_t)x->node->n_outputs * sizeof(tl_tensor *);
+        x->node->retained = memory_new(bytes);
+        if (!x->node->retained) {
+            error_memory(bytes, "a retained gradient");
+            return NULL;
+        }
+        memset(x->node->retained, 0, bytes);
+    }
+    x->node->retained[x->node_output] = x;
+    x->extra->retains_grad = true;
+    return x;
+}
+
+tl_tensor *tl_grad_of(tl_tensor *x) { return tensor_check(x, "tl_grad_of") ? x->grad : NULL; }
+
+bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
+    if (!tensor_check(x, "tl_set_grad") || (grad && !tensor_check(grad, "tl_set_grad"))) return false;
+    if (grad && (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
+        return error_set(TL_ERROR_USE, "tl_set_grad: the gradient must have the tensor's shape and device");
+    tl_tensor *before = x->grad;
+    x->grad = grad ? tensor_keep(grad) : NULL;
+    x->grad_is_borrowed = false;
+    if (grad && grad->storage->purpose == TL_TEMPORARY) storage_move(grad->storage, TL_GRADIENT);
+    tensor_drop(before);
+    return true;
+}
+
+void tl_zero_grad(tl_tensor *x, bool keep) {
+    if (!tensor_check(x, "tl_zero_grad") || !x->grad) return;
+    if (!keep) {
+        tl_set_grad(x, NULL);
+        return;
+    }
+    bool mode = tl_grad_mode(false);
+    if (x->grad->node) { /* recorded by an earlier pass: its history ends here */
+        node_drop(x->grad->node);
+        x->grad->node = NULL;
+        x->grad->requires_grad = false;
+    }
+    tl_fill_(x->grad, 0.0);
+    tl_grad_mode(mode);
+}
+
+bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context) {
+    if (!tensor_check(leaf, "tl_set_grad_hook")) return false;
+    if (leaf->node) return error_set(TL_ERROR_USE, "tl_set_grad_hook: hooks are for leaves");
+    if (!extra_of(leaf)) return false;
+    leaf->extra->hook = hook;
+    leaf->extra->hook_context = context;
+    return true;
+}
+
+tl_tensor *tl_detach(tl_tensor *x) {
+    return tensor_check(x, "tl_detach") ? scope_adopt(tensor_alias(x)) : NULL;
+}

@@ -1,0 +1,99 @@
+/* graph.h: the record of what happened, for the way back.
+ *
+ * A *node* is one op call. It hangs off the tensors it produced, by reference, and holds its inputs' nodes (edges) and
+ * what its gradient rule needs (saved). So a loss holds its whole graph, and a loss that nobody
+ * backpropagates takes it along when it goes. Nodes carry a sequence number; since a node is younger than everything
+ * it read, descending numbers are an order for backward.
+ *
+ * No cycles: a node holds *aliases* of tensors (same storage, own handle), never the handles that hang on it.
+ */
+#ifndef ENGINE_GRAPH_H
+#define ENGINE_GRAPH_H
+
+#include "engine/op.h"
+
+struct edge { /* where the gradient of an input goes: to a node's output, to a leaf, or nowhere */
+    struct node *node;
+    int output;
+    tl_tensor *leaf;
+    tl_dtype dtype; /* of the input, whose gradient is brought to this dtype and shape */
+    int rank;
+    int64_t *shape;
+};
+
+struct saved {
+    tl_tensor *tensor; /* NULL: not kept */
+    uint64_t version;  /* of its storage when it was kept */
+};
+
+struct node {
+    atomic_int refs;
+    uint32_t path;
+    uint64_t sequence;
+    const tl_op *op;
+    void *attr;
+    size_t attr_bytes;
+    int n_inputs, n_outputs, n_saved_inputs;
+    bool is_consumed; /* backward has been here and freed what was saved */
+    bool is_in_pass;  /* a backward pass is walking over it */
+    bool is_wanted;   /* ... and needs its result */
+    struct edge *edges;
+    struct saved *saved;  /* inputs, then outputs */
+    tl_tensor **grad;     /* during backward: one slot per output */
+    tl_tensor **retained; /* weak: results that asked for .grad */
+    struct node *next_dead;
+};
+
+struct tensor_extra { /* what few tensors have */
+    bool retains_grad;
+    tl_grad_hook hook;
+    void *hook_context;
+};
+
+/* What a backward rule sees. */
+struct tl_gradient {
+    struct node *node;
+    tl_tensor *grad[TL_MAX_OUTPUTS];  /* d loss / d output j; NULL: none */
+    bool needs[TL_MAX_INPUTS];
+    tl_tensor *into[TL_MAX_INPUTS];   /* where the result will be added; a rule may add there itself, and return it */
+    tl_tensor *present[TL_MAX_INPUTS]; /* the sum so far, even when it may not be changed (checkpoints continue it) */
+    tl_tensor *result[TL_MAX_INPUTS];  /* for the rule to fill */
+    bool replaces[TL_MAX_INPUTS];      /* the result already contains `present` */
+    bool creates_graph, retains_graph, fills_leaves;
+};
+
+struct graph_record {
+    struct node *node;   /* NULL: nothing is recorded */
+    struct node *region; /* an in-place call on a view: what happens to its base */
+};
+
+/* Before the kernel: everything that can fail. */
+bool graph_prepare(const tl_call *c, struct graph_record *record);
+void graph_commit(const tl_call *c, struct graph_record *record);
+void graph_cancel(struct graph_record *record);
+
+/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over. */
+struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
+                      size_t attr_bytes, uint32_t saves);
+void node_attach(struct node *node, tl_tensor *x, int output);
+static inline struct node *node_keep(struct node *node) {
+    atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
+    return node;
+}
+void node_drop(struct node *node);
+/* Frees what was saved. */
+void node_consume(struct node *node);
+
+/* Walks the graph of several results at once; seeds[i] NULL: nothing flows into root i. Leaves' .grad are filled. */
+bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots, unsigned flags);
+
+/* Whether a tensor takes part in gradients, its base's changes included. False may also be an error. */
+bool tensor_needs_grad(tl_tensor *x);
+
+/* Shorter names of the public accessors, for rules. */
+static inline tl_tensor *gradient_input(tl_gradient *g, int i) { return tl_gradient_input(g, i); }
+static inline tl_tensor *gradient_output(tl_gradient *g, int j) { return tl_gradient_output(g, j); }
+/* For ops whose own derivative nobody has written: an error that says so. */
+void gradient_missing(tl_gradient *g);
+
+#endif

@@ -1,0 +1,94 @@
+/* op.h: what an op is, and how one call of it happens.
+ *
+ * An op is a record of rules: which shapes it takes and gives (`shape`), what it costs (`cost`), how much scratch it
+ * wants (`workspace`), what its gradient is (`backward`) and what that gradient needs (`saves`). Rules touch no
+ * data. The data is touched by a kernel, one per device, which sees raw pointers, shapes and strides (tl_kernel_args).
+ *
+ * Every call, forward or backward, on every device, passes op_apply (apply.c). There is no other way to run a kernel,
+ * which is why the ledger cannot miss one.
+ */
+#ifndef ENGINE_OP_H
+#define ENGINE_OP_H
+
+#include "account/cost.h"
+#include "tensor/tensor.h"
+
+enum op_kind {
+    OP_VIEW,    /* another geometry of input 0's storage: no kernel */
+    OP_KERNEL,  /* results of known shape, computed by a kernel */
+    OP_DYNAMIC, /* depends on data: refused on meta by name */
+    OP_TRANSFER /* input and output are on different devices */
+};
+
+struct tl_call {
+    const tl_op *op;
+    const void *attr; /* the op's attributes: plain data, copied by the graph */
+    size_t attr_bytes;
+    tl_tensor **input;
+    int n_inputs, n_outputs;
+    bool in_place;       /* output 0 overwrites input 0 (only where the op's record allows it) */
+    bool is_replayed;    /* the results are known from a selective checkpoint: nothing runs */
+    tl_device *device;   /* of the inputs; given by the caller when there are none */
+    tl_device *out_device;
+    tl_tensor *output[TL_MAX_OUTPUTS];
+    struct layout out[TL_MAX_OUTPUTS]; /* filled by the shape rule */
+};
+
+#define OVERWRITES(input) ((input) + 1)
+
+struct tl_op {
+    const char *name;
+    enum op_kind kind;
+    int id;        /* its row in op_list.h, the index of its kernels; -1 for ops added from outside */
+    int n_outputs; /* the shape rule may lower it for one call */
+
+    bool (*shape)(tl_call *call);                         /* checks inputs, fills out[]; false: call_fail */
+    void (*cost)(const tl_call *call, struct cost *cost); /* mandatory: cost_free for what is free */
+    size_t (*workspace)(const tl_call *call, const struct target *target); /* bytes; NULL: none */
+    void (*backward)(tl_gradient *g); /* NULL: no gradient flows through it */
+
+    /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
+     * whichever gradient is asked for. Only what a wanted gradient needs is kept. */
+    uint32_t saves[4], saves_any;
+    uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
+    bool may_overwrite;                 /* has an in-place form: tl_NAME_ */
+    bool is_costly;                     /* a selective checkpoint keeps its results */
+    bool (*run)(const tl_call *call, char *error); /* instead of a kernel: transfers, which are between devices */
+    tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
+
+    void (*forget)(void *attr); /* frees what attributes hold; NULL: plain data */
+    const void *user;         /* ops from outside: their definition */
+    tl_kernel kernels[DEVICE_KIND_COUNT]; /* ops from outside: by device kind */
+};
+
+/* Starts a call without clearing the large arrays. */
+static inline void call_begin(tl_call *c, const tl_op *op, tl_tensor **input, int n_inputs, const void *attr,
+                              size_t attr_bytes) {
+    c->op = op;
+    c->attr = attr;
+    c->attr_bytes = attr_bytes;
+    c->input = input;
+    c->n_inputs = n_inputs;
+    c->n_outputs = op->n_outputs;
+    c->in_place = c->is_replayed = false;
+    c->device = c->out_device = NULL;
+}
+
+/* Runs a call. Returns output 0 (all are in c->output), owned by the innermost scope; NULL on error. An op without outputs
+ * returns input 0. */
+tl_tensor *op_apply(tl_call *c);
+
+/* The common cases in one line. */
+tl_tensor *op_apply1(const tl_op *op, tl_tensor *a, const void *attr, size_t attr_bytes);
+tl_tensor *op_apply2(const tl_op *op, tl_tensor *a, tl_tensor *b, const void *attr, size_t attr_bytes);
+tl_tensor *op_apply_in_place(const tl_op *op, tl_tensor **input, int n_inputs, const void *attr, size_t attr_bytes);
+
+/* Records `path: op: message: operands`; returns false. */
+bool call_fail(const tl_call *c, const char *format, ...) TL_PRINTF(2, 3);
+
+/* Cost rules. cost_traffic reads every distinct input once and writes every output once. */
+void cost_free(const tl_call *c, struct cost *cost);
+void cost_traffic(const tl_call *c, struct cost *cost, count flops);
+count tensor_traffic(const tl_tensor *x); /* bytes a view covers */
+
+#endif

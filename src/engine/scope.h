@@ -1,0 +1,39 @@
+/* scope.h: the state of a thread: what its scopes own, where it is, how its ops are recorded and billed. */
+#ifndef ENGINE_SCOPE_H
+#define ENGINE_SCOPE_H
+
+#include "tensor/tensor.h"
+
+struct keeper; /* engine/checkpoint.c */
+
+struct scope_frame {
+    size_t first; /* its tensors begin here */
+    uint32_t serial, path_before;
+};
+
+struct thread_state {
+    tl_tensor **owned; /* of all open scopes, innermost last */
+    size_t n_owned, owned_capacity;
+    struct scope_frame *frames;
+    size_t n_frames, frame_capacity;
+    uint32_t serial;
+    uint32_t path;
+    tl_phase phase;
+    bool grad_off; /* zero is the default: recording */
+    bool is_set_up;
+    tl_device *device;
+    tl_generator generator;
+    struct keeper *keeper;
+};
+
+/* The calling thread's. */
+struct thread_state *thread_state(void);
+
+/* Makes room, so that the next scope_own cannot fail. False: no memory, recorded. */
+bool scope_reserve(size_t n);
+/* Gives a reference to the innermost scope. */
+tl_tensor *scope_own(tl_tensor *x);
+/* The same with room made on the spot; drops x when there is none. NULL stays NULL. */
+tl_tensor *scope_adopt(tl_tensor *x);
+
+#endif

@@ -1,0 +1,130 @@
+/* attention.c: rotary positions and attention, flash-style: no buffer of queries x keys.
+ *
+ * FLOPs. Each visible (query, key) pair costs 2D in every GEMM it takes part in: two forward (q k^T, p v); five backward
+ * (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is billed to
+ * the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not counted.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "ops/ops.h"
+
+/* ---- rope ---- */
+
+static bool rope_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    if (!call_needs_float(c, 0)) return false;
+    return (x->rank == 4 && x->shape[3] % 2 == 0) ? call_output_like(c, 0, 0) : call_fail(c, "rotates pairs (need [B,T,H,D] with even D)");
+}
+/* per pair: 4 products, 2 sums */
+static void rope_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[0]->numel); }
+static tl_tensor *rope(tl_tensor *x, double base, int64_t first_position, bool inverse);
+/* the inverse of a rotation is its transpose */
+static void rope_backward(tl_gradient *g) {
+    const struct attr_rope *a = g->node->attr;
+    g->result[0] = rope(g->grad[0], a->base, a->first_position, !a->inverse);
+}
+const tl_op op_rope = {RECORD(KERNEL, rope, 1), .shape = rope_shape, .cost = rope_cost, .backward = rope_backward};
+
+/* Kernels read rows of D. */
+static tl_tensor *with_dense_rows(tl_tensor *x) {
+    return x && x->rank && x->stride[x->rank - 1] != 1 && x->shape[x->rank - 1] > 1 ? tl_clone(x) : x;
+}
+
+static tl_tensor *rope(tl_tensor *x, double base, int64_t first_position, bool inverse) {
+    struct attr_rope a;
+    memset(&a, 0, sizeof a);
+    a.base = base;
+    a.first_position = first_position;
+    a.inverse = inverse;
+    return op_apply1(&op_rope, with_dense_rows(x), ATTR(a));
+}
+tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position) {
+    return tensor_check(x, "rope") ? rope(x, base, first_position, false) : NULL;
+}
+
+/* ---- attention ---- */
+
+static bool attention_shape(tl_call *c) {
+    const tl_tensor *q = c->input[0], *k = c->input[1], *v = c->input[2];
+    if (!call_needs_float(c, 0)) return false;
+    if (q->rank != 4 || k->rank != 4 || !shape_equal(k->rank, k->shape, v->rank, v->shape))
+        return call_fail(c, "wrong ranks (need q [B,T,H,D], k and v [B,S,Hkv,D])");
+    if (q->dtype != k->dtype || q->dtype != v->dtype) return call_fail(c, "q, k and v have different dtypes (need a cast)");
+    if (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3]) return call_fail(c, "batch or head sizes differ (need q [B,T,H,D], k and v [B,S,Hkv,D])");
+    if (q->shape[2] != 0 && (k->shape[2] == 0 || q->shape[2] % k->shape[2]))
+        return call_fail(c, "query heads must be a multiple of key heads");
+    int64_t lse[3] = {q->shape[0], q->shape[2], q->shape[1]};
+    call_output_like(c, 0, 0);
+    return call_output(c, 1, statistics_dtype(q->dtype), 3, lse);
+}
+
+/* Visible pairs of T queries and S keys: query t sees keys 0 .. S-T+t. */
+static count visible_pairs(int64_t t, int64_t s, bool causal) {
+    if (!causal) return (count)t * (count)s;
+    int64_t first = s - t + 1; /* keys that query 0 sees */
+    int64_t blind = first < 0 ? (-first < t ? -first : t) : 0; /* queries that see none */
+    count seeing = (count)(t - blind), least = first > 0 ? (count)first : 1;
+    return seeing ? seeing * least + seeing * (seeing - 1) / 2 : 0;
+}
+
+/* one GEMM over all visible pairs of all heads: 2 D each */
+static count gemm_flops(const tl_tensor *q, const tl_tensor *k, bool causal) {
+    return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] * visible_pairs(q->shape[1], k->shape[1], causal);
+}
+
+static void attention_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_attention *a = c->attr;
+    cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a->causal));
+}
+
+static bool attention_grad_shape(tl_call *c) {
+    for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);
+    return true;
+}
+static void attention_grad_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_attention *a = c->attr;
+    count gemm = gemm_flops(c->input[1], c->input[2], a->causal);
+    cost_traffic(c, cost, 4 * gemm);
+    cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
+}
+
+/* cpu: delta = rowsum(g out), one per query and head; then, for 16-bit dtypes, dq sums in f32.
+ * cuda: see docs/devices.md. */
+static size_t attention_grad_workspace(const tl_call *c, const struct target *target) {
+    const tl_tensor *q = c->input[1];
+    size_t element = statistics_dtype(q->dtype) == TL_F64 ? 8 : 4;
+    size_t delta = round_up((size_t)(q->shape[0] * q->shape[1] * q->shape[2]) * element, target->align_bytes);
+    bool is_16_bit = dtype_info(q->dtype)->bits < 32;
+    return delta + (is_16_bit ? (size_t)q->numel * element : 0);
+}
+
+/* p = softmax: ds = p (g v^T - rowsum(g out)) scale; dv = p^T g; dq = ds k; dk = ds^T q */
+static void attention_backward(tl_gradient *g) {
+    if (!g->grad[0]) return;
+    tl_tensor *input[6] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2),
+                           gradient_output(g, 0), gradient_output(g, 1)};
+    tl_call c;
+    call_begin(&c, &op_attention_grad, input, 6, g->node->attr, g->node->attr_bytes);
+    if (!op_apply(&c)) return;
+    for (int j = 0; j < 3; j++) g->result[j] = c.output[j];
+}
+
+const tl_op op_attention = {RECORD(KERNEL, attention, 2), .shape = attention_shape, .cost = attention_cost,
+                            .backward = attention_backward, .is_costly = true,
+                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(1)};
+const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape, .cost = attention_grad_cost,
+                                 .workspace = attention_grad_workspace, .backward = gradient_missing};
+
+tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {
+    if (!tensor_check(q, "attention")) return NULL;
+    struct attr_attention a;
+    memset(&a, 0, sizeof a);
+    a.causal = causal;
+    a.scale = scale != 0 ? scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
+    tl_tensor *input[3] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
+    tl_call c;
+    call_begin(&c, &op_attention, input, 3, ATTR(a));
+    return op_apply(&c);
+}

@@ -1,0 +1,170 @@
+/* copy.c: moving elements: dense copies, casts, assignment, other devices. No FLOPs. */
+#include <string.h>
+
+#include "ops/ops.h"
+#include "tensor/convert.h"
+
+static void move_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
+
+/* ---- copy: out = x, dense, of attr.dtype ---- */
+
+static bool copy_shape(tl_call *c) {
+    const struct attr_copy *a = c->attr;
+    const tl_tensor *x = c->input[0];
+    if (dtype_info(a->dtype)->bits < 8 && (x->rank == 0 || x->shape[x->rank - 1] % 2))
+        return call_fail(c, "two %s share a byte (need a last axis of even length)", tl_dtype_name(a->dtype));
+    return call_output(c, 0, a->dtype, x->rank, x->shape);
+}
+/* dx = dout, in x's dtype (the graph casts) */
+static void copy_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+const tl_op op_copy = {RECORD(KERNEL, copy, 1), .shape = copy_shape, .cost = move_cost, .backward = copy_backward};
+
+tl_tensor *tl_clone(tl_tensor *x) {
+    if (!tensor_check(x, "clone")) return NULL;
+    struct attr_copy a = {x->dtype};
+    return op_apply1(&op_copy, x, ATTR(a));
+}
+
+tl_tensor *tl_contiguous(tl_tensor *x) {
+    if (!tensor_check(x, "contiguous")) return NULL;
+    return tensor_is_dense(x) ? x : tl_clone(x);
+}
+
+tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype) {
+    if (!tensor_check(x, "cast")) return NULL;
+    if (!dtype_info(dtype)) {
+        error_set(TL_ERROR_USE, "cast: no dtype has the number %d", (int)dtype);
+        return NULL;
+    }
+    struct attr_copy a = {dtype};
+    return x->dtype == dtype ? x : op_apply1(&op_copy, x, ATTR(a));
+}
+
+/* ---- assign: x = source, broadcast and cast ---- */
+
+static bool assign_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0], *source = c->input[1];
+    if (!shape_broadcasts_to(source->rank, source->shape, x->rank, x->shape))
+        return call_fail(c, "the source does not broadcast to the target");
+    if (dtype_info(x->dtype)->bits < 8 && !tensor_is_dense(source))
+        return call_fail(c, "two %s share a byte (need a contiguous source)", tl_dtype_name(x->dtype));
+    return true;
+}
+/* What was there is not read. */
+static void assign_cost(const tl_call *c, struct cost *cost) {
+    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, tensor_traffic(c->input[1]), tensor_traffic(c->input[0])}};
+}
+/* nothing of the old x is left; dsource = dx (the graph undoes broadcasting) */
+static void assign_backward(tl_gradient *g) { g->result[1] = g->grad[0]; }
+const tl_op op_assign = {RECORD(KERNEL, assign, 1), .shape = assign_shape, .cost = assign_cost,
+                         .backward = assign_backward, .overwrites = {OVERWRITES(0)}};
+
+tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) { return op_apply2(&op_assign, x, source, NULL, 0); }
+
+/* ---- fill: x = value ---- */
+
+static bool fill_shape(tl_call *c) {
+    (void)c;
+    return true;
+}
+static void fill_cost(const tl_call *c, struct cost *cost) {
+    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, 0, tensor_traffic(c->input[0])}};
+}
+static void fill_backward(tl_gradient *g) { (void)g; } /* a constant */
+const tl_op op_fill = {RECORD(KERNEL, fill, 1), .shape = fill_shape, .cost = fill_cost, .backward = fill_backward,
+                       .overwrites = {OVERWRITES(0)}};
+
+tl_tensor *tl_fill_(tl_tensor *x, double value) {
+    struct attr_full a = {value};
+    return op_apply1(&op_fill, x, ATTR(a));
+}
+
+/* ---- unview: zeros with g at a view's place ---- */
+
+static bool unview_shape(tl_call *c) {
+    const struct attr_unview *a = c->attr;
+    return call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
+}
+/* Placing costs no FLOPs; adding, where elements meet, one each. */
+static void unview_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_unview *a = c->attr;
+    cost_traffic(c, cost, a->overlaps ? (count)c->input[0]->numel : 0);
+}
+/* dg = the view of dout */
+static void unview_backward(tl_gradient *g) {
+    const struct attr_unview *a = g->node->attr;
+    const struct edge *e = &g->node->edges[0];
+    tl_tensor *dense = tl_contiguous(g->grad[0]);
+    if (dense) g->result[0] = tl_as_strided(dense, e->rank, e->shape, a->stride, dense->offset + a->offset);
+}
+const tl_op op_unview = {RECORD(KERNEL, unview, 1), .shape = unview_shape, .cost = unview_cost, .backward = unview_backward};
+
+/* ---- transfer: the same elements on another device ---- */
+
+struct attr_transfer { tl_device *from; }; /* where the gradient goes back to */
+
+static bool transfer_shape(tl_call *c) {
+    if (c->device->kind == DEVICE_META) return call_fail(c, "meta has no data to send to %s", c->out_device->name);
+    return call_output_like(c, 0, 0);
+}
+static void transfer_cost(const tl_call *c, struct cost *cost) {
+    *cost = (struct cost){.n_parts = 1, .part[0].phase = COST_HERE, .transfer_bytes = tensor_traffic(c->input[0])};
+}
+static void transfer_backward(tl_gradient *g) {
+    g->result[0] = tl_to(g->grad[0], ((const struct attr_transfer *)g->node->attr)->from);
+}
+static bool transfer_run(const tl_call *c, char *error) {
+    size_t bytes = c->output[0]->storage->bytes;
+    if (!bytes) return true;
+    void *to = tensor_data(c->output[0]);
+    const void *from = tensor_data(c->input[0]);
+    if (c->device->kind == DEVICE_CPU) return c->out_device->functions->copy(c->out_device, to, from, bytes, COPY_TO_DEVICE, error);
+    if (c->out_device->kind == DEVICE_CPU) return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
+    return c->device->functions->copy(c->device, to, from, bytes, COPY_INSIDE, error);
+}
+const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1), .shape = transfer_shape, .cost = transfer_cost,
+                           .backward = transfer_backward, .run = transfer_run};
+
+tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
+    if (!tensor_check(x, "to")) return NULL;
+    if (!device) {
+        error_set(TL_ERROR_USE, "to: got NULL instead of a device");
+        return NULL;
+    }
+    if (x->storage->device == device) return x;
+    x = tl_contiguous(x);
+    tl_call c;
+    struct attr_transfer a = {x ? x->storage->device : NULL};
+    call_begin(&c, &op_transfer, &x, 1, ATTR(a));
+    c.out_device = device;
+    return op_apply(&c);
+}
+
+/* ---- Host data ---- */
+
+tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
+    device = device_or_default(device);
+    if (!device) return NULL;
+    tl_tensor *x = tl_empty(rank, shape, dtype, device);
+    if (!x || device->kind == DEVICE_META || !x->storage->bytes) return x;
+    char error[200] = "";
+    if (device->functions->copy(device, tensor_data(x), data, x->storage->bytes, COPY_TO_DEVICE, error)) return x;
+    error_set(TL_ERROR_DEVICE, "from_data: %s", error);
+    return NULL;
+}
+
+bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
+    if (!tensor_check(x, "to_data")) return false;
+    if (bytes != tl_bytes(x)) return error_set(TL_ERROR_USE, "to_data: the tensor has %zu bytes, the buffer %zu", tl_bytes(x), bytes);
+    tl_device *device = x->storage->device;
+    if (device->kind == DEVICE_META) return error_set(TL_ERROR_USE, "to_data: meta has no data");
+    bool mode = tl_grad_mode(false);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *dense = scope.depth ? tl_contiguous(x) : NULL;
+    char error[200] = "";
+    bool ok = dense && (bytes == 0 || device->functions->copy(device, data, tensor_data(dense), bytes, COPY_TO_HOST, error));
+    if (dense && !ok) error_set(TL_ERROR_DEVICE, "to_data: %s", error);
+    if (scope.depth) tl_scope_end(scope);
+    tl_grad_mode(mode);
+    return ok;
+}

@@ -1,0 +1,166 @@
+/* create.c: tensors out of nothing. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "ops/ops.h"
+
+/* Creation ops have no inputs: the caller fills out[0], the rule has nothing to add. */
+static bool made_shape(tl_call *c) {
+    (void)c;
+    return true;
+}
+static void made_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
+/* start + i*step */
+static void arange_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 2 * (count)c->output[0]->numel); }
+
+const tl_op op_full = {RECORD(KERNEL, full, 1), .shape = made_shape, .cost = made_cost};
+const tl_op op_arange = {RECORD(KERNEL, arange, 1), .shape = made_shape, .cost = arange_cost};
+const tl_op op_random = {RECORD(KERNEL, random, 1), .shape = made_shape, .cost = made_cost};
+
+static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dtype dtype, int64_t *numel) {
+    if (rank < 0 || rank > TL_MAX_RANK)
+        return error_set(TL_ERROR_USE, "%s: rank %d is not between 0 and %d", what, rank, TL_MAX_RANK);
+    size_t bytes;
+    if (!dtype_info(dtype)) return error_set(TL_ERROR_USE, "%s: no dtype has the number %d", what, (int)dtype);
+    if (!shape_numel(rank, shape, numel) || !dtype_bytes(dtype, *numel, &bytes)) {
+        char text[TL_MAX_RANK * 21 + 3];
+        shape_print(text, sizeof text, rank, shape);
+        return error_set(TL_ERROR_USE, "%s: shape %s is negative or too large", what, text);
+    }
+    if (dtype_info(dtype)->bits < 8 && (rank == 0 || shape[rank - 1] % 2))
+        return error_set(TL_ERROR_USE, "%s: two %s share a byte (need a last axis of even length)", what, tl_dtype_name(dtype));
+    return true;
+}
+
+static tl_tensor *make(const tl_op *op, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device,
+                       const void *attr, size_t attr_bytes) {
+    int64_t numel;
+    tl_call c;
+    if (!shape_check(op->name, rank, shape, dtype, &numel)) return NULL;
+    call_begin(&c, op, NULL, 0, attr, attr_bytes);
+    c.device = c.out_device = device_or_default(device);
+    call_output(&c, 0, dtype, rank, shape);
+    return c.device ? op_apply(&c) : NULL;
+}
+
+tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
+    int64_t numel;
+    size_t bytes;
+    device = device_or_default(device);
+    if (!device || !shape_check("empty", rank, shape, dtype, &numel)) return NULL;
+    dtype_bytes(dtype, numel, &bytes);
+    struct layout l;
+    layout_dense(&l, dtype, rank, shape);
+    struct storage *s = storage_new(device, bytes, thread_state()->path, TL_TEMPORARY);
+    return s ? scope_adopt(tensor_new(s, &l, numel)) : NULL;
+}
+
+tl_tensor *tl_full(int rank, const int64_t *shape, double value, tl_dtype dtype, tl_device *device) {
+    struct attr_full a = {value};
+    return make(&op_full, rank, shape, dtype, device, ATTR(a));
+}
+
+tl_tensor *tl_zeros(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) { return tl_full(rank, shape, 0, dtype, device); }
+tl_tensor *tl_ones(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) { return tl_full(rank, shape, 1, dtype, device); }
+
+tl_tensor *tl_empty_like(tl_tensor *x) {
+    return tensor_check(x, "empty_like") ? tl_empty(x->rank, x->shape, x->dtype, x->storage->device) : NULL;
+}
+tl_tensor *tl_zeros_like(tl_tensor *x) {
+    return tensor_check(x, "zeros_like") ? tl_zeros(x->rank, x->shape, x->dtype, x->storage->device) : NULL;
+}
+tl_tensor *tl_ones_like(tl_tensor *x) {
+    return tensor_check(x, "ones_like") ? tl_ones(x->rank, x->shape, x->dtype, x->storage->device) : NULL;
+}
+
+tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_device *device) {
+    struct attr_arange a = {start, step};
+    return make(&op_arange, 1, &n, dtype, device, ATTR(a));
+}
+
+/* Takes numel numbers from the thread's generator, rounded up so that the next tensor starts a new Philox block. */
+static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random *a, tl_dtype dtype, tl_device *device) {
+    struct thread_state *s = thread_state();
+    a->generator = s->generator;
+    tl_tensor *x = make(&op_random, rank, shape, dtype, device, a, sizeof *a);
+    if (x) s->generator.index += ((uint64_t)x->numel + 3) / 4 * 4;
+    return x;
+}
+
+static bool needs_float(const char *what, tl_dtype dtype) {
+    return (dtype_info(dtype) && dtype_is_float(dtype) && !dtype_info(dtype)->is_storage_only) ||
+           error_set(TL_ERROR_USE, "%s: needs a floating point dtype, not %s", what, tl_dtype_name(dtype));
+}
+
+tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device) {
+    struct attr_random a;
+    memset(&a, 0, sizeof a);
+    a.kind = RANDOM_UNIFORM;
+    a.a = low;
+    a.b = high;
+    return needs_float("uniform", dtype) ? make_random(rank, shape, &a, dtype, device) : NULL;
+}
+
+tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device) {
+    struct attr_random a;
+    memset(&a, 0, sizeof a);
+    a.kind = RANDOM_NORMAL;
+    a.a = mean;
+    a.b = std;
+    if (!(std >= 0)) {
+        error_set(TL_ERROR_USE, "normal: std %g is negative", std);
+        return NULL;
+    }
+    return needs_float("normal", dtype) ? make_random(rank, shape, &a, dtype, device) : NULL;
+}
+
+tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device) {
+    struct attr_random a;
+    memset(&a, 0, sizeof a);
+    a.kind = RANDOM_BERNOULLI;
+    a.a = p;
+    if (!(p >= 0 && p <= 1)) {
+        error_set(TL_ERROR_USE, "bernoulli: probability %g is not between 0 and 1", p);
+        return NULL;
+    }
+    return make_random(rank, shape, &a, TL_BOOL, device);
+}
+
+tl_tensor *tl_integers(int rank, const int64_t *shape, int64_t low, int64_t high, tl_dtype dtype, tl_device *device) {
+    struct attr_random a;
+    memset(&a, 0, sizeof a);
+    a.kind = RANDOM_INTEGERS;
+    a.low = low;
+    a.high = high;
+    if (low >= high) {
+        error_set(TL_ERROR_USE, "integers: the range [%lld, %lld) is empty", (long long)low, (long long)high);
+        return NULL;
+    }
+    if (!dtype_info(dtype) || dtype_is_float(dtype)) {
+        error_set(TL_ERROR_USE, "integers: needs an integer dtype, not %s", tl_dtype_name(dtype));
+        return NULL;
+    }
+    return make_random(rank, shape, &a, dtype, device);
+}
+
+tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
+                            tl_dtype dtype, void (*deleter)(void *context), void *context) {
+    int64_t numel, low = 0, high = 0;
+    struct layout l;
+    bool ok = shape_check("from_external", rank, shape, dtype, &numel);
+    if (ok) {
+        layout_dense(&l, dtype, rank, shape);
+        if (stride) memcpy(l.stride, stride, (size_t)rank * sizeof *stride);
+        int64_t there = (int64_t)(bytes / ((size_t)dtype_info(dtype)->bits / 8.0));
+        if (numel && (!strides_span(rank, shape, l.stride, &low, &high) || high - low + 1 > there))
+            ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
+        l.offset = -low; /* negative strides: data is the lowest address */
+    }
+    tl_device *cpu = tl_device_find("cpu");
+    struct storage *s = ok && cpu ? storage_external(cpu, data, bytes, deleter, context) : NULL;
+    if (!s) {
+        if (deleter) deleter(context);
+        return NULL;
+    }
+    return scope_adopt(tensor_new(s, &l, numel));
+}

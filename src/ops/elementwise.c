@@ -1,0 +1,244 @@
+/* elementwise.c: one result element from one element of each operand, with broadcasting.
+ *
+ * FLOPs per element are those of the formula as written; an elementary function (exp, tanh, sqrt, ...) is one.
+ */
+#include "ops/ops.h"
+
+/* ---- Shapes ---- */
+
+/* In place, the result must fit into the first operand as it is. */
+static bool fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype) {
+    const tl_tensor *x = c->input[0];
+    if (!shape_equal(rank, shape, x->rank, x->shape))
+        return call_fail(c, "output with this shape doesn't match the broadcast shape");
+    if (dtype_is_float(dtype) && !dtype_is_float(x->dtype))
+        return call_fail(c, "result type %s can't be cast to the desired output type %s", dtype_info(dtype)->torch_name,
+                         dtype_info(x->dtype)->torch_name);
+    return true;
+}
+
+static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
+static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
+
+/* The common dtype and shape of two operands. */
+static bool pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape) {
+    const tl_tensor *a = c->input[i], *b = c->input[k];
+    if (!call_needs_arithmetic(c, i) || !call_needs_arithmetic(c, k)) return false;
+    *dtype = dtype_promote(a->dtype, b->dtype);
+    if (*dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
+    return shape_broadcast(a->rank, a->shape, b->rank, b->shape, rank, shape) ||
+           call_fail(c, "the sizes of the tensors must match at every axis that is not 1");
+}
+
+static bool binary_shape(tl_call *c) {
+    tl_dtype dtype;
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!pair(c, 0, 1, &dtype, &rank, shape)) return false;
+    if (c->in_place) return fits_in_place(c, rank, shape, dtype);
+    return call_output(c, 0, dtype, rank, shape);
+}
+
+static bool binary_float_shape(tl_call *c) {
+    if (!binary_shape(c)) return false;
+    return dtype_is_float(c->in_place ? c->input[0]->dtype : c->out[0].dtype) ||
+           call_fail(c, "not implemented for integers (need a floating point dtype)");
+}
+
+static bool compare_shape(tl_call *c) {
+    tl_dtype dtype;
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    return pair(c, 0, 1, &dtype, &rank, shape) && call_output(c, 0, TL_BOOL, rank, shape);
+}
+
+static bool where_shape(tl_call *c) {
+    tl_dtype dtype;
+    int rank, rank_ab;
+    int64_t shape[TL_MAX_RANK], shape_ab[TL_MAX_RANK];
+    const tl_tensor *condition = c->input[0];
+    if (condition->dtype != TL_BOOL) return call_fail(c, "expected condition to be a boolean tensor");
+    if (!pair(c, 1, 2, &dtype, &rank_ab, shape_ab)) return false;
+    if (!shape_broadcast(condition->rank, condition->shape, rank_ab, shape_ab, &rank, shape))
+        return call_fail(c, "the condition does not broadcast to the values");
+    return call_output(c, 0, dtype, rank, shape);
+}
+
+/* ---- Costs ---- */
+
+static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
+    cost_traffic(c, cost, (count)flops * (count)c->output[0]->numel);
+}
+static void cost_0(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 0); }
+static void cost_1(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 1); }
+static void cost_4(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 4); }
+static void cost_9(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 9); }
+static void cost_19(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 19); }
+/* a multiplication unless the scale is 1, an addition unless the shift is 0 */
+static void affine_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_affine *a = c->attr;
+    elementwise_cost(c, cost, (a->scale != 1) + (a->shift != 0));
+}
+
+/* ---- Gradients ---- */
+
+/* d(a+b): both get g */
+static void add_backward(tl_gradient *g) { g->result[0] = g->result[1] = g->grad[0]; }
+/* d(a-b): g, -g */
+static void sub_backward(tl_gradient *g) {
+    g->result[0] = g->grad[0];
+    if (g->needs[1]) g->result[1] = tl_neg(g->grad[0]);
+}
+/* d(ab): gb, ga */
+static void mul_backward(tl_gradient *g) {
+    if (g->needs[0]) g->result[0] = tl_mul(g->grad[0], gradient_input(g, 1));
+    if (g->needs[1]) g->result[1] = tl_mul(g->grad[0], gradient_input(g, 0));
+}
+/* d(a/b): g/b, -g a/b^2 = -(g/b)(a/b) */
+static void div_backward(tl_gradient *g) {
+    tl_tensor *b = gradient_input(g, 1), *q = tl_div(g->grad[0], b);
+    if (g->needs[0]) g->result[0] = q;
+    if (g->needs[1]) g->result[1] = tl_neg(tl_mul(q, tl_div(gradient_input(g, 0), b)));
+}
+/* d(sx+t) = s g */
+static void affine_backward(tl_gradient *g) {
+    g->result[0] = tl_scale(g->grad[0], ((const struct attr_affine *)g->node->attr)->scale);
+}
+static void neg_backward(tl_gradient *g) { g->result[0] = tl_neg(g->grad[0]); }
+/* y = e^x: g y */
+static void exp_backward(tl_gradient *g) { g->result[0] = tl_mul(g->grad[0], gradient_output(g, 0)); }
+/* log x: g/x */
+static void log_backward(tl_gradient *g) { g->result[0] = tl_div(g->grad[0], gradient_input(g, 0)); }
+/* y = sqrt x: g / 2y */
+static void sqrt_backward(tl_gradient *g) { g->result[0] = tl_scale(tl_div(g->grad[0], gradient_output(g, 0)), 0.5); }
+/* y = tanh x: g (1 - y^2) */
+static void tanh_backward(tl_gradient *g) {
+    tl_tensor *y = gradient_output(g, 0);
+    g->result[0] = tl_mul(g->grad[0], tl_affine(tl_mul(y, y), -1, 1));
+}
+/* y = sigmoid x: g y (1 - y) */
+static void sigmoid_backward(tl_gradient *g) {
+    tl_tensor *y = gradient_output(g, 0);
+    g->result[0] = tl_mul(tl_mul(g->grad[0], y), tl_affine(y, -1, 1));
+}
+/* g where y > 0 */
+static void relu_backward(tl_gradient *g) {
+    tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
+    g->result[0] = tl_where(tl_cmp(gradient_output(g, 0), TL_GT, zero), g->grad[0], zero);
+}
+static void gelu_backward(tl_gradient *g) { g->result[0] = op_apply2(&op_gelu_grad, gradient_input(g, 0), g->grad[0], NULL, 0); }
+static void silu_backward(tl_gradient *g) { g->result[0] = op_apply2(&op_silu_grad, gradient_input(g, 0), g->grad[0], NULL, 0); }
+/* a gets g where the condition holds, b where it does not */
+static void where_backward(tl_gradient *g) {
+    tl_tensor *condition = gradient_input(g, 0);
+    tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
+    if (g->needs[1]) g->result[1] = tl_where(condition, g->grad[0], zero);
+    if (g->needs[2]) g->result[2] = tl_where(condition, zero, g->grad[0]);
+}
+
+/* ---- Records ---- */
+
+const tl_op op_add = {RECORD(KERNEL, add, 1), .shape = binary_shape, .cost = cost_1, .backward = add_backward, .may_overwrite = true};
+const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = binary_shape, .cost = cost_1, .backward = sub_backward, .may_overwrite = true};
+const tl_op op_mul = {RECORD(KERNEL, mul, 1), .shape = binary_shape, .cost = cost_1, .backward = mul_backward,
+                      .saves = {TL_INPUT(1), TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_div = {RECORD(KERNEL, div, 1), .shape = binary_float_shape, .cost = cost_1, .backward = div_backward,
+                      .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)}, .may_overwrite = true};
+const tl_op op_affine = {RECORD(KERNEL, affine, 1), .shape = unary_any_shape, .cost = affine_cost, .backward = affine_backward, .may_overwrite = true};
+const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = unary_any_shape, .cost = cost_1, .backward = neg_backward, .may_overwrite = true};
+const tl_op op_exp = {RECORD(KERNEL, exp, 1), .shape = unary_shape, .cost = cost_1, .backward = exp_backward,
+                      .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_log = {RECORD(KERNEL, log, 1), .shape = unary_shape, .cost = cost_1, .backward = log_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1), .shape = unary_shape, .cost = cost_1, .backward = sqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_tanh = {RECORD(KERNEL, tanh, 1), .shape = unary_shape, .cost = cost_1, .backward = tanh_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+/* 1 / (1 + e^-x): negate, exp, add, divide */
+const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1), .shape = unary_shape, .cost = cost_4, .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_relu = {RECORD(KERNEL, relu, 1), .shape = unary_shape, .cost = cost_1, .backward = relu_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+/* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
+const tl_op op_gelu = {RECORD(KERNEL, gelu, 1), .shape = unary_shape, .cost = cost_9, .backward = gelu_backward, .saves = {TL_INPUT(0)}};
+/* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4;
+ * g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
+const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1), .shape = binary_float_shape, .cost = cost_19, .backward = gradient_missing};
+/* x / (1 + e^-x) */
+const tl_op op_silu = {RECORD(KERNEL, silu, 1), .shape = unary_shape, .cost = cost_4, .backward = silu_backward, .saves = {TL_INPUT(0)}};
+/* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
+const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1), .shape = binary_float_shape, .cost = cost_9, .backward = gradient_missing};
+const tl_op op_compare = {RECORD(KERNEL, compare, 1), .shape = compare_shape, .cost = cost_1};
+const tl_op op_where = {RECORD(KERNEL, where, 1), .shape = where_shape, .cost = cost_0, .backward = where_backward, .saves_any = TL_INPUT(0)};
+
+/* ---- Public ---- */
+
+static tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
+static tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
+static tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
+static tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
+    tl_tensor *input[2] = {a, b};
+    return op_apply_in_place(op, input, 2, NULL, 0);
+}
+
+tl_tensor *tl_add(tl_tensor *a, tl_tensor *b) { return binary(&op_add, a, b); }
+tl_tensor *tl_sub(tl_tensor *a, tl_tensor *b) { return binary(&op_sub, a, b); }
+tl_tensor *tl_mul(tl_tensor *a, tl_tensor *b) { return binary(&op_mul, a, b); }
+tl_tensor *tl_div(tl_tensor *a, tl_tensor *b) { return binary(&op_div, a, b); }
+tl_tensor *tl_add_(tl_tensor *a, tl_tensor *b) { return binary_(&op_add, a, b); }
+tl_tensor *tl_sub_(tl_tensor *a, tl_tensor *b) { return binary_(&op_sub, a, b); }
+tl_tensor *tl_mul_(tl_tensor *a, tl_tensor *b) { return binary_(&op_mul, a, b); }
+tl_tensor *tl_div_(tl_tensor *a, tl_tensor *b) { return binary_(&op_div, a, b); }
+tl_tensor *tl_neg(tl_tensor *x) { return unary(&op_neg, x); }
+tl_tensor *tl_exp(tl_tensor *x) { return unary(&op_exp, x); }
+tl_tensor *tl_log(tl_tensor *x) { return unary(&op_log, x); }
+tl_tensor *tl_sqrt(tl_tensor *x) { return unary(&op_sqrt, x); }
+tl_tensor *tl_tanh(tl_tensor *x) { return unary(&op_tanh, x); }
+tl_tensor *tl_sigmoid(tl_tensor *x) { return unary(&op_sigmoid, x); }
+tl_tensor *tl_relu(tl_tensor *x) { return unary(&op_relu, x); }
+tl_tensor *tl_gelu(tl_tensor *x) { return unary(&op_gelu, x); }
+tl_tensor *tl_silu(tl_tensor *x) { return unary(&op_silu, x); }
+tl_tensor *tl_exp_(tl_tensor *x) { return unary_(&op_exp, x); }
+tl_tensor *tl_relu_(tl_tensor *x) { return unary_(&op_relu, x); }
+
+tl_tensor *tl_affine(tl_tensor *x, double scale, double shift) {
+    struct attr_affine a = {scale, shift};
+    return op_apply1(&op_affine, x, ATTR(a));
+}
+tl_tensor *tl_affine_(tl_tensor *x, double scale, double shift) {
+    struct attr_affine a = {scale, shift};
+    return op_apply_in_place(&op_affine, &x, 1, ATTR(a));
+}
+tl_tensor *tl_scale(tl_tensor *x, double scale) { return tl_affine(x, scale, 0); }
+
+tl_tensor *tl_cmp(tl_tensor *a, tl_compare relation, tl_tensor *b) {
+    struct attr_compare attr = {relation};
+    if ((unsigned)relation > TL_GE) {
+        error_set(TL_ERROR_USE, "cmp: no relation has the number %d", (int)relation);
+        return NULL;
+    }
+    return op_apply2(&op_compare, a, b, ATTR(attr));
+}
+
+tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
+    tl_tensor *input[3] = {condition, a, b};
+    tl_call c;
+    call_begin(&c, &op_where, input, 3, NULL, 0);
+    return op_apply(&c);
+}
+
+/* ---- Composites ---- */
+
+tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up) { return tl_mul(tl_silu(gate), up); }
+
+tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
+    tl_tensor *difference = tl_sub(prediction, target);
+    return tl_mean_all(tl_mul(difference, difference));
+}
+
+tl_tensor *tl_dropout(tl_tensor *x, double p) {
+    if (!tensor_check(x, "dropout")) return NULL;
+    if (!(p >= 0 && p < 1)) {
+        error_set(TL_ERROR_USE, "dropout: probability has to be in [0, 1), but got %g", p);
+        return NULL;
+    }
+    if (p == 0) return x;
+    tl_tensor *mask = tl_bernoulli(x->rank, x->shape, 1 - p, x->storage->device);
+    tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
+    return tl_where(mask, tl_scale(x, 1 / (1 - p)), zero);
+}

@@ -1,0 +1,157 @@
+/* matmul.c: products of matrices, 2mkn FLOPs each. */
+#include <string.h>
+
+#include "ops/ops.h"
+
+/* Sizes of op(a) op(b): (m,k) x (k,n). */
+static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int64_t *n) {
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *a = c->input[first], *b = c->input[first + 1];
+    if (!call_needs_float(c, first)) return false;
+    if (a->dtype != b->dtype) return call_fail(c, "the operands have different dtypes (need a cast)");
+    if (a->rank < 2 || a->rank != b->rank) return call_fail(c, "needs two matrices, or batches of them, of one rank");
+    const int64_t *sa = a->shape + a->rank - 2, *sb = b->shape + b->rank - 2;
+    *m = sa[at->transpose_a];
+    *k = sa[!at->transpose_a];
+    *n = sb[!at->transpose_b];
+    return sb[at->transpose_b] == *k || call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
+}
+
+static bool matmul_shape(tl_call *c) {
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *a = c->input[0], *b = c->input[1];
+    int64_t m = 0, k = 0, n = 0, shape[TL_MAX_RANK];
+    int rank;
+    if (!inner_sizes(c, 0, &m, &k, &n)) return false;
+    if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape))
+        return call_fail(c, "the batch axes do not broadcast");
+    shape[rank] = m;
+    shape[rank + 1] = n;
+    return call_output(c, 0, at->dtype, rank + 2, shape);
+}
+
+static bool matmul_acc_shape(tl_call *c) {
+    const tl_tensor *sum = c->input[0];
+    int64_t m = 0, k = 0, n = 0;
+    if (!inner_sizes(c, 1, &m, &k, &n)) return false;
+    return (sum->rank == 2 && sum->shape[0] == m && sum->shape[1] == n && c->input[1]->rank == 2) ||
+           call_fail(c, "the sum has another shape than the product");
+}
+
+/* 2mkn for each of the result's matrices; adding to a sum is part of the multiply-adds */
+static void matmul_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *a = c->input[c->n_inputs - 2];
+    cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)a->shape[a->rank - 2 + !at->transpose_a]);
+}
+
+static size_t matmul_workspace(const tl_call *c, const struct target *target) {
+    return c->output[0]->numel ? target->gemm_workspace_bytes : 0;
+}
+
+static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
+
+static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype);
+
+/* C = A B: dA = g B^T, dB = A^T g, each in the layout its operand has (transposed operands: the transposed product).
+ * A product that ends in a sum which is there already is added to it by the GEMM. */
+static void matmul_backward(tl_gradient *g) {
+    const struct attr_matmul *at = g->node->attr;
+    tl_tensor *grad = g->grad[0];
+    tl_dtype dtype = g->node->edges[0].dtype;
+    if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
+    if (g->needs[0]) {
+        tl_tensor *b = gradient_input(g, 1);
+        g->result[0] = at->transpose_a ? product(b, at->transpose_b, grad, true, g->into[0], dtype)
+                                       : product(grad, false, b, !at->transpose_b, g->into[0], dtype);
+    }
+    if (g->needs[1]) {
+        tl_tensor *a = gradient_input(g, 0);
+        g->result[1] = at->transpose_b ? product(grad, true, a, at->transpose_a, g->into[1], dtype)
+                                       : product(a, !at->transpose_a, grad, false, g->into[1], dtype);
+    }
+}
+
+/* C += A B: dC = g; dA, dB as above. */
+static void matmul_acc_backward(tl_gradient *g) {
+    const struct attr_matmul *at = g->node->attr;
+    tl_dtype dtype = g->node->edges[1].dtype;
+    g->result[0] = g->grad[0];
+    tl_tensor *grad = tl_cast(g->grad[0], dtype);
+    if (g->needs[1])
+        g->result[1] = at->transpose_a ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype)
+                                       : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype);
+    if (g->needs[2])
+        g->result[2] = at->transpose_b ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype)
+                                       : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype);
+}
+
+const tl_op op_matmul = {RECORD(KERNEL, matmul, 1), .shape = matmul_shape, .cost = matmul_cost, .workspace = matmul_workspace,
+                         .backward = matmul_backward, .saves = {TL_INPUT(1), TL_INPUT(0)}, .is_costly = true};
+const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1), .shape = matmul_acc_shape, .cost = matmul_cost,
+                             .workspace = matmul_workspace, .backward = matmul_acc_backward, .overwrites = {OVERWRITES(0)},
+                             .saves = {0, TL_INPUT(2), TL_INPUT(1)}, .compute_dtype = matmul_acc_dtype};
+
+/* Kernels want one of the last two axes dense. */
+static tl_tensor *matrix(tl_tensor *x) {
+    if (!x || x->rank < 2) return x;
+    const int64_t *shape = x->shape + x->rank - 2, *stride = x->stride + x->rank - 2;
+    bool ok = (stride[1] == 1 || shape[1] == 1) || (stride[0] == 1 || shape[0] == 1);
+    return ok && stride[0] >= 0 && stride[1] >= 0 ? x : tl_clone(x);
+}
+
+/* op(a) op(b), added to `into` when there is one that fits. */
+static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype) {
+    struct attr_matmul at;
+    memset(&at, 0, sizeof at); /* padding too: the graph compares and copies bytes */
+    at.transpose_a = transpose_a;
+    at.transpose_b = transpose_b;
+    at.dtype = dtype;
+    a = matrix(a);
+    b = matrix(b);
+    bool fits = into && a && b && a->rank == 2 && b->rank == 2 && (into->dtype == a->dtype || into->dtype == TL_F32);
+    if (!fits) return op_apply2(&op_matmul, a, b, ATTR(at));
+    tl_tensor *input[3] = {into, a, b};
+    tl_call c;
+    call_begin(&c, &op_matmul_acc, input, 3, ATTR(at));
+    return op_apply(&c);
+}
+
+/* A stack of rows x (...,k) times one matrix is one product of matrices: no batch, and one gradient for the matrix. */
+static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
+    if (x->rank <= 2 || w->rank != 2) return product(x, false, w, transpose_w, NULL, x->dtype);
+    int64_t shape[TL_MAX_RANK], n_rows = 1;
+    int rank = x->rank;
+    for (int i = 0; i < rank - 1; i++) n_rows *= shape[i] = x->shape[i];
+    shape[rank - 1] = w->shape[!transpose_w];
+    tl_tensor *y = product(tl_reshape(x, TL_SHAPE(n_rows, x->shape[rank - 1])), false, w, transpose_w, NULL, x->dtype);
+    return y ? tl_reshape(y, rank, shape) : NULL;
+}
+
+tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
+    if (!tensor_check(a, "matmul") || !tensor_check(b, "matmul")) return NULL;
+    bool vector_a = a->rank == 1, vector_b = b->rank == 1;
+    if (vector_a) a = tl_unsqueeze(a, 0); /* PyTorch's rule: a vector is a row on the left, a column on the right */
+    if (vector_b) b = tl_unsqueeze(b, 1);
+    if (!a || !b) return NULL;
+    tl_tensor *y;
+    if (b->rank == 2 && a->rank > 2) {
+        y = rows_times(a, b, false);
+    } else {
+        while (a && a->rank < b->rank) a = tl_unsqueeze(a, 0);
+        while (b && a && b->rank < a->rank) b = tl_unsqueeze(b, 0);
+        y = a && b ? product(a, false, b, false, NULL, a->dtype) : NULL;
+    }
+    if (y && vector_b) y = tl_squeeze(y, -1);
+    if (y && vector_a) y = tl_squeeze(y, vector_b ? -1 : -2);
+    return y;
+}
+
+tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    if (!tensor_check(x, "linear") || !tensor_check(weight, "linear")) return NULL;
+    bool vector = x->rank == 1;
+    if (vector) x = tl_unsqueeze(x, 0);
+    tl_tensor *y = x ? rows_times(x, weight, true) : NULL;
+    if (y && vector) y = tl_squeeze(y, 0);
+    return y && bias ? tl_add(y, bias) : y;
+}

@@ -1,0 +1,113 @@
+/* norm.c: layer norm and RMS norm over the last axis C, with optional weights.
+ *
+ * FLOPs per element, as written beside the formulas. The reciprocal square root is once per row and not counted.
+ */
+#include "ops/ops.h"
+
+static int64_t row_length(const tl_tensor *x) { return x->rank ? x->shape[x->rank - 1] : 0; }
+static count elements(const tl_call *c, int i) { return (count)c->input[i]->numel; }
+
+static bool norm_shape(tl_call *c, int n_weights) {
+    const tl_tensor *x = c->input[0];
+    if (!call_needs_float(c, 0)) return false;
+    if (x->rank == 0) return call_fail(c, "needs at least one axis");
+    for (int i = 1; i <= n_weights; i++) {
+        const tl_tensor *w = c->input[i];
+        if (w->rank != 1 || w->shape[0] != row_length(x)) return call_fail(c, "weights must have the size of the last axis");
+        if (w->dtype != x->dtype) return call_fail(c, "weights must have the dtype of the input (need a cast)");
+    }
+    call_output_like(c, 0, 0);
+    for (int j = 1; j < c->op->n_outputs; j++) call_output(c, j, statistics_dtype(x->dtype), x->rank - 1, x->shape);
+    return true;
+}
+
+/* dx like x; dweight, dbias like the weight (the last input), when there is one */
+static bool norm_grad_shape(tl_call *c, int n_without_weight) {
+    call_output_like(c, 0, 1);
+    int64_t length = row_length(c->input[1]);
+    if (c->n_inputs == n_without_weight) c->n_outputs = 1;
+    for (int j = 1; j < c->n_outputs; j++) call_output(c, j, c->input[1]->dtype, 1, &length);
+    return true;
+}
+
+/* Per-run sums of the weights' gradients. */
+static size_t norm_grad_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    size_t element = statistics_dtype(c->input[1]->dtype) == TL_F64 ? 8 : 4;
+    return (size_t)(c->n_outputs - 1) * NORM_CHUNKS * (size_t)row_length(c->input[1]) * element;
+}
+
+/* The gradients of one call, put to the inputs x, weight, bias. */
+static void norm_backward(tl_gradient *g, const tl_op *op, tl_tensor **input, int n_inputs) {
+    tl_call c;
+    input[0] = tl_contiguous(g->grad[0]);
+    call_begin(&c, op, input, n_inputs, g->node->attr, g->node->attr_bytes);
+    if (!op_apply(&c)) return;
+    for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
+}
+
+/* ---- layer norm: y = (x - mean) rstd [weight + bias] ---- */
+
+static bool layer_norm_shape(tl_call *c) { return norm_shape(c, c->n_inputs - 1); }
+static bool layer_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 4); }
+/* sum, subtract, square, sum, times rstd: 5; times weight, plus bias: 2 */
+static void layer_norm_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_inputs > 1 ? 7 : 5) * elements(c, 0)); }
+/* xhat = (x - mean) rstd: 2; sum of gw: 1; sum of gw xhat: 2; dx = rstd (gw - s1 - xhat s2): 4;
+ * with weights gw = g weight: 1; dweight += g xhat: 2; dbias += g: 1 */
+static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_outputs > 1 ? 13 : 9) * elements(c, 1)); }
+
+/* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g weight; dweight = sum g xhat; dbias = sum g */
+static void layer_norm_backward(tl_gradient *g) {
+    tl_tensor *input[5] = {NULL, gradient_input(g, 0), gradient_output(g, 1), gradient_output(g, 2)};
+    bool weighted = g->node->n_inputs > 1;
+    if (weighted) input[4] = gradient_input(g, 1);
+    norm_backward(g, &op_layer_norm_grad, input, weighted ? 5 : 4);
+}
+
+const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3), .shape = layer_norm_shape, .cost = layer_norm_cost,
+                             .backward = layer_norm_backward,
+                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
+const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3), .shape = layer_norm_grad_shape,
+                                  .cost = layer_norm_grad_cost, .workspace = norm_grad_workspace, .backward = gradient_missing};
+
+tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps) {
+    if (!weight != !bias) {
+        error_set(TL_ERROR_USE, "layer_norm: weight and bias come together, or not at all");
+        return NULL;
+    }
+    struct attr_norm a = {eps};
+    tl_tensor *input[3] = {tl_contiguous(x), weight ? tl_contiguous(weight) : NULL, bias ? tl_contiguous(bias) : NULL};
+    tl_call c;
+    call_begin(&c, &op_layer_norm, input, weight ? 3 : 1, ATTR(a));
+    return op_apply(&c);
+}
+
+/* ---- RMS norm: y = x rstd [weight], rstd = 1 / sqrt(mean(x^2) + eps) ---- */
+
+static bool rms_norm_shape(tl_call *c) { return norm_shape(c, c->n_inputs - 1); }
+static bool rms_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 3); }
+/* square, sum, times rstd: 3; times weight: 1 */
+static void rms_norm_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_inputs > 1 ? 4 : 3) * elements(c, 0)); }
+/* sum of gw x: 2; dx = rstd gw - x s: 3; with weights gw = g weight: 1; dweight += g x rstd: 3 */
+static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_outputs > 1 ? 9 : 5) * elements(c, 1)); }
+
+/* dx = rstd gw - x rstd^3 mean(gw x), gw = g weight; dweight = sum g x rstd */
+static void rms_norm_backward(tl_gradient *g) {
+    tl_tensor *input[4] = {NULL, gradient_input(g, 0), gradient_output(g, 1)};
+    bool weighted = g->node->n_inputs > 1;
+    if (weighted) input[3] = gradient_input(g, 1);
+    norm_backward(g, &op_rms_norm_grad, input, weighted ? 4 : 3);
+}
+
+const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2), .shape = rms_norm_shape, .cost = rms_norm_cost,
+                           .backward = rms_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
+const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2), .shape = rms_norm_grad_shape,
+                                .cost = rms_norm_grad_cost, .workspace = norm_grad_workspace, .backward = gradient_missing};
+
+tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
+    struct attr_norm a = {eps};
+    tl_tensor *input[2] = {tl_contiguous(x), weight ? tl_contiguous(weight) : NULL};
+    tl_call c;
+    call_begin(&c, &op_rms_norm, input, weight ? 2 : 1, ATTR(a));
+    return op_apply(&c);
+}

@@ -1,0 +1,46 @@
+/* ops.h: the records of all ops, and what the families share. */
+#ifndef OPS_OPS_H
+#define OPS_OPS_H
+
+#include "base/error.h"
+#include "engine/graph.h"
+#include "engine/op.h"
+#include "engine/scope.h"
+#include "ops/attr.h"
+
+enum op_id {
+#define OP(kind, name) OP_ID_##name,
+#include "ops/op_list.h"
+#undef OP
+    OP_COUNT
+};
+
+#define OP(kind, name) extern const tl_op op_##name;
+#include "ops/op_list.h"
+#undef OP
+
+/* In op_list.h's order. */
+extern const tl_op *const op_table[OP_COUNT];
+
+/* The first fields of a record. */
+#define RECORD(kind_, name_, n_outputs_) .name = #name_, .kind = OP_##kind_, .id = OP_ID_##name_, .n_outputs = n_outputs_
+
+/* Output j is dense. True. */
+bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *shape);
+/* Output j has input i's shape (and dtype). True. */
+bool call_output_like(tl_call *c, int j, int i);
+/* Refuses inputs that are no float, or only for storage. */
+bool call_needs_float(const tl_call *c, int i);
+bool call_needs_arithmetic(const tl_call *c, int i);
+bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
+
+/* For creation functions: the device, or the thread's default. */
+tl_device *device_or_default(tl_device *device);
+
+/* f32, or f64 for f64: where statistics and sums are kept. */
+static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : TL_F32; }
+
+/* Pointer and size of an attribute struct, as op_apply takes them. */
+#define ATTR(a) &(a), sizeof(a)
+
+#endif

@@ -1,0 +1,133 @@
+/* reduce.c: many elements into one; softmax. */
+#include "ops/ops.h"
+
+/* ---- sum, max over a set of axes ---- */
+
+static void reduced_shape(const tl_tensor *x, const struct attr_reduce *a, int *rank, int64_t *shape) {
+    *rank = 0;
+    for (int i = 0; i < x->rank; i++) {
+        bool reduced = a->axes >> i & 1;
+        if (!reduced || a->keep) shape[(*rank)++] = reduced ? 1 : x->shape[i];
+    }
+}
+
+static bool sum_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!call_needs_arithmetic(c, 0)) return false;
+    reduced_shape(x, c->attr, &rank, shape);
+    return call_output(c, 0, dtype_is_float(x->dtype) ? x->dtype : TL_I64, rank, shape);
+}
+
+static bool max_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0];
+    int rank;
+    int64_t shape[TL_MAX_RANK], numel;
+    if (!call_needs_arithmetic(c, 0)) return false;
+    reduced_shape(x, c->attr, &rank, shape);
+    shape_numel(rank, shape, &numel);
+    if (x->numel == 0 && numel > 0) return call_fail(c, "the maximum of no elements does not exist");
+    return call_output(c, 0, x->dtype, rank, shape);
+}
+
+/* one addition (comparison) per input element */
+static void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+
+/* One f64 per (output, chunk), where several chunks make one output. */
+static size_t reduce_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    int64_t n = c->input[0]->numel, outputs = c->output[0]->numel;
+    int64_t per_output = outputs ? n / outputs : 0, chunks = (per_output + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    return chunks > 1 ? (size_t)outputs * (size_t)chunks * sizeof(double) : 0;
+}
+
+/* Gives a reduced tensor its axes of size 1 back. */
+static tl_tensor *with_axes(tl_tensor *x, const struct edge *e, uint32_t axes) {
+    int64_t shape[TL_MAX_RANK];
+    for (int i = 0; i < e->rank; i++) shape[i] = axes >> i & 1 ? 1 : e->shape[i];
+    return tl_reshape(x, e->rank, shape);
+}
+
+/* every summand gets g */
+static void sum_backward(tl_gradient *g) {
+    const struct edge *e = &g->node->edges[0];
+    const struct attr_reduce *a = g->node->attr;
+    g->result[0] = tl_expand(with_axes(g->grad[0], e, a->axes), e->rank, e->shape);
+}
+
+/* elements equal to the maximum share g evenly */
+static void max_backward(tl_gradient *g) {
+    const struct edge *e = &g->node->edges[0];
+    const struct attr_reduce *a = g->node->attr;
+    int axes[TL_MAX_RANK], n_axes = 0;
+    for (int i = 0; i < e->rank; i++)
+        if (a->axes >> i & 1) axes[n_axes++] = i;
+    tl_tensor *is_max = tl_cmp(gradient_input(g, 0), TL_EQ, with_axes(gradient_output(g, 0), e, a->axes));
+    tl_tensor *mask = is_max ? tl_cast(is_max, e->dtype) : NULL;
+    tl_tensor *share = n_axes ? tl_div(mask, tl_sum(mask, axes, n_axes, true)) : mask;
+    g->result[0] = tl_mul(share, with_axes(g->grad[0], e, a->axes));
+}
+
+const tl_op op_sum = {RECORD(KERNEL, sum, 1), .shape = sum_shape, .cost = reduce_cost, .workspace = reduce_workspace, .backward = sum_backward};
+const tl_op op_max = {RECORD(KERNEL, max, 1), .shape = max_shape, .cost = reduce_cost, .backward = max_backward,
+                      .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
+
+static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    if (!tensor_check(x, op->name)) return NULL;
+    struct attr_reduce a = {.keep = keep};
+    for (int k = 0; k < n_axes; k++) {
+        int at = axis_normal(axes[k], x->rank);
+        if (at < 0 || a.axes >> at & 1) {
+            error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op->name, axes[k], at < 0 ? "out of range" : "named twice", x->rank);
+            return NULL;
+        }
+        a.axes |= (uint32_t)1 << at;
+    }
+    if (n_axes == 0)
+        for (int i = 0; i < x->rank; i++) a.axes |= (uint32_t)1 << i;
+    return op_apply1(op, x, ATTR(a));
+}
+
+tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) { return reduce(&op_sum, x, axes, n_axes, keep); }
+tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep) { return reduce(&op_max, x, axes, n_axes, keep); }
+tl_tensor *tl_sum_all(tl_tensor *x) { return tl_sum(x, NULL, 0, false); }
+tl_tensor *tl_mean_all(tl_tensor *x) { return tl_mean(x, NULL, 0, false); }
+
+tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    if (!tensor_check(x, "mean")) return NULL;
+    if (!dtype_is_float(x->dtype)) {
+        error_set(TL_ERROR_USE, "mean: could not infer output dtype. Input dtype must be a floating point dtype, not %s", tl_dtype_name(x->dtype));
+        return NULL;
+    }
+    tl_tensor *sum = tl_sum(x, axes, n_axes, keep);
+    if (!sum) return NULL;
+    return tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
+}
+
+/* ---- softmax over the last axis: y = e^(x - max) / sum ---- */
+
+static bool softmax_shape(tl_call *c) {
+    return call_needs_float(c, 0) && (c->input[0]->rank > 0 || call_fail(c, "needs at least one axis")) && call_output_like(c, 0, 0);
+}
+/* max, subtract, exp, sum, divide */
+static void softmax_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 5 * (count)c->input[0]->numel); }
+/* product, sum, subtract, product */
+static void softmax_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 4 * (count)c->input[0]->numel); }
+
+/* dx = y (g - sum(g y)) */
+static void softmax_backward(tl_gradient *g) {
+    tl_tensor *y = gradient_output(g, 0);
+    if (!g->creates_graph) {
+        g->result[0] = op_apply2(&op_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
+        return;
+    }
+    const int last = -1; /* in ops, so that it can be differentiated again */
+    g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &last, 1, true)));
+}
+
+const tl_op op_softmax = {RECORD(KERNEL, softmax, 1), .shape = softmax_shape, .cost = softmax_cost,
+                          .backward = softmax_backward, .saves = {TL_OUTPUT(0)}};
+const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1), .shape = softmax_shape, .cost = softmax_grad_cost, .backward = gradient_missing};
+
+tl_tensor *tl_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }

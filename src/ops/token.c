@@ -1,0 +1,87 @@
+/* token.c: from token ids to vectors, and from logits to a loss. */
+#include "ops/ops.h"
+
+/* ---- embedding: rows of a table ---- */
+
+static bool embedding_shape(tl_call *c) {
+    const tl_tensor *w = c->input[0], *ids = c->input[1];
+    int64_t shape[TL_MAX_RANK];
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
+    if (w->rank != 2 || ids->rank >= TL_MAX_RANK) return call_fail(c, "the weight must be a matrix (need [V,C] and ids)");
+    for (int i = 0; i < ids->rank; i++) shape[i] = ids->shape[i];
+    shape[ids->rank] = w->shape[1];
+    return call_output(c, 0, w->dtype, ids->rank + 1, shape);
+}
+/* A gather reads what it fetches: one row per id. */
+static void embedding_cost(const tl_call *c, struct cost *cost) {
+    count rows = (count)c->output[0]->numel * (count)dtype_info(c->output[0]->dtype)->bits / 8;
+    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, rows + tensor_traffic(c->input[1]), rows}};
+}
+
+static bool embedding_grad_shape(tl_call *c) {
+    const struct attr_embedding *a = c->attr;
+    int64_t shape[2] = {a->n_rows, c->input[0]->shape[1]};
+    return call_output(c, 0, c->input[0]->dtype, 2, shape);
+}
+static void embedding_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+/* First place, count and list of the rows of each id. */
+static size_t embedding_grad_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    return (size_t)(((const struct attr_embedding *)c->attr)->n_rows + 1 + c->input[1]->numel) * sizeof(int32_t);
+}
+
+/* dweight[id] = sum of the rows of g with that id */
+static void embedding_backward(tl_gradient *g) {
+    struct attr_embedding a = {g->node->edges[0].shape[0]};
+    tl_tensor *ids = tl_contiguous(gradient_input(g, 1));
+    if (!ids) return;
+    tl_tensor *rows = tl_reshape(g->grad[0], TL_SHAPE(ids->numel, g->node->edges[0].shape[1]));
+    g->result[0] = op_apply2(&op_embedding_grad, tl_contiguous(rows), tl_reshape(ids, TL_SHAPE(ids->numel)), ATTR(a));
+}
+
+const tl_op op_embedding = {RECORD(KERNEL, embedding, 1), .shape = embedding_shape, .cost = embedding_cost,
+                            .backward = embedding_backward, .saves = {TL_INPUT(1)}};
+const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1), .shape = embedding_grad_shape, .cost = embedding_grad_cost,
+                                 .workspace = embedding_grad_workspace, .backward = gradient_missing};
+
+tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids) {
+    return op_apply2(&op_embedding, tl_contiguous(weight), ids, NULL, 0);
+}
+
+/* ---- cross entropy of rows: loss[n] = log sum e^logits[n] - logits[n][target[n]] ---- */
+
+static bool cross_entropy_shape(tl_call *c) {
+    const tl_tensor *logits = c->input[0], *targets = c->input[1];
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
+    if (logits->rank != 2 || targets->rank != 1 || targets->shape[0] != logits->shape[0])
+        return call_fail(c, "one target per row of logits (need [N,V] and [N])");
+    for (int j = 0; j < 2; j++) call_output(c, j, statistics_dtype(logits->dtype), 1, targets->shape);
+    return true;
+}
+/* per logit: max, subtract, exp, sum */
+static void cross_entropy_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 4 * (count)c->input[0]->numel); }
+
+static bool cross_entropy_grad_shape(tl_call *c) { return call_output_like(c, 0, 1); }
+/* per logit: subtract, exp, times g */
+static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[1]->numel); }
+static tl_dtype cross_entropy_grad_dtype(const tl_call *c) { return c->input[1]->dtype; }
+
+/* dlogits = (softmax(logits) - onehot(target)) g */
+static void cross_entropy_backward(tl_gradient *g) {
+    if (!g->grad[0]) return;
+    tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1), gradient_output(g, 1)};
+    tl_call c;
+    call_begin(&c, &op_cross_entropy_grad, input, 4, NULL, 0);
+    g->result[0] = op_apply(&c);
+}
+
+const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2), .shape = cross_entropy_shape, .cost = cross_entropy_cost,
+                                .backward = cross_entropy_backward, .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)}};
+const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1), .shape = cross_entropy_grad_shape,
+                                     .cost = cross_entropy_grad_cost, .backward = gradient_missing,
+                                     .compute_dtype = cross_entropy_grad_dtype};
+
+tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
+    tl_tensor *rows = op_apply2(&op_cross_entropy, tl_contiguous(logits), tl_contiguous(targets), NULL, 0);
+    return tl_mean_all(rows);
+}

@@ -1,0 +1,67 @@
+/* device.h: what a device is: a handful of functions, a table of kernels, a target and a pool.
+ *
+ * A *target* is what a price needs to know about a machine: how its pool rounds and grows, and how much
+ * workspace its libraries get. The cpu and each GPU have one; `meta` borrows one, and that is all the
+ * difference between pricing an H200 and pricing a laptop.
+ */
+#ifndef TENSOR_DEVICE_H
+#define TENSOR_DEVICE_H
+
+#include "tally.h"
+
+struct pool;
+
+enum device_kind { DEVICE_CPU, DEVICE_META, DEVICE_CUDA, DEVICE_KIND_COUNT };
+
+struct target {
+    const char *name;      /* "h200" */
+    enum device_kind kind; /* which kernels it runs: DEVICE_CPU or DEVICE_CUDA */
+    /* Pool: blocks are rounded up to `align_bytes`; requests up to `small_bytes` are cut from segments of
+     * `small_segment_bytes`, larger ones from segments of `large_segment_bytes`, and from `huge_bytes` on each request
+     * has a segment of its own, rounded up to `segment_align_bytes`. */
+    size_t align_bytes, small_bytes, small_segment_bytes, large_segment_bytes, huge_bytes, segment_align_bytes;
+    size_t memory_bytes;         /* what the pool may reserve at most; 0: unknown */
+    size_t gemm_workspace_bytes; /* given to every matmul */
+};
+
+extern const struct target target_table[]; /* ends with a row without a name */
+const struct target *target_find(const char *name);
+
+enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
+
+/* `error` has room for 200 bytes. */
+struct device_functions {
+    bool (*segment_new)(tl_device *device, size_t bytes, void **data, char *error);
+    void (*segment_free)(tl_device *device, void *data, size_t bytes);
+    bool (*copy)(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
+                 char *error); /* has happened, as far as the host can tell, when it returns */
+    bool (*sync)(tl_device *device, char *error);
+    void (*timer_start)(tl_device *device); /* profiling: seconds between start and stop, kernels done */
+    double (*timer_stop)(tl_device *device);
+};
+
+struct tl_device {
+    enum device_kind kind;
+    char name[32];
+    const struct target *target;
+    const struct device_functions *functions;
+    const tl_kernel *kernels; /* by op id; NULL on meta */
+    void *stream;
+    void *own;          /* the device's private state */
+    struct pool *pool;
+    int generation;     /* cuda: of the process that opened it; a forked child must not touch it */
+};
+
+/* Threads that a cpu kernel may use now. */
+int device_threads(void);
+
+/* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
+tl_device *device_at(int index);
+/* Set by the ledger: told of every device that opens, so that open brackets see its memory too. */
+extern void (*device_opened)(tl_device *device);
+
+/* The plugin's door (libtally_cuda.so): fills device number `index`, or writes to `error` why it cannot. */
+typedef bool (*device_open_fn)(int index, tl_device *device, char *error);
+#define CUDA_DEVICE_OPEN "tally_cuda_open"
+
+#endif

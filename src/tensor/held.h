@@ -1,0 +1,53 @@
+/* held.h: what a device holds now, for what and for whom, and what it held at its peak.
+ *
+ * Bytes are counted in cells, one per (path, purpose). A *window* remembers the highest total since it was
+ * opened, and what the cells were then; windows nest, so that a bracket of the ledger has a peak of its own.
+ * The caller locks.
+ */
+#ifndef TENSOR_HELD_H
+#define TENSOR_HELD_H
+
+#include "tally.h"
+
+struct held_cell {
+    uint32_t path; /* an interned module path; see account/path.h */
+    uint32_t purpose;
+    uint64_t bytes;
+};
+
+struct held_window {
+    uint64_t peak_bytes, peak_allocated_bytes, peak_reserved_bytes;
+    uint64_t peak_by_purpose[TL_PURPOSE_COUNT];
+    struct held_cell *cells; /* what was live at the peak; NULL when there was no memory to keep it */
+    size_t n_cells;
+    bool is_fresh; /* the cells are at the peak right now: keep a copy before they fall */
+    struct held_window *outer;
+};
+
+struct held {
+    uint64_t live_bytes, allocated_bytes, reserved_bytes, n_storages;
+    uint64_t by_purpose[TL_PURPOSE_COUNT];
+    struct held_cell *cells;
+    size_t n_cells, cell_capacity;
+    uint32_t *slots; /* open-addressing index into cells, +1; 0 is empty */
+    size_t n_slots;
+    struct held_window root, *window;
+};
+
+void held_init(struct held *h);
+
+/* The cell of (path, purpose), made when new; SIZE_MAX when there is no memory. */
+size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose);
+
+/* Adds to or takes from a cell: `bytes` as asked for, `block_bytes` as rounded by the pool. */
+void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
+void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
+void held_move(struct held *h, size_t from, size_t to, size_t bytes); /* same bytes, other purpose */
+void held_reserve(struct held *h, int64_t bytes);
+
+void held_window_open(struct held *h, struct held_window *w);
+void held_window_close(struct held *h); /* the innermost; what it saw goes to the one around it as well */
+void held_window_restart(struct held *h); /* forget the innermost window's peak */
+void held_window_clear(struct held_window *w);
+
+#endif

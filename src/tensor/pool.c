@@ -1,0 +1,349 @@
+/* pool.c: a two-level segregated fit over cached segments.
+ *
+ * Segments come from the device (cudaMalloc, mmap, nothing at all on meta) and are cut into blocks. Free blocks
+ * hang in bins: the first level is the power of two of their size, the second cuts each power into 32
+ * equal steps, and bitmaps say which bins are filled, so taking and giving are O(1). Neighbouring free blocks of a
+ * segment merge at once. Small requests have segments of their own, so that they never cut up a large one. Segments
+ * stay cached when they fall empty and go back to the device when somebody asks (trim) or when a request could not
+ * be met otherwise.
+ *
+ * Rejected: best fit by (size, address), as PyTorch does: addresses differ between devices, and a tree
+ * costs more than the work of a small op.
+ */
+#include "tensor/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/lock.h"
+#include "base/memory.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define POISON(p, n) ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+#define STEP_BITS 5
+#define STEPS (1 << STEP_BITS)
+#define POWERS 48
+#define SCAN 8 /* blocks of the request's own bin that are looked at before going to larger bins */
+
+struct segment {
+    void *data;
+    size_t bytes;
+    struct block *first;
+    struct segment *next, *previous;
+    bool is_small;
+};
+
+struct block {
+    struct segment *segment;
+    size_t offset, bytes;        /* within the segment */
+    struct block *before, *after; /* neighbours in the segment */
+    struct block *next, *previous; /* in its bin, when free */
+    size_t asked_bytes, cell;      /* when taken */
+    bool is_free;
+};
+
+struct heap { /* free blocks of small or of large segments */
+    uint64_t powers;
+    uint32_t steps[POWERS];
+    struct block *bin[POWERS][STEPS];
+};
+
+struct pool {
+    tl_device *device;
+    lock lock;
+    struct heap heap[2]; /* [0] large, [1] small */
+    struct segment *segments;
+    struct block *spare; /* block structs for reuse */
+    size_t limit_bytes;
+    struct held held;
+};
+
+struct pool *pool_new(tl_device *device) {
+    struct pool *pool = memory_new(sizeof *pool);
+    if (!pool) return NULL;
+    memset(pool, 0, sizeof *pool);
+    pool->device = device;
+    pool->limit_bytes = device->target->memory_bytes;
+    held_init(&pool->held);
+    return pool;
+}
+
+/* ---- Bins ---- */
+
+/* Sizes below 32 units each have a bin; from there on a power of two has 32. */
+static void bin_of(size_t units, int *power, int *step) {
+    if (units < STEPS) {
+        *power = 0;
+        *step = (int)units;
+        return;
+    }
+    int log2 = 63 - __builtin_clzll((unsigned long long)units);
+    *power = log2 - STEP_BITS + 1;
+    *step = (int)(units >> (log2 - STEP_BITS)) - STEPS;
+}
+
+static struct heap *heap_of(struct pool *pool, const struct segment *s) { return &pool->heap[s->is_small]; }
+
+static void bin_insert(struct pool *pool, struct block *b) {
+    struct heap *heap = heap_of(pool, b->segment);
+    int power, step;
+    bin_of(b->bytes / pool->device->target->align_bytes, &power, &step);
+    b->is_free = true;
+    b->previous = NULL;
+    b->next = heap->bin[power][step];
+    if (b->next) b->next->previous = b;
+    heap->bin[power][step] = b;
+    heap->powers |= (uint64_t)1 << power;
+    heap->steps[power] |= (uint32_t)1 << step;
+}
+
+static void bin_remove(struct pool *pool, struct block *b) {
+    struct heap *heap = heap_of(pool, b->segment);
+    int power, step;
+    bin_of(b->bytes / pool->device->target->align_bytes, &power, &step);
+    b->is_free = false;
+    if (b->next) b->next->previous = b->previous;
+    if (b->previous) {
+        b->previous->next = b->next;
+        return;
+    }
+    heap->bin[power][step] = b->next;
+    if (b->next) return;
+    heap->steps[power] &= ~((uint32_t)1 << step);
+    if (!heap->steps[power]) heap->powers &= ~((uint64_t)1 << power);
+}
+
+/* A free block of at least `bytes`: first among those of its own bin, then the head of the next filled bin. */
+static struct block *bin_find(struct pool *pool, struct heap *heap, size_t bytes) {
+    int power, step;
+    bin_of(bytes / pool->device->target->align_bytes, &power, &step);
+    struct block *b = heap->bin[power][step];
+    for (int i = 0; b && i < SCAN; i++, b = b->next)
+        if (b->bytes >= bytes) return b;
+    uint32_t steps = step + 1 < STEPS ? heap->steps[power] & (~(uint32_t)0 << (step + 1)) : 0;
+    if (!steps) {
+        uint64_t powers = heap->powers & (~(uint64_t)0 << (power + 1));
+        if (!powers) return NULL;
+        power = __builtin_ctzll(powers);
+        steps = heap->steps[power];
+    }
+    return heap->bin[power][__builtin_ctz(steps)];
+}
+
+/* ---- Blocks and segments ---- */
+
+static struct block *block_new(struct pool *pool) {
+    if (memory_fault()) return NULL;
+    struct block *b = pool->spare;
+    if (b) pool->spare = b->next;
+    else b = malloc(sizeof *b);
+    return b;
+}
+
+static void block_free(struct pool *pool, struct block *b) {
+    b->next = pool->spare;
+    pool->spare = b;
+}
+
+static void segment_free(struct pool *pool, struct segment *s) {
+    bin_remove(pool, s->first);
+    block_free(pool, s->first);
+    if (s->next) s->next->previous = s->previous;
+    if (s->previous) s->previous->next = s->next;
+    else pool->segments = s->next;
+    UNPOISON(s->data, s->data ? s->bytes : 0);
+    pool->device->functions->segment_free(pool->device, s->data, s->bytes);
+    held_reserve(&pool->held, -(int64_t)s->bytes);
+    memory_free(s);
+}
+
+/* Returns every wholly free segment to the device; how many bytes that was. */
+static size_t trim(struct pool *pool) {
+    size_t bytes = 0;
+    for (struct segment *s = pool->segments, *next; s; s = next) {
+        next = s->next;
+        if (!s->first->is_free || s->first->after) continue;
+        bytes += s->bytes;
+        segment_free(pool, s);
+    }
+    return bytes;
+}
+
+/* A new segment with room for `bytes`, as one free block; NULL when the device or the limit refuses. */
+static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small, char *error) {
+    const struct target *t = pool->device->target;
+    size_t size = is_small ? t->small_segment_bytes
+                  : bytes < t->huge_bytes ? t->large_segment_bytes
+                                          : round_up(bytes, t->segment_align_bytes);
+    if (pool->limit_bytes && pool->held.reserved_bytes + size > pool->limit_bytes) {
+        snprintf(error, 200, "its pool may reserve %zu bytes", pool->limit_bytes);
+        return NULL;
+    }
+    struct segment *s = memory_new(sizeof *s);
+    struct block *b = s ? block_new(pool) : NULL;
+    if (!b || memory_fault() || !pool->device->functions->segment_new(pool->device, size, &s->data, error)) {
+        if (b) block_free(pool, b);
+        memory_free(s);
+        return NULL;
+    }
+    s->bytes = size;
+    s->is_small = is_small;
+    s->first = b;
+    s->previous = NULL;
+    s->next = pool->segments;
+    if (s->next) s->next->previous = s;
+    pool->segments = s;
+    *b = (struct block){.segment = s, .bytes = size};
+    POISON(s->data, s->data ? size : 0);
+    bin_insert(pool, b);
+    held_reserve(&pool->held, (int64_t)size);
+    return b;
+}
+
+/* Cuts the tail off a block when it is worth keeping: any tail of a small block, a tail that could not have been a
+ * small block of a large one. */
+static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
+    const struct target *t = pool->device->target;
+    size_t tail = b->bytes - bytes;
+    if (tail == 0 || (!b->segment->is_small && tail <= t->small_bytes)) return true;
+    struct block *rest = block_new(pool);
+    if (!rest) return false;
+    *rest = (struct block){
+        .segment = b->segment, .offset = b->offset + bytes, .bytes = tail, .before = b, .after = b->after};
+    if (b->after) b->after->before = rest;
+    b->after = rest;
+    b->bytes = bytes;
+    bin_insert(pool, rest);
+    return true;
+}
+
+static struct block *block_merge(struct pool *pool, struct block *first, struct block *second) {
+    first->bytes += second->bytes;
+    first->after = second->after;
+    if (second->after) second->after->before = first;
+    block_free(pool, second);
+    return first;
+}
+
+/* ---- Taking and giving ---- */
+
+static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose, char *error) {
+    const struct target *t = pool->device->target;
+    size_t rounded = round_up(bytes, t->align_bytes);
+    bool is_small = rounded <= t->small_bytes;
+    size_t cell = held_cell_of(&pool->held, path, purpose);
+    if (cell == SIZE_MAX || memory_fault()) return NULL;
+    struct block *b = bin_find(pool, &pool->heap[is_small], rounded);
+    if (!b) b = segment_new(pool, rounded, is_small, error);
+    if (!b && trim(pool)) b = segment_new(pool, rounded, is_small, error);
+    if (!b) return NULL;
+    bin_remove(pool, b);
+    if (!block_split(pool, b, rounded)) {
+        bin_insert(pool, b);
+        return NULL;
+    }
+    b->asked_bytes = bytes;
+    b->cell = cell;
+    held_add(&pool->held, cell, bytes, b->bytes);
+    return b;
+}
+
+static bool out_of_memory(struct pool *pool, size_t bytes, const char *why) {
+    const struct held *h = &pool->held;
+    char what[400];
+    size_t used = 0;
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+        if (h->by_purpose[p] && used < sizeof what)
+            used += (size_t)snprintf(what + used, sizeof what - used, "%s%s %llu", used ? ", " : "",
+                                     tl_purpose_name((tl_purpose)p), (unsigned long long)h->by_purpose[p]);
+    return error_set(TL_ERROR_MEMORY, "out of memory on %s: %zu bytes asked, %llu live (%s), %llu reserved%s%s",
+                     pool->device->name, bytes, (unsigned long long)h->live_bytes, used ? what : "nothing",
+                     (unsigned long long)h->reserved_bytes, *why ? "; " : "", why);
+}
+
+struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
+    char why[200] = "";
+    lock_take(&pool->lock);
+    struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose, why);
+    lock_release(&pool->lock);
+    if (!b) out_of_memory(pool, bytes, why);
+    else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
+    return b;
+}
+
+void pool_give(struct pool *pool, struct block *b) {
+    POISON(block_data(b), b->segment->data ? b->bytes : 0);
+    lock_take(&pool->lock);
+    held_remove(&pool->held, b->cell, b->asked_bytes, b->bytes);
+    if (b->after && b->after->is_free) {
+        bin_remove(pool, b->after);
+        block_merge(pool, b, b->after);
+    }
+    if (b->before && b->before->is_free) {
+        bin_remove(pool, b->before);
+        b = block_merge(pool, b->before, b);
+    }
+    bin_insert(pool, b);
+    lock_release(&pool->lock);
+}
+
+void pool_move(struct pool *pool, struct block *b, tl_purpose purpose) {
+    lock_take(&pool->lock);
+    size_t cell = held_cell_of(&pool->held, pool->held.cells[b->cell].path, purpose);
+    if (cell != SIZE_MAX) { /* without memory for a new cell the bytes stay under their old purpose */
+        held_move(&pool->held, b->cell, cell, b->asked_bytes);
+        b->cell = cell;
+    }
+    lock_release(&pool->lock);
+}
+
+void *block_data(const struct block *b) { return b->segment->data ? (char *)b->segment->data + b->offset : NULL; }
+
+void pool_account(struct pool *pool, void (*fn)(struct held *, void *), void *context) {
+    lock_take(&pool->lock);
+    fn(&pool->held, context);
+    lock_release(&pool->lock);
+}
+
+/* ---- Public ---- */
+
+void tl_pool_limit(tl_device *device, size_t limit_bytes) {
+    if (device) device->pool->limit_bytes = limit_bytes ? limit_bytes : device->target->memory_bytes;
+}
+
+void tl_pool_trim(tl_device *device) {
+    if (!device) return;
+    lock_take(&device->pool->lock);
+    trim(device->pool);
+    lock_release(&device->pool->lock);
+}
+
+static void memory_read(struct held *h, void *context) {
+    *(tl_memory *)context = (tl_memory){
+        .live_bytes = h->live_bytes, .peak_bytes = h->window->peak_bytes, .allocated_bytes = h->allocated_bytes,
+        .reserved_bytes = h->reserved_bytes, .peak_reserved_bytes = h->window->peak_reserved_bytes,
+        .live_tensors = h->n_storages};
+}
+
+tl_memory tl_device_memory(const tl_device *device) {
+    tl_memory memory = {0};
+    if (device) pool_account(device->pool, memory_read, &memory);
+    return memory;
+}
+
+static void peak_reset(struct held *h, void *context) {
+    (void)context;
+    held_window_restart(h);
+}
+
+void tl_memory_reset_peak(tl_device *device) {
+    if (device) pool_account(device->pool, peak_reset, NULL);
+}

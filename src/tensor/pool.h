@@ -1,0 +1,26 @@
+/* pool.h: one caching pool per device, the same policy on all of them.
+ *
+ * Since the policy depends on the target's numbers and on the order of requests alone, never on addresses, a
+ * pool on meta takes the same segments, cuts the same blocks and fragments in the same way as the real one.
+ */
+#ifndef TENSOR_POOL_H
+#define TENSOR_POOL_H
+
+#include "tensor/device.h"
+#include "tensor/held.h"
+
+struct block; /* a piece of a segment */
+
+struct pool *pool_new(tl_device *device);
+
+/* A block of at least `bytes` (> 0), billed to (path, purpose). NULL: recorded as an error. */
+struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose);
+void pool_give(struct pool *pool, struct block *block);
+void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
+
+void *block_data(const struct block *block); /* NULL on meta */
+
+/* Runs fn with the device's account locked. */
+void pool_account(struct pool *pool, void (*fn)(struct held *held, void *context), void *context);
+
+#endif

@@ -1,0 +1,48 @@
+#include "tensor/storage.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+static struct storage *storage_alone(tl_device *device, size_t bytes, tl_purpose purpose) {
+    struct storage *s = memory_new(sizeof *s);
+    if (!s) {
+        error_memory(sizeof *s, "a storage");
+        return NULL;
+    }
+    *s = (struct storage){.refs = 1, .purpose = purpose, .device = device, .bytes = bytes};
+    return s;
+}
+
+struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_purpose purpose) {
+    struct storage *s = storage_alone(device, bytes, purpose);
+    if (!s || bytes == 0) return s;
+    s->block = pool_take(device->pool, bytes, path, purpose);
+    if (!s->block) {
+        memory_free(s);
+        return NULL;
+    }
+    s->data = block_data(s->block);
+    return s;
+}
+
+struct storage *storage_external(tl_device *device, void *data, size_t bytes, void (*deleter)(void *), void *context) {
+    struct storage *s = storage_alone(device, bytes, TL_DATA);
+    if (!s) return NULL;
+    s->data = data;
+    s->deleter = deleter;
+    s->context = context;
+    return s;
+}
+
+void storage_drop(struct storage *s) {
+    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+    if (s->block) pool_give(s->device->pool, s->block);
+    if (s->deleter) s->deleter(s->context);
+    memory_free(s);
+}
+
+void storage_move(struct storage *s, tl_purpose purpose) {
+    if (s->purpose == purpose) return;
+    s->purpose = purpose;
+    if (s->block) pool_move(s->device->pool, s->block, purpose);
+}

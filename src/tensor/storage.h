@@ -1,0 +1,35 @@
+/* storage.h: bytes on a device, shared by the tensors that view them. */
+#ifndef TENSOR_STORAGE_H
+#define TENSOR_STORAGE_H
+
+#include <stdatomic.h>
+
+#include "tensor/pool.h"
+
+struct storage {
+    atomic_int refs;
+    tl_purpose purpose;
+    tl_device *device;
+    void *data; /* NULL on meta and when there are no bytes */
+    size_t bytes;
+    uint64_t version;     /* counts in-place changes */
+    struct block *block;  /* NULL when empty or external */
+    void (*deleter)(void *context);
+    void *context;
+};
+
+/* Takes `bytes` from the device's pool, billed to (path, purpose). NULL: recorded as an error. */
+struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_purpose purpose);
+/* Memory of somebody else, on the cpu. The deleter runs when the last view goes; not when this fails. */
+struct storage *storage_external(tl_device *device, void *data, size_t bytes, void (*deleter)(void *), void *context);
+
+static inline struct storage *storage_keep(struct storage *s) {
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+void storage_drop(struct storage *s);
+
+/* Bills the bytes to another purpose. */
+void storage_move(struct storage *s, tl_purpose purpose);
+
+#endif

@@ -1,0 +1,33 @@
+"""Finds the library that the Python tests run against.
+
+TALLY_LIB names another one than build/libtally.so. Where there is none, every file here is skipped and says why.
+"""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(os.environ.get("TALLY_LIB", ROOT / "build" / "libtally.so")).absolute()
+
+# The binding is used from the tree, and finds the library through the same variable.
+sys.path.insert(0, str(ROOT / "python"))
+os.environ["TALLY_LIB"] = str(LIBRARY)
+
+
+class WithoutLibrary(pytest.Module):
+    """A test file that is not even imported, since `import tally` at its top would fail."""
+
+    def collect(self):
+        pytest.skip(f"{LIBRARY} is not there: run make, or set TALLY_LIB", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return None if LIBRARY.exists() else WithoutLibrary.from_parent(parent, path=module_path)
+
+
+@pytest.fixture(scope="session")
+def library_path():
+    """The path of the shared library under test."""
+    return LIBRARY
