@@ -55,6 +55,7 @@ on     = $(filter-out 0 no,$($(1)))
 
 LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c src/device/cpu/*.c))
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
+EXAMPLE_SRC := examples/transformer.c # linked into the program, the tests and the benchmarks
 CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
@@ -195,14 +196,14 @@ $(BUILD)/libtally.so: $(BUILD)/libtally.so.$(VERSION)
 $(BUILD)/libtally.a: $(BUILD)/tally.o
 	$(call say,AR,$@)$(OBJCOPY) --localize-hidden $< $(BUILD)/libtally.o && rm -f $@ && $(AR) rcs $@ $(BUILD)/libtally.o
 
-$(BUILD)/tally: $(call objects,$(CLI_SRC)) $(BUILD)/tally.o
+$(BUILD)/tally: $(call objects,$(CLI_SRC) $(EXAMPLE_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC)) $(BUILD)/tally.o
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC) $(EXAMPLE_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) \
 	    $(CMOCKA_LIBS) $(call rpaths,$(CMOCKA_LIBS)) $(LINK_LIBS)
 
-$(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
+$(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(call objects,$(EXAMPLE_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
@@ -216,7 +217,8 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests $(CMOCKA_CFLAGS)
+$(call objects,$(CLI_SRC) $(BENCH:%=bench/bench_%.c)): EXTRA_CFLAGS = -Iexamples
+$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests -Iexamples $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
 # only when they differ.

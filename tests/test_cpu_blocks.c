@@ -149,8 +149,8 @@ static tl_operand operand_of(const struct array *x)
 
 static char last_error[200];
 
-/* Runs a kernel once per thread count. `n_written` of the inputs, named by `written`, are changed in place and restored
- * between the runs. */
+/* Runs a kernel once per thread count and compares the outputs' bytes. Outputs are put back before each run, so in-place
+ * kernels start from the same values. */
 static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct array *const *out, int n_out, const void *attr,
                 size_t workspace_bytes)
 {

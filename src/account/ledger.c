@@ -58,7 +58,7 @@ static struct ledger_row *row_of(tl_ledger *l, const struct ledger_key *key) {
     return &l->rows[l->n_rows - 1];
 }
 
-static void row_add(struct ledger_row *to, const struct ledger_row *from) {
+void ledger_row_add(struct ledger_row *to, const struct ledger_row *from) {
     to->calls += from->calls;
     to->flops += from->flops;
     to->bytes_read += from->bytes_read;
@@ -147,7 +147,7 @@ bool tl_ledger_end(tl_ledger *l) {
     for (size_t i = 0; innermost && i < l->n_rows; i++) {
         struct ledger_row *row = row_of(innermost, &l->rows[i].key);
         if (!row) return error_memory(sizeof *row, "a row of the ledger");
-        row_add(row, &l->rows[i]);
+        ledger_row_add(row, &l->rows[i]);
     }
     return true;
 }
@@ -167,7 +167,7 @@ tl_totals tl_ledger_total(const tl_ledger *l, int phase, const char *op) {
     struct ledger_row sum = {0};
     for (size_t i = 0; l && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        if ((phase == TL_ALL || row->key.phase == phase) && (!op || !strcmp(op, row->key.op))) row_add(&sum, row);
+        if ((phase == TL_ALL || row->key.phase == phase) && (!op || !strcmp(op, row->key.op))) ledger_row_add(&sum, row);
     }
     return (tl_totals){.flops = count_public(sum.flops), .bytes_read = count_public(sum.bytes_read),
                        .bytes_written = count_public(sum.bytes_written), .calls = sum.calls, .time_s = sum.time_s};

@@ -43,6 +43,8 @@ void ledger_time(const struct ledger_key *key, double seconds);
 
 extern bool ledger_is_profiling;
 
+/* Adds the counts of one row to another. */
+void ledger_row_add(struct ledger_row *to, const struct ledger_row *from);
 /* Rows in canonical order: path, phase, op, dtypes. */
 void ledger_sort(struct ledger_row *rows, size_t n_rows);
 

@@ -4,8 +4,9 @@
  *   bytes      same dtype: rows are moved as they are, never through a float, so every NaN keeps its bits
  *   converted  convert() does a row at a time
  *   tiled      the input is contiguous along another axis than the output (a transpose): squares of TILE x TILE are
- *              read along the input's axis into a buffer (converted on the way) and written along the output's, so
- *              each cache line is fetched once and used whole, whatever the strides
+ *              read along the input's axis into a buffer (converted on the way), turned there, and written along the
+ *              output's. Each cache line is fetched once and used whole; turning in place instead of in a buffer
+ *              thrashes the cache when strides are powers of two
  * Two f4 share a byte, so f4 tensors are dense and are converted as one row.
  */
 #include "device/cpu/copy.h"
@@ -48,14 +49,13 @@ enum { TILE = 32, CHUNK = 512 };
 struct mover {
     void (*move)(char *out, int64_t out_step, const char *in, int64_t in_step, int64_t n);
     void (*fill)(char *out, int64_t out_step, const void *element, int64_t n);
-    void (*untile)(char *out, int64_t out_row_step, int64_t out_step, const void *tile, int64_t n_rows,
-                   int64_t n_columns);
+    void (*turn)(void *to, const void *from, int64_t n_rows);
 };
 static const struct mover movers[9] = {
-    [1] = {move_1, fill_1, untile_1},
-    [2] = {move_2, fill_2, untile_2},
-    [4] = {move_4, fill_4, untile_4},
-    [8] = {move_8, fill_8, untile_8},
+    [1] = {move_1, fill_1, turn_1},
+    [2] = {move_2, fill_2, turn_2},
+    [4] = {move_4, fill_4, turn_4},
+    [8] = {move_8, fill_8, turn_8},
 };
 
 struct task {
@@ -150,7 +150,8 @@ static void copy_tiles(void *context, int64_t first, int64_t last)
     const struct task *task = context;
     const struct iterate *walk = &task->walk;
     const int64_t row_bytes = TILE * task->out_bytes;
-    _Alignas(64) char tile[TILE * TILE * 8]; /* [column of out][row of out], in the output's dtype */
+    _Alignas(64) char tile[TILE * TILE * 8] = {0}; /* [column of out][row of out], in the output's dtype */
+    _Alignas(64) char turned[TILE * TILE * 8];     /* [row][column] */
     for (int64_t number = first; number < last; number++) {
         char *at[2];
         int64_t n_columns, n_rows;
@@ -163,7 +164,14 @@ static void copy_tiles(void *context, int64_t first, int64_t last)
                 convert(tile + column * row_bytes, task->out_dtype, 1, from, task->in_dtype, 1, n_rows,
                         CONVERT_NEAREST, NULL);
         }
-        task->mover->untile(at[0], walk->stride[0][task->tile_axis], walk->step[0], tile, n_rows, n_columns);
+        task->mover->turn(turned, tile, n_rows);
+        for (int64_t row = 0; row < n_rows; row++) {
+            char *to = at[0] + row * walk->stride[0][task->tile_axis];
+            if (walk->step[0] == task->out_bytes)
+                memcpy(to, turned + row * row_bytes, (size_t)(n_columns * task->out_bytes));
+            else
+                task->mover->move(to, walk->step[0], turned + row * row_bytes, task->out_bytes, n_columns);
+        }
     }
 }
 

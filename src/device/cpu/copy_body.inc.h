@@ -27,19 +27,13 @@ static void NAME(fill)(char *out, int64_t out_step, const void *element, int64_t
         *(T *)(void *)(out + i * out_step) = value;
 }
 
-/* Writes the transpose of a tile: tile[column][row] to out row by row. */
-static void NAME(untile)(char *out, int64_t out_row_step, int64_t out_step, const void *tile, int64_t n_rows,
-                         int64_t n_columns)
+/* to[row][column] = from[column][row], both TILE x TILE. */
+static void NAME(turn)(void *to, const void *from, int64_t n_rows)
 {
-    const T *from = tile;
     for (int64_t row = 0; row < n_rows; row++) {
-        char *to = out + row * out_row_step;
-        if (out_step == sizeof(T)) {
-            for (int64_t column = 0; column < n_columns; column++)
-                ((T *)(void *)to)[column] = from[column * TILE + row];
-        } else {
-            for (int64_t column = 0; column < n_columns; column++)
-                *(T *)(void *)(to + column * out_step) = from[column * TILE + row];
-        }
+        const T *restrict in = (const T *)from + row;
+        T *restrict out = (T *)to + row * TILE;
+        for (int64_t column = 0; column < TILE; column++)
+            out[column] = in[column * TILE];
     }
 }

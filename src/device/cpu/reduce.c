@@ -8,8 +8,8 @@
  *
  *   rows     the reduced axes are contiguous (mean over the last axis): one output at a time; the lanes are what a vector
  *            register holds
- *   columns  the kept axes are contiguous (a bias gradient, (N,C) -> (C)): as many outputs at a time as fill 1 KiB, each
- *            with its own LANES; the vector runs across outputs
+ *   columns  the kept axes are contiguous (a bias gradient, (N,C) -> (C)): many outputs at a time, each with its own
+ *            LANES; the vector runs across outputs
  *
  * A maximum takes the same way; NaN wins.
  */
@@ -24,7 +24,7 @@
 enum {
     LANES = 8,
     BLOCK = 512,           /* gathered elements; a multiple of LANES */
-    COLUMN_BYTES = 16384,   /* of outputs at a time; their lanes are 16 KiB */
+    COLUMN_BYTES = 12288,  /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
     MIN_COLUMNS = 8,       /* fewer kept elements in a row than this are not worth a vector */
 };
 
@@ -194,6 +194,19 @@ static int64_t magnitude(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
+/* Outputs per block: all of a row if they fit, but fewer where threads would otherwise have nothing to do. The width has no influence
+ * on results. */
+static int64_t block_columns(const struct task *task, int64_t limit, int n_threads)
+{
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
+    const int64_t n_items = task->kept.n / kept_size * (task->partial ? task->n_chunks : 1);
+    const int64_t columns = smaller(kept_size, limit);
+    if (n_items >= n_threads || columns * task->reduced.n < 2 * parallel_grain(1))
+        return columns;
+    const int64_t share = (kept_size + n_threads - 1) / n_threads;
+    return smaller(columns, (share + 63) / 64 * 64);
+}
+
 static void reduce(const tl_kernel_args *args, const struct reduction *reduction, tl_dtype compute)
 {
     const struct attr_reduce *attr = args->attr;
@@ -216,7 +229,7 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
     const struct iterate *inner = by_columns ? &task.kept : &task.reduced;
     task.x_stride = inner->step[0] / task.x_bytes;
     task.is_array = x->dtype == compute && task.x_stride == 1;
-    task.columns = by_columns ? smaller(kept_size, COLUMN_BYTES / reduction->compute_bytes) : 1;
+    task.columns = by_columns ? block_columns(&task, COLUMN_BYTES / reduction->compute_bytes, args->n_threads) : 1;
     task.n_blocks = (kept_size + task.columns - 1) / task.columns;
 
     /* One item is an output (or a block of them), or one chunk of it. */

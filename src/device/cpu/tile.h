@@ -46,22 +46,77 @@ typedef double tile_vector_f64 __attribute__((vector_size(TILE_VECTOR_BYTES)));
 typedef float tile_memory_f32 __attribute__((vector_size(TILE_VECTOR_BYTES), aligned(4), may_alias));
 typedef double tile_memory_f64 __attribute__((vector_size(TILE_VECTOR_BYTES), aligned(8), may_alias));
 
-static inline tile_vector_f32 tile_madd_f32(tile_vector_f32 sum, tile_vector_f32 b, float a)
-{
+/* One step of a block: sum[i] += column[i] * (b0, b1) for its TILE_ROWS rows. On Arm a vector of the column feeds
+ * multiply-adds lane by lane, which saves most of the loads. */
 #if defined(__aarch64__)
-    return vfmaq_n_f32(sum, b, a);
-#else
-    return sum + b * a;
-#endif
+
+static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0, tile_vector_f32 b1)
+{
+    for (int i = 0; i < TILE_ROWS; i += 4) {
+        const float32x4_t a = vld1q_f32(column + i);
+        sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, a, 0);
+        sum[i][1] = vfmaq_laneq_f32(sum[i][1], b1, a, 0);
+        sum[i + 1][0] = vfmaq_laneq_f32(sum[i + 1][0], b0, a, 1);
+        sum[i + 1][1] = vfmaq_laneq_f32(sum[i + 1][1], b1, a, 1);
+        sum[i + 2][0] = vfmaq_laneq_f32(sum[i + 2][0], b0, a, 2);
+        sum[i + 2][1] = vfmaq_laneq_f32(sum[i + 2][1], b1, a, 2);
+        sum[i + 3][0] = vfmaq_laneq_f32(sum[i + 3][0], b0, a, 3);
+        sum[i + 3][1] = vfmaq_laneq_f32(sum[i + 3][1], b1, a, 3);
+    }
 }
 
-static inline tile_vector_f64 tile_madd_f64(tile_vector_f64 sum, tile_vector_f64 b, double a)
+static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0, tile_vector_f64 b1)
 {
-#if defined(__aarch64__)
-    return vfmaq_n_f64(sum, b, a);
+    for (int i = 0; i < TILE_ROWS; i += 2) {
+        const float64x2_t a = vld1q_f64(column + i);
+        sum[i][0] = vfmaq_laneq_f64(sum[i][0], b0, a, 0);
+        sum[i][1] = vfmaq_laneq_f64(sum[i][1], b1, a, 0);
+        sum[i + 1][0] = vfmaq_laneq_f64(sum[i + 1][0], b0, a, 1);
+        sum[i + 1][1] = vfmaq_laneq_f64(sum[i + 1][1], b1, a, 1);
+    }
+}
+
 #else
-    return sum + b * a;
+
+static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0, tile_vector_f32 b1)
+{
+    for (int i = 0; i < TILE_ROWS; i++) {
+        sum[i][0] += b0 * column[i];
+        sum[i][1] += b1 * column[i];
+    }
+}
+
+static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0, tile_vector_f64 b1)
+{
+    for (int i = 0; i < TILE_ROWS; i++) {
+        sum[i][0] += b0 * column[i];
+        sum[i][1] += b1 * column[i];
+    }
+}
+
 #endif
+
+/* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
+static inline void tile_transpose_quad_f32(const float *in, int64_t in_step, float *out, int64_t out_step)
+{
+    typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+    const quad a = *(const quad *)in, b = *(const quad *)(in + in_step);
+    const quad c = *(const quad *)(in + 2 * in_step), d = *(const quad *)(in + 3 * in_step);
+    const quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(quad *)out = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(quad *)(out + out_step) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(quad *)(out + 2 * out_step) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(quad *)(out + 3 * out_step) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+static inline void tile_transpose_quad_f64(const double *in, int64_t in_step, double *out, int64_t out_step)
+{
+    for (int j = 0; j < 4; j++) {
+        for (int i = 0; i < 4; i++) {
+            out[j * out_step + i] = in[i * in_step + j];
+        }
+    }
 }
 
 #define REAL float

@@ -15,12 +15,7 @@ static inline void NAME(tile_block)(int64_t n_k, const REAL *a, int64_t a_step, 
     for (int64_t p = 0; p < n_k; p++) {
         const vector b0 = *(const memory *)(b + p * b_step);
         const vector b1 = *(const memory *)(b + p * b_step + LANES);
-        const REAL *column = a + p * a_step;
-#pragma GCC unroll 12
-        for (int i = 0; i < TILE_ROWS; i++) {
-            sum[i][0] = NAME(tile_madd)(sum[i][0], b0, column[i]);
-            sum[i][1] = NAME(tile_madd)(sum[i][1], b1, column[i]);
-        }
+        NAME(tile_step)(sum, a + p * a_step, b0, b1);
     }
     for (int i = 0; i < TILE_ROWS; i++) {
         memory *left = (memory *)(c + i * c_step), *right = (memory *)(c + i * c_step + LANES);
@@ -50,12 +45,14 @@ static inline void NAME(tile_product)(int64_t n_rows, int64_t n_columns, int64_t
 static inline void NAME(tile_transpose)(int64_t n_rows, int64_t n_columns, const REAL *in, int64_t in_step,
                                         REAL *out, int64_t out_step)
 {
-    enum { EDGE = 8 }; /* blocks of 8 x 8 use each cache line they touch at once */
-    for (int64_t i0 = 0; i0 < n_rows; i0 += EDGE) {
-        const int64_t i1 = i0 + EDGE < n_rows ? i0 + EDGE : n_rows;
-        for (int64_t j = 0; j < n_columns; j++) {
-            for (int64_t i = i0; i < i1; i++) {
-                out[j * out_step + i] = in[i * in_step + j];
+    for (int64_t i = 0; i < n_rows; i += 4) {
+        int64_t j = 0;
+        for (; i + 4 <= n_rows && j + 4 <= n_columns; j += 4) {
+            NAME(tile_transpose_quad)(in + i * in_step + j, in_step, out + j * out_step + i, out_step);
+        }
+        for (; j < n_columns; j++) {
+            for (int64_t k = i; k < i + 4 && k < n_rows; k++) {
+                out[j * out_step + k] = in[k * in_step + j];
             }
         }
     }

@@ -1,0 +1,31 @@
+/* cli.h: what the commands share. Results go to stdout, notes to stderr. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdio.h>
+
+#include "tally.h"
+
+enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
+
+struct command {
+    const char *name, *summary, *help;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+};
+
+int cmd_demo(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_ops(int argc, char **argv);
+extern const char help_demo[], help_diff[], help_ops[];
+
+/* Says the pending error on stderr; the exit code that belongs to it. */
+int cli_error(void);
+
+/* "12.3 MiB", "4.56 G" (10^9); buffer of 32. */
+const char *bytes_text(double bytes, char *buffer);
+const char *count_text(double value, char *buffer);
+
+/* The known word nearest to `word`, or NULL when none is near. */
+const char *nearest(const char *word, const char *const *known, int n_known);
+
+#endif

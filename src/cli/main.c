@@ -1,0 +1,97 @@
+/* main.c: the program. One table of commands; each is a cmd_*.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct command commands[] = {
+    {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
+    {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
+    {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+};
+#define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
+
+static void usage(FILE *to) {
+    fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n", tl_version());
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fprintf(to, "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
+                "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
+}
+
+int cli_error(void) {
+    fprintf(stderr, "tally: %s\n", tl_error_message());
+    switch (tl_error()) {
+    case TL_ERROR_MEMORY: return EXIT_MEMORY;
+    case TL_ERROR_IO: return EXIT_IO;
+    default: return EXIT_INPUT;
+    }
+}
+
+const char *bytes_text(double bytes, char *buffer) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
+    snprintf(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return buffer;
+}
+
+const char *count_text(double value, char *buffer) {
+    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+    int u = 0;
+    for (; value >= 1000 && u < 5; u++) value /= 1000;
+    snprintf(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
+    return buffer;
+}
+
+static int edit_distance(const char *a, const char *b) {
+    int row[64], n = (int)strlen(b);
+    if (n >= 64) return 64;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *nearest(const char *word, const char *const *known, int n_known) {
+    const char *best = NULL;
+    int distance = 4;
+    for (int i = 0; i < n_known; i++) {
+        int d = edit_distance(word, known[i]);
+        if (d < distance) {
+            distance = d;
+            best = known[i];
+        }
+    }
+    return best;
+}
+
+int main(int argc, char **argv) {
+    tl_error_policy(TL_RETURN);
+    if (argc < 2) {
+        usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
+    if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0;
+    const char *names[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(argv[1], commands[i].name)) continue;
+        for (int k = 2; k < argc; k++)
+            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h")) return fputs(commands[i].help, stdout) < 0;
+        return commands[i].run(argc - 1, argv + 1);
+    }
+    const char *near = nearest(argv[1], names, N_COMMANDS);
+    fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return EXIT_USAGE;
+}
