@@ -70,8 +70,8 @@ BENCH_BINS  := $(BENCH:%=$(BUILD)/bench/bench_%)
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
 STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
              $(if $(call on,WERROR),-Werror)
-CODEGEN   := -ffp-contract=off -fvisibility=hidden -fPIC -fopenmp
-LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined
+CODEGEN   := -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -fopenmp
+LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-Bsymbolic
 
 # A sanitizer build has its own folder (BUILD=) and less optimisation, so that reports name real lines.
 ifdef SANITIZE

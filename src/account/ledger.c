@@ -49,9 +49,10 @@ static bool slots_grow(tl_ledger *l) {
 
 /* The row of a key, made when new; NULL without memory. */
 static struct ledger_row *row_of(tl_ledger *l, const struct ledger_key *key) {
+    if (l->n_rows && key_equal(&l->rows[l->last_row].key, key)) return &l->rows[l->last_row];
     if (!l->slots && !slots_grow(l)) return NULL;
     size_t at = slot_of(l, key);
-    if (l->slots[at]) return &l->rows[l->slots[at] - 1];
+    if (l->slots[at]) return &l->rows[l->last_row = l->slots[at] - 1];
     if (!memory_grow((void **)&l->rows, &l->row_capacity, l->n_rows, sizeof *l->rows) || !slots_grow(l)) return NULL;
     l->rows[l->n_rows] = (struct ledger_row){.key = *key};
     l->slots[slot_of(l, key)] = (uint32_t)++l->n_rows;

@@ -15,6 +15,7 @@ static _Thread_local struct {
     char message[1024];
 } current;
 
+const char *(*error_path)(void);
 static _Atomic(tl_policy) policy_now = TL_ABORT;
 static void (*log_function)(const char *, void *);
 static void *log_context;
@@ -22,9 +23,12 @@ static void *log_context;
 bool error_set(tl_status status, const char *format, ...) {
     if (current.status != TL_OK) return false;
     current.status = status;
+    const char *path = error_path ? error_path() : "";
+    int used = *path ? snprintf(current.message, sizeof current.message / 2, "%s: ", path) : 0;
+    if (used >= (int)sizeof current.message / 2) used = (int)sizeof current.message / 2 - 1;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(current.message, sizeof current.message, format, arguments);
+    vsnprintf(current.message + used, sizeof current.message - (size_t)used, format, arguments);
     va_end(arguments);
     if (atomic_load(&policy_now) == TL_ABORT) {
         fprintf(stderr, "tally: %s\n", current.message);

@@ -5,11 +5,14 @@
 #include "tally.h"
 
 /* Records an error unless one is pending; always returns false, so that a check can end in `return error_set(...)`.
- * Under TL_ABORT it does not return. */
+ * The message begins with the calling thread's path, if it has one. Under TL_ABORT it does not return. */
 bool error_set(tl_status status, const char *format, ...) TL_PRINTF(2, 3);
 
 /* A host allocation of `bytes` failed. Always false. */
 bool error_memory(size_t bytes, const char *what);
+
+/* Set by the engine: the path of the calling thread, "" for none. */
+extern const char *(*error_path)(void);
 
 /* Sends a line to the log hook, if there is one. */
 void log_line(const char *format, ...) TL_PRINTF(1, 2);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 
 #include "account/ledger.h"
-#include "account/path.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "engine/checkpoint.h"
@@ -35,9 +34,7 @@ bool call_fail(const tl_call *c, const char *format, ...) {
     /* What is needed comes last: "inner sizes differ: A x B (need [m,k] x [k,n])". */
     char *need = message;
     while (*need && !(need[0] == ' ' && need[1] == '(' && need[2] == 'n' && need[3] == 'e')) need++;
-    const char *path = path_text(thread_state()->path);
-    return error_set(TL_ERROR_USE, "%s%s%s: %.*s%s%s", path, *path ? ": " : "", c->op->name, (int)(need - message),
-                     message, operands, need);
+    return error_set(TL_ERROR_USE, "%s: %.*s%s%s", c->op->name, (int)(need - message), message, operands, need);
 }
 
 /* Which input output j overwrites; -1 when it is fresh. */

@@ -2,7 +2,8 @@
 #include "engine/op.h"
 
 count tensor_traffic(const tl_tensor *x) {
-    return (count)strides_cover(x->rank, x->shape, x->stride) * (count)dtype_info(x->dtype)->bits / 8;
+    int64_t covered = x->is_dense ? x->numel : strides_cover(x->rank, x->shape, x->stride);
+    return (uint64_t)covered * (uint64_t)dtype_info(x->dtype)->bits / 8; /* no more than the storage has */
 }
 
 void cost_free(const tl_call *c, struct cost *cost) {

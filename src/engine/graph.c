@@ -12,7 +12,8 @@
 #include "base/memory.h"
 #include "engine/scope.h"
 
-static _Atomic uint64_t sequence;
+/* A clock per thread that is never behind what the thread reads (Lamport's). */
+static _Thread_local uint64_t clock_now;
 
 /* ---- Nodes ---- */
 
@@ -31,7 +32,7 @@ static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_i
     size_t edges = sizeof(struct node), saved = edges + (size_t)n_inputs * sizeof(struct edge),
            grad = saved + n_saved * sizeof(struct saved), shapes = grad + (size_t)n_outputs * sizeof(tl_tensor *),
            copy = shapes + n_axes * sizeof(int64_t);
-    char *memory = memory_new(copy + attr_bytes);
+    char *memory = memory_take(copy + attr_bytes);
     if (!memory) {
         error_memory(copy + attr_bytes, "a node of the graph");
         return NULL;
@@ -41,7 +42,6 @@ static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_i
     atomic_init(&n->refs, 1);
     n->op = op;
     n->path = thread_state()->path;
-    n->sequence = atomic_fetch_add_explicit(&sequence, 1, memory_order_relaxed);
     n->n_inputs = n_inputs;
     n->n_outputs = n_outputs;
     n->n_saved_inputs = n_saved_inputs;
@@ -50,6 +50,7 @@ static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_i
     n->grad = (tl_tensor **)(memory + grad);
     n->attr = memory + copy;
     n->attr_bytes = attr_bytes;
+    n->bytes = copy + attr_bytes;
     if (attr_bytes) memcpy(n->attr, attr, attr_bytes);
     int64_t *shape = (int64_t *)(memory + shapes);
     for (int i = 0; i < n_inputs; i++) {
@@ -95,7 +96,12 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
         if (saves & TL_INPUT(i)) n_saved_inputs = i + 1;
     struct node *n = node_alloc(op, input, n_inputs, n_outputs, n_saved_inputs, attr, attr_bytes);
     if (!n) return NULL;
-    for (int i = 0; i < n_inputs; i++) edge_set(&n->edges[i], input[i]);
+    uint64_t clock = clock_now;
+    for (int i = 0; i < n_inputs; i++) {
+        edge_set(&n->edges[i], input[i]);
+        if (n->edges[i].node && n->edges[i].node->sequence > clock) clock = n->edges[i].node->sequence;
+    }
+    n->sequence = clock_now = clock + 1;
     for (int i = 0; i < n_saved_inputs; i++)
         if ((saves & TL_INPUT(i)) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
             node_drop(n);
@@ -120,14 +126,14 @@ static void node_free(struct node *n) {
     }
     if (n->op->forget) n->op->forget(n->attr);
     memory_free(n->retained);
-    memory_free(n);
+    memory_put(n, n->bytes);
 }
 
 /* A graph may be a chain of a million nodes: dropping must not recurse. */
 void node_drop(struct node *n) {
     static _Thread_local struct node *dead;
     static _Thread_local bool is_draining;
-    if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1) return;
+    if (!refs_drop(&n->refs)) return;
     n->next_dead = dead;
     dead = n;
     if (is_draining) return;
@@ -138,6 +144,13 @@ void node_drop(struct node *n) {
         node_free(next);
     }
     is_draining = false;
+}
+
+/* Hangs a node on a fresh tensor, taking over a reference. */
+static void node_give(struct node *n, tl_tensor *x, int output) {
+    x->node = n;
+    x->node_output = output;
+    x->requires_grad = true;
 }
 
 void node_attach(struct node *n, tl_tensor *x, int output) {
@@ -228,6 +241,32 @@ static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
     return true;
 }
 
+/* The target of an in-place call as it was before, with its history: for gradients that read it. Owned by the scope. */
+static tl_tensor *target_before(tl_tensor *x) {
+    bool mode = tl_grad_mode(false);
+    tl_tensor *before = tl_clone(x);
+    tl_grad_mode(mode);
+    if (!before) return NULL;
+    before->requires_grad = x->requires_grad;
+    before->node = x->node ? node_keep(x->node) : NULL;
+    before->node_output = x->node_output;
+    return before;
+}
+
+/* The call's node. A gradient that reads what the call overwrites needs a copy of it. */
+static struct node *call_node(const tl_call *c, int target, uint32_t saves) {
+    tl_tensor *input[TL_MAX_INPUTS];
+    if (target < 0 || !(saves & TL_INPUT(target)))
+        return node_new(c->op, c->input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves);
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    memcpy(input, c->input, (size_t)c->n_inputs * sizeof *input);
+    input[target] = target_before(c->input[target]);
+    struct node *n = input[target] ? node_new(c->op, input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves) : NULL;
+    tl_scope_end(scope);
+    return n;
+}
+
 bool graph_prepare(const tl_call *c, struct graph_record *record) {
     record->node = record->region = NULL;
     if (thread_state()->grad_off) return true;
@@ -241,8 +280,7 @@ bool graph_prepare(const tl_call *c, struct graph_record *record) {
     if (target >= 0 && !may_change(c, c->input[target], wanted)) return false;
     if (!wanted) return true;
     uint32_t saves = wanted_saves(c->op, c->input, c->n_inputs);
-    struct node *n = record->node =
-        node_new(c->op, c->input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves);
+    struct node *n = record->node = call_node(c, target, saves);
     if (!n) return false;
     for (int j = 0; j < c->n_outputs; j++) {
         tl_tensor *x = c->output[j];
@@ -277,6 +315,10 @@ static void view_link(tl_tensor *view, tl_tensor *of) {
 void graph_commit(const tl_call *c, struct graph_record *r) {
     if (c->op->kind == OP_VIEW) view_link(c->output[0], c->input[0]);
     if (!r->node) return;
+    if (c->n_outputs == 1 && target_of(c, 0) < 0 && dtype_is_float(c->output[0]->dtype)) { /* most calls */
+        node_give(r->node, c->output[0], 0);
+        return;
+    }
     for (int j = 0; j < c->n_outputs; j++) {
         tl_tensor *x = c->output[j];
         if (!dtype_is_float(x->dtype)) continue;

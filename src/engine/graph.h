@@ -2,8 +2,8 @@
  *
  * A *node* is one op call. It hangs off the tensors it produced, by reference, and holds its inputs' nodes (edges) and
  * what its gradient rule needs (saved). So a loss holds its whole graph, and a loss that nobody
- * backpropagates takes it along when it goes. Nodes carry a sequence number; since a node is younger than everything
- * it read, descending numbers are an order for backward.
+ * backpropagates takes it along when it goes. Nodes carry a sequence number, higher than those of
+ * everything they read, so descending numbers are an order for backward; within a thread they follow program order.
  *
  * No cycles: a node holds *aliases* of tensors (same storage, own handle), never the handles that hang on it.
  */
@@ -32,7 +32,7 @@ struct node {
     uint64_t sequence;
     const tl_op *op;
     void *attr;
-    size_t attr_bytes;
+    size_t attr_bytes, bytes; /* of the attributes; of the node with all that is behind it */
     int n_inputs, n_outputs, n_saved_inputs;
     bool is_consumed; /* backward has been here and freed what was saved */
     bool is_in_pass;  /* a backward pass is walking over it */
@@ -77,7 +77,7 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
                       size_t attr_bytes, uint32_t saves);
 void node_attach(struct node *node, tl_tensor *x, int output);
 static inline struct node *node_keep(struct node *node) {
-    atomic_fetch_add_explicit(&node->refs, 1, memory_order_relaxed);
+    refs_keep(&node->refs);
     return node;
 }
 void node_drop(struct node *node);

@@ -7,8 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Static TLS: found without a call, which matters on the way of every op. */
-static _Thread_local struct thread_state state __attribute__((tls_model("initial-exec")));
+_Thread_local struct thread_state thread_state_here;
 static pthread_key_t state_key;
 static pthread_once_t state_once = PTHREAD_ONCE_INIT;
 
@@ -24,20 +23,19 @@ static void state_free(void *p) {
     memset(s, 0, sizeof *s);
 }
 
-static void state_at_exit(void) { state_free(&state); }
+static void state_at_exit(void) { state_free(&thread_state_here); }
+
+__attribute__((constructor)) static void error_setup(void) { error_path = tl_path; }
 
 static void state_setup(void) {
     pthread_key_create(&state_key, state_free);
     atexit(state_at_exit); /* key destructors do not run for the main thread */
 }
 
-struct thread_state *thread_state(void) {
-    if (!state.is_set_up) {
-        pthread_once(&state_once, state_setup);
-        pthread_setspecific(state_key, &state);
-        state.is_set_up = true;
-    }
-    return &state;
+void thread_state_set_up(void) {
+    pthread_once(&state_once, state_setup);
+    pthread_setspecific(state_key, &thread_state_here);
+    thread_state_here.is_set_up = true;
 }
 
 bool scope_reserve(size_t n) {
@@ -49,7 +47,7 @@ bool scope_reserve(size_t n) {
 }
 
 tl_tensor *scope_own(tl_tensor *x) {
-    struct thread_state *s = &state;
+    struct thread_state *s = &thread_state_here;
     return s->owned[s->n_owned++] = x;
 }
 
@@ -106,8 +104,8 @@ bool tl_scope_end(tl_scope scope) {
 
 tl_tensor *tl_scope_return(tl_scope scope, tl_tensor *result) {
     struct thread_state *s = thread_state();
-    if (!scope_is_innermost(s, scope) || (result && !tensor_check(result, "tl_scope_return"))) return NULL;
-    if (result) tensor_keep(result);
+    if (!scope_is_innermost(s, scope)) return NULL;
+    if (result) result = tensor_check(result, "tl_scope_return") ? tensor_keep(result) : NULL;
     tl_scope_end(scope);
     return scope_adopt(result);
 }

@@ -26,8 +26,14 @@ struct thread_state {
     struct keeper *keeper;
 };
 
-/* The calling thread's. */
-struct thread_state *thread_state(void);
+/* The calling thread's. Not of the initial-exec model, though that would be faster: static TLS is scarce, and
+ * beside PyTorch the library would not load. */
+extern _Thread_local struct thread_state thread_state_here;
+void thread_state_set_up(void);
+static inline struct thread_state *thread_state(void) {
+    if (!thread_state_here.is_set_up) thread_state_set_up();
+    return &thread_state_here;
+}
 
 /* Makes room, so that the next scope_own cannot fail. False: no memory, recorded. */
 bool scope_reserve(size_t n);

@@ -64,7 +64,7 @@ static bool attention_shape(tl_call *c) {
 static count visible_pairs(int64_t t, int64_t s, bool causal) {
     if (!causal) return (count)t * (count)s;
     int64_t first = s - t + 1; /* keys that query 0 sees */
-    int64_t blind = first < 0 ? (-first < t ? -first : t) : 0; /* queries that see none */
+    int64_t blind = first <= 0 ? (1 - first < t ? 1 - first : t) : 0; /* queries that see none */
     count seeing = (count)(t - blind), least = first > 0 ? (count)first : 1;
     return seeing ? seeing * least + seeing * (seeing - 1) / 2 : 0;
 }

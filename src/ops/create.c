@@ -152,8 +152,11 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
         layout_dense(&l, dtype, rank, shape);
         if (stride) memcpy(l.stride, stride, (size_t)rank * sizeof *stride);
         int64_t there = (int64_t)(bytes / ((size_t)dtype_info(dtype)->bits / 8.0));
-        if (numel && (!strides_span(rank, shape, l.stride, &low, &high) || high - low + 1 > there))
-            ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
+        bool is_inside = !numel || (strides_span(rank, shape, l.stride, &low, &high) && low > -there && high - there < low);
+        if (!is_inside) ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
+        for (int i = 0; ok && dtype_info(dtype)->bits < 8 && i < rank; i++)
+            if (i == rank - 1 ? l.stride[i] != 1 : l.stride[i] % 2 != 0)
+                ok = error_set(TL_ERROR_USE, "from_external: two %s share a byte (need a contiguous last axis and even strides)", tl_dtype_name(dtype));
         l.offset = -low; /* negative strides: data is the lowest address */
     }
     tl_device *cpu = tl_device_find("cpu");

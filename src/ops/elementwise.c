@@ -11,7 +11,7 @@ static bool fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_d
     const tl_tensor *x = c->input[0];
     if (!shape_equal(rank, shape, x->rank, x->shape))
         return call_fail(c, "output with this shape doesn't match the broadcast shape");
-    if (dtype_is_float(dtype) && !dtype_is_float(x->dtype))
+    if ((dtype_is_float(dtype) && !dtype_is_float(x->dtype)) || (dtype != TL_BOOL && x->dtype == TL_BOOL))
         return call_fail(c, "result type %s can't be cast to the desired output type %s", dtype_info(dtype)->torch_name,
                          dtype_info(x->dtype)->torch_name);
     return true;
@@ -19,12 +19,24 @@ static bool fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_d
 
 static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
+static bool neg_shape(tl_call *c) {
+    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "negation, the `-` operator, on a bool tensor is not supported");
+    return unary_any_shape(c);
+}
+
+/* PyTorch's rule: a scalar tensor has a say only where it is of a higher kind (bool, integer, float). */
+static tl_dtype common_dtype(const tl_tensor *a, const tl_tensor *b) {
+    if ((a->rank == 0) == (b->rank == 0)) return dtype_promote(a->dtype, b->dtype);
+    tl_dtype array = a->rank ? a->dtype : b->dtype, scalar = a->rank ? b->dtype : a->dtype;
+    bool keeps = dtype_is_float(array) || (array != TL_BOOL && !dtype_is_float(scalar));
+    return keeps ? array : dtype_promote(array, scalar);
+}
 
 /* The common dtype and shape of two operands. */
 static bool pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape) {
     const tl_tensor *a = c->input[i], *b = c->input[k];
     if (!call_needs_arithmetic(c, i) || !call_needs_arithmetic(c, k)) return false;
-    *dtype = dtype_promote(a->dtype, b->dtype);
+    *dtype = common_dtype(a, b);
     if (*dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
     return shape_broadcast(a->rank, a->shape, b->rank, b->shape, rank, shape) ||
            call_fail(c, "the sizes of the tensors must match at every axis that is not 1");
@@ -37,6 +49,12 @@ static bool binary_shape(tl_call *c) {
     if (!pair(c, 0, 1, &dtype, &rank, shape)) return false;
     if (c->in_place) return fits_in_place(c, rank, shape, dtype);
     return call_output(c, 0, dtype, rank, shape);
+}
+
+static bool sub_shape(tl_call *c) {
+    if (c->input[0]->dtype == TL_BOOL || c->input[1]->dtype == TL_BOOL)
+        return call_fail(c, "subtraction, the `-` operator, with a bool tensor is not supported");
+    return binary_shape(c);
 }
 
 static bool binary_float_shape(tl_call *c) {
@@ -111,10 +129,10 @@ static void exp_backward(tl_gradient *g) { g->result[0] = tl_mul(g->grad[0], gra
 static void log_backward(tl_gradient *g) { g->result[0] = tl_div(g->grad[0], gradient_input(g, 0)); }
 /* y = sqrt x: g / 2y */
 static void sqrt_backward(tl_gradient *g) { g->result[0] = tl_scale(tl_div(g->grad[0], gradient_output(g, 0)), 0.5); }
-/* y = tanh x: g (1 - y^2) */
+/* y = tanh x: g (1 - y^2), as g (1 - y) (1 + y): rounding y^2 to 16 bits would leave nothing where y is near 1 */
 static void tanh_backward(tl_gradient *g) {
     tl_tensor *y = gradient_output(g, 0);
-    g->result[0] = tl_mul(g->grad[0], tl_affine(tl_mul(y, y), -1, 1));
+    g->result[0] = tl_mul(tl_mul(g->grad[0], tl_affine(y, -1, 1)), tl_affine(y, 1, 1));
 }
 /* y = sigmoid x: g y (1 - y) */
 static void sigmoid_backward(tl_gradient *g) {
@@ -139,13 +157,13 @@ static void where_backward(tl_gradient *g) {
 /* ---- Records ---- */
 
 const tl_op op_add = {RECORD(KERNEL, add, 1), .shape = binary_shape, .cost = cost_1, .backward = add_backward, .may_overwrite = true};
-const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = binary_shape, .cost = cost_1, .backward = sub_backward, .may_overwrite = true};
+const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = sub_shape, .cost = cost_1, .backward = sub_backward, .may_overwrite = true};
 const tl_op op_mul = {RECORD(KERNEL, mul, 1), .shape = binary_shape, .cost = cost_1, .backward = mul_backward,
                       .saves = {TL_INPUT(1), TL_INPUT(0)}, .may_overwrite = true};
 const tl_op op_div = {RECORD(KERNEL, div, 1), .shape = binary_float_shape, .cost = cost_1, .backward = div_backward,
                       .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)}, .may_overwrite = true};
 const tl_op op_affine = {RECORD(KERNEL, affine, 1), .shape = unary_any_shape, .cost = affine_cost, .backward = affine_backward, .may_overwrite = true};
-const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = unary_any_shape, .cost = cost_1, .backward = neg_backward, .may_overwrite = true};
+const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = neg_shape, .cost = cost_1, .backward = neg_backward, .may_overwrite = true};
 const tl_op op_exp = {RECORD(KERNEL, exp, 1), .shape = unary_shape, .cost = cost_1, .backward = exp_backward,
                       .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
 const tl_op op_log = {RECORD(KERNEL, log, 1), .shape = unary_shape, .cost = cost_1, .backward = log_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};

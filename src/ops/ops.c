@@ -23,12 +23,6 @@ bool call_needs_float(const tl_call *c, int i) {
            call_fail(c, "not implemented for %s (need a floating point dtype)", dtype_info(dtype)->torch_name);
 }
 
-bool call_needs_arithmetic(const tl_call *c, int i) {
-    tl_dtype dtype = c->input[i]->dtype;
-    return !dtype_info(dtype)->is_storage_only ||
-           call_fail(c, "%s is for storage only (need a cast first)", dtype_info(dtype)->name);
-}
-
 bool call_needs_index(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
     return dtype == TL_I64 || dtype == TL_I32 || call_fail(c, "ids must be i64 or i32, not %s", dtype_info(dtype)->name);

@@ -31,7 +31,11 @@ bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *sha
 bool call_output_like(tl_call *c, int j, int i);
 /* Refuses inputs that are no float, or only for storage. */
 bool call_needs_float(const tl_call *c, int i);
-bool call_needs_arithmetic(const tl_call *c, int i);
+static inline bool call_needs_arithmetic(const tl_call *c, int i) {
+    tl_dtype dtype = c->input[i]->dtype;
+    return !dtype_info(dtype)->is_storage_only ||
+           call_fail(c, "%s is for storage only (need a cast first)", dtype_info(dtype)->name);
+}
 bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
 
 /* For creation functions: the device, or the thread's default. */

@@ -226,7 +226,8 @@ static void put_suffixes(struct printer *p, bool needs_grad) {
     size_t used = p->length - p->line_start + 2;
     char text[100];
     if (device->kind != DEVICE_CPU) {
-        snprintf(text, sizeof text, "device='%s'", device->name);
+        bool is_plain_meta = strcmp(device->name, "meta:cpu") == 0; /* what tl_device_find("meta") gives */
+        snprintf(text, sizeof text, "device='%s'", is_plain_meta ? "meta" : device->name);
         put_suffix(p, &used, text);
     }
     if (is_meta || (is_empty && x->rank != 1)) put_size(p, &used);

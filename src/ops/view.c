@@ -73,7 +73,7 @@ static tl_tensor *fail(const char *what, tl_tensor *x, const char *format, long 
     char text[200], message[200];
     tl_describe(x, text, sizeof text);
     snprintf(message, sizeof message, format, a, b);
-    error_set(TL_ERROR_USE, "%s%s%s: %s: %s", tl_path(), *tl_path() ? ": " : "", what, message, text);
+    error_set(TL_ERROR_USE, "%s: %s: %s", what, message, text);
     return NULL;
 }
 
@@ -221,6 +221,7 @@ tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *sizes) 
     int n = 0, open = -1;
     for (int i = 0; i < at; i++) shape[n++] = x->shape[i];
     for (int i = 0; i < rank; i++) {
+        if (sizes[i] == -1 && open >= 0) return fail("unflatten", x, "only one dimension can be inferred", 0, 0);
         if (sizes[i] == -1) open = n;
         else if (sizes[i] < 0 || !size_mul(known, sizes[i], &known)) known = -1;
         shape[n++] = sizes[i];

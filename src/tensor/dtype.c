@@ -18,7 +18,7 @@ enum {
 
 /* The same four or five lines a row, which the formatter would make sixteen. */
 /* clang-format off */
-static const struct dtype_info table[TL_DTYPE_COUNT] = {
+const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     [TL_F64] = {
         .name = "f64", .torch_name = "float64", .safetensors_name = "F64", .numpy_name = "float64",
         .bits = 64, .kind = DTYPE_FLOAT, .exponent_bits = 11, .mantissa_bits = 52,
@@ -113,18 +113,9 @@ static const struct dtype_info table[TL_DTYPE_COUNT] = {
 };
 /* clang-format on */
 
-const struct dtype_info *dtype_info(tl_dtype dtype) {
-    return (unsigned)dtype < TL_DTYPE_COUNT ? &table[dtype] : NULL;
-}
-
-bool dtype_is_float(tl_dtype dtype) {
-    const struct dtype_info *info = dtype_info(dtype);
-    return info && info->kind == DTYPE_FLOAT;
-}
-
 tl_dtype dtype_from_name(const char *name) {
     for (int d = 0; name && d < TL_DTYPE_COUNT; d++)
-        if (strcmp(name, table[d].name) == 0 || strcmp(name, table[d].torch_name) == 0) return (tl_dtype)d;
+        if (strcmp(name, dtype_table[d].name) == 0 || strcmp(name, dtype_table[d].torch_name) == 0) return (tl_dtype)d;
     return TL_DTYPE_COUNT;
 }
 
@@ -162,7 +153,7 @@ static enum promotion promotion_of(tl_dtype dtype) {
 static int category_of(tl_dtype dtype) {
     static const int category[] = {
         [DTYPE_BOOL] = 0, [DTYPE_UNSIGNED] = 1, [DTYPE_SIGNED] = 1, [DTYPE_FLOAT] = 2};
-    return category[table[dtype].kind];
+    return category[dtype_table[dtype].kind];
 }
 
 static bool is_refused(tl_dtype a, tl_dtype b) {
@@ -175,7 +166,7 @@ tl_dtype dtype_promote(tl_dtype a, tl_dtype b) {
     if (a == b) return a;
     if (is_refused(a, b) || is_refused(b, a)) return TL_DTYPE_COUNT;
     if (category_of(a) != category_of(b)) return category_of(a) > category_of(b) ? a : b;
-    if (table[a].bits != table[b].bits) return table[a].bits > table[b].bits ? a : b;
+    if (dtype_table[a].bits != dtype_table[b].bits) return dtype_table[a].bits > dtype_table[b].bits ? a : b;
     return dtype_is_float(a) ? TL_F32 : TL_I16;
 }
 

@@ -31,10 +31,16 @@ struct dtype_info {
     int dlpack_bits;
 };
 
-/* The row of a dtype. NULL for TL_DTYPE_COUNT and anything else that is no dtype. */
-const struct dtype_info *dtype_info(tl_dtype dtype);
+extern const struct dtype_info dtype_table[TL_DTYPE_COUNT];
 
-bool dtype_is_float(tl_dtype dtype);
+/* The row of a dtype. NULL for TL_DTYPE_COUNT and anything else that is no dtype. */
+static inline const struct dtype_info *dtype_info(tl_dtype dtype) {
+    return (unsigned)dtype < TL_DTYPE_COUNT ? &dtype_table[dtype] : NULL;
+}
+
+static inline bool dtype_is_float(tl_dtype dtype) {
+    return (unsigned)dtype < TL_DTYPE_COUNT && dtype_table[dtype].kind == DTYPE_FLOAT;
+}
 
 /* The dtype with this name, ours ("f32") or torch's ("float32"); TL_DTYPE_COUNT when there is none. */
 tl_dtype dtype_from_name(const char *name);

@@ -31,6 +31,7 @@ struct held {
     size_t n_cells, cell_capacity;
     uint32_t *slots; /* open-addressing index into cells, +1; 0 is empty */
     size_t n_slots;
+    size_t last_cell; /* most requests ask for the same one again */
     struct held_window root, *window;
 };
 

@@ -3,7 +3,8 @@
  * Segments come from the device (cudaMalloc, mmap, nothing at all on meta) and are cut into blocks. Free blocks
  * hang in bins: the first level is the power of two of their size, the second cuts each power into 32
  * equal steps, and bitmaps say which bins are filled, so taking and giving are O(1). Neighbouring free blocks of a
- * segment merge at once. Small requests have segments of their own, so that they never cut up a large one. Segments
+ * segment merge at once, but for the block given back last: a small one is held by itself, since the next
+ * request is often for the same size. Small requests have segments of their own, so that they never cut up a large one. Segments
  * stay cached when they fall empty and go back to the device when somebody asks (trim) or when a request could not
  * be met otherwise.
  *
@@ -61,8 +62,10 @@ struct pool {
     lock lock;
     struct heap heap[2]; /* [0] large, [1] small */
     struct segment *segments;
+    struct block *hot;   /* the small block given back last: in no bin, merged with nobody */
     struct block *spare; /* block structs for reuse */
     size_t limit_bytes;
+    int align_shift; /* log2 of the target's alignment */
     struct held held;
 };
 
@@ -72,6 +75,7 @@ struct pool *pool_new(tl_device *device) {
     memset(pool, 0, sizeof *pool);
     pool->device = device;
     pool->limit_bytes = device->target->memory_bytes;
+    pool->align_shift = __builtin_ctzll((unsigned long long)device->target->align_bytes);
     held_init(&pool->held);
     return pool;
 }
@@ -95,7 +99,7 @@ static struct heap *heap_of(struct pool *pool, const struct segment *s) { return
 static void bin_insert(struct pool *pool, struct block *b) {
     struct heap *heap = heap_of(pool, b->segment);
     int power, step;
-    bin_of(b->bytes / pool->device->target->align_bytes, &power, &step);
+    bin_of(b->bytes >> pool->align_shift, &power, &step);
     b->is_free = true;
     b->previous = NULL;
     b->next = heap->bin[power][step];
@@ -108,7 +112,7 @@ static void bin_insert(struct pool *pool, struct block *b) {
 static void bin_remove(struct pool *pool, struct block *b) {
     struct heap *heap = heap_of(pool, b->segment);
     int power, step;
-    bin_of(b->bytes / pool->device->target->align_bytes, &power, &step);
+    bin_of(b->bytes >> pool->align_shift, &power, &step);
     b->is_free = false;
     if (b->next) b->next->previous = b->previous;
     if (b->previous) {
@@ -124,7 +128,7 @@ static void bin_remove(struct pool *pool, struct block *b) {
 /* A free block of at least `bytes`: first among those of its own bin, then the head of the next filled bin. */
 static struct block *bin_find(struct pool *pool, struct heap *heap, size_t bytes) {
     int power, step;
-    bin_of(bytes / pool->device->target->align_bytes, &power, &step);
+    bin_of(bytes >> pool->align_shift, &power, &step);
     struct block *b = heap->bin[power][step];
     for (int i = 0; b && i < SCAN; i++, b = b->next)
         if (b->bytes >= bytes) return b;
@@ -165,9 +169,36 @@ static void segment_free(struct pool *pool, struct segment *s) {
     memory_free(s);
 }
 
+static struct block *block_merge(struct pool *pool, struct block *first, struct block *second) {
+    first->bytes += second->bytes;
+    first->after = second->after;
+    if (second->after) second->after->before = first;
+    block_free(pool, second);
+    return first;
+}
+
+/* Back into the bins, joined with its free neighbours. */
+static void block_settle(struct pool *pool, struct block *b) {
+    if (b->after && b->after->is_free) {
+        bin_remove(pool, b->after);
+        block_merge(pool, b, b->after);
+    }
+    if (b->before && b->before->is_free) {
+        bin_remove(pool, b->before);
+        b = block_merge(pool, b->before, b);
+    }
+    bin_insert(pool, b);
+}
+
+static void hot_settle(struct pool *pool) {
+    if (pool->hot) block_settle(pool, pool->hot);
+    pool->hot = NULL;
+}
+
 /* Returns every wholly free segment to the device; how many bytes that was. */
 static size_t trim(struct pool *pool) {
     size_t bytes = 0;
+    hot_settle(pool);
     for (struct segment *s = pool->segments, *next; s; s = next) {
         next = s->next;
         if (!s->first->is_free || s->first->after) continue;
@@ -225,15 +256,13 @@ static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
     return true;
 }
 
-static struct block *block_merge(struct pool *pool, struct block *first, struct block *second) {
-    first->bytes += second->bytes;
-    first->after = second->after;
-    if (second->after) second->after->before = first;
-    block_free(pool, second);
-    return first;
-}
-
 /* ---- Taking and giving ---- */
+
+static void block_bill(struct pool *pool, struct block *b, size_t bytes, size_t cell) {
+    b->asked_bytes = bytes;
+    b->cell = cell;
+    held_add(&pool->held, cell, bytes, b->bytes);
+}
 
 static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose, char *error) {
     const struct target *t = pool->device->target;
@@ -241,7 +270,17 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
     bool is_small = rounded <= t->small_bytes;
     size_t cell = held_cell_of(&pool->held, path, purpose);
     if (cell == SIZE_MAX || memory_fault()) return NULL;
-    struct block *b = bin_find(pool, &pool->heap[is_small], rounded);
+    struct block *b = pool->hot;
+    if (b && b->bytes == rounded) {
+        pool->hot = NULL;
+        block_bill(pool, b, bytes, cell);
+        return b;
+    }
+    b = bin_find(pool, &pool->heap[is_small], rounded);
+    if (!b && pool->hot) { /* it may be the missing neighbour */
+        hot_settle(pool);
+        b = bin_find(pool, &pool->heap[is_small], rounded);
+    }
     if (!b) b = segment_new(pool, rounded, is_small, error);
     if (!b && trim(pool)) b = segment_new(pool, rounded, is_small, error);
     if (!b) return NULL;
@@ -250,9 +289,7 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
         bin_insert(pool, b);
         return NULL;
     }
-    b->asked_bytes = bytes;
-    b->cell = cell;
-    held_add(&pool->held, cell, bytes, b->bytes);
+    block_bill(pool, b, bytes, cell);
     return b;
 }
 
@@ -283,15 +320,9 @@ void pool_give(struct pool *pool, struct block *b) {
     POISON(block_data(b), b->segment->data ? b->bytes : 0);
     lock_take(&pool->lock);
     held_remove(&pool->held, b->cell, b->asked_bytes, b->bytes);
-    if (b->after && b->after->is_free) {
-        bin_remove(pool, b->after);
-        block_merge(pool, b, b->after);
-    }
-    if (b->before && b->before->is_free) {
-        bin_remove(pool, b->before);
-        b = block_merge(pool, b->before, b);
-    }
-    bin_insert(pool, b);
+    hot_settle(pool);
+    if (b->segment->is_small) pool->hot = b;
+    else block_settle(pool, b);
     lock_release(&pool->lock);
 }
 

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 
 static struct storage *storage_alone(tl_device *device, size_t bytes, tl_purpose purpose) {
-    struct storage *s = memory_new(sizeof *s);
+    struct storage *s = memory_take(sizeof *s);
     if (!s) {
         error_memory(sizeof *s, "a storage");
         return NULL;
@@ -18,7 +18,7 @@ struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_p
     if (!s || bytes == 0) return s;
     s->block = pool_take(device->pool, bytes, path, purpose);
     if (!s->block) {
-        memory_free(s);
+        memory_put(s, sizeof *s);
         return NULL;
     }
     s->data = block_data(s->block);
@@ -35,10 +35,10 @@ struct storage *storage_external(tl_device *device, void *data, size_t bytes, vo
 }
 
 void storage_drop(struct storage *s) {
-    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+    if (!refs_drop(&s->refs)) return;
     if (s->block) pool_give(s->device->pool, s->block);
     if (s->deleter) s->deleter(s->context);
-    memory_free(s);
+    memory_put(s, sizeof *s);
 }
 
 void storage_move(struct storage *s, tl_purpose purpose) {

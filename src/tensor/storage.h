@@ -2,7 +2,7 @@
 #ifndef TENSOR_STORAGE_H
 #define TENSOR_STORAGE_H
 
-#include <stdatomic.h>
+#include "base/refs.h"
 
 #include "tensor/pool.h"
 
@@ -24,7 +24,7 @@ struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_p
 struct storage *storage_external(tl_device *device, void *data, size_t bytes, void (*deleter)(void *), void *context);
 
 static inline struct storage *storage_keep(struct storage *s) {
-    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    refs_keep(&s->refs);
     return s;
 }
 void storage_drop(struct storage *s);

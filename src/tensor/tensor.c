@@ -15,7 +15,7 @@
 #include "base/memory.h"
 
 #define GRAVES 256
-#define SMALL_RANK 6 /* handles of lower rank are recycled; larger ones are rare */
+#define SMALL_RANK 6 /* handles have room for this many axes, or for TL_MAX_RANK, which is rare */
 
 void (*tensor_forget)(tl_tensor *x);
 
@@ -62,7 +62,11 @@ static tl_tensor *handle_new(int rank) {
     if (memory_fault()) return NULL;
     int capacity = rank <= SMALL_RANK ? SMALL_RANK : TL_MAX_RANK;
     tl_tensor *x = NULL;
-    if (capacity == SMALL_RANK && graveyard && graveyard->count > GRAVES / 2) x = grave_open(graveyard);
+    if (graveyard && graveyard->count > GRAVES / 2) x = grave_open(graveyard);
+    if (x && x->capacity != capacity) {
+        free(x);
+        x = NULL;
+    }
     if (!x) x = malloc(sizeof *x + 2 * (size_t)capacity * sizeof(int64_t));
     if (!x) return NULL;
     memset(x, 0, sizeof *x);
@@ -73,7 +77,7 @@ static tl_tensor *handle_new(int rank) {
 
 static void handle_bury(tl_tensor *x) {
     struct graveyard *yard = graveyard_get();
-    if (!yard || x->capacity != SMALL_RANK) {
+    if (!yard) {
         free(x);
         return;
     }
@@ -100,6 +104,7 @@ tl_tensor *tensor_new(struct storage *storage, const struct layout *l, int64_t n
         x->shape[i] = l->shape[i];
         x->stride[i] = l->stride[i];
     }
+    x->is_dense = strides_are_dense(x->rank, x->shape, x->stride);
     return x;
 }
 
@@ -110,7 +115,7 @@ tl_tensor *tensor_alias(const tl_tensor *x) {
 }
 
 void tensor_drop(tl_tensor *x) {
-    if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1) return;
+    if (!x || !refs_drop(&x->refs)) return;
     if (x->node || x->grad || x->base || x->extra) tensor_forget(x);
     storage_drop(x->storage);
     handle_bury(x);

@@ -18,6 +18,7 @@ struct tl_tensor {
     atomic_int refs;
     tl_dtype dtype;
     uint8_t rank, capacity; /* axes in use, axes there is room for */
+    bool is_dense; /* row-major without gaps */
     bool requires_grad;
     bool made_without_grad; /* a view made while recording was off */
     bool grad_is_borrowed;  /* .grad belongs to somebody else: add to a copy */
@@ -45,7 +46,7 @@ tl_tensor *tensor_new(struct storage *storage, const struct layout *layout, int6
 tl_tensor *tensor_alias(const tl_tensor *x);
 
 static inline tl_tensor *tensor_keep(tl_tensor *x) {
-    atomic_fetch_add_explicit(&x->refs, 1, memory_order_relaxed);
+    refs_keep(&x->refs);
     return x;
 }
 void tensor_drop(tl_tensor *x); /* NULL allowed */
@@ -55,7 +56,7 @@ extern void (*tensor_forget)(tl_tensor *x);
 
 void tensor_layout(const tl_tensor *x, struct layout *layout);
 void *tensor_data(const tl_tensor *x);
-static inline bool tensor_is_dense(const tl_tensor *x) { return strides_are_dense(x->rank, x->shape, x->stride); }
+static inline bool tensor_is_dense(const tl_tensor *x) { return x->is_dense; }
 
 /* The same elements of the same storage in the same order. */
 bool tensor_same_view(const tl_tensor *a, const tl_tensor *b);

@@ -55,6 +55,7 @@ struct sample_input {
 #define VIA_BACKWARD 32u /* the row is reached on the way back */
 #define WRITES 64u    /* changes its inputs themselves (optimizer steps) */
 #define NO_DATA 128u  /* its values are undefined, or not comparable between dtypes (random numbers) */
+#define ROUNDS 256u   /* the result is rounded (a cast): it has a gradient, and no finite differences */
 
 /* Sets of dtypes, by bit. */
 #define DT(dtype) (1u << (dtype))
@@ -98,6 +99,9 @@ bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bo
 int sample_input_count(const struct sample *s);
 
 /* Makes the call. */
+/* The dtype of the run that sample_inputs prepared last. */
+tl_dtype sample_dtype(void);
+
 int sample_call(const struct sample *s, tl_tensor **in, tl_tensor **out);
 
 /* A tensor of the same values in another layout, without history. */

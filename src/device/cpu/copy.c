@@ -7,7 +7,7 @@
  *              read along the input's axis into a buffer (converted on the way), turned there, and written along the
  *              output's. Each cache line is fetched once and used whole; turning in place instead of in a buffer
  *              thrashes the cache when strides are powers of two
- * Two f4 share a byte, so f4 tensors are dense and are converted as one row.
+ * Two f4 share a byte, so f4 tensors are converted as one row, or, where there are gaps, along the dense last axis.
  */
 #include "device/cpu/copy.h"
 
@@ -93,7 +93,7 @@ static void copy_rows(void *context, int64_t first, int64_t last)
     }
 }
 
-/* Two f4 share a byte: the whole tensor is one row, cut at even places. */
+/* Two f4 share a byte: a dense tensor is one row, cut at even places. */
 static void copy_packed(void *context, int64_t first, int64_t last)
 {
     const struct task *task = context;
@@ -182,10 +182,35 @@ static bool is_packed(tl_dtype dtype)
     return dtype_info(dtype)->bits < 8;
 }
 
+/* f4 with gaps between its rows, or broadcast: one row of the last axis after the other. f4 rows are dense and even. */
+static void copy_packed_rows(const tl_operand *out, const tl_operand *in)
+{
+    const int last = out->rank - 1, missing = out->rank - in->rank;
+    const int64_t out_bits = dtype_info(out->dtype)->bits, in_bits = dtype_info(in->dtype)->bits, n = out->shape[last];
+    const int64_t in_stride = in->rank > 0 && in->shape[in->rank - 1] != 1 ? in->stride[in->rank - 1] : 0;
+    int64_t index[TL_MAX_RANK] = {0};
+    for (int64_t row = n ? iterate_numel(out) / n : 0; row > 0; row--) {
+        int64_t to = 0, from = 0;
+        for (int axis = 0; axis < last; axis++) {
+            to += index[axis] * out->stride[axis];
+            if (axis >= missing && in->shape[axis - missing] != 1)
+                from += index[axis] * in->stride[axis - missing];
+        }
+        convert((char *)out->data + to * out_bits / 8, out->dtype, out->stride[last],
+                (const char *)in->data + from * in_bits / 8, in->dtype, in_stride, n, CONVERT_NEAREST, NULL);
+        for (int axis = last - 1; axis >= 0 && ++index[axis] == out->shape[axis]; axis--)
+            index[axis] = 0;
+    }
+}
+
 void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads)
 {
     struct task task = {.out_dtype = out->dtype, .in_dtype = in->dtype};
     if (is_packed(out->dtype) || is_packed(in->dtype)) {
+        if (!iterate_is_dense(out) || !iterate_is_dense(in) || iterate_numel(out) != iterate_numel(in)) {
+            copy_packed_rows(out, in);
+            return;
+        }
         task.walk.data[0] = out->data;
         task.walk.data[1] = in->data;
         parallel_for(iterate_numel(out), parallel_grain(1), n_threads, copy_packed, &task);
@@ -223,6 +248,10 @@ void copy_fill(const tl_operand *out, double value, int n_threads)
     struct task task = {.out_bytes = 1};
     convert_from_f64(task.element, out->dtype, 1, &value, 1);
     if (is_packed(out->dtype)) {
+        if (!iterate_is_dense(out)) {
+            copy_packed_rows(out, &(tl_operand){.data = &value, .dtype = TL_F64});
+            return;
+        }
         const int both = (task.element[0] & 15) * 17;
         memset(out->data, both, (size_t)((iterate_numel(out) + 1) / 2));
         return;

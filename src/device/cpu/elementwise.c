@@ -25,6 +25,7 @@ enum {
     MAX_INPUTS = 3,
     BLOCK = 512,    /* elements; 4 arrays of f64 are 16 KiB */
     SHORT_ROW = 64, /* below this, rows are gathered */
+    PLAIN_LIMIT = 4096, /* up to this, dense operands are not split for threads anyway */
 };
 
 /* An op: its loop per compute type; NULL where it does not exist. */
@@ -107,8 +108,39 @@ static tl_dtype common_compute(tl_dtype a, tl_dtype b)
     return a == TL_F32 || b == TL_F32 ? TL_F32 : TL_I64;
 }
 
+/* Small operands of the compute type, dense and of one shape, need no walk: the loop is all there is to do. Returns
+ * their size, or 0. */
+static int64_t plain_size(const tl_kernel_args *args, tl_dtype compute)
+{
+    const tl_operand *out = &args->out[0];
+    int64_t n = 1;
+    if (out->dtype != compute)
+        return 0;
+    for (int axis = out->rank - 1; axis >= 0; axis--) {
+        if (out->stride[axis] != n && out->shape[axis] != 1)
+            return 0;
+        n *= out->shape[axis];
+    }
+    for (int i = 0; i < args->n_in; i++) {
+        if (args->in[i].dtype != compute || args->in[i].rank != out->rank)
+            return 0;
+        for (int axis = 0; axis < out->rank; axis++)
+            if (args->in[i].shape[axis] != out->shape[axis] || args->in[i].stride[axis] != out->stride[axis])
+                return 0;
+    }
+    return n <= PLAIN_LIMIT ? n : 0;
+}
+
 static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute)
 {
+    const int64_t plain = compute == TL_F32 ? plain_size(args, TL_F32) : 0;
+    if (plain) {
+        const float *in[MAX_INPUTS];
+        for (int i = 0; i < args->n_in; i++)
+            in[i] = args->in[i].data;
+        op->loop_f32(args->out[0].data, in, plain, args->attr);
+        return true;
+    }
     if (compute == TL_I64 && !op->loop_i64) {
         snprintf(args->error, 200, "%s of %s is not defined", args->op, dtype_info(args->out[0].dtype)->name);
         return false;

@@ -1,0 +1,478 @@
+/* test_costs.c: what each op costs, with the arithmetic written out.
+ *
+ * A case opens a ledger, makes calls, and states what one row must say: calls, FLOPs, bytes read, bytes written.
+ * The rules are those of docs/accounting.md: a multiply-add is 2 FLOPs; each distinct input byte is read once (an
+ * expanded view counts what it covers), each output byte is written once; a gather counts what it fetches. Every row
+ * of op_list.h has a case: the last test says which one lacks it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops/ops.h"
+#include "support/samples.h"
+
+static tl_device *cpu, *meta;
+static bool is_covered[OP_COUNT];
+
+/* Shape-only tensors of any layout: costs know no data. */
+static tl_tensor *f32(int rank, const int64_t *shape) { return tl_empty(rank, shape, TL_F32, meta); }
+static tl_tensor *of(tl_dtype dtype, int rank, const int64_t *shape) { return tl_empty(rank, shape, dtype, meta); }
+static tl_tensor *leaf(tl_tensor *x) { return tl_requires_grad(x, true); }
+
+static tl_ledger *ledger;
+static tl_scope scope;
+static void begin(void) {
+    if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+    ledger = tl_ledger_begin("case");
+}
+
+static void expect(int line, const char *op, int phase, uint64_t calls, uint64_t flops, uint64_t bytes_read, uint64_t bytes_written) {
+    if (tl_error() != TL_OK) fail_msg("line %d: %s", line, tl_error_message());
+    tl_totals t = tl_ledger_total(ledger, phase, op);
+    if (t.calls != calls || t.flops.low != flops || t.bytes_read.low != bytes_read || t.bytes_written.low != bytes_written)
+        fail_msg("line %d: %s: %llu calls, %llu FLOPs, %llu read, %llu written; expected %llu, %llu, %llu, %llu", line, op,
+                 (unsigned long long)t.calls, (unsigned long long)t.flops.low, (unsigned long long)t.bytes_read.low,
+                 (unsigned long long)t.bytes_written.low, (unsigned long long)calls, (unsigned long long)flops,
+                 (unsigned long long)bytes_read, (unsigned long long)bytes_written);
+    for (int i = 0; i < OP_COUNT; i++) is_covered[i] |= !strcmp(op_table[i]->name, op);
+}
+/* Several rows of one ledger; the last one ends it. */
+#define ROW(op, phase, calls, flops, read, written) expect(__LINE__, op, phase, calls, flops, read, written)
+static void end(void) {
+    tl_ledger_end(ledger);
+    tl_ledger_free(ledger);
+}
+/* One call, one row, forward. */
+#define COST(call, op, flops, read, written)                            \
+    do {                                                                \
+        begin();                                                        \
+        (void)(call);                                                   \
+        ROW(op, TL_FORWARD, 1, flops, read, written);                   \
+        end();                                                          \
+    } while (0)
+
+static int start(void **state) {
+    (void)state;
+    scope = tl_scope_begin();
+    return 0;
+}
+static int stop(void **state) {
+    (void)state;
+    tl_scope_end(scope);
+    assert_nothing_held("costs", meta);
+    assert_nothing_held("costs", cpu);
+    return 0;
+}
+
+/* ---- Views: free ---- */
+
+static void views_cost_nothing(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6));
+    COST(tl_select(x, 0, 1), "select", 0, 0, 0);
+    COST(tl_slice(x, 0, 0, TL_END, 2), "slice", 0, 0, 0);
+    COST(tl_view(x, TL_SHAPE(24)), "view", 0, 0, 0);
+    COST(tl_transpose(x, 0, 1), "permute", 0, 0, 0);
+    COST(tl_expand(x, TL_SHAPE(5, 4, 6)), "expand", 0, 0, 0);
+    COST(tl_diagonal(x, 0, 0, 1), "diagonal", 0, 0, 0);
+    COST(tl_as_strided(x, TL_SHAPE(3, 3), (int64_t[]){1, 1}, 0), "as_strided", 0, 0, 0);
+}
+
+/* ---- Creation: writes only ---- */
+
+static void creation_writes_and_reads_nothing(void **state) {
+    (void)state;
+    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F32, meta), "full", 0, 0, 48);       /* 1 write of 12 f32 */
+    COST(tl_zeros(TL_SHAPE(5), TL_BF16, meta), "full", 0, 0, 10);           /* 1 write of 5 bf16 */
+    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F4E2M1, meta), "full", 0, 0, 6);     /* 12 f4, two per byte */
+    COST(tl_arange(0, 2, 10, TL_I64, meta), "arange", 20, 0, 80);           /* start + i*step: 2 x 10; 10 i64 */
+    COST(tl_normal(TL_SHAPE(7), 0, 1, TL_F32, meta), "random", 0, 0, 28);   /* 7 f32 */
+    COST(tl_bernoulli(TL_SHAPE(7), 0.5, meta), "random", 0, 0, 7);          /* 7 bool */
+    begin();
+    tl_empty(TL_SHAPE(100), TL_F32, meta); /* memory is no work */
+    ROW("full", TL_ALL, 0, 0, 0, 0);
+    end();
+}
+
+/* ---- Copies: no FLOPs ---- */
+
+static void copies_move_bytes(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6)), *row = f32(TL_SHAPE(1, 6));
+    COST(tl_clone(x), "copy", 0, 96, 96);                                        /* 24 f32 in, 24 out */
+    COST(tl_clone(tl_expand(row, TL_SHAPE(4, 6))), "copy", 0, 24, 96);           /* covers 6 f32, writes 24 */
+    COST(tl_clone(tl_slice(x, 1, 0, TL_END, 2)), "copy", 0, 48, 48);             /* 12 f32 each, gaps not counted */
+    COST(tl_clone(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){1, 1}, 0)), "copy", 0, 24, 48); /* 4+3-1 = 6 f32 covered, 12 out */
+    COST(tl_cast(x, TL_BF16), "copy", 0, 96, 48);                                /* 24 f32 in, 24 bf16 out */
+    COST(tl_cast(x, TL_F4E2M1), "copy", 0, 96, 12);                              /* 24 f4 are 12 bytes */
+    COST(tl_copy_(f32(TL_SHAPE(4, 6)), row), "assign", 0, 24, 96);               /* 6 f32 in, 24 written; the old ones are not read */
+    COST(tl_fill_(tl_select(x, 1, 0), 1), "fill", 0, 0, 16);                     /* 4 f32 written */
+    begin(); /* what is contiguous, or has the dtype, is not copied */
+    tl_contiguous(x);
+    tl_cast(x, TL_F32);
+    ROW("copy", TL_ALL, 0, 0, 0, 0);
+    end();
+}
+
+static void unview_places_for_free_and_adds_where_elements_meet(void **state) {
+    (void)state;
+    begin();
+    tl_tensor *x = leaf(f32(TL_SHAPE(5, 4)));
+    tl_tensor *y = tl_slice(x, 0, 0, 2, 1), *g = f32(TL_SHAPE(2, 4));
+    tl_backward(y, g, 0);
+    ROW("unview", TL_BACKWARD, 1, 0, 32, 80); /* 8 f32 in; zeros and values: 20 f32 out */
+    end();
+    begin();
+    x = leaf(f32(TL_SHAPE(6)));
+    tl_backward(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){1, 1}, 0), f32(TL_SHAPE(4, 3)), 0);
+    ROW("unview", TL_BACKWARD, 1, 12, 48, 24); /* one addition for each of 12; 12 f32 in, 6 out */
+    end();
+}
+
+static void transfers_are_counted_apart(void **state) {
+    (void)state;
+    tl_tensor *x = tl_zeros(TL_SHAPE(3, 4), TL_F32, cpu);
+    begin();
+    tl_to(x, tl_device_find("meta:h200"));
+    ROW("transfer", TL_FORWARD, 1, 0, 0, 0); /* neither read nor written: the link's bytes */
+    assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 48); /* 12 f32 */
+    end();
+    begin();
+    tl_to(tl_transpose(x, 0, 1), tl_device_find("meta:h200")); /* made dense first */
+    ROW("copy", TL_FORWARD, 1, 0, 48, 48);
+    assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 48);
+    end();
+    begin();
+    tl_to(x, cpu); /* is there already */
+    ROW("transfer", TL_FORWARD, 0, 0, 0, 0);
+    assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 0);
+    end();
+}
+
+/* ---- Elementwise ---- */
+
+static void elementwise_ops_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3)), *row = f32(TL_SHAPE(3)), *column = f32(TL_SHAPE(2, 1));
+    COST(tl_add(a, b), "add", 6, 48, 24);              /* 2 reads + 1 write of 6 f32 */
+    COST(tl_sub(a, b), "sub", 6, 48, 24);              /* likewise */
+    COST(tl_mul(a, row), "mul", 6, 36, 24);            /* 6 + 3 f32 in, 6 out */
+    COST(tl_mul(row, column), "mul", 6, 20, 24);       /* 3 + 2 f32 in, 6 out */
+    COST(tl_mul(a, a), "mul", 6, 24, 24);              /* the same bytes: one read */
+    COST(tl_mul(a, tl_expand(row, TL_SHAPE(2, 3))), "mul", 6, 36, 24); /* the expanded row covers 3 f32 */
+    COST(tl_div(a, b), "div", 6, 48, 24);
+    COST(tl_add(of(TL_BF16, TL_SHAPE(4)), of(TL_BF16, TL_SHAPE(4))), "add", 4, 16, 8); /* 2 x 4 bf16 in, 4 out */
+    COST(tl_add(of(TL_BF16, TL_SHAPE(4)), f32(TL_SHAPE(4))), "add", 4, 24, 16);        /* 4 bf16 + 4 f32 in, 4 f32 out */
+    COST(tl_add_(f32(TL_SHAPE(2, 3)), row), "add", 6, 36, 24); /* in place: reads both, writes the first */
+    tl_tensor *x = f32(TL_SHAPE(6));
+    COST(tl_mul_(x, x), "mul", 6, 24, 24);             /* in place with itself: one read, one write */
+    COST(tl_affine(a, 2, 1), "affine", 12, 24, 24);    /* product and sum */
+    COST(tl_affine(a, 2, 0), "affine", 6, 24, 24);     /* nothing to add */
+    COST(tl_affine(a, 1, 1), "affine", 6, 24, 24);     /* nothing to multiply */
+    COST(tl_affine(a, 1, 0), "affine", 0, 24, 24);     /* a copy */
+    COST(tl_neg(a), "neg", 6, 24, 24);
+    COST(tl_exp(a), "exp", 6, 24, 24);                 /* an elementary function is one */
+    COST(tl_log(a), "log", 6, 24, 24);
+    COST(tl_sqrt(a), "sqrt", 6, 24, 24);
+    COST(tl_tanh(a), "tanh", 6, 24, 24);
+    COST(tl_sigmoid(a), "sigmoid", 24, 24, 24);        /* negate, exp, add, divide: 4 x 6 */
+    COST(tl_relu(a), "relu", 6, 24, 24);
+    COST(tl_gelu(a), "gelu", 54, 24, 24);              /* 6 products, 2 sums, tanh: 9 x 6 */
+    COST(tl_silu(a), "silu", 24, 24, 24);              /* negate, exp, add, divide: 4 x 6 */
+    COST(tl_cmp(a, TL_LT, b), "compare", 6, 48, 6);    /* 6 bool out */
+    COST(tl_where(of(TL_BOOL, TL_SHAPE(2, 3)), a, row), "where", 0, 42, 24); /* 6 bool + 6 f32 + 3 f32 in */
+    COST(tl_exp(f32(TL_SHAPE(0, 3))), "exp", 0, 0, 0); /* nothing costs nothing */
+    COST(tl_exp(f32(TL_SCALAR)), "exp", 1, 4, 4);
+}
+
+static void elementwise_gradients_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *g = f32(TL_SHAPE(6));
+    begin();
+    tl_backward(tl_gelu(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("gelu_grad", TL_BACKWARD, 1, 114, 48, 24); /* 19 x 6; x and g in, dx out */
+    end();
+    begin();
+    tl_backward(tl_silu(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("silu_grad", TL_BACKWARD, 1, 54, 48, 24); /* 9 x 6 */
+    end();
+    begin();
+    tl_backward(tl_mul(leaf(f32(TL_SHAPE(2, 3))), leaf(f32(TL_SHAPE(3)))), f32(TL_SHAPE(2, 3)), 0);
+    ROW("mul", TL_BACKWARD, 2, 12, 84, 48); /* da = g b: 6 + 3 in, 6 out; db = g a: 6 + 6 in, 6 out */
+    ROW("sum", TL_BACKWARD, 1, 6, 24, 12);  /* db's broadcasting undone: 6 in, 3 out */
+    end();
+    begin();
+    tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0);
+    ROW("mul", TL_BACKWARD, 2, 12, 72, 48);    /* y y: one read of 6; g (1-yy): two */
+    ROW("affine", TL_BACKWARD, 1, 12, 24, 24); /* 1 - yy */
+    end();
+}
+
+/* ---- Reductions ---- */
+
+static void reductions_count_one_per_element(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6));
+    const int last = -1;
+    COST(tl_sum_all(x), "sum", 24, 96, 4);              /* 24 f32 in, 1 out */
+    COST(tl_sum(x, &last, 1, false), "sum", 24, 96, 16); /* 4 out */
+    COST(tl_sum(of(TL_BOOL, TL_SHAPE(8)), NULL, 0, false), "sum", 8, 8, 8); /* 8 bytes in, one i64 out */
+    COST(tl_sum_all(tl_expand(f32(TL_SHAPE(6)), TL_SHAPE(4, 6))), "sum", 24, 24, 4); /* 24 additions of 6 f32 */
+    COST(tl_max(x, &last, 1, true), "max", 24, 96, 16);
+    COST(tl_softmax(x), "softmax", 120, 96, 96);        /* max, subtract, exp, sum, divide: 5 x 24 */
+    begin();
+    tl_mean_all(x);
+    ROW("sum", TL_FORWARD, 1, 24, 96, 4);
+    ROW("affine", TL_FORWARD, 1, 1, 4, 4); /* times 1/24 */
+    end();
+    begin();
+    tl_backward(tl_softmax(leaf(f32(TL_SHAPE(4, 6)))), x, 0);
+    ROW("softmax_grad", TL_BACKWARD, 1, 96, 192, 96); /* product, sum, subtract, product: 4 x 24; y and g in */
+    end();
+}
+
+/* ---- Products ---- */
+
+static void products_cost_2mkn(void **state) {
+    (void)state;
+    COST(tl_matmul(f32(TL_SHAPE(3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 2 * 3 * 4 * 5, 48 + 80, 60);
+    COST(tl_matmul(f32(TL_SHAPE(3, 4)), tl_transpose(f32(TL_SHAPE(5, 4)), 0, 1)), "matmul", 120, 128, 60); /* strides are free */
+    COST(tl_matmul(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(4, 5))), "matmul", 120, 64, 30);
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(2, 4, 5))), "matmul", 2 * 120, 2 * 128, 2 * 60);  /* two products */
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(1, 4, 5))), "matmul", 240, 96 + 80, 120); /* one matrix for both: read once */
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 240, 96 + 80, 120);    /* six rows by one matrix */
+    COST(tl_matmul(f32(TL_SHAPE(4)), f32(TL_SHAPE(4))), "matmul", 8, 32, 4);                      /* 4 multiply-adds */
+    COST(tl_matmul(f32(TL_SHAPE(3, 0)), f32(TL_SHAPE(0, 5))), "matmul", 0, 0, 60);                /* zeros are written */
+    tl_tensor *x = f32(TL_SHAPE(4, 4));
+    COST(tl_matmul(x, x), "matmul", 128, 64, 64); /* one read */
+    begin();
+    tl_linear(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(5, 4)), f32(TL_SHAPE(5)));
+    ROW("matmul", TL_FORWARD, 1, 2 * 6 * 4 * 5, 96 + 80, 120);
+    ROW("add", TL_FORWARD, 1, 30, 120 + 20, 120);
+    end();
+}
+
+static void gradients_of_products_cost_twice_and_add_for_free(void **state) {
+    (void)state;
+    begin();
+    tl_backward(tl_matmul(leaf(f32(TL_SHAPE(3, 4))), leaf(f32(TL_SHAPE(4, 5)))), f32(TL_SHAPE(3, 5)), 0);
+    /* dA = g B^T: 2x3x5x4, 15 + 20 in, 12 out; dB = A^T g: 2x4x3x5, 12 + 15 in, 20 out */
+    ROW("matmul", TL_BACKWARD, 2, 240, 140 + 108, 48 + 80);
+    end();
+    begin();
+    tl_tensor *x = f32(TL_SHAPE(3, 4)), *w = leaf(f32(TL_SHAPE(4, 4)));
+    tl_backward(tl_matmul(tl_matmul(x, w), w), f32(TL_SHAPE(3, 4)), 0);
+    ROW("matmul", TL_BACKWARD, 2, 2 * 2 * 3 * 4 * 4, (12 + 16 + 12 + 12) * 4, (12 + 16) * 4);
+    /* the second dW is added into the first: c, x and g in, c out; the addition is part of the multiply-adds */
+    ROW("matmul_acc", TL_BACKWARD, 1, 96, (16 + 12 + 12) * 4, 64);
+    ROW("add", TL_BACKWARD, 0, 0, 0, 0);
+    end();
+}
+
+static void only_wanted_gradients_are_paid_for(void **state) {
+    (void)state;
+    begin();
+    tl_backward(tl_matmul(f32(TL_SHAPE(3, 4)), leaf(f32(TL_SHAPE(4, 5)))), f32(TL_SHAPE(3, 5)), 0);
+    ROW("matmul", TL_BACKWARD, 1, 120, (12 + 15) * 4, 80); /* dB alone */
+    end();
+}
+
+/* ---- Norms ---- */
+
+static void norms_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(3, 8)), *w = f32(TL_SHAPE(8)), *b = f32(TL_SHAPE(8));
+    COST(tl_layer_norm(x, w, b, 1e-5), "layer_norm", 7 * 24, 96 + 32 + 32, 96 + 12 + 12);  /* x, w, b in; y, mean, rstd out */
+    COST(tl_layer_norm(x, NULL, NULL, 1e-5), "layer_norm", 5 * 24, 96, 96 + 24);
+    COST(tl_rms_norm(x, w, 1e-5), "rms_norm", 4 * 24, 96 + 32, 96 + 12);
+    COST(tl_rms_norm(x, NULL, 1e-5), "rms_norm", 3 * 24, 96, 96 + 12);
+    begin();
+    tl_backward(tl_layer_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(8))), leaf(f32(TL_SHAPE(8))), 1e-5), x, 0);
+    ROW("layer_norm_grad", TL_BACKWARD, 1, 13 * 24, 96 + 96 + 12 + 12 + 32, 96 + 32 + 32); /* g, x, mean, rstd, w; dx, dw, db */
+    end();
+    begin();
+    tl_backward(tl_layer_norm(leaf(f32(TL_SHAPE(3, 8))), NULL, NULL, 1e-5), x, 0);
+    ROW("layer_norm_grad", TL_BACKWARD, 1, 9 * 24, 96 + 96 + 24, 96);
+    end();
+    begin();
+    tl_backward(tl_rms_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(8))), 1e-5), x, 0);
+    ROW("rms_norm_grad", TL_BACKWARD, 1, 9 * 24, 96 + 96 + 12 + 32, 96 + 32); /* g, x, rstd, w; dx, dw */
+    end();
+    begin();
+    tl_backward(tl_rms_norm(leaf(f32(TL_SHAPE(3, 8))), NULL, 1e-5), x, 0);
+    ROW("rms_norm_grad", TL_BACKWARD, 1, 5 * 24, 96 + 96 + 12, 96);
+    end();
+    tl_tensor *half = of(TL_BF16, TL_SHAPE(3, 8)), *half_w = of(TL_BF16, TL_SHAPE(8));
+    COST(tl_rms_norm(half, half_w, 1e-5), "rms_norm", 96, 48 + 16, 48 + 12); /* statistics stay f32 */
+}
+
+/* ---- Tokens ---- */
+
+static void tokens_count_what_they_fetch(void **state) {
+    (void)state;
+    tl_tensor *w = leaf(f32(TL_SHAPE(100, 8))), *ids = of(TL_I64, TL_SHAPE(2, 3));
+    COST(tl_embedding(w, ids), "embedding", 0, 6 * 32 + 48, 6 * 32); /* six rows, not the table; six i64 */
+    COST(tl_embedding(w, of(TL_I32, TL_SHAPE(5))), "embedding", 0, 5 * 32 + 20, 160);
+    begin();
+    tl_backward(tl_embedding(w, ids), f32(TL_SHAPE(2, 3, 8)), 0);
+    ROW("embedding_grad", TL_BACKWARD, 1, 48, 6 * 32 + 48, 100 * 32); /* one addition per element of g; the table is written */
+    end();
+    begin();
+    tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)));
+    ROW("cross_entropy", TL_FORWARD, 1, 4 * 35, 140 + 40, 20 + 20); /* max, subtract, exp, sum; loss and lse out */
+    tl_backward(loss, NULL, 0);
+    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * 35, 20 + 140 + 40 + 20, 140); /* g, logits, targets, lse */
+    end();
+}
+
+/* ---- Attention ---- */
+
+static void rope_rotates_pairs(void **state) {
+    (void)state;
+    COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
+}
+
+static void attention_counts_visible_pairs(void **state) {
+    (void)state;
+    const int64_t B = 2, T = 5, H = 4, D = 8, S = 7;
+    tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8)), *k = f32(TL_SHAPE(2, 5, 2, 8)), *far = f32(TL_SHAPE(2, 7, 2, 8));
+    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, far_bytes = 2 * 7 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4;
+    const uint64_t pair = 2 * D; /* one GEMM on one pair of one head */
+    /* causal T on T: T(T+1)/2 = 15 pairs; two GEMMs. k and v are two different tensors. */
+    tl_tensor *v = f32(TL_SHAPE(2, 5, 2, 8));
+    COST(tl_attention(q, k, v, true, 0), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, k, v, false, 0), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes, q_bytes + lse);
+    /* the last 5 of 7 positions: query t sees 3 + t keys: 3+4+5+6+7 = 25 */
+    COST(tl_attention(q, far, far, true, 0), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes, q_bytes + lse);
+    COST(tl_attention(q, far, far, false, 0), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes, q_bytes + lse);
+    /* 5 queries on 2 keys: the first three see nothing, then 1 + 2 */
+    tl_tensor *near = f32(TL_SHAPE(2, 2, 2, 8));
+    COST(tl_attention(q, near, near, true, 0), "attention", 2 * pair * B * H * 3, q_bytes + 2 * 2 * 2 * 8 * 4, q_bytes + lse);
+}
+
+static void attention_bills_its_recomputed_product_to_recompute(void **state) {
+    (void)state;
+    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4, gemm = 2 * 8 * 2 * 4 * 15;
+    begin();
+    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), true, 0),
+                f32(TL_SHAPE(2, 5, 4, 8)), 0);
+    ROW("attention", TL_FORWARD, 1, 2 * gemm, q_bytes + 2 * k_bytes, q_bytes + lse);
+    /* g v^T, p^T g, ds k, ds^T q: four; g, q, k, v, out, lse in; dq, dk, dv out */
+    ROW("attention_grad", TL_BACKWARD, 1, 4 * gemm, 3 * q_bytes + 2 * k_bytes + lse, q_bytes + 2 * k_bytes);
+    /* q k^T again: the same call, so no call and no bytes of its own */
+    ROW("attention_grad", TL_RECOMPUTE, 0, gemm, 0, 0);
+    end();
+}
+
+/* ---- Updates ---- */
+
+static void updates_are_billed_to_their_phase(void **state) {
+    (void)state;
+    tl_tensor *p = f32(TL_SHAPE(3, 4)), *g = f32(TL_SHAPE(3, 4)), *m = f32(TL_SHAPE(3, 4)), *v = f32(TL_SHAPE(3, 4));
+    tl_adamw_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
+    begin();
+    tl_adamw_(p, g, m, v, &o);
+    ROW("adamw", TL_UPDATE, 1, 14 * 12, 4 * 48, 3 * 48); /* p, g, m, v in; p, m, v out */
+    ROW("adamw", TL_FORWARD, 0, 0, 0, 0);
+    end();
+    begin();
+    tl_adamw_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), m, v, &o);
+    ROW("adamw", TL_UPDATE, 1, 168, 24 + 24 + 48 + 48, 24 + 48 + 48);
+    end();
+    begin();
+    tl_sgd_(p, g, 0.1);
+    ROW("sgd", TL_UPDATE, 1, 24, 96, 48); /* product and difference */
+    end();
+}
+
+/* ---- What depends on data ---- */
+
+static void reading_values_costs_what_is_read(void **state) {
+    (void)state;
+    tl_tensor *x = tl_ones(TL_SHAPE(3, 4), TL_F32, cpu);
+    begin();
+    tl_at(x, (int64_t[]){1, 2});
+    ROW("item", TL_FORWARD, 1, 0, 4, 0); /* one f32 */
+    end();
+    begin();
+    tl_nonzero(x);
+    ROW("nonzero", TL_FORWARD, 1, 0, 48, 12 * 2 * 8); /* 12 f32 in; 12 indices of rank 2, i64 */
+    end();
+}
+
+/* ---- Where a cost goes ---- */
+
+static void inner_brackets_count_for_outer_ones(void **state) {
+    (void)state;
+    tl_ledger *outer = tl_ledger_begin("outer");
+    tl_exp(f32(TL_SHAPE(6)));
+    begin();
+    tl_exp(f32(TL_SHAPE(6)));
+    ROW("exp", TL_FORWARD, 1, 6, 24, 24);
+    end();
+    ledger = outer;
+    ROW("exp", TL_FORWARD, 2, 12, 48, 48);
+    end();
+    tl_exp(f32(TL_SHAPE(6))); /* outside all brackets: counted nowhere */
+}
+
+static void totals_exceed_64_bits(void **state) {
+    (void)state;
+    /* 2 m k n = 2 x 2^20 x 2^22 x 2^22 = 2^65 on bytes that meta can describe (2^44 per matrix at most) */
+    char digits[40];
+    begin();
+    tl_matmul(f32(TL_SHAPE(1 << 20, 1 << 22)), f32(TL_SHAPE(1 << 22, 1 << 22)));
+    tl_totals t = tl_ledger_total(ledger, TL_ALL, "matmul");
+    assert_int_equal(t.flops.low, 0);
+    assert_int_equal(t.flops.high, 2);
+    assert_string_equal(tl_count_text(t.flops, digits), "36893488147419103232");
+    end();
+}
+
+static void every_op_has_a_cost_case(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        if (!is_covered[i]) fail_msg("%s has no case in this file", op_table[i]->name);
+}
+
+static int setup(void **state) {
+    (void)state;
+    tl_error_policy(TL_RETURN);
+    cpu = tl_device_find("cpu");
+    meta = tl_device_find("meta");
+    return cpu && meta ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(views_cost_nothing),
+        TEST(creation_writes_and_reads_nothing),
+        TEST(copies_move_bytes),
+        TEST(unview_places_for_free_and_adds_where_elements_meet),
+        TEST(transfers_are_counted_apart),
+        TEST(elementwise_ops_count_their_formula),
+        TEST(elementwise_gradients_count_their_formula),
+        TEST(reductions_count_one_per_element),
+        TEST(products_cost_2mkn),
+        TEST(gradients_of_products_cost_twice_and_add_for_free),
+        TEST(only_wanted_gradients_are_paid_for),
+        TEST(norms_count_their_formula),
+        TEST(tokens_count_what_they_fetch),
+        TEST(rope_rotates_pairs),
+        TEST(attention_counts_visible_pairs),
+        TEST(attention_bills_its_recomputed_product_to_recompute),
+        TEST(updates_are_billed_to_their_phase),
+        TEST(reading_values_costs_what_is_read),
+        TEST(inner_brackets_count_for_outer_ones),
+        TEST(totals_exceed_64_bits),
+        TEST(every_op_has_a_cost_case),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
