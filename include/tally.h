@@ -188,6 +188,7 @@ typedef struct tl_memory {
     uint64_t reserved_bytes;  /* segments taken from the device */
     uint64_t peak_reserved_bytes;
     uint64_t live_tensors;    /* storages held now */
+    uint64_t device_used_bytes, device_total_bytes; /* by the driver, everything on the device; 0: unknown */
 } tl_memory;
 TL_API tl_memory tl_device_memory(const tl_device *device);
 TL_API void tl_memory_reset_peak(tl_device *device);

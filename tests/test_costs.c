@@ -207,9 +207,9 @@ static void elementwise_gradients_count_their_formula(void **state) {
     ROW("sum", TL_BACKWARD, 1, 6, 24, 12);  /* db's broadcasting undone: 6 in, 3 out */
     end();
     begin();
-    tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0);
-    ROW("mul", TL_BACKWARD, 2, 12, 72, 48);    /* y y: one read of 6; g (1-yy): two */
-    ROW("affine", TL_BACKWARD, 1, 12, 24, 24); /* 1 - yy */
+    tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0); /* g (1 - y) (1 + y) */
+    ROW("mul", TL_BACKWARD, 2, 12, 96, 48);    /* two reads, one write of 6, twice */
+    ROW("affine", TL_BACKWARD, 2, 18, 48, 48); /* 1 - y: product and sum; 1 + y: sum */
     end();
 }
 

@@ -18,7 +18,7 @@ const char help_demo[] =
     "  --channels N       width (128)              --heads N      (4)       --kv-heads N  llama (2)\n"
     "  --ff N             MLP width (4x channels)  --vocabulary N (512)\n"
     "  --batch N (4)      --time N (64)            --dtype f32|bf16|f16|f64 (f32)\n"
-    "  --steps N          training steps (3)       --dropout P    (0)\n"
+    "  --steps N          training steps (3)       --warmup N     steps before counting (0)    --dropout P  (0)\n"
     "  --checkpoint none|sqrt|full|nothing|selective   activation checkpointing (none)\n"
     "  --profile          time every op            --repeat       run twice, compare losses bit for bit\n"
     "  --price FILE, --receipt FILE   write the ledgers as JSON    --json   print the receipt as JSON\n\n"
@@ -31,7 +31,7 @@ const char help_demo[] =
 struct options {
     struct transformer_config config;
     const char *device, *target, *price, *receipt;
-    int64_t steps;
+    int64_t steps, warmup;
     bool json, profile, repeat;
 };
 
@@ -72,7 +72,7 @@ static int options_read(int argc, char **argv, struct options *o) {
         {.name = "--layers", .number = &layers}, {.name = "--heads", .number = &heads}, {.name = "--kv-heads", .number = &kv_heads},
         {.name = "--channels", .number = &c->channels}, {.name = "--ff", .number = &c->ff},
         {.name = "--vocabulary", .number = &c->vocabulary}, {.name = "--batch", .number = &c->batch},
-        {.name = "--time", .number = &c->time}, {.name = "--steps", .number = &o->steps},
+        {.name = "--time", .number = &c->time}, {.name = "--steps", .number = &o->steps}, {.name = "--warmup", .number = &o->warmup},
         {.name = "--device", .text = &o->device}, {.name = "--target", .text = &o->target},
         {.name = "--price", .text = &o->price}, {.name = "--receipt", .text = &o->receipt},
         {.name = "--json", .flag = &o->json}, {.name = "--profile", .flag = &o->profile}, {.name = "--repeat", .flag = &o->repeat},
@@ -120,6 +120,7 @@ struct outcome {
     tl_ledger *ledger;
     tl_device *device;
     double loss, seconds;
+    tl_memory memory;
     int64_t parameters;
 };
 
@@ -140,6 +141,7 @@ static bool run(const struct options *o, tl_device *device, const char *name, st
     tl_tensor *targets = tl_integers(TL_SHAPE(c->batch, c->time), 0, c->vocabulary, TL_I64, device);
     tl_tensor *loss = NULL;
     bool ok = model && tl_set_purpose(tokens, TL_DATA) && tl_set_purpose(targets, TL_DATA);
+    for (int64_t s = 0; ok && s < o->warmup; s++) ok = transformer_step(model, tokens, targets, 1e-3, NULL);
     if (ok) ok = tl_device_sync(device);
     out->ledger = ok ? tl_ledger_begin(name) : NULL;
     out->parameters = model ? transformer_parameters(model) : 0;
@@ -151,6 +153,7 @@ static bool run(const struct options *o, tl_device *device, const char *name, st
     }
     if (ok) ok = tl_device_sync(device);
     out->seconds = now_s() - start;
+    out->memory = tl_device_memory(device);
     if (out->ledger) ok = tl_ledger_end(out->ledger) && ok;
     out->loss = ok && strncmp(tl_device_name(device), "meta", 4) ? tl_item(loss) : 0;
     if (loss) tl_drop(loss);
@@ -190,6 +193,9 @@ static bool table(const struct outcome *price, const struct outcome *receipt, in
     same &= row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), tl_ledger_peak_reserved(receipt->ledger, receipt->device), true);
     printf("\n  %lld steps priced in %.3f s, run in %.3f s (%.1f GFLOP/s); last loss %.6f\n", (long long)steps, price->seconds,
            receipt->seconds, tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
+    if (receipt->memory.device_total_bytes)
+        printf("  the driver says %s are in use: %s besides the pool\n", bytes_text((double)receipt->memory.device_used_bytes, text),
+               bytes_text((double)(receipt->memory.device_used_bytes - receipt->memory.reserved_bytes), text + 32));
     return same;
 }
 

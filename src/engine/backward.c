@@ -138,9 +138,9 @@ static bool capture_add(struct pass *p, const struct node *n, int output, const 
     for (int i = 0; i < p->n_captures; i++) {
         struct capture *c = &p->captures[i];
         if (!(leaf ? c->of == leaf : c->of->node == n && c->of->node_output == output)) continue;
-        if (c->grad) c->grad = grad_add(p, c->grad, g, false);
-        else c->grad = tensor_keep(g);
-        if (!c->grad) return false;
+        tl_tensor *sum = c->grad ? grad_add(p, c->grad, g, false) : tensor_keep(g);
+        if (!sum) return false; /* what was there stays, for the caller to drop */
+        c->grad = sum;
     }
     return true;
 }
@@ -251,7 +251,9 @@ static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n
     for (int i = 0; ok && i < n_roots; i++) {
         if (!seeds[i]) continue;
         struct edge to_root = {.node = roots[i]->node, .output = roots[i]->node_output, .leaf = roots[i]->node ? NULL : roots[i]};
+        tensor_keep(seeds[i]); /* the seed stays its owner's: no leaf may take it as its .grad */
         ok = edge_deliver(p, &to_root, seeds[i], false);
+        tensor_drop(seeds[i]);
     }
     for (size_t i = 0; i < p->n_nodes; i++) {
         if (ok) ok = node_visit(p, p->nodes[i]);

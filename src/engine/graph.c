@@ -236,7 +236,7 @@ static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
     if (x->base && !x->base->node && x->base->requires_grad)
         return call_fail(c, "a view of a leaf Variable that requires grad is being used in an in-place operation "
                             "(need tl_grad_mode(false) around an update)");
-    if (x->base && is_recorded && x->made_without_grad)
+    if (x->base && x->made_without_grad && (is_recorded || x->base->requires_grad))
         return call_fail(c, "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
     return true;
 }

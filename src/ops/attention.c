@@ -79,6 +79,11 @@ static void attention_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a->causal));
 }
 
+/* cuda: what cuDNN's plan for Hopper asks for (see docs/devices.md); cpu: nothing. */
+static size_t attention_workspace(const tl_call *c, const struct target *target) {
+    return target->kind == DEVICE_CUDA && dtype_info(c->input[0]->dtype)->bits == 16 ? 256 : 0;
+}
+
 static bool attention_grad_shape(tl_call *c) {
     for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);
     return true;
@@ -112,7 +117,7 @@ static void attention_backward(tl_gradient *g) {
 }
 
 const tl_op op_attention = {RECORD(KERNEL, attention, 2), .shape = attention_shape, .cost = attention_cost,
-                            .backward = attention_backward, .is_costly = true,
+                            .workspace = attention_workspace, .backward = attention_backward, .is_costly = true,
                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape, .cost = attention_grad_cost,
                                  .workspace = attention_grad_workspace, .backward = gradient_missing};

@@ -130,6 +130,10 @@ static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
 
 tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     if (!tensor_check(a, "matmul") || !tensor_check(b, "matmul")) return NULL;
+    if (a->rank == 0 || b->rank == 0) {
+        error_set(TL_ERROR_USE, "matmul: both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->rank, b->rank);
+        return NULL;
+    }
     bool vector_a = a->rank == 1, vector_b = b->rank == 1;
     if (vector_a) a = tl_unsqueeze(a, 0); /* PyTorch's rule: a vector is a row on the left, a column on the right */
     if (vector_b) b = tl_unsqueeze(b, 1);

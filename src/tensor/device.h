@@ -36,6 +36,9 @@ struct device_functions {
     bool (*copy)(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
                  char *error); /* has happened, as far as the host can tell, when it returns */
     bool (*sync)(tl_device *device, char *error);
+    /* (optional) What the driver says is in use on the whole device, and how much there is. */
+    bool (*used)(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes);
+    /* (optional) */
     void (*timer_start)(tl_device *device); /* profiling: seconds between start and stop, kernels done */
     double (*timer_stop)(tl_device *device);
 };

@@ -366,7 +366,9 @@ static void memory_read(struct held *h, void *context) {
 
 tl_memory tl_device_memory(const tl_device *device) {
     tl_memory memory = {0};
-    if (device) pool_account(device->pool, memory_read, &memory);
+    if (!device) return memory;
+    pool_account(device->pool, memory_read, &memory);
+    if (device->functions->used) device->functions->used(device, &memory.device_used_bytes, &memory.device_total_bytes);
     return memory;
 }
 

@@ -295,7 +295,7 @@ def test_softmax_with_masked_entries():
     assert_near(tl.softmax(tl.tensor(x)).numpy(), from_torch(F.softmax(to_torch(x), -1)), "softmax")
 
 
-@pytest.mark.parametrize("shape", [(8,), (3, 16), (2, 3, 65), (5, 2)])
+@pytest.mark.parametrize("shape", [(8,), (3, 16), (2, 3, 65), (5, 4)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_norms(shape, weighted):
     rng, C = np.random.default_rng(8), shape[-1:]
@@ -511,7 +511,7 @@ REFUSED = [
     ("add_ to an expanded tensor", [f64(1, 3), f64(2, 3)], lambda a, b: tl.add_(tl.expand(a, 2, [2, 3]), b), lambda a, b: a.expand(2, 3).add_(b)),
     ("matmul", [f64(2, 3), f64(2, 3)], tl.matmul, torch.matmul),
     ("matmul of scalars", [f64(), f64(3)], tl.matmul, torch.matmul),
-    ("matmul of a scalar on the right", [f64(3), f64()], tl.matmul, torch.matmul),
+    ("matmul of a scalar on the right", [f64(1), f64()], tl.matmul, torch.matmul),
     ("matmul of batches", [f64(2, 3, 4), f64(3, 4, 2)], tl.matmul, torch.matmul),
     ("matmul of vectors", [f64(3), f64(4)], tl.matmul, torch.matmul),
     ("matmul of two dtypes", [f64(3, 3), np.zeros((3, 3), np.float32)], tl.matmul, torch.matmul),

@@ -196,8 +196,20 @@ static double timer_stop(tl_device *device)
     return ms / 1e3;
 }
 
+/* Context, libraries and other processes included. */
+static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes)
+{
+    const struct cuda_state *state = device->own;
+    size_t free_bytes, all_bytes;
+    if (cudaSetDevice(state->index) != cudaSuccess || cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
+        return false;
+    *used_bytes = all_bytes - free_bytes;
+    *total_bytes = all_bytes;
+    return true;
+}
+
 static const struct device_functions cuda_functions = {
-    .segment_new = segment_new, .segment_free = segment_free, .copy = copy, .sync = device_sync,
+    .segment_new = segment_new, .segment_free = segment_free, .copy = copy, .sync = device_sync, .used = used,
     .timer_start = timer_start, .timer_stop = timer_stop,
 };
 
