@@ -163,40 +163,49 @@ static bool run(const struct options *o, tl_device *device, const char *name, st
 
 /* ---- The table ---- */
 
-static bool row(const char *what, uint64_t price, uint64_t receipt, bool bytes) {
-    char a[32], b[32];
-    bool same = price == receipt;
-    if (!price && !receipt) return true;
-    printf("  %-24s %16llu %16llu   %-12s %s\n", what, (unsigned long long)price, (unsigned long long)receipt,
-           bytes ? bytes_text((double)receipt, a) : count_text((double)receipt, b), same ? "=" : "DIFFERS");
-    return same;
+/* One line of the table: the price alone, or price and receipt. Lines of zeros are left out. */
+static void row(const char *what, uint64_t price, const uint64_t *receipt, bool bytes) {
+    char text[32];
+    if (!price && (!receipt || !*receipt)) return;
+    if (bytes) bytes_text((double)price, text);
+    else count_text((double)price, text);
+    printf("  %-24s %18llu", what, (unsigned long long)price);
+    if (receipt) printf(" %18llu  %s", (unsigned long long)*receipt, price == *receipt ? "=" : "DIFFERS");
+    printf("   %s\n", text);
 }
 
-static bool table(const struct outcome *price, const struct outcome *receipt, int64_t steps) {
-    bool same = true;
+static uint64_t flops_of(const struct outcome *o, int phase) { return tl_ledger_total(o->ledger, phase, NULL).flops.low; }
+static uint64_t peak_of(const struct outcome *o, int purpose) { return tl_ledger_peak(o->ledger, o->device, purpose); }
+
+static void table(const struct outcome *price, const struct outcome *receipt, int64_t steps) {
     char text[64];
-    printf("\n  %-24s %16s %16s\n", "", "price (meta)", "receipt");
+    uint64_t other;
+    const uint64_t *second = receipt ? &other : NULL;
+    printf("\n  %-24s %18s %18s\n", "", "price (meta)", receipt ? "receipt" : "");
     for (int p = 0; p < TL_PHASE_COUNT; p++) {
-        tl_totals a = tl_ledger_total(price->ledger, p, NULL), b = tl_ledger_total(receipt->ledger, p, NULL);
         snprintf(text, sizeof text, "%s FLOPs", tl_phase_name((tl_phase)p));
-        same &= row(text, a.flops.low, b.flops.low, false);
+        if (receipt) other = flops_of(receipt, p);
+        row(text, flops_of(price, p), second, false);
     }
-    tl_totals a = tl_ledger_total(price->ledger, TL_ALL, NULL), b = tl_ledger_total(receipt->ledger, TL_ALL, NULL);
-    same &= row("bytes read", a.bytes_read.low, b.bytes_read.low, true);
-    same &= row("bytes written", a.bytes_written.low, b.bytes_written.low, true);
-    same &= row("op calls", a.calls, b.calls, false);
+    tl_totals a = tl_ledger_total(price->ledger, TL_ALL, NULL), b = receipt ? tl_ledger_total(receipt->ledger, TL_ALL, NULL) : a;
+    other = b.bytes_read.low, row("bytes read", a.bytes_read.low, second, true);
+    other = b.bytes_written.low, row("bytes written", a.bytes_written.low, second, true);
+    other = b.calls, row("op calls", a.calls, second, false);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++) {
         snprintf(text, sizeof text, "peak, %s", tl_purpose_name((tl_purpose)p));
-        same &= row(text, tl_ledger_peak(price->ledger, price->device, p), tl_ledger_peak(receipt->ledger, receipt->device, p), true);
+        if (receipt) other = peak_of(receipt, p);
+        row(text, peak_of(price, p), second, true);
     }
-    same &= row("peak bytes held", tl_ledger_peak(price->ledger, price->device, TL_ALL), tl_ledger_peak(receipt->ledger, receipt->device, TL_ALL), true);
-    same &= row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), tl_ledger_peak_reserved(receipt->ledger, receipt->device), true);
-    printf("\n  %lld steps priced in %.3f s, run in %.3f s (%.1f GFLOP/s); last loss %.6f\n", (long long)steps, price->seconds,
-           receipt->seconds, tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
-    if (receipt->memory.device_total_bytes)
+    if (receipt) other = peak_of(receipt, TL_ALL);
+    row("peak bytes held", peak_of(price, TL_ALL), second, true);
+    if (receipt) other = tl_ledger_peak_reserved(receipt->ledger, receipt->device);
+    row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), second, true);
+    printf("\n  %lld steps priced in %.3f s", (long long)steps, price->seconds);
+    if (receipt) printf(", run in %.3f s (%.1f GFLOP/s); last loss %.6f", receipt->seconds, tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
+    printf("\n");
+    if (receipt && receipt->memory.device_total_bytes)
         printf("  the driver says %s are in use: %s besides the pool\n", bytes_text((double)receipt->memory.device_used_bytes, text),
                bytes_text((double)(receipt->memory.device_used_bytes - receipt->memory.reserved_bytes), text + 32));
-    return same;
 }
 
 static void profile_print(const struct outcome *r) {
@@ -233,6 +242,13 @@ static bool files_write(const struct options *o, const struct outcome *price, co
            (!o->receipt || !receipt->ledger || tl_ledger_write(receipt->ledger, receipt->device, o->receipt));
 }
 
+static void price_print(const struct options *o, const struct outcome *price) {
+    char *text = o->json ? tl_ledger_json(price->ledger, price->device) : NULL;
+    if (text) puts(text);
+    if (!o->json) table(price, NULL, o->steps);
+    free(text);
+}
+
 int cmd_demo(int argc, char **argv) {
     struct options o = {.device = "cpu", .steps = 3,
                         .config = {.channels = 128, .vocabulary = 512, .batch = 4, .time = 64}};
@@ -261,7 +277,7 @@ int cmd_demo(int argc, char **argv) {
         if (ok) fprintf(stderr, "  second run: loss %.17g, first %.17g: %s\n", again.loss, receipt.loss, again.loss == receipt.loss ? "equal" : "DIFFERENT");
     }
     int result = ok && files_write(&o, &price, &receipt) ? 0 : cli_error();
-    if (!result && price_only) table(&price, &price, o.steps);
+    if (!result && price_only) price_print(&o, &price);
     if (!result && device) {
         if (!o.json) table(&price, &receipt, o.steps);
         if (o.profile && !o.json) profile_print(&receipt);

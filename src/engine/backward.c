@@ -138,7 +138,11 @@ static bool capture_add(struct pass *p, const struct node *n, int output, const 
     for (int i = 0; i < p->n_captures; i++) {
         struct capture *c = &p->captures[i];
         if (!(leaf ? c->of == leaf : c->of->node == n && c->of->node_output == output)) continue;
-        tl_tensor *sum = c->grad ? grad_add(p, c->grad, g, false) : tensor_keep(g);
+        if (!c->grad) {
+            c->grad = tensor_keep(g);
+            continue;
+        }
+        tl_tensor *sum = grad_add(p, c->grad, g, false);
         if (!sum) return false; /* what was there stays, for the caller to drop */
         c->grad = sum;
     }

@@ -22,8 +22,13 @@
 
 #define MAX_CHECKPOINT_INPUTS 16
 
+struct kept {
+    tl_tensor *tensor;
+    uint64_t version; /* of its storage when it was kept */
+};
+
 struct keeper {
-    tl_tensor **kept;
+    struct kept *kept;
     size_t n_kept, capacity, next;
     bool is_replaying, is_last; /* is_last: nobody will ask for these again */
 };
@@ -37,7 +42,7 @@ bool keeper_record(tl_call *c) {
         tl_tensor *alias = tensor_alias(c->output[j]);
         if (!alias) return false;
         if (alias->storage->purpose == TL_TEMPORARY) storage_move(alias->storage, TL_ACTIVATION);
-        k->kept[k->n_kept++] = alias;
+        k->kept[k->n_kept++] = (struct kept){alias, alias->storage->version};
     }
     return true;
 }
@@ -45,21 +50,30 @@ bool keeper_record(tl_call *c) {
 bool keeper_replay(tl_call *c) {
     struct keeper *k = thread_state()->keeper;
     if (!k || !k->is_replaying) return true;
+    struct kept *kept = k->kept + k->next;
+    bool is_intact = true;
     for (int j = 0; j < c->n_outputs; j++) {
-        tl_tensor *x = k->next < k->n_kept ? k->kept[k->next] : NULL;
+        tl_tensor *x = k->next + (size_t)j < k->n_kept ? kept[j].tensor : NULL;
         if (!x || !shape_equal(x->rank, x->shape, c->out[j].rank, c->out[j].shape) || x->dtype != c->out[j].dtype)
             return call_fail(c, "the function of a checkpoint did not do the same when it ran again");
-        c->output[j] = k->is_last ? x : tensor_alias(x);
-        if (k->is_last) k->kept[k->next] = NULL;
-        if (!c->output[j]) return false;
-        k->next++;
+        is_intact = is_intact && x->storage->version == kept[j].version;
+    }
+    k->next += (size_t)c->n_outputs;
+    if (!is_intact) return true; /* changed in place after it was kept: the op runs again */
+    for (int j = 0; j < c->n_outputs; j++) {
+        c->output[j] = k->is_last ? kept[j].tensor : tensor_alias(kept[j].tensor);
+        if (!c->output[j]) {
+            while (j-- > 0) tensor_drop(c->output[j]);
+            return false;
+        }
+        if (k->is_last) kept[j].tensor = NULL;
     }
     c->is_replayed = true;
     return true;
 }
 
 static void keeper_clear(struct keeper *k) {
-    for (size_t i = 0; i < k->n_kept; i++) tensor_drop(k->kept[i]);
+    for (size_t i = 0; i < k->n_kept; i++) tensor_drop(k->kept[i].tensor);
     memory_free(k->kept);
     *k = (struct keeper){0};
 }
@@ -79,14 +93,39 @@ static void checkpoint_forget(void *attr) {
     if (a->context_bytes) memory_free(a->context);
 }
 
-/* fn's results must be tensors. */
+/* Runs fn in a scope of its own: only its results stay, which must be tensors. */
 static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs) {
     for (int j = 0; j < n_outputs; j++) outputs[j] = NULL;
-    if (!a->fn(a->context, inputs, n_inputs, outputs, n_outputs))
-        return tl_error() != TL_OK ? false : error_set(TL_ERROR_USE, "checkpoint: the function failed");
-    for (int j = 0; j < n_outputs; j++)
-        if (!tensor_check(outputs[j], "checkpoint")) return false;
-    return true;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    bool ok = a->fn(a->context, inputs, n_inputs, outputs, n_outputs);
+    if (!ok && tl_error() == TL_OK) error_set(TL_ERROR_USE, "checkpoint: the function failed");
+    for (int j = 0; ok && j < n_outputs; j++) ok = tensor_check(outputs[j], "checkpoint");
+    bool is_whole = ok;
+    for (int j = 0; is_whole && j < n_outputs; j++) tensor_keep(outputs[j]);
+    ok = tl_scope_end(scope) && ok;
+    for (int j = 0; is_whole && j < n_outputs; j++) ok = scope_adopt(outputs[j]) && ok;
+    return ok;
+}
+
+/* The first input that is the same tensor as input i. A tensor given twice has one stand-in, which gathers both gradients:
+ * two would each start from the sum so far, and each replace it. */
+static int twin_of(const struct node *n, int i) {
+    const struct edge *e = n->edges;
+    for (int k = 0; k < i; k++)
+        if ((e[i].node || e[i].leaf) && e[k].node == e[i].node && e[k].output == e[i].output && e[k].leaf == e[i].leaf) return k;
+    return i;
+}
+
+/* An earlier input with the same history, whose stand-in serves both, so that contributions are added in the plain
+ * program's order; -1: none. */
+static int twin_of(const struct node *n, int i) {
+    const struct edge *e = &n->edges[i];
+    for (int k = 0; k < i; k++) {
+        const struct edge *other = &n->edges[k];
+        if (e->node ? e->node == other->node && e->output == other->output : e->leaf && e->leaf == other->leaf) return k;
+    }
+    return -1;
 }
 
 /* Runs fn again on detached inputs, recording. */
@@ -96,8 +135,10 @@ static bool recompute(tl_gradient *g, struct attr_checkpoint *a, tl_tensor **lea
     tl_generator generator = s->generator;
     int n_inputs = g->node->n_inputs, n_outputs = g->node->n_outputs;
     for (int i = 0; i < n_inputs; i++) {
-        leaves[i] = tl_detach(gradient_input(g, i));
+        int twin = twin_of(g->node, i);
+        leaves[i] = twin < i ? leaves[twin] : tl_detach(gradient_input(g, i));
         if (!leaves[i]) return false;
+        if (twin < i) continue;
         leaves[i]->requires_grad = g->needs[i];
         leaves[i]->is_stand_in = true;
         if (!g->needs[i] || !g->present[i]) continue;
@@ -135,6 +176,7 @@ static void checkpoint_backward(tl_gradient *g) {
         seeds[j] = tensor_needs_grad(outputs[j]) ? g->grad[j] : NULL;
     if (!graph_backward(outputs, seeds, g->node->n_outputs, 0)) return;
     for (int i = 0; i < g->node->n_inputs; i++) {
+        if (twin_of(g->node, i) < i) continue;
         if (!g->needs[i] || leaves[i]->grad == g->present[i]) { /* nothing was added, or it was added in place */
             g->result[i] = g->into[i];
             continue;

@@ -79,9 +79,15 @@ static void attention_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a->causal));
 }
 
-/* cuda: what cuDNN's plan for Hopper asks for (see docs/devices.md); cpu: nothing. */
+/* What a cuDNN plan asks for itself, measured on Hopper; see docs/devices.md. */
+#define CUDNN_PLAN_BYTES 256
+
+static bool is_16_bit_on_cuda(tl_dtype dtype, const struct target *target) {
+    return target->kind == DEVICE_CUDA && dtype_info(dtype)->bits == 16;
+}
+
 static size_t attention_workspace(const tl_call *c, const struct target *target) {
-    return target->kind == DEVICE_CUDA && dtype_info(c->input[0]->dtype)->bits == 16 ? 256 : 0;
+    return is_16_bit_on_cuda(c->input[0]->dtype, target) && c->input[0]->numel ? CUDNN_PLAN_BYTES : 0;
 }
 
 static bool attention_grad_shape(tl_call *c) {
@@ -95,14 +101,14 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
 }
 
-/* cpu: delta = rowsum(g out), one per query and head; then, for 16-bit dtypes, dq sums in f32.
- * cuda: see docs/devices.md. */
+/* delta = rowsum(g out), one per query and head; then, for 16-bit dtypes, sums of dq in f32 (cuda's repeatable form keeps
+ * the scores of a slice of the batch there instead), and a cuDNN plan's own. */
 static size_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const tl_tensor *q = c->input[1];
     size_t element = statistics_dtype(q->dtype) == TL_F64 ? 8 : 4;
     size_t delta = round_up((size_t)(q->shape[0] * q->shape[1] * q->shape[2]) * element, target->align_bytes);
-    bool is_16_bit = dtype_info(q->dtype)->bits < 32;
-    return delta + (is_16_bit ? (size_t)q->numel * element : 0);
+    size_t sums = dtype_info(q->dtype)->bits < 32 ? (size_t)q->numel * element : 0;
+    return delta + sums + (is_16_bit_on_cuda(q->dtype, target) && q->numel ? CUDNN_PLAN_BYTES : 0);
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out)) scale; dv = p^T g; dq = ds k; dk = ds^T q */

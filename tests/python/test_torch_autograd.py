@@ -15,10 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from tally_c import tl
 from torch_peer import assert_near, from_torch, outcome, to_torch
 
-N_PROGRAMS = 400
-N_SECOND = 200
-END = 2**63 - 1
-END_GRADIENT = 1e-9
+N_PROGRAMS = 2000
+N_SECOND = 800
+RELATIVE = 1e-9
 
 
 # ---- Instructions: name -> (draws arguments from a torch tensor or refuses with None, torch's form, ours) ----
@@ -166,6 +165,8 @@ class Program:
 
     def step(self, theirs, ours, text, keeps=True):
         """Runs an instruction in both; both refuse, or neither."""
+        for x, _ in self.registers:
+            outcome(lambda: x.grad_fn)  # torch takes a view of a changed base for a leaf until somebody looks
         y, their_error = outcome(theirs)
         z, error = outcome(ours)
         self.say(f"{text}" + (f"   refused: {str(their_error).splitlines()[0]}" if their_error else ""))
@@ -188,7 +189,7 @@ class Program:
             return
         if name == "fill_" and 0 in x.stride():
             return  # torch fills expanded tensors; ours refuses every write to them
-        if name == "view" and any(n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), ours.stride)):
+        if name in ("view", "reshape", "contiguous") and any(n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), ours.stride)):
             return  # torch keeps the order of axes in memory from operand to result; ours are always row-major
         # A view made without recording has requires_grad in torch, though no gradient flows: nothing to compare.
         with self.mode() if table is not VIEWS else contextlib.nullcontext():
@@ -264,7 +265,7 @@ class Program:
         theirs = from_torch(theirs)
         ours = ours.numpy() if ours is not None else np.zeros_like(theirs)
         try:
-            assert_near(ours, theirs, what, END_GRADIENT)
+            assert_near(ours, theirs, what, RELATIVE)
         except AssertionError as error:
             self.fail(str(error))
 
@@ -320,7 +321,7 @@ def test_random_programs_twice_differentiated(group):
         theirs, ours = program.loss()
         if not theirs.requires_grad or not is_tame(theirs):
             continue
-        leaves = [(x, y) for x, y in program.leaves if x.requires_grad]
+        leaves = [(x, y) for x, y in program.leaves if x.requires_grad and x.is_leaf]
         first, their_error = outcome(lambda: torch.autograd.grad(theirs, [x for x, _ in leaves], create_graph=True, allow_unused=True))
         our_first, error = outcome(lambda: tl.gradients_of(ours, [y for _, y in leaves], None, tl.CREATE_GRAPH))
         if not agree(program, their_error, error):
