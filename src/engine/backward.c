@@ -101,8 +101,9 @@ static tl_tensor *grad_fit(tl_tensor *g, const struct edge *e) {
         int axes[TL_MAX_RANK], n_axes = 0, extra = g->rank - e->rank;
         for (int i = 0; i < g->rank; i++)
             if (i < extra || (e->shape[i - extra] == 1 && g->shape[i] != 1)) axes[n_axes++] = i;
-        if (n_axes) g = tl_sum(g, axes, n_axes, true);
-        g = tl_reshape(g, e->rank, e->shape);
+        bool keeps = n_axes && axes[n_axes - 1] >= extra; /* without kept axes the sum has the shape already, and is its own */
+        if (n_axes) g = tl_sum(g, axes, n_axes, keeps);
+        if (g && !shape_equal(g->rank, g->shape, e->rank, e->shape)) g = tl_reshape(g, e->rank, e->shape);
     }
     return g && g->dtype != e->dtype ? tl_cast(g, e->dtype) : g;
 }
@@ -210,6 +211,14 @@ static bool outputs_tell(struct pass *p, struct node *n) {
     return true;
 }
 
+/* A rule may give one tensor to several inputs (a sum gives g to both): a leaf that comes first must not take it as its
+ * own, to be added to in place, while others are still to read it. */
+static bool is_wanted_again(const struct node *n, const tl_gradient *g, int i) {
+    for (int k = i + 1; k < n->n_inputs; k++)
+        if (g->needs[k] && g->result[k] == g->result[i]) return true;
+    return false;
+}
+
 static bool node_visit(struct pass *p, struct node *n) {
     struct thread_state *s = thread_state();
     bool has_grad = false;
@@ -235,8 +244,10 @@ static bool node_visit(struct pass *p, struct node *n) {
         const struct edge *e = &n->edges[i];
         tl_tensor *result = ok && g.needs[i] ? g.result[i] : NULL;
         if (result && result != g.into[i]) {
+            tl_tensor *shared = is_wanted_again(n, &g, i) ? tensor_keep(result) : NULL;
             result = grad_fit(result, e);
             ok = result && edge_deliver(p, e, result, g.replaces[i]);
+            tensor_drop(shared);
         }
         if (e->leaf) leaf_settle(p, e->leaf, ok);
     }

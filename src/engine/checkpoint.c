@@ -117,17 +117,6 @@ static int twin_of(const struct node *n, int i) {
     return i;
 }
 
-/* An earlier input with the same history, whose stand-in serves both, so that contributions are added in the plain
- * program's order; -1: none. */
-static int twin_of(const struct node *n, int i) {
-    const struct edge *e = &n->edges[i];
-    for (int k = 0; k < i; k++) {
-        const struct edge *other = &n->edges[k];
-        if (e->node ? e->node == other->node && e->output == other->output : e->leaf && e->leaf == other->leaf) return k;
-    }
-    return -1;
-}
-
 /* Runs fn again on detached inputs, recording. */
 static bool recompute(tl_gradient *g, struct attr_checkpoint *a, tl_tensor **leaves, tl_tensor **outputs) {
     struct thread_state *s = thread_state();
@@ -208,11 +197,7 @@ static bool checkpoint_forward(struct attr_checkpoint *a, tl_tensor **inputs, in
     bool off = s->grad_off;
     s->grad_off = true;
     s->keeper = !off && a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
-    tl_scope scope = tl_scope_begin();
-    bool ok = scope.depth && fn_run(a, inputs, n_inputs, outputs, n_outputs);
-    for (int j = 0; ok && j < n_outputs; j++) tensor_keep(outputs[j]);
-    if (scope.depth) tl_scope_end(scope);
-    for (int j = 0; ok && j < n_outputs; j++) ok = scope_adopt(outputs[j]) != NULL;
+    bool ok = fn_run(a, inputs, n_inputs, outputs, n_outputs);
     s->keeper = keeper;
     s->grad_off = off;
     return ok;

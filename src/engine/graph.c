@@ -89,6 +89,8 @@ static bool save(struct saved *slot, tl_tensor *x, bool is_input, uint64_t versi
     return true;
 }
 
+static const tl_op op_none;
+
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, uint32_t saves) {
     int n_saved_inputs = 0;
@@ -104,6 +106,7 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
     n->sequence = clock_now = clock + 1;
     for (int i = 0; i < n_saved_inputs; i++)
         if ((saves & TL_INPUT(i)) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
+            n->op = &op_none; /* what the attributes hold stays the caller's */
             node_drop(n);
             return NULL;
         }

@@ -72,7 +72,8 @@ bool graph_prepare(const tl_call *c, struct graph_record *record);
 void graph_commit(const tl_call *c, struct graph_record *record);
 void graph_cancel(struct graph_record *record);
 
-/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over. */
+/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over, and what attributes
+ * hold only when it succeeds. */
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, uint32_t saves);
 void node_attach(struct node *node, tl_tensor *x, int output);
