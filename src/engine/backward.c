@@ -28,6 +28,7 @@ struct pass {
     struct capture *captures; /* NULL: fill the leaves */
     int n_captures;
     bool creates_graph, retains_graph;
+    bool owns_roots; /* roots and seeds are dropped once they have told what they know */
 };
 
 /* ---- 1. Collecting ---- */
@@ -259,10 +260,9 @@ static bool node_visit(struct pass *p, struct node *n) {
 /* ---- The pass ---- */
 
 static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_roots) {
-    if (!pass_collect(p, roots, seeds, n_roots)) return false;
-    qsort(p->nodes, p->n_nodes, sizeof *p->nodes, younger_first);
-    pass_mark_wanted(p);
-    bool ok = true;
+    bool is_collected = pass_collect(p, roots, seeds, n_roots), ok = is_collected;
+    if (ok && p->n_nodes) qsort(p->nodes, p->n_nodes, sizeof *p->nodes, younger_first);
+    if (ok) pass_mark_wanted(p);
     for (int i = 0; ok && i < n_roots; i++) {
         if (!seeds[i]) continue;
         struct edge to_root = {.node = roots[i]->node, .output = roots[i]->node_output, .leaf = roots[i]->node ? NULL : roots[i]};
@@ -270,6 +270,11 @@ static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n
         ok = edge_deliver(p, &to_root, seeds[i], false);
         tensor_drop(seeds[i]);
     }
+    for (int i = 0; p->owns_roots && i < n_roots; i++) {
+        tensor_drop(roots[i]);
+        tensor_drop(seeds[i]);
+    }
+    if (!is_collected) return false;
     for (size_t i = 0; i < p->n_nodes; i++) {
         if (ok) ok = node_visit(p, p->nodes[i]);
         else /* no more work, but the leaves must not wait for it */
@@ -311,9 +316,9 @@ static bool pass_do(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_
     return ok;
 }
 
-bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots, unsigned flags) {
-    struct pass p = {0};
-    return pass_do(&p, roots, seeds, n_roots, flags);
+bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots) {
+    struct pass p = {.owns_roots = true};
+    return pass_do(&p, roots, seeds, n_roots, 0);
 }
 
 static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
@@ -337,8 +342,8 @@ bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags) {
     tl_phase phase = tl_set_phase(TL_BACKWARD);
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();
-    bool ok = scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL &&
-              graph_backward(&loss, &seed, 1, flags);
+    struct pass p = {0};
+    bool ok = scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL && pass_do(&p, &loss, &seed, 1, flags);
     if (scope.depth) tl_scope_end(scope);
     tl_grad_mode(mode);
     tl_set_phase(phase);

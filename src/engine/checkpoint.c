@@ -93,7 +93,7 @@ static void checkpoint_forget(void *attr) {
     if (a->context_bytes) memory_free(a->context);
 }
 
-/* Runs fn in a scope of its own: only its results stay, which must be tensors. */
+/* Runs fn in a scope of its own: only its results stay, which must be tensors; the caller gets a reference to each. */
 static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs) {
     for (int j = 0; j < n_outputs; j++) outputs[j] = NULL;
     tl_scope scope = tl_scope_begin();
@@ -101,11 +101,10 @@ static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_in
     bool ok = a->fn(a->context, inputs, n_inputs, outputs, n_outputs);
     if (!ok && tl_error() == TL_OK) error_set(TL_ERROR_USE, "checkpoint: the function failed");
     for (int j = 0; ok && j < n_outputs; j++) ok = tensor_check(outputs[j], "checkpoint");
-    bool is_whole = ok;
-    for (int j = 0; is_whole && j < n_outputs; j++) tensor_keep(outputs[j]);
-    ok = tl_scope_end(scope) && ok;
-    for (int j = 0; is_whole && j < n_outputs; j++) ok = scope_adopt(outputs[j]) && ok;
-    return ok;
+    for (int j = 0; ok && j < n_outputs; j++) tensor_keep(outputs[j]);
+    if (tl_scope_end(scope)) return ok;
+    for (int j = 0; ok && j < n_outputs; j++) tensor_drop(outputs[j]);
+    return false;
 }
 
 /* The first input that is the same tensor as input i. A tensor given twice has one stand-in, which gathers both gradients:
@@ -125,9 +124,10 @@ static bool recompute(tl_gradient *g, struct attr_checkpoint *a, tl_tensor **lea
     int n_inputs = g->node->n_inputs, n_outputs = g->node->n_outputs;
     for (int i = 0; i < n_inputs; i++) {
         int twin = twin_of(g->node, i);
-        leaves[i] = twin < i ? leaves[twin] : tl_detach(gradient_input(g, i));
+        bool is_leaf = g->node->edges[i].leaf != NULL; /* stands for itself: fn may read it as a parameter too */
+        leaves[i] = twin < i ? leaves[twin] : is_leaf ? gradient_input(g, i) : tl_detach(gradient_input(g, i));
         if (!leaves[i]) return false;
-        if (twin < i) continue;
+        if (twin < i || is_leaf) continue;
         leaves[i]->requires_grad = g->needs[i];
         leaves[i]->is_stand_in = true;
         if (!g->needs[i] || !g->present[i]) continue;
@@ -161,11 +161,13 @@ static void checkpoint_backward(tl_gradient *g) {
         return;
     }
     if (!recompute(g, a, leaves, outputs)) return;
-    for (int j = 0; j < g->node->n_outputs; j++)
+    for (int j = 0; j < g->node->n_outputs; j++) { /* the pass takes over results and gradients: nested ones would pile up */
         seeds[j] = tensor_needs_grad(outputs[j]) ? g->grad[j] : NULL;
-    if (!graph_backward(outputs, seeds, g->node->n_outputs, 0)) return;
+        if (seeds[j]) g->grad[j] = NULL;
+    }
+    if (!graph_backward(outputs, seeds, g->node->n_outputs)) return;
     for (int i = 0; i < g->node->n_inputs; i++) {
-        if (twin_of(g->node, i) < i) continue;
+        if (twin_of(g->node, i) < i || g->node->edges[i].leaf) continue; /* a leaf has its gradient already */
         if (!g->needs[i] || leaves[i]->grad == g->present[i]) { /* nothing was added, or it was added in place */
             g->result[i] = g->into[i];
             continue;
@@ -197,7 +199,8 @@ static bool checkpoint_forward(struct attr_checkpoint *a, tl_tensor **inputs, in
     bool off = s->grad_off;
     s->grad_off = true;
     s->keeper = !off && a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
-    bool ok = fn_run(a, inputs, n_inputs, outputs, n_outputs);
+    bool ran = fn_run(a, inputs, n_inputs, outputs, n_outputs), ok = ran;
+    for (int j = 0; ran && j < n_outputs; j++) ok = scope_adopt(outputs[j]) && ok;
     s->keeper = keeper;
     s->grad_off = off;
     return ok;

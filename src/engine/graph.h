@@ -85,8 +85,9 @@ void node_drop(struct node *node);
 /* Frees what was saved. */
 void node_consume(struct node *node);
 
-/* Walks the graph of several results at once; seeds[i] NULL: nothing flows into root i. Leaves' .grad are filled. */
-bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots, unsigned flags);
+/* Walks the graph of several results at once; seeds[i] NULL: nothing flows into root i. Leaves' .grad are filled. Takes
+ * over the caller's references to roots and seeds, and lets go of them as soon as it can. */
+bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots);
 
 /* Whether a tensor takes part in gradients, its base's changes included. False may also be an error. */
 bool tensor_needs_grad(tl_tensor *x);

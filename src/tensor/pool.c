@@ -31,7 +31,7 @@
 
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
-#define POWERS 48
+#define POWERS 56 /* for requests of up to SIZE_MAX / 4 bytes in units of 64 */
 #define SCAN 8 /* blocks of the request's own bin that are looked at before going to larger bins */
 
 struct segment {
@@ -293,8 +293,7 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
     return b;
 }
 
-static bool out_of_memory(struct pool *pool, size_t bytes, const char *why) {
-    const struct held *h = &pool->held;
+static bool out_of_memory(const struct pool *pool, const struct held *h, size_t bytes, const char *why) {
     char what[400];
     size_t used = 0;
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
@@ -310,8 +309,10 @@ struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpo
     char why[200] = "";
     lock_take(&pool->lock);
     struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose, why);
+    struct held held_then;
+    if (!b) held_then = pool->held; /* to be told without the lock */
     lock_release(&pool->lock);
-    if (!b) out_of_memory(pool, bytes, why);
+    if (!b) out_of_memory(pool, &held_then, bytes, why);
     else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
     return b;
 }

@@ -271,7 +271,7 @@ class Program:
 
     def same_gradients(self):
         for i, (x, ours) in enumerate(self.leaves):
-            if x.requires_grad:
+            if x.requires_grad and x.is_leaf:
                 self.same(x.grad if x.grad is not None else torch.zeros_like(x), ours.grad, f"gradient of leaf {i}")
 
 

@@ -58,7 +58,7 @@ def assert_near(ours, theirs, what, relative=None):
     assert same_specials(a, b), f"{what}: nan or inf differ\n{ours}\ntorch\n{theirs}"
     finite = np.isfinite(b)
     limit = (relative or RELATIVE.get(ours.dtype.name, 0)) * max(1e-3, np.abs(b).max(where=finite, initial=0))
-    error = np.abs(a - b)[finite]
+    error = np.abs(a[finite] - b[finite])
     assert error.size == 0 or error.max() <= limit, f"{what}: off by {error.max():g}, allowed {limit:g}\n{ours}\ntorch\n{theirs}"
 
 

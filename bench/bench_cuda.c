@@ -1,0 +1,153 @@
+/* bench_cuda.c: the GPU seam in figures: what the driver holds besides the pool, stage by stage, and the speed of the
+ * kernels a transformer step needs, as shares of this card's measured ceilings (a large copy, an 8192^3 product). Does
+ * nothing, with a word, where there is no GPU. TALLY_CUDA_FAST_ATTENTION=1 takes cuDNN's backward that does not repeat
+ * its bits.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tally.h"
+
+static tl_device *cuda;
+
+static void stage(const char *what) {
+    static uint64_t before;
+    tl_device_sync(cuda);
+    tl_memory m = tl_device_memory(cuda);
+    uint64_t outside = m.device_used_bytes - m.reserved_bytes;
+    printf("  %-44s %14llu bytes besides the pool (%+lld)\n", what, (unsigned long long)outside, (long long)(outside - before));
+    before = outside;
+}
+
+/* Seconds of one call: kernels timed by events, the first calls left out. */
+static tl_totals timed(void (*call)(void *), void *context, int phase, const char *op, int runs) {
+    for (int i = 0; i < 3; i++) call(context);
+    tl_profile(true);
+    tl_ledger *l = tl_ledger_begin("timed");
+    for (int i = 0; i < runs; i++) call(context);
+    tl_ledger_end(l);
+    tl_profile(false);
+    tl_totals t = tl_ledger_total(l, phase, op);
+    tl_ledger_free(l);
+    t.time_s /= runs;
+    t.flops.low /= (uint64_t)runs;
+    t.bytes_read.low = (t.bytes_read.low + t.bytes_written.low) / (uint64_t)runs;
+    return t;
+}
+
+/* ---- Ceilings and products ---- */
+
+struct shape { int64_t m, n, k; };
+
+static void product(void *context) {
+    const struct shape *s = context;
+    tl_scope scope = tl_scope_begin();
+    static tl_tensor *a, *w;
+    static struct shape last;
+    if (memcmp(&last, s, sizeof last)) {
+        tl_drop(a), tl_drop(w);
+        a = tl_keep(tl_normal(TL_SHAPE(s->m, s->k), 0, 1, TL_BF16, cuda));
+        w = tl_keep(tl_normal(TL_SHAPE(s->n, s->k), 0, 1, TL_BF16, cuda));
+        last = *s;
+    }
+    tl_linear(a, w, NULL);
+    tl_scope_end(scope);
+}
+
+/* ---- Attention ---- */
+
+struct heads { int64_t B, T, H, kv, D; };
+
+static void attention_step(void *context) {
+    const struct heads *h = context;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *q = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->H, h->D), 0, 1, TL_BF16, cuda), true);
+    tl_tensor *k = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->kv, h->D), 0, 1, TL_BF16, cuda), true);
+    tl_tensor *v = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->kv, h->D), 0, 1, TL_BF16, cuda), true);
+    tl_tensor *y = tl_attention(q, k, v, true, 0);
+    tl_backward(y, y ? tl_detach(y) : NULL, 0);
+    tl_scope_end(scope);
+}
+
+/* ---- Passes over memory ---- */
+
+static void elementwise(void *context) {
+    (void)context;
+    static tl_tensor *x;
+    tl_scope scope = tl_scope_begin();
+    if (!x) x = tl_keep(tl_normal(TL_SHAPE(65536, 4096), 0, 1, TL_BF16, cuda));
+    tl_clone(x);
+    tl_add(x, x);
+    tl_gelu(x);
+    tl_softmax(x);
+    tl_rms_norm(x, tl_ones(TL_SHAPE(4096), TL_BF16, cuda), 1e-5);
+    tl_sum(x, (int[]){0}, 1, false);
+    tl_scope_end(scope);
+}
+
+static void update(void *context) {
+    (void)context;
+    static tl_tensor *p, *g, *m, *v;
+    if (!p) {
+        tl_scope scope = tl_scope_begin();
+        p = tl_keep(tl_normal(TL_SHAPE(100000000), 0, 1, TL_BF16, cuda));
+        g = tl_keep(tl_normal(TL_SHAPE(100000000), 0, 1, TL_BF16, cuda));
+        m = tl_keep(tl_zeros(TL_SHAPE(100000000), TL_F32, cuda));
+        v = tl_keep(tl_zeros(TL_SHAPE(100000000), TL_F32, cuda));
+        tl_scope_end(scope);
+    }
+    tl_adamw_options o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
+    tl_adamw_(p, g, m, v, &o);
+}
+
+int main(void) {
+    static struct shape shapes[] = {{8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
+    static struct heads attention[] = {{64, 1024, 12, 12, 64}, {32, 1024, 25, 25, 64}, {16, 2048, 32, 32, 64}, {16, 2048, 32, 8, 64}, {8, 4096, 16, 16, 128}};
+    static const char *const passes[] = {"copy", "add", "gelu", "softmax", "rms_norm", "sum"};
+    tl_error_policy(TL_RETURN);
+    cuda = tl_device_find("cuda");
+    if (!cuda) {
+        printf("no GPU here: %s\n", tl_error_message());
+        return 0;
+    }
+    printf("what the driver holds besides the pool\n");
+    stage("context, stream, plugin's handles");
+    tl_scope scope = tl_scope_begin();
+    tl_zeros(TL_SHAPE(1024), TL_F32, cuda);
+    stage("first kernel");
+    product(&(struct shape){256, 256, 256});
+    stage("first cuBLASLt product");
+    attention_step(&(struct heads){2, 256, 4, 4, 64});
+    stage("first cuDNN attention, forward and backward");
+
+    printf("products, bf16, f32 accumulation\n");
+    double peak = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        tl_totals t = timed(product, &shapes[i], TL_ALL, "matmul", 20);
+        double rate = (double)t.flops.low / t.time_s / 1e12;
+        if (i == 0) peak = rate;
+        printf("  %6lld x %5lld x %5lld  %8.1f TFLOP/s  %5.2f of the first\n", (long long)shapes[i].m, (long long)shapes[i].n, (long long)shapes[i].k, rate, rate / peak);
+    }
+    printf("causal attention, bf16 (FLOPs counted causal)\n");
+    for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) {
+        struct heads *h = &attention[i];
+        tl_totals f = timed(attention_step, h, TL_FORWARD, "attention", 10), b = timed(attention_step, h, TL_ALL, "attention_grad", 10);
+        printf("  B %2lld T %4lld H %2lld/%2lld D %3lld   forward %7.1f   backward %7.1f TFLOP/s\n", (long long)h->B, (long long)h->T, (long long)h->H,
+               (long long)h->kv, (long long)h->D, (double)f.flops.low / f.time_s / 1e12, (double)b.flops.low / b.time_s / 1e12);
+    }
+    printf("passes over memory, bf16, 65536 x 4096; AdamW of 1e8 parameters\n");
+    double copy = 0;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        tl_totals t = timed(elementwise, NULL, TL_ALL, passes[i], 10);
+        double rate = (double)t.bytes_read.low / t.time_s / 1e9;
+        if (i == 0) copy = rate;
+        printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", passes[i], rate, rate / copy);
+    }
+    tl_totals t = timed(update, NULL, TL_ALL, "adamw", 10);
+    printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", "adamw", (double)t.bytes_read.low / t.time_s / 1e9, (double)t.bytes_read.low / t.time_s / 1e9 / copy);
+    stage("at the end");
+    tl_scope_end(scope);
+    if (tl_error() != TL_OK) printf("error: %s\n", tl_error_message());
+    return tl_error() != TL_OK;
+}
