@@ -58,6 +58,8 @@ static void end(void) {
 
 static int start(void **state) {
     (void)state;
+    tl_error_clear(); /* a failed case leaves its error and its scopes behind */
+    tl_scope_reset();
     scope = tl_scope_begin();
     return 0;
 }

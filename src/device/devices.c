@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 static tl_device *open_devices[MAX_DEVICES];
 static int n_open;
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-static int threads_wanted;
+static atomic_int threads_wanted;
 
 tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_devices[index] : NULL; }
 
@@ -31,16 +32,15 @@ tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_dev
 
 /* A forked child has lost the pool's threads: it works alone. */
 int device_threads(void) {
-    static int machine;
+    static atomic_int machine;
     if (process_generation() > 0) return 1;
-    if (threads_wanted > 0) return threads_wanted;
-    if (!machine) {
-        const char *wish = getenv("OMP_NUM_THREADS");
-        int n = wish ? atoi(wish) : 0;
-        machine = n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
-        if (machine < 1) machine = 1;
-    }
-    return machine;
+    int n = threads_wanted;
+    if (n <= 0) n = machine;
+    if (n > 0) return n;
+    const char *wish = getenv("OMP_NUM_THREADS");
+    n = wish ? atoi(wish) : 0;
+    if (n <= 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return machine = n < 1 ? 1 : n;
 }
 
 int tl_set_threads(int n_threads) {

@@ -34,7 +34,7 @@ static bool definition_is_whole(const tl_op_def *def) {
     const char *lacks = !def->shape                   ? "a shape rule"
                         : !def->flops                 ? "a cost rule"
                         : !def->cpu && !def->cuda     ? "a kernel"
-                        : def->n_inputs < 0 || def->n_inputs > 16 ? "an input count from 0 to 16"
+                        : def->n_inputs < 1 || def->n_inputs > 16 ? "an input count from 1 to 16"
                         : def->n_outputs < 1 || def->n_outputs > TL_MAX_OUTPUTS ? "an output count from 1 to 8"
                                                       : NULL;
     return !lacks || error_set(TL_ERROR_USE, "tl_op_register: %s lacks %s", def->name, lacks);
@@ -61,7 +61,7 @@ const tl_op *tl_op_register(const tl_op_def *def) {
 bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *attr, size_t attr_bytes, tl_tensor **outputs) {
     if (!op) return error_set(TL_ERROR_USE, "tl_op_call: got NULL instead of an op");
     const tl_op_def *def = op->user;
-    if (n_inputs != def->n_inputs || n_inputs == 0)
+    if (n_inputs != def->n_inputs)
         return error_set(TL_ERROR_USE, "%s: takes %d inputs, not %d", op->name, def->n_inputs, n_inputs);
     tl_call c;
     call_begin(&c, op, inputs, n_inputs, attr, attr_bytes);

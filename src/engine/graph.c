@@ -329,9 +329,10 @@ void graph_commit(const tl_call *c, struct graph_record *r) {
         if (target_of(c, j) >= 0) x->history++;
     }
     if (r->region) {
-        tl_tensor *view = c->output[0], *base = view->base;
+        /* The view too looks into its base anew when it is used next: what it shows is part of the base from now on. */
+        tl_tensor *base = c->output[0]->base;
         node_attach(r->region, base, 0);
-        view->base_history = ++base->history;
+        base->history++;
     }
     graph_cancel(r); /* our own references; the tensors hold theirs */
 }

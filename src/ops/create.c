@@ -151,7 +151,8 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
     if (ok) {
         layout_dense(&l, dtype, rank, shape);
         if (stride) memcpy(l.stride, stride, (size_t)rank * sizeof *stride);
-        int64_t there = (int64_t)(bytes / ((size_t)dtype_info(dtype)->bits / 8.0));
+        int bits = dtype_info(dtype)->bits; /* f4: two elements a byte */
+        int64_t there = (int64_t)(bits < 8 ? bytes * 2 : bytes / ((size_t)bits / 8));
         bool is_inside = !numel || (strides_span(rank, shape, l.stride, &low, &high) && low > -there && high - there < low);
         if (!is_inside) ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
         for (int i = 0; ok && dtype_info(dtype)->bits < 8 && i < rank; i++)

@@ -54,6 +54,7 @@ void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
     h->live_bytes += bytes;
     h->allocated_bytes += block_bytes;
     h->n_storages++;
+    if (h->live_bytes > h->peak_bytes) h->peak_bytes = h->live_bytes;
     struct held_window *w = h->window;
     if (h->live_bytes > w->peak_bytes) {
         w->peak_bytes = h->live_bytes;
@@ -68,6 +69,7 @@ static void window_keep(struct held *h) {
     if (!w->is_fresh) return;
     w->is_fresh = false;
     memcpy(w->peak_by_purpose, h->by_purpose, sizeof w->peak_by_purpose);
+    if (!h->n_cells) return; /* nothing was ever held here */
     struct held_cell *copy = memory_resize(w->cells, h->n_cells * sizeof *copy);
     if (!copy) {
         held_window_clear(w);
@@ -96,6 +98,7 @@ void held_move(struct held *h, size_t from, size_t to, size_t bytes) {
 
 void held_reserve(struct held *h, int64_t bytes) {
     h->reserved_bytes += (uint64_t)bytes;
+    if (h->reserved_bytes > h->peak_reserved_bytes) h->peak_reserved_bytes = h->reserved_bytes;
     if (h->reserved_bytes > h->window->peak_reserved_bytes) h->window->peak_reserved_bytes = h->reserved_bytes;
 }
 
@@ -133,7 +136,10 @@ void held_window_close(struct held *h) {
     if (w->peak_reserved_bytes > outer->peak_reserved_bytes) outer->peak_reserved_bytes = w->peak_reserved_bytes;
 }
 
-void held_window_restart(struct held *h) { window_start(h, h->window); }
+void held_peak_restart(struct held *h) {
+    h->peak_bytes = h->live_bytes;
+    h->peak_reserved_bytes = h->reserved_bytes;
+}
 
 void held_window_clear(struct held_window *w) {
     memory_free(w->cells);

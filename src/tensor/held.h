@@ -26,6 +26,7 @@ struct held_window {
 
 struct held {
     uint64_t live_bytes, allocated_bytes, reserved_bytes, n_storages;
+    uint64_t peak_bytes, peak_reserved_bytes; /* since the last held_peak_restart, whatever windows are open */
     uint64_t by_purpose[TL_PURPOSE_COUNT];
     struct held_cell *cells;
     size_t n_cells, cell_capacity;
@@ -48,7 +49,7 @@ void held_reserve(struct held *h, int64_t bytes);
 
 void held_window_open(struct held *h, struct held_window *w);
 void held_window_close(struct held *h); /* the innermost; what it saw goes to the one around it as well */
-void held_window_restart(struct held *h); /* forget the innermost window's peak */
+void held_peak_restart(struct held *h); /* forgets the device's own peak; windows keep theirs */
 void held_window_clear(struct held_window *w);
 
 #endif

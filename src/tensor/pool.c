@@ -360,8 +360,8 @@ void tl_pool_trim(tl_device *device) {
 
 static void memory_read(struct held *h, void *context) {
     *(tl_memory *)context = (tl_memory){
-        .live_bytes = h->live_bytes, .peak_bytes = h->window->peak_bytes, .allocated_bytes = h->allocated_bytes,
-        .reserved_bytes = h->reserved_bytes, .peak_reserved_bytes = h->window->peak_reserved_bytes,
+        .live_bytes = h->live_bytes, .peak_bytes = h->peak_bytes, .allocated_bytes = h->allocated_bytes,
+        .reserved_bytes = h->reserved_bytes, .peak_reserved_bytes = h->peak_reserved_bytes,
         .live_tensors = h->n_storages};
 }
 
@@ -375,7 +375,7 @@ tl_memory tl_device_memory(const tl_device *device) {
 
 static void peak_reset(struct held *h, void *context) {
     (void)context;
-    held_window_restart(h);
+    held_peak_restart(h);
 }
 
 void tl_memory_reset_peak(tl_device *device) {

@@ -253,7 +253,7 @@ void copy_fill(const tl_operand *out, double value, int n_threads)
             return;
         }
         const int both = (task.element[0] & 15) * 17;
-        memset(out->data, both, (size_t)((iterate_numel(out) + 1) / 2));
+        if (iterate_numel(out) > 0) memset(out->data, both, (size_t)((iterate_numel(out) + 1) / 2));
         return;
     }
     task.mover = &movers[iterate_element_bytes(out->dtype)];

@@ -13,6 +13,7 @@
  *
  * A maximum takes the same way; NaN wins.
  */
+#include "device/cpu/copy.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -247,6 +248,10 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
 
 bool cpu_sum(const tl_kernel_args *args)
 {
+    if (iterate_numel(&args->in[0]) == 0) { /* no address to walk from */
+        copy_fill(&args->out[0], 0, args->n_threads);
+        return true;
+    }
     const tl_dtype compute = dtype_compute(args->out[0].dtype);
     reduce(args, compute == TL_F32 ? &sum_f32 : compute == TL_F64 ? &sum_f64 : &sum_i64, compute);
     return true;
