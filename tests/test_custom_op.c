@@ -117,8 +117,8 @@ static void the_price_on_meta_is_the_receipt_on_cpu(void **state) {
         expect_count(t.bytes_read, 2 * 56);
         expect_count(t.bytes_written, 56 + 8);
         expect_equal(tl_ledger_peak(ledgers[d], devices[d], TL_ALL), tl_ledger_peak(ledgers[0], devices[0], TL_ALL));
-        tl_ledger_free(ledgers[d]);
     }
+    tl_ledger_free(ledgers[0]), tl_ledger_free(ledgers[1]);
 }
 
 static void the_definition_is_copied(void **state) {

@@ -152,7 +152,7 @@ static void thousands_of_rows_are_found_again(void **state) {
     tl_ledger *outer = tl_ledger_begin("outer"), *ledger = tl_ledger_begin("rows");
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 2000; i++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "m%d", i);
             tl_scope scope = tl_scope_enter(name);
             tl_neg(x);

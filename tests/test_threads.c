@@ -52,7 +52,7 @@ static void own_state(struct worker *w) {
     WORKER_NEEDS(tl_grad_mode(w->number % 2) == true);
     WORKER_NEEDS(tl_set_phase((tl_phase)w->number) == TL_FORWARD);
     WORKER_NEEDS(tl_default_device(w->number % 2 ? check_meta() : check_cpu()) == check_cpu());
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "worker%d", w->number);
     tl_seed((uint64_t)w->number);
     tl_scope scope = tl_scope_enter(name);
@@ -237,7 +237,7 @@ static void many_threads_read_one_tensor(void **state) {
 enum { N_CALLS = 2000 };
 
 static void bills(struct worker *w) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "t%d", w->number % 2);
     tl_scope scope = tl_scope_enter(name);
     tl_tensor *x = tl_ones(TL_SHAPE(8), TL_F32, w->number < 2 ? check_cpu() : check_meta());
@@ -323,7 +323,7 @@ static void opens(struct worker *w) {
         WORKER_NEEDS(found[3 * w->number + i] != NULL);
     }
     for (int i = 0; i < 300; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "shared%d", i);
         tl_scope scope = tl_scope_enter(name);
         WORKER_NEEDS(!strcmp(tl_path(), name));

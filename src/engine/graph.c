@@ -309,7 +309,10 @@ void graph_cancel(struct graph_record *r) {
     r->region = r->node = NULL;
 }
 
+/* Views that gradient rules make are not linked: nobody else sees them, and a link would keep a sum of gradients from
+ * being its holder's alone. */
 static void view_link(tl_tensor *view, tl_tensor *of) {
+    if (thread_state()->grad_off && thread_state()->phase == TL_BACKWARD) return;
     view->base = tensor_keep(of->base ? of->base : of);
     view->base_history = view->base->history;
     view->made_without_grad = thread_state()->grad_off;

@@ -158,7 +158,7 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
         for (int i = 0; ok && dtype_info(dtype)->bits < 8 && i < rank; i++)
             if (i == rank - 1 ? l.stride[i] != 1 : l.stride[i] % 2 != 0)
                 ok = error_set(TL_ERROR_USE, "from_external: two %s share a byte (need a contiguous last axis and even strides)", tl_dtype_name(dtype));
-        l.offset = -low; /* negative strides: data is the lowest address */
+        if (ok) l.offset = -low; /* negative strides: data is the lowest address */
     }
     tl_device *cpu = tl_device_find("cpu");
     struct storage *s = ok && cpu ? storage_external(cpu, data, bytes, deleter, context) : NULL;
