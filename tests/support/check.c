@@ -25,10 +25,12 @@ int check_begin(void **state) {
 int check_end(void **state) {
     (void)state;
     tl_fail_allocation(0, false);
+    int verdict = 0;
     if (tl_error() != TL_OK) {
         print_error("an error is left behind: %s\n", tl_error_message());
-        return -1;
+        verdict = -1;
     }
+    tl_error_clear();
     tl_scope_reset();
     tl_device *device[] = {check_cpu(), check_meta()};
     for (int i = 0; i < 2; i++) {
@@ -36,9 +38,9 @@ int check_end(void **state) {
         if (!m.live_bytes && !m.live_tensors) continue;
         print_error("left behind on %s: %llu bytes in %llu storages (want 0 and 0)\n", tl_device_name(device[i]),
                     (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors);
-        return -1;
+        verdict = -1;
     }
-    return 0;
+    return verdict;
 }
 
 void check_error(tl_status status, const char *part, const char *file, int line) {

@@ -59,7 +59,7 @@ void check_nothing_live(const char *file, int line);
 tl_device *check_cpu(void);
 tl_device *check_meta(void);
 
-/* f32 on the cpu from doubles; check_random: normal values of any dtype. */
+/* f32 on the cpu from doubles: check_tensor(TL_SHAPE(2, 2), 1, 2, 3, 4). check_from: of any dtype. */
 #define check_tensor(rank_and_shape, ...) check_from((const double[]){__VA_ARGS__}, TL_F32, rank_and_shape)
 tl_tensor *check_from(const double *values, tl_dtype dtype, int rank, const int64_t *shape);
 /* 0, 1, 2, ... in f32 on the cpu. */
