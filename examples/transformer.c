@@ -108,7 +108,8 @@ static tl_tensor *gpt2_attention(const struct transformer_config *c, tl_tensor *
     int64_t B = c->batch, T = c->time, C = c->channels, H = c->n_heads;
     tl_tensor *h = tl_layer_norm(x, w[NORM1_WEIGHT], w[NORM1_BIAS], 1e-5);
     tl_tensor *qkv = tl_view(tl_linear(h, w[QKV], w[QKV_BIAS]), TL_SHAPE(B, T, 3, H, C / H));
-    tl_tensor *o = tl_attention(tl_select(qkv, 2, 0), tl_select(qkv, 2, 1), tl_select(qkv, 2, 2), true, 0); /* (B,T,H,D) */
+    tl_tensor *q = tl_select(qkv, 2, 0), *k = tl_select(qkv, 2, 1), *v = tl_select(qkv, 2, 2); /* (B,T,H,D) */
+    tl_tensor *o = tl_attention(q, k, v, true, 0);
     tl_tensor *y = tl_linear(tl_view(o, TL_SHAPE(B, T, C)), w[PROJECTION], w[PROJECTION_BIAS]);
     return tl_scope_return(scope, tl_add(x, tl_dropout(y, c->dropout)));
 }
@@ -134,7 +135,8 @@ static tl_tensor *llama_attention(const struct transformer_config *c, tl_tensor 
 static tl_tensor *llama_mlp(tl_tensor **w, tl_tensor *x) {
     tl_scope scope = tl_scope_enter("mlp");
     tl_tensor *h = tl_rms_norm(x, w[NORM2_WEIGHT], 1e-5);
-    h = tl_swiglu(tl_linear(h, w[GATE], NULL), tl_linear(h, w[UP], NULL)); /* (B,T,F) */
+    tl_tensor *gate = tl_linear(h, w[GATE], NULL), *up = tl_linear(h, w[UP], NULL); /* (B,T,F) */
+    h = tl_swiglu(gate, up);
     return tl_scope_return(scope, tl_add(x, tl_linear(h, w[DOWN], NULL)));
 }
 

@@ -23,11 +23,16 @@
  *      tl_tensor *y = tl_add(tl_matmul(h, w2), x);    // (B,T,C)
  *      return tl_scope_return(scope, y);
  *
+ * Order. C does not say in which order the arguments of a call are evaluated, and compilers differ. Where two arguments are
+ * op calls themselves, name one of the results first: the order decides who draws which random numbers, and what is
+ * held at the peak.
+ *
  * Threads. Scopes, errors, gradient mode, phase and path belong to the calling thread. Tensors may be handed
  * to another thread (tl_keep first), and used by one thread at a time. Exact accounting is promised
- * for one compute thread, in program order. A graph is backpropagated by one thread at a time.
+ * for one compute thread, in program order. A graph is backpropagated by one thread at a time. What is the process's own
+ * (error policy, log hook, pool limits, brackets of the ledger, number of threads) is set while no other thread runs ops.
  *
- * Fork. A child made by fork() may go on using `cpu` and `meta`; kernels then run on one thread there, with
+ * Fork. Fork while no other thread runs ops. A child made by fork() may go on using `cpu` and `meta`; kernels then run on one thread there, with
  * the same results. Once a GPU has been used, its tensors are refused in the child by name.
  *
  * Axes are counted from 0, or from the end when negative. Sizes and strides are int64_t. Rank is at most 32.
@@ -382,7 +387,8 @@ TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; oth
 
 typedef enum tl_backward_flags {
     TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
-    TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain */
+    TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
+                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). */
 } tl_backward_flags;
 
 /* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */

@@ -34,31 +34,35 @@ struct pass {
 /* ---- 1. Collecting ---- */
 
 static bool node_collect(struct pass *p, struct node *n) {
-    if (n->is_in_pass) return true;
+    if (n->pass == p) return true;
+    if (n->pass)
+        return error_set(TL_ERROR_USE, "backward: this graph is being backpropagated already (a hook, or the function "
+                                       "of a checkpoint that reads results other than its inputs)");
     if (n->is_consumed)
         return error_set(TL_ERROR_USE,
                          "%s: Trying to backward through the graph a second time (or directly access saved tensors "
                          "after they have already been freed). Use TL_RETAIN_GRAPH the first time", n->op->name);
     if (!memory_grow((void **)&p->nodes, &p->capacity, p->n_nodes, sizeof *p->nodes))
         return error_memory(p->capacity * sizeof *p->nodes, "backward");
-    n->is_in_pass = true;
+    n->pass = p;
     p->nodes[p->n_nodes++] = node_keep(n);
     return true;
 }
 
+/* The leaves that wait for this node wait for one more, or one fewer. */
+static void node_announce(const struct node *n, int change) {
+    for (int k = 0; k < n->n_inputs; k++)
+        if (n->edges[k].leaf) n->edges[k].leaf->pending += (uint32_t)change;
+    for (size_t k = 0; k < n->inside.n; k++) n->inside.leaf[k]->pending += (uint32_t)change;
+}
+
 static bool pass_collect(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_roots) {
-    for (int i = 0; i < n_roots; i++) {
-        if (!seeds[i] || !roots[i]->node) continue;
-        if (i == 0 && roots[i]->node->is_in_pass)
-            return error_set(TL_ERROR_USE, "backward: this graph is being backpropagated already");
-        if (!node_collect(p, roots[i]->node)) return false;
-    }
+    for (int i = 0; i < n_roots; i++)
+        if (seeds[i] && roots[i]->node && !node_collect(p, roots[i]->node)) return false;
     for (size_t i = 0; i < p->n_nodes; i++) /* the array is its own queue */
         for (int k = 0; k < p->nodes[i]->n_inputs; k++)
             if (p->nodes[i]->edges[k].node && !node_collect(p, p->nodes[i]->edges[k].node)) return false;
-    for (size_t i = 0; i < p->n_nodes; i++)
-        for (int k = 0; k < p->nodes[i]->n_inputs; k++)
-            if (p->nodes[i]->edges[k].leaf) p->nodes[i]->edges[k].leaf->pending++;
+    for (size_t i = 0; i < p->n_nodes; i++) node_announce(p->nodes[i], 1);
     return true;
 }
 
@@ -252,6 +256,7 @@ static bool node_visit(struct pass *p, struct node *n) {
         }
         if (e->leaf) leaf_settle(p, e->leaf, ok);
     }
+    for (size_t i = 0; i < n->inside.n; i++) leaf_settle(p, n->inside.leaf[i], ok);
     if (scope.depth) tl_scope_end(scope);
     s->path = path_before;
     return ok && tl_error() == TL_OK;
@@ -277,9 +282,7 @@ static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n
     if (!is_collected) return false;
     for (size_t i = 0; i < p->n_nodes; i++) {
         if (ok) ok = node_visit(p, p->nodes[i]);
-        else /* no more work, but the leaves must not wait for it */
-            for (int k = 0; k < p->nodes[i]->n_inputs; k++)
-                if (p->nodes[i]->edges[k].leaf) p->nodes[i]->edges[k].leaf->pending--;
+        else node_announce(p->nodes[i], -1); /* no more work, but the leaves must not wait for it */
     }
     return ok;
 }
@@ -287,7 +290,7 @@ static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n
 static void pass_end(struct pass *p) {
     for (size_t i = 0; i < p->n_nodes; i++) {
         struct node *n = p->nodes[i];
-        n->is_in_pass = false;
+        n->pass = NULL;
         for (int j = 0; j < n->n_outputs; j++) {
             tensor_drop(n->grad[j]);
             n->grad[j] = NULL;
@@ -308,11 +311,14 @@ static bool pass_do(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_
     s->phase = TL_BACKWARD;
     s->grad_off = !p->creates_graph;
     s->keeper = NULL;
+    struct leaf_list *reads = s->reads;
+    s->reads = NULL;
     bool ok = pass_run(p, roots, seeds, n_roots);
     pass_end(p);
     s->phase = phase;
     s->grad_off = off;
     s->keeper = keeper;
+    s->reads = reads;
     return ok;
 }
 

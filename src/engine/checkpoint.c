@@ -192,16 +192,21 @@ static bool outputs_attach(struct node *n, tl_tensor **outputs, int n_outputs) {
     return true;
 }
 
+/* Runs fn without recording. Where recording was on, `reads` gets the leaves it reads; otherwise whoever asked before
+ * goes on being told. */
 static bool checkpoint_forward(struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
-                               int n_outputs) {
+                               int n_outputs, struct leaf_list *reads) {
     struct thread_state *s = thread_state();
     struct keeper *keeper = s->keeper;
+    struct leaf_list *reads_before = s->reads;
     bool off = s->grad_off;
     s->grad_off = true;
+    if (!off) s->reads = reads;
     s->keeper = !off && a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
     bool ran = fn_run(a, inputs, n_inputs, outputs, n_outputs), ok = ran;
     for (int j = 0; ran && j < n_outputs; j++) ok = scope_adopt(outputs[j]) && ok;
     s->keeper = keeper;
+    s->reads = reads_before;
     s->grad_off = off;
     return ok;
 }
@@ -211,9 +216,10 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
     if (!fn || n_inputs < 0 || n_inputs > MAX_CHECKPOINT_INPUTS || n_outputs < 1 || n_outputs > TL_MAX_OUTPUTS)
         return error_set(TL_ERROR_USE, "tl_checkpoint: takes a function, 0 to %d inputs and 1 to %d outputs",
                          MAX_CHECKPOINT_INPUTS, TL_MAX_OUTPUTS);
+    bool needs_grad = false;
     for (int i = 0; i < n_inputs; i++) {
         if (!tensor_check(inputs[i], "tl_checkpoint")) return false;
-        if (!thread_state()->grad_off) tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
+        if (!thread_state()->grad_off) needs_grad |= tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
     }
     struct attr_checkpoint a = {.fn = fn, .context = context, .keep = keep, .generator = tl_generator_get()};
     if (context_bytes) {
@@ -223,13 +229,18 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
         a.context_bytes = context_bytes;
     }
     struct node *n = NULL;
-    bool ok = checkpoint_forward(&a, inputs, n_inputs, outputs, n_outputs);
-    bool recorded = ok && !thread_state()->grad_off;
-    if (recorded) {
+    struct leaf_list reads = {0};
+    bool ok = checkpoint_forward(&a, inputs, n_inputs, outputs, n_outputs, &reads);
+    if (ok && !thread_state()->grad_off && (needs_grad || reads.n)) {
         n = node_new(&op_checkpoint, inputs, n_inputs, n_outputs, &a, sizeof a, (1u << n_inputs) - 1);
         ok = n != NULL;
     }
-    if (!n) checkpoint_forget(&a); /* otherwise the node has taken it over */
+    if (n) {
+        n->inside = reads;
+    } else { /* otherwise the node has taken them over */
+        checkpoint_forget(&a);
+        leaf_list_clear(&reads);
+    }
     ok = ok && outputs_attach(n, outputs, n_outputs);
     if (n) node_drop(n);
     return ok;

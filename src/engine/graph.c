@@ -15,6 +15,31 @@
 /* A clock per thread that is never behind what the thread reads (Lamport's). */
 static _Thread_local uint64_t clock_now;
 
+/* ---- Leaves read without recording ---- */
+
+static bool leaf_list_add(struct leaf_list *list, tl_tensor *x) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->leaf[i] == x) return true;
+    if (!memory_grow((void **)&list->leaf, &list->capacity, list->n, sizeof *list->leaf))
+        return error_memory(list->capacity * sizeof *list->leaf, "a checkpoint");
+    list->leaf[list->n++] = tensor_keep(x);
+    return true;
+}
+
+void leaf_list_clear(struct leaf_list *list) {
+    for (size_t i = 0; i < list->n; i++) tensor_drop(list->leaf[i]);
+    memory_free(list->leaf);
+    *list = (struct leaf_list){0};
+}
+
+static bool note_reads(const tl_call *c, struct leaf_list *reads) {
+    for (int i = 0; i < c->n_inputs; i++) {
+        tl_tensor *x = c->input[i];
+        if (x->requires_grad && !x->node && c->op->backward && !leaf_list_add(reads, x)) return false;
+    }
+    return true;
+}
+
 /* ---- Nodes ---- */
 
 static uint32_t wanted_saves(const tl_op *op, tl_tensor *const *input, int n_inputs) {
@@ -128,6 +153,7 @@ static void node_free(struct node *n) {
         tensor_drop(n->edges[i].leaf);
     }
     if (n->op->forget) n->op->forget(n->attr);
+    leaf_list_clear(&n->inside);
     memory_free(n->retained);
     memory_put(n, n->bytes);
 }
@@ -272,7 +298,8 @@ static struct node *call_node(const tl_call *c, int target, uint32_t saves) {
 
 bool graph_prepare(const tl_call *c, struct graph_record *record) {
     record->node = record->region = NULL;
-    if (thread_state()->grad_off) return true;
+    struct thread_state *s = thread_state();
+    if (s->grad_off) return !s->reads || note_reads(c, s->reads);
     bool wanted = false;
     for (int i = 0; i < c->n_inputs; i++) {
         if (c->input[i]->base && !view_refresh(c->input[i])) return false;
@@ -411,6 +438,8 @@ bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
     if (!tensor_check(x, "tl_set_grad") || (grad && !tensor_check(grad, "tl_set_grad"))) return false;
     if (grad && (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
         return error_set(TL_ERROR_USE, "tl_set_grad: the gradient must have the tensor's shape and device");
+    if (grad && !dtype_is_float(grad->dtype))
+        return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point dtype, not %s", tl_dtype_name(grad->dtype));
     tl_tensor *before = x->grad;
     x->grad = grad ? tensor_keep(grad) : NULL;
     x->grad_is_borrowed = false;

@@ -26,6 +26,12 @@ struct saved {
     uint64_t version;  /* of its storage when it was kept */
 };
 
+struct leaf_list { /* leaves, each once, each held */
+    tl_tensor **leaf;
+    size_t n, capacity;
+};
+void leaf_list_clear(struct leaf_list *list);
+
 struct node {
     atomic_int refs;
     uint32_t path;
@@ -35,8 +41,9 @@ struct node {
     size_t attr_bytes, bytes; /* of the attributes; of the node with all that is behind it */
     int n_inputs, n_outputs, n_saved_inputs;
     bool is_consumed; /* backward has been here and freed what was saved */
-    bool is_in_pass;  /* a backward pass is walking over it */
-    bool is_wanted;   /* ... and needs its result */
+    bool is_wanted;   /* the running backward pass needs its result */
+    const void *pass; /* the backward pass that is walking over it */
+    struct leaf_list inside; /* a checkpoint: leaves that get gradients when its inside runs again */
     struct edge *edges;
     struct saved *saved;  /* inputs, then outputs */
     tl_tensor **grad;     /* during backward: one slot per output */

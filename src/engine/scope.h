@@ -4,7 +4,8 @@
 
 #include "tensor/tensor.h"
 
-struct keeper; /* engine/checkpoint.c */
+struct keeper;    /* engine/checkpoint.c */
+struct leaf_list; /* engine/graph.h */
 
 struct scope_frame {
     size_t first; /* its tensors begin here */
@@ -24,6 +25,7 @@ struct thread_state {
     tl_device *device;
     tl_generator generator;
     struct keeper *keeper;
+    struct leaf_list *reads; /* a checkpoint's forward pass notes the leaves it reads; NULL: nobody asks */
 };
 
 /* The calling thread's. Not of the initial-exec model, though that would be faster: static TLS is scarce, and

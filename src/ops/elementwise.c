@@ -132,12 +132,14 @@ static void sqrt_backward(tl_gradient *g) { g->result[0] = tl_scale(tl_div(g->gr
 /* y = tanh x: g (1 - y^2), as g (1 - y) (1 + y): rounding y^2 to 16 bits would leave nothing where y is near 1 */
 static void tanh_backward(tl_gradient *g) {
     tl_tensor *y = gradient_output(g, 0);
-    g->result[0] = tl_mul(tl_mul(g->grad[0], tl_affine(y, -1, 1)), tl_affine(y, 1, 1));
+    tl_tensor *left = tl_mul(g->grad[0], tl_affine(y, -1, 1));
+    g->result[0] = tl_mul(left, tl_affine(y, 1, 1));
 }
 /* y = sigmoid x: g y (1 - y) */
 static void sigmoid_backward(tl_gradient *g) {
     tl_tensor *y = gradient_output(g, 0);
-    g->result[0] = tl_mul(tl_mul(g->grad[0], y), tl_affine(y, -1, 1));
+    tl_tensor *gy = tl_mul(g->grad[0], y);
+    g->result[0] = tl_mul(gy, tl_affine(y, -1, 1));
 }
 /* g where y > 0 */
 static void relu_backward(tl_gradient *g) {

@@ -36,7 +36,8 @@ static void embedding_backward(tl_gradient *g) {
     tl_tensor *ids = tl_contiguous(gradient_input(g, 1));
     if (!ids) return;
     tl_tensor *rows = tl_reshape(g->grad[0], TL_SHAPE(ids->numel, g->node->edges[0].shape[1]));
-    g->result[0] = op_apply2(&op_embedding_grad, tl_contiguous(rows), tl_reshape(ids, TL_SHAPE(ids->numel)), ATTR(a));
+    rows = tl_contiguous(rows);
+    g->result[0] = op_apply2(&op_embedding_grad, rows, tl_reshape(ids, TL_SHAPE(ids->numel)), ATTR(a));
 }
 
 const tl_op op_embedding = {RECORD(KERNEL, embedding, 1), .shape = embedding_shape, .cost = embedding_cost,
@@ -82,6 +83,7 @@ const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1), .sha
                                      .compute_dtype = cross_entropy_grad_dtype};
 
 tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
-    tl_tensor *rows = op_apply2(&op_cross_entropy, tl_contiguous(logits), tl_contiguous(targets), NULL, 0);
+    logits = tl_contiguous(logits);
+    tl_tensor *rows = op_apply2(&op_cross_entropy, logits, tl_contiguous(targets), NULL, 0);
     return tl_mean_all(rows);
 }
