@@ -17,9 +17,10 @@ static tl_tensor *parameter(struct transformer *m, tl_device *device, double std
     tl_scope scope = tl_scope_begin();
     tl_tensor *x = std > 0 ? tl_normal(rank, shape, 0, std, m->config.dtype, device) : tl_full(rank, shape, fill, m->config.dtype, device);
     struct parameter *p = &m->all[m->n_all++];
+    tl_dtype state = m->config.dtype == TL_F64 ? TL_F64 : TL_F32;
     p->value = tl_keep(tl_requires_grad(tl_set_purpose(x, TL_PARAMETER), true));
-    p->m = tl_keep(tl_set_purpose(tl_zeros(rank, shape, TL_F32, device), TL_OPTIMIZER));
-    p->v = tl_keep(tl_set_purpose(tl_zeros(rank, shape, TL_F32, device), TL_OPTIMIZER));
+    p->m = tl_keep(tl_set_purpose(tl_zeros(rank, shape, state, device), TL_OPTIMIZER));
+    p->v = tl_keep(tl_set_purpose(tl_zeros(rank, shape, state, device), TL_OPTIMIZER));
     tl_scope_end(scope);
     return p->value;
 }

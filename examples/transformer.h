@@ -14,7 +14,7 @@ struct transformer_config {
     enum family family;
     int n_layers, n_heads, n_kv_heads; /* n_kv_heads: Llama's grouped heads; GPT-2 has n_heads */
     int64_t channels, ff, vocabulary, batch, time;
-    tl_dtype dtype; /* of parameters and activations; the optimizer's state is f32 */
+    tl_dtype dtype; /* of parameters and activations; the optimizer's state is f32 (f64 for f64) */
     tl_checkpoint_policy policy;
     double dropout;
 };

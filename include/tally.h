@@ -143,7 +143,7 @@ typedef struct tl_scope { uint32_t depth, serial; } tl_scope;
 TL_API tl_scope tl_scope_begin(void);
 
 /* Opens a scope that also names: its ops and allocations are billed to the path so far plus `name`
- * ("blocks.3" inside "model" is "model.blocks.3"). Names may hold anything but control characters. */
+ * ("blocks.3" inside "model" is "model.blocks.3"). Names are UTF-8 without control characters. */
 TL_API tl_scope tl_scope_enter(const char *name);
 
 /* Ends a scope: every tensor it owns goes, unless something else holds it. */
@@ -192,7 +192,7 @@ typedef struct tl_memory {
     uint64_t allocated_bytes; /* the same as live_bytes, each block rounded up as the pool does */
     uint64_t reserved_bytes;  /* segments taken from the device */
     uint64_t peak_reserved_bytes;
-    uint64_t live_tensors;    /* storages held now */
+    uint64_t live_tensors;    /* storages held now; empty and external ones are not counted */
     uint64_t device_used_bytes, device_total_bytes; /* by the driver, everything on the device; 0: unknown */
 } tl_memory;
 TL_API tl_memory tl_device_memory(const tl_device *device);
@@ -212,7 +212,7 @@ TL_API tl_tensor *tl_ones_like(tl_tensor *x);
 /* start, start + step, ... (n values) */
 TL_API tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_device *device);
 
-/* A copy of host values: `data` holds numel elements of `dtype`, row-major. On meta the data is ignored and may be NULL. */
+/* A copy of host values, billed as a transfer when the device is not the cpu: `data` holds numel elements of `dtype`, row-major. On meta the data is ignored and may be NULL. */
 TL_API tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device);
 
 /* A tensor over memory of somebody else on the cpu, not copied. `stride` in elements, NULL for row-major.
@@ -223,7 +223,8 @@ TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int
                                    tl_dtype dtype, void (*deleter)(void *context), void *context);
 
 /* Random numbers: counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all
- * devices and thread counts give the same bits. Each call takes its numel from the thread's generator. */
+ * devices and thread counts give the same bits. The generator counts 32-bit words: a call takes one per element, two for
+ * f64 and for integers, rounded up to a multiple of four. */
 typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
 TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
@@ -349,7 +350,8 @@ TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias
 TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> f32 scalar. */
+/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> a scalar, f32 (f64 for f64
+ * logits). */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
 TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 /* Zeroes each element with probability p and scales the rest by 1/(1-p). */
@@ -364,7 +366,7 @@ TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up 
 /* Shapes that depend on data: refused by name on meta. */
 TL_API tl_tensor *tl_nonzero(tl_tensor *x); /* (n, rank) i64: the indices of what is not zero */
 
-/* Updates in place, billed to the update phase. State tensors m, v: f32, the parameter's shape. */
+/* Updates in place, billed to the update phase. State tensors m, v: the parameter's shape, f32 (f64 for f64 parameters). */
 typedef struct tl_adamw_options {
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* 1 for the first update */
@@ -403,7 +405,8 @@ TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context);
 
 /* Runs outputs = fn(inputs) without keeping what lies between; backward runs fn again. fn must be a function
  * of its inputs, of parameters, and of random numbers (whose state is restored). fn returns false on error.
- * Gradients are bit-equal to those of calling fn directly. Checkpoints nest. */
+ * Gradients are bit-equal to those of calling fn directly. Checkpoints nest. 0 to 16 inputs. context_bytes > 0: that much
+ * of the context is copied; 0: the pointer is kept and must stay valid as long as the graph. */
 typedef bool (*tl_checkpoint_fn)(void *context, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs);
 typedef enum tl_checkpoint_keep {
     TL_KEEP_INPUTS,     /* recompute everything inside */
@@ -443,7 +446,7 @@ TL_API tl_totals tl_ledger_total(const tl_ledger *ledger, int phase, const char 
 /* Host-device transfers are a category of their own, outside bytes_read and bytes_written. */
 TL_API tl_count tl_ledger_transfer_bytes(const tl_ledger *ledger);
 
-/* The most bytes held on a device at once inside the bracket, and what they were for. */
+/* The most bytes held on a device at once inside the bracket, and what they were for. Of a ledger that has ended. */
 TL_API uint64_t tl_ledger_peak(const tl_ledger *ledger, const tl_device *device, int purpose);
 TL_API uint64_t tl_ledger_peak_allocated(const tl_ledger *ledger, const tl_device *device);
 TL_API uint64_t tl_ledger_peak_reserved(const tl_ledger *ledger, const tl_device *device);
@@ -513,7 +516,7 @@ TL_API bool tl_call_fail(tl_call *call, const char *format, ...) TL_PRINTF(2, 3)
 
 typedef struct tl_op_def {
     const char *name;
-    int n_inputs, n_outputs;
+    int n_inputs, n_outputs;                    /* 1 to 16, 1 to 8 */
     bool (*shape)(tl_call *call);               /* checks the inputs, says the outputs */
     uint64_t (*flops)(const tl_call *call);     /* mandatory: an op without a cost does not exist */
     size_t (*workspace)(const tl_call *call);   /* bytes; may be NULL */

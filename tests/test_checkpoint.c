@@ -550,6 +550,46 @@ static void recomputation_is_billed_to_its_phase_and_path(void **state) {
     tl_ledger_free(ledger);
 }
 
+/* ---- Hooks ---------------------------------------------------------------------------------------------------- */
+
+struct hook_calls {
+    int n;
+    double last;
+};
+static void hook_sum(tl_tensor *leaf, tl_tensor *grad, void *context) {
+    (void)leaf;
+    struct hook_calls *heard = context;
+    heard->n++;
+    heard->last = tl_item(tl_sum_all(grad));
+}
+static tl_tensor *times_shared(void *context, int layer, tl_tensor *x) {
+    (void)layer;
+    return tl_mul(x, context);
+}
+
+static void a_hook_waits_for_every_checkpoint_that_reads_its_leaf(void **state) {
+    (void)state;
+    const tl_checkpoint_policy tried[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_FULL, TL_CHECKPOINT_SQRT, TL_CHECKPOINT_NOTHING};
+    for (size_t p = 0; p < sizeof tried / sizeof *tried; p++) {
+        struct hook_calls heard = {0};
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *w = tl_requires_grad(tl_full(TL_SHAPE(2), 2, TL_F64, NULL), true), *x = tl_ones(TL_SHAPE(2), TL_F64, NULL);
+        expect_true(tl_set_grad_hook(w, hook_sum, &heard));
+        tl_tensor *y = tl_checkpoint_layers(times_shared, w, 3, tried[p], 0, x);
+        expect_true(tl_backward(tl_sum_all(tl_mul(y, w)), NULL, 0)); /* w^4, read inside and outside: 4 w^3 = 32 each */
+        expect_equal(heard.n, 1);
+        expect_near(heard.last, 64, 0);
+        tl_scope_end(scope);
+    }
+}
+
+static void a_checkpoint_of_constants_needs_no_gradient(void **state) {
+    (void)state;
+    tl_tensor *x = tl_ones(TL_SHAPE(2), TL_F32, NULL), *w = tl_ones(TL_SHAPE(2), TL_F32, NULL);
+    expect_true(!tl_needs_grad(tl_checkpoint_layers(times_shared, w, 3, TL_CHECKPOINT_FULL, 0, x)));
+    expect_true(tl_needs_grad(tl_checkpoint_layers(times_shared, tl_requires_grad(w, true), 3, TL_CHECKPOINT_FULL, 0, x)));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(every_policy_gives_the_same_bits),
@@ -572,6 +612,8 @@ int main(void) {
         TEST(an_input_changed_in_between_is_refused),
         TEST(what_checkpoints_cannot_do_is_said),
         TEST(recomputation_is_billed_to_its_phase_and_path),
+        TEST(a_hook_waits_for_every_checkpoint_that_reads_its_leaf),
+        TEST(a_checkpoint_of_constants_needs_no_gradient),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

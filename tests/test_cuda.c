@@ -111,7 +111,8 @@ static void walk(check_fn check, unsigned without) {
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
                 char name[200];
                 unsigned takes = s->dtypes ? s->dtypes : DT_FLOATS;
-                if (s->error || (s->flags & without) || !(takes & DT(dtypes[d]))) continue;
+                bool leaves = !strcmp(op->name, "transfer"); /* goes to another device: a different trip from here */
+                if (leaves || s->error || (s->flags & without) || !(takes & DT(dtypes[d]))) continue;
                 snprintf(name, sizeof name, "%s, %s, %s", op->name, s->text, tl_dtype_name(dtypes[d]));
                 int absent = counts.absent;
                 counts.samples++;

@@ -381,6 +381,11 @@ static void paths_join_with_dots_and_fall_back(void **state) {
     tl_scope bad = tl_scope_enter("a\nb");
     expect_error(TL_ERROR_USE, "control characters");
     expect_equal(bad.depth, 0);
+    const char *const wrong[] = {"\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "a\xe2\x82"}; /* no UTF-8 */
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        expect_equal(tl_scope_enter(wrong[i]).depth, 0);
+        expect_error(TL_ERROR_USE, "UTF-8");
+    }
 }
 
 static void many_paths_stay_apart(void **state) {

@@ -672,6 +672,46 @@ static void random_tensors_depend_on_the_generator_alone(void **state) {
     expect_equal(tl_generator_get().index, after_cpu.index); /* refusals draw nothing */
 }
 
+/* Element k of a wide tensor is made of the words 2k and 2k+1 of its block: another tensor must not see them again. */
+static void no_random_word_is_used_twice(void **state) {
+    (void)state;
+    tl_seed(1);
+    tl_tensor *wide = tl_uniform(TL_SHAPE(8), 0, 1, TL_F64, NULL), *narrow = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
+    tl_tensor *whole = tl_integers(TL_SHAPE(6), 0, 1 << 30, TL_I64, NULL), *again = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
+    expect_equal(tl_generator_get().index, 16 + 16 + 12 + 16);
+    for (int64_t i = 0; i < 16; i++)
+        for (int64_t k = 0; k < 16; k++) {
+            double x = tl_at(narrow, &i), y = tl_at(again, &k);
+            expect_true(x != y);
+            if (k < 8) expect_true(x - tl_at(wide, &k) > 1e-6 || tl_at(wide, &k) - x > 1e-6);
+            if (k < 6) expect_true(tl_at(whole, &k) / (1 << 30) - x > 1e-8 || x - tl_at(whole, &k) / (1 << 30) > 1e-8);
+        }
+}
+
+static void host_data_that_travels_is_billed_as_a_transfer(void **state) {
+    (void)state;
+    float data[6] = {1, 2, 3, 4, 5, 6};
+    tl_ledger *ledger = tl_ledger_begin("data");
+    tl_from_data(data, TL_SHAPE(2, 3), TL_F32, check_cpu());
+    expect_count(tl_ledger_transfer_bytes(ledger), 0);
+    tl_tensor *x = tl_from_data(NULL, TL_SHAPE(2, 3), TL_F32, check_meta());
+    expect_count(tl_ledger_transfer_bytes(ledger), 24);
+    tl_tensor *there = tl_to(tl_requires_grad(x, true), tl_device_find("meta:h200"));
+    expect_true(tl_backward(tl_sum_all(there), NULL, 0)); /* from one priced device to another, and back */
+    expect_true(tl_device_of(tl_grad_of(x)) == check_meta());
+    expect_count(tl_ledger_transfer_bytes(ledger), 72);
+    tl_ledger_end(ledger);
+    tl_ledger_free(ledger);
+}
+
+static void two_results_in_one_place_are_refused(void **state) {
+    (void)state;
+    tl_tensor *p = tl_ones(TL_SHAPE(4), TL_F32, NULL), *m = tl_zeros(TL_SHAPE(4), TL_F32, NULL);
+    tl_adamw_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
+    expect_refused(tl_adamw_(p, p, m, m, &o), "share memory");
+    expect_refused(tl_adamw_(p, tl_ones_like(p), p, m, &o), "share memory");
+}
+
 static void unknown_devices_are_refused_by_name(void **state) {
     (void)state;
     expect_true(tl_device_find("meta") == tl_device_find("meta:cpu"));
@@ -730,6 +770,9 @@ int main(void) {
         TEST(axes_out_of_range_are_refused_when_read),
         TEST(purposes_can_be_said_and_are_checked),
         TEST(random_tensors_depend_on_the_generator_alone),
+        TEST(no_random_word_is_used_twice),
+        TEST(host_data_that_travels_is_billed_as_a_transfer),
+        TEST(two_results_in_one_place_are_refused),
         TEST(unknown_devices_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);

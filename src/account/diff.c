@@ -62,31 +62,38 @@ static const char *text_of(const json_t *object, const char *key) {
     return text ? text : "?";
 }
 
-/* The name of a row or of a cell: what it is compared under. */
-static void name_of(const json_t *item, char *name, size_t size) {
+/* The name of a row or of a cell, malloc'ed: what it is compared under. NULL without memory. */
+static char *name_of(const json_t *item) {
     const char *path = text_of(item, "path");
-    if (json_object_get(item, "op"))
-        snprintf(name, size, "%s: %s (%s, %s/%s)", *path ? path : "-", text_of(item, "op"), text_of(item, "phase"),
-                 text_of(item, "dtype"), text_of(item, "accumulate"));
-    else snprintf(name, size, "%s: live at the peak, %s", *path ? path : "-", text_of(item, "purpose"));
+    char *name = NULL;
+    int length = json_object_get(item, "op")
+                     ? asprintf(&name, "%s: %s (%s, %s/%s)", *path ? path : "-", text_of(item, "op"), text_of(item, "phase"),
+                                text_of(item, "dtype"), text_of(item, "accumulate"))
+                     : asprintf(&name, "%s: live at the peak, %s", *path ? path : "-", text_of(item, "purpose"));
+    return length < 0 ? NULL : name;
 }
 
-/* Indexes an array by name: {name: item}. */
+/* Indexes an array by name: {name: item}. NULL without memory. */
 static json_t *by_name(const json_t *array) {
     json_t *index = json_object();
     size_t i;
     json_t *item;
     json_array_foreach(array, i, item) {
-        char name[400];
-        name_of(item, name, sizeof name);
-        json_object_set(index, name, item);
+        char *name = name_of(item);
+        bool ok = name && json_object_set(index, name, item) == 0;
+        free(name);
+        if (!ok) {
+            json_decref(index);
+            return NULL;
+        }
     }
     return index;
 }
 
-static void compare_lists(struct report *r, const json_t *price, const json_t *receipt, const char *const *keys) {
+static bool compare_lists(struct report *r, const json_t *price, const json_t *receipt, const char *const *keys) {
     json_t *a = by_name(price), *b = by_name(receipt), *item;
     const char *name;
+    bool ok = a && b;
     json_object_foreach(a, name, item)
         for (int k = 0; keys[k]; k++) compare(r, name, item, json_object_get(b, name), keys[k]);
     json_object_foreach(b, name, item)
@@ -94,6 +101,7 @@ static void compare_lists(struct report *r, const json_t *price, const json_t *r
             for (int k = 0; keys[k]; k++) compare(r, name, NULL, item, keys[k]);
     json_decref(a);
     json_decref(b);
+    return ok || error_memory(json_array_size(price), "a comparison of ledgers");
 }
 
 static json_t *ledger_load(const char *text, const char *which) {
@@ -126,15 +134,15 @@ int tl_ledger_diff(const char *price_json, const char *receipt_json, char **repo
         r.n_differences++;
         report_add(&r, "the price is for %s, the receipt from %s\n", text_of(price, "target"), text_of(receipt, "target"));
     }
-    compare_lists(&r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_keys);
+    bool ok = compare_lists(&r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_keys);
     for (int k = 0; memory_keys[k]; k++) compare(&r, "memory", memory_a, memory_b, memory_keys[k]);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
         compare(&r, "memory at the peak, by purpose", json_object_get(memory_a, "peak_by_purpose"),
                 json_object_get(memory_b, "peak_by_purpose"), tl_purpose_name((tl_purpose)p));
-    compare_lists(&r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_keys);
+    ok = compare_lists(&r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_keys) && ok;
     json_decref(price);
     json_decref(receipt);
     if (report) *report = r.text;
     else free(r.text);
-    return r.n_differences;
+    return ok ? r.n_differences : -1;
 }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "tensor/pool.h"
 
 static lock ledger_lock = LOCK_INIT;
@@ -121,13 +122,17 @@ static void watch_from_outside(tl_ledger *l, tl_device *device) {
 static void ledger_device_opened(tl_device *device) { watch_from_outside(innermost, device); }
 
 tl_ledger *tl_ledger_begin(const char *name) {
+    if (name && !text_is_name(name)) {
+        error_set(TL_ERROR_USE, "tl_ledger_begin: a name is UTF-8 without control characters");
+        return NULL;
+    }
     tl_ledger *l = memory_new(sizeof *l);
     if (!l) {
         error_memory(sizeof *l, "a ledger");
         return NULL;
     }
     memset(l, 0, sizeof *l);
-    snprintf(l->name, sizeof l->name, "%s", name ? name : "");
+    text_copy(l->name, sizeof l->name, name ? name : "");
     for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
     device_opened = ledger_device_opened;
     l->is_open = true;

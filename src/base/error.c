@@ -41,6 +41,11 @@ bool error_memory(size_t bytes, const char *what) {
     return error_set(TL_ERROR_MEMORY, "out of host memory: %zu bytes asked for %s", bytes, what);
 }
 
+void invariant_broken(const char *condition, const char *file, int line) {
+    fprintf(stderr, "tally: a bug in the library: %s does not hold (%s:%d)\n", condition, file, line);
+    abort();
+}
+
 void log_line(const char *format, ...) {
     if (!log_function) return;
     char line[512];

@@ -200,7 +200,7 @@ static void table(const struct outcome *price, const struct outcome *receipt, in
     row("peak bytes held", peak_of(price, TL_ALL), second, true);
     if (receipt) other = tl_ledger_peak_reserved(receipt->ledger, receipt->device);
     row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), second, true);
-    printf("\n  %lld steps priced in %.3f s", (long long)steps, price->seconds);
+    printf("\n  %lld step%s priced in %.3f s", (long long)steps, steps == 1 ? "" : "s", price->seconds);
     if (receipt) printf(", run in %.3f s (%.1f GFLOP/s); last loss %.6f", receipt->seconds, tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
     printf("\n");
     if (receipt && receipt->memory.device_total_bytes)

@@ -28,6 +28,11 @@ static atomic_int threads_wanted;
 
 tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_devices[index] : NULL; }
 
+bool device_check(const tl_device *device, const char *what) {
+    return device->kind != DEVICE_CUDA || device->generation == process_generation() ||
+           error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what, device->name);
+}
+
 /* ---- Threads ---- */
 
 /* A forked child has lost the pool's threads: it works alone. */
@@ -159,5 +164,6 @@ const char *tl_device_name(const tl_device *device) { return device ? device->na
 bool tl_device_sync(tl_device *device) {
     char error[200] = "";
     if (!device) return error_set(TL_ERROR_USE, "tl_device_sync: got NULL instead of a device");
+    if (!device_check(device, "tl_device_sync")) return false;
     return device->functions->sync(device, error) || error_set(TL_ERROR_DEVICE, "%s: %s", device->name, error);
 }

@@ -13,7 +13,6 @@
 
 #include "account/ledger.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "engine/checkpoint.h"
 #include "engine/graph.h"
 #include "engine/op.h"
@@ -64,6 +63,9 @@ static bool writes_are_safe(const tl_call *c, int target) {
     if (x->numel && strides_overlap(x->rank, x->shape, x->stride))
         return call_fail(c, "more than one element of the written-to tensor refers to a single memory location (need "
                             "a tensor that is not expanded: clone it first)");
+    for (int j = 0; j < c->n_outputs; j++)
+        if (overwritten(c, j) >= 0 && overwritten(c, j) != target && c->input[overwritten(c, j)]->storage == x->storage)
+            return call_fail(c, "two of the written-to tensors share memory (need a clone of one of them)");
     for (int i = 0; i < c->n_inputs; i++) {
         const tl_tensor *y = c->input[i];
         if (i == target || y->storage != x->storage || tensor_same_view(x, y) || !x->numel || !y->numel) continue;
@@ -83,8 +85,7 @@ static bool call_check(tl_call *c) {
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;
-    if (c->device->kind == DEVICE_CUDA && c->device->generation != process_generation())
-        return call_fail(c, "%s was opened before fork() and cannot be used in the child", c->device->name);
+    if (!device_check(c->device, c->op->name) || !device_check(c->out_device, c->op->name)) return false;
     if (c->op->kind == OP_DYNAMIC && c->device->kind == DEVICE_META)
         return call_fail(c, "its result depends on data, and meta has none (need a real device)");
     for (int j = 0; j < c->n_outputs; j++)
@@ -170,6 +171,7 @@ static bool call_run(tl_call *c) {
 
 tl_tensor *op_apply(tl_call *c) {
     struct graph_record record;
+    INVARIANT(c->op->shape && c->op->cost);
     if (!call_check(c) || !c->op->shape(c)) return NULL;
     if (c->op->is_costly && !keeper_replay(c)) return NULL;
     if (!c->is_replayed && !outputs_new(c)) return NULL;

@@ -6,6 +6,7 @@
 #include "account/path.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 _Thread_local struct thread_state thread_state_here;
 static pthread_key_t state_key;
@@ -74,11 +75,10 @@ tl_scope tl_scope_begin(void) { return scope_open(thread_state()->path); }
 
 tl_scope tl_scope_enter(const char *name) {
     if (!name) name = "?";
-    for (const char *c = name; *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127) {
-            error_set(TL_ERROR_USE, "tl_scope_enter: a name may not hold control characters");
-            return (tl_scope){0, 0};
-        }
+    if (!text_is_name(name)) {
+        error_set(TL_ERROR_USE, "tl_scope_enter: a name is UTF-8 without control characters");
+        return (tl_scope){0, 0};
+    }
     uint32_t path = *name ? path_enter(thread_state()->path, name) : thread_state()->path;
     if (path == PATH_NONE) return (tl_scope){0, 0};
     return scope_open(path);

@@ -20,7 +20,8 @@ struct attr_full { double value; };
 /* arange ( ) -> out (n): start + i*step, computed in f64 (i64 for integer outputs) and rounded once */
 struct attr_arange { double start, step; };
 
-/* random ( ) -> out: element i draws number generator.index + i of (seed, stream) */
+/* random ( ) -> out: element i draws number generator.index + i of (seed, stream): 32-bit words, or pairs of them for f64
+ * outputs and integers (see base/rng_math.h) */
 enum random_kind { RANDOM_UNIFORM, RANDOM_NORMAL, RANDOM_BERNOULLI, RANDOM_INTEGERS };
 struct attr_random {
     enum random_kind kind;

@@ -104,7 +104,8 @@ const tl_op op_unview = {RECORD(KERNEL, unview, 1), .shape = unview_shape, .cost
 struct attr_transfer { tl_device *from; }; /* where the gradient goes back to */
 
 static bool transfer_shape(tl_call *c) {
-    if (c->device->kind == DEVICE_META) return call_fail(c, "meta has no data to send to %s", c->out_device->name);
+    if (c->device->kind == DEVICE_META && c->out_device->kind != DEVICE_META)
+        return call_fail(c, "meta has no data to send to %s", c->out_device->name);
     return call_output_like(c, 0, 0);
 }
 static void transfer_cost(const tl_call *c, struct cost *cost) {
@@ -145,18 +146,23 @@ tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
 tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
     device = device_or_default(device);
     if (!device) return NULL;
-    tl_tensor *x = tl_empty(rank, shape, dtype, device);
-    if (!x || device->kind == DEVICE_META || !x->storage->bytes) return x;
-    char error[200] = "";
-    if (device->functions->copy(device, tensor_data(x), data, x->storage->bytes, COPY_TO_DEVICE, error)) return x;
-    error_set(TL_ERROR_DEVICE, "from_data: %s", error);
-    return NULL;
+    if (device->kind == DEVICE_CPU) {
+        tl_tensor *x = tl_empty(rank, shape, dtype, device);
+        if (x && x->storage->bytes) memcpy(tensor_data(x), data, x->storage->bytes);
+        return x;
+    }
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    void *host = (void *)(uintptr_t)data; /* read only: it is the source of a transfer */
+    tl_tensor *x = tl_from_external(host, SIZE_MAX / 4, rank, shape, NULL, dtype, NULL, NULL);
+    return tl_scope_return(scope, x ? tl_to(x, device) : NULL);
 }
 
 bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     if (!tensor_check(x, "to_data")) return false;
     if (bytes != tl_bytes(x)) return error_set(TL_ERROR_USE, "to_data: the tensor has %zu bytes, the buffer %zu", tl_bytes(x), bytes);
     tl_device *device = x->storage->device;
+    if (!device_check(device, "to_data")) return false;
     if (device->kind == DEVICE_META) return error_set(TL_ERROR_USE, "to_data: meta has no data");
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();

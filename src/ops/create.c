@@ -47,7 +47,7 @@ tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *d
     int64_t numel;
     size_t bytes;
     device = device_or_default(device);
-    if (!device || !shape_check("empty", rank, shape, dtype, &numel)) return NULL;
+    if (!device || !device_check(device, "empty") || !shape_check("empty", rank, shape, dtype, &numel)) return NULL;
     dtype_bytes(dtype, numel, &bytes);
     struct layout l;
     layout_dense(&l, dtype, rank, shape);
@@ -78,12 +78,15 @@ tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_de
     return make(&op_arange, 1, &n, dtype, device, ATTR(a));
 }
 
-/* Takes numel numbers from the thread's generator, rounded up so that the next tensor starts a new Philox block. */
+/* The generator counts 32-bit words, four to a Philox block. Integers and f64 numbers are made of two words each and
+ * counted in pairs. Every tensor starts a new block, so that no word is ever used twice. */
 static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random *a, tl_dtype dtype, tl_device *device) {
     struct thread_state *s = thread_state();
+    uint64_t words = a->kind == RANDOM_INTEGERS || dtype == TL_F64 ? 2 : 1;
     a->generator = s->generator;
+    a->generator.index = (s->generator.index + 3) / 4 * 4 / words; /* rounded: a state may have been set by hand */
     tl_tensor *x = make(&op_random, rank, shape, dtype, device, a, sizeof *a);
-    if (x) s->generator.index += ((uint64_t)x->numel + 3) / 4 * 4;
+    if (x) s->generator.index = (a->generator.index * words + (uint64_t)x->numel * words + 3) / 4 * 4;
     return x;
 }
 

@@ -55,6 +55,9 @@ struct tl_device {
     int generation;     /* cuda: of the process that opened it; a forked child must not touch it */
 };
 
+/* False, recorded: a GPU that was opened before fork(), used in the child. `what` names the caller. */
+bool device_check(const tl_device *device, const char *what);
+
 /* Threads that a cpu kernel may use now. */
 int device_threads(void);
 

@@ -282,7 +282,9 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
         b = bin_find(pool, &pool->heap[is_small], rounded);
     }
     if (!b) b = segment_new(pool, rounded, is_small, error);
-    if (!b && trim(pool)) b = segment_new(pool, rounded, is_small, error);
+    size_t returned = b ? 0 : trim(pool);
+    if (returned) b = segment_new(pool, rounded, is_small, error);
+    if (returned) log_line("%s: returned %zu unused bytes to make room for %zu", pool->device->name, returned, rounded);
     if (!b) return NULL;
     bin_remove(pool, b);
     if (!block_split(pool, b, rounded)) {
@@ -318,6 +320,7 @@ struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpo
 }
 
 void pool_give(struct pool *pool, struct block *b) {
+    INVARIANT(!b->is_free && b != pool->hot);
     POISON(block_data(b), b->segment->data ? b->bytes : 0);
     lock_take(&pool->lock);
     held_remove(&pool->held, b->cell, b->asked_bytes, b->bytes);

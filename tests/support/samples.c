@@ -341,9 +341,9 @@ CALL(transfer_back_call) {
     return one(out, tl_to(tl_zeros(TL_SHAPE(2, 2), run_dtype, tl_device_find("meta")), tl_device_of(in[0])));
 }
 const struct sample samples_transfer[] = {
-    {"to the device that is priced", CPU_ONLY | NO_DATA, .call = transfer_call, .in = {F(3, 4)}},
-    {"permuted: made dense first", CPU_ONLY | NO_DATA, .call = transfer_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
-    {"nothing", CPU_ONLY | NO_DATA, .call = transfer_call, .in = {F(0)}},
+    {"to the device that is priced", NO_DATA, .call = transfer_call, .in = {F(3, 4)}},
+    {"permuted: made dense first", NO_DATA, .call = transfer_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    {"nothing", NO_DATA, .call = transfer_call, .in = {F(0)}},
     {"from meta", CPU_ONLY | NO_DATA, .call = transfer_back_call, .in = {F(2)}, .error = "transfer: meta has no data to send to cpu"},
     END};
 

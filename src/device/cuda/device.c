@@ -34,7 +34,7 @@ bool cuda_check(cudaError_t status, const char *what, char *error)
 {
     if (status == cudaSuccess)
         return true;
-    snprintf(error, CUDA_ERROR_BYTES, "cuda: %s: %s", what, cudaGetErrorString(status));
+    snprintf(error, CUDA_ERROR_BYTES, "%s: %s", what, cudaGetErrorString(status));
     return false;
 }
 
