@@ -16,7 +16,8 @@ static void stage(const char *what) {
     tl_device_sync(cuda);
     tl_memory m = tl_device_memory(cuda);
     uint64_t outside = m.device_used_bytes - m.reserved_bytes;
-    printf("  %-44s %14llu bytes besides the pool (%+lld)\n", what, (unsigned long long)outside, (long long)(outside - before));
+    printf("  %-44s %14llu bytes besides the pool (%+lld)\n", what, (unsigned long long)outside,
+           (long long)(outside - before));
     before = outside;
 }
 
@@ -38,7 +39,9 @@ static tl_totals timed(void (*call)(void *), void *context, int phase, const cha
 
 /* ---- Ceilings and products ---- */
 
-struct shape { int64_t m, n, k; };
+struct shape {
+    int64_t m, n, k;
+};
 
 static void product(void *context) {
     const struct shape *s = context;
@@ -57,7 +60,9 @@ static void product(void *context) {
 
 /* ---- Attention ---- */
 
-struct heads { int64_t B, T, H, kv, D; };
+struct heads {
+    int64_t B, T, H, kv, D;
+};
 
 static void attention_step(void *context) {
     const struct heads *h = context;
@@ -102,8 +107,13 @@ static void update(void *context) {
 }
 
 int main(void) {
-    static struct shape shapes[] = {{8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
-    static struct heads attention[] = {{64, 1024, 12, 12, 64}, {32, 1024, 25, 25, 64}, {16, 2048, 32, 32, 64}, {16, 2048, 32, 8, 64}, {8, 4096, 16, 16, 128}};
+    static struct shape shapes[] = {
+        {8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
+    static struct heads attention[] = {{64, 1024, 12, 12, 64},
+                                       {32, 1024, 25, 25, 64},
+                                       {16, 2048, 32, 32, 64},
+                                       {16, 2048, 32, 8, 64},
+                                       {8, 4096, 16, 16, 128}};
     static const char *const passes[] = {"copy", "add", "gelu", "softmax", "rms_norm", "sum"};
     tl_error_policy(TL_RETURN);
     cuda = tl_device_find("cuda");
@@ -127,14 +137,17 @@ int main(void) {
         tl_totals t = timed(product, &shapes[i], TL_ALL, "matmul", 20);
         double rate = (double)t.flops.low / t.time_s / 1e12;
         if (i == 0) peak = rate;
-        printf("  %6lld x %5lld x %5lld  %8.1f TFLOP/s  %5.2f of the first\n", (long long)shapes[i].m, (long long)shapes[i].n, (long long)shapes[i].k, rate, rate / peak);
+        printf("  %6lld x %5lld x %5lld  %8.1f TFLOP/s  %5.2f of the first\n", (long long)shapes[i].m,
+               (long long)shapes[i].n, (long long)shapes[i].k, rate, rate / peak);
     }
     printf("causal attention, bf16 (FLOPs counted causal)\n");
     for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) {
         struct heads *h = &attention[i];
-        tl_totals f = timed(attention_step, h, TL_FORWARD, "attention", 10), b = timed(attention_step, h, TL_ALL, "attention_grad", 10);
-        printf("  B %2lld T %4lld H %2lld/%2lld D %3lld   forward %7.1f   backward %7.1f TFLOP/s\n", (long long)h->B, (long long)h->T, (long long)h->H,
-               (long long)h->kv, (long long)h->D, (double)f.flops.low / f.time_s / 1e12, (double)b.flops.low / b.time_s / 1e12);
+        tl_totals f = timed(attention_step, h, TL_FORWARD, "attention", 10),
+                  b = timed(attention_step, h, TL_ALL, "attention_grad", 10);
+        printf("  B %2lld T %4lld H %2lld/%2lld D %3lld   forward %7.1f   backward %7.1f TFLOP/s\n", (long long)h->B,
+               (long long)h->T, (long long)h->H, (long long)h->kv, (long long)h->D,
+               (double)f.flops.low / f.time_s / 1e12, (double)b.flops.low / b.time_s / 1e12);
     }
     printf("passes over memory, bf16, 65536 x 4096; AdamW of 1e8 parameters\n");
     double copy = 0;
@@ -145,7 +158,8 @@ int main(void) {
         printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", passes[i], rate, rate / copy);
     }
     tl_totals t = timed(update, NULL, TL_ALL, "adamw", 10);
-    printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", "adamw", (double)t.bytes_read.low / t.time_s / 1e9, (double)t.bytes_read.low / t.time_s / 1e9 / copy);
+    printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", "adamw", (double)t.bytes_read.low / t.time_s / 1e9,
+           (double)t.bytes_read.low / t.time_s / 1e9 / copy);
     stage("at the end");
     tl_scope_end(scope);
     if (tl_error() != TL_OK) printf("error: %s\n", tl_error_message());

@@ -42,8 +42,16 @@ static double add_ns(const char *name) {
 }
 
 static void price_405b(void) {
-    struct transformer_config c = {.family = LLAMA, .n_layers = 126, .n_heads = 128, .n_kv_heads = 8, .channels = 16384,
-                                   .ff = 53248, .vocabulary = 128256, .batch = 1, .time = 8192, .dtype = TL_BF16};
+    struct transformer_config c = {.family = LLAMA,
+                                   .n_layers = 126,
+                                   .n_heads = 128,
+                                   .n_kv_heads = 8,
+                                   .channels = 16384,
+                                   .ff = 53248,
+                                   .vocabulary = 128256,
+                                   .batch = 1,
+                                   .time = 8192,
+                                   .dtype = TL_BF16};
     tl_device *meta = tl_device_find("meta:h200");
     tl_pool_limit(meta, SIZE_MAX); /* it does not fit one card; it has a price all the same */
     double start = now_s();
@@ -58,7 +66,8 @@ static void price_405b(void) {
     getrusage(RUSAGE_SELF, &usage);
     char text[40];
     tl_totals t = tl_ledger_total(ledger, TL_ALL, NULL);
-    printf("405B step (126 layers, T 8192): %lld parameters, %s FLOPs, %llu ops, peak %.2f TB: priced in %.3f s, %.1f MB resident\n",
+    printf("405B step (126 layers, T 8192): %lld parameters, %s FLOPs, %llu ops, peak %.2f TB: priced in %.3f s, %.1f "
+           "MB resident\n",
            (long long)transformer_parameters(model), tl_count_text(t.flops, text), (unsigned long long)t.calls,
            (double)tl_ledger_peak(ledger, meta, TL_ALL) / 1e12, seconds, (double)usage.ru_maxrss / 1e3);
     tl_ledger_free(ledger);
@@ -69,6 +78,7 @@ static void price_405b(void) {
 int main(void) {
     price_405b(); /* first: its memory is the program's own */
     double meta = add_ns("meta"), cpu = add_ns("cpu");
-    printf("add 4x4 with gradient and ledger, release included: meta %.0f ns (bar 200), cpu %.0f ns (bar 300 + work)\n", meta, cpu);
+    printf("add 4x4 with gradient and ledger, release included: meta %.0f ns (bar 200), cpu %.0f ns (bar 300 + work)\n",
+           meta, cpu);
     return 0;
 }

@@ -7,15 +7,30 @@
 /* ---- Parameters ---- */
 
 enum { /* what a block's parameters are, by family */
-    NORM1_WEIGHT, NORM1_BIAS, NORM2_WEIGHT, NORM2_BIAS,
-    QKV, QKV_BIAS, PROJECTION, PROJECTION_BIAS, UP, UP_BIAS, DOWN, DOWN_BIAS, /* GPT-2 */
-    Q = QKV, K = QKV_BIAS, V = PROJECTION_BIAS, GATE = UP_BIAS                /* Llama: no biases */
+       NORM1_WEIGHT,
+       NORM1_BIAS,
+       NORM2_WEIGHT,
+       NORM2_BIAS,
+       QKV,
+       QKV_BIAS,
+       PROJECTION,
+       PROJECTION_BIAS,
+       UP,
+       UP_BIAS,
+       DOWN,
+       DOWN_BIAS, /* GPT-2 */
+       Q = QKV,
+       K = QKV_BIAS,
+       V = PROJECTION_BIAS,
+       GATE = UP_BIAS /* Llama: no biases */
 };
 
 /* A parameter with its two moments, normal(0, std), or `fill` when std is 0. */
-static tl_tensor *parameter(struct transformer *m, tl_device *device, double std, double fill, int rank, const int64_t *shape) {
+static tl_tensor *parameter(struct transformer *m, tl_device *device, double std, double fill, int rank,
+                            const int64_t *shape) {
     tl_scope scope = tl_scope_begin();
-    tl_tensor *x = std > 0 ? tl_normal(rank, shape, 0, std, m->config.dtype, device) : tl_full(rank, shape, fill, m->config.dtype, device);
+    tl_tensor *x = std > 0 ? tl_normal(rank, shape, 0, std, m->config.dtype, device)
+                           : tl_full(rank, shape, fill, m->config.dtype, device);
     struct parameter *p = &m->all[m->n_all++];
     tl_dtype state = m->config.dtype == TL_F64 ? TL_F64 : TL_F32;
     p->value = tl_keep(tl_requires_grad(tl_set_purpose(x, TL_PARAMETER), true));
@@ -170,7 +185,8 @@ bool transformer_step(struct transformer *m, tl_tensor *tokens, tl_tensor *targe
     tl_scope scope = tl_scope_begin();
     tl_tensor *l = transformer_loss(m, tokens, targets);
     bool ok = tl_backward(l, NULL, 0);
-    tl_adamw_options options = {.lr = lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = ++m->step};
+    tl_adamw_options options = {
+        .lr = lr, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = ++m->step};
     tl_scope update = tl_scope_enter("update");
     for (int i = 0; ok && i < m->n_all; i++) {
         struct parameter *p = &m->all[i];

@@ -21,7 +21,9 @@ struct transformer_config {
 
 #define BLOCK_PARAMETERS 12
 
-struct parameter { tl_tensor *value, *m, *v; };
+struct parameter {
+    tl_tensor *value, *m, *v;
+};
 
 struct transformer {
     struct transformer_config config;

@@ -183,7 +183,8 @@ static void broadcasting_is_undone(void **state) {
 
 static void promotion_is_undone(void **state) {
     (void)state;
-    tl_tensor *a = leaf_of((const double[]){1, 2}, TL_BF16, TL_SHAPE(2)), *b = leaf_of((const double[]){3, 5}, TL_F32, TL_SHAPE(2));
+    tl_tensor *a = leaf_of((const double[]){1, 2}, TL_BF16, TL_SHAPE(2)),
+              *b = leaf_of((const double[]){3, 5}, TL_F32, TL_SHAPE(2));
     tl_tensor *y = tl_mul(a, b);
     expect_equal(tl_dtype_of(y), TL_F32);
     expect_true(tl_backward(tl_sum_all(y), NULL, 0));
@@ -214,7 +215,8 @@ static void a_bf16_leaf_may_collect_in_f32(void **state) {
     for (int i = 0; i < 4; i++) expect_true(tl_backward(tl_sum_all(tl_scale(x, 0.5)), NULL, 0));
     expect_equal(tl_dtype_of(tl_grad_of(x)), TL_F32);
     expect_values(tl_grad_of(x), 258, 258); /* in bf16, 256 + 0.5 is 256 */
-    tl_tensor *w = leaf_of((const double[]){1, 2, 3, 4}, TL_BF16, TL_SHAPE(2, 2)), *eye = check_from((const double[]){1, 0, 0, 1}, TL_BF16, TL_SHAPE(2, 2));
+    tl_tensor *w = leaf_of((const double[]){1, 2, 3, 4}, TL_BF16, TL_SHAPE(2, 2)),
+              *eye = check_from((const double[]){1, 0, 0, 1}, TL_BF16, TL_SHAPE(2, 2));
     expect_true(tl_set_grad(w, tl_full(TL_SHAPE(2, 2), 1024, TL_F32, NULL)));
     expect_true(tl_backward(tl_sum_all(tl_matmul(eye, w)), NULL, 0));
     expect_values(tl_grad_of(w), 1025, 1025, 1025, 1025);
@@ -222,7 +224,8 @@ static void a_bf16_leaf_may_collect_in_f32(void **state) {
 
 static void a_matmul_adds_into_an_existing_gradient_by_itself(void **state) {
     (void)state;
-    tl_tensor *w = LEAF(TL_SHAPE(3, 2), 1, 2, 3, 4, 5, 6), *x = check_from((const double[]){1, 2, 3, 4, 5, 6}, TL_F64, TL_SHAPE(2, 3));
+    tl_tensor *w = LEAF(TL_SHAPE(3, 2), 1, 2, 3, 4, 5, 6),
+              *x = check_from((const double[]){1, 2, 3, 4, 5, 6}, TL_F64, TL_SHAPE(2, 3));
     expect_true(tl_backward(tl_sum_all(tl_matmul(x, w)), NULL, 0));
     tl_tensor *first = tl_keep(tl_clone(tl_grad_of(w)));
     tl_ledger *ledger = tl_ledger_begin("second");
@@ -281,7 +284,8 @@ static void seeds_weigh_the_outputs_and_are_checked(void **state) {
     expect_refused(tl_backward(y, NULL, 0), "grad can be implicitly created only for scalar outputs");
     expect_refused(tl_backward(y, tl_ones(TL_SHAPE(2), TL_F64, NULL), 0), "the seed must have the output's shape");
     expect_refused(tl_backward(y, tl_ones(TL_SHAPE(3), TL_F64, check_meta()), 0), "shape and device");
-    expect_refused(tl_backward(tl_detach(y), tl_ones(TL_SHAPE(3), TL_F64, NULL), 0), "does not require grad and does not have a grad_fn");
+    expect_refused(tl_backward(tl_detach(y), tl_ones(TL_SHAPE(3), TL_F64, NULL), 0),
+                   "does not require grad and does not have a grad_fn");
     expect_true(tl_backward(y, check_from((const double[]){1, 10, 100}, TL_F64, TL_SHAPE(3)), 0));
     expect_values(tl_grad_of(x), 2, 40, 600);
     expect_true(tl_backward(tl_sum(square(x), (int[]){0}, 1, true), NULL, 0)); /* one element of rank 1 will do */
@@ -317,7 +321,8 @@ static void nothing_is_recorded_when_recording_is_off(void **state) {
 
 static void requires_grad_is_for_floating_leaves(void **state) {
     (void)state;
-    expect_refused(tl_requires_grad(tl_ones(TL_SHAPE(2), TL_I64, NULL), true), "only Tensors of floating point dtype can require gradients");
+    expect_refused(tl_requires_grad(tl_ones(TL_SHAPE(2), TL_I64, NULL), true),
+                   "only Tensors of floating point dtype can require gradients");
     tl_tensor *x = LEAF(TL_SHAPE(1), 2), *y = square(x);
     expect_refused(tl_requires_grad(y, false), "you can only change requires_grad flags of leaf variables");
     expect_true(tl_requires_grad(y, true) == y);
@@ -436,7 +441,8 @@ static void leaves_and_their_views_refuse_in_place_changes(void **state) {
     expect_refused(tl_relu_(x), "a leaf Variable that requires grad is being used in an in-place operation");
     expect_refused(tl_fill_(x, 0), "a leaf Variable that requires grad");
     expect_refused(tl_copy_(x, tl_ones_like(x)), "a leaf Variable that requires grad");
-    expect_refused(tl_add_(tl_select(x, 0, 0), tl_ones(TL_SCALAR, TL_F64, NULL)), "a view of a leaf Variable that requires grad");
+    expect_refused(tl_add_(tl_select(x, 0, 0), tl_ones(TL_SCALAR, TL_F64, NULL)),
+                   "a view of a leaf Variable that requires grad");
     expect_equal(tl_version_of(x), 0);
     expect_values(x, 3, 4);
     tl_grad_mode(false);
@@ -524,7 +530,8 @@ static void views_made_without_recording_may_not_be_changed_with_it(void **state
     tl_grad_mode(false);
     tl_tensor *view = tl_select(y, 0, 0);
     tl_grad_mode(true);
-    expect_refused(tl_add_(view, tl_select(x, 0, 0)), "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
+    expect_refused(tl_add_(view, tl_select(x, 0, 0)),
+                   "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
     expect_values(y, 3, 4);
 }
 
@@ -532,7 +539,8 @@ static void a_saved_tensor_that_was_changed_is_an_error(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4), *y = tl_exp(x), *loss = tl_sum_all(y);
     tl_fill_(y, 1);
-    expect_refused(tl_backward(loss, NULL, 0), "one of the variables needed for gradient computation has been modified by an inplace operation");
+    expect_refused(tl_backward(loss, NULL, 0),
+                   "one of the variables needed for gradient computation has been modified by an inplace operation");
     tl_tensor *a = tl_scale(x, 2), *b = tl_scale(x, 3), *product = tl_mul(a, b);
     tl_scope scope = tl_scope_begin();
     tl_grad_mode(false);
@@ -568,7 +576,8 @@ static void a_failed_in_place_call_changes_nothing_in_the_graph(void **state) {
 
 static void gradients_are_returned_and_leave_grad_alone(void **state) {
     (void)state;
-    tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4), *other = LEAF(TL_SHAPE(2), 1, 1), *h = square(x), *y = tl_sum_all(square(h));
+    tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4), *other = LEAF(TL_SHAPE(2), 1, 1), *h = square(x),
+              *y = tl_sum_all(square(h));
     tl_tensor *inputs[] = {x, h, other, y}, *grads[4];
     expect_true(tl_gradients(y, NULL, inputs, 4, 0, grads));
     expect_values(grads[0], 4 * 27, 4 * 64);
@@ -577,7 +586,8 @@ static void gradients_are_returned_and_leave_grad_alone(void **state) {
     expect_values(grads[3], 1);      /* of the output itself */
     expect_true(tl_grad_of(x) == NULL && tl_grad_of(h) == NULL);
     tl_tensor *plain = tl_ones(TL_SHAPE(2), TL_F64, NULL);
-    expect_refused(tl_gradients(y, NULL, &plain, 1, 0, grads), "one of the differentiated Tensors does not require grad (input 0)");
+    expect_refused(tl_gradients(y, NULL, &plain, 1, 0, grads),
+                   "one of the differentiated Tensors does not require grad (input 0)");
     expect_refused(tl_gradients(y, NULL, inputs, 0, 0, grads), "takes 1 to 64 inputs");
     expect_refused(tl_gradients(y, NULL, inputs, 1, 0, grads), "a second time");
 }
@@ -629,14 +639,14 @@ static void second_and_third_derivatives_match_closed_forms(void **state) {
     for (int order = 1; order <= 3; order++) {
         tl_tensor *x = leaf_of(v, TL_F64, TL_SHAPE(3));
         double want[3];
-#define MATCHES(f, ...)                                                                     \
-    do {                                                                                    \
-        for (int i = 0; i < 3; i++) {                                                       \
-            double a = v[i], d[4] = {0, __VA_ARGS__};                                       \
-            want[i] = d[order];                                                             \
-            (void)a;                                                                        \
-        }                                                                                   \
-        check_values(derivative(f, x, order), want, 3, 1e-11 * 1e3, __FILE__, __LINE__);    \
+#define MATCHES(f, ...)                                                                  \
+    do {                                                                                 \
+        for (int i = 0; i < 3; i++) {                                                    \
+            double a = v[i], d[4] = {0, __VA_ARGS__};                                    \
+            want[i] = d[order];                                                          \
+            (void)a;                                                                     \
+        }                                                                                \
+        check_values(derivative(f, x, order), want, 3, 1e-11 * 1e3, __FILE__, __LINE__); \
     } while (0)
         double t, s;
         MATCHES(f_cube, 3 * a * a, 6 * a, 6);
@@ -658,10 +668,12 @@ static void second_and_third_derivatives_match_closed_forms(void **state) {
 static void a_hessian_of_a_matmul_is_exact(void **state) {
     (void)state;
     /* y = sum((A w)^2): gradient 2 A^T A w, and its gradient along v: 2 A^T A v */
-    tl_tensor *a = check_from((const double[]){1, 2, 3, 4, 5, 6}, TL_F64, TL_SHAPE(3, 2)), *w = LEAF(TL_SHAPE(2, 1), 1, -1);
+    tl_tensor *a = check_from((const double[]){1, 2, 3, 4, 5, 6}, TL_F64, TL_SHAPE(3, 2)),
+              *w = LEAF(TL_SHAPE(2, 1), 1, -1);
     tl_tensor *grad, *along;
     expect_true(tl_gradients(tl_sum_all(square(tl_matmul(a, w))), NULL, &w, 1, TL_CREATE_GRAPH, &grad));
-    tl_tensor *gram = tl_scale(tl_matmul(tl_transpose(a, 0, 1), a), 2), *v = check_from((const double[]){3, 7}, TL_F64, TL_SHAPE(2, 1));
+    tl_tensor *gram = tl_scale(tl_matmul(tl_transpose(a, 0, 1), a), 2),
+              *v = check_from((const double[]){3, 7}, TL_F64, TL_SHAPE(2, 1));
     expect_close(tl_detach(grad), tl_matmul(gram, tl_detach(w)), 0);
     expect_true(tl_gradients(grad, v, &w, 1, 0, &along));
     expect_close(along, tl_matmul(gram, v), 0);
@@ -690,7 +702,8 @@ static void rules_without_a_second_derivative_say_so(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(2), 0.5, -0.5), *grad, *second;
     expect_true(tl_gradients(tl_sum_all(tl_gelu(x)), NULL, &x, 1, TL_CREATE_GRAPH, &grad));
-    expect_refused(tl_gradients(tl_sum_all(grad), NULL, &x, 1, 0, &second), "derivative for gelu_grad is not implemented");
+    expect_refused(tl_gradients(tl_sum_all(grad), NULL, &x, 1, 0, &second),
+                   "derivative for gelu_grad is not implemented");
 }
 
 static void what_an_in_place_call_overwrites_is_copied_for_its_gradient(void **state) {

@@ -17,7 +17,9 @@
 #include "tensor/dtype.h"
 #include "tensor/pool.h"
 
-struct sizes { uint64_t B, T, C, H, K, D, F; };
+struct sizes {
+    uint64_t B, T, C, H, K, D, F;
+};
 
 #define MAX_PARAMETERS 16
 struct block {
@@ -35,7 +37,9 @@ static tl_tensor *parameter(struct block *b, int rank, const int64_t *shape) {
     tl_set_purpose(tl_requires_grad(x, true), TL_PARAMETER);
     return b->parameter[b->n_parameters++] = x;
 }
-static tl_tensor *matrix(struct block *b, uint64_t rows, uint64_t columns) { return parameter(b, TL_SHAPE((int64_t)rows, (int64_t)columns)); }
+static tl_tensor *matrix(struct block *b, uint64_t rows, uint64_t columns) {
+    return parameter(b, TL_SHAPE((int64_t)rows, (int64_t)columns));
+}
 static tl_tensor *vector(struct block *b, uint64_t n) { return parameter(b, TL_SHAPE((int64_t)n)); }
 
 /* ---- GPT-2 ---- */
@@ -44,21 +48,23 @@ enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, UP_W, UP_B, DOW
 
 static void gpt2_new(struct block *b) {
     uint64_t C = b->s.C, F = b->s.F;
-    vector(b, C), vector(b, C);             /* ln1 */
-    matrix(b, 3 * C, C), vector(b, 3 * C);  /* qkv, packed */
-    matrix(b, C, C), vector(b, C);          /* projection */
-    vector(b, C), vector(b, C);             /* ln2 */
-    matrix(b, F, C), vector(b, F);          /* up */
-    matrix(b, C, F), vector(b, C);          /* down */
+    vector(b, C), vector(b, C);            /* ln1 */
+    matrix(b, 3 * C, C), vector(b, 3 * C); /* qkv, packed */
+    matrix(b, C, C), vector(b, C);         /* projection */
+    vector(b, C), vector(b, C);            /* ln2 */
+    matrix(b, F, C), vector(b, F);         /* up */
+    matrix(b, C, F), vector(b, C);         /* down */
 }
 
 static tl_tensor *gpt2_forward(struct block *b, tl_tensor *x) { /* (B,T,C) -> (B,T,C) */
     tl_tensor **w = b->parameter;
     const int64_t B = tl_size(x, 0), T = tl_size(x, 1), C = tl_size(x, 2);
     tl_scope scope = tl_scope_enter("block");
-    tl_tensor *h = tl_layer_norm(x, w[LN1_W], w[LN1_B], 1e-5);                                                     /* (B,T,C) */
-    tl_tensor *qkv = tl_unflatten(tl_linear(h, w[QKV_W], w[QKV_B]), -1, TL_SHAPE(3, (int64_t)b->s.H, (int64_t)b->s.D)); /* (B,T,3,H,D) */
-    tl_tensor *a = tl_attention(tl_select(qkv, 2, 0), tl_select(qkv, 2, 1), tl_select(qkv, 2, 2), true, 0);        /* (B,T,H,D) */
+    tl_tensor *h = tl_layer_norm(x, w[LN1_W], w[LN1_B], 1e-5); /* (B,T,C) */
+    tl_tensor *qkv = tl_unflatten(tl_linear(h, w[QKV_W], w[QKV_B]), -1,
+                                  TL_SHAPE(3, (int64_t)b->s.H, (int64_t)b->s.D)); /* (B,T,3,H,D) */
+    tl_tensor *a =
+        tl_attention(tl_select(qkv, 2, 0), tl_select(qkv, 2, 1), tl_select(qkv, 2, 2), true, 0); /* (B,T,H,D) */
     x = tl_add(x, tl_linear(tl_reshape(a, TL_SHAPE(B, T, C)), w[PROJ_W], w[PROJ_B]));
     h = tl_layer_norm(x, w[LN2_W], w[LN2_B], 1e-5);
     h = tl_linear(tl_gelu(tl_linear(h, w[UP_W], w[UP_B])), w[DOWN_W], w[DOWN_B]); /* (B,T,F), (B,T,C) */
@@ -77,26 +83,32 @@ static void llama_new(struct block *b) {
     matrix(b, F, C), matrix(b, F, C), matrix(b, C, F);
 }
 
-static tl_tensor *heads(tl_tensor *x, uint64_t n, uint64_t D) { return tl_unflatten(x, -1, TL_SHAPE((int64_t)n, (int64_t)D)); }
+static tl_tensor *heads(tl_tensor *x, uint64_t n, uint64_t D) {
+    return tl_unflatten(x, -1, TL_SHAPE((int64_t)n, (int64_t)D));
+}
 
 static tl_tensor *llama_forward(struct block *b, tl_tensor *x) { /* (B,T,C) -> (B,T,C) */
     tl_tensor **w = b->parameter;
     const struct sizes *s = &b->s;
     tl_scope scope = tl_scope_enter("block");
-    tl_tensor *h = tl_rms_norm(x, w[NORM1_W], 1e-5);                                        /* (B,T,C) */
-    tl_tensor *q = tl_rope(heads(tl_linear(h, w[Q_W], NULL), s->H, s->D), 500000, 0);       /* (B,T,H,D) */
-    tl_tensor *k = tl_rope(heads(tl_linear(h, w[K_W], NULL), s->K, s->D), 500000, 0);       /* (B,T,K,D) */
-    tl_tensor *v = heads(tl_linear(h, w[V_W], NULL), s->K, s->D);                           /* (B,T,K,D) */
+    tl_tensor *h = tl_rms_norm(x, w[NORM1_W], 1e-5);                                  /* (B,T,C) */
+    tl_tensor *q = tl_rope(heads(tl_linear(h, w[Q_W], NULL), s->H, s->D), 500000, 0); /* (B,T,H,D) */
+    tl_tensor *k = tl_rope(heads(tl_linear(h, w[K_W], NULL), s->K, s->D), 500000, 0); /* (B,T,K,D) */
+    tl_tensor *v = heads(tl_linear(h, w[V_W], NULL), s->K, s->D);                     /* (B,T,K,D) */
     x = tl_add(x, tl_linear(tl_flatten(tl_attention(q, k, v, true, 0), 2, 3), w[O_W], NULL));
     h = tl_rms_norm(x, w[NORM2_W], 1e-5);
-    h = tl_swiglu(tl_linear(h, w[GATE_W], NULL), tl_linear(h, w[UP2_W], NULL));             /* (B,T,F) */
+    h = tl_swiglu(tl_linear(h, w[GATE_W], NULL), tl_linear(h, w[UP2_W], NULL)); /* (B,T,F) */
     return tl_scope_return(scope, tl_add(x, tl_linear(h, w[DOWN2_W], NULL)));
 }
 
 /* ---- What a device holds ---- */
 
-struct held_now { uint64_t by_purpose[TL_PURPOSE_COUNT]; };
-static void held_read(struct held *h, void *context) { memcpy(((struct held_now *)context)->by_purpose, h->by_purpose, sizeof h->by_purpose); }
+struct held_now {
+    uint64_t by_purpose[TL_PURPOSE_COUNT];
+};
+static void held_read(struct held *h, void *context) {
+    memcpy(((struct held_now *)context)->by_purpose, h->by_purpose, sizeof h->by_purpose);
+}
 static uint64_t held(tl_device *device, tl_purpose purpose) {
     struct held_now now;
     pool_account(device->pool, held_read, &now);
@@ -104,10 +116,16 @@ static uint64_t held(tl_device *device, tl_purpose purpose) {
 }
 
 static void equal(const char *what, uint64_t got, uint64_t expected) {
-    if (got != expected) fail_msg("%s: the ledger says %llu, the closed form %llu", what, (unsigned long long)got, (unsigned long long)expected);
+    if (got != expected)
+        fail_msg("%s: the ledger says %llu, the closed form %llu", what, (unsigned long long)got,
+                 (unsigned long long)expected);
 }
 
-struct row { int phase; const char *op; uint64_t calls, flops; };
+struct row {
+    int phase;
+    const char *op;
+    uint64_t calls, flops;
+};
 
 /* Each row, and that there are no others with FLOPs. */
 static void rows_equal(const tl_ledger *l, const struct row *row) {
@@ -152,8 +170,8 @@ static void block_train(struct block *b, tl_tensor *(*forward)(struct block *, t
 typedef void (*block_check)(const struct block *b, const tl_ledger *l);
 
 static void block_run(const struct sizes *s, tl_dtype dtype, tl_device *device, void (*make)(struct block *),
-                      tl_tensor *(*forward)(struct block *, tl_tensor *), uint64_t n_parameters, uint64_t activation_bytes,
-                      block_check check) {
+                      tl_tensor *(*forward)(struct block *, tl_tensor *), uint64_t n_parameters,
+                      uint64_t activation_bytes, block_check check) {
     struct block b = {.s = *s, .dtype = dtype, .device = device};
     tl_scope scope = tl_scope_begin();
     tl_seed(1);
@@ -174,8 +192,9 @@ static void gpt2_work(const struct block *b, const tl_ledger *l) {
     const uint64_t N = b->s.B * b->s.T, C = b->s.C, F = b->s.F, A = b->s.B * C * b->s.T * (b->s.T + 1);
     const struct row rows[] = {
         {TL_FORWARD, "layer_norm", 2, 2 * 7 * N * C},
-        {TL_FORWARD, "matmul", 4, 2 * N * C * 3 * C + 2 * N * C * C + 2 * 2 * N * C * F}, /* qkv, projection, up, down */
-        {TL_FORWARD, "attention", 1, 2 * A},                                              /* q k^T, p v */
+        {TL_FORWARD, "matmul", 4,
+         2 * N * C * 3 * C + 2 * N * C * C + 2 * 2 * N * C * F}, /* qkv, projection, up, down */
+        {TL_FORWARD, "attention", 1, 2 * A},                     /* q k^T, p v */
         {TL_FORWARD, "gelu", 1, 9 * N * F},
         {TL_FORWARD, "add", 6, N * 3 * C + N * C + N * F + N * C /* biases */ + 2 * N * C /* residuals */},
         /* each product: g W and g^T x */
@@ -193,12 +212,16 @@ static void gpt2_work(const struct block *b, const tl_ledger *l) {
         {0, NULL, 0, 0}};
     rows_equal(l, rows);
     /* The same with F = 4C, as one reads it in books: 24 N C^2 + 2 B C T(T+1) forward, twice that backward */
-    if (F == 4 * C) equal("matmul and attention forward", tl_ledger_total(l, TL_FORWARD, "matmul").flops.low + tl_ledger_total(l, TL_FORWARD, "attention").flops.low,
-                          24 * N * C * C + 2 * A);
+    if (F == 4 * C)
+        equal("matmul and attention forward",
+              tl_ledger_total(l, TL_FORWARD, "matmul").flops.low +
+                  tl_ledger_total(l, TL_FORWARD, "attention").flops.low,
+              24 * N * C * C + 2 * A);
 }
 
 static uint64_t gpt2_parameters(const struct sizes *s) {
-    return 2 * s->C + (3 * s->C * s->C + 3 * s->C) + (s->C * s->C + s->C) + 2 * s->C + (s->C * s->F + s->F) + (s->C * s->F + s->C);
+    return 2 * s->C + (3 * s->C * s->C + 3 * s->C) + (s->C * s->C + s->C) + 2 * s->C + (s->C * s->F + s->F) +
+           (s->C * s->F + s->C);
 }
 
 /* Kept for backward: norm(x), qkv, attention's result, x after the first residual, its norm, the hidden layer before and after GELU;
@@ -209,7 +232,8 @@ static uint64_t gpt2_activations(const struct sizes *s, uint64_t e) {
 }
 
 static void gpt2_check(const struct sizes *s, tl_dtype dtype, tl_device *device) {
-    block_run(s, dtype, device, gpt2_new, gpt2_forward, gpt2_parameters(s), gpt2_activations(s, (uint64_t)tl_dtype_bits(dtype) / 8), gpt2_work);
+    block_run(s, dtype, device, gpt2_new, gpt2_forward, gpt2_parameters(s),
+              gpt2_activations(s, (uint64_t)tl_dtype_bits(dtype) / 8), gpt2_work);
 }
 
 static void gpt2_block_equals_its_closed_form_on_cpu(void **state) {
@@ -271,7 +295,8 @@ static uint64_t llama_activations(const struct sizes *s, uint64_t e) {
 }
 
 static void llama_check(const struct sizes *s, tl_dtype dtype, tl_device *device) {
-    block_run(s, dtype, device, llama_new, llama_forward, llama_parameters(s), llama_activations(s, (uint64_t)tl_dtype_bits(dtype) / 8), llama_work);
+    block_run(s, dtype, device, llama_new, llama_forward, llama_parameters(s),
+              llama_activations(s, (uint64_t)tl_dtype_bits(dtype) / 8), llama_work);
 }
 
 static void llama_block_equals_its_closed_form_on_cpu(void **state) {
@@ -309,8 +334,8 @@ static uint64_t gpt2_all(const struct sizes *s) {
     return gpt2_cheap(s) + 2 * N * s->C * (4 * s->C + 2 * s->F) + 2 * gpt2_attention(s);
 }
 
-static void policy_check(const struct sizes *s, tl_dtype dtype, tl_device *device, tl_checkpoint_policy policy, int n_layers,
-                         uint64_t recompute, uint64_t activation_bytes) {
+static void policy_check(const struct sizes *s, tl_dtype dtype, tl_device *device, tl_checkpoint_policy policy,
+                         int n_layers, uint64_t recompute, uint64_t activation_bytes) {
     struct block b = {.s = *s, .dtype = dtype, .device = device};
     const uint64_t L = (uint64_t)n_layers;
     tl_scope scope = tl_scope_begin();
@@ -333,13 +358,20 @@ static void policy_check(const struct sizes *s, tl_dtype dtype, tl_device *devic
 
 static void checkpoint_policies_keep_and_recompute_what_they_say(void **state) {
     (void)state;
-    const struct sizes small = {.B = 2, .T = 5, .C = 12, .H = 3, .D = 4, .F = 48}, full = {.B = 8, .T = 1024, .C = 768, .H = 12, .D = 64, .F = 3072};
-    const struct { const struct sizes *s; tl_device *device; tl_dtype dtype; } run[] = {{&small, cpu, TL_F32}, {&small, meta, TL_BF16}, {&full, h200, TL_BF16}};
+    const struct sizes small = {.B = 2, .T = 5, .C = 12, .H = 3, .D = 4, .F = 48},
+                       full = {.B = 8, .T = 1024, .C = 768, .H = 12, .D = 64, .F = 3072};
+    const struct {
+        const struct sizes *s;
+        tl_device *device;
+        tl_dtype dtype;
+    } run[] = {{&small, cpu, TL_F32}, {&small, meta, TL_BF16}, {&full, h200, TL_BF16}};
     for (int i = 0; i < 3; i++) {
         const struct sizes *s = run[i].s;
-        const uint64_t L = 4, N = s->B * s->T, C = s->C, e = (uint64_t)tl_dtype_bits(run[i].dtype) / 8, stream = e * N * C;
+        const uint64_t L = 4, N = s->B * s->T, C = s->C, e = (uint64_t)tl_dtype_bits(run[i].dtype) / 8,
+                       stream = e * N * C;
         /* Block results between layers are kept by the next layer's norm: L - 1 of them, the last is the result. */
-        policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_NONE, 4, 0, L * gpt2_activations(s, e) + (L - 1) * stream);
+        policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_NONE, 4, 0,
+                     L * gpt2_activations(s, e) + (L - 1) * stream);
         /* Block inputs alone; every block runs twice. */
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_FULL, 4, L * gpt2_all(s), (L - 1) * stream);
         /* Two groups of two: one input kept between them. */

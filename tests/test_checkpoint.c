@@ -39,7 +39,8 @@ enum { N_RESULTS = 2 + 3 * L };
 
 static void results_of(struct model *m, tl_tensor *x, tl_tensor *loss, tl_tensor **results) {
     tl_tensor *leaves[N_RESULTS] = {x};
-    for (int l = 0; l < L; l++) memcpy(&leaves[1 + 3 * l], (tl_tensor *[]){m->w[l], m->b[l], m->v[l]}, 3 * sizeof *leaves);
+    for (int l = 0; l < L; l++)
+        memcpy(&leaves[1 + 3 * l], (tl_tensor *[]){m->w[l], m->b[l], m->v[l]}, 3 * sizeof *leaves);
     for (int i = 0; i < N_RESULTS - 1; i++) {
         results[i] = tl_clone(tl_grad_of(leaves[i]));
         tl_zero_grad(leaves[i], false);
@@ -62,9 +63,12 @@ static void results_drop(tl_tensor **results) {
     for (int i = 0; i < N_RESULTS; i++) tl_drop(results[i]);
 }
 
-static const struct { tl_checkpoint_policy policy; int k; } policies[] = {
-    {TL_CHECKPOINT_EVERY_K, 1}, {TL_CHECKPOINT_EVERY_K, 4}, {TL_CHECKPOINT_EVERY_K, 99}, {TL_CHECKPOINT_SQRT, 0},
-    {TL_CHECKPOINT_FULL, 0},    {TL_CHECKPOINT_NOTHING, 0}, {TL_CHECKPOINT_SELECTIVE, 0}};
+static const struct {
+    tl_checkpoint_policy policy;
+    int k;
+} policies[] = {{TL_CHECKPOINT_EVERY_K, 1},  {TL_CHECKPOINT_EVERY_K, 4}, {TL_CHECKPOINT_EVERY_K, 99},
+                {TL_CHECKPOINT_SQRT, 0},     {TL_CHECKPOINT_FULL, 0},    {TL_CHECKPOINT_NOTHING, 0},
+                {TL_CHECKPOINT_SELECTIVE, 0}};
 enum { N_POLICIES = sizeof policies / sizeof *policies };
 
 static void every_policy_gives_the_same_bits(void **state) {
@@ -93,7 +97,8 @@ static void an_input_without_gradient_is_fine(void **state) {
         tl_tensor *y = tl_checkpoint_layers(layer, &context, L, pass ? TL_CHECKPOINT_FULL : TL_CHECKPOINT_NONE, 0, x);
         expect_true(tl_backward(tl_sum_all(y), NULL, 0));
         grads[pass] = tl_clone(tl_grad_of(m.w[0]));
-        for (int l = 0; l < L; l++) tl_zero_grad(m.w[l], false), tl_zero_grad(m.b[l], false), tl_zero_grad(m.v[l], false);
+        for (int l = 0; l < L; l++)
+            tl_zero_grad(m.w[l], false), tl_zero_grad(m.b[l], false), tl_zero_grad(m.v[l], false);
     }
     expect_same_bits(grads[1], grads[0]);
     expect_true(tl_grad_of(x) == NULL);
@@ -226,7 +231,8 @@ static bool mix(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_
 }
 
 /* Both inputs and the parameter are used outside too, before and after; both outputs are used twice. */
-static tl_tensor *tangle(bool checkpointed, tl_checkpoint_keep keep, tl_tensor *a, tl_tensor *b, tl_tensor *w, bool same_input) {
+static tl_tensor *tangle(bool checkpointed, tl_checkpoint_keep keep, tl_tensor *a, tl_tensor *b, tl_tensor *w,
+                         bool same_input) {
     tl_tensor *ha = tl_matmul(a, w), *hb = same_input ? ha : tl_add(b, tl_scale(ha, 0.5)), *in[2] = {ha, hb}, *out[2];
     bool ok = checkpointed ? tl_checkpoint(mix, &w, sizeof w, keep, in, 2, out, 2) : mix(&w, in, 2, out, 2);
     expect_true(ok);
@@ -269,7 +275,8 @@ static void one_tensor_given_twice_beside_a_residual_gets_all_its_parts(void **s
     tl_tensor *grads[2];
     for (int pass = 0; pass < 2; pass++) {
         tl_seed(4);
-        tl_tensor *x = tl_requires_grad(tl_normal(TL_SHAPE(6), 0, 1, TL_F32, NULL), true), *h = tl_scale(x, 3), *in[2] = {h, h}, *y;
+        tl_tensor *x = tl_requires_grad(tl_normal(TL_SHAPE(6), 0, 1, TL_F32, NULL), true), *h = tl_scale(x, 3),
+                  *in[2] = {h, h}, *y;
         expect_true(pass ? tl_checkpoint(product, NULL, 0, TL_KEEP_INPUTS, in, 2, &y, 1) : product(NULL, in, 2, &y, 1));
         expect_true(tl_backward(tl_sum_all(tl_add(h, y)), NULL, 0));
         grads[pass] = tl_grad_of(x);
@@ -285,7 +292,8 @@ static void a_leaf_given_twice_gets_all_its_parts(void **state) {
             tl_seed(4);
             tl_tensor *x = tl_requires_grad(tl_normal(TL_SHAPE(6), 0, 1, TL_F32, NULL), true), *in[2] = {x, x}, *y;
             if (has_grad) tl_set_grad(x, tl_ones(TL_SHAPE(6), TL_F32, NULL));
-            expect_true(pass ? tl_checkpoint(product, NULL, 0, TL_KEEP_INPUTS, in, 2, &y, 1) : product(NULL, in, 2, &y, 1));
+            expect_true(pass ? tl_checkpoint(product, NULL, 0, TL_KEEP_INPUTS, in, 2, &y, 1)
+                             : product(NULL, in, 2, &y, 1));
             expect_true(tl_backward(tl_sum_all(tl_add(tl_mul(x, x), y)), NULL, 0));
             grads[pass] = tl_grad_of(x);
         }
@@ -296,14 +304,15 @@ static void a_leaf_given_twice_gets_all_its_parts(void **state) {
 static bool first_only(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     (void)context, (void)n_in, (void)n_out;
     out[0] = tl_mul(in[0], in[0]);
-    out[1] = in[1];                           /* an input as it is */
-    out[2] = tl_cmp(in[0], TL_GT, in[1]);     /* no float: no gradient */
+    out[1] = in[1];                       /* an input as it is */
+    out[2] = tl_cmp(in[0], TL_GT, in[1]); /* no float: no gradient */
     return out[0] && out[2];
 }
 
 static void unused_outputs_and_passed_through_inputs_are_fine(void **state) {
     (void)state;
-    tl_tensor *a = tl_requires_grad(check_tensor(TL_SHAPE(2), 3, 4), true), *b = tl_requires_grad(check_tensor(TL_SHAPE(2), 1, 9), true);
+    tl_tensor *a = tl_requires_grad(check_tensor(TL_SHAPE(2), 3, 4), true),
+              *b = tl_requires_grad(check_tensor(TL_SHAPE(2), 1, 9), true);
     tl_tensor *in[2] = {a, b}, *out[3];
     expect_true(tl_checkpoint(first_only, NULL, 0, TL_KEEP_INPUTS, in, 2, out, 3));
     expect_true(tl_needs_grad(out[0]) && !tl_needs_grad(out[2]));
@@ -331,7 +340,8 @@ static void bf16_leaves_collecting_in_f32_give_the_same_bits(void **state) {
         tl_set_grad(x, tl_ones(TL_SHAPE(4, 4), TL_F32, NULL));
         tl_set_grad(w, tl_ones(TL_SHAPE(4, 4), TL_F32, NULL));
         for (int micro = 0; micro < 3; micro++) {
-            expect_true(pass ? tl_checkpoint(bf16_layer, &w, sizeof w, TL_KEEP_INPUTS, &x, 1, &y, 1) : bf16_layer(&w, &x, 1, &y, 1));
+            expect_true(pass ? tl_checkpoint(bf16_layer, &w, sizeof w, TL_KEEP_INPUTS, &x, 1, &y, 1)
+                             : bf16_layer(&w, &x, 1, &y, 1));
             expect_true(tl_backward(tl_sum_all(y), NULL, 0));
         }
         grads[pass][0] = tl_grad_of(x);
@@ -358,7 +368,8 @@ static void a_kept_result_that_was_changed_is_computed_again(void **state) {
         tl_seed(4);
         tl_tensor *x = tl_requires_grad(tl_normal(TL_SHAPE(3, 3), 0, 1, TL_F32, NULL), true), *y;
         tl_tensor *w[2] = {tl_normal(TL_SHAPE(3, 3), 0, 1, TL_F32, NULL), tl_normal(TL_SHAPE(3), 0, 1, TL_F32, NULL)};
-        expect_true(pass ? tl_checkpoint(bias_in_place, w, sizeof w, TL_KEEP_MATMULS, &x, 1, &y, 1) : bias_in_place(w, &x, 1, &y, 1));
+        expect_true(pass ? tl_checkpoint(bias_in_place, w, sizeof w, TL_KEEP_MATMULS, &x, 1, &y, 1)
+                         : bias_in_place(w, &x, 1, &y, 1));
         tl_tensor *loss = tl_sum_all(y);
         expect_true(tl_backward(loss, NULL, TL_RETAIN_GRAPH));
         expect_true(tl_backward(loss, NULL, 0));
@@ -381,7 +392,8 @@ static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **st
         tl_seed(9);
         tl_tensor *x = tl_requires_grad(tl_normal(TL_SHAPE(2, 5, 8), 0, 1, TL_F32, NULL), true);
         tl_tensor *w = tl_requires_grad(tl_normal(TL_SHAPE(8, 8), 0, 1, TL_F32, NULL), true), *y;
-        expect_true(pass ? tl_checkpoint(attention_block, &w, sizeof w, TL_KEEP_MATMULS, &x, 1, &y, 1) : attention_block(&w, &x, 1, &y, 1));
+        expect_true(pass ? tl_checkpoint(attention_block, &w, sizeof w, TL_KEEP_MATMULS, &x, 1, &y, 1)
+                         : attention_block(&w, &x, 1, &y, 1));
         tl_tensor *loss = tl_sum_all(tl_mul(y, y));
         tl_ledger *ledger = tl_ledger_begin("backward");
         expect_true(tl_backward(loss, NULL, TL_RETAIN_GRAPH));
@@ -401,14 +413,19 @@ static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **st
 
 /* ---- Nesting, random numbers, phases, errors ----------------------------------------------------------------------------- */
 
-struct nest { tl_tensor *w; int depth; };
+struct nest {
+    tl_tensor *w;
+    int depth;
+};
 
 static bool nested(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     struct nest n = *(struct nest *)context;
     (void)n_in, (void)n_out;
     tl_tensor *h = tl_dropout(tl_tanh(tl_matmul(in[0], n.w)), 0.3), *inner = h;
     n.depth--;
-    if (n.depth > 0 && !tl_checkpoint(nested, &n, sizeof n, n.depth % 2 ? TL_KEEP_MATMULS : TL_KEEP_INPUTS, &h, 1, &inner, 1)) return false;
+    if (n.depth > 0 &&
+        !tl_checkpoint(nested, &n, sizeof n, n.depth % 2 ? TL_KEEP_MATMULS : TL_KEEP_INPUTS, &h, 1, &inner, 1))
+        return false;
     return (out[0] = tl_add(h, tl_dropout(inner, 0.2))) != NULL;
 }
 static bool nested_plain(struct nest n, tl_tensor *x, tl_tensor **out) {
@@ -490,7 +507,8 @@ static void errors_inside_fn_come_out_and_leave_nothing(void **state) {
         expect_true(tl_grad_mode(true));
         expect_equal(tl_set_phase(TL_FORWARD), TL_FORWARD);
     }
-    expect_refused(tl_checkpoint(fails_silently, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1), "checkpoint: the function failed");
+    expect_refused(tl_checkpoint(fails_silently, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1),
+                   "checkpoint: the function failed");
     expect_refused(tl_checkpoint(gives_nothing, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1), "got NULL instead of a tensor");
     expect_refused(tl_checkpoint(NULL, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1), "takes a function");
     expect_refused(tl_checkpoint(gives_nothing, NULL, 0, TL_KEEP_INPUTS, &x, 17, &y, 1), "0 to 16 inputs");
@@ -528,7 +546,8 @@ static void what_checkpoints_cannot_do_is_said(void **state) {
     tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F32, NULL), true), *y, *grad;
     expect_true(tl_checkpoint(long_chain, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1));
     expect_refused(tl_gradients(tl_sum_all(y), NULL, &x, 1, 0, &grad), "tl_gradients does not go through a checkpoint");
-    expect_refused(tl_backward(tl_sum_all(y), NULL, TL_CREATE_GRAPH), "higher derivatives do not go through a checkpoint");
+    expect_refused(tl_backward(tl_sum_all(y), NULL, TL_CREATE_GRAPH),
+                   "higher derivatives do not go through a checkpoint");
 }
 
 static void recomputation_is_billed_to_its_phase_and_path(void **state) {
@@ -569,11 +588,13 @@ static tl_tensor *times_shared(void *context, int layer, tl_tensor *x) {
 
 static void a_hook_waits_for_every_checkpoint_that_reads_its_leaf(void **state) {
     (void)state;
-    const tl_checkpoint_policy tried[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_FULL, TL_CHECKPOINT_SQRT, TL_CHECKPOINT_NOTHING};
+    const tl_checkpoint_policy tried[] = {TL_CHECKPOINT_NONE, TL_CHECKPOINT_FULL, TL_CHECKPOINT_SQRT,
+                                          TL_CHECKPOINT_NOTHING};
     for (size_t p = 0; p < sizeof tried / sizeof *tried; p++) {
         struct hook_calls heard = {0};
         tl_scope scope = tl_scope_begin();
-        tl_tensor *w = tl_requires_grad(tl_full(TL_SHAPE(2), 2, TL_F64, NULL), true), *x = tl_ones(TL_SHAPE(2), TL_F64, NULL);
+        tl_tensor *w = tl_requires_grad(tl_full(TL_SHAPE(2), 2, TL_F64, NULL), true),
+                  *x = tl_ones(TL_SHAPE(2), TL_F64, NULL);
         expect_true(tl_set_grad_hook(w, hook_sum, &heard));
         tl_tensor *y = tl_checkpoint_layers(times_shared, w, 3, tried[p], 0, x);
         expect_true(tl_backward(tl_sum_all(tl_mul(y, w)), NULL, 0)); /* w^4, read inside and outside: 4 w^3 = 32 each */
@@ -587,7 +608,8 @@ static void a_checkpoint_of_constants_needs_no_gradient(void **state) {
     (void)state;
     tl_tensor *x = tl_ones(TL_SHAPE(2), TL_F32, NULL), *w = tl_ones(TL_SHAPE(2), TL_F32, NULL);
     expect_true(!tl_needs_grad(tl_checkpoint_layers(times_shared, w, 3, TL_CHECKPOINT_FULL, 0, x)));
-    expect_true(tl_needs_grad(tl_checkpoint_layers(times_shared, tl_requires_grad(w, true), 3, TL_CHECKPOINT_FULL, 0, x)));
+    expect_true(
+        tl_needs_grad(tl_checkpoint_layers(times_shared, tl_requires_grad(w, true), 3, TL_CHECKPOINT_FULL, 0, x)));
 }
 
 int main(void) {

@@ -31,12 +31,14 @@ static void begin(void) {
     ledger = tl_ledger_begin("case");
 }
 
-static void expect(int line, const char *op, int phase, uint64_t calls, uint64_t flops, uint64_t bytes_read, uint64_t bytes_written) {
+static void expect(int line, const char *op, int phase, uint64_t calls, uint64_t flops, uint64_t bytes_read,
+                   uint64_t bytes_written) {
     if (tl_error() != TL_OK) fail_msg("line %d: %s", line, tl_error_message());
     tl_totals t = tl_ledger_total(ledger, phase, op);
-    if (t.calls != calls || t.flops.low != flops || t.bytes_read.low != bytes_read || t.bytes_written.low != bytes_written)
-        fail_msg("line %d: %s: %llu calls, %llu FLOPs, %llu read, %llu written; expected %llu, %llu, %llu, %llu", line, op,
-                 (unsigned long long)t.calls, (unsigned long long)t.flops.low, (unsigned long long)t.bytes_read.low,
+    if (t.calls != calls || t.flops.low != flops || t.bytes_read.low != bytes_read ||
+        t.bytes_written.low != bytes_written)
+        fail_msg("line %d: %s: %llu calls, %llu FLOPs, %llu read, %llu written; expected %llu, %llu, %llu, %llu", line,
+                 op, (unsigned long long)t.calls, (unsigned long long)t.flops.low, (unsigned long long)t.bytes_read.low,
                  (unsigned long long)t.bytes_written.low, (unsigned long long)calls, (unsigned long long)flops,
                  (unsigned long long)bytes_read, (unsigned long long)bytes_written);
     for (int i = 0; i < OP_COUNT; i++) is_covered[i] |= !strcmp(op_table[i]->name, op);
@@ -48,12 +50,12 @@ static void end(void) {
     tl_ledger_free(ledger);
 }
 /* One call, one row, forward. */
-#define COST(call, op, flops, read, written)                            \
-    do {                                                                \
-        begin();                                                        \
-        (void)(call);                                                   \
-        ROW(op, TL_FORWARD, 1, flops, read, written);                   \
-        end();                                                          \
+#define COST(call, op, flops, read, written)          \
+    do {                                              \
+        begin();                                      \
+        (void)(call);                                 \
+        ROW(op, TL_FORWARD, 1, flops, read, written); \
+        end();                                        \
     } while (0)
 
 static int start(void **state) {
@@ -89,12 +91,12 @@ static void views_cost_nothing(void **state) {
 
 static void creation_writes_and_reads_nothing(void **state) {
     (void)state;
-    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F32, meta), "full", 0, 0, 48);       /* 1 write of 12 f32 */
-    COST(tl_zeros(TL_SHAPE(5), TL_BF16, meta), "full", 0, 0, 10);           /* 1 write of 5 bf16 */
-    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F4E2M1, meta), "full", 0, 0, 6);     /* 12 f4, two per byte */
-    COST(tl_arange(0, 2, 10, TL_I64, meta), "arange", 20, 0, 80);           /* start + i*step: 2 x 10; 10 i64 */
-    COST(tl_normal(TL_SHAPE(7), 0, 1, TL_F32, meta), "random", 0, 0, 28);   /* 7 f32 */
-    COST(tl_bernoulli(TL_SHAPE(7), 0.5, meta), "random", 0, 0, 7);          /* 7 bool */
+    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F32, meta), "full", 0, 0, 48);     /* 1 write of 12 f32 */
+    COST(tl_zeros(TL_SHAPE(5), TL_BF16, meta), "full", 0, 0, 10);         /* 1 write of 5 bf16 */
+    COST(tl_full(TL_SHAPE(3, 4), 1, TL_F4E2M1, meta), "full", 0, 0, 6);   /* 12 f4, two per byte */
+    COST(tl_arange(0, 2, 10, TL_I64, meta), "arange", 20, 0, 80);         /* start + i*step: 2 x 10; 10 i64 */
+    COST(tl_normal(TL_SHAPE(7), 0, 1, TL_F32, meta), "random", 0, 0, 28); /* 7 f32 */
+    COST(tl_bernoulli(TL_SHAPE(7), 0.5, meta), "random", 0, 0, 7);        /* 7 bool */
     begin();
     tl_empty(TL_SHAPE(100), TL_F32, meta); /* memory is no work */
     ROW("full", TL_ALL, 0, 0, 0, 0);
@@ -106,14 +108,15 @@ static void creation_writes_and_reads_nothing(void **state) {
 static void copies_move_bytes(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6)), *row = f32(TL_SHAPE(1, 6));
-    COST(tl_clone(x), "copy", 0, 96, 96);                                        /* 24 f32 in, 24 out */
-    COST(tl_clone(tl_expand(row, TL_SHAPE(4, 6))), "copy", 0, 24, 96);           /* covers 6 f32, writes 24 */
-    COST(tl_clone(tl_slice(x, 1, 0, TL_END, 2)), "copy", 0, 48, 48);             /* 12 f32 each, gaps not counted */
-    COST(tl_clone(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){1, 1}, 0)), "copy", 0, 24, 48); /* 4+3-1 = 6 f32 covered, 12 out */
-    COST(tl_cast(x, TL_BF16), "copy", 0, 96, 48);                                /* 24 f32 in, 24 bf16 out */
-    COST(tl_cast(x, TL_F4E2M1), "copy", 0, 96, 12);                              /* 24 f4 are 12 bytes */
-    COST(tl_copy_(f32(TL_SHAPE(4, 6)), row), "assign", 0, 24, 96);               /* 6 f32 in, 24 written; the old ones are not read */
-    COST(tl_fill_(tl_select(x, 1, 0), 1), "fill", 0, 0, 16);                     /* 4 f32 written */
+    COST(tl_clone(x), "copy", 0, 96, 96);                              /* 24 f32 in, 24 out */
+    COST(tl_clone(tl_expand(row, TL_SHAPE(4, 6))), "copy", 0, 24, 96); /* covers 6 f32, writes 24 */
+    COST(tl_clone(tl_slice(x, 1, 0, TL_END, 2)), "copy", 0, 48, 48);   /* 12 f32 each, gaps not counted */
+    COST(tl_clone(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){1, 1}, 0)), "copy", 0, 24,
+         48);                                                      /* 4+3-1 = 6 f32 covered, 12 out */
+    COST(tl_cast(x, TL_BF16), "copy", 0, 96, 48);                  /* 24 f32 in, 24 bf16 out */
+    COST(tl_cast(x, TL_F4E2M1), "copy", 0, 96, 12);                /* 24 f4 are 12 bytes */
+    COST(tl_copy_(f32(TL_SHAPE(4, 6)), row), "assign", 0, 24, 96); /* 6 f32 in, 24 written; the old ones are not read */
+    COST(tl_fill_(tl_select(x, 1, 0), 1), "fill", 0, 0, 16);       /* 4 f32 written */
     begin(); /* what is contiguous, or has the dtype, is not copied */
     tl_contiguous(x);
     tl_cast(x, TL_F32);
@@ -141,7 +144,7 @@ static void transfers_are_counted_apart(void **state) {
     tl_tensor *x = tl_zeros(TL_SHAPE(3, 4), TL_F32, cpu);
     begin();
     tl_to(x, tl_device_find("meta:h200"));
-    ROW("transfer", TL_FORWARD, 1, 0, 0, 0); /* neither read nor written: the link's bytes */
+    ROW("transfer", TL_FORWARD, 1, 0, 0, 0);                    /* neither read nor written: the link's bytes */
     assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 48); /* 12 f32 */
     end();
     begin();
@@ -160,35 +163,36 @@ static void transfers_are_counted_apart(void **state) {
 
 static void elementwise_ops_count_their_formula(void **state) {
     (void)state;
-    tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3)), *row = f32(TL_SHAPE(3)), *column = f32(TL_SHAPE(2, 1));
-    COST(tl_add(a, b), "add", 6, 48, 24);              /* 2 reads + 1 write of 6 f32 */
-    COST(tl_sub(a, b), "sub", 6, 48, 24);              /* likewise */
-    COST(tl_mul(a, row), "mul", 6, 36, 24);            /* 6 + 3 f32 in, 6 out */
-    COST(tl_mul(row, column), "mul", 6, 20, 24);       /* 3 + 2 f32 in, 6 out */
-    COST(tl_mul(a, a), "mul", 6, 24, 24);              /* the same bytes: one read */
+    tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3)), *row = f32(TL_SHAPE(3)),
+              *column = f32(TL_SHAPE(2, 1));
+    COST(tl_add(a, b), "add", 6, 48, 24);                              /* 2 reads + 1 write of 6 f32 */
+    COST(tl_sub(a, b), "sub", 6, 48, 24);                              /* likewise */
+    COST(tl_mul(a, row), "mul", 6, 36, 24);                            /* 6 + 3 f32 in, 6 out */
+    COST(tl_mul(row, column), "mul", 6, 20, 24);                       /* 3 + 2 f32 in, 6 out */
+    COST(tl_mul(a, a), "mul", 6, 24, 24);                              /* the same bytes: one read */
     COST(tl_mul(a, tl_expand(row, TL_SHAPE(2, 3))), "mul", 6, 36, 24); /* the expanded row covers 3 f32 */
     COST(tl_div(a, b), "div", 6, 48, 24);
     COST(tl_add(of(TL_BF16, TL_SHAPE(4)), of(TL_BF16, TL_SHAPE(4))), "add", 4, 16, 8); /* 2 x 4 bf16 in, 4 out */
-    COST(tl_add(of(TL_BF16, TL_SHAPE(4)), f32(TL_SHAPE(4))), "add", 4, 24, 16);        /* 4 bf16 + 4 f32 in, 4 f32 out */
+    COST(tl_add(of(TL_BF16, TL_SHAPE(4)), f32(TL_SHAPE(4))), "add", 4, 24, 16); /* 4 bf16 + 4 f32 in, 4 f32 out */
     COST(tl_add_(f32(TL_SHAPE(2, 3)), row), "add", 6, 36, 24); /* in place: reads both, writes the first */
     tl_tensor *x = f32(TL_SHAPE(6));
-    COST(tl_mul_(x, x), "mul", 6, 24, 24);             /* in place with itself: one read, one write */
-    COST(tl_affine(a, 2, 1), "affine", 12, 24, 24);    /* product and sum */
-    COST(tl_affine(a, 2, 0), "affine", 6, 24, 24);     /* nothing to add */
-    COST(tl_affine(a, 1, 1), "affine", 6, 24, 24);     /* nothing to multiply */
-    COST(tl_affine(a, 1, 0), "affine", 0, 24, 24);     /* a copy */
+    COST(tl_mul_(x, x), "mul", 6, 24, 24);          /* in place with itself: one read, one write */
+    COST(tl_affine(a, 2, 1), "affine", 12, 24, 24); /* product and sum */
+    COST(tl_affine(a, 2, 0), "affine", 6, 24, 24);  /* nothing to add */
+    COST(tl_affine(a, 1, 1), "affine", 6, 24, 24);  /* nothing to multiply */
+    COST(tl_affine(a, 1, 0), "affine", 0, 24, 24);  /* a copy */
     COST(tl_neg(a), "neg", 6, 24, 24);
-    COST(tl_exp(a), "exp", 6, 24, 24);                 /* an elementary function is one */
+    COST(tl_exp(a), "exp", 6, 24, 24); /* an elementary function is one */
     COST(tl_log(a), "log", 6, 24, 24);
     COST(tl_sqrt(a), "sqrt", 6, 24, 24);
     COST(tl_tanh(a), "tanh", 6, 24, 24);
-    COST(tl_sigmoid(a), "sigmoid", 24, 24, 24);        /* negate, exp, add, divide: 4 x 6 */
+    COST(tl_sigmoid(a), "sigmoid", 24, 24, 24); /* negate, exp, add, divide: 4 x 6 */
     COST(tl_relu(a), "relu", 6, 24, 24);
-    COST(tl_gelu(a), "gelu", 54, 24, 24);              /* 6 products, 2 sums, tanh: 9 x 6 */
-    COST(tl_silu(a), "silu", 24, 24, 24);              /* negate, exp, add, divide: 4 x 6 */
-    COST(tl_cmp(a, TL_LT, b), "compare", 6, 48, 6);    /* 6 bool out */
+    COST(tl_gelu(a), "gelu", 54, 24, 24);                                    /* 6 products, 2 sums, tanh: 9 x 6 */
+    COST(tl_silu(a), "silu", 24, 24, 24);                                    /* negate, exp, add, divide: 4 x 6 */
+    COST(tl_cmp(a, TL_LT, b), "compare", 6, 48, 6);                          /* 6 bool out */
     COST(tl_where(of(TL_BOOL, TL_SHAPE(2, 3)), a, row), "where", 0, 42, 24); /* 6 bool + 6 f32 + 3 f32 in */
-    COST(tl_exp(f32(TL_SHAPE(0, 3))), "exp", 0, 0, 0); /* nothing costs nothing */
+    COST(tl_exp(f32(TL_SHAPE(0, 3))), "exp", 0, 0, 0);                       /* nothing costs nothing */
     COST(tl_exp(f32(TL_SCALAR)), "exp", 1, 4, 4);
 }
 
@@ -210,8 +214,8 @@ static void elementwise_gradients_count_their_formula(void **state) {
     end();
     begin();
     tl_backward(tl_tanh(leaf(f32(TL_SHAPE(6)))), g, 0); /* g (1 - y) (1 + y) */
-    ROW("mul", TL_BACKWARD, 2, 12, 96, 48);    /* two reads, one write of 6, twice */
-    ROW("affine", TL_BACKWARD, 2, 18, 48, 48); /* 1 - y: product and sum; 1 + y: sum */
+    ROW("mul", TL_BACKWARD, 2, 12, 96, 48);             /* two reads, one write of 6, twice */
+    ROW("affine", TL_BACKWARD, 2, 18, 48, 48);          /* 1 - y: product and sum; 1 + y: sum */
     end();
 }
 
@@ -221,12 +225,12 @@ static void reductions_count_one_per_element(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6));
     const int last = -1;
-    COST(tl_sum_all(x), "sum", 24, 96, 4);              /* 24 f32 in, 1 out */
-    COST(tl_sum(x, &last, 1, false), "sum", 24, 96, 16); /* 4 out */
-    COST(tl_sum(of(TL_BOOL, TL_SHAPE(8)), NULL, 0, false), "sum", 8, 8, 8); /* 8 bytes in, one i64 out */
+    COST(tl_sum_all(x), "sum", 24, 96, 4);                                           /* 24 f32 in, 1 out */
+    COST(tl_sum(x, &last, 1, false), "sum", 24, 96, 16);                             /* 4 out */
+    COST(tl_sum(of(TL_BOOL, TL_SHAPE(8)), NULL, 0, false), "sum", 8, 8, 8);          /* 8 bytes in, one i64 out */
     COST(tl_sum_all(tl_expand(f32(TL_SHAPE(6)), TL_SHAPE(4, 6))), "sum", 24, 24, 4); /* 24 additions of 6 f32 */
     COST(tl_max(x, &last, 1, true), "max", 24, 96, 16);
-    COST(tl_softmax(x), "softmax", 120, 96, 96);        /* max, subtract, exp, sum, divide: 5 x 24 */
+    COST(tl_softmax(x), "softmax", 120, 96, 96); /* max, subtract, exp, sum, divide: 5 x 24 */
     begin();
     tl_mean_all(x);
     ROW("sum", TL_FORWARD, 1, 24, 96, 4);
@@ -243,13 +247,17 @@ static void reductions_count_one_per_element(void **state) {
 static void products_cost_2mkn(void **state) {
     (void)state;
     COST(tl_matmul(f32(TL_SHAPE(3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 2 * 3 * 4 * 5, 48 + 80, 60);
-    COST(tl_matmul(f32(TL_SHAPE(3, 4)), tl_transpose(f32(TL_SHAPE(5, 4)), 0, 1)), "matmul", 120, 128, 60); /* strides are free */
+    COST(tl_matmul(f32(TL_SHAPE(3, 4)), tl_transpose(f32(TL_SHAPE(5, 4)), 0, 1)), "matmul", 120, 128,
+         60); /* strides are free */
     COST(tl_matmul(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(4, 5))), "matmul", 120, 64, 30);
-    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(2, 4, 5))), "matmul", 2 * 120, 2 * 128, 2 * 60);  /* two products */
-    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(1, 4, 5))), "matmul", 240, 96 + 80, 120); /* one matrix for both: read once */
-    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 240, 96 + 80, 120);    /* six rows by one matrix */
-    COST(tl_matmul(f32(TL_SHAPE(4)), f32(TL_SHAPE(4))), "matmul", 8, 32, 4);                      /* 4 multiply-adds */
-    COST(tl_matmul(f32(TL_SHAPE(3, 0)), f32(TL_SHAPE(0, 5))), "matmul", 0, 0, 60);                /* zeros are written */
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(2, 4, 5))), "matmul", 2 * 120, 2 * 128,
+         2 * 60); /* two products */
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(1, 4, 5))), "matmul", 240, 96 + 80,
+         120); /* one matrix for both: read once */
+    COST(tl_matmul(f32(TL_SHAPE(2, 3, 4)), f32(TL_SHAPE(4, 5))), "matmul", 240, 96 + 80,
+         120);                                                                     /* six rows by one matrix */
+    COST(tl_matmul(f32(TL_SHAPE(4)), f32(TL_SHAPE(4))), "matmul", 8, 32, 4);       /* 4 multiply-adds */
+    COST(tl_matmul(f32(TL_SHAPE(3, 0)), f32(TL_SHAPE(0, 5))), "matmul", 0, 0, 60); /* zeros are written */
     tl_tensor *x = f32(TL_SHAPE(4, 4));
     COST(tl_matmul(x, x), "matmul", 128, 64, 64); /* one read */
     begin();
@@ -289,13 +297,15 @@ static void only_wanted_gradients_are_paid_for(void **state) {
 static void norms_count_their_formula(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(3, 8)), *w = f32(TL_SHAPE(8)), *b = f32(TL_SHAPE(8));
-    COST(tl_layer_norm(x, w, b, 1e-5), "layer_norm", 7 * 24, 96 + 32 + 32, 96 + 12 + 12);  /* x, w, b in; y, mean, rstd out */
+    COST(tl_layer_norm(x, w, b, 1e-5), "layer_norm", 7 * 24, 96 + 32 + 32,
+         96 + 12 + 12); /* x, w, b in; y, mean, rstd out */
     COST(tl_layer_norm(x, NULL, NULL, 1e-5), "layer_norm", 5 * 24, 96, 96 + 24);
     COST(tl_rms_norm(x, w, 1e-5), "rms_norm", 4 * 24, 96 + 32, 96 + 12);
     COST(tl_rms_norm(x, NULL, 1e-5), "rms_norm", 3 * 24, 96, 96 + 12);
     begin();
     tl_backward(tl_layer_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(8))), leaf(f32(TL_SHAPE(8))), 1e-5), x, 0);
-    ROW("layer_norm_grad", TL_BACKWARD, 1, 13 * 24, 96 + 96 + 12 + 12 + 32, 96 + 32 + 32); /* g, x, mean, rstd, w; dx, dw, db */
+    ROW("layer_norm_grad", TL_BACKWARD, 1, 13 * 24, 96 + 96 + 12 + 12 + 32,
+        96 + 32 + 32); /* g, x, mean, rstd, w; dx, dw, db */
     end();
     begin();
     tl_backward(tl_layer_norm(leaf(f32(TL_SHAPE(3, 8))), NULL, NULL, 1e-5), x, 0);
@@ -322,7 +332,8 @@ static void tokens_count_what_they_fetch(void **state) {
     COST(tl_embedding(w, of(TL_I32, TL_SHAPE(5))), "embedding", 0, 5 * 32 + 20, 160);
     begin();
     tl_backward(tl_embedding(w, ids), f32(TL_SHAPE(2, 3, 8)), 0);
-    ROW("embedding_grad", TL_BACKWARD, 1, 48, 6 * 32 + 48, 100 * 32); /* one addition per element of g; the table is written */
+    ROW("embedding_grad", TL_BACKWARD, 1, 48, 6 * 32 + 48,
+        100 * 32); /* one addition per element of g; the table is written */
     end();
     begin();
     tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)));
@@ -343,25 +354,32 @@ static void attention_counts_visible_pairs(void **state) {
     (void)state;
     const int64_t B = 2, T = 5, H = 4, D = 8, S = 7;
     tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8)), *k = f32(TL_SHAPE(2, 5, 2, 8)), *far = f32(TL_SHAPE(2, 7, 2, 8));
-    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, far_bytes = 2 * 7 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4;
+    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, far_bytes = 2 * 7 * 2 * 8 * 4,
+                   lse = 2 * 4 * 5 * 4;
     const uint64_t pair = 2 * D; /* one GEMM on one pair of one head */
     /* causal T on T: T(T+1)/2 = 15 pairs; two GEMMs. k and v are two different tensors. */
     tl_tensor *v = f32(TL_SHAPE(2, 5, 2, 8));
-    COST(tl_attention(q, k, v, true, 0), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes, q_bytes + lse);
-    COST(tl_attention(q, k, v, false, 0), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, k, v, true, 0), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes,
+         q_bytes + lse);
+    COST(tl_attention(q, k, v, false, 0), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes,
+         q_bytes + lse);
     /* the last 5 of 7 positions: query t sees 3 + t keys: 3+4+5+6+7 = 25 */
     COST(tl_attention(q, far, far, true, 0), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes, q_bytes + lse);
-    COST(tl_attention(q, far, far, false, 0), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes, q_bytes + lse);
+    COST(tl_attention(q, far, far, false, 0), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes,
+         q_bytes + lse);
     /* 5 queries on 2 keys: the first three see nothing, then 1 + 2 */
     tl_tensor *near = f32(TL_SHAPE(2, 2, 2, 8));
-    COST(tl_attention(q, near, near, true, 0), "attention", 2 * pair * B * H * 3, q_bytes + 2 * 2 * 2 * 8 * 4, q_bytes + lse);
+    COST(tl_attention(q, near, near, true, 0), "attention", 2 * pair * B * H * 3, q_bytes + 2 * 2 * 2 * 8 * 4,
+         q_bytes + lse);
 }
 
 static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     (void)state;
-    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4, gemm = 2 * 8 * 2 * 4 * 15;
+    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4,
+                   gemm = 2 * 8 * 2 * 4 * 15;
     begin();
-    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), true, 0),
+    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))),
+                             leaf(f32(TL_SHAPE(2, 5, 2, 8))), true, 0),
                 f32(TL_SHAPE(2, 5, 4, 8)), 0);
     ROW("attention", TL_FORWARD, 1, 2 * gemm, q_bytes + 2 * k_bytes, q_bytes + lse);
     /* g v^T, p^T g, ds k, ds^T q: four; g, q, k, v, out, lse in; dq, dk, dv out */

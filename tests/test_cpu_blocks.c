@@ -30,29 +30,18 @@ struct array {
 
 static uint64_t seed = 1;
 
-static uint32_t random_word(void)
-{
+static uint32_t random_word(void) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(seed >> 33);
 }
 
-static int64_t pick(int64_t low, int64_t high)
-{
-    return low + (int64_t)(random_word() % (uint64_t)(high - low + 1));
-}
+static int64_t pick(int64_t low, int64_t high) { return low + (int64_t)(random_word() % (uint64_t)(high - low + 1)); }
 
-static double draw(void)
-{
-    return (double)random_word() / 2147483648.0 * 2 - 1;
-}
+static double draw(void) { return (double)random_word() / 2147483648.0 * 2 - 1; }
 
-static size_t element_bytes(tl_dtype dtype)
-{
-    return (size_t)dtype_info(dtype)->bits / 8;
-}
+static size_t element_bytes(tl_dtype dtype) { return (size_t)dtype_info(dtype)->bits / 8; }
 
-static int64_t offset_of(const struct array *x, int64_t index)
-{
+static int64_t offset_of(const struct array *x, int64_t index) {
     int64_t offset = x->origin;
     for (int axis = x->rank - 1; axis >= 0; axis--) {
         offset += index % x->shape[axis] * x->stride[axis];
@@ -61,20 +50,18 @@ static int64_t offset_of(const struct array *x, int64_t index)
     return offset;
 }
 
-static double get(const struct array *x, int64_t index)
-{
+static double get(const struct array *x, int64_t index) {
     return convert_get_f64(x->buffer, x->dtype, offset_of(x, index));
 }
 
-static void set(struct array *x, int64_t index, double value)
-{
+static void set(struct array *x, int64_t index, double value) {
     convert_set_f64(x->buffer, x->dtype, offset_of(x, index), value);
 }
 
 /* Axes of `order` from the outermost in memory to the innermost, `gap` elements after each row; a bit in `flip` makes
  * an axis run backwards. */
-static struct array array_new(tl_dtype dtype, int rank, const int64_t *shape, const int *order, int64_t gap, unsigned flip)
-{
+static struct array array_new(tl_dtype dtype, int rank, const int64_t *shape, const int *order, int64_t gap,
+                              unsigned flip) {
     struct array x = {.dtype = dtype, .rank = rank, .numel = 1, .span = 1};
     for (int i = rank - 1; i >= 0; i--) {
         const int axis = order ? order[i] : i;
@@ -94,27 +81,23 @@ static struct array array_new(tl_dtype dtype, int rank, const int64_t *shape, co
     return x;
 }
 
-static struct array dense(tl_dtype dtype, int rank, const int64_t *shape)
-{
+static struct array dense(tl_dtype dtype, int rank, const int64_t *shape) {
     return array_new(dtype, rank, shape, NULL, 0, 0);
 }
 
-static void fill_random(struct array *x, double low, double high)
-{
+static void fill_random(struct array *x, double low, double high) {
     for (int64_t i = 0; i < x->numel; i++) {
         set(x, i, low + (draw() + 1) / 2 * (high - low));
     }
 }
 
-static struct array random_dense(tl_dtype dtype, int rank, const int64_t *shape)
-{
+static struct array random_dense(tl_dtype dtype, int rank, const int64_t *shape) {
     struct array x = dense(dtype, rank, shape);
     fill_random(&x, -1, 1);
     return x;
 }
 
-static double *values(const struct array *x)
-{
+static double *values(const struct array *x) {
     double *out = malloc(((size_t)x->numel + 1) * sizeof *out);
     assert_non_null(out);
     for (int64_t i = 0; i < x->numel; i++) {
@@ -124,36 +107,33 @@ static double *values(const struct array *x)
 }
 
 /* Half a unit in the last place of the dtype, times a few for sums. */
-static double tolerance(tl_dtype dtype)
-{
+static double tolerance(tl_dtype dtype) {
     return dtype == TL_F64 ? 1e-11 : dtype == TL_F32 ? 3e-5 : dtype == TL_F16 ? 2e-3 : 1.6e-2;
 }
 
-static void check_close(const char *what, const struct array *x, const double *expected)
-{
+static void check_close(const char *what, const struct array *x, const double *expected) {
     for (int64_t i = 0; i < x->numel; i++) {
         const double found = get(x, i), error = fabs(found - expected[i]);
         if (found != expected[i] && !(error <= tolerance(x->dtype) * (1 + fabs(expected[i])))) {
-            fail_msg("%s (%s): element %lld is %.17g, expected %.17g", what, dtype_info(x->dtype)->name, (long long)i, found,
-                     expected[i]);
+            fail_msg("%s (%s): element %lld is %.17g, expected %.17g", what, dtype_info(x->dtype)->name, (long long)i,
+                     found, expected[i]);
         }
     }
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------- */
 
-static tl_operand operand_of(const struct array *x)
-{
-    return (tl_operand){x->buffer + (size_t)x->origin * element_bytes(x->dtype), x->dtype, x->rank, x->shape, x->stride};
+static tl_operand operand_of(const struct array *x) {
+    return (tl_operand){x->buffer + (size_t)x->origin * element_bytes(x->dtype), x->dtype, x->rank, x->shape,
+                        x->stride};
 }
 
 static char last_error[200];
 
 /* Runs a kernel once per thread count and compares the outputs' bytes. Outputs are put back before each run, so in-place
  * kernels start from the same values. */
-static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct array *const *out, int n_out, const void *attr,
-                size_t workspace_bytes)
-{
+static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct array *const *out, int n_out,
+                const void *attr, size_t workspace_bytes) {
     static const int thread_counts[] = {1, 2, 3, 8};
     tl_operand in_operands[MAX_ARRAYS], out_operands[MAX_ARRAYS];
     char *before[MAX_ARRAYS], *first[MAX_ARRAYS] = {0};
@@ -175,8 +155,9 @@ static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct arra
         for (int i = 0; i < n_out; i++) {
             memcpy(out[i]->buffer, before[i], (size_t)out[i]->span * element_bytes(out[i]->dtype));
         }
-        const tl_kernel_args args = {"test", in_operands, out_operands, n_in, n_out, attr, workspace, workspace_bytes,
-                                     thread_counts[run_index], NULL, last_error};
+        const tl_kernel_args args = {
+            "test", in_operands, out_operands, n_in, n_out, attr, workspace, workspace_bytes, thread_counts[run_index],
+            NULL,   last_error};
         ok = kernel(&args);
         free(workspace);
         for (int i = 0; i < n_out && ok; i++) {
@@ -196,34 +177,29 @@ static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct arra
     return ok;
 }
 
-#define ARRAYS(...) ((struct array *[]){__VA_ARGS__}), (int)(sizeof((struct array *[]){__VA_ARGS__}) / sizeof(struct array *))
+#define ARRAYS(...) \
+    ((struct array *[]){__VA_ARGS__}), (int)(sizeof((struct array *[]){__VA_ARGS__}) / sizeof(struct array *))
 
 /* Fresh outputs hold garbage that would be seen. */
-static struct array fresh(tl_dtype dtype, int rank, const int64_t *shape)
-{
+static struct array fresh(tl_dtype dtype, int rank, const int64_t *shape) {
     struct array x = dense(dtype, rank, shape);
     memset(x.buffer, 0xff, (size_t)x.span * element_bytes(dtype));
     return x;
 }
 
-static void drop(struct array *const *arrays, int n)
-{
+static void drop(struct array *const *arrays, int n) {
     for (int i = 0; i < n; i++) {
         free(arrays[i]->buffer);
     }
 }
 
 static const tl_dtype float_dtypes[] = {TL_F64, TL_F32, TL_F16, TL_BF16};
-static tl_dtype stats_dtype(tl_dtype dtype)
-{
-    return dtype == TL_F64 ? TL_F64 : TL_F32;
-}
+static tl_dtype stats_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : TL_F32; }
 
 /* ---- matmul ---------------------------------------------------------------------------------------------- */
 
 /* A matrix with one of its last two axes at stride 1, rows apart, batch axes in any order, perhaps of size 1 or expanded. */
-static struct array random_matrix(tl_dtype dtype, int rank, const int64_t *shape)
-{
+static struct array random_matrix(tl_dtype dtype, int rank, const int64_t *shape) {
     int order[MAX_AXES] = {0, 1, 2, 3};
     if (pick(0, 1)) {
         order[rank - 1] = rank - 2;
@@ -243,9 +219,8 @@ static struct array random_matrix(tl_dtype dtype, int rank, const int64_t *shape
     return x;
 }
 
-static double *plain_matmul(const struct array *a, const struct array *b, const struct array *c, bool add, bool ta, bool tb,
-                            int64_t k)
-{
+static double *plain_matmul(const struct array *a, const struct array *b, const struct array *c, bool add, bool ta,
+                            bool tb, int64_t k) {
     const int rank = c->rank;
     const int64_t m = c->shape[rank - 2], n = c->shape[rank - 1];
     double *out = values(c);
@@ -269,8 +244,7 @@ static double *plain_matmul(const struct array *a, const struct array *b, const 
     return out;
 }
 
-static void check_matmul(tl_dtype dtype, int rank, int64_t m, int64_t n, int64_t k)
-{
+static void check_matmul(tl_dtype dtype, int rank, int64_t m, int64_t n, int64_t k) {
     const bool ta = pick(0, 1), tb = pick(0, 1), add = pick(0, 1);
     const struct attr_matmul attr = {ta, tb, element_bytes(dtype) == 2 && pick(0, 1) ? TL_F32 : dtype};
     int64_t a_shape[MAX_AXES], b_shape[MAX_AXES], c_shape[MAX_AXES];
@@ -299,8 +273,7 @@ static void check_matmul(tl_dtype dtype, int rank, int64_t m, int64_t n, int64_t
     drop(ARRAYS(&a, &b, &c));
 }
 
-static void matmul_agrees_with_plain_loops(void **state)
-{
+static void matmul_agrees_with_plain_loops(void **state) {
     (void)state;
     for (int i = 0; i < 300; i++) {
         const int64_t largest = i % 3 == 0 ? 4 : i % 3 == 1 ? 40 : 140;
@@ -315,8 +288,7 @@ static void matmul_agrees_with_plain_loops(void **state)
 
 /* The loss sum(g * norm(x)) in double, for finite differences and as the forward reference. */
 static void plain_norm(const double *x, const double *weight, const double *bias, int64_t rows, int64_t C, double eps,
-                       bool centered, double *y, double *mean, double *rstd)
-{
+                       bool centered, double *y, double *mean, double *rstd) {
     for (int64_t r = 0; r < rows; r++) {
         double sum = 0, square = 0;
         for (int64_t c = 0; c < C; c++) {
@@ -333,18 +305,21 @@ static void plain_norm(const double *x, const double *weight, const double *bias
     }
 }
 
-static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted)
-{
+static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted) {
     struct array x = random_dense(dtype, 3, (int64_t[]){1, rows, C}), y = fresh(dtype, 3, x.shape);
     struct array weight = random_dense(dtype, 1, &C), bias = random_dense(dtype, 1, &C);
     struct array mean = fresh(stats_dtype(dtype), 1, &rows), rstd = fresh(stats_dtype(dtype), 1, &rows);
     const struct attr_norm attr = {1e-5};
     struct array *out_layer[] = {&y, &mean, &rstd}, *out_rms[] = {&y, &rstd}, *in[] = {&x, &weight, &bias};
-    assert_true(run(centered ? cpu_layer_norm : cpu_rms_norm, in, !weighted ? 1 : centered ? 3 : 2,
+    assert_true(run(centered ? cpu_layer_norm : cpu_rms_norm, in,
+                    !weighted  ? 1
+                    : centered ? 3
+                               : 2,
                     centered ? out_layer : out_rms, centered ? 3 : 2, &attr, 0));
     double *xs = values(&x), *ws = values(&weight), *bs = values(&bias);
     double *ys = values(&y), *means = values(&mean), *rstds = values(&rstd);
-    plain_norm(xs, weighted ? ws : NULL, weighted && centered ? bs : NULL, rows, C, attr.eps, centered, ys, means, rstds);
+    plain_norm(xs, weighted ? ws : NULL, weighted && centered ? bs : NULL, rows, C, attr.eps, centered, ys, means,
+               rstds);
     check_close("norm y", &y, ys);
     check_close("norm rstd", &rstd, rstds);
     if (centered) {
@@ -354,8 +329,7 @@ static void check_norm_forward(tl_dtype dtype, int64_t rows, int64_t C, bool cen
     drop(ARRAYS(&x, &y, &weight, &bias, &mean, &rstd));
 }
 
-static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted)
-{
+static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool centered, bool weighted) {
     struct array x = random_dense(dtype, 2, (int64_t[]){rows, C}), g = random_dense(dtype, 2, x.shape);
     struct array weight = random_dense(dtype, 1, &C), dx = fresh(dtype, 2, x.shape);
     struct array dweight = fresh(dtype, 1, &C), dbias = fresh(dtype, 1, &C);
@@ -385,7 +359,11 @@ static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool center
     struct array *out[] = {&dx, &dweight, &dbias};
     const size_t workspace = NORM_CHUNKS * (size_t)C * 2 * (dtype == TL_F64 ? 8 : 4);
     assert_true(run(centered ? cpu_layer_norm_grad : cpu_rms_norm_grad, centered ? in_layer : in_rms,
-                    (centered ? 4 : 3) + weighted, out, !weighted ? 1 : centered ? 3 : 2, &(struct attr_norm){eps}, workspace));
+                    (centered ? 4 : 3) + weighted, out,
+                    !weighted  ? 1
+                    : centered ? 3
+                               : 2,
+                    &(struct attr_norm){eps}, workspace));
     check_close("norm dx", &dx, dxs);
     if (weighted) {
         check_close("norm dweight", &dweight, dws);
@@ -397,8 +375,7 @@ static void check_norm_grad(tl_dtype dtype, int64_t rows, int64_t C, bool center
     drop(ARRAYS(&x, &g, &weight, &dx, &dweight, &dbias, &mean, &rstd));
 }
 
-static void norms_agree_with_plain_loops(void **state)
-{
+static void norms_agree_with_plain_loops(void **state) {
     (void)state;
     for (int i = 0; i < 48; i++) {
         const int64_t C = i % 5 == 0 ? 2500 : pick(1, 90), rows = i % 7 == 0 ? 0 : pick(1, 200);
@@ -409,9 +386,9 @@ static void norms_agree_with_plain_loops(void **state)
 
 /* Compares gradients with differences of a forward kernel's loss, sum(g * first output): an error shared with the plain
  * loops would show here. All arrays are f64; gradients[i] belongs to inputs[i]. */
-static void check_differences(const char *what, tl_kernel forward, struct array **inputs, int n_in, struct array **outputs,
-                              int n_out, const struct array *g, const void *attr, struct array **gradients, int n_gradients)
-{
+static void check_differences(const char *what, tl_kernel forward, struct array **inputs, int n_in,
+                              struct array **outputs, int n_out, const struct array *g, const void *attr,
+                              struct array **gradients, int n_gradients) {
     const double h = 1e-6;
     for (int which = 0; which < n_gradients; which++) {
         for (int64_t i = 0; i < inputs[which]->numel; i++) {
@@ -427,14 +404,14 @@ static void check_differences(const char *what, tl_kernel forward, struct array 
             set(inputs[which], i, kept);
             const double slope = (loss[1] - loss[0]) / (2 * h), found = get(gradients[which], i);
             if (!(fabs(slope - found) < 1e-6)) {
-                fail_msg("%s: gradient %d, element %lld is %.12g, differences give %.12g", what, which, (long long)i, found, slope);
+                fail_msg("%s: gradient %d, element %lld is %.12g, differences give %.12g", what, which, (long long)i,
+                         found, slope);
             }
         }
     }
 }
 
-static void norm_gradients_agree_with_differences(void **state)
-{
+static void norm_gradients_agree_with_differences(void **state) {
     (void)state;
     const int64_t rows = 3, C = 7;
     const struct attr_norm attr = {1e-5};
@@ -455,8 +432,8 @@ static void norm_gradients_agree_with_differences(void **state)
 
 /* ---- token ----------------------------------------------------------------------------------------------- */
 
-static struct array random_ids(tl_dtype dtype, int rank, const int64_t *shape, const int *order, unsigned flip, int64_t V)
-{
+static struct array random_ids(tl_dtype dtype, int rank, const int64_t *shape, const int *order, unsigned flip,
+                               int64_t V) {
     struct array ids = array_new(dtype, rank, shape, order, pick(0, 2), flip);
     for (int64_t i = 0; i < ids.numel; i++) {
         convert_set_i64(ids.buffer, dtype, offset_of(&ids, i), pick(0, V - 1));
@@ -464,14 +441,14 @@ static struct array random_ids(tl_dtype dtype, int rank, const int64_t *shape, c
     return ids;
 }
 
-static void embedding_copies_and_adds_rows(void **state)
-{
+static void embedding_copies_and_adds_rows(void **state) {
     (void)state;
     for (int i = 0; i < 32; i++) {
         const tl_dtype dtype = float_dtypes[i % 4], id_dtype = i / 4 % 2 ? TL_I32 : TL_I64;
         const int64_t V = pick(1, 50), C = i % 5 ? pick(0, 40) : 1300, B = pick(0, 30), T = pick(1, 9), N = B * T;
         struct array weight = random_dense(dtype, 2, (int64_t[]){V, C});
-        struct array ids = random_ids(id_dtype, 2, (int64_t[]){B, T}, i % 2 ? (int[]){1, 0} : (int[]){0, 1}, (unsigned)pick(0, 3), V);
+        struct array ids =
+            random_ids(id_dtype, 2, (int64_t[]){B, T}, i % 2 ? (int[]){1, 0} : (int[]){0, 1}, (unsigned)pick(0, 3), V);
         struct array out = fresh(dtype, 3, (int64_t[]){B, T, C}), dweight = fresh(dtype, 2, weight.shape);
         struct array flat = dense(id_dtype, 1, &N);
         double *expected = values(&out), *sums = calloc((size_t)(V * C) + 1, 8);
@@ -495,8 +472,7 @@ static void embedding_copies_and_adds_rows(void **state)
     }
 }
 
-static void ids_outside_are_refused_by_name(void **state)
-{
+static void ids_outside_are_refused_by_name(void **state) {
     (void)state;
     const int64_t V = 5, C = 3, N = 4;
     struct array weight = random_dense(TL_F32, 2, (int64_t[]){V, C}), ids = dense(TL_I64, 1, &N);
@@ -513,8 +489,7 @@ static void ids_outside_are_refused_by_name(void **state)
     drop(ARRAYS(&weight, &ids, &out, &loss, &lse, &logits, &dweight));
 }
 
-static void cross_entropy_agrees_with_plain_loops(void **state)
-{
+static void cross_entropy_agrees_with_plain_loops(void **state) {
     (void)state;
     for (int i = 0; i < 24; i++) {
         const tl_dtype dtype = float_dtypes[i % 4], stats = stats_dtype(dtype);
@@ -549,8 +524,8 @@ static void cross_entropy_agrees_with_plain_loops(void **state)
         assert_true(run(cpu_cross_entropy_grad, ARRAYS(&g, &logits, &targets, &lse), ARRAYS(&dlogits), NULL, 0));
         check_close("cross_entropy_grad", &dlogits, slopes);
         if (dtype == TL_F64 && V <= 60 && !is_masked) { /* -inf has no differences */
-            check_differences("cross_entropy", cpu_cross_entropy, ARRAYS(&logits, &targets), ARRAYS(&loss, &lse), &g, NULL,
-                              ARRAYS(&dlogits));
+            check_differences("cross_entropy", cpu_cross_entropy, ARRAYS(&logits, &targets), ARRAYS(&loss, &lse), &g,
+                              NULL, ARRAYS(&dlogits));
         }
         free(losses), free(lses), free(slopes);
         drop(ARRAYS(&logits, &dlogits, &targets, &g, &loss, &lse));
@@ -560,16 +535,15 @@ static void cross_entropy_agrees_with_plain_loops(void **state)
 /* ---- attention ------------------------------------------------------------------------------------------- */
 
 /* (B,T,H,D) with the last axis dense: plain, heads first, or a third of a packed (B,T,3,H,D). */
-static struct array random_heads(tl_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D)
-{
+static struct array random_heads(tl_dtype dtype, int64_t B, int64_t T, int64_t H, int64_t D) {
     static const int orders[3][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {2, 1, 0, 3}};
-    struct array x = array_new(dtype, 4, (int64_t[]){B, T, H, D}, orders[pick(0, 2)], pick(0, 1) * 5, pick(0, 3) ? 0 : 2);
+    struct array x =
+        array_new(dtype, 4, (int64_t[]){B, T, H, D}, orders[pick(0, 2)], pick(0, 1) * 5, pick(0, 3) ? 0 : 2);
     fill_random(&x, -1, 1);
     return x;
 }
 
-static void rope_rotates_pairs_and_turns_back(void **state)
-{
+static void rope_rotates_pairs_and_turns_back(void **state) {
     (void)state;
     for (int i = 0; i < 16; i++) {
         const tl_dtype dtype = float_dtypes[i % 4];
@@ -579,7 +553,8 @@ static void rope_rotates_pairs_and_turns_back(void **state)
         double *expected = values(&y), *xs = values(&x);
         for (int64_t row = 0; row < B * T * H; row++) {
             for (int64_t j = 0; j < D / 2; j++) {
-                const double a = (double)(attr.first_position + row / H % T) * pow(attr.base, -2.0 * (double)j / (double)D);
+                const double a =
+                    (double)(attr.first_position + row / H % T) * pow(attr.base, -2.0 * (double)j / (double)D);
                 const double low = get(&x, row * D + j), high = get(&x, row * D + j + D / 2);
                 expected[row * D + j] = low * cos(a) - high * sin(a);
                 expected[row * D + j + D / 2] = high * cos(a) + low * sin(a);
@@ -600,9 +575,9 @@ struct plain_attention {
 };
 
 /* q, g (B,T,H,D), k, v (B,S,Hkv,D) as dense doubles. */
-static struct plain_attention attend(const double *q, const double *k, const double *v, const double *g, int64_t B, int64_t T,
-                                     int64_t S, int64_t H, int64_t H_kv, int64_t D, double scale, bool causal)
-{
+static struct plain_attention attend(const double *q, const double *k, const double *v, const double *g, int64_t B,
+                                     int64_t T, int64_t S, int64_t H, int64_t H_kv, int64_t D, double scale,
+                                     bool causal) {
     struct plain_attention r = {calloc((size_t)(B * T * H * D) + 1, 8), calloc((size_t)(B * H * T) + 1, 8),
                                 calloc((size_t)(B * T * H * D) + 1, 8), calloc((size_t)(B * S * H_kv * D) + 1, 8),
                                 calloc((size_t)(B * S * H_kv * D) + 1, 8)};
@@ -643,10 +618,11 @@ static struct plain_attention attend(const double *q, const double *k, const dou
     return r;
 }
 
-static void check_attention(tl_dtype dtype, int64_t B, int64_t T, int64_t S, int64_t H, int64_t H_kv, int64_t D, bool causal)
-{
+static void check_attention(tl_dtype dtype, int64_t B, int64_t T, int64_t S, int64_t H, int64_t H_kv, int64_t D,
+                            bool causal) {
     const struct attr_attention attr = {D ? 1.7 / sqrt((double)D) : 1, causal};
-    struct array q = random_heads(dtype, B, T, H, D), k = random_heads(dtype, B, S, H_kv, D), v = random_heads(dtype, B, S, H_kv, D);
+    struct array q = random_heads(dtype, B, T, H, D), k = random_heads(dtype, B, S, H_kv, D),
+                 v = random_heads(dtype, B, S, H_kv, D);
     struct array g = random_dense(dtype, 4, q.shape), out = fresh(dtype, 4, q.shape);
     struct array lse = fresh(stats_dtype(dtype), 3, (int64_t[]){B, H, T});
     struct array dq = fresh(dtype, 4, q.shape), dk = fresh(dtype, 4, k.shape), dv = fresh(dtype, 4, k.shape);
@@ -667,8 +643,7 @@ static void check_attention(tl_dtype dtype, int64_t B, int64_t T, int64_t S, int
     drop(ARRAYS(&q, &k, &v, &g, &out, &lse, &dq, &dk, &dv));
 }
 
-static void attention_agrees_with_plain_loops(void **state)
-{
+static void attention_agrees_with_plain_loops(void **state) {
     (void)state;
     for (int i = 0; i < 60; i++) {
         const int64_t H_kv = pick(1, 2), H = H_kv * pick(1, 3);
@@ -676,12 +651,12 @@ static void attention_agrees_with_plain_loops(void **state)
         check_attention(float_dtypes[pick(0, 3)], pick(0, 2), T, S, H, H_kv, pick(1, 70), pick(0, 1));
     }
     for (int i = 0; i < 4; i++) {
-        check_attention(float_dtypes[i], 1, 60, 55, 2, 1, 300, true); /* a head in several parts; a query without keys */
+        check_attention(float_dtypes[i], 1, 60, 55, 2, 1, 300,
+                        true); /* a head in several parts; a query without keys */
     }
 }
 
-static void attention_gradient_agrees_with_differences(void **state)
-{
+static void attention_gradient_agrees_with_differences(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++) {
         const int64_t B = 1, T = 5, S = 4, H = 4, H_kv = 2, D = 3;
@@ -701,29 +676,29 @@ static void attention_gradient_agrees_with_differences(void **state)
 
 /* ---- update ---------------------------------------------------------------------------------------------- */
 
-static struct array random_any(tl_dtype dtype, int64_t rows, int64_t columns, double low)
-{
-    struct array x = array_new(dtype, 2, (int64_t[]){rows, columns}, pick(0, 1) ? (int[]){1, 0} : (int[]){0, 1}, pick(0, 2),
-                               (unsigned)pick(0, 3));
+static struct array random_any(tl_dtype dtype, int64_t rows, int64_t columns, double low) {
+    struct array x = array_new(dtype, 2, (int64_t[]){rows, columns}, pick(0, 1) ? (int[]){1, 0} : (int[]){0, 1},
+                               pick(0, 2), (unsigned)pick(0, 3));
     fill_random(&x, low, 1);
     return x;
 }
 
-static void updates_agree_with_plain_loops(void **state)
-{
+static void updates_agree_with_plain_loops(void **state) {
     (void)state;
     for (int i = 0; i < 32; i++) {
         const tl_dtype dtype = float_dtypes[i % 4], state_dtype = stats_dtype(dtype);
         const int64_t rows = pick(0, 40), columns = i % 3 ? pick(1, 40) : 1500;
         struct array p = random_any(dtype, rows, columns, -1), m = random_any(state_dtype, rows, columns, -1);
-        struct array g = random_any(i / 4 % 2 ? TL_F32 : dtype, rows, columns, -1), v = random_any(state_dtype, rows, columns, 0);
+        struct array g = random_any(i / 4 % 2 ? TL_F32 : dtype, rows, columns, -1),
+                     v = random_any(state_dtype, rows, columns, 0);
         const tl_adamw_options o = {0.01, 0.9, 0.99, 1e-8, 0.1, 1 + i};
         double *ps = values(&p), *ms = values(&m), *vs = values(&v), *gs = values(&g);
         for (int64_t j = 0; j < p.numel; j++) {
             ms[j] = o.beta1 * ms[j] + (1 - o.beta1) * gs[j];
             vs[j] = o.beta2 * vs[j] + (1 - o.beta2) * gs[j] * gs[j];
-            ps[j] = ps[j] * (1 - o.lr * o.weight_decay) - o.lr / (1 - pow(o.beta1, (double)o.step)) * ms[j] /
-                    (sqrt(vs[j]) / sqrt(1 - pow(o.beta2, (double)o.step)) + o.eps);
+            ps[j] = ps[j] * (1 - o.lr * o.weight_decay) -
+                    o.lr / (1 - pow(o.beta1, (double)o.step)) * ms[j] /
+                        (sqrt(vs[j]) / sqrt(1 - pow(o.beta2, (double)o.step)) + o.eps);
         }
         assert_true(run(cpu_adamw, ARRAYS(&p, &g, &m, &v), ARRAYS(&p, &m, &v), &(struct attr_adamw){o}, 0));
         check_close("adamw p", &p, ps);
@@ -741,8 +716,7 @@ static void updates_agree_with_plain_loops(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_agrees_with_plain_loops),
         cmocka_unit_test(norms_agree_with_plain_loops),

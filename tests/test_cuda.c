@@ -88,7 +88,9 @@ static bool results_close(const struct results *a, const struct results *b, doub
         for (int64_t i = 0; i < b->numel[k]; i++) {
             double x = a->values[k][i], y = b->values[k][i];
             bool same = x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= eps * largest;
-            if (!same) return snprintf(why, size, "result %d, element %lld: cuda %.9g, cpu %.9g (largest %.3g)", k, (long long)i, x, y, largest) < 0;
+            if (!same)
+                return snprintf(why, size, "result %d, element %lld: cuda %.9g, cpu %.9g (largest %.3g)", k,
+                                (long long)i, x, y, largest) < 0;
         }
     }
     return true;
@@ -99,7 +101,10 @@ static bool is_absent(const char *message) {
            strstr(message, "depends on data") || strstr(message, "on cuda");
 }
 
-struct walk_counts { int samples, absent, failed; char absent_ops[1000]; };
+struct walk_counts {
+    int samples, absent, failed;
+    char absent_ops[1000];
+};
 typedef bool (*check_fn)(const struct sample *s, tl_dtype dtype, const char *name, struct walk_counts *counts);
 
 static void walk(check_fn check, unsigned without) {
@@ -118,9 +123,11 @@ static void walk(check_fn check, unsigned without) {
                 counts.samples++;
                 if (!check(s, dtypes[d], name, &counts)) counts.failed++;
                 if (counts.absent > absent && !strstr(counts.absent_ops, op->name))
-                    snprintf(counts.absent_ops + strlen(counts.absent_ops), sizeof counts.absent_ops - strlen(counts.absent_ops), " %s", op->name);
+                    snprintf(counts.absent_ops + strlen(counts.absent_ops),
+                             sizeof counts.absent_ops - strlen(counts.absent_ops), " %s", op->name);
             }
-    print_message("    %d samples, %d not on cuda (%s ), %d failed\n", counts.samples, counts.absent, counts.absent_ops, counts.failed);
+    print_message("    %d samples, %d not on cuda (%s ), %d failed\n", counts.samples, counts.absent, counts.absent_ops,
+                  counts.failed);
     assert_int_equal(counts.failed, 0);
     assert_nothing_held("after all samples", cuda);
 }
@@ -172,9 +179,18 @@ static bool cuda_repeats_itself(const struct sample *s, tl_dtype dtype, const ch
     return ok;
 }
 
-static void results_equal_those_of_the_cpu(void **state) { (void)state; walk(cuda_equals_cpu, CPU_ONLY | NO_DATA); }
-static void receipts_equal_the_prices_of_meta(void **state) { (void)state; walk(cuda_costs_its_price, CPU_ONLY); }
-static void every_kernel_repeats_its_bits(void **state) { (void)state; walk(cuda_repeats_itself, CPU_ONLY | NO_DATA); }
+static void results_equal_those_of_the_cpu(void **state) {
+    (void)state;
+    walk(cuda_equals_cpu, CPU_ONLY | NO_DATA);
+}
+static void receipts_equal_the_prices_of_meta(void **state) {
+    (void)state;
+    walk(cuda_costs_its_price, CPU_ONLY);
+}
+static void every_kernel_repeats_its_bits(void **state) {
+    (void)state;
+    walk(cuda_repeats_itself, CPU_ONLY | NO_DATA);
+}
 
 static void random_numbers_are_those_of_the_cpu(void **state) {
     (void)state;
@@ -232,9 +248,12 @@ int main(void) {
         tl_error_clear();
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_equal_those_of_the_cpu),   cmocka_unit_test(receipts_equal_the_prices_of_meta),
-        cmocka_unit_test(every_kernel_repeats_its_bits),    cmocka_unit_test(random_numbers_are_those_of_the_cpu),
-        cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks), cmocka_unit_test(what_is_missing_says_so_by_name),
+        cmocka_unit_test(results_equal_those_of_the_cpu),
+        cmocka_unit_test(receipts_equal_the_prices_of_meta),
+        cmocka_unit_test(every_kernel_repeats_its_bits),
+        cmocka_unit_test(random_numbers_are_those_of_the_cpu),
+        cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
+        cmocka_unit_test(what_is_missing_says_so_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,12 +6,15 @@
 
 /* ---- polar: (x, y) -> radius, and their sum; a scale as attribute; scratch of one row ----------------------------- */
 
-struct attr_polar { double scale; };
+struct attr_polar {
+    double scale;
+};
 
 static bool polar_shape(tl_call *call) {
     tl_tensor *x = tl_call_input(call, 0), *y = tl_call_input(call, 1);
     if (tl_call_inputs(call) != 2 || tl_rank(x) != 1 || tl_rank(y) != 1 || tl_size(x, 0) != tl_size(y, 0))
-        return tl_call_fail(call, "sizes %lld and %lld differ (need [n] and [n])", (long long)tl_numel(x), (long long)tl_numel(y));
+        return tl_call_fail(call, "sizes %lld and %lld differ (need [n] and [n])", (long long)tl_numel(x),
+                            (long long)tl_numel(y));
     return tl_call_output(call, 0, TL_F64, 1, tl_shape(x)) && tl_call_output(call, 1, TL_F64, TL_SCALAR);
 }
 /* 2 products, a sum, scale: 4; the total: 1 */
@@ -22,13 +25,16 @@ static bool polar_cpu(const tl_kernel_args *args) {
     const struct attr_polar *a = args->attr;
     int64_t n = args->in[0].shape[0];
     double *scratch = args->workspace, *square = args->out[0].data, *total = args->out[1].data;
-    if (args->workspace_bytes != (size_t)n * sizeof(double) || args->n_in != 2 || args->n_out != 2 || strcmp(args->op, "polar")) {
-        snprintf(args->error, 200, "%zu bytes of workspace, want %zu", args->workspace_bytes, (size_t)n * sizeof(double));
+    if (args->workspace_bytes != (size_t)n * sizeof(double) || args->n_in != 2 || args->n_out != 2 ||
+        strcmp(args->op, "polar")) {
+        snprintf(args->error, 200, "%zu bytes of workspace, want %zu", args->workspace_bytes,
+                 (size_t)n * sizeof(double));
         return false;
     }
     *total = 0;
     for (int64_t i = 0; i < n; i++) {
-        double x = ((double *)args->in[0].data)[i * args->in[0].stride[0]], y = ((double *)args->in[1].data)[i * args->in[1].stride[0]];
+        double x = ((double *)args->in[0].data)[i * args->in[0].stride[0]],
+               y = ((double *)args->in[1].data)[i * args->in[1].stride[0]];
         scratch[i] = a->scale * (x * x + y * y);
     }
     for (int64_t i = 0; i < n; i++) *total += square[i] = scratch[i];
@@ -41,12 +47,19 @@ static void polar_backward(tl_gradient *g) {
     tl_tensor *g0 = tl_gradient_of_output(g, 0), *g1 = tl_gradient_of_output(g, 1);
     tl_tensor *sum = g0 && g1 ? tl_add(g0, g1) : g0 ? g0 : g1;
     for (int i = 0; i < 2; i++)
-        if (tl_gradient_needs(g, i)) tl_gradient_set(g, i, tl_mul(sum, tl_scale(tl_gradient_input(g, i), 2 * a->scale)));
+        if (tl_gradient_needs(g, i))
+            tl_gradient_set(g, i, tl_mul(sum, tl_scale(tl_gradient_input(g, i), 2 * a->scale)));
 }
 
-static const tl_op_def polar_def = {.name = "polar", .n_inputs = 2, .n_outputs = 2, .shape = polar_shape, .flops = polar_flops,
-                                    .workspace = polar_workspace, .backward = polar_backward,
-                                    .saves = TL_INPUT(0) | TL_INPUT(1), .cpu = polar_cpu};
+static const tl_op_def polar_def = {.name = "polar",
+                                    .n_inputs = 2,
+                                    .n_outputs = 2,
+                                    .shape = polar_shape,
+                                    .flops = polar_flops,
+                                    .workspace = polar_workspace,
+                                    .backward = polar_backward,
+                                    .saves = TL_INPUT(0) | TL_INPUT(1),
+                                    .cpu = polar_cpu};
 
 static const tl_op *polar(void) {
     static const tl_op *op;
@@ -64,7 +77,8 @@ static tl_tensor *vector(int n, const double *values) { return check_from(values
 
 static void several_outputs_attributes_and_scratch(void **state) {
     (void)state;
-    tl_tensor *out[2], *x = vector(3, (double[]){1, 2, 3}), *y = tl_slice(vector(3, (double[]){1, 0, -1}), 0, -1, TL_END, -1);
+    tl_tensor *out[2], *x = vector(3, (double[]){1, 2, 3}),
+                       *y = tl_slice(vector(3, (double[]){1, 0, -1}), 0, -1, TL_END, -1);
     expect_true(polar_call(x, y, 10, out));
     expect_values(out[0], 20, 40, 100); /* y reversed: -1 0 1 */
     expect_values(out[1], 160);
@@ -77,8 +91,9 @@ static void gradients_flow_through_each_output(void **state) {
         tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *y = vector(2, (double[]){3, 4}), *out[2];
         expect_true(polar_call(x, y, 0.5, out));
         expect_true(tl_needs_grad(out[0]) && tl_needs_grad(out[1]));
-        tl_tensor *loss = which == 0 ? tl_sum_all(tl_scale(out[0], 3)) : which == 1 ? tl_scale(out[1], 5)
-                                     : tl_add(tl_sum_all(tl_scale(out[0], 3)), tl_scale(out[1], 5));
+        tl_tensor *loss = which == 0   ? tl_sum_all(tl_scale(out[0], 3))
+                          : which == 1 ? tl_scale(out[1], 5)
+                                       : tl_add(tl_sum_all(tl_scale(out[0], 3)), tl_scale(out[1], 5));
         double k = which == 0 ? 3 : which == 1 ? 5 : 8;
         expect_true(tl_backward(loss, NULL, 0));
         expect_values(tl_grad_of(x), k * 1, k * 2);
@@ -102,7 +117,8 @@ static void the_price_on_meta_is_the_receipt_on_cpu(void **state) {
     tl_ledger *ledgers[2];
     for (int d = 0; d < 2; d++) {
         tl_scope scope = tl_scope_begin();
-        tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(7), TL_F64, devices[d]), true), *y = tl_ones(TL_SHAPE(7), TL_F64, devices[d]), *out[2];
+        tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(7), TL_F64, devices[d]), true),
+                  *y = tl_ones(TL_SHAPE(7), TL_F64, devices[d]), *out[2];
         ledgers[d] = tl_ledger_begin("polar");
         expect_true(polar_call(x, y, 1, out));
         expect_shape(out[0], 7);
@@ -132,7 +148,8 @@ static void the_definition_is_copied(void **state) {
     memset(&def, 0, sizeof def);
     tl_tensor *in[2] = {vector(2, (double[]){1, 2}), vector(3, (double[]){1, 2, 3})}, *out[2];
     struct attr_polar a = {1};
-    expect_refused(tl_op_call(op, in, 2, &a, sizeof a, out), "copied: sizes 2 and 3 differ: f64[2]@cpu x f64[3]@cpu (need [n] and [n])");
+    expect_refused(tl_op_call(op, in, 2, &a, sizeof a, out),
+                   "copied: sizes 2 and 3 differ: f64[2]@cpu x f64[3]@cpu (need [n] and [n])");
 }
 
 /* ---- Saved outputs, missing gradients ---------------------------------------------------------------------------- */
@@ -150,7 +167,9 @@ static bool double_cpu(const tl_kernel_args *args) {
         ((double *)args->out[0].data)[i] = 2 * ((double *)args->in[0].data)[i * args->in[0].stride[0]];
     return true;
 }
-static void reads_output(tl_gradient *g) { tl_gradient_set(g, 0, tl_mul(tl_gradient_of_output(g, 0), tl_gradient_output(g, 0))); }
+static void reads_output(tl_gradient *g) {
+    tl_gradient_set(g, 0, tl_mul(tl_gradient_of_output(g, 0), tl_gradient_output(g, 0)));
+}
 static void reads_unsaved(tl_gradient *g) { tl_gradient_set(g, 0, tl_gradient_input(g, 0)); }
 static void sets_nonsense(tl_gradient *g) {
     tl_gradient_set(g, 7, tl_gradient_of_output(g, 0)); /* no such input */
@@ -158,8 +177,14 @@ static void sets_nonsense(tl_gradient *g) {
 }
 
 static const tl_op *doubler(void (*backward)(tl_gradient *), unsigned saves) {
-    return tl_op_register(&(tl_op_def){.name = "doubler", .n_inputs = 1, .n_outputs = 1, .shape = like_shape, .flops = no_flops,
-                                       .backward = backward, .saves = saves, .cpu = double_cpu});
+    return tl_op_register(&(tl_op_def){.name = "doubler",
+                                       .n_inputs = 1,
+                                       .n_outputs = 1,
+                                       .shape = like_shape,
+                                       .flops = no_flops,
+                                       .backward = backward,
+                                       .saves = saves,
+                                       .cpu = double_cpu});
 }
 
 static void saved_outputs_come_back_and_unsaved_inputs_do_not(void **state) {
@@ -169,7 +194,8 @@ static void saved_outputs_come_back_and_unsaved_inputs_do_not(void **state) {
     expect_true(tl_backward(tl_sum_all(y), NULL, 0));
     expect_values(tl_grad_of(x), 6, 8);
     expect_true(tl_op_call(doubler(reads_unsaved, 0), &x, 1, NULL, 0, &y));
-    expect_refused(tl_backward(tl_sum_all(y), NULL, 0), "doubler: its gradient rule reads input 0, which was not saved");
+    expect_refused(tl_backward(tl_sum_all(y), NULL, 0),
+                   "doubler: its gradient rule reads input 0, which was not saved");
     expect_true(tl_op_call(doubler(sets_nonsense, 0), &x, 1, NULL, 0, &y));
     expect_refused(tl_backward(tl_sum_all(y), NULL, 0), "doubler: got NULL instead of a tensor");
 }
@@ -206,8 +232,14 @@ static void sixteen_backward(tl_gradient *g) {
 
 static void sixteen_inputs_and_eight_outputs_are_carried(void **state) {
     (void)state;
-    const tl_op *op = tl_op_register(&(tl_op_def){.name = "sixteen", .n_inputs = 16, .n_outputs = 8, .shape = sixteen_shape,
-                                                  .flops = no_flops, .backward = sixteen_backward, .saves = 0xffff, .cpu = sixteen_cpu});
+    const tl_op *op = tl_op_register(&(tl_op_def){.name = "sixteen",
+                                                  .n_inputs = 16,
+                                                  .n_outputs = 8,
+                                                  .shape = sixteen_shape,
+                                                  .flops = no_flops,
+                                                  .backward = sixteen_backward,
+                                                  .saves = 0xffff,
+                                                  .cpu = sixteen_cpu});
     tl_tensor *in[16], *out[8];
     for (int i = 0; i < 16; i++) in[i] = tl_requires_grad(tl_full(TL_SCALAR, i, TL_F64, NULL), i % 3 == 0);
     expect_true(tl_op_call(op, in, 16, NULL, 0, out));
@@ -268,12 +300,23 @@ static bool endless_size(tl_call *call) { return tl_call_output(call, 0, TL_F32,
 
 static void wrong_shape_rules_are_caught(void **state) {
     (void)state;
-    static const struct { bool (*rule)(tl_call *); const char *text; } cases[] = {
-        {says_nothing, "wrong: its shape rule says nothing of output 0"}, {refuses, "wrong: its shape rule refuses these inputs"},
-        {names_no_output, "its shape rule names output 3"}, {names_no_dtype, "its shape rule names output 0 of dtype 15"},
-        {names_no_rank, "and rank 33"}, {negative_size, "more elements than can be counted"}, {endless_size, "more elements than can be counted"}};
+    static const struct {
+        bool (*rule)(tl_call *);
+        const char *text;
+    } cases[] = {{says_nothing, "wrong: its shape rule says nothing of output 0"},
+                 {refuses, "wrong: its shape rule refuses these inputs"},
+                 {names_no_output, "its shape rule names output 3"},
+                 {names_no_dtype, "its shape rule names output 0 of dtype 15"},
+                 {names_no_rank, "and rank 33"},
+                 {negative_size, "more elements than can be counted"},
+                 {endless_size, "more elements than can be counted"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const tl_op *op = tl_op_register(&(tl_op_def){.name = "wrong", .n_inputs = 1, .n_outputs = 1, .shape = cases[i].rule, .flops = no_flops, .cpu = double_cpu});
+        const tl_op *op = tl_op_register(&(tl_op_def){.name = "wrong",
+                                                      .n_inputs = 1,
+                                                      .n_outputs = 1,
+                                                      .shape = cases[i].rule,
+                                                      .flops = no_flops,
+                                                      .cpu = double_cpu});
         tl_tensor *x = vector(1, (double[]){1}), *y;
         expect_refused(tl_op_call(op, &x, 1, NULL, 0, &y), cases[i].text);
     }
@@ -286,8 +329,14 @@ static bool failing_cpu(const tl_kernel_args *args) {
 
 static void kernels_that_fail_or_are_missing_are_named(void **state) {
     (void)state;
-    tl_op_def def = {.name = "cursed", .n_inputs = 1, .n_outputs = 1, .shape = like_shape, .flops = no_flops, .backward = reads_output,
-                     .saves = TL_OUTPUT(0), .cpu = failing_cpu};
+    tl_op_def def = {.name = "cursed",
+                     .n_inputs = 1,
+                     .n_outputs = 1,
+                     .shape = like_shape,
+                     .flops = no_flops,
+                     .backward = reads_output,
+                     .saves = TL_OUTPUT(0),
+                     .cpu = failing_cpu};
     const tl_op *cursed = tl_op_register(&def);
     def.name = "gpu_only";
     def.cpu = NULL;

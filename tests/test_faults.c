@@ -13,13 +13,16 @@ static void expect_clean(uint64_t n) {
     for (int d = 0; d < 2; d++) {
         tl_memory m = tl_device_memory(devices[d]);
         if (m.live_bytes || m.live_tensors || m.allocated_bytes)
-            fail_msg("after failure %llu: %llu bytes in %llu storages are live on %s, want 0 and 0", (unsigned long long)n,
-                     (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors, tl_device_name(devices[d]));
+            fail_msg("after failure %llu: %llu bytes in %llu storages are live on %s, want 0 and 0",
+                     (unsigned long long)n, (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors,
+                     tl_device_name(devices[d]));
     }
     if (!tl_grad_mode(true)) fail_msg("after failure %llu: recording is off", (unsigned long long)n);
-    if (tl_set_phase(TL_FORWARD) != TL_FORWARD) fail_msg("after failure %llu: the phase was not put back", (unsigned long long)n);
+    if (tl_set_phase(TL_FORWARD) != TL_FORWARD)
+        fail_msg("after failure %llu: the phase was not put back", (unsigned long long)n);
     if (*tl_path()) fail_msg("after failure %llu: the path is \"%s\"", (unsigned long long)n, tl_path());
-    if (tl_default_device(NULL) != check_cpu()) fail_msg("after failure %llu: the default device was not put back", (unsigned long long)n);
+    if (tl_default_device(NULL) != check_cpu())
+        fail_msg("after failure %llu: the default device was not put back", (unsigned long long)n);
 }
 
 /* Fails allocation 1, 2, 3, ... until the run needs fewer. Returns how many there are. */
@@ -30,9 +33,12 @@ static uint64_t walk(bool (*body)(void *), void *context, bool forever, bool fro
         bool ok = body(context);
         uint64_t asked = tl_fail_allocation(0, false);
         if (!ok && tl_error() != TL_ERROR_MEMORY)
-            fail_msg("failure %llu: got error %d \"%s\", want out of memory", (unsigned long long)n, (int)tl_error(), tl_error_message());
-        if (!ok && !strstr(tl_error_message(), "out of")) fail_msg("failure %llu: the message is \"%s\"", (unsigned long long)n, tl_error_message());
-        if (ok && tl_error() != TL_OK) fail_msg("failure %llu: success, but an error is pending: %s", (unsigned long long)n, tl_error_message());
+            fail_msg("failure %llu: got error %d \"%s\", want out of memory", (unsigned long long)n, (int)tl_error(),
+                     tl_error_message());
+        if (!ok && !strstr(tl_error_message(), "out of"))
+            fail_msg("failure %llu: the message is \"%s\"", (unsigned long long)n, tl_error_message());
+        if (ok && tl_error() != TL_OK)
+            fail_msg("failure %llu: success, but an error is pending: %s", (unsigned long long)n, tl_error_message());
         tl_error_clear();
         expect_clean(n);
         if (asked < n) {
@@ -42,7 +48,11 @@ static uint64_t walk(bool (*body)(void *), void *context, bool forever, bool fro
     }
 }
 
-struct training { tl_device *device; enum step_checkpoint checkpoint; double want; };
+struct training {
+    tl_device *device;
+    enum step_checkpoint checkpoint;
+    double want;
+};
 
 /* True as well when the fault hit something that can be done without: then the result must be right. */
 static bool train(void *context) {
@@ -165,7 +175,8 @@ static bool selective_twice(void *context) {
     (void)context;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(1, 3, 1, 4), TL_F32, NULL), true), *h = tl_scale(x, 2), *in[2] = {h, h}, *out[2];
+    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(1, 3, 1, 4), TL_F32, NULL), true), *h = tl_scale(x, 2),
+              *in[2] = {h, h}, *out[2];
     bool ok = h && tl_checkpoint(attention_fn, in, sizeof in, TL_KEEP_MATMULS, in, 2, out, 2);
     tl_tensor *loss = ok ? tl_add(tl_sum_all(out[0]), tl_sum_all(out[1])) : NULL;
     ok = loss && tl_backward(loss, NULL, TL_RETAIN_GRAPH) && tl_backward(loss, NULL, 0);

@@ -86,7 +86,8 @@ static void freeing_an_open_bracket_ends_it_and_those_inside(void **state) {
 static void phases_are_told_apart(void **state) {
     (void)state;
     tl_ledger *ledger = tl_ledger_begin("phases");
-    tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(3, 3), TL_F32, NULL), true), *x = tl_ones(TL_SHAPE(2, 3), TL_F32, NULL);
+    tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(3, 3), TL_F32, NULL), true),
+              *x = tl_ones(TL_SHAPE(2, 3), TL_F32, NULL);
     tl_tensor *m = tl_zeros_like(w), *v = tl_zeros_like(w);
     tl_tensor *loss = tl_sum_all(tl_matmul(x, w));
     expect_true(tl_backward(loss, NULL, 0));
@@ -163,7 +164,8 @@ static void thousands_of_rows_are_found_again(void **state) {
     expect_equal(ledger->n_rows, 2000);
     expect_equal(outer->n_rows, 2000);
     for (size_t i = 0; i < ledger->n_rows; i++)
-        if (ledger->rows[i].calls != 2) fail_msg("row %zu has %llu calls, want 2", i, (unsigned long long)ledger->rows[i].calls);
+        if (ledger->rows[i].calls != 2)
+            fail_msg("row %zu has %llu calls, want 2", i, (unsigned long long)ledger->rows[i].calls);
     expect_count(tl_ledger_total(outer, TL_ALL, "neg").flops, 4000);
     ledger_sort(ledger->rows, ledger->n_rows);
     expect_equal(ledger->rows[0].calls, 2);
@@ -189,11 +191,18 @@ static void totals_go_beyond_64_bits(void **state) {
 
 static void counts_are_printed_exactly(void **state) {
     (void)state;
-    static const struct { tl_count count; const char *text; } cases[] = {
-        {{0, 0}, "0"}, {{7, 0}, "7"}, {{UINT64_MAX, 0}, "18446744073709551615"}, {{0, 1}, "18446744073709551616"},
-        {{1, 1}, "18446744073709551617"}, {{UINT64_MAX, UINT64_MAX}, "340282366920938463463374607431768211455"}};
+    static const struct {
+        tl_count count;
+        const char *text;
+    } cases[] = {{{0, 0}, "0"},
+                 {{7, 0}, "7"},
+                 {{UINT64_MAX, 0}, "18446744073709551615"},
+                 {{0, 1}, "18446744073709551616"},
+                 {{1, 1}, "18446744073709551617"},
+                 {{UINT64_MAX, UINT64_MAX}, "340282366920938463463374607431768211455"}};
     char text[40];
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_text(tl_count_text(cases[i].count, text), cases[i].text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_text(tl_count_text(cases[i].count, text), cases[i].text);
     expect_near(tl_count_value((tl_count){0, 1}), 18446744073709551616.0, 0);
     expect_near(tl_count_value((tl_count){5, 0}), 5, 0);
 }

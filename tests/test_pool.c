@@ -12,8 +12,13 @@
 #include "tensor/storage.h"
 
 /* Blocks of 64; up to 1 KiB from segments of 4 KiB; up to 16 KiB from segments of 32 KiB; beyond that multiples of 8 KiB. */
-static const struct target small_target = {.name = "small", .align_bytes = 64, .small_bytes = 1024, .small_segment_bytes = 4096,
-                                           .large_segment_bytes = 32768, .huge_bytes = 16384, .segment_align_bytes = 8192};
+static const struct target small_target = {.name = "small",
+                                           .align_bytes = 64,
+                                           .small_bytes = 1024,
+                                           .small_segment_bytes = 4096,
+                                           .large_segment_bytes = 32768,
+                                           .huge_bytes = 16384,
+                                           .segment_align_bytes = 8192};
 
 static int segments_out, refuse_segments;
 static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
@@ -39,7 +44,8 @@ static int n_devices;
 
 static tl_device *device_new(const struct target *target, bool has_memory) {
     tl_device *d = &devices[n_devices++];
-    *d = (tl_device){.kind = DEVICE_CPU, .name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
+    *d = (tl_device){
+        .kind = DEVICE_CPU, .name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
     d->pool = pool_new(d);
     assert_non_null(d->pool);
     return d;
@@ -47,7 +53,9 @@ static tl_device *device_new(const struct target *target, bool has_memory) {
 
 static struct block *take(tl_device *d, size_t bytes) { return pool_take(d->pool, bytes, 0, TL_TEMPORARY); }
 static void give(tl_device *d, struct block *b) { pool_give(d->pool, b); }
-static size_t offset_of(struct block *b, struct block *from) { return (size_t)((char *)block_data(b) - (char *)block_data(from)); }
+static size_t offset_of(struct block *b, struct block *from) {
+    return (size_t)((char *)block_data(b) - (char *)block_data(from));
+}
 static uint64_t reserved(tl_device *d) { return tl_device_memory(d).reserved_bytes; }
 static uint64_t allocated(tl_device *d) { return tl_device_memory(d).allocated_bytes; }
 
@@ -206,7 +214,8 @@ static void at_the_limit_empty_segments_are_returned_and_the_request_retried(voi
     expect_true(b != NULL);
     expect_equal(reserved(d), 32768);
     expect_true(take(d, 8192) == NULL);
-    expect_error(TL_ERROR_MEMORY, "out of memory on small: 8192 bytes asked, 32768 live (temporary 32768), 32768 reserved; its pool may reserve 40000 bytes");
+    expect_error(TL_ERROR_MEMORY, "out of memory on small: 8192 bytes asked, 32768 live (temporary 32768), 32768 "
+                                  "reserved; its pool may reserve 40000 bytes");
     struct block *small = take(d, 10); /* 4096 more still fit */
     expect_true(small != NULL);
     tl_pool_limit(d, 0);
@@ -271,11 +280,13 @@ static uint64_t random_life(tl_device *d, uint64_t seed, uint64_t max_bytes) {
         else if (slot[s]) pool_move(d->pool, slot[s], (tl_purpose)draw(TL_PURPOSE_COUNT));
         else slot[s] = pool_take(d->pool, size, 0, (tl_purpose)draw(TL_PURPOSE_COUNT));
         tl_memory m = tl_device_memory(d);
-        uint64_t facts[] = {m.live_bytes, m.allocated_bytes, m.reserved_bytes, m.live_tensors, m.peak_bytes, m.peak_reserved_bytes};
+        uint64_t facts[] = {m.live_bytes,   m.allocated_bytes, m.reserved_bytes,
+                            m.live_tensors, m.peak_bytes,      m.peak_reserved_bytes};
         for (int k = 0; k < 6; k++) hash = (hash ^ facts[k]) * 1099511628211u;
         if (m.allocated_bytes < m.live_bytes || m.reserved_bytes < m.allocated_bytes)
-            fail_msg("step %d: live %llu, allocated %llu, reserved %llu are not in order", i, (unsigned long long)m.live_bytes,
-                     (unsigned long long)m.allocated_bytes, (unsigned long long)m.reserved_bytes);
+            fail_msg("step %d: live %llu, allocated %llu, reserved %llu are not in order", i,
+                     (unsigned long long)m.live_bytes, (unsigned long long)m.allocated_bytes,
+                     (unsigned long long)m.reserved_bytes);
     }
     for (int s = 0; s < SLOTS; s++)
         if (slot[s]) give(d, slot[s]);
@@ -306,7 +317,11 @@ static void blocks_never_overlap(void **state) {
     (void)state;
     enum { N = 150 };
     tl_device *d = device_new(&small_target, true);
-    struct { struct block *block; size_t bytes; unsigned char fill; } live[N] = {0};
+    struct {
+        struct block *block;
+        size_t bytes;
+        unsigned char fill;
+    } live[N] = {0};
     draws = 99;
     for (int i = 0; i < 10000; i++) {
         size_t s = (size_t)draw(N);
@@ -437,7 +452,8 @@ static void many_cells_are_all_found_again(void **state) {
     struct held h;
     held_init(&h);
     for (uint32_t path = 0; path < 3000; path++)
-        for (int p = 0; p < TL_PURPOSE_COUNT; p++) held_add(&h, held_cell_of(&h, path, (tl_purpose)p), path * 8 + (uint32_t)p, 0);
+        for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+            held_add(&h, held_cell_of(&h, path, (tl_purpose)p), path * 8 + (uint32_t)p, 0);
     expect_equal(h.n_cells, 3000 * TL_PURPOSE_COUNT);
     for (uint32_t path = 0; path < 3000; path += 7)
         for (int p = 0; p < TL_PURPOSE_COUNT; p++)

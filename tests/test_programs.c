@@ -27,8 +27,8 @@ static int n_accounted = 400, n_differentiated = 120, n_checkpointed = 150;
 
 struct program {
     uint64_t random;
-    bool is_smooth;       /* differentiable everywhere, and tame: for finite differences */
-    bool skips_checkpoints; /* runs what a checkpoint would run, directly */
+    bool is_smooth;            /* differentiable everywhere, and tame: for finite differences */
+    bool skips_checkpoints;    /* runs what a checkpoint would run, directly */
     tl_tensor *leaf[N_LEAVES]; /* (C,C) (C,C) (C) (C) (C,C) */
     tl_tensor *value[8];       /* each (r,C) */
     int n_values, n_checkpoints, n_in_place, depth;
@@ -58,16 +58,26 @@ static tl_tensor *mate(struct program *p, tl_tensor *x) {
 
 static tl_tensor *unary(struct program *p, tl_tensor *x) {
     switch (pick(p, p->is_smooth ? 6 : 10)) {
-    case 0: return tl_tanh(x);
-    case 1: return tl_sigmoid(x);
-    case 2: return tl_gelu(x);
-    case 3: return tl_silu(x);
-    case 4: return tl_neg(x);
-    case 5: return tl_affine(x, 0.5, 0.25);
-    case 6: return tl_relu(x);
-    case 7: return tl_exp(tl_tanh(x));
-    case 8: return tl_sqrt(tl_affine(tl_tanh(x), 1, 2));
-    default: return tl_log(tl_affine(tl_sigmoid(x), 1, 1));
+    case 0:
+        return tl_tanh(x);
+    case 1:
+        return tl_sigmoid(x);
+    case 2:
+        return tl_gelu(x);
+    case 3:
+        return tl_silu(x);
+    case 4:
+        return tl_neg(x);
+    case 5:
+        return tl_affine(x, 0.5, 0.25);
+    case 6:
+        return tl_relu(x);
+    case 7:
+        return tl_exp(tl_tanh(x));
+    case 8:
+        return tl_sqrt(tl_affine(tl_tanh(x), 1, 2));
+    default:
+        return tl_log(tl_affine(tl_sigmoid(x), 1, 1));
     }
 }
 
@@ -75,12 +85,18 @@ static tl_tensor *change_in_place(struct program *p, tl_tensor *x) {
     tl_tensor *y = tl_clone(x), *row = p->leaf[2 + pick(p, 2)];
     p->n_in_place++;
     switch (pick(p, 6)) {
-    case 0: return tl_add_(y, row);
-    case 1: return tl_affine_(y, 0.5, 1);
-    case 2: return tl_add_(tl_select(y, 0, 0), row) ? y : NULL; /* a view: its base changes */
-    case 3: return tl_fill_(tl_slice(y, 1, 0, TL_END, 2), 0.5) ? y : NULL;
-    case 4: return tl_copy_(tl_slice(y, 0, -1, TL_END, -1), row) ? y : NULL;
-    default: return tl_exp_(tl_affine_(y, 0.125, 0));
+    case 0:
+        return tl_add_(y, row);
+    case 1:
+        return tl_affine_(y, 0.5, 1);
+    case 2:
+        return tl_add_(tl_select(y, 0, 0), row) ? y : NULL; /* a view: its base changes */
+    case 3:
+        return tl_fill_(tl_slice(y, 1, 0, TL_END, 2), 0.5) ? y : NULL;
+    case 4:
+        return tl_copy_(tl_slice(y, 0, -1, TL_END, -1), row) ? y : NULL;
+    default:
+        return tl_exp_(tl_affine_(y, 0.125, 0));
     }
 }
 
@@ -96,17 +112,24 @@ static tl_tensor *rows_of(struct program *p, tl_tensor *x) {
     const int rows = 0;
     int64_t r = tl_size(x, 0);
     switch (pick(p, p->is_smooth ? 5 : 6)) {
-    case 0: return r > 1 ? tl_slice(x, 0, pick(p, (int)r), TL_END, 1) : x;
-    case 1: return tl_slice(x, 0, -1, TL_END, -1);
-    case 2: return tl_sum(x, &rows, 1, true);
-    case 3: return r == 1 ? tl_expand(x, TL_SHAPE(3, C)) : tl_mean(x, &rows, 1, true);
-    case 4: return r == C ? tl_transpose(x, 0, 1) : x;
-    default: return tl_max(x, &rows, 1, true);
+    case 0:
+        return r > 1 ? tl_slice(x, 0, pick(p, (int)r), TL_END, 1) : x;
+    case 1:
+        return tl_slice(x, 0, -1, TL_END, -1);
+    case 2:
+        return tl_sum(x, &rows, 1, true);
+    case 3:
+        return r == 1 ? tl_expand(x, TL_SHAPE(3, C)) : tl_mean(x, &rows, 1, true);
+    case 4:
+        return r == C ? tl_transpose(x, 0, 1) : x;
+    default:
+        return tl_max(x, &rows, 1, true);
     }
 }
 
 static tl_tensor *embed(struct program *p) {
-    tl_tensor *ids = tl_integers(TL_SHAPE(1 + pick(p, 4)), 0, C, pick(p, 2) ? TL_I64 : TL_I32, tl_device_of(p->leaf[0]));
+    tl_tensor *ids =
+        tl_integers(TL_SHAPE(1 + pick(p, 4)), 0, C, pick(p, 2) ? TL_I64 : TL_I32, tl_device_of(p->leaf[0]));
     return tl_embedding(p->leaf[4], ids);
 }
 
@@ -176,24 +199,62 @@ static tl_tensor *checkpointed(struct program *p) {
 static void step(struct program *p) {
     tl_tensor *x = any(p);
     switch (pick(p, p->is_smooth ? 17 : 20)) {
-    case 0: push(p, tl_add(x, mate(p, x))); break;
-    case 1: push(p, tl_sub(mate(p, x), x)); break;
-    case 2: push(p, tl_mul(tl_tanh(x), mate(p, x))); break;
-    case 3: case 4: push(p, unary(p, x)); break;
-    case 5: push(p, tl_matmul(x, p->leaf[pick(p, 2)])); break;
-    case 6: push(p, tl_linear(x, p->leaf[pick(p, 2)], p->leaf[2])); break;
-    case 7: push(p, tl_softmax(x)); break;
-    case 8: push(p, tl_layer_norm(x, p->leaf[2], p->leaf[3], 0.1)); break;
-    case 9: push(p, tl_rms_norm(x, pick(p, 2) ? p->leaf[3] : NULL, 0.1)); break;
-    case 10: case 11: push(p, rows_of(p, x)); break;
-    case 12: push(p, change_in_place(p, x)); break;
-    case 13: push(p, attend(p, x)); break;
-    case 14: push(p, pick(p, 2) ? embed(p) : choose(x, mate(p, x))); break;
-    case 15: push(p, p->depth < 3 ? nested(p) : tl_dropout(x, 0.25)); break;
-    case 16: push(p, p->depth < 2 ? checkpointed(p) : tl_swiglu(x, x)); break;
-    case 17: push(p, tl_detach(x)); break;
-    case 18: push(p, to_and_fro(p, x)); break;
-    default: push(p, tl_div(x, tl_affine(tl_sigmoid(mate(p, x)), 1, 1))); break;
+    case 0:
+        push(p, tl_add(x, mate(p, x)));
+        break;
+    case 1:
+        push(p, tl_sub(mate(p, x), x));
+        break;
+    case 2:
+        push(p, tl_mul(tl_tanh(x), mate(p, x)));
+        break;
+    case 3:
+    case 4:
+        push(p, unary(p, x));
+        break;
+    case 5:
+        push(p, tl_matmul(x, p->leaf[pick(p, 2)]));
+        break;
+    case 6:
+        push(p, tl_linear(x, p->leaf[pick(p, 2)], p->leaf[2]));
+        break;
+    case 7:
+        push(p, tl_softmax(x));
+        break;
+    case 8:
+        push(p, tl_layer_norm(x, p->leaf[2], p->leaf[3], 0.1));
+        break;
+    case 9:
+        push(p, tl_rms_norm(x, pick(p, 2) ? p->leaf[3] : NULL, 0.1));
+        break;
+    case 10:
+    case 11:
+        push(p, rows_of(p, x));
+        break;
+    case 12:
+        push(p, change_in_place(p, x));
+        break;
+    case 13:
+        push(p, attend(p, x));
+        break;
+    case 14:
+        push(p, pick(p, 2) ? embed(p) : choose(x, mate(p, x)));
+        break;
+    case 15:
+        push(p, p->depth < 3 ? nested(p) : tl_dropout(x, 0.25));
+        break;
+    case 16:
+        push(p, p->depth < 2 ? checkpointed(p) : tl_swiglu(x, x));
+        break;
+    case 17:
+        push(p, tl_detach(x));
+        break;
+    case 18:
+        push(p, to_and_fro(p, x));
+        break;
+    default:
+        push(p, tl_div(x, tl_affine(tl_sigmoid(mate(p, x)), 1, 1)));
+        break;
     }
 }
 
@@ -256,7 +317,8 @@ static void train_and_record(uint64_t seed, tl_device *device, tl_dtype dtype, s
     tl_ledger_free(l);
     n_checkpoints += p.n_checkpoints;
     n_in_place += p.n_in_place;
-    if (tl_error() != TL_OK) fail_msg("program %llu on %s: %s", (unsigned long long)seed, tl_device_name(device), tl_error_message());
+    if (tl_error() != TL_OK)
+        fail_msg("program %llu on %s: %s", (unsigned long long)seed, tl_device_name(device), tl_error_message());
     assert_true(tl_scope_end(scope));
     assert_nothing_held("after a program", device);
 }
@@ -281,14 +343,15 @@ static void random_programs_tally(void **state) {
         train_and_record(seed, h200, dtype, &again);
         compare(seed, &priced, &again, "two prices of h200");
         /* another target changes memory, never work */
-        priced.peak = on_cpu.peak, priced.peak_allocated = on_cpu.peak_allocated, priced.peak_reserved = on_cpu.peak_reserved;
+        priced.peak = on_cpu.peak, priced.peak_allocated = on_cpu.peak_allocated,
+        priced.peak_reserved = on_cpu.peak_reserved;
         memcpy(priced.peak_by_purpose, on_cpu.peak_by_purpose, sizeof priced.peak_by_purpose);
         priced.memory = on_cpu.memory;
         compare(seed, &on_cpu, &priced, "the work on cpu and the price of h200");
         for (int i = 0; i < on_cpu.n_rows; i++) n_calls += on_cpu.row[i].calls;
     }
-    print_message("    %d programs, %llu op calls each on cpu and meta, %d checkpoints, %d in-place changes\n", n_accounted,
-                  (unsigned long long)n_calls, n_checkpoints / 4, n_in_place / 4);
+    print_message("    %d programs, %llu op calls each on cpu and meta, %d checkpoints, %d in-place changes\n",
+                  n_accounted, (unsigned long long)n_calls, n_checkpoints / 4, n_in_place / 4);
     assert_true(n_checkpoints > 200 && n_in_place > 200);
 }
 
@@ -317,7 +380,8 @@ static void gradients_of_random_programs_match_differences(void **state) {
         struct program start = p;
         tl_seed(seed);
         tl_scope inner = tl_scope_begin();
-        if (!tl_backward(program_loss(&p, n_steps), NULL, 0)) fail_msg("program %llu: %s", (unsigned long long)seed, tl_error_message());
+        if (!tl_backward(program_loss(&p, n_steps), NULL, 0))
+            fail_msg("program %llu: %s", (unsigned long long)seed, tl_error_message());
         tl_scope_end(inner);
         for (int k = 0; k < N_LEAVES; k++) {
             int64_t n = tl_numel(start.leaf[k]);
@@ -333,8 +397,8 @@ static void gradients_of_random_programs_match_differences(void **state) {
                 x[i] = before;
                 double numeric = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
                 if (!(fabs(numeric - expected[i]) <= 1e-6 * (1 + fabs(expected[i]))))
-                    fail_msg("program %llu: leaf %d, element %lld: backward says %.10g, differences %.10g", (unsigned long long)seed, k,
-                             (long long)i, expected[i], numeric);
+                    fail_msg("program %llu: leaf %d, element %lld: backward says %.10g, differences %.10g",
+                             (unsigned long long)seed, k, (long long)i, expected[i], numeric);
                 n_compared++;
             }
             free(expected);
@@ -354,7 +418,8 @@ static void run_for_gradients(uint64_t seed, tl_dtype dtype, bool skips_checkpoi
     tl_seed(seed);
     leaves_make(p, cpu, dtype);
     tl_scope scope = tl_scope_begin();
-    if (!tl_backward(program_loss(p, 14), NULL, 0)) fail_msg("program %llu: %s", (unsigned long long)seed, tl_error_message());
+    if (!tl_backward(program_loss(p, 14), NULL, 0))
+        fail_msg("program %llu: %s", (unsigned long long)seed, tl_error_message());
     tl_scope_end(scope);
 }
 
@@ -370,7 +435,9 @@ static void checkpoints_change_no_bit_of_a_gradient(void **state) {
         n_with += saving.n_checkpoints > 0;
         for (int k = 0; k < N_LEAVES; k++) {
             tl_tensor *a = tl_grad_of(plain.leaf[k]), *b = tl_grad_of(saving.leaf[k]);
-            if (!a != !b) fail_msg("program %llu: leaf %d has a gradient only %s checkpoints", (unsigned long long)seed, k, a ? "without" : "with");
+            if (!a != !b)
+                fail_msg("program %llu: leaf %d has a gradient only %s checkpoints", (unsigned long long)seed, k,
+                         a ? "without" : "with");
             if (!a) continue;
             size_t n_a, n_b;
             char *x = tensor_bits(a, &n_a), *y = tensor_bits(b, &n_b);
@@ -378,7 +445,8 @@ static void checkpoints_change_no_bit_of_a_gradient(void **state) {
                 double *u = tensor_values(a), *v = tensor_values(b);
                 for (int64_t i = 0; i < tl_numel(a); i++)
                     if (u[i] != v[i])
-                        fail_msg("program %llu: leaf %d, element %lld: %.17g without checkpoints, %.17g with", (unsigned long long)seed, k, (long long)i, u[i], v[i]);
+                        fail_msg("program %llu: leaf %d, element %lld: %.17g without checkpoints, %.17g with",
+                                 (unsigned long long)seed, k, (long long)i, u[i], v[i]);
             }
             free(x), free(y);
         }
@@ -394,7 +462,8 @@ static void checkpoints_change_no_bit_of_a_gradient(void **state) {
 static void a_leaf_does_not_take_a_gradient_that_others_have_yet_to_read(void **state) {
     (void)state;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F64, cpu), true), *w = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F64, cpu), true);
+    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F64, cpu), true),
+              *w = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F64, cpu), true);
     tl_tensor *p = tl_scale(w, 1), *q = tl_scale(x, 10), *y = tl_add(x, p);
     assert_true(tl_backward(tl_add(tl_sum_all(tl_scale(y, 2)), tl_sum_all(q)), NULL, 0));
     assert_float_equal(tl_at(tl_grad_of(x), (int64_t[]){1}), 2 + 10, 0);
@@ -406,7 +475,8 @@ static void a_leaf_does_not_take_a_gradient_that_others_have_yet_to_read(void **
 static bool cancelling(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     (void)n_in, (void)n_out;
     tl_tensor *w = *(tl_tensor **)context;
-    out[0] = tl_add(tl_add(tl_mul(in[0], tl_full(TL_SHAPE(1), 1e8, TL_F32, cpu)), tl_scale(w, 1)), tl_scale(in[0], -1e8));
+    out[0] =
+        tl_add(tl_add(tl_mul(in[0], tl_full(TL_SHAPE(1), 1e8, TL_F32, cpu)), tl_scale(w, 1)), tl_scale(in[0], -1e8));
     return out[0] != NULL;
 }
 static void a_leaf_may_be_input_and_parameter_of_a_checkpoint(void **state) {
@@ -415,7 +485,8 @@ static void a_leaf_may_be_input_and_parameter_of_a_checkpoint(void **state) {
     for (int i = 0; i < 2; i++) {
         tl_scope scope = tl_scope_begin();
         tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(1), TL_F32, cpu), true), *y;
-        assert_true(i ? tl_checkpoint(cancelling, &w, sizeof w, TL_KEEP_INPUTS, &w, 1, &y, 1) : cancelling(&w, &w, 1, &y, 1));
+        assert_true(i ? tl_checkpoint(cancelling, &w, sizeof w, TL_KEEP_INPUTS, &w, 1, &y, 1)
+                      : cancelling(&w, &w, 1, &y, 1));
         assert_true(tl_backward(y, NULL, 0));
         grad[i] = tl_item(tl_grad_of(w));
         tl_scope_end(scope);
@@ -427,7 +498,8 @@ static int setup(void **state) {
     (void)state;
     const char *soak = getenv("TALLY_SOAK");
     int times = soak ? atoi(soak) : 1;
-    n_accounted *= times > 1 ? times : 1, n_differentiated *= times > 1 ? times : 1, n_checkpointed *= times > 1 ? times : 1;
+    n_accounted *= times > 1 ? times : 1, n_differentiated *= times > 1 ? times : 1,
+        n_checkpointed *= times > 1 ? times : 1;
     tl_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     meta = tl_device_find("meta");

@@ -19,8 +19,7 @@ static const struct rng_key key = {UINT64_C(0x123456789ABCDEF0), 7};
 
 /* Fails with both values in the message, where cmocka has no assertion for doubles that prints them. */
 static void assert_near(const char *what, double got, double want, double tolerance) {
-    if (!(fabs(got - want) <= tolerance))
-        fail_msg("%s: got %.17g, want %.17g within %g", what, got, want, tolerance);
+    if (!(fabs(got - want) <= tolerance)) fail_msg("%s: got %.17g, want %.17g within %g", what, got, want, tolerance);
 }
 
 static void assert_at_most(const char *what, double got, double limit) {
@@ -77,14 +76,12 @@ static void fills_equal_the_element_functions(void **state) {
     rng_fill_uniform_f32(f32, N, key, first);
     for (int i = 0; i < N; i++) assert_near("uniform f32", f32[i], rng_uniform_f32(u32[i]), 0);
     rng_fill_normal_f32(f32, N, key, first);
-    for (int i = 0; i < N; i++)
-        assert_near("normal f32", f32[i], rng_normal_f32_at(key, first + (uint64_t)i), 0);
+    for (int i = 0; i < N; i++) assert_near("normal f32", f32[i], rng_normal_f32_at(key, first + (uint64_t)i), 0);
     rng_fill_uniform_f64(f64, N, key, first);
     for (int i = 0; i < N; i++)
         assert_near("uniform f64", f64[i], rng_uniform_f64(rng_wide_draw_at(key, first + (uint64_t)i)), 0);
     rng_fill_normal_f64(f64, N, key, first);
-    for (int i = 0; i < N; i++)
-        assert_near("normal f64", f64[i], rng_normal_f64_at(key, first + (uint64_t)i), 0);
+    for (int i = 0; i < N; i++) assert_near("normal f64", f64[i], rng_normal_f64_at(key, first + (uint64_t)i), 0);
     rng_fill_bernoulli(u8, N, key, first, 0.3);
     for (int i = 0; i < N; i++) assert_int_equal(u8[i], u32[i] < 0.3 * 0x1p32);
     rng_fill_integers(i64, N, key, first, -10, 1000);
@@ -212,8 +209,8 @@ static void cos_and_sin_are_within_their_stated_error(void **state) {
         const uint64_t turn = hard_draw(i, 1) + (i % 4 << 62);
         const uint32_t turn32 = (uint32_t)(turn >> 32);
         const uint64_t later = UINT64_C(3) << 62;
-        worst_f32 = fmax(worst_f32, ulps((double)rng_wave_f32(turn32, RNG_COS),
-                                         exact_cos((uint64_t)turn32 << 32), FLT_MANT_DIG));
+        worst_f32 = fmax(worst_f32,
+                         ulps((double)rng_wave_f32(turn32, RNG_COS), exact_cos((uint64_t)turn32 << 32), FLT_MANT_DIG));
         worst_f32 = fmax(worst_f32, ulps((double)rng_wave_f32(turn32, RNG_SIN),
                                          exact_cos(((uint64_t)turn32 << 32) + later), FLT_MANT_DIG));
         worst_f64 = fmax(worst_f64, ulps(rng_wave_f64(turn, RNG_COS), exact_cos(turn), DBL_MANT_DIG));
@@ -233,8 +230,7 @@ static void normals_are_within_their_stated_error(void **state) {
         const long double u64 = (long double)fma((double)draw, 0x1p-64, 0x1p-65);
         const long double want_f32 = sqrtl(-2 * logl(u32)) * exact_cos((uint64_t)turn32 << 32);
         const long double want_f64 = sqrtl(-2 * logl(u64)) * exact_cos(turn);
-        worst_f32 =
-            fmax(worst_f32, ulps((double)rng_normal_f32(draw32, turn32, RNG_COS), want_f32, FLT_MANT_DIG));
+        worst_f32 = fmax(worst_f32, ulps((double)rng_normal_f32(draw32, turn32, RNG_COS), want_f32, FLT_MANT_DIG));
         worst_f64 = fmax(worst_f64, ulps(rng_normal_f64(draw, turn, RNG_COS), want_f64, DBL_MANT_DIG));
     }
     assert_at_most("normal f32 ulp", worst_f32, 3.3);
@@ -304,8 +300,7 @@ static void uniforms_fill_their_interval_evenly(void **state) {
     }
     for (int d = 0; d < 2; d++) {
         double chi_squared = 0;
-        for (int bin = 0; bin < 64; bin++)
-            chi_squared += pow(count[d][bin] - N_SAMPLES / 64.0, 2) / (N_SAMPLES / 64.0);
+        for (int bin = 0; bin < 64; bin++) chi_squared += pow(count[d][bin] - N_SAMPLES / 64.0, 2) / (N_SAMPLES / 64.0);
         assert_near("chi-squared of 63 degrees", chi_squared, 63, 5 * sqrt(2 * 63.0));
     }
     free(narrow);

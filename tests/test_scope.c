@@ -245,12 +245,15 @@ static void null_in_gives_null_out_without_a_second_error(void **state) {
     expect_true(y == NULL);
     expect_true(tl_mul_(NULL, x) == NULL && tl_select(NULL, 0, 0) == NULL && tl_sum_all(NULL) == NULL);
     expect_true(tl_layer_norm(NULL, NULL, NULL, 0) == NULL && tl_attention(NULL, NULL, NULL, true, 0) == NULL);
-    expect_true(tl_embedding(NULL, NULL) == NULL && tl_cross_entropy(NULL, NULL) == NULL && tl_rope(NULL, 1, 0) == NULL);
-    expect_true(tl_linear(NULL, NULL, NULL) == NULL && tl_where(NULL, NULL, NULL) == NULL && tl_cast(NULL, TL_F32) == NULL);
+    expect_true(tl_embedding(NULL, NULL) == NULL && tl_cross_entropy(NULL, NULL) == NULL &&
+                tl_rope(NULL, 1, 0) == NULL);
+    expect_true(tl_linear(NULL, NULL, NULL) == NULL && tl_where(NULL, NULL, NULL) == NULL &&
+                tl_cast(NULL, TL_F32) == NULL);
     expect_true(tl_swiglu(NULL, NULL) == NULL && tl_mse_loss(NULL, NULL) == NULL && tl_dropout(NULL, 0.1) == NULL);
     expect_true(tl_keep(NULL) == NULL && tl_requires_grad(NULL, true) == NULL && tl_detach(NULL) == NULL);
     expect_true(!tl_backward(NULL, NULL, 0) && !tl_set_grad(NULL, NULL) && tl_copy_(NULL, NULL) == NULL);
-    expect_true(tl_item(NULL) == 0 && tl_numel(NULL) == 0 && tl_nonzero(NULL) == NULL && tl_rms_norm(NULL, NULL, 0) == NULL);
+    expect_true(tl_item(NULL) == 0 && tl_numel(NULL) == 0 && tl_nonzero(NULL) == NULL &&
+                tl_rms_norm(NULL, NULL, 0) == NULL);
     expect_error(TL_ERROR_USE, "matmul: inner sizes differ");
     expect_refused(tl_add(NULL, x), "add: got NULL instead of a tensor");
 }
@@ -341,8 +344,6 @@ static void policy_is_abort_until_somebody_changes_it(void **state) {
     expect_equal(tl_error_policy(TL_RETURN), TL_ABORT); /* the first test of this process */
     expect_equal(tl_error_policy(TL_RETURN), TL_RETURN);
 }
-
-
 
 static void log_note(const char *line, void *context) { snprintf(context, 600, "%s", line); }
 

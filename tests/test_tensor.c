@@ -109,7 +109,8 @@ static void sizes_that_overflow_are_refused(void **state) {
     expect_refused(tl_arange(0, 1, -3, TL_F32, NULL), "negative");
     tl_tensor *one = tl_ones(TL_SHAPE(1, 1), TL_F32, NULL);
     expect_refused(tl_expand(one, TL_SHAPE(big, big)), "more elements than can be counted");
-    expect_refused(tl_add(tl_expand(one, TL_SHAPE(big, 1)), tl_expand(one, TL_SHAPE(1, big))), "more elements than can be counted");
+    expect_refused(tl_add(tl_expand(one, TL_SHAPE(big, 1)), tl_expand(one, TL_SHAPE(1, big))),
+                   "more elements than can be counted");
     expect_refused(tl_empty(TL_SHAPE(2), TL_DTYPE_COUNT, NULL), "no dtype");
 }
 
@@ -150,12 +151,23 @@ static void slice_follows_python(void **state) {
         int n;
         double want[5];
     } cases[] = {
-        {0, TL_END, 1, 5, {0, 1, 2, 3, 4}}, {1, 4, 1, 3, {1, 2, 3}},     {1, 4, 2, 2, {1, 3}},
-        {-3, -1, 1, 2, {2, 3}},             {-99, 99, 1, 5, {0, 1, 2, 3, 4}}, {3, 2, 1, 0, {0}},
-        {4, TL_END, -1, 5, {4, 3, 2, 1, 0}}, {4, 0, -1, 4, {4, 3, 2, 1}}, {-1, TL_END, -2, 3, {4, 2, 0}},
-        {99, -99, -1, 5, {4, 3, 2, 1, 0}},  {1, 3, -1, 0, {0}},          {0, TL_END, 7, 1, {0}},
-        {2, TL_END, -1, 3, {2, 1, 0}},      {-1, -4, -1, 3, {4, 3, 2}},  {5, TL_END, 1, 0, {0}},
-        {INT64_MIN + 1, INT64_MAX - 1, INT64_MAX, 1, {0}}, {0, INT64_MIN, -INT64_MAX, 1, {0}},
+        {0, TL_END, 1, 5, {0, 1, 2, 3, 4}},
+        {1, 4, 1, 3, {1, 2, 3}},
+        {1, 4, 2, 2, {1, 3}},
+        {-3, -1, 1, 2, {2, 3}},
+        {-99, 99, 1, 5, {0, 1, 2, 3, 4}},
+        {3, 2, 1, 0, {0}},
+        {4, TL_END, -1, 5, {4, 3, 2, 1, 0}},
+        {4, 0, -1, 4, {4, 3, 2, 1}},
+        {-1, TL_END, -2, 3, {4, 2, 0}},
+        {99, -99, -1, 5, {4, 3, 2, 1, 0}},
+        {1, 3, -1, 0, {0}},
+        {0, TL_END, 7, 1, {0}},
+        {2, TL_END, -1, 3, {2, 1, 0}},
+        {-1, -4, -1, 3, {4, 3, 2}},
+        {5, TL_END, 1, 0, {0}},
+        {INT64_MIN + 1, INT64_MAX - 1, INT64_MAX, 1, {0}},
+        {0, INT64_MIN, -INT64_MAX, 1, {0}},
     };
     tl_tensor *x = check_counting(TL_SHAPE(5));
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -209,9 +221,10 @@ static void view_refuses_what_strides_cannot_express(void **state) {
     expect_shape(tl_view(x, TL_SHAPE(-1, 8)), 3, 8);
     expect_shape(tl_view(x, TL_SHAPE(1, 24, 1)), 1, 24, 1);
     tl_tensor *t = tl_transpose(x, 0, 1);
-    expect_refused(tl_view(t, TL_SHAPE(6, 4)),
-                   "view: view size is not compatible with input tensor's size and stride (at least one dimension spans "
-                   "across two contiguous subspaces). Use .reshape(...) instead: f32[3,2,4]@cpu");
+    expect_refused(
+        tl_view(t, TL_SHAPE(6, 4)),
+        "view: view size is not compatible with input tensor's size and stride (at least one dimension spans "
+        "across two contiguous subspaces). Use .reshape(...) instead: f32[3,2,4]@cpu");
     expect_shape(tl_view(t, TL_SHAPE(3, 2, 2, 2)), 3, 2, 2, 2);
     expect_strides(tl_view(t, TL_SHAPE(3, 2, 2, 2)), 4, 12, 2, 1);
     expect_refused(tl_view(x, TL_SHAPE(5, 5)), "shape '[5,5]' is invalid for input of size 24");
@@ -300,8 +313,11 @@ static void expand_repeats_with_stride_zero(void **state) {
     expect_true(tl_shares_storage(x, y));
     expect_near(tl_at(y, (int64_t[]){1, 2, 3}), 2, 0);
     expect_shape(tl_broadcast_to(x, TL_SHAPE(3, 5)), 3, 5);
-    expect_refused(tl_expand(x, TL_SHAPE(4, 4)), "the expanded size of the tensor (4) must match the existing size (3)");
-    expect_refused(tl_expand(x, TL_SHAPE(4)), "the number of sizes provided (1) must be greater or equal to the number of dimensions in the tensor (2)");
+    expect_refused(tl_expand(x, TL_SHAPE(4, 4)),
+                   "the expanded size of the tensor (4) must match the existing size (3)");
+    expect_refused(
+        tl_expand(x, TL_SHAPE(4)),
+        "the number of sizes provided (1) must be greater or equal to the number of dimensions in the tensor (2)");
     expect_refused(tl_expand(x, TL_SHAPE(-1, 3, 1)), "must be given");
     expect_refused(tl_fill_(y, 1), "more than one element of the written-to tensor refers to a single memory location");
     expect_values(tl_sum_all(y), 2 * 4 * (0 + 1 + 2));
@@ -330,7 +346,8 @@ static void as_strided_stays_inside_the_storage(void **state) {
     tl_tensor *windows = tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){2, 1}, 1); /* overlapping windows */
     expect_values(windows, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9);
     expect_values(tl_as_strided(x, TL_SHAPE(5), (int64_t[]){-2}, 9), 9, 7, 5, 3, 1);
-    expect_refused(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){2, 1}, 2), "reaches outside the storage of 10 elements");
+    expect_refused(tl_as_strided(x, TL_SHAPE(4, 3), (int64_t[]){2, 1}, 2),
+                   "reaches outside the storage of 10 elements");
     expect_refused(tl_as_strided(x, TL_SHAPE(5), (int64_t[]){-2}, 7), "reaches outside");
     expect_refused(tl_as_strided(x, TL_SHAPE(1), (int64_t[]){1}, 10), "reaches outside");
     expect_refused(tl_as_strided(x, TL_SHAPE(1), (int64_t[]){1}, -1), "reaches outside");
@@ -373,7 +390,8 @@ static void f4_views_keep_pairs_whole(void **state) {
     expect_refused(tl_cast(tl_ones(TL_SHAPE(3), TL_F32, NULL), TL_F4E2M1), "even length");
     expect_refused(tl_add(x, x), "storage only");
     unsigned char bytes[4] = {0};
-    expect_refused(tl_from_external(bytes, 4, TL_SHAPE(3, 2), (int64_t[]){1, 1}, TL_F4E2M1, NULL, NULL), "two f4e2m1 share a byte");
+    expect_refused(tl_from_external(bytes, 4, TL_SHAPE(3, 2), (int64_t[]){1, 1}, TL_F4E2M1, NULL, NULL),
+                   "two f4e2m1 share a byte");
 }
 
 static void every_view_shares_storage_and_moves_no_bytes(void **state) {
@@ -381,12 +399,21 @@ static void every_view_shares_storage_and_moves_no_bytes(void **state) {
     tl_ledger *ledger = tl_ledger_begin("views");
     tl_tensor *x = cube();
     uint64_t live = tl_device_memory(check_cpu()).live_bytes;
-    tl_tensor *views[] = {
-        tl_select(x, 0, 1), tl_slice(x, 1, 0, 2, 1), tl_view(x, TL_SHAPE(24)), tl_reshape(x, TL_SHAPE(6, 4)),
-        tl_transpose(x, 0, 1), tl_permute(x, (int[]){1, 2, 0}), tl_expand(x, TL_SHAPE(5, 2, 3, 4)),
-        tl_broadcast_to(x, TL_SHAPE(1, 2, 3, 4)), tl_squeeze(x, 0), tl_unsqueeze(x, 0), tl_flatten(x, 0, 1),
-        tl_unflatten(x, 2, TL_SHAPE(2, 2)), tl_diagonal(x, 0, 0, 1),
-        tl_as_strided(x, TL_SHAPE(2), (int64_t[]){3}, 1), tl_detach(x)};
+    tl_tensor *views[] = {tl_select(x, 0, 1),
+                          tl_slice(x, 1, 0, 2, 1),
+                          tl_view(x, TL_SHAPE(24)),
+                          tl_reshape(x, TL_SHAPE(6, 4)),
+                          tl_transpose(x, 0, 1),
+                          tl_permute(x, (int[]){1, 2, 0}),
+                          tl_expand(x, TL_SHAPE(5, 2, 3, 4)),
+                          tl_broadcast_to(x, TL_SHAPE(1, 2, 3, 4)),
+                          tl_squeeze(x, 0),
+                          tl_unsqueeze(x, 0),
+                          tl_flatten(x, 0, 1),
+                          tl_unflatten(x, 2, TL_SHAPE(2, 2)),
+                          tl_diagonal(x, 0, 0, 1),
+                          tl_as_strided(x, TL_SHAPE(2), (int64_t[]){3}, 1),
+                          tl_detach(x)};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
         expect_true(views[i] != NULL);
         expect_true(tl_shares_storage(views[i], x));
@@ -438,15 +465,18 @@ static void external_memory_may_have_any_strides_inside_its_bytes(void **state) 
     (void)state;
     double data[6] = {0, 1, 2, 3, 4, 5};
     int deleted = 0;
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL), 0, 3, 1, 4, 2, 5);
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL), 0, 3, 1,
+                  4, 2, 5);
     /* data is the lowest address, so a negative stride starts at the other end */
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL), 5, 4, 3, 2, 1, 0);
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL), 5, 4, 3, 2, 1,
+                  0);
     expect_values(tl_from_external(data, 8, TL_SHAPE(4), (int64_t[]){0}, TL_F64, NULL, NULL), 0, 0, 0, 0);
     expect_refused(tl_from_external(data, 47, TL_SHAPE(6), NULL, TL_F64, count_call, &deleted), "beyond the 47 bytes");
     expect_equal(deleted, 1);
     expect_refused(tl_from_external(data, 48, TL_SHAPE(3), (int64_t[]){3}, TL_F64, count_call, &deleted), "beyond");
     expect_equal(deleted, 2);
-    expect_refused(tl_from_external(data, 48, TL_SHAPE(2), (int64_t[]){INT64_MIN}, TL_F64, count_call, &deleted), "beyond");
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(2), (int64_t[]){INT64_MIN}, TL_F64, count_call, &deleted),
+                   "beyond");
     expect_equal(deleted, 3);
     expect_refused(tl_from_external(data, 48, TL_SHAPE(-1), NULL, TL_F64, count_call, &deleted), "negative");
     expect_equal(deleted, 4);
@@ -676,8 +706,10 @@ static void random_tensors_depend_on_the_generator_alone(void **state) {
 static void no_random_word_is_used_twice(void **state) {
     (void)state;
     tl_seed(1);
-    tl_tensor *wide = tl_uniform(TL_SHAPE(8), 0, 1, TL_F64, NULL), *narrow = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
-    tl_tensor *whole = tl_integers(TL_SHAPE(6), 0, 1 << 30, TL_I64, NULL), *again = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
+    tl_tensor *wide = tl_uniform(TL_SHAPE(8), 0, 1, TL_F64, NULL),
+              *narrow = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
+    tl_tensor *whole = tl_integers(TL_SHAPE(6), 0, 1 << 30, TL_I64, NULL),
+              *again = tl_uniform(TL_SHAPE(16), 0, 1, TL_F32, NULL);
     expect_equal(tl_generator_get().index, 16 + 16 + 12 + 16);
     for (int64_t i = 0; i < 16; i++)
         for (int64_t k = 0; k < 16; k++) {

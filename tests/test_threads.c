@@ -22,12 +22,13 @@ struct worker {
     double result;
     char failure[300];
 };
-#define WORKER_NEEDS(fact)                                                                                           \
-    do                                                                                                               \
-        if (!(fact)) {                                                                                               \
-            snprintf(w->failure, sizeof w->failure, "line %d: not so: %s (error: %.150s)", __LINE__, #fact, tl_error_message()); \
-            return;                                                                                                  \
-        }                                                                                                            \
+#define WORKER_NEEDS(fact)                                                                                  \
+    do                                                                                                      \
+        if (!(fact)) {                                                                                      \
+            snprintf(w->failure, sizeof w->failure, "line %d: not so: %s (error: %.150s)", __LINE__, #fact, \
+                     tl_error_message());                                                                   \
+            return;                                                                                         \
+        }                                                                                                   \
     while (0)
 
 static void *worker_main(void *w) {
@@ -126,7 +127,8 @@ static void training_side_by_side_gives_the_results_of_one(void **state) {
     (void)state;
     struct worker workers[N_THREADS];
     double want[N_THREADS];
-    for (int i = 0; i < N_THREADS; i++) expect_true(step_train(check_cpu(), 100 + (uint64_t)i, 3, STEP_PLAIN, &want[i]));
+    for (int i = 0; i < N_THREADS; i++)
+        expect_true(step_train(check_cpu(), 100 + (uint64_t)i, 3, STEP_PLAIN, &want[i]));
     run_workers(workers, N_THREADS, trains, check_cpu());
     for (int i = 0; i < N_THREADS; i++) expect_near(workers[i].result, want[i], 0);
     expect_true(want[0] != want[1]);
@@ -342,7 +344,8 @@ static void devices_and_paths_are_made_once(void **state) {
 static double large_product(void) {
     tl_scope scope = tl_scope_begin();
     tl_seed(77);
-    tl_tensor *a = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_F32, NULL), *b = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_BF16, NULL);
+    tl_tensor *a = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_F32, NULL),
+              *b = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_BF16, NULL);
     tl_tensor *y = tl_add(tl_gelu(tl_matmul(a, a)), tl_cast(tl_matmul(b, b), TL_F32));
     double sum = tl_item(tl_sum_all(tl_softmax(tl_scale(y, 0.01)))) + tl_item(tl_sum_all(y));
     tl_scope_end(scope);
@@ -364,7 +367,8 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
 
 static void child_of_fork(int out) {
     double loss[3] = {0};
-    bool ok = step_train(check_cpu(), 5, 2, STEP_SELECTIVE, &loss[0]) && step_train(check_meta(), 5, 2, STEP_PLAIN, &loss[1]);
+    bool ok =
+        step_train(check_cpu(), 5, 2, STEP_SELECTIVE, &loss[0]) && step_train(check_meta(), 5, 2, STEP_PLAIN, &loss[1]);
     loss[2] = large_product();
     ok = ok && tl_error() == TL_OK && write(out, loss, sizeof loss) == (ssize_t)sizeof loss;
     _exit(ok ? 0 : 1);
@@ -386,7 +390,8 @@ static void a_forked_child_goes_on_alone_with_the_same_results(void **state) {
     if (child == 0) child_of_fork(ends[1]);
     close(ends[1]);
     ssize_t n = 0;
-    for (ssize_t k; n < (ssize_t)sizeof got && (k = read(ends[0], (char *)got + n, sizeof got - (size_t)n)) > 0;) n += k;
+    for (ssize_t k; n < (ssize_t)sizeof got && (k = read(ends[0], (char *)got + n, sizeof got - (size_t)n)) > 0;)
+        n += k;
     close(ends[0]);
     waitpid(child, &status, 0);
     expect_true(WIFEXITED(status));

@@ -67,8 +67,8 @@ static char *name_of(const json_t *item) {
     const char *path = text_of(item, "path");
     char *name = NULL;
     int length = json_object_get(item, "op")
-                     ? asprintf(&name, "%s: %s (%s, %s/%s)", *path ? path : "-", text_of(item, "op"), text_of(item, "phase"),
-                                text_of(item, "dtype"), text_of(item, "accumulate"))
+                     ? asprintf(&name, "%s: %s (%s, %s/%s)", *path ? path : "-", text_of(item, "op"),
+                                text_of(item, "phase"), text_of(item, "dtype"), text_of(item, "accumulate"))
                      : asprintf(&name, "%s: live at the peak, %s", *path ? path : "-", text_of(item, "purpose"));
     return length < 0 ? NULL : name;
 }
@@ -94,11 +94,10 @@ static bool compare_lists(struct report *r, const json_t *price, const json_t *r
     json_t *a = by_name(price), *b = by_name(receipt), *item;
     const char *name;
     bool ok = a && b;
-    json_object_foreach(a, name, item)
-        for (int k = 0; keys[k]; k++) compare(r, name, item, json_object_get(b, name), keys[k]);
-    json_object_foreach(b, name, item)
-        if (!json_object_get(a, name))
-            for (int k = 0; keys[k]; k++) compare(r, name, NULL, item, keys[k]);
+    json_object_foreach(a, name, item) for (int k = 0; keys[k]; k++)
+        compare(r, name, item, json_object_get(b, name), keys[k]);
+    json_object_foreach(b, name, item) if (!json_object_get(a, name)) for (int k = 0; keys[k]; k++)
+        compare(r, name, NULL, item, keys[k]);
     json_decref(a);
     json_decref(b);
     return ok || error_memory(json_array_size(price), "a comparison of ledgers");
@@ -108,7 +107,8 @@ static json_t *ledger_load(const char *text, const char *which) {
     json_error_t why;
     json_t *root = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
     if (!root) {
-        error_set(TL_ERROR_USE, "the %s is not JSON: %s (line %d)", which, text ? why.text : "NULL", text ? why.line : 0);
+        error_set(TL_ERROR_USE, "the %s is not JSON: %s (line %d)", which, text ? why.text : "NULL",
+                  text ? why.line : 0);
         return NULL;
     }
     if (!strcmp(text_of(root, "schema"), "tally.ledger/1") && json_is_array(json_object_get(root, "rows"))) return root;
@@ -132,14 +132,16 @@ int tl_ledger_diff(const char *price_json, const char *receipt_json, char **repo
     const json_t *memory_a = json_object_get(price, "memory"), *memory_b = json_object_get(receipt, "memory");
     if (strcmp(text_of(price, "target"), text_of(receipt, "target"))) {
         r.n_differences++;
-        report_add(&r, "the price is for %s, the receipt from %s\n", text_of(price, "target"), text_of(receipt, "target"));
+        report_add(&r, "the price is for %s, the receipt from %s\n", text_of(price, "target"),
+                   text_of(receipt, "target"));
     }
     bool ok = compare_lists(&r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_keys);
     for (int k = 0; memory_keys[k]; k++) compare(&r, "memory", memory_a, memory_b, memory_keys[k]);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
         compare(&r, "memory at the peak, by purpose", json_object_get(memory_a, "peak_by_purpose"),
                 json_object_get(memory_b, "peak_by_purpose"), tl_purpose_name((tl_purpose)p));
-    ok = compare_lists(&r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_keys) && ok;
+    ok = compare_lists(&r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_keys) &&
+         ok;
     json_decref(price);
     json_decref(receipt);
     if (report) *report = r.text;

@@ -29,7 +29,8 @@ static bool key_equal(const struct ledger_key *a, const struct ledger_key *b) {
 
 static size_t slot_of(const tl_ledger *l, const struct ledger_key *key) {
     uint64_t hash = ((uint64_t)(uintptr_t)key->op ^ (uint64_t)key->path << 32 ^ (uint64_t)key->phase << 24 ^
-                     (uint64_t)key->dtype << 16 ^ (uint64_t)key->accumulate << 8) * 0x9E3779B97F4A7C15u;
+                     (uint64_t)key->dtype << 16 ^ (uint64_t)key->accumulate << 8) *
+                    0x9E3779B97F4A7C15u;
     size_t at = (size_t)(hash >> 32) & (l->n_slots - 1);
     while (l->slots[at] && !key_equal(&l->rows[l->slots[at] - 1].key, key)) at = (at + 1) & (l->n_slots - 1);
     return at;
@@ -173,10 +174,14 @@ tl_totals tl_ledger_total(const tl_ledger *l, int phase, const char *op) {
     struct ledger_row sum = {0};
     for (size_t i = 0; l && i < l->n_rows; i++) {
         const struct ledger_row *row = &l->rows[i];
-        if ((phase == TL_ALL || row->key.phase == phase) && (!op || !strcmp(op, row->key.op))) ledger_row_add(&sum, row);
+        if ((phase == TL_ALL || row->key.phase == phase) && (!op || !strcmp(op, row->key.op)))
+            ledger_row_add(&sum, row);
     }
-    return (tl_totals){.flops = count_public(sum.flops), .bytes_read = count_public(sum.bytes_read),
-                       .bytes_written = count_public(sum.bytes_written), .calls = sum.calls, .time_s = sum.time_s};
+    return (tl_totals){.flops = count_public(sum.flops),
+                       .bytes_read = count_public(sum.bytes_read),
+                       .bytes_written = count_public(sum.bytes_written),
+                       .calls = sum.calls,
+                       .time_s = sum.time_s};
 }
 
 tl_count tl_ledger_transfer_bytes(const tl_ledger *l) {

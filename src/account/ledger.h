@@ -27,7 +27,7 @@ struct tl_ledger {
     bool is_open;
     struct ledger_row *rows;
     size_t n_rows, row_capacity;
-    uint32_t *slots; /* open-addressing index into rows, +1 */
+    uint32_t *slots;          /* open-addressing index into rows, +1 */
     size_t n_slots, last_row; /* most calls are like the one before */
     struct {
         tl_device *device;

@@ -26,7 +26,9 @@ static void put_counts(json_t *object, const struct ledger_row *row) {
     json_object_set_new(object, "time_s", json_real(row->time_s));
 }
 
-static const char *dtype_text(uint8_t dtype) { return dtype < TL_DTYPE_COUNT ? tl_dtype_name((tl_dtype)dtype) : "none"; }
+static const char *dtype_text(uint8_t dtype) {
+    return dtype < TL_DTYPE_COUNT ? tl_dtype_name((tl_dtype)dtype) : "none";
+}
 
 static json_t *row_json(const struct ledger_row *row) {
     json_t *object = json_object();
@@ -58,7 +60,8 @@ static json_t *memory_json(const struct held_window *w) {
     put_count(memory, "peak_bytes", w->peak_bytes);
     put_count(memory, "peak_allocated_bytes", w->peak_allocated_bytes);
     put_count(memory, "peak_reserved_bytes", w->peak_reserved_bytes);
-    for (int p = 0; p < TL_PURPOSE_COUNT; p++) put_count(purposes, tl_purpose_name((tl_purpose)p), w->peak_by_purpose[p]);
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+        put_count(purposes, tl_purpose_name((tl_purpose)p), w->peak_by_purpose[p]);
     json_object_set_new(memory, "peak_by_purpose", purposes);
     json_object_set_new(memory, "peak_live", cells_json(w));
     return memory;

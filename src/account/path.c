@@ -33,8 +33,8 @@ static uint32_t path_add(uint32_t parent, const char *name, size_t at) {
     if (!text) return PATH_NONE;
     snprintf(text, length, "%s%s%s", before, *before ? "." : "", name);
     uint32_t id = (uint32_t)n_paths++;
-    paths[id] = (struct path){.parent = parent, .next = bucket[at], .text = text,
-                              .name = text + strlen(text) - strlen(name)};
+    paths[id] =
+        (struct path){.parent = parent, .next = bucket[at], .text = text, .name = text + strlen(text) - strlen(name)};
     bucket[at] = id;
     return id;
 }

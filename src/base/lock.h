@@ -14,7 +14,8 @@ typedef struct lock {
     atomic_flag flag;
     bool is_taken; /* by the thread inside; false when it came in alone */
 } lock;
-#define LOCK_INIT {ATOMIC_FLAG_INIT, false}
+#define LOCK_INIT \
+    { ATOMIC_FLAG_INIT, false }
 
 static inline void lock_take(lock *l) {
     if (__libc_single_threaded) return;

@@ -52,7 +52,9 @@ void memory_put(void *p, size_t bytes) {
 #define CLASSES 9 /* up to 512 bytes */
 #define CLASS_KEEPS 256
 
-struct spare { struct spare *next; };
+struct spare {
+    struct spare *next;
+};
 struct recycler {
     struct spare *first[CLASSES];
     int count[CLASSES];

@@ -19,8 +19,7 @@ struct parameters {
 
 /* A distribution: turns n_blocks blocks into their 4 (narrow) or 2 (wide) values each. */
 struct distribution {
-    void (*transform)(void *values, const struct rng_block *blocks, int n_blocks,
-                      struct parameters parameters);
+    void (*transform)(void *values, const struct rng_block *blocks, int n_blocks, struct parameters parameters);
     size_t value_bytes;
     int values_per_block;
 };
@@ -81,8 +80,7 @@ static void fill(const struct distribution *distribution, void *out, int64_t n, 
 
 /* ---- Distributions ----------------------------------------------------------------------------------- */
 
-static void transform_u32(void *values, const struct rng_block *blocks, int n_blocks,
-                          struct parameters unused) {
+static void transform_u32(void *values, const struct rng_block *blocks, int n_blocks, struct parameters unused) {
     (void)unused;
     memcpy(values, blocks, (size_t)n_blocks * sizeof *blocks);
 }
@@ -100,12 +98,10 @@ static void transform_uniform_f64(void *values, const struct rng_block *blocks, 
     (void)unused;
     double *out = values;
     for (int b = 0; b < n_blocks; b++)
-        for (int lane = 0; lane < 2; lane++)
-            out[2 * b + lane] = rng_uniform_f64(rng_wide_draw(blocks[b], lane));
+        for (int lane = 0; lane < 2; lane++) out[2 * b + lane] = rng_uniform_f64(rng_wide_draw(blocks[b], lane));
 }
 
-static void transform_normal_f32(void *values, const struct rng_block *blocks, int n_blocks,
-                                 struct parameters unused) {
+static void transform_normal_f32(void *values, const struct rng_block *blocks, int n_blocks, struct parameters unused) {
     (void)unused;
     float *out = values;
     for (int pair = 0; pair < 2 * n_blocks; pair++) {
@@ -115,8 +111,7 @@ static void transform_normal_f32(void *values, const struct rng_block *blocks, i
     }
 }
 
-static void transform_normal_f64(void *values, const struct rng_block *blocks, int n_blocks,
-                                 struct parameters unused) {
+static void transform_normal_f64(void *values, const struct rng_block *blocks, int n_blocks, struct parameters unused) {
     (void)unused;
     double *out = values;
     for (int b = 0; b < n_blocks; b++) {
@@ -176,7 +171,6 @@ void rng_fill_bernoulli(uint8_t *out, int64_t n, struct rng_key key, uint64_t fi
     fill(&bernoulli, out, n, key, first_index, (struct parameters){.threshold = rng_threshold(p)});
 }
 
-void rng_fill_integers(int64_t *out, int64_t n, struct rng_key key, uint64_t first_index, int64_t low,
-                       int64_t high) {
+void rng_fill_integers(int64_t *out, int64_t n, struct rng_key key, uint64_t first_index, int64_t low, int64_t high) {
     fill(&integers, out, n, key, first_index, (struct parameters){.low = low, .high = high});
 }

@@ -27,7 +27,6 @@ void rng_fill_normal_f64(double *out, int64_t n, struct rng_key key, uint64_t fi
 void rng_fill_bernoulli(uint8_t *out, int64_t n, struct rng_key key, uint64_t first_index, double p);
 
 /* Integers in [low, high) (wide layout); low < high. */
-void rng_fill_integers(int64_t *out, int64_t n, struct rng_key key, uint64_t first_index, int64_t low,
-                       int64_t high);
+void rng_fill_integers(int64_t *out, int64_t n, struct rng_key key, uint64_t first_index, int64_t low, int64_t high);
 
 #endif

@@ -25,7 +25,8 @@ const char help_demo[] =
     "examples:\n"
     "  tally demo\n"
     "  tally demo --model llama --checkpoint selective --steps 10\n"
-    "  tally demo --device none --target h200 --layers 48 --channels 1600 --heads 25 --time 1024 --batch 16 --dtype bf16\n"
+    "  tally demo --device none --target h200 --layers 48 --channels 1600 --heads 25 --time 1024 --batch 16 --dtype "
+    "bf16\n"
     "  tally demo --price price.json --receipt receipt.json && tally diff price.json receipt.json\n";
 
 struct options {
@@ -37,11 +38,15 @@ struct options {
 
 /* ---- Options ---- */
 
-struct word { const char *name; int value; };
+struct word {
+    const char *name;
+    int value;
+};
 static const struct word families[] = {{"gpt2", GPT2}, {"llama", LLAMA}, {NULL, 0}};
 static const struct word dtypes[] = {{"f32", TL_F32}, {"bf16", TL_BF16}, {"f16", TL_F16}, {"f64", TL_F64}, {NULL, 0}};
-static const struct word policies[] = {{"none", TL_CHECKPOINT_NONE}, {"sqrt", TL_CHECKPOINT_SQRT}, {"full", TL_CHECKPOINT_FULL},
-                                       {"nothing", TL_CHECKPOINT_NOTHING}, {"selective", TL_CHECKPOINT_SELECTIVE}, {NULL, 0}};
+static const struct word policies[] = {{"none", TL_CHECKPOINT_NONE},           {"sqrt", TL_CHECKPOINT_SQRT},
+                                       {"full", TL_CHECKPOINT_FULL},           {"nothing", TL_CHECKPOINT_NOTHING},
+                                       {"selective", TL_CHECKPOINT_SELECTIVE}, {NULL, 0}};
 
 static int fail(const char *format, const char *a, const char *b) {
     fprintf(stderr, "tally demo: ");
@@ -68,16 +73,35 @@ static int options_read(int argc, char **argv, struct options *o) {
     int64_t layers = 4, heads = 4, kv_heads = 2;
     int family = GPT2, dtype = TL_F32, policy = TL_CHECKPOINT_NONE;
     struct transformer_config *c = &o->config;
-    struct { const char *name; int64_t *number; const char **text; bool *flag; const struct word *words; int *word; } table[] = {
-        {.name = "--layers", .number = &layers}, {.name = "--heads", .number = &heads}, {.name = "--kv-heads", .number = &kv_heads},
-        {.name = "--channels", .number = &c->channels}, {.name = "--ff", .number = &c->ff},
-        {.name = "--vocabulary", .number = &c->vocabulary}, {.name = "--batch", .number = &c->batch},
-        {.name = "--time", .number = &c->time}, {.name = "--steps", .number = &o->steps}, {.name = "--warmup", .number = &o->warmup},
-        {.name = "--device", .text = &o->device}, {.name = "--target", .text = &o->target},
-        {.name = "--price", .text = &o->price}, {.name = "--receipt", .text = &o->receipt},
-        {.name = "--json", .flag = &o->json}, {.name = "--profile", .flag = &o->profile}, {.name = "--repeat", .flag = &o->repeat},
-        {.name = "--model", .words = families, .word = &family}, {.name = "--dtype", .words = dtypes, .word = &dtype},
-        {.name = "--checkpoint", .words = policies, .word = &policy}, {.name = "--dropout"},
+    struct {
+        const char *name;
+        int64_t *number;
+        const char **text;
+        bool *flag;
+        const struct word *words;
+        int *word;
+    } table[] = {
+        {.name = "--layers", .number = &layers},
+        {.name = "--heads", .number = &heads},
+        {.name = "--kv-heads", .number = &kv_heads},
+        {.name = "--channels", .number = &c->channels},
+        {.name = "--ff", .number = &c->ff},
+        {.name = "--vocabulary", .number = &c->vocabulary},
+        {.name = "--batch", .number = &c->batch},
+        {.name = "--time", .number = &c->time},
+        {.name = "--steps", .number = &o->steps},
+        {.name = "--warmup", .number = &o->warmup},
+        {.name = "--device", .text = &o->device},
+        {.name = "--target", .text = &o->target},
+        {.name = "--price", .text = &o->price},
+        {.name = "--receipt", .text = &o->receipt},
+        {.name = "--json", .flag = &o->json},
+        {.name = "--profile", .flag = &o->profile},
+        {.name = "--repeat", .flag = &o->repeat},
+        {.name = "--model", .words = families, .word = &family},
+        {.name = "--dtype", .words = dtypes, .word = &dtype},
+        {.name = "--checkpoint", .words = policies, .word = &policy},
+        {.name = "--dropout"},
     };
     const int n_table = sizeof table / sizeof *table;
     const char *names[sizeof table / sizeof *table];
@@ -87,7 +111,8 @@ static int options_read(int argc, char **argv, struct options *o) {
         while (k < n_table && strcmp(argv[a], names[k])) k++;
         if (k == n_table) {
             const char *near = nearest(argv[a], names, n_table);
-            return near ? fail("there is no option %s, did you mean %s?", argv[a], near) : fail("there is no option %s%s", argv[a], "");
+            return near ? fail("there is no option %s, did you mean %s?", argv[a], near)
+                        : fail("there is no option %s%s", argv[a], "");
         }
         if (table[k].flag) {
             *table[k].flag = true;
@@ -95,9 +120,11 @@ static int options_read(int argc, char **argv, struct options *o) {
         }
         const char *value = ++a < argc ? argv[a] : NULL;
         if (!value) return fail("%s needs a value%s", names[k], "");
-        if (table[k].number && !number(value, table[k].number)) return fail("%s needs a positive whole number, not %s", names[k], value);
+        if (table[k].number && !number(value, table[k].number))
+            return fail("%s needs a positive whole number, not %s", names[k], value);
         if (table[k].text) *table[k].text = value;
-        if (table[k].words && !word_find(table[k].words, value, table[k].word)) return fail("%s does not know %s", names[k], value);
+        if (table[k].words && !word_find(table[k].words, value, table[k].word))
+            return fail("%s does not know %s", names[k], value);
         if (!table[k].number && !table[k].text && !table[k].words) c->dropout = atof(value);
     }
     c->family = (enum family)family;
@@ -174,7 +201,9 @@ static void row(const char *what, uint64_t price, const uint64_t *receipt, bool 
     printf("   %s\n", text);
 }
 
-static uint64_t flops_of(const struct outcome *o, int phase) { return tl_ledger_total(o->ledger, phase, NULL).flops.low; }
+static uint64_t flops_of(const struct outcome *o, int phase) {
+    return tl_ledger_total(o->ledger, phase, NULL).flops.low;
+}
 static uint64_t peak_of(const struct outcome *o, int purpose) { return tl_ledger_peak(o->ledger, o->device, purpose); }
 
 static void table(const struct outcome *price, const struct outcome *receipt, int64_t steps) {
@@ -187,7 +216,8 @@ static void table(const struct outcome *price, const struct outcome *receipt, in
         if (receipt) other = flops_of(receipt, p);
         row(text, flops_of(price, p), second, false);
     }
-    tl_totals a = tl_ledger_total(price->ledger, TL_ALL, NULL), b = receipt ? tl_ledger_total(receipt->ledger, TL_ALL, NULL) : a;
+    tl_totals a = tl_ledger_total(price->ledger, TL_ALL, NULL),
+              b = receipt ? tl_ledger_total(receipt->ledger, TL_ALL, NULL) : a;
     other = b.bytes_read.low, row("bytes read", a.bytes_read.low, second, true);
     other = b.bytes_written.low, row("bytes written", a.bytes_written.low, second, true);
     other = b.calls, row("op calls", a.calls, second, false);
@@ -201,10 +231,13 @@ static void table(const struct outcome *price, const struct outcome *receipt, in
     if (receipt) other = tl_ledger_peak_reserved(receipt->ledger, receipt->device);
     row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), second, true);
     printf("\n  %lld step%s priced in %.3f s", (long long)steps, steps == 1 ? "" : "s", price->seconds);
-    if (receipt) printf(", run in %.3f s (%.1f GFLOP/s); last loss %.6f", receipt->seconds, tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
+    if (receipt)
+        printf(", run in %.3f s (%.1f GFLOP/s); last loss %.6f", receipt->seconds,
+               tl_count_value(b.flops) / receipt->seconds / 1e9, receipt->loss);
     printf("\n");
     if (receipt && receipt->memory.device_total_bytes)
-        printf("  the driver says %s are in use: %s besides the pool\n", bytes_text((double)receipt->memory.device_used_bytes, text),
+        printf("  the driver says %s are in use: %s besides the pool\n",
+               bytes_text((double)receipt->memory.device_used_bytes, text),
                bytes_text((double)(receipt->memory.device_used_bytes - receipt->memory.reserved_bytes), text + 32));
 }
 
@@ -226,11 +259,16 @@ static void profile_print(const struct outcome *r) {
 
 /* Writes and compares the two ledgers as files would be. */
 static int verdict(const struct options *o, const struct outcome *price, const struct outcome *receipt) {
-    char *a = tl_ledger_json(price->ledger, price->device), *b = tl_ledger_json(receipt->ledger, receipt->device), *report = NULL;
+    char *a = tl_ledger_json(price->ledger, price->device), *b = tl_ledger_json(receipt->ledger, receipt->device),
+         *report = NULL;
     int n = a && b ? tl_ledger_diff(a, b, &report) : -1;
     if (o->json && b) puts(b);
     else if (n > 0) printf("\n%s", report ? report : "");
-    if (n >= 0) fprintf(o->json ? stderr : stdout, n ? "\n  %d differences: price and receipt DO NOT tally\n" : "\n  0 differences: price and receipt tally\n", n);
+    if (n >= 0)
+        fprintf(o->json ? stderr : stdout,
+                n ? "\n  %d differences: price and receipt DO NOT tally\n"
+                  : "\n  0 differences: price and receipt tally\n",
+                n);
     free(a);
     free(b);
     free(report);
@@ -250,23 +288,27 @@ static void price_print(const struct options *o, const struct outcome *price) {
 }
 
 int cmd_demo(int argc, char **argv) {
-    struct options o = {.device = "cpu", .steps = 3,
-                        .config = {.channels = 128, .vocabulary = 512, .batch = 4, .time = 64}};
+    struct options o = {
+        .device = "cpu", .steps = 3, .config = {.channels = 128, .vocabulary = 512, .batch = 4, .time = 64}};
     int usage = options_read(argc, argv, &o);
     if (usage) return usage;
     bool price_only = !strcmp(o.device, "none");
     tl_device *device = price_only ? NULL : tl_device_find(o.device);
     char meta_name[64];
-    snprintf(meta_name, sizeof meta_name, "meta:%s", o.target ? o.target : !strncmp(o.device, "cuda", 4) ? "h200" : "cpu");
+    snprintf(meta_name, sizeof meta_name, "meta:%s",
+             o.target                        ? o.target
+             : !strncmp(o.device, "cuda", 4) ? "h200"
+                                             : "cpu");
     tl_device *meta = tl_device_find(meta_name);
     if (!meta || (!device && !price_only)) return cli_error();
     if (price_only) tl_pool_limit(meta, SIZE_MAX); /* what does not fit has a price too */
     struct outcome price = {0}, receipt = {0}, again = {0};
     bool ok = run(&o, meta, "price", &price);
     if (ok && !o.json)
-        printf("%s, %d layers, %lld channels, batch %lld x %lld, %s: %lld parameters\n", o.config.family == GPT2 ? "gpt2" : "llama",
-               o.config.n_layers, (long long)o.config.channels, (long long)o.config.batch, (long long)o.config.time,
-               tl_dtype_name(o.config.dtype), (long long)price.parameters);
+        printf("%s, %d layers, %lld channels, batch %lld x %lld, %s: %lld parameters\n",
+               o.config.family == GPT2 ? "gpt2" : "llama", o.config.n_layers, (long long)o.config.channels,
+               (long long)o.config.batch, (long long)o.config.time, tl_dtype_name(o.config.dtype),
+               (long long)price.parameters);
     if (ok && device) {
         tl_profile(o.profile);
         ok = run(&o, device, "receipt", &receipt);
@@ -274,7 +316,9 @@ int cmd_demo(int argc, char **argv) {
     }
     if (ok && o.repeat && device) {
         ok = run(&o, device, "again", &again);
-        if (ok) fprintf(stderr, "  second run: loss %.17g, first %.17g: %s\n", again.loss, receipt.loss, again.loss == receipt.loss ? "equal" : "DIFFERENT");
+        if (ok)
+            fprintf(stderr, "  second run: loss %.17g, first %.17g: %s\n", again.loss, receipt.loss,
+                    again.loss == receipt.loss ? "equal" : "DIFFERENT");
     }
     int result = ok && files_write(&o, &price, &receipt) ? 0 : cli_error();
     if (!result && price_only) price_print(&o, &price);

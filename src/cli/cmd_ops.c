@@ -2,10 +2,11 @@
 #include "cli/cli.h"
 #include "ops/ops.h"
 
-const char help_ops[] =
-    "usage: tally ops\n\n"
-    "Lists every op: its kind (VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on data and is refused\n"
-    "on meta, TRANSFER moves between devices), whether it has a gradient, what that gradient saves, and its workspace.\n";
+const char help_ops[] = "usage: tally ops\n\n"
+                        "Lists every op: its kind (VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on "
+                        "data and is refused\n"
+                        "on meta, TRANSFER moves between devices), whether it has a gradient, what that gradient "
+                        "saves, and its workspace.\n";
 
 static void saves_print(uint32_t saves, const char *prefix) {
     const char *separator = prefix;

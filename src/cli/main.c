@@ -12,18 +12,23 @@ static const struct command commands[] = {
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 
 static void usage(FILE *to) {
-    fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n", tl_version());
+    fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
+            tl_version());
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(to, "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
-                "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
+    fprintf(to,
+            "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
+            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
 }
 
 int cli_error(void) {
     fprintf(stderr, "tally: %s\n", tl_error_message());
     switch (tl_error()) {
-    case TL_ERROR_MEMORY: return EXIT_MEMORY;
-    case TL_ERROR_IO: return EXIT_IO;
-    default: return EXIT_INPUT;
+    case TL_ERROR_MEMORY:
+        return EXIT_MEMORY;
+    case TL_ERROR_IO:
+        return EXIT_IO;
+    default:
+        return EXIT_INPUT;
     }
 }
 

@@ -30,7 +30,8 @@ tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_dev
 
 bool device_check(const tl_device *device, const char *what) {
     return device->kind != DEVICE_CUDA || device->generation == process_generation() ||
-           error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what, device->name);
+           error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what,
+                     device->name);
 }
 
 /* ---- Threads ---- */
@@ -82,7 +83,8 @@ static void *plugin_open(char *why, size_t size) {
     void *plugin = NULL;
     if (dladdr((void *)(uintptr_t)plugin_open, &info) && info.dli_fname) {
         const char *slash = strrchr(info.dli_fname, '/');
-        int n = snprintf(path, sizeof path, "%.*slibtally_cuda.so", slash ? (int)(slash - info.dli_fname + 1) : 0, info.dli_fname);
+        int n = snprintf(path, sizeof path, "%.*slibtally_cuda.so", slash ? (int)(slash - info.dli_fname + 1) : 0,
+                         info.dli_fname);
         if (slash && n < (int)sizeof path) plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
     if (!plugin) plugin = dlopen("libtally_cuda.so", RTLD_NOW | RTLD_LOCAL);
@@ -95,7 +97,8 @@ static bool open_cuda(tl_device *d, int index) {
     char why[400] = "";
     if (!plugin) plugin = plugin_open(why, sizeof why);
     if (!plugin)
-        return error_set(TL_ERROR_DEVICE, "cuda: libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
+        return error_set(TL_ERROR_DEVICE,
+                         "cuda: libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
     device_open_fn open = NULL;
     void *symbol = dlsym(plugin, CUDA_DEVICE_OPEN);
     memcpy(&open, &symbol, sizeof open); /* ISO C has no cast from object to function pointer */

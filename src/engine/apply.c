@@ -37,9 +37,7 @@ bool call_fail(const tl_call *c, const char *format, ...) {
 }
 
 /* Which input output j overwrites; -1 when it is fresh. */
-static int overwritten(const tl_call *c, int j) {
-    return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1;
-}
+static int overwritten(const tl_call *c, int j) { return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1; }
 
 /* Two views of one storage that are not the same view: may they share an element? Exact when their strides have a
  * common divisor that tells them apart (even and odd slices), otherwise by their span. */
@@ -80,8 +78,7 @@ static bool call_check(tl_call *c) {
     for (int i = 0; i < c->n_inputs; i++) {
         if (!tensor_check(c->input[i], c->op->name)) return false;
         tl_device *device = c->input[i]->storage->device;
-        if (c->device && c->device != device)
-            return call_fail(c, "the operands are on different devices (need tl_to)");
+        if (c->device && c->device != device) return call_fail(c, "the operands are on different devices (need tl_to)");
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;
@@ -106,9 +103,8 @@ static tl_tensor *output_new(tl_call *c, int j) {
         call_fail(c, "the result has more elements than can be counted");
         return NULL;
     }
-    struct storage *s = c->op->kind == OP_VIEW
-                            ? storage_keep(c->input[0]->storage)
-                            : storage_new(c->out_device, bytes, thread_state()->path, TL_TEMPORARY);
+    struct storage *s = c->op->kind == OP_VIEW ? storage_keep(c->input[0]->storage)
+                                               : storage_new(c->out_device, bytes, thread_state()->path, TL_TEMPORARY);
     return s ? tensor_new(s, l, numel) : NULL;
 }
 
@@ -125,7 +121,8 @@ static bool outputs_new(tl_call *c) {
 }
 
 static tl_operand operand(const tl_tensor *x) {
-    return (tl_operand){.data = tensor_data(x), .dtype = x->dtype, .rank = x->rank, .shape = x->shape, .stride = x->stride};
+    return (tl_operand){
+        .data = tensor_data(x), .dtype = x->dtype, .rank = x->rank, .shape = x->shape, .stride = x->stride};
 }
 
 static bool kernel_run(tl_call *c, struct storage *workspace) {
@@ -133,10 +130,17 @@ static bool kernel_run(tl_call *c, struct storage *workspace) {
     char error[200] = "";
     for (int i = 0; i < c->n_inputs; i++) in[i] = operand(c->input[i]);
     for (int j = 0; j < c->n_outputs; j++) out[j] = operand(c->output[j]);
-    tl_kernel_args args = {.op = c->op->name, .in = in, .out = out, .n_in = c->n_inputs, .n_out = c->n_outputs,
-                           .attr = c->attr, .workspace = workspace ? workspace->data : NULL,
-                           .workspace_bytes = workspace ? workspace->bytes : 0, .n_threads = device_threads(),
-                           .stream = c->device->stream, .error = error};
+    tl_kernel_args args = {.op = c->op->name,
+                           .in = in,
+                           .out = out,
+                           .n_in = c->n_inputs,
+                           .n_out = c->n_outputs,
+                           .attr = c->attr,
+                           .workspace = workspace ? workspace->data : NULL,
+                           .workspace_bytes = workspace ? workspace->bytes : 0,
+                           .n_threads = device_threads(),
+                           .stream = c->device->stream,
+                           .error = error};
     const tl_device *d = c->device;
     tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : c->op->kernels[d->kind];
     bool ok;
@@ -150,9 +154,14 @@ static bool kernel_run(tl_call *c, struct storage *workspace) {
 static bool call_run(tl_call *c) {
     struct cost cost;
     c->op->cost(c, &cost);
-    tl_dtype dtype = c->op->compute_dtype ? c->op->compute_dtype(c) : c->n_inputs ? c->input[0]->dtype : c->out[0].dtype;
-    struct ledger_key key = {.op = c->op->name, .path = thread_state()->path, .phase = (uint8_t)thread_state()->phase,
-                             .dtype = (uint8_t)dtype, .accumulate = (uint8_t)dtype_accumulate(dtype)};
+    tl_dtype dtype = c->op->compute_dtype ? c->op->compute_dtype(c)
+                     : c->n_inputs        ? c->input[0]->dtype
+                                          : c->out[0].dtype;
+    struct ledger_key key = {.op = c->op->name,
+                             .path = thread_state()->path,
+                             .phase = (uint8_t)thread_state()->phase,
+                             .dtype = (uint8_t)dtype,
+                             .accumulate = (uint8_t)dtype_accumulate(dtype)};
     if (!ledger_bill(&key, &cost)) return false;
     if (c->op->kind == OP_VIEW) return true;
     size_t bytes = c->op->workspace ? c->op->workspace(c, c->device->target) : 0;

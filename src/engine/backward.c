@@ -41,7 +41,8 @@ static bool node_collect(struct pass *p, struct node *n) {
     if (n->is_consumed)
         return error_set(TL_ERROR_USE,
                          "%s: Trying to backward through the graph a second time (or directly access saved tensors "
-                         "after they have already been freed). Use TL_RETAIN_GRAPH the first time", n->op->name);
+                         "after they have already been freed). Use TL_RETAIN_GRAPH the first time",
+                         n->op->name);
     if (!memory_grow((void **)&p->nodes, &p->capacity, p->n_nodes, sizeof *p->nodes))
         return error_memory(p->capacity * sizeof *p->nodes, "backward");
     n->pass = p;
@@ -106,7 +107,8 @@ static tl_tensor *grad_fit(tl_tensor *g, const struct edge *e) {
         int axes[TL_MAX_RANK], n_axes = 0, extra = g->rank - e->rank;
         for (int i = 0; i < g->rank; i++)
             if (i < extra || (e->shape[i - extra] == 1 && g->shape[i] != 1)) axes[n_axes++] = i;
-        bool keeps = n_axes && axes[n_axes - 1] >= extra; /* without kept axes the sum has the shape already, and is its own */
+        bool keeps =
+            n_axes && axes[n_axes - 1] >= extra; /* without kept axes the sum has the shape already, and is its own */
         if (n_axes) g = tl_sum(g, axes, n_axes, keeps);
         if (g && !shape_equal(g->rank, g->shape, e->rank, e->shape)) g = tl_reshape(g, e->rank, e->shape);
     }
@@ -136,7 +138,8 @@ static bool leaf_add(const struct pass *p, tl_tensor *leaf, tl_tensor *g) {
         leaf->grad = tensor_keep(own);
     }
     leaf->grad_is_borrowed = false;
-    if (!leaf->is_stand_in && leaf->grad->storage->purpose == TL_TEMPORARY) storage_move(leaf->grad->storage, TL_GRADIENT);
+    if (!leaf->is_stand_in && leaf->grad->storage->purpose == TL_TEMPORARY)
+        storage_move(leaf->grad->storage, TL_GRADIENT);
     return true;
 }
 
@@ -199,8 +202,8 @@ static void gradient_begin(const struct pass *p, struct node *n, tl_gradient *g)
         if (!g->needs[i] || p->creates_graph || p->captures) continue;
         g->present[i] = e->leaf ? e->leaf->grad : e->node->grad[e->output];
         if (!g->present[i]) continue;
-        bool is_ours = e->leaf ? !e->leaf->grad_is_borrowed && tensor_is_dense(e->leaf->grad)
-                               : is_exclusive(g->present[i], 1);
+        bool is_ours =
+            e->leaf ? !e->leaf->grad_is_borrowed && tensor_is_dense(e->leaf->grad) : is_exclusive(g->present[i], 1);
         if (is_ours) g->into[i] = g->present[i];
     }
 }
@@ -270,7 +273,8 @@ static bool pass_run(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n
     if (ok) pass_mark_wanted(p);
     for (int i = 0; ok && i < n_roots; i++) {
         if (!seeds[i]) continue;
-        struct edge to_root = {.node = roots[i]->node, .output = roots[i]->node_output, .leaf = roots[i]->node ? NULL : roots[i]};
+        struct edge to_root = {
+            .node = roots[i]->node, .output = roots[i]->node_output, .leaf = roots[i]->node ? NULL : roots[i]};
         tensor_keep(seeds[i]); /* the seed stays its owner's: no leaf may take it as its .grad */
         ok = edge_deliver(p, &to_root, seeds[i], false);
         tensor_drop(seeds[i]);
@@ -333,7 +337,8 @@ static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
         error_set(TL_ERROR_USE, "%s: grad can be implicitly created only for scalar outputs", what);
         return NULL;
     }
-    if (seed && (!shape_equal(x->rank, x->shape, seed->rank, seed->shape) || seed->storage->device != x->storage->device)) {
+    if (seed &&
+        (!shape_equal(x->rank, x->shape, seed->rank, seed->shape) || seed->storage->device != x->storage->device)) {
         error_set(TL_ERROR_USE, "%s: the seed must have the output's shape and device", what);
         return NULL;
     }
@@ -349,7 +354,8 @@ bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags) {
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     struct pass p = {0};
-    bool ok = scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL && pass_do(&p, &loss, &seed, 1, flags);
+    bool ok =
+        scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL && pass_do(&p, &loss, &seed, 1, flags);
     if (scope.depth) tl_scope_end(scope);
     tl_grad_mode(mode);
     tl_set_phase(phase);
@@ -364,7 +370,8 @@ bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_
     for (int i = 0; i < n_inputs; i++) {
         if (!tensor_check(inputs[i], "tl_gradients")) return false;
         if (!tensor_needs_grad(inputs[i]))
-            return error_set(TL_ERROR_USE, "tl_gradients: one of the differentiated Tensors does not require grad (input %d)", i);
+            return error_set(TL_ERROR_USE,
+                             "tl_gradients: one of the differentiated Tensors does not require grad (input %d)", i);
         captures[i] = (struct capture){.of = inputs[i]};
         grads[i] = NULL;
     }
@@ -387,7 +394,8 @@ void gradient_missing(tl_gradient *g) {
 
 static tl_tensor *unpack(tl_gradient *g, const struct saved *s, const char *kind, int index) {
     if (!s->tensor) {
-        error_set(TL_ERROR_USE, "%s: its gradient rule reads %s %d, which was not saved", g->node->op->name, kind, index);
+        error_set(TL_ERROR_USE, "%s: its gradient rule reads %s %d, which was not saved", g->node->op->name, kind,
+                  index);
         return NULL;
     }
     if (s->tensor->storage->version == s->version) return s->tensor;

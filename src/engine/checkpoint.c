@@ -94,7 +94,8 @@ static void checkpoint_forget(void *attr) {
 }
 
 /* Runs fn in a scope of its own: only its results stay, which must be tensors; the caller gets a reference to each. */
-static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs) {
+static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
+                   int n_outputs) {
     for (int j = 0; j < n_outputs; j++) outputs[j] = NULL;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
@@ -112,7 +113,8 @@ static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_in
 static int twin_of(const struct node *n, int i) {
     const struct edge *e = n->edges;
     for (int k = 0; k < i; k++)
-        if ((e[i].node || e[i].leaf) && e[k].node == e[i].node && e[k].output == e[i].output && e[k].leaf == e[i].leaf) return k;
+        if ((e[i].node || e[i].leaf) && e[k].node == e[i].node && e[k].output == e[i].output && e[k].leaf == e[i].leaf)
+            return k;
     return i;
 }
 
@@ -161,7 +163,8 @@ static void checkpoint_backward(tl_gradient *g) {
         return;
     }
     if (!recompute(g, a, leaves, outputs)) return;
-    for (int j = 0; j < g->node->n_outputs; j++) { /* the pass takes over results and gradients: nested ones would pile up */
+    for (int j = 0; j < g->node->n_outputs;
+         j++) { /* the pass takes over results and gradients: nested ones would pile up */
         seeds[j] = tensor_needs_grad(outputs[j]) ? g->grad[j] : NULL;
         if (seeds[j]) g->grad[j] = NULL;
     }
@@ -219,7 +222,8 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
     bool needs_grad = false;
     for (int i = 0; i < n_inputs; i++) {
         if (!tensor_check(inputs[i], "tl_checkpoint")) return false;
-        if (!thread_state()->grad_off) needs_grad |= tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
+        if (!thread_state()->grad_off)
+            needs_grad |= tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
     }
     struct attr_checkpoint a = {.fn = fn, .context = context, .keep = keep, .generator = tl_generator_get()};
     if (context_bytes) {

@@ -32,20 +32,26 @@ static size_t custom_workspace(const tl_call *c, const struct target *target) {
 
 static bool definition_is_whole(const tl_op_def *def) {
     if (!def || !def->name || !*def->name) return error_set(TL_ERROR_USE, "tl_op_register: an op needs a name");
-    const char *lacks = !def->shape                   ? "a shape rule"
-                        : !def->flops                 ? "a cost rule"
-                        : !def->cpu && !def->cuda     ? "a kernel"
-                        : def->n_inputs < 1 || def->n_inputs > 16 ? "an input count from 1 to 16"
+    const char *lacks = !def->shape                                             ? "a shape rule"
+                        : !def->flops                                           ? "a cost rule"
+                        : !def->cpu && !def->cuda                               ? "a kernel"
+                        : def->n_inputs < 1 || def->n_inputs > 16               ? "an input count from 1 to 16"
                         : def->n_outputs < 1 || def->n_outputs > TL_MAX_OUTPUTS ? "an output count from 1 to 8"
-                                                      : NULL;
+                                                                                : NULL;
     return !lacks || error_set(TL_ERROR_USE, "tl_op_register: %s lacks %s", def->name, lacks);
 }
 
 const tl_op *tl_op_register(const tl_op_def *def) {
     if (!definition_is_whole(def)) return NULL;
     size_t name_bytes = strlen(def->name) + 1;
-    static _Atomic(void *) newest; /* they live as long as the process: a chain keeps them reachable, for leak checkers */
-    struct { tl_op op; tl_op_def def; void *older; char name[]; } *own = memory_new(sizeof *own + name_bytes);
+    static _Atomic(void *)
+        newest; /* they live as long as the process: a chain keeps them reachable, for leak checkers */
+    struct {
+        tl_op op;
+        tl_op_def def;
+        void *older;
+        char name[];
+    } *own = memory_new(sizeof *own + name_bytes);
     if (!own) {
         error_memory(sizeof *own, "an op");
         return NULL;
@@ -53,15 +59,23 @@ const tl_op *tl_op_register(const tl_op_def *def) {
     memcpy(own->name, def->name, name_bytes);
     own->def = *def;
     own->def.name = own->name;
-    own->op = (tl_op){.name = own->name, .kind = OP_KERNEL, .id = -1, .n_outputs = def->n_outputs, .shape = custom_shape,
-                      .cost = custom_cost, .workspace = def->workspace ? custom_workspace : NULL,
-                      .backward = def->backward, .saves_any = def->saves, .user = &own->def,
+    own->op = (tl_op){.name = own->name,
+                      .kind = OP_KERNEL,
+                      .id = -1,
+                      .n_outputs = def->n_outputs,
+                      .shape = custom_shape,
+                      .cost = custom_cost,
+                      .workspace = def->workspace ? custom_workspace : NULL,
+                      .backward = def->backward,
+                      .saves_any = def->saves,
+                      .user = &own->def,
                       .kernels = {[DEVICE_CPU] = def->cpu, [DEVICE_CUDA] = def->cuda}};
     own->older = atomic_exchange(&newest, own);
     return &own->op;
 }
 
-bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *attr, size_t attr_bytes, tl_tensor **outputs) {
+bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *attr, size_t attr_bytes,
+                tl_tensor **outputs) {
     if (!op) return error_set(TL_ERROR_USE, "tl_op_call: got NULL instead of an op");
     const tl_op_def *def = op->user;
     if (n_inputs != def->n_inputs)

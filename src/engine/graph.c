@@ -291,7 +291,8 @@ static struct node *call_node(const tl_call *c, int target, uint32_t saves) {
     if (!scope.depth) return NULL;
     memcpy(input, c->input, (size_t)c->n_inputs * sizeof *input);
     input[target] = target_before(c->input[target]);
-    struct node *n = input[target] ? node_new(c->op, input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves) : NULL;
+    struct node *n =
+        input[target] ? node_new(c->op, input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves) : NULL;
     tl_scope_end(scope);
     return n;
 }
@@ -389,7 +390,8 @@ tl_tensor *tl_requires_grad(tl_tensor *x, bool on) {
         return NULL;
     }
     if (!on && x->node) {
-        error_set(TL_ERROR_USE, "tl_requires_grad: you can only change requires_grad flags of leaf variables (use tl_detach)");
+        error_set(TL_ERROR_USE,
+                  "tl_requires_grad: you can only change requires_grad flags of leaf variables (use tl_detach)");
         return NULL;
     }
     x->requires_grad = on;
@@ -436,10 +438,12 @@ tl_tensor *tl_grad_of(tl_tensor *x) { return tensor_check(x, "tl_grad_of") ? x->
 
 bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
     if (!tensor_check(x, "tl_set_grad") || (grad && !tensor_check(grad, "tl_set_grad"))) return false;
-    if (grad && (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
+    if (grad &&
+        (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
         return error_set(TL_ERROR_USE, "tl_set_grad: the gradient must have the tensor's shape and device");
     if (grad && !dtype_is_float(grad->dtype))
-        return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point dtype, not %s", tl_dtype_name(grad->dtype));
+        return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point dtype, not %s",
+                         tl_dtype_name(grad->dtype));
     tl_tensor *before = x->grad;
     x->grad = grad ? tensor_keep(grad) : NULL;
     x->grad_is_borrowed = false;
@@ -473,6 +477,4 @@ bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context) {
     return true;
 }
 
-tl_tensor *tl_detach(tl_tensor *x) {
-    return tensor_check(x, "tl_detach") ? scope_adopt(tensor_alias(x)) : NULL;
-}
+tl_tensor *tl_detach(tl_tensor *x) { return tensor_check(x, "tl_detach") ? scope_adopt(tensor_alias(x)) : NULL; }

@@ -40,9 +40,9 @@ struct node {
     void *attr;
     size_t attr_bytes, bytes; /* of the attributes; of the node with all that is behind it */
     int n_inputs, n_outputs, n_saved_inputs;
-    bool is_consumed; /* backward has been here and freed what was saved */
-    bool is_wanted;   /* the running backward pass needs its result */
-    const void *pass; /* the backward pass that is walking over it */
+    bool is_consumed;        /* backward has been here and freed what was saved */
+    bool is_wanted;          /* the running backward pass needs its result */
+    const void *pass;        /* the backward pass that is walking over it */
     struct leaf_list inside; /* a checkpoint: leaves that get gradients when its inside runs again */
     struct edge *edges;
     struct saved *saved;  /* inputs, then outputs */
@@ -60,9 +60,9 @@ struct tensor_extra { /* what few tensors have */
 /* What a backward rule sees. */
 struct tl_gradient {
     struct node *node;
-    tl_tensor *grad[TL_MAX_OUTPUTS];  /* d loss / d output j; NULL: none */
+    tl_tensor *grad[TL_MAX_OUTPUTS]; /* d loss / d output j; NULL: none */
     bool needs[TL_MAX_INPUTS];
-    tl_tensor *into[TL_MAX_INPUTS];   /* where the result will be added; a rule may add there itself, and return it */
+    tl_tensor *into[TL_MAX_INPUTS];    /* where the result will be added; a rule may add there itself, and return it */
     tl_tensor *present[TL_MAX_INPUTS]; /* the sum so far, even when it may not be changed (checkpoints continue it) */
     tl_tensor *result[TL_MAX_INPUTS];  /* for the rule to fill */
     bool replaces[TL_MAX_INPUTS];      /* the result already contains `present` */

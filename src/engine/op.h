@@ -26,9 +26,9 @@ struct tl_call {
     size_t attr_bytes;
     tl_tensor **input;
     int n_inputs, n_outputs;
-    bool in_place;       /* output 0 overwrites input 0 (only where the op's record allows it) */
-    bool is_replayed;    /* the results are known from a selective checkpoint: nothing runs */
-    tl_device *device;   /* of the inputs; given by the caller when there are none */
+    bool in_place;     /* output 0 overwrites input 0 (only where the op's record allows it) */
+    bool is_replayed;  /* the results are known from a selective checkpoint: nothing runs */
+    tl_device *device; /* of the inputs; given by the caller when there are none */
     tl_device *out_device;
     tl_tensor *output[TL_MAX_OUTPUTS];
     struct layout out[TL_MAX_OUTPUTS]; /* filled by the shape rule */
@@ -45,19 +45,19 @@ struct tl_op {
     bool (*shape)(tl_call *call);                         /* checks inputs, fills out[]; false: call_fail */
     void (*cost)(const tl_call *call, struct cost *cost); /* mandatory: cost_free for what is free */
     size_t (*workspace)(const tl_call *call, const struct target *target); /* bytes; NULL: none */
-    void (*backward)(tl_gradient *g); /* NULL: no gradient flows through it */
+    void (*backward)(tl_gradient *g);                                      /* NULL: no gradient flows through it */
 
     /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
      * whichever gradient is asked for. Only what a wanted gradient needs is kept. */
     uint32_t saves[4], saves_any;
-    uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
-    bool may_overwrite;                 /* has an in-place form: tl_NAME_ */
-    bool is_costly;                     /* a selective checkpoint keeps its results */
-    bool (*run)(const tl_call *call, char *error); /* instead of a kernel: transfers, which are between devices */
+    uint8_t overwrites[TL_MAX_OUTPUTS];             /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
+    bool may_overwrite;                             /* has an in-place form: tl_NAME_ */
+    bool is_costly;                                 /* a selective checkpoint keeps its results */
+    bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are between devices */
     tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
 
-    void (*forget)(void *attr); /* frees what attributes hold; NULL: plain data */
-    const void *user;         /* ops from outside: their definition */
+    void (*forget)(void *attr);           /* frees what attributes hold; NULL: plain data */
+    const void *user;                     /* ops from outside: their definition */
     tl_kernel kernels[DEVICE_KIND_COUNT]; /* ops from outside: by device kind */
 };
 

@@ -65,8 +65,7 @@ static tl_scope scope_open(uint32_t path) {
         error_memory(sizeof *s->frames, "a scope");
         return (tl_scope){0, 0}; /* closing it is an error, as it was never open */
     }
-    s->frames[s->n_frames++] =
-        (struct scope_frame){.first = s->n_owned, .serial = ++s->serial, .path_before = s->path};
+    s->frames[s->n_frames++] = (struct scope_frame){.first = s->n_owned, .serial = ++s->serial, .path_before = s->path};
     s->path = path;
     return (tl_scope){.depth = (uint32_t)s->n_frames, .serial = s->serial};
 }
@@ -86,7 +85,10 @@ tl_scope tl_scope_enter(const char *name) {
 
 static bool scope_is_innermost(const struct thread_state *s, tl_scope scope) {
     bool is_open = scope.depth >= 1 && scope.depth <= s->n_frames && s->frames[scope.depth - 1].serial == scope.serial;
-    if (!is_open) return error_set(TL_ERROR_USE, "this scope is not open: it was closed already, belongs to another thread, or could not be opened");
+    if (!is_open)
+        return error_set(
+            TL_ERROR_USE,
+            "this scope is not open: it was closed already, belongs to another thread, or could not be opened");
     if (scope.depth < s->n_frames)
         return error_set(TL_ERROR_USE, "scopes close in reverse order: %zu opened inside this one %s still open",
                          s->n_frames - scope.depth, s->n_frames - scope.depth == 1 ? "is" : "are");
@@ -128,7 +130,8 @@ const char *tl_path(void) { return path_text(thread_state()->path); }
 tl_phase tl_set_phase(tl_phase phase) {
     struct thread_state *s = thread_state();
     tl_phase before = s->phase;
-    if ((unsigned)phase >= TL_PHASE_COUNT) error_set(TL_ERROR_USE, "tl_set_phase: no phase has the number %d", (int)phase);
+    if ((unsigned)phase >= TL_PHASE_COUNT)
+        error_set(TL_ERROR_USE, "tl_set_phase: no phase has the number %d", (int)phase);
     else s->phase = phase;
     return before;
 }

@@ -15,7 +15,8 @@
 static bool rope_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
-    return (x->rank == 4 && x->shape[3] % 2 == 0) ? call_output_like(c, 0, 0) : call_fail(c, "rotates pairs (need [B,T,H,D] with even D)");
+    return (x->rank == 4 && x->shape[3] % 2 == 0) ? call_output_like(c, 0, 0)
+                                                  : call_fail(c, "rotates pairs (need [B,T,H,D] with even D)");
 }
 /* per pair: 4 products, 2 sums */
 static void rope_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[0]->numel); }
@@ -51,8 +52,10 @@ static bool attention_shape(tl_call *c) {
     if (!call_needs_float(c, 0)) return false;
     if (q->rank != 4 || k->rank != 4 || !shape_equal(k->rank, k->shape, v->rank, v->shape))
         return call_fail(c, "wrong ranks (need q [B,T,H,D], k and v [B,S,Hkv,D])");
-    if (q->dtype != k->dtype || q->dtype != v->dtype) return call_fail(c, "q, k and v have different dtypes (need a cast)");
-    if (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3]) return call_fail(c, "batch or head sizes differ (need q [B,T,H,D], k and v [B,S,Hkv,D])");
+    if (q->dtype != k->dtype || q->dtype != v->dtype)
+        return call_fail(c, "q, k and v have different dtypes (need a cast)");
+    if (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3])
+        return call_fail(c, "batch or head sizes differ (need q [B,T,H,D], k and v [B,S,Hkv,D])");
     if (q->shape[2] != 0 && (k->shape[2] == 0 || q->shape[2] % k->shape[2]))
         return call_fail(c, "query heads must be a multiple of key heads");
     int64_t lse[3] = {q->shape[0], q->shape[2], q->shape[1]};
@@ -63,7 +66,7 @@ static bool attention_shape(tl_call *c) {
 /* Visible pairs of T queries and S keys: query t sees keys 0 .. S-T+t. */
 static count visible_pairs(int64_t t, int64_t s, bool causal) {
     if (!causal) return (count)t * (count)s;
-    int64_t first = s - t + 1; /* keys that query 0 sees */
+    int64_t first = s - t + 1;                                        /* keys that query 0 sees */
     int64_t blind = first <= 0 ? (1 - first < t ? 1 - first : t) : 0; /* queries that see none */
     count seeing = (count)(t - blind), least = first > 0 ? (count)first : 1;
     return seeing ? seeing * least + seeing * (seeing - 1) / 2 : 0;
@@ -71,7 +74,8 @@ static count visible_pairs(int64_t t, int64_t s, bool causal) {
 
 /* one GEMM over all visible pairs of all heads: 2 D each */
 static count gemm_flops(const tl_tensor *q, const tl_tensor *k, bool causal) {
-    return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] * visible_pairs(q->shape[1], k->shape[1], causal);
+    return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] *
+           visible_pairs(q->shape[1], k->shape[1], causal);
 }
 
 static void attention_cost(const tl_call *c, struct cost *cost) {
@@ -114,19 +118,24 @@ static size_t attention_grad_workspace(const tl_call *c, const struct target *ta
 /* p = softmax: ds = p (g v^T - rowsum(g out)) scale; dv = p^T g; dq = ds k; dk = ds^T q */
 static void attention_backward(tl_gradient *g) {
     if (!g->grad[0]) return;
-    tl_tensor *input[6] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2),
-                           gradient_output(g, 0), gradient_output(g, 1)};
+    tl_tensor *input[6] = {tl_contiguous(g->grad[0]), gradient_input(g, 0),  gradient_input(g, 1),
+                           gradient_input(g, 2),      gradient_output(g, 0), gradient_output(g, 1)};
     tl_call c;
     call_begin(&c, &op_attention_grad, input, 6, g->node->attr, g->node->attr_bytes);
     if (!op_apply(&c)) return;
     for (int j = 0; j < 3; j++) g->result[j] = c.output[j];
 }
 
-const tl_op op_attention = {RECORD(KERNEL, attention, 2), .shape = attention_shape, .cost = attention_cost,
-                            .workspace = attention_workspace, .backward = attention_backward, .is_costly = true,
+const tl_op op_attention = {RECORD(KERNEL, attention, 2),
+                            .shape = attention_shape,
+                            .cost = attention_cost,
+                            .workspace = attention_workspace,
+                            .backward = attention_backward,
+                            .is_costly = true,
                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(1)};
-const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape, .cost = attention_grad_cost,
-                                 .workspace = attention_grad_workspace, .backward = gradient_missing};
+const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape,
+                                 .cost = attention_grad_cost, .workspace = attention_grad_workspace,
+                                 .backward = gradient_missing};
 
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {
     if (!tensor_check(q, "attention")) return NULL;

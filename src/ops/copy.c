@@ -52,7 +52,8 @@ static bool assign_shape(tl_call *c) {
 }
 /* What was there is not read. */
 static void assign_cost(const tl_call *c, struct cost *cost) {
-    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, tensor_traffic(c->input[1]), tensor_traffic(c->input[0])}};
+    *cost = (struct cost){.n_parts = 1,
+                          .part[0] = {COST_HERE, 0, tensor_traffic(c->input[1]), tensor_traffic(c->input[0])}};
 }
 /* nothing of the old x is left; dsource = dx (the graph undoes broadcasting) */
 static void assign_backward(tl_gradient *g) { g->result[1] = g->grad[0]; }
@@ -97,11 +98,14 @@ static void unview_backward(tl_gradient *g) {
     tl_tensor *dense = tl_contiguous(g->grad[0]);
     if (dense) g->result[0] = tl_as_strided(dense, e->rank, e->shape, a->stride, dense->offset + a->offset);
 }
-const tl_op op_unview = {RECORD(KERNEL, unview, 1), .shape = unview_shape, .cost = unview_cost, .backward = unview_backward};
+const tl_op op_unview = {RECORD(KERNEL, unview, 1), .shape = unview_shape, .cost = unview_cost,
+                         .backward = unview_backward};
 
 /* ---- transfer: the same elements on another device ---- */
 
-struct attr_transfer { tl_device *from; }; /* where the gradient goes back to */
+struct attr_transfer {
+    tl_device *from;
+}; /* where the gradient goes back to */
 
 static bool transfer_shape(tl_call *c) {
     if (c->device->kind == DEVICE_META && c->out_device->kind != DEVICE_META)
@@ -119,8 +123,10 @@ static bool transfer_run(const tl_call *c, char *error) {
     if (!bytes) return true;
     void *to = tensor_data(c->output[0]);
     const void *from = tensor_data(c->input[0]);
-    if (c->device->kind == DEVICE_CPU) return c->out_device->functions->copy(c->out_device, to, from, bytes, COPY_TO_DEVICE, error);
-    if (c->out_device->kind == DEVICE_CPU) return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
+    if (c->device->kind == DEVICE_CPU)
+        return c->out_device->functions->copy(c->out_device, to, from, bytes, COPY_TO_DEVICE, error);
+    if (c->out_device->kind == DEVICE_CPU)
+        return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
     return c->device->functions->copy(c->device, to, from, bytes, COPY_INSIDE, error);
 }
 const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1), .shape = transfer_shape, .cost = transfer_cost,
@@ -160,7 +166,8 @@ tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dty
 
 bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     if (!tensor_check(x, "to_data")) return false;
-    if (bytes != tl_bytes(x)) return error_set(TL_ERROR_USE, "to_data: the tensor has %zu bytes, the buffer %zu", tl_bytes(x), bytes);
+    if (bytes != tl_bytes(x))
+        return error_set(TL_ERROR_USE, "to_data: the tensor has %zu bytes, the buffer %zu", tl_bytes(x), bytes);
     tl_device *device = x->storage->device;
     if (!device_check(device, "to_data")) return false;
     if (device->kind == DEVICE_META) return error_set(TL_ERROR_USE, "to_data: meta has no data");
@@ -168,7 +175,8 @@ bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *dense = scope.depth ? tl_contiguous(x) : NULL;
     char error[200] = "";
-    bool ok = dense && (bytes == 0 || device->functions->copy(device, data, tensor_data(dense), bytes, COPY_TO_HOST, error));
+    bool ok =
+        dense && (bytes == 0 || device->functions->copy(device, data, tensor_data(dense), bytes, COPY_TO_HOST, error));
     if (dense && !ok) error_set(TL_ERROR_DEVICE, "to_data: %s", error);
     if (scope.depth) tl_scope_end(scope);
     tl_grad_mode(mode);

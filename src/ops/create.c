@@ -28,7 +28,8 @@ static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dty
         return error_set(TL_ERROR_USE, "%s: shape %s is negative or too large", what, text);
     }
     if (dtype_info(dtype)->bits < 8 && (rank == 0 || shape[rank - 1] % 2))
-        return error_set(TL_ERROR_USE, "%s: two %s share a byte (need a last axis of even length)", what, tl_dtype_name(dtype));
+        return error_set(TL_ERROR_USE, "%s: two %s share a byte (need a last axis of even length)", what,
+                         tl_dtype_name(dtype));
     return true;
 }
 
@@ -60,8 +61,12 @@ tl_tensor *tl_full(int rank, const int64_t *shape, double value, tl_dtype dtype,
     return make(&op_full, rank, shape, dtype, device, ATTR(a));
 }
 
-tl_tensor *tl_zeros(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) { return tl_full(rank, shape, 0, dtype, device); }
-tl_tensor *tl_ones(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) { return tl_full(rank, shape, 1, dtype, device); }
+tl_tensor *tl_zeros(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
+    return tl_full(rank, shape, 0, dtype, device);
+}
+tl_tensor *tl_ones(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
+    return tl_full(rank, shape, 1, dtype, device);
+}
 
 tl_tensor *tl_empty_like(tl_tensor *x) {
     return tensor_check(x, "empty_like") ? tl_empty(x->rank, x->shape, x->dtype, x->storage->device) : NULL;
@@ -80,7 +85,8 @@ tl_tensor *tl_arange(double start, double step, int64_t n, tl_dtype dtype, tl_de
 
 /* The generator counts 32-bit words, four to a Philox block. Integers and f64 numbers are made of two words each and
  * counted in pairs. Every tensor starts a new block, so that no word is ever used twice. */
-static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random *a, tl_dtype dtype, tl_device *device) {
+static tl_tensor *make_random(int rank, const int64_t *shape, struct attr_random *a, tl_dtype dtype,
+                              tl_device *device) {
     struct thread_state *s = thread_state();
     uint64_t words = a->kind == RANDOM_INTEGERS || dtype == TL_F64 ? 2 : 1;
     a->generator = s->generator;
@@ -156,11 +162,15 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
         if (stride) memcpy(l.stride, stride, (size_t)rank * sizeof *stride);
         int bits = dtype_info(dtype)->bits; /* f4: two elements a byte */
         int64_t there = (int64_t)(bits < 8 ? bytes * 2 : bytes / ((size_t)bits / 8));
-        bool is_inside = !numel || (strides_span(rank, shape, l.stride, &low, &high) && low > -there && high - there < low);
-        if (!is_inside) ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
+        bool is_inside =
+            !numel || (strides_span(rank, shape, l.stride, &low, &high) && low > -there && high - there < low);
+        if (!is_inside)
+            ok = error_set(TL_ERROR_USE, "from_external: the shape reaches beyond the %zu bytes given", bytes);
         for (int i = 0; ok && dtype_info(dtype)->bits < 8 && i < rank; i++)
             if (i == rank - 1 ? l.stride[i] != 1 : l.stride[i] % 2 != 0)
-                ok = error_set(TL_ERROR_USE, "from_external: two %s share a byte (need a contiguous last axis and even strides)", tl_dtype_name(dtype));
+                ok = error_set(TL_ERROR_USE,
+                               "from_external: two %s share a byte (need a contiguous last axis and even strides)",
+                               tl_dtype_name(dtype));
         if (ok) l.offset = -low; /* negative strides: data is the lowest address */
     }
     tl_device *cpu = tl_device_find("cpu");

@@ -2,7 +2,8 @@
 #include "ops/ops.h"
 
 static bool item_shape(tl_call *c) {
-    return c->input[0]->numel == 1 || call_fail(c, "a Tensor with %lld elements cannot be converted to Scalar", (long long)c->input[0]->numel);
+    return c->input[0]->numel == 1 ||
+           call_fail(c, "a Tensor with %lld elements cannot be converted to Scalar", (long long)c->input[0]->numel);
 }
 static void dynamic_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
 
@@ -52,7 +53,8 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *result = NULL;
-    if (scope.depth && x->storage->device->kind == DEVICE_META) { /* named for what was asked, not for the count inside */
+    if (scope.depth &&
+        x->storage->device->kind == DEVICE_META) { /* named for what was asked, not for the count inside */
         struct attr_nonzero none = {0};
         op_apply1(&op_nonzero, x, ATTR(none));
     } else if (scope.depth) {

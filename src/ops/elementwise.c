@@ -20,7 +20,8 @@ static bool fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_d
 static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
 static bool neg_shape(tl_call *c) {
-    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "negation, the `-` operator, on a bool tensor is not supported");
+    if (c->input[0]->dtype == TL_BOOL)
+        return call_fail(c, "negation, the `-` operator, on a bool tensor is not supported");
     return unary_any_shape(c);
 }
 
@@ -146,8 +147,12 @@ static void relu_backward(tl_gradient *g) {
     tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
     g->result[0] = tl_where(tl_cmp(gradient_output(g, 0), TL_GT, zero), g->grad[0], zero);
 }
-static void gelu_backward(tl_gradient *g) { g->result[0] = op_apply2(&op_gelu_grad, gradient_input(g, 0), g->grad[0], NULL, 0); }
-static void silu_backward(tl_gradient *g) { g->result[0] = op_apply2(&op_silu_grad, gradient_input(g, 0), g->grad[0], NULL, 0); }
+static void gelu_backward(tl_gradient *g) {
+    g->result[0] = op_apply2(&op_gelu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
+}
+static void silu_backward(tl_gradient *g) {
+    g->result[0] = op_apply2(&op_silu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
+}
 /* a gets g where the condition holds, b where it does not */
 static void where_backward(tl_gradient *g) {
     tl_tensor *condition = gradient_input(g, 0);
@@ -158,33 +163,55 @@ static void where_backward(tl_gradient *g) {
 
 /* ---- Records ---- */
 
-const tl_op op_add = {RECORD(KERNEL, add, 1), .shape = binary_shape, .cost = cost_1, .backward = add_backward, .may_overwrite = true};
-const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = sub_shape, .cost = cost_1, .backward = sub_backward, .may_overwrite = true};
-const tl_op op_mul = {RECORD(KERNEL, mul, 1), .shape = binary_shape, .cost = cost_1, .backward = mul_backward,
-                      .saves = {TL_INPUT(1), TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_div = {RECORD(KERNEL, div, 1), .shape = binary_float_shape, .cost = cost_1, .backward = div_backward,
-                      .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)}, .may_overwrite = true};
-const tl_op op_affine = {RECORD(KERNEL, affine, 1), .shape = unary_any_shape, .cost = affine_cost, .backward = affine_backward, .may_overwrite = true};
-const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = neg_shape, .cost = cost_1, .backward = neg_backward, .may_overwrite = true};
-const tl_op op_exp = {RECORD(KERNEL, exp, 1), .shape = unary_shape, .cost = cost_1, .backward = exp_backward,
-                      .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_log = {RECORD(KERNEL, log, 1), .shape = unary_shape, .cost = cost_1, .backward = log_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1), .shape = unary_shape, .cost = cost_1, .backward = sqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_tanh = {RECORD(KERNEL, tanh, 1), .shape = unary_shape, .cost = cost_1, .backward = tanh_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_add = {RECORD(KERNEL, add, 1), .shape = binary_shape, .cost = cost_1, .backward = add_backward,
+                      .may_overwrite = true};
+const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = sub_shape, .cost = cost_1, .backward = sub_backward,
+                      .may_overwrite = true};
+const tl_op op_mul = {RECORD(KERNEL, mul, 1),
+                      .shape = binary_shape,
+                      .cost = cost_1,
+                      .backward = mul_backward,
+                      .saves = {TL_INPUT(1), TL_INPUT(0)},
+                      .may_overwrite = true};
+const tl_op op_div = {RECORD(KERNEL, div, 1),
+                      .shape = binary_float_shape,
+                      .cost = cost_1,
+                      .backward = div_backward,
+                      .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)},
+                      .may_overwrite = true};
+const tl_op op_affine = {RECORD(KERNEL, affine, 1), .shape = unary_any_shape, .cost = affine_cost,
+                         .backward = affine_backward, .may_overwrite = true};
+const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = neg_shape, .cost = cost_1, .backward = neg_backward,
+                      .may_overwrite = true};
+const tl_op op_exp = {RECORD(KERNEL, exp, 1),   .shape = unary_shape,    .cost = cost_1,
+                      .backward = exp_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_log = {RECORD(KERNEL, log, 1),   .shape = unary_shape,   .cost = cost_1,
+                      .backward = log_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),   .shape = unary_shape,    .cost = cost_1,
+                       .backward = sqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),   .shape = unary_shape,    .cost = cost_1,
+                       .backward = tanh_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
 /* 1 / (1 + e^-x): negate, exp, add, divide */
-const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1), .shape = unary_shape, .cost = cost_4, .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_relu = {RECORD(KERNEL, relu, 1), .shape = unary_shape, .cost = cost_1, .backward = relu_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),   .shape = unary_shape,    .cost = cost_4,
+                          .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_relu = {RECORD(KERNEL, relu, 1),   .shape = unary_shape,    .cost = cost_1,
+                       .backward = relu_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
 /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
-const tl_op op_gelu = {RECORD(KERNEL, gelu, 1), .shape = unary_shape, .cost = cost_9, .backward = gelu_backward, .saves = {TL_INPUT(0)}};
+const tl_op op_gelu = {RECORD(KERNEL, gelu, 1), .shape = unary_shape, .cost = cost_9, .backward = gelu_backward,
+                       .saves = {TL_INPUT(0)}};
 /* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4;
  * g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
-const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1), .shape = binary_float_shape, .cost = cost_19, .backward = gradient_missing};
+const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1), .shape = binary_float_shape, .cost = cost_19,
+                            .backward = gradient_missing};
 /* x / (1 + e^-x) */
-const tl_op op_silu = {RECORD(KERNEL, silu, 1), .shape = unary_shape, .cost = cost_4, .backward = silu_backward, .saves = {TL_INPUT(0)}};
+const tl_op op_silu = {RECORD(KERNEL, silu, 1), .shape = unary_shape, .cost = cost_4, .backward = silu_backward,
+                       .saves = {TL_INPUT(0)}};
 /* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
-const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1), .shape = binary_float_shape, .cost = cost_9, .backward = gradient_missing};
+const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1), .shape = binary_float_shape, .cost = cost_9,
+                            .backward = gradient_missing};
 const tl_op op_compare = {RECORD(KERNEL, compare, 1), .shape = compare_shape, .cost = cost_1};
-const tl_op op_where = {RECORD(KERNEL, where, 1), .shape = where_shape, .cost = cost_0, .backward = where_backward, .saves_any = TL_INPUT(0)};
+const tl_op op_where = {RECORD(KERNEL, where, 1), .shape = where_shape, .cost = cost_0, .backward = where_backward,
+                        .saves_any = TL_INPUT(0)};
 
 /* ---- Public ---- */
 

@@ -51,7 +51,8 @@ static size_t matmul_workspace(const tl_call *c, const struct target *target) {
 
 static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
-static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype);
+static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                          tl_dtype dtype);
 
 /* C = A B: dA = g B^T, dB = A^T g, each in the layout its operand has (transposed operands: the transposed product).
  * A product that ends in a sum which is there already is added to it by the GEMM. */
@@ -86,11 +87,17 @@ static void matmul_acc_backward(tl_gradient *g) {
                                        : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype);
 }
 
-const tl_op op_matmul = {RECORD(KERNEL, matmul, 1), .shape = matmul_shape, .cost = matmul_cost, .workspace = matmul_workspace,
-                         .backward = matmul_backward, .saves = {TL_INPUT(1), TL_INPUT(0)}, .is_costly = true};
-const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1), .shape = matmul_acc_shape, .cost = matmul_cost,
-                             .workspace = matmul_workspace, .backward = matmul_acc_backward, .overwrites = {OVERWRITES(0)},
-                             .saves = {0, TL_INPUT(2), TL_INPUT(1)}, .compute_dtype = matmul_acc_dtype};
+const tl_op op_matmul = {RECORD(KERNEL, matmul, 1),
+                         .shape = matmul_shape,
+                         .cost = matmul_cost,
+                         .workspace = matmul_workspace,
+                         .backward = matmul_backward,
+                         .saves = {TL_INPUT(1), TL_INPUT(0)},
+                         .is_costly = true};
+const tl_op op_matmul_acc = {
+    RECORD(KERNEL, matmul_acc, 1),          .shape = matmul_acc_shape,        .cost = matmul_cost,
+    .workspace = matmul_workspace,          .backward = matmul_acc_backward,  .overwrites = {OVERWRITES(0)},
+    .saves = {0, TL_INPUT(2), TL_INPUT(1)}, .compute_dtype = matmul_acc_dtype};
 
 /* Kernels want one of the last two axes dense. */
 static tl_tensor *matrix(tl_tensor *x) {
@@ -101,7 +108,8 @@ static tl_tensor *matrix(tl_tensor *x) {
 }
 
 /* op(a) op(b), added to `into` when there is one that fits. */
-static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into, tl_dtype dtype) {
+static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                          tl_dtype dtype) {
     struct attr_matmul at;
     memset(&at, 0, sizeof at); /* padding too: the graph compares and copies bytes */
     at.transpose_a = transpose_a;
@@ -131,7 +139,8 @@ static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
 tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     if (!tensor_check(a, "matmul") || !tensor_check(b, "matmul")) return NULL;
     if (a->rank == 0 || b->rank == 0) {
-        error_set(TL_ERROR_USE, "matmul: both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->rank, b->rank);
+        error_set(TL_ERROR_USE, "matmul: both arguments to matmul need to be at least 1D, but they are %dD and %dD",
+                  a->rank, b->rank);
         return NULL;
     }
     bool vector_a = a->rank == 1, vector_b = b->rank == 1;

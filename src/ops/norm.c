@@ -13,7 +13,8 @@ static bool norm_shape(tl_call *c, int n_weights) {
     if (x->rank == 0) return call_fail(c, "needs at least one axis");
     for (int i = 1; i <= n_weights; i++) {
         const tl_tensor *w = c->input[i];
-        if (w->rank != 1 || w->shape[0] != row_length(x)) return call_fail(c, "weights must have the size of the last axis");
+        if (w->rank != 1 || w->shape[0] != row_length(x))
+            return call_fail(c, "weights must have the size of the last axis");
         if (w->dtype != x->dtype) return call_fail(c, "weights must have the dtype of the input (need a cast)");
     }
     call_output_like(c, 0, 0);
@@ -51,10 +52,14 @@ static void norm_backward(tl_gradient *g, const tl_op *op, tl_tensor **input, in
 static bool layer_norm_shape(tl_call *c) { return norm_shape(c, c->n_inputs - 1); }
 static bool layer_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 4); }
 /* sum, subtract, square, sum, times rstd: 5; times weight, plus bias: 2 */
-static void layer_norm_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_inputs > 1 ? 7 : 5) * elements(c, 0)); }
+static void layer_norm_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_inputs > 1 ? 7 : 5) * elements(c, 0));
+}
 /* xhat = (x - mean) rstd: 2; sum of gw: 1; sum of gw xhat: 2; dx = rstd (gw - s1 - xhat s2): 4;
  * with weights gw = g weight: 1; dweight += g xhat: 2; dbias += g: 1 */
-static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_outputs > 1 ? 13 : 9) * elements(c, 1)); }
+static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_outputs > 1 ? 13 : 9) * elements(c, 1));
+}
 
 /* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g weight; dweight = sum g xhat; dbias = sum g */
 static void layer_norm_backward(tl_gradient *g) {
@@ -68,7 +73,8 @@ const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3), .shape = layer_norm_
                              .backward = layer_norm_backward,
                              .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
 const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3), .shape = layer_norm_grad_shape,
-                                  .cost = layer_norm_grad_cost, .workspace = norm_grad_workspace, .backward = gradient_missing};
+                                  .cost = layer_norm_grad_cost, .workspace = norm_grad_workspace,
+                                  .backward = gradient_missing};
 
 tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps) {
     if (!weight != !bias) {
@@ -87,9 +93,13 @@ tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, doubl
 static bool rms_norm_shape(tl_call *c) { return norm_shape(c, c->n_inputs - 1); }
 static bool rms_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 3); }
 /* square, sum, times rstd: 3; times weight: 1 */
-static void rms_norm_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_inputs > 1 ? 4 : 3) * elements(c, 0)); }
+static void rms_norm_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_inputs > 1 ? 4 : 3) * elements(c, 0));
+}
 /* sum of gw x: 2; dx = rstd gw - x s: 3; with weights gw = g weight: 1; dweight += g x rstd: 3 */
-static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (c->n_outputs > 1 ? 9 : 5) * elements(c, 1)); }
+static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_outputs > 1 ? 9 : 5) * elements(c, 1));
+}
 
 /* dx = rstd gw - x rstd^3 mean(gw x), gw = g weight; dweight = sum g x rstd */
 static void rms_norm_backward(tl_gradient *g) {
@@ -102,7 +112,8 @@ static void rms_norm_backward(tl_gradient *g) {
 const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2), .shape = rms_norm_shape, .cost = rms_norm_cost,
                            .backward = rms_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
 const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2), .shape = rms_norm_grad_shape,
-                                .cost = rms_norm_grad_cost, .workspace = norm_grad_workspace, .backward = gradient_missing};
+                                .cost = rms_norm_grad_cost, .workspace = norm_grad_workspace,
+                                .backward = gradient_missing};
 
 tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
     struct attr_norm a = {eps};

@@ -25,7 +25,8 @@ bool call_needs_float(const tl_call *c, int i) {
 
 bool call_needs_index(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
-    return dtype == TL_I64 || dtype == TL_I32 || call_fail(c, "ids must be i64 or i32, not %s", dtype_info(dtype)->name);
+    return dtype == TL_I64 || dtype == TL_I32 ||
+           call_fail(c, "ids must be i64 or i32, not %s", dtype_info(dtype)->name);
 }
 
 tl_device *device_or_default(tl_device *device) {

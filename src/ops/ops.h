@@ -23,7 +23,8 @@ enum op_id {
 extern const tl_op *const op_table[OP_COUNT];
 
 /* The first fields of a record. */
-#define RECORD(kind_, name_, n_outputs_) .name = #name_, .kind = OP_##kind_, .id = OP_ID_##name_, .n_outputs = n_outputs_
+#define RECORD(kind_, name_, n_outputs_) \
+    .name = #name_, .kind = OP_##kind_, .id = OP_ID_##name_, .n_outputs = n_outputs_
 
 /* Output j is dense. True. */
 bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *shape);

@@ -23,10 +23,13 @@ static const char PREFIX[] = "tensor(";
 #define INDENT ((int)sizeof PREFIX - 1)
 #define ELEMENT_CHARS 400 /* the longest is "%.4f" of -DBL_MAX with 315 */
 
-union element { double f; int64_t i; };
+union element {
+    double f;
+    int64_t i;
+};
 
 struct printer {
-    char *buffer; /* receives at most size bytes with the final 0 */
+    char *buffer;                    /* receives at most size bytes with the final 0 */
     size_t size, length, line_start; /* length and line_start are of the whole text, written or not */
     tl_tensor *x;
     bool is_summarized, is_float;
@@ -200,7 +203,8 @@ static void put_size(struct printer *p, size_t *used) {
     char text[TL_MAX_RANK * 22 + 10] = "size=(";
     size_t length = strlen(text);
     for (int i = 0; i < p->x->rank; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length, "%s%lld", i ? ", " : "", (long long)p->x->shape[i]);
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, "%s%lld", i ? ", " : "", (long long)p->x->shape[i]);
     snprintf(text + length, sizeof text - length, "%s", p->x->rank == 1 ? ",)" : ")");
     put_suffix(p, used, text);
 }
@@ -243,7 +247,8 @@ static void put_suffixes(struct printer *p, bool needs_grad) {
 static bool put_data(struct printer *p) {
     const tl_device *device = p->x->storage->device;
     if (device->kind == DEVICE_CUDA && device->generation != process_generation())
-        return error_set(TL_ERROR_USE, "print: %s was opened before fork() and cannot be used in the child", device->name);
+        return error_set(TL_ERROR_USE, "print: %s was opened before fork() and cannot be used in the child",
+                         device->name);
     if (!elements_new(p) || !fetch(p, 0, p->x->offset)) return false;
     choose_format(p);
     put_elements(p, 0, INDENT);
@@ -254,7 +259,10 @@ size_t tl_print(tl_tensor *x, char *buffer, size_t size) {
     if (size) buffer[0] = 0;
     if (!tensor_check(x, "print")) return 0;
     bool needs_grad = tensor_needs_grad(x);
-    struct printer p = {.buffer = buffer, .size = size, .x = x, .is_summarized = x->numel > THRESHOLD,
+    struct printer p = {.buffer = buffer,
+                        .size = size,
+                        .x = x,
+                        .is_summarized = x->numel > THRESHOLD,
                         .is_float = dtype_is_float(x->dtype)};
     bool ok = true;
     put(&p, PREFIX);

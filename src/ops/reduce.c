@@ -69,7 +69,8 @@ static void max_backward(tl_gradient *g) {
     g->result[0] = tl_mul(share, with_axes(g->grad[0], e, a->axes));
 }
 
-const tl_op op_sum = {RECORD(KERNEL, sum, 1), .shape = sum_shape, .cost = reduce_cost, .workspace = reduce_workspace, .backward = sum_backward};
+const tl_op op_sum = {RECORD(KERNEL, sum, 1), .shape = sum_shape, .cost = reduce_cost, .workspace = reduce_workspace,
+                      .backward = sum_backward};
 const tl_op op_max = {RECORD(KERNEL, max, 1), .shape = max_shape, .cost = reduce_cost, .backward = max_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 
@@ -79,7 +80,8 @@ static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_a
     for (int k = 0; k < n_axes; k++) {
         int at = axis_normal(axes[k], x->rank);
         if (at < 0 || a.axes >> at & 1) {
-            error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op->name, axes[k], at < 0 ? "out of range" : "named twice", x->rank);
+            error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op->name, axes[k],
+                      at < 0 ? "out of range" : "named twice", x->rank);
             return NULL;
         }
         a.axes |= (uint32_t)1 << at;
@@ -89,15 +91,21 @@ static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_a
     return op_apply1(op, x, ATTR(a));
 }
 
-tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) { return reduce(&op_sum, x, axes, n_axes, keep); }
-tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep) { return reduce(&op_max, x, axes, n_axes, keep); }
+tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    return reduce(&op_sum, x, axes, n_axes, keep);
+}
+tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    return reduce(&op_max, x, axes, n_axes, keep);
+}
 tl_tensor *tl_sum_all(tl_tensor *x) { return tl_sum(x, NULL, 0, false); }
 tl_tensor *tl_mean_all(tl_tensor *x) { return tl_mean(x, NULL, 0, false); }
 
 tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     if (!tensor_check(x, "mean")) return NULL;
     if (!dtype_is_float(x->dtype)) {
-        error_set(TL_ERROR_USE, "mean: could not infer output dtype. Input dtype must be a floating point dtype, not %s", tl_dtype_name(x->dtype));
+        error_set(TL_ERROR_USE,
+                  "mean: could not infer output dtype. Input dtype must be a floating point dtype, not %s",
+                  tl_dtype_name(x->dtype));
         return NULL;
     }
     tl_tensor *sum = tl_sum(x, axes, n_axes, keep);
@@ -108,12 +116,15 @@ tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
 /* ---- softmax over the last axis: y = e^(x - max) / sum ---- */
 
 static bool softmax_shape(tl_call *c) {
-    return call_needs_float(c, 0) && (c->input[0]->rank > 0 || call_fail(c, "needs at least one axis")) && call_output_like(c, 0, 0);
+    return call_needs_float(c, 0) && (c->input[0]->rank > 0 || call_fail(c, "needs at least one axis")) &&
+           call_output_like(c, 0, 0);
 }
 /* max, subtract, exp, sum, divide */
 static void softmax_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 5 * (count)c->input[0]->numel); }
 /* product, sum, subtract, product */
-static void softmax_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 4 * (count)c->input[0]->numel); }
+static void softmax_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
+}
 
 /* dx = y (g - sum(g y)) */
 static void softmax_backward(tl_gradient *g) {
@@ -128,6 +139,7 @@ static void softmax_backward(tl_gradient *g) {
 
 const tl_op op_softmax = {RECORD(KERNEL, softmax, 1), .shape = softmax_shape, .cost = softmax_cost,
                           .backward = softmax_backward, .saves = {TL_OUTPUT(0)}};
-const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1), .shape = softmax_shape, .cost = softmax_grad_cost, .backward = gradient_missing};
+const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1), .shape = softmax_shape, .cost = softmax_grad_cost,
+                               .backward = gradient_missing};
 
 tl_tensor *tl_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }

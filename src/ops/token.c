@@ -7,7 +7,8 @@ static bool embedding_shape(tl_call *c) {
     const tl_tensor *w = c->input[0], *ids = c->input[1];
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
-    if (w->rank != 2 || ids->rank >= TL_MAX_RANK) return call_fail(c, "the weight must be a matrix (need [V,C] and ids)");
+    if (w->rank != 2 || ids->rank >= TL_MAX_RANK)
+        return call_fail(c, "the weight must be a matrix (need [V,C] and ids)");
     for (int i = 0; i < ids->rank; i++) shape[i] = ids->shape[i];
     shape[ids->rank] = w->shape[1];
     return call_output(c, 0, w->dtype, ids->rank + 1, shape);
@@ -23,7 +24,9 @@ static bool embedding_grad_shape(tl_call *c) {
     int64_t shape[2] = {a->n_rows, c->input[0]->shape[1]};
     return call_output(c, 0, c->input[0]->dtype, 2, shape);
 }
-static void embedding_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+static void embedding_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (count)c->input[0]->numel);
+}
 /* First place, count and list of the rows of each id. */
 static size_t embedding_grad_workspace(const tl_call *c, const struct target *target) {
     (void)target;
@@ -42,8 +45,9 @@ static void embedding_backward(tl_gradient *g) {
 
 const tl_op op_embedding = {RECORD(KERNEL, embedding, 1), .shape = embedding_shape, .cost = embedding_cost,
                             .backward = embedding_backward, .saves = {TL_INPUT(1)}};
-const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1), .shape = embedding_grad_shape, .cost = embedding_grad_cost,
-                                 .workspace = embedding_grad_workspace, .backward = gradient_missing};
+const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1), .shape = embedding_grad_shape,
+                                 .cost = embedding_grad_cost, .workspace = embedding_grad_workspace,
+                                 .backward = gradient_missing};
 
 tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids) {
     return op_apply2(&op_embedding, tl_contiguous(weight), ids, NULL, 0);
@@ -60,24 +64,30 @@ static bool cross_entropy_shape(tl_call *c) {
     return true;
 }
 /* per logit: max, subtract, exp, sum */
-static void cross_entropy_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 4 * (count)c->input[0]->numel); }
+static void cross_entropy_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
+}
 
 static bool cross_entropy_grad_shape(tl_call *c) { return call_output_like(c, 0, 1); }
 /* per logit: subtract, exp, times g */
-static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[1]->numel); }
+static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 3 * (count)c->input[1]->numel);
+}
 static tl_dtype cross_entropy_grad_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
 /* dlogits = (softmax(logits) - onehot(target)) g */
 static void cross_entropy_backward(tl_gradient *g) {
     if (!g->grad[0]) return;
-    tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1), gradient_output(g, 1)};
+    tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1),
+                           gradient_output(g, 1)};
     tl_call c;
     call_begin(&c, &op_cross_entropy_grad, input, 4, NULL, 0);
     g->result[0] = op_apply(&c);
 }
 
-const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2), .shape = cross_entropy_shape, .cost = cross_entropy_cost,
-                                .backward = cross_entropy_backward, .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)}};
+const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2), .shape = cross_entropy_shape,
+                                .cost = cross_entropy_cost, .backward = cross_entropy_backward,
+                                .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)}};
 const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1), .shape = cross_entropy_grad_shape,
                                      .cost = cross_entropy_grad_cost, .backward = gradient_missing,
                                      .compute_dtype = cross_entropy_grad_dtype};

@@ -8,8 +8,10 @@ static bool update_shape(tl_call *c) {
     for (int i = 0; i < c->n_inputs; i++) {
         const tl_tensor *x = c->input[i];
         if (!call_needs_float(c, i)) return false;
-        if (!shape_equal(x->rank, x->shape, p->rank, p->shape)) return call_fail(c, "gradient and state must have the parameter's shape");
-        if (i >= 2 && x->dtype != statistics_dtype(p->dtype)) return call_fail(c, "state must be %s", tl_dtype_name(statistics_dtype(p->dtype)));
+        if (!shape_equal(x->rank, x->shape, p->rank, p->shape))
+            return call_fail(c, "gradient and state must have the parameter's shape");
+        if (i >= 2 && x->dtype != statistics_dtype(p->dtype))
+            return call_fail(c, "state must be %s", tl_dtype_name(statistics_dtype(p->dtype)));
     }
     return true;
 }
@@ -38,7 +40,8 @@ bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v
     struct attr_adamw a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    if (options->step < 1) return error_set(TL_ERROR_USE, "adamw: steps are counted from 1, not %lld", (long long)options->step);
+    if (options->step < 1)
+        return error_set(TL_ERROR_USE, "adamw: steps are counted from 1, not %lld", (long long)options->step);
     tl_tensor *input[4] = {parameter, grad, m, v};
     return update(&op_adamw, input, 4, ATTR(a));
 }

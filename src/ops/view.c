@@ -9,12 +9,29 @@
 #include "base/memory.h"
 #include "ops/ops.h"
 
-struct attr_select { int axis; int64_t index; };
-struct attr_slice { int axis; int64_t start, step, length; };
-struct attr_shape { int rank; int64_t shape[TL_MAX_RANK]; };
-struct attr_permute { int axes[TL_MAX_RANK]; };
-struct attr_diagonal { int axis0, axis1; int64_t offset; };
-struct attr_strided { int rank; int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset, base_offset; };
+struct attr_select {
+    int axis;
+    int64_t index;
+};
+struct attr_slice {
+    int axis;
+    int64_t start, step, length;
+};
+struct attr_shape {
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+};
+struct attr_permute {
+    int axes[TL_MAX_RANK];
+};
+struct attr_diagonal {
+    int axis0, axis1;
+    int64_t offset;
+};
+struct attr_strided {
+    int rank;
+    int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset, base_offset;
+};
 
 /* Two f4 share a byte: a view must keep pairs whole. */
 static bool pairs_stay_whole(const tl_call *c) {
@@ -22,7 +39,8 @@ static bool pairs_stay_whole(const tl_call *c) {
     if (dtype_info(l->dtype)->bits >= 8) return true;
     bool whole = l->rank > 0 && l->stride[l->rank - 1] == 1 && l->shape[l->rank - 1] % 2 == 0 && l->offset % 2 == 0;
     for (int i = 0; whole && i < l->rank - 1; i++) whole = l->stride[i] % 2 == 0;
-    return whole || call_fail(c, "two %s share a byte (need a contiguous last axis of even length)", tl_dtype_name(l->dtype));
+    return whole ||
+           call_fail(c, "two %s share a byte (need a contiguous last axis of even length)", tl_dtype_name(l->dtype));
 }
 
 /* ---- Gradients of views that show a part ---- */
@@ -42,8 +60,8 @@ static void part_backward(tl_gradient *g, layout_fn view) {
     struct layout l;
     layout_dense(&l, e->dtype, e->rank, e->shape);
     view(&l, g->node->attr);
-    struct attr_unview a = {.rank = e->rank, .offset = l.offset,
-                            .overlaps = strides_overlap(l.rank, l.shape, l.stride)};
+    struct attr_unview a = {
+        .rank = e->rank, .offset = l.offset, .overlaps = strides_overlap(l.rank, l.shape, l.stride)};
     memcpy(a.shape, e->shape, (size_t)e->rank * sizeof *a.shape);
     memcpy(a.stride, l.stride, (size_t)l.rank * sizeof *a.stride);
     g->result[0] = op_apply1(&op_unview, g->grad[0], ATTR(a));
@@ -66,7 +84,8 @@ static bool select_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void select_backward(tl_gradient *g) { part_backward(g, select_layout); }
-const tl_op op_select = {RECORD(VIEW, select, 1), .shape = select_shape, .cost = cost_free, .backward = select_backward};
+const tl_op op_select = {RECORD(VIEW, select, 1), .shape = select_shape, .cost = cost_free,
+                         .backward = select_backward};
 
 /* A function that fails before there is a call to name. */
 static tl_tensor *fail(const char *what, tl_tensor *x, const char *format, long long a, long long b) {
@@ -80,7 +99,9 @@ static tl_tensor *fail(const char *what, tl_tensor *x, const char *format, long 
 static int axis_or_fail(const char *what, tl_tensor *x, int axis, int rank) {
     int at = axis_normal(axis, rank);
     if (at < 0)
-        fail(what, x, rank ? "axis %lld is out of range (need -rank to rank-1 with rank %lld)" : "axis %lld of a scalar", axis, rank);
+        fail(what, x,
+             rank ? "axis %lld is out of range (need -rank to rank-1 with rank %lld)" : "axis %lld of a scalar", axis,
+             rank);
     return at;
 }
 
@@ -91,7 +112,8 @@ tl_tensor *tl_select(tl_tensor *x, int axis, int64_t index) {
     a.axis = axis_or_fail("select", x, axis, x->rank);
     if (a.axis < 0) return NULL;
     int64_t size = x->shape[a.axis];
-    if (index < -size || index >= size) return fail("select", x, "index %lld is out of bounds for an axis of size %lld", index, size);
+    if (index < -size || index >= size)
+        return fail("select", x, "index %lld is out of bounds for an axis of size %lld", index, size);
     a.index = index < 0 ? index + size : index;
     return op_apply1(&op_select, x, ATTR(a));
 }
@@ -169,7 +191,8 @@ static bool shape_complete(const char *what, tl_tensor *x, int rank, const int64
         else ok = ok && shape[i] >= 0 && size_mul(known, shape[i], &known);
     }
     a->rank = rank;
-    if (ok && open >= 0 && known == 0) return fail(what, x, "cannot reshape tensor of 0 elements with an unspecified dimension of any size", 0, 0);
+    if (ok && open >= 0 && known == 0)
+        return fail(what, x, "cannot reshape tensor of 0 elements with an unspecified dimension of any size", 0, 0);
     if (ok && open >= 0) {
         a->shape[open] = x->numel / known;
         ok = x->numel % known == 0;
@@ -202,7 +225,9 @@ tl_tensor *tl_flatten(tl_tensor *x, int first, int last) {
     if (x->rank == 0) return tl_reshape(x, TL_SHAPE(1));
     int from = axis_or_fail("flatten", x, first, x->rank), to = axis_or_fail("flatten", x, last, x->rank);
     if (from < 0 || to < 0) return NULL;
-    if (from > to) return fail("flatten", x, "flatten() has invalid args: start_dim %lld cannot come after end_dim %lld", first, last);
+    if (from > to)
+        return fail("flatten", x, "flatten() has invalid args: start_dim %lld cannot come after end_dim %lld", first,
+                    last);
     int64_t shape[TL_MAX_RANK], merged = 1;
     int rank = 0;
     for (int i = 0; i < from; i++) shape[rank++] = x->shape[i];
@@ -272,7 +297,8 @@ static void permute_backward(tl_gradient *g) {
     for (int i = 0; i < g->node->edges[0].rank; i++) inverse[a->axes[i]] = i;
     g->result[0] = tl_permute(g->grad[0], inverse);
 }
-const tl_op op_permute = {RECORD(VIEW, permute, 1), .shape = permute_shape, .cost = cost_free, .backward = permute_backward};
+const tl_op op_permute = {RECORD(VIEW, permute, 1), .shape = permute_shape, .cost = cost_free,
+                          .backward = permute_backward};
 
 tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
     if (!tensor_check(x, "permute")) return NULL;
@@ -315,12 +341,16 @@ static bool expand_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void expand_backward(tl_gradient *g) { g->result[0] = g->grad[0]; } /* the graph undoes broadcasting */
-const tl_op op_expand = {RECORD(VIEW, expand, 1), .shape = expand_shape, .cost = cost_free, .backward = expand_backward};
+const tl_op op_expand = {RECORD(VIEW, expand, 1), .shape = expand_shape, .cost = cost_free,
+                         .backward = expand_backward};
 
 tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape) {
     if (!tensor_check(x, "expand")) return NULL;
     if (rank < x->rank || rank > TL_MAX_RANK)
-        return fail("expand", x, "the number of sizes provided (%lld) must be greater or equal to the number of dimensions in the tensor (%lld)", rank, x->rank);
+        return fail("expand", x,
+                    "the number of sizes provided (%lld) must be greater or equal to the number of dimensions in the "
+                    "tensor (%lld)",
+                    rank, x->rank);
     struct attr_shape a;
     memset(&a, 0, sizeof a);
     a.rank = rank;
@@ -329,7 +359,8 @@ tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape) {
         a.shape[i] = shape[i] == -1 ? own : shape[i];
         if (a.shape[i] < 0) return fail("expand", x, "the size of new axis %lld must be given", i, 0);
         if (own != -1 && own != 1 && own != a.shape[i])
-            return fail("expand", x, "the expanded size of the tensor (%lld) must match the existing size (%lld)", a.shape[i], own);
+            return fail("expand", x, "the expanded size of the tensor (%lld) must match the existing size (%lld)",
+                        a.shape[i], own);
     }
     return op_apply1(&op_expand, x, ATTR(a));
 }
@@ -362,7 +393,8 @@ static bool diagonal_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void diagonal_backward(tl_gradient *g) { part_backward(g, diagonal_layout); }
-const tl_op op_diagonal = {RECORD(VIEW, diagonal, 1), .shape = diagonal_shape, .cost = cost_free, .backward = diagonal_backward};
+const tl_op op_diagonal = {RECORD(VIEW, diagonal, 1), .shape = diagonal_shape, .cost = cost_free,
+                           .backward = diagonal_backward};
 
 tl_tensor *tl_diagonal(tl_tensor *x, int64_t offset, int axis0, int axis1) {
     if (!tensor_check(x, "diagonal")) return NULL;
@@ -371,7 +403,8 @@ tl_tensor *tl_diagonal(tl_tensor *x, int64_t offset, int axis0, int axis1) {
     a.axis0 = axis_or_fail("diagonal", x, axis0, x->rank);
     a.axis1 = a.axis0 < 0 ? -1 : axis_or_fail("diagonal", x, axis1, x->rank);
     if (a.axis0 < 0 || a.axis1 < 0) return NULL;
-    if (a.axis0 == a.axis1) return fail("diagonal", x, "diagonal dimensions cannot be identical %lld, %lld", axis0, axis1);
+    if (a.axis0 == a.axis1)
+        return fail("diagonal", x, "diagonal dimensions cannot be identical %lld, %lld", axis0, axis1);
     int64_t limit = INT64_MAX / 4;
     a.offset = clip(offset, -limit, limit);
     return op_apply1(&op_diagonal, x, ATTR(a));
@@ -408,7 +441,8 @@ static void strided_backward(tl_gradient *g) {
     g->into[0] = NULL; /* the geometry belongs to the input's storage, not to its gradient's */
     part_backward(g, strided_layout);
 }
-const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1), .shape = strided_shape, .cost = cost_free, .backward = strided_backward};
+const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1), .shape = strided_shape, .cost = cost_free,
+                             .backward = strided_backward};
 
 tl_tensor *tl_as_strided(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset) {
     if (!tensor_check(x, "as_strided")) return NULL;

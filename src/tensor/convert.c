@@ -94,8 +94,7 @@ struct float_format {
     uint32_t nan_code;      /* of a positive NaN; the sign bit is flipped for a negative one */
 };
 
-static const struct float_format f32_format = {23,         127,        0x80000000u, 0x7F7FFFFF,
-                                               0x7F800000, 0x7F800000, 0x7FC00000};
+static const struct float_format f32_format = {23, 127, 0x80000000u, 0x7F7FFFFF, 0x7F800000, 0x7F800000, 0x7FC00000};
 static const struct float_format f16_format = {10, 15, 0x8000, 0x7BFF, 0x7C00, 0x7C00, 0x7E00};
 static const struct float_format bf16_format = {7, 127, 0x8000, 0x7F7F, 0x7F80, 0x7F80, 0x7FC0};
 static const struct float_format f8e4m3_format = {3, 7, 0x80, 0x7E, 0, 0x7F, 0x7F};
@@ -142,21 +141,18 @@ static inline uint64_t round_magnitude(struct float_format format, uint64_t magn
     }
     const uint64_t kept = significand >> shift;
     const uint64_t rest = significand & ((UINT64_C(1) << shift) - 1);
-    const bool up =
-        is_stochastic ? rounds_up_stochastic(rest, shift, random) : rounds_up_nearest(kept, rest, shift);
+    const bool up = is_stochastic ? rounds_up_stochastic(rest, shift, random) : rounds_up_nearest(kept, rest, shift);
     const uint64_t binade = is_subnormal ? 0 : (uint64_t)(exponent - 1) << format.mantissa_bits;
     return binade + kept + up;
 }
 
-static inline uint32_t encode(struct float_format format, double value, enum convert_mode mode,
-                              uint32_t random) {
+static inline uint32_t encode(struct float_format format, double value, enum convert_mode mode, uint32_t random) {
     const uint64_t bits = f64_bits(value);
     const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
     const uint32_t sign = bits >> 63 ? format.sign_bit : 0;
     if (magnitude > F64_INFINITY) return format.nan_code ^ sign;
     uint64_t code = round_magnitude(format, magnitude, false, 0);
-    if (code > format.max_code)
-        return (mode == CONVERT_SATURATE ? format.max_code : format.overflow_code) | sign;
+    if (code > format.max_code) return (mode == CONVERT_SATURATE ? format.max_code : format.overflow_code) | sign;
     if (mode == CONVERT_STOCHASTIC) code = round_magnitude(format, magnitude, true, random);
     return (code > format.max_code ? format.max_code : (uint32_t)code) | sign;
 }
@@ -179,7 +175,7 @@ static inline float f32_encode(double value, enum convert_mode mode, uint32_t ra
     return f32_of_bits(encode(f32_format, value, mode, random));
 }
 
-#define CONVERT_DTYPE  f32
+#define CONVERT_DTYPE f32
 #define CONVERT_STORED float
 #define CONVERT_ROUNDED
 #include "tensor/convert_loops.h"
@@ -198,7 +194,7 @@ static inline double f64_from_f64(double value) { return value; }
 
 static inline double f64_from_i64(int64_t value) { return (double)value; }
 
-#define CONVERT_DTYPE  f64
+#define CONVERT_DTYPE f64
 #define CONVERT_STORED double
 #include "tensor/convert_loops.h"
 
@@ -217,7 +213,7 @@ static inline uint16_t bf16_encode(double value, enum convert_mode mode, uint32_
     return (uint16_t)encode(bf16_format, value, mode, random);
 }
 
-#define CONVERT_DTYPE  bf16
+#define CONVERT_DTYPE bf16
 #define CONVERT_STORED uint16_t
 #include "tensor/convert_float.h"
 
@@ -228,8 +224,7 @@ static inline uint16_t bf16_encode(double value, enum convert_mode mode, uint32_
  * element. gcc 12 vectorises the widening only, and its scalar narrowing takes twice the time of the bit
  * arithmetic (1.9 and 0.8 ns an element on aarch64).
  */
-#if defined(__aarch64__) || \
-    (defined(__F16C__) && (defined(__clang__) ? __clang_major__ >= 15 : __GNUC__ >= 12))
+#if defined(__aarch64__) || (defined(__F16C__) && (defined(__clang__) ? __clang_major__ >= 15 : __GNUC__ >= 12))
 __extension__ typedef _Float16 half;
 
 static inline float f16_to_f32(uint16_t code) {
@@ -284,7 +279,7 @@ static inline uint16_t f16_encode(double value, enum convert_mode mode, uint32_t
     return (uint16_t)encode(f16_format, value, mode, random);
 }
 
-#define CONVERT_DTYPE  f16
+#define CONVERT_DTYPE f16
 #define CONVERT_STORED uint16_t
 #include "tensor/convert_float.h"
 
@@ -296,11 +291,9 @@ static inline uint8_t f8e4m3_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)encode(f8e4m3_format, value, mode, random);
 }
 
-static inline uint8_t f8e4m3_from_f32(float value) {
-    return f8e4m3_encode((double)value, CONVERT_NEAREST, 0);
-}
+static inline uint8_t f8e4m3_from_f32(float value) { return f8e4m3_encode((double)value, CONVERT_NEAREST, 0); }
 
-#define CONVERT_DTYPE  f8e4m3
+#define CONVERT_DTYPE f8e4m3
 #define CONVERT_STORED uint8_t
 #include "tensor/convert_float.h"
 
@@ -310,11 +303,9 @@ static inline uint8_t f8e5m2_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)encode(f8e5m2_format, value, mode, random);
 }
 
-static inline uint8_t f8e5m2_from_f32(float value) {
-    return f8e5m2_encode((double)value, CONVERT_NEAREST, 0);
-}
+static inline uint8_t f8e5m2_from_f32(float value) { return f8e5m2_encode((double)value, CONVERT_NEAREST, 0); }
 
-#define CONVERT_DTYPE  f8e5m2
+#define CONVERT_DTYPE f8e5m2
 #define CONVERT_STORED uint8_t
 #include "tensor/convert_float.h"
 
@@ -339,11 +330,9 @@ static inline uint8_t f8e8m0_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)(code < 0 ? 0 : code > E8M0_MAX ? E8M0_MAX : code);
 }
 
-static inline uint8_t f8e8m0_from_f32(float value) {
-    return f8e8m0_encode((double)value, CONVERT_NEAREST, 0);
-}
+static inline uint8_t f8e8m0_from_f32(float value) { return f8e8m0_encode((double)value, CONVERT_NEAREST, 0); }
 
-#define CONVERT_DTYPE  f8e8m0
+#define CONVERT_DTYPE f8e8m0
 #define CONVERT_STORED uint8_t
 #include "tensor/convert_float.h"
 
@@ -364,45 +353,43 @@ static inline uint8_t f4e2m1_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)encode(f4e2m1_format, value, mode, random);
 }
 
-static inline uint8_t f4e2m1_from_f32(float value) {
-    return f4e2m1_encode((double)value, CONVERT_NEAREST, 0);
-}
+static inline uint8_t f4e2m1_from_f32(float value) { return f4e2m1_encode((double)value, CONVERT_NEAREST, 0); }
 
-#define CONVERT_DTYPE  f4e2m1
+#define CONVERT_DTYPE f4e2m1
 #define CONVERT_STORED uint8_t
 #define CONVERT_PACKED
 #include "tensor/convert_float.h"
 
 /* ---- Integers ---------------------------------------------------------------------------------------- */
 
-#define CONVERT_DTYPE  i32
+#define CONVERT_DTYPE i32
 #define CONVERT_STORED int32_t
-#define CONVERT_MIN    INT32_MIN
-#define CONVERT_MAX    INT32_MAX
+#define CONVERT_MIN INT32_MIN
+#define CONVERT_MAX INT32_MAX
 #include "tensor/convert_integer.h"
 
-#define CONVERT_DTYPE  i16
+#define CONVERT_DTYPE i16
 #define CONVERT_STORED int16_t
-#define CONVERT_MIN    INT16_MIN
-#define CONVERT_MAX    INT16_MAX
+#define CONVERT_MIN INT16_MIN
+#define CONVERT_MAX INT16_MAX
 #include "tensor/convert_integer.h"
 
-#define CONVERT_DTYPE  u16
+#define CONVERT_DTYPE u16
 #define CONVERT_STORED uint16_t
-#define CONVERT_MIN    0
-#define CONVERT_MAX    UINT16_MAX
+#define CONVERT_MIN 0
+#define CONVERT_MAX UINT16_MAX
 #include "tensor/convert_integer.h"
 
-#define CONVERT_DTYPE  i8
+#define CONVERT_DTYPE i8
 #define CONVERT_STORED int8_t
-#define CONVERT_MIN    INT8_MIN
-#define CONVERT_MAX    INT8_MAX
+#define CONVERT_MIN INT8_MIN
+#define CONVERT_MAX INT8_MAX
 #include "tensor/convert_integer.h"
 
-#define CONVERT_DTYPE  u8
+#define CONVERT_DTYPE u8
 #define CONVERT_STORED uint8_t
-#define CONVERT_MIN    0
-#define CONVERT_MAX    UINT8_MAX
+#define CONVERT_MIN 0
+#define CONVERT_MAX UINT8_MAX
 #include "tensor/convert_integer.h"
 
 /* i64 stands apart: its ends are no f64 values, so a clamp in f64 would not do. */
@@ -418,7 +405,7 @@ static inline int64_t i64_from_f64(double value) { return truncate_i64(value); }
 
 static inline int64_t i64_from_i64(int64_t value) { return value; }
 
-#define CONVERT_DTYPE  i64
+#define CONVERT_DTYPE i64
 #define CONVERT_STORED int64_t
 #include "tensor/convert_loops.h"
 
@@ -436,17 +423,16 @@ static inline uint8_t boolean_from_f64(double value) { return value != 0; }
 
 static inline uint8_t boolean_from_i64(int64_t value) { return value != 0; }
 
-#define CONVERT_DTYPE  boolean /* `bool` is a macro of <stdbool.h>, which the template would expand */
+#define CONVERT_DTYPE boolean /* `bool` is a macro of <stdbool.h>, which the template would expand */
 #define CONVERT_STORED uint8_t
 #include "tensor/convert_loops.h"
 
 /* ---- The table and what it serves -------------------------------------------------------------------- */
 
 static const struct codec *const codecs[TL_DTYPE_COUNT] = {
-    [TL_F64] = &f64_codec,       [TL_F32] = &f32_codec,       [TL_F16] = &f16_codec,
-    [TL_BF16] = &bf16_codec,     [TL_F8E4M3] = &f8e4m3_codec, [TL_F8E5M2] = &f8e5m2_codec,
-    [TL_F8E8M0] = &f8e8m0_codec, [TL_F4E2M1] = &f4e2m1_codec, [TL_I64] = &i64_codec,
-    [TL_I32] = &i32_codec,       [TL_I16] = &i16_codec,       [TL_U16] = &u16_codec,
+    [TL_F64] = &f64_codec,       [TL_F32] = &f32_codec,       [TL_F16] = &f16_codec,       [TL_BF16] = &bf16_codec,
+    [TL_F8E4M3] = &f8e4m3_codec, [TL_F8E5M2] = &f8e5m2_codec, [TL_F8E8M0] = &f8e8m0_codec, [TL_F4E2M1] = &f4e2m1_codec,
+    [TL_I64] = &i64_codec,       [TL_I32] = &i32_codec,       [TL_I16] = &i16_codec,       [TL_U16] = &u16_codec,
     [TL_I8] = &i8_codec,         [TL_U8] = &u8_codec,         [TL_BOOL] = &boolean_codec,
 };
 
@@ -482,28 +468,25 @@ enum { CHUNK = 512 }; /* elements in a hub buffer; even, so that f4 chunks start
 static int64_t offset_bytes(tl_dtype dtype, int64_t index) { return index * dtype_info(dtype)->bits / 8; }
 
 static enum hub exact_hub(tl_dtype dtype) {
-    static const enum hub hub_of[TL_DTYPE_COUNT] = {
-        [TL_F64] = HUB_F64, [TL_F32] = HUB_F32, [TL_I64] = HUB_I64};
+    static const enum hub hub_of[TL_DTYPE_COUNT] = {[TL_F64] = HUB_F64, [TL_F32] = HUB_F32, [TL_I64] = HUB_I64};
     return hub_of[dtype_compute(dtype)];
 }
 
 static int64_t chunk_length(int64_t remaining) { return remaining < CHUNK ? remaining : CHUNK; }
 
-static void convert_nearest(unsigned char *out, tl_dtype out_dtype, int64_t out_stride,
-                            const unsigned char *in, tl_dtype in_dtype, int64_t in_stride, int64_t n) {
+static void convert_nearest(unsigned char *out, tl_dtype out_dtype, int64_t out_stride, const unsigned char *in,
+                            tl_dtype in_dtype, int64_t in_stride, int64_t n) {
     const enum hub hub = exact_hub(in_dtype);
     double buffer[CHUNK]; /* every hub type is at most as large and as aligned */
     for (int64_t done = 0; done < n; done += CHUNK) {
         const int64_t count = chunk_length(n - done);
         codecs[in_dtype]->load[hub](buffer, in + offset_bytes(in_dtype, done * in_stride), in_stride, count);
-        codecs[out_dtype]->store[hub](out + offset_bytes(out_dtype, done * out_stride), out_stride, buffer,
-                                      count);
+        codecs[out_dtype]->store[hub](out + offset_bytes(out_dtype, done * out_stride), out_stride, buffer, count);
     }
 }
 
 /* Values as f64, exactly, or rounded to odd for large integers, which the encoder takes for exact. */
-static void load_for_encoder(double *out, const unsigned char *in, tl_dtype in_dtype, int64_t in_stride,
-                             int64_t n) {
+static void load_for_encoder(double *out, const unsigned char *in, tl_dtype in_dtype, int64_t in_stride, int64_t n) {
     int64_t integers[CHUNK];
     if (dtype_is_float(in_dtype)) {
         codecs[in_dtype]->load[HUB_F64](out, in, in_stride, n);
@@ -513,26 +496,24 @@ static void load_for_encoder(double *out, const unsigned char *in, tl_dtype in_d
     for (int64_t i = 0; i < n; i++) out[i] = i64_to_f64_odd(integers[i]);
 }
 
-static void convert_rounded(unsigned char *out, tl_dtype out_dtype, int64_t out_stride,
-                            const unsigned char *in, tl_dtype in_dtype, int64_t in_stride, int64_t n,
-                            enum convert_mode mode, const uint32_t *random) {
+static void convert_rounded(unsigned char *out, tl_dtype out_dtype, int64_t out_stride, const unsigned char *in,
+                            tl_dtype in_dtype, int64_t in_stride, int64_t n, enum convert_mode mode,
+                            const uint32_t *random) {
     double buffer[CHUNK];
     for (int64_t done = 0; done < n; done += CHUNK) {
         const int64_t count = chunk_length(n - done);
         load_for_encoder(buffer, in + offset_bytes(in_dtype, done * in_stride), in_dtype, in_stride, count);
-        codecs[out_dtype]->store_rounded(out + offset_bytes(out_dtype, done * out_stride), out_stride, buffer,
-                                         count, mode, random ? random + done : NULL);
+        codecs[out_dtype]->store_rounded(out + offset_bytes(out_dtype, done * out_stride), out_stride, buffer, count,
+                                         mode, random ? random + done : NULL);
     }
 }
 
-void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, tl_dtype in_dtype,
-             int64_t in_stride, int64_t n, enum convert_mode mode, const uint32_t *random) {
-    if (in_dtype == out_dtype)
-        codecs[out_dtype]->copy(out, out_stride, in, in_stride, n);
+void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, tl_dtype in_dtype, int64_t in_stride,
+             int64_t n, enum convert_mode mode, const uint32_t *random) {
+    if (in_dtype == out_dtype) codecs[out_dtype]->copy(out, out_stride, in, in_stride, n);
     else if (mode != CONVERT_NEAREST && codecs[out_dtype]->store_rounded)
         convert_rounded(out, out_dtype, out_stride, in, in_dtype, in_stride, n, mode, random);
-    else
-        convert_nearest(out, out_dtype, out_stride, in, in_dtype, in_stride, n);
+    else convert_nearest(out, out_dtype, out_stride, in, in_dtype, in_stride, n);
 }
 
 /* ---- One element -------------------------------------------------------------------------------------
@@ -540,23 +521,19 @@ void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, 
  * An odd f4 element is reached as the second of a pair that starts on a byte; all others are pairs of one.
  */
 
-static int64_t place_in_byte(tl_dtype dtype, int64_t index) {
-    return dtype_info(dtype)->bits < 8 ? index % 2 : 0;
-}
+static int64_t place_in_byte(tl_dtype dtype, int64_t index) { return dtype_info(dtype)->bits < 8 ? index % 2 : 0; }
 
 double convert_get_f64(const void *data, tl_dtype dtype, int64_t index) {
     double pair[2];
     const int64_t place = place_in_byte(dtype, index);
-    convert_to_f64(pair, (const unsigned char *)data + offset_bytes(dtype, index - place), dtype, 1,
-                   place + 1);
+    convert_to_f64(pair, (const unsigned char *)data + offset_bytes(dtype, index - place), dtype, 1, place + 1);
     return pair[place];
 }
 
 int64_t convert_get_i64(const void *data, tl_dtype dtype, int64_t index) {
     int64_t pair[2];
     const int64_t place = place_in_byte(dtype, index);
-    convert_to_i64(pair, (const unsigned char *)data + offset_bytes(dtype, index - place), dtype, 1,
-                   place + 1);
+    convert_to_i64(pair, (const unsigned char *)data + offset_bytes(dtype, index - place), dtype, 1, place + 1);
     return pair[place];
 }
 
@@ -571,6 +548,5 @@ void convert_set_f64(void *data, tl_dtype dtype, int64_t index, double value) {
 void convert_set_i64(void *data, tl_dtype dtype, int64_t index, int64_t value) {
     if (place_in_byte(dtype, index) > 0)
         convert_set_f64(data, dtype, index, i64_to_f64_odd(value)); /* the neighbour need not be an integer */
-    else
-        convert_from_i64((unsigned char *)data + offset_bytes(dtype, index), dtype, 1, &value, 1);
+    else convert_from_i64((unsigned char *)data + offset_bytes(dtype, index), dtype, 1, &value, 1);
 }

@@ -55,8 +55,8 @@ void convert_from_f64(void *out, tl_dtype out_dtype, int64_t out_stride, const d
 void convert_from_i64(void *out, tl_dtype out_dtype, int64_t out_stride, const int64_t *in, int64_t n);
 
 /* Any dtype to any dtype. `random` holds n words in CONVERT_STOCHASTIC and is not read in the other modes. */
-void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, tl_dtype in_dtype,
-             int64_t in_stride, int64_t n, enum convert_mode mode, const uint32_t *random);
+void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, tl_dtype in_dtype, int64_t in_stride,
+             int64_t n, enum convert_mode mode, const uint32_t *random);
 
 /* One element of a contiguous array, for printing and for item(). Any index, for f4 too. */
 double convert_get_f64(const void *data, tl_dtype dtype, int64_t index);

@@ -2,9 +2,9 @@
  * <name>_to_f32 (exact), <name>_from_f32 and <name>_encode. A template, included by convert.c with the
  * macros of convert_loops.h set; it ends by including that one. */
 
-#define NAME_PASTE(dtype, suffix)  dtype##_##suffix
+#define NAME_PASTE(dtype, suffix) dtype##_##suffix
 #define NAME_EXPAND(dtype, suffix) NAME_PASTE(dtype, suffix)
-#define NAME(suffix)               NAME_EXPAND(CONVERT_DTYPE, suffix)
+#define NAME(suffix) NAME_EXPAND(CONVERT_DTYPE, suffix)
 
 static inline double NAME(to_f64)(CONVERT_STORED code) { return (double)NAME(to_f32)(code); }
 

@@ -2,9 +2,9 @@
  * A template, included by convert.c with the macros of convert_loops.h and CONVERT_MIN, CONVERT_MAX set; it
  * ends by including that one. */
 
-#define NAME_PASTE(dtype, suffix)  dtype##_##suffix
+#define NAME_PASTE(dtype, suffix) dtype##_##suffix
 #define NAME_EXPAND(dtype, suffix) NAME_PASTE(dtype, suffix)
-#define NAME(suffix)               NAME_EXPAND(CONVERT_DTYPE, suffix)
+#define NAME(suffix) NAME_EXPAND(CONVERT_DTYPE, suffix)
 
 static inline float NAME(to_f32)(CONVERT_STORED value) { return (float)value; }
 

@@ -11,9 +11,9 @@
  * bytes.
  */
 
-#define NAME_PASTE(dtype, suffix)  dtype##_##suffix
+#define NAME_PASTE(dtype, suffix) dtype##_##suffix
 #define NAME_EXPAND(dtype, suffix) NAME_PASTE(dtype, suffix)
-#define NAME(suffix)               NAME_EXPAND(CONVERT_DTYPE, suffix)
+#define NAME(suffix) NAME_EXPAND(CONVERT_DTYPE, suffix)
 
 #ifndef CONVERT_PACKED
 static inline CONVERT_STORED NAME(read)(const unsigned char *data, int64_t index) {
@@ -75,8 +75,7 @@ static void NAME(store_i64)(void *restrict out, int64_t stride, const void *rest
         for (int64_t i = 0; i < n; i++) NAME(write)(out, i * stride, NAME(from_i64)(in[i]));
 }
 
-static void NAME(copy)(void *restrict out, int64_t out_stride, const void *restrict in, int64_t in_stride,
-                       int64_t n) {
+static void NAME(copy)(void *restrict out, int64_t out_stride, const void *restrict in, int64_t in_stride, int64_t n) {
     if (out_stride == 1 && in_stride == 1)
         for (int64_t i = 0; i < n; i++) NAME(write)(out, i, NAME(read)(in, i));
     else

@@ -50,9 +50,9 @@ struct tl_device {
     const struct device_functions *functions;
     const tl_kernel *kernels; /* by op id; NULL on meta */
     void *stream;
-    void *own;          /* the device's private state */
+    void *own; /* the device's private state */
     struct pool *pool;
-    int generation;     /* cuda: of the process that opened it; a forked child must not touch it */
+    int generation; /* cuda: of the process that opened it; a forked child must not touch it */
 };
 
 /* False, recorded: a GPU that was opened before fork(), used in the child. `what` names the caller. */

@@ -32,7 +32,7 @@
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
 #define POWERS 56 /* for requests of up to SIZE_MAX / 4 bytes in units of 64 */
-#define SCAN 8 /* blocks of the request's own bin that are looked at before going to larger bins */
+#define SCAN 8    /* blocks of the request's own bin that are looked at before going to larger bins */
 
 struct segment {
     void *data;
@@ -44,8 +44,8 @@ struct segment {
 
 struct block {
     struct segment *segment;
-    size_t offset, bytes;        /* within the segment */
-    struct block *before, *after; /* neighbours in the segment */
+    size_t offset, bytes;          /* within the segment */
+    struct block *before, *after;  /* neighbours in the segment */
     struct block *next, *previous; /* in its bin, when free */
     size_t asked_bytes, cell;      /* when taken */
     bool is_free;
@@ -211,7 +211,7 @@ static size_t trim(struct pool *pool) {
 /* A new segment with room for `bytes`, as one free block; NULL when the device or the limit refuses. */
 static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small, char *error) {
     const struct target *t = pool->device->target;
-    size_t size = is_small ? t->small_segment_bytes
+    size_t size = is_small                ? t->small_segment_bytes
                   : bytes < t->huge_bytes ? t->large_segment_bytes
                                           : round_up(bytes, t->segment_align_bytes);
     if (pool->limit_bytes && pool->held.reserved_bytes + size > pool->limit_bytes) {
@@ -362,10 +362,12 @@ void tl_pool_trim(tl_device *device) {
 }
 
 static void memory_read(struct held *h, void *context) {
-    *(tl_memory *)context = (tl_memory){
-        .live_bytes = h->live_bytes, .peak_bytes = h->peak_bytes, .allocated_bytes = h->allocated_bytes,
-        .reserved_bytes = h->reserved_bytes, .peak_reserved_bytes = h->peak_reserved_bytes,
-        .live_tensors = h->n_storages};
+    *(tl_memory *)context = (tl_memory){.live_bytes = h->live_bytes,
+                                        .peak_bytes = h->peak_bytes,
+                                        .allocated_bytes = h->allocated_bytes,
+                                        .reserved_bytes = h->reserved_bytes,
+                                        .peak_reserved_bytes = h->peak_reserved_bytes,
+                                        .live_tensors = h->n_storages};
 }
 
 tl_memory tl_device_memory(const tl_device *device) {

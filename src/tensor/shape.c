@@ -77,8 +77,8 @@ int axis_normal(int axis, int rank) {
 
 /* The old axes are taken from the end in runs that are contiguous among themselves (stride[i] = stride[i+1] *
  * shape[i+1]). Each run must be cut exactly by new axes. This is PyTorch's rule, so that the same views exist. */
-bool strides_for_view(int old_rank, const int64_t *old_shape, const int64_t *old_stride, int rank,
-                      const int64_t *shape, int64_t *stride) {
+bool strides_for_view(int old_rank, const int64_t *old_shape, const int64_t *old_stride, int rank, const int64_t *shape,
+                      int64_t *stride) {
     int64_t numel = 0;
     shape_numel(old_rank, old_shape, &numel);
     if (numel == 0 || old_rank == 0) {

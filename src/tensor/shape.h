@@ -34,8 +34,8 @@ int axis_normal(int axis, int rank);
 
 /* Strides that show `shape` on the elements of (old_shape, old_stride) without a copy; false when there are none.
  * Both shapes have the same numel. */
-bool strides_for_view(int old_rank, const int64_t *old_shape, const int64_t *old_stride, int rank,
-                      const int64_t *shape, int64_t *stride);
+bool strides_for_view(int old_rank, const int64_t *old_shape, const int64_t *old_stride, int rank, const int64_t *shape,
+                      int64_t *stride);
 
 /* The lowest and highest storage element reached (relative to offset 0). numel must not be 0. False on overflow. */
 bool strides_span(int rank, const int64_t *shape, const int64_t *stride, int64_t *low, int64_t *high);

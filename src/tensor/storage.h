@@ -12,8 +12,8 @@ struct storage {
     tl_device *device;
     void *data; /* NULL on meta and when there are no bytes */
     size_t bytes;
-    uint64_t version;     /* counts in-place changes */
-    struct block *block;  /* NULL when empty or external */
+    uint64_t version;    /* counts in-place changes */
+    struct block *block; /* NULL when empty or external */
     void (*deleter)(void *context);
     void *context;
 };

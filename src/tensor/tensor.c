@@ -148,7 +148,8 @@ bool tensor_check(const tl_tensor *x, const char *what) {
     if (x->alive == TENSOR_ALIVE) return true;
     return error_set(TL_ERROR_USE,
                      "%s: this tensor is gone: the scope that owned it has ended (tl_scope_return hands a result "
-                     "outwards, tl_keep holds one)", what);
+                     "outwards, tl_keep holds one)",
+                     what);
 }
 
 /* ---- Reading ---- */

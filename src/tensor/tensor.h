@@ -10,15 +10,15 @@
 #include "tensor/shape.h"
 #include "tensor/storage.h"
 
-struct node;          /* engine/graph.h: the op call that produced a tensor */
-struct tensor_extra;  /* engine/graph.h: hooks and other rare things */
+struct node;         /* engine/graph.h: the op call that produced a tensor */
+struct tensor_extra; /* engine/graph.h: hooks and other rare things */
 
 struct tl_tensor {
     uint32_t alive; /* TENSOR_ALIVE, or TENSOR_DEAD */
     atomic_int refs;
     tl_dtype dtype;
     uint8_t rank, capacity; /* axes in use, axes there is room for */
-    bool is_dense; /* row-major without gaps */
+    bool is_dense;          /* row-major without gaps */
     bool requires_grad;
     bool made_without_grad; /* a view made while recording was off */
     bool grad_is_borrowed;  /* .grad belongs to somebody else: add to a copy */
@@ -28,7 +28,7 @@ struct tl_tensor {
 
     struct node *node; /* NULL: a leaf */
     int node_output;
-    uint32_t pending;            /* backward: contributions this leaf still waits for */
+    uint32_t pending;               /* backward: contributions this leaf still waits for */
     uint64_t history, base_history; /* in-place changes recorded on me; those of my base that I have seen */
     tl_tensor *base;                /* the tensor a recorded view looks into; never itself a view */
     tl_tensor *grad;

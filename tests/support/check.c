@@ -123,7 +123,8 @@ void check_true(bool fact, const char *text, const char *file, int line) {
 
 void check_count(const char *what, tl_count got, uint64_t want, const char *file, int line) {
     char text[40];
-    if (got.high || got.low != want) FAIL("%s: got %s, want %llu", what, tl_count_text(got, text), (unsigned long long)want);
+    if (got.high || got.low != want)
+        FAIL("%s: got %s, want %llu", what, tl_count_text(got, text), (unsigned long long)want);
 }
 
 void check_text(const char *what, const char *got, const char *want, const char *file, int line) {
@@ -132,7 +133,9 @@ void check_text(const char *what, const char *got, const char *want, const char 
 
 void check_tensors(tl_tensor *a, tl_tensor *b, double tolerance, const char *file, int line) {
     char a_text[300], b_text[300];
-    if (!a || !b) FAIL("got %s and %s (%s), want two tensors", a ? "a tensor" : "NULL", b ? "a tensor" : "NULL", tl_error_message());
+    if (!a || !b)
+        FAIL("got %s and %s (%s), want two tensors", a ? "a tensor" : "NULL", b ? "a tensor" : "NULL",
+             tl_error_message());
     tl_describe(a, a_text, sizeof a_text);
     tl_describe(b, b_text, sizeof b_text);
     if (strcmp(a_text, b_text)) FAIL("got %s, want %s", a_text, b_text);

@@ -29,10 +29,12 @@ int check_end(void **state);
 #define expect_scalar(x) check_sizes("shape", x, TL_SCALAR, __FILE__, __LINE__)
 #define expect_strides(x, ...) check_sizes("strides", x, TL_SHAPE(__VA_ARGS__), __FILE__, __LINE__)
 /* All elements, row-major. */
-#define expect_values(x, ...) \
-    check_values(x, (const double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), 0.0, __FILE__, __LINE__)
-#define expect_values_near(x, tolerance, ...) \
-    check_values(x, (const double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), tolerance, __FILE__, __LINE__)
+#define expect_values(x, ...)                                                                                       \
+    check_values(x, (const double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), 0.0, __FILE__, \
+                 __LINE__)
+#define expect_values_near(x, tolerance, ...)                                                                   \
+    check_values(x, (const double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), tolerance, \
+                 __FILE__, __LINE__)
 #define expect_near(got, want, tolerance) check_near(#got, got, want, tolerance, __FILE__, __LINE__)
 #define expect_equal(got, want) check_equal(#got, (long long)(got), (long long)(want), __FILE__, __LINE__)
 #define expect_true(fact) check_true(fact, #fact, __FILE__, __LINE__)

@@ -49,17 +49,24 @@ static const char *row_differs(const struct ledger_row *a, const struct ledger_r
     char what[200];
     if (strcmp(a->key.op, b->key.op) || a->key.path != b->key.path || a->key.phase != b->key.phase ||
         a->key.dtype != b->key.dtype || a->key.accumulate != b->key.accumulate) {
-        snprintf(difference, sizeof difference, "one has %s in %s of %s at '%s', the other %s in %s of %s at '%s'", a->key.op,
-                 tl_phase_name(a->key.phase), tl_dtype_name(a->key.dtype), path_text(a->key.path), b->key.op,
+        snprintf(difference, sizeof difference, "one has %s in %s of %s at '%s', the other %s in %s of %s at '%s'",
+                 a->key.op, tl_phase_name(a->key.phase), tl_dtype_name(a->key.dtype), path_text(a->key.path), b->key.op,
                  tl_phase_name(b->key.phase), tl_dtype_name(b->key.dtype), path_text(b->key.path));
         return difference;
     }
-    const struct { const char *name; count a, b; } column[] = {
-        {"calls", a->calls, b->calls}, {"FLOPs", a->flops, b->flops}, {"bytes read", a->bytes_read, b->bytes_read},
-        {"bytes written", a->bytes_written, b->bytes_written}, {"transfer bytes", a->transfer_bytes, b->transfer_bytes}};
+    const struct {
+        const char *name;
+        count a, b;
+    } column[] = {{"calls", a->calls, b->calls},
+                  {"FLOPs", a->flops, b->flops},
+                  {"bytes read", a->bytes_read, b->bytes_read},
+                  {"bytes written", a->bytes_written, b->bytes_written},
+                  {"transfer bytes", a->transfer_bytes, b->transfer_bytes}};
     for (int i = 0; i < 5; i++) {
-        snprintf(what, sizeof what, "%s of %s in %s at '%s'", column[i].name, a->key.op, tl_phase_name(a->key.phase), path_text(a->key.path));
-        if (column[i].a != column[i].b) return differ(what, (unsigned long long)column[i].a, (unsigned long long)column[i].b);
+        snprintf(what, sizeof what, "%s of %s in %s at '%s'", column[i].name, a->key.op, tl_phase_name(a->key.phase),
+                 path_text(a->key.path));
+        if (column[i].a != column[i].b)
+            return differ(what, (unsigned long long)column[i].a, (unsigned long long)column[i].b);
     }
     return NULL;
 }
@@ -88,7 +95,9 @@ const char *record_difference(const struct record *a, const struct record *b) {
         if (!d) d = differ("offset", (unsigned long long)a->output[j].offset, (unsigned long long)b->output[j].offset);
         for (int i = 0; !d && i < a->output[j].rank; i++) {
             d = differ("size", (unsigned long long)a->output[j].shape[i], (unsigned long long)b->output[j].shape[i]);
-            if (!d) d = differ("stride", (unsigned long long)a->output[j].stride[i], (unsigned long long)b->output[j].stride[i]);
+            if (!d)
+                d = differ("stride", (unsigned long long)a->output[j].stride[i],
+                           (unsigned long long)b->output[j].stride[i]);
         }
     }
     for (int i = 0; !d && i < a->n_rows && i < b->n_rows; i++) d = row_differs(&a->row[i], &b->row[i]);
@@ -100,7 +109,8 @@ void assert_nothing_held(const char *what, const tl_device *device) {
     tl_memory m = tl_device_memory(device);
     if (m.live_bytes || m.live_tensors || m.allocated_bytes)
         fail_msg("%s: %s still holds %llu bytes in %llu storages (%llu allocated)", what, tl_device_name(device),
-                 (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors, (unsigned long long)m.allocated_bytes);
+                 (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors,
+                 (unsigned long long)m.allocated_bytes);
 }
 
 void *tensor_bits(tl_tensor *x, size_t *bytes) {

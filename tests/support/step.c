@@ -4,7 +4,9 @@
 
 enum { B = 2, T = 4, C = 8, H = 2, D = C / H, V = 11, L = 2 };
 
-struct layer { tl_tensor *norm1, *bias1, *qkv, *out, *norm2, *up, *down; };
+struct layer {
+    tl_tensor *norm1, *bias1, *qkv, *out, *norm2, *up, *down;
+};
 struct net {
     tl_tensor *embedding, *head;
     struct layer layers[L];
@@ -39,7 +41,8 @@ static tl_tensor *layer_forward(void *context, int l, tl_tensor *x) { /* (B,T,C)
     tl_tensor *qkv = tl_linear(tl_layer_norm(x, y->norm1, y->bias1, 1e-5), y->qkv, NULL); /* (B,T,3C) */
     tl_tensor *part[3];
     for (int i = 0; i < 3; i++) part[i] = tl_unflatten(tl_slice(qkv, 2, i * C, (i + 1) * C, 1), 2, TL_SHAPE(H, D));
-    tl_tensor *a = tl_attention(tl_rope(part[0], 10000, 0), tl_rope(part[1], 10000, 0), part[2], true, 0); /* (B,T,H,D) */
+    tl_tensor *a =
+        tl_attention(tl_rope(part[0], 10000, 0), tl_rope(part[1], 10000, 0), part[2], true, 0); /* (B,T,H,D) */
     x = tl_add(x, tl_linear(tl_flatten(a, 2, 3), y->out, NULL));
     tl_tensor *h = tl_gelu(tl_linear(tl_rms_norm(x, y->norm2, 1e-5), y->up, NULL));
     return tl_scope_return(scope, tl_add(x, tl_linear(tl_dropout(h, 0.1), y->down, NULL)));
@@ -52,7 +55,10 @@ static tl_tensor *net_loss(struct net *n, tl_tensor *ids, tl_tensor *targets, en
 }
 
 bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpoint checkpoint, double *loss) {
-    union { struct net net; tl_tensor *parameters[N_PARAMETERS]; } u;
+    union {
+        struct net net;
+        tl_tensor *parameters[N_PARAMETERS];
+    } u;
     tl_tensor *m[N_PARAMETERS], *v[N_PARAMETERS];
     *loss = 0;
     tl_scope scope = tl_scope_begin();
@@ -68,7 +74,8 @@ bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpo
     for (int step = 1; ok && step <= n_steps; step++) {
         tl_scope inside = tl_scope_enter("step");
         if (!(ok = inside.depth != 0)) break;
-        tl_tensor *ids = tl_integers(TL_SHAPE(B, T), 0, V, TL_I64, NULL), *targets = tl_integers(TL_SHAPE(B, T), 0, V, TL_I32, NULL);
+        tl_tensor *ids = tl_integers(TL_SHAPE(B, T), 0, V, TL_I64, NULL),
+                  *targets = tl_integers(TL_SHAPE(B, T), 0, V, TL_I32, NULL);
         tl_tensor *l = net_loss(&u.net, ids, targets, checkpoint);
         ok = l && tl_backward(l, NULL, 0);
         tl_adamw_options options = {1e-2, 0.9, 0.95, 1e-8, 0.01, step};

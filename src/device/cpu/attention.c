@@ -45,26 +45,23 @@ struct attention {
     int64_t B, T, S, H, H_kv, D;
     double scale;
     bool causal;
-    void *delta;       /* backward: (B,H,T) of the compute type */
-    void *dq_sums;     /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
+    void *delta;   /* backward: (B,H,T) of the compute type */
+    void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
 
 /* Elements from the first of a (B,T,H,D) operand to row (b, t, h). */
-static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h)
-{
+static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
     return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
 
 /* How many keys query t sees. */
-static int64_t visible_keys(const struct attention *attention, int64_t t)
-{
+static int64_t visible_keys(const struct attention *attention, int64_t t) {
     const int64_t n = attention->causal ? attention->S - attention->T + t + 1 : attention->S;
     return n < 0 ? 0 : n < attention->S ? n : attention->S;
 }
 
 /* The first query that sees key s; may be T or more. */
-static int64_t first_query(const struct attention *attention, int64_t s)
-{
+static int64_t first_query(const struct attention *attention, int64_t s) {
     const int64_t t = attention->causal ? s - (attention->S - attention->T) : 0;
     return t > 0 ? t : 0;
 }
@@ -79,13 +76,9 @@ static int64_t first_query(const struct attention *attention, int64_t s)
 #define COLUMNS TILE_COLUMNS_F64
 #include "device/cpu/attention_template.h"
 
-static bool is_f64(const tl_operand *x)
-{
-    return dtype_compute(x->dtype) == TL_F64;
-}
+static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
 
-static void read_sizes(struct attention *attention)
-{
+static void read_sizes(struct attention *attention) {
     const tl_operand *q = attention->q, *k = attention->k;
     attention->B = q->shape[0];
     attention->T = q->shape[1];
@@ -95,13 +88,16 @@ static void read_sizes(struct attention *attention)
     attention->H_kv = k->shape[2];
 }
 
-bool cpu_attention(const tl_kernel_args *args)
-{
+bool cpu_attention(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     struct attention attention = {
-        .q = &args->in[0], .k = &args->in[1], .v = &args->in[2],
-        .out = &args->out[0], .lse = &args->out[1],
-        .scale = attr->scale, .causal = attr->causal,
+        .q = &args->in[0],
+        .k = &args->in[1],
+        .v = &args->in[2],
+        .out = &args->out[0],
+        .lse = &args->out[1],
+        .scale = attr->scale,
+        .causal = attr->causal,
     };
     read_sizes(&attention);
     const int64_t n_blocks = (attention.T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
@@ -110,13 +106,20 @@ bool cpu_attention(const tl_kernel_args *args)
     return true;
 }
 
-bool cpu_attention_grad(const tl_kernel_args *args)
-{
+bool cpu_attention_grad(const tl_kernel_args *args) {
     const struct attr_attention *attr = args->attr;
     struct attention attention = {
-        .g = &args->in[0], .q = &args->in[1], .k = &args->in[2], .v = &args->in[3], .out = &args->in[4],
-        .lse = &args->in[5], .dq = &args->out[0], .dk = &args->out[1], .dv = &args->out[2],
-        .scale = attr->scale, .causal = attr->causal,
+        .g = &args->in[0],
+        .q = &args->in[1],
+        .k = &args->in[2],
+        .v = &args->in[3],
+        .out = &args->in[4],
+        .lse = &args->in[5],
+        .dq = &args->out[0],
+        .dk = &args->out[1],
+        .dv = &args->out[2],
+        .scale = attr->scale,
+        .causal = attr->causal,
     };
     read_sizes(&attention);
     const bool f64 = is_f64(attention.q);
@@ -148,14 +151,16 @@ enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
 #define NAME(name) name##_f64
 #include "device/cpu/rope_template.h"
 
-bool cpu_rope(const tl_kernel_args *args)
-{
+bool cpu_rope(const tl_kernel_args *args) {
     const struct attr_rope *attr = args->attr;
     struct rope rope = {
-        .x = &args->in[0], .out = &args->out[0],
-        .base = attr->base, .sign = attr->inverse ? -1 : 1, .first_position = attr->first_position,
+        .x = &args->in[0],
+        .out = &args->out[0],
+        .base = attr->base,
+        .sign = attr->inverse ? -1 : 1,
+        .first_position = attr->first_position,
     };
-    parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads, is_f64(rope.x) ? rope_positions_f64 : rope_positions_f32,
-                 &rope);
+    parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads,
+                 is_f64(rope.x) ? rope_positions_f64 : rope_positions_f32, &rope);
     return true;
 }

@@ -2,29 +2,24 @@
 
 enum {
     NAME(PART) = HEAD_PART_BYTES / (int)sizeof(REAL), /* of a head; a multiple of COLUMNS */
-    NAME(QUANTUM) = COLUMNS > 8 ? 48 : 24,            /* smallest number of queries: a multiple of TILE_ROWS and COLUMNS */
+    NAME(QUANTUM) = COLUMNS > 8 ? 48 : 24, /* smallest number of queries: a multiple of TILE_ROWS and COLUMNS */
 };
 
-static inline int64_t NAME(pad)(int64_t n, int64_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
+static inline int64_t NAME(pad)(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /* Part of a head: columns d .. d + n - 1, in buffers padded with zeros to `width` columns. */
 struct NAME(part) {
     int64_t d, n, width;
 };
 
-static struct NAME(part) NAME(part_at)(int64_t D, int64_t d)
-{
+static struct NAME(part) NAME(part_at)(int64_t D, int64_t d) {
     const int64_t n = block_min(NAME(PART), D - d);
     return (struct NAME(part)){d, n, NAME(pad)(n, COLUMNS)};
 }
 
 /* Rows t .. t + n - 1 of head h, one part of them, as (n_padded, width). */
 static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int64_t h, int64_t n, int64_t n_padded,
-                       struct NAME(part) part)
-{
+                       struct NAME(part) part) {
     for (int64_t i = 0; i < n; i++) {
         REAL *row = out + i * part.width;
         NAME(convert_to)(row, block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d), x->dtype, 1, part.n);
@@ -37,8 +32,7 @@ static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int
 
 /* The first n rows of a padded tile, times the row's factor (NULL: 1) and `scale`, into a dense (B,T,H,D) output. */
 static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h, int64_t n, struct NAME(part) part,
-                         const REAL *tile, const REAL *factor, REAL scale)
-{
+                         const REAL *tile, const REAL *factor, REAL scale) {
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = ((b * out->shape[1] + t + i) * out->shape[2] + h) * out->shape[3] + part.d;
         const REAL f = factor ? factor[i] * scale : scale;
@@ -56,8 +50,8 @@ static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h,
 /* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they are,
  * and the running maxima and sums are plain vectors over queries. */
 struct NAME(forward) {
-    _Alignas(64) REAL q[NAME(PART) * FORWARD_QUERIES]; /* (D, queries) */
-    _Alignas(64) REAL k[NAME(PART) * KEYS];            /* (D, keys) */
+    _Alignas(64) REAL q[NAME(PART) * FORWARD_QUERIES];    /* (D, queries) */
+    _Alignas(64) REAL k[NAME(PART) * KEYS];               /* (D, keys) */
     _Alignas(64) REAL rows[FORWARD_QUERIES * NAME(PART)]; /* q, k on their way; v (keys, D) */
     _Alignas(64) REAL scores[KEYS * FORWARD_QUERIES];
     _Alignas(64) REAL o[FORWARD_QUERIES * NAME(PART)]; /* (queries, D) */
@@ -66,8 +60,8 @@ struct NAME(forward) {
 };
 
 /* Scores with keys s .. s + n_keys - 1. q stays packed from the first block of keys on where it is all there. */
-static void NAME(forward_scores)(struct NAME(forward) *f, const struct attention *attention, int64_t s, int64_t n_keys)
-{
+static void NAME(forward_scores)(struct NAME(forward) * f, const struct attention *attention, int64_t s,
+                                 int64_t n_keys) {
     const int64_t D = attention->D, keys_padded = NAME(pad)(n_keys, TILE_ROWS);
     for (int64_t d = 0; d < D; d += NAME(PART)) {
         const struct NAME(part) part = NAME(part_at)(D, d);
@@ -77,8 +71,8 @@ static void NAME(forward_scores)(struct NAME(forward) *f, const struct attention
         }
         NAME(load)(f->rows, attention->k, f->b, s, f->h_kv, n_keys, keys_padded, part);
         NAME(tile_transpose)(keys_padded, part.n, f->rows, part.width, f->k, KEYS);
-        NAME(tile_product)(keys_padded, f->n_padded, part.n, f->k, KEYS, f->q, FORWARD_QUERIES, f->scores,
-                           FORWARD_QUERIES, d > 0);
+        NAME(tile_product)
+        (keys_padded, f->n_padded, part.n, f->k, KEYS, f->q, FORWARD_QUERIES, f->scores, FORWARD_QUERIES, d > 0);
     }
     if (D == 0) {
         memset(f->scores, 0, sizeof f->scores);
@@ -86,8 +80,7 @@ static void NAME(forward_scores)(struct NAME(forward) *f, const struct attention
 }
 
 /* Scales one key's scores with n queries, hides them from the first `n_hidden`, and raises the maxima. */
-static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale, int64_t n_hidden, int64_t n)
-{
+static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale, int64_t n_hidden, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         score[i] *= scale;
     }
@@ -99,8 +92,7 @@ static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale
     }
 }
 
-static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, REAL *restrict sum, int64_t n)
-{
+static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, REAL *restrict sum, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const REAL weight = NAME(vector_exp)(score[i] - shift[i]);
         score[i] = weight;
@@ -109,8 +101,8 @@ static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, 
 }
 
 /* Turns scores into exp(scale * score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. */
-static void NAME(forward_softmax)(struct NAME(forward) *f, const struct attention *attention, int64_t s, int64_t n_keys)
-{
+static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention, int64_t s,
+                                  int64_t n_keys) {
     const int64_t n = f->n_padded;
     REAL shift[FORWARD_QUERIES];
     memcpy(f->factor, f->max, sizeof f->factor);
@@ -130,8 +122,7 @@ static void NAME(forward_softmax)(struct NAME(forward) *f, const struct attentio
 }
 
 /* One part of the output of a block of queries. */
-static void NAME(forward_part)(struct NAME(forward) *f, const struct attention *attention, struct NAME(part) part)
-{
+static void NAME(forward_part)(struct NAME(forward) * f, const struct attention *attention, struct NAME(part) part) {
     for (int64_t i = 0; i < FORWARD_QUERIES; i++) {
         f->max[i] = -INFINITY;
         f->sum[i] = 0;
@@ -151,8 +142,9 @@ static void NAME(forward_part)(struct NAME(forward) *f, const struct attention *
             }
         }
         NAME(load)(f->rows, attention->v, f->b, s, f->h_kv, n_keys, n_keys, part);
-        NAME(tile_product)(NAME(pad)(f->n, TILE_ROWS), part.width, n_keys, f->scores, FORWARD_QUERIES, f->rows,
-                           part.width, f->o, part.width, true);
+        NAME(tile_product)
+        (NAME(pad)(f->n, TILE_ROWS), part.width, n_keys, f->scores, FORWARD_QUERIES, f->rows, part.width, f->o,
+         part.width, true);
     }
 
     REAL *lse = (REAL *)attention->lse->data + (f->b * attention->H + f->h) * attention->T + f->t;
@@ -164,8 +156,7 @@ static void NAME(forward_part)(struct NAME(forward) *f, const struct attention *
     NAME(unload)(attention->out, f->b, f->t, f->h, f->n, part, f->o, f->factor, 1);
 }
 
-static void NAME(forward_blocks)(void *context, int64_t first, int64_t last)
-{
+static void NAME(forward_blocks)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = (attention->T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
     struct NAME(forward) f;
@@ -196,20 +187,18 @@ struct NAME(backward) {
     _Alignas(64) REAL dk[KEYS * NAME(PART)], dv[KEYS * NAME(PART)], dq[BACKWARD_QUERIES * NAME(PART)];
     _Alignas(64) REAL p[BACKWARD_QUERIES * KEYS], ds[BACKWARD_QUERIES * KEYS], ds_t[KEYS * BACKWARD_QUERIES];
     int64_t b, h, h_kv;
-    int64_t s, n_keys;        /* keys s .. s + n_keys - 1 */
-    int64_t t, n, n_padded;   /* queries t .. t + n - 1 of head h */
+    int64_t s, n_keys;      /* keys s .. s + n_keys - 1 */
+    int64_t t, n, n_padded; /* queries t .. t + n - 1 of head h */
 };
 
-static void NAME(load_keys)(struct NAME(backward) *w, const struct attention *attention, struct NAME(part) part)
-{
+static void NAME(load_keys)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     NAME(load)(w->k, attention->v, w->b, w->s, w->h_kv, w->n_keys, KEYS, part);
     NAME(tile_transpose)(KEYS, part.n, w->k, part.width, w->v_t, KEYS);
     NAME(load)(w->k, attention->k, w->b, w->s, w->h_kv, w->n_keys, KEYS, part);
     NAME(tile_transpose)(KEYS, part.n, w->k, part.width, w->k_t, KEYS);
 }
 
-static void NAME(load_queries)(struct NAME(backward) *w, const struct attention *attention, struct NAME(part) part)
-{
+static void NAME(load_queries)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     NAME(load)(w->q, attention->q, w->b, w->t, w->h, w->n, w->n_padded, part);
     NAME(tile_transpose)(w->n_padded, part.n, w->q, part.width, w->q_t, BACKWARD_QUERIES);
     NAME(load)(w->g, attention->g, w->b, w->t, w->h, w->n, w->n_padded, part);
@@ -217,8 +206,8 @@ static void NAME(load_queries)(struct NAME(backward) *w, const struct attention 
 }
 
 /* One query's row: scores in p become weights, and g v^T in ds becomes the slope of the scores; 0 from n_visible on. */
-static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, REAL lse, REAL delta, int64_t n_visible)
-{
+static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, REAL lse, REAL delta,
+                              int64_t n_visible) {
     for (int64_t key = 0; key < KEYS; key++) {
         p[key] = NAME(vector_exp)(p[key] * scale - lse);
         ds[key] = p[key] * (ds[key] - delta);
@@ -231,8 +220,8 @@ static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, R
 
 /* p = exp(scale q k^T - lse) and ds = p * (g v^T - delta), both 0 where the query does not see the key. Leaves q, g and k of
  * the given part loaded. */
-static void NAME(backward_weights)(struct NAME(backward) *w, const struct attention *attention, struct NAME(part) part)
-{
+static void NAME(backward_weights)(struct NAME(backward) * w, const struct attention *attention,
+                                   struct NAME(part) part) {
     const int64_t D = attention->D;
     for (int64_t d = 0; d < D; d += NAME(PART)) {
         const struct NAME(part) summed = NAME(part_at)(D, d);
@@ -252,23 +241,22 @@ static void NAME(backward_weights)(struct NAME(backward) *w, const struct attent
     const REAL *lse = (const REAL *)attention->lse->data + row, *delta = (const REAL *)attention->delta + row;
     const REAL scale = (REAL)attention->scale;
     for (int64_t i = 0; i < w->n; i++) {
-        NAME(weights_row)(w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i],
-                          visible_keys(attention, w->t + i) - w->s);
+        NAME(weights_row)
+        (w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i], visible_keys(attention, w->t + i) - w->s);
     }
     memset(w->ds + w->n * KEYS, 0, (size_t)((w->n_padded - w->n) * KEYS) * sizeof(REAL));
 }
 
 /* Adds one block of queries to dk and dv of the block of keys, and to dq in memory. */
-static void NAME(backward_block)(struct NAME(backward) *w, const struct attention *attention, struct NAME(part) part)
-{
+static void NAME(backward_block)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     const int64_t keys_padded = NAME(pad)(w->n_keys, TILE_ROWS), queries_padded = NAME(pad)(w->n, TILE_ROWS);
     const REAL scale = (REAL)attention->scale;
     NAME(backward_weights)(w, attention, part);
     NAME(tile_product)(keys_padded, part.width, w->n, w->p, KEYS, w->g, part.width, w->dv, part.width, true);
     NAME(tile_product)(keys_padded, part.width, w->n, w->ds, KEYS, w->q, part.width, w->dk, part.width, true);
     NAME(tile_transpose)(w->n_padded, w->n_keys, w->ds, KEYS, w->ds_t, BACKWARD_QUERIES);
-    NAME(tile_product)(queries_padded, part.width, w->n_keys, w->ds_t, BACKWARD_QUERIES, w->k, part.width, w->dq,
-                       part.width, false);
+    NAME(tile_product)
+    (queries_padded, part.width, w->n_keys, w->ds_t, BACKWARD_QUERIES, w->k, part.width, w->dq, part.width, false);
     for (int64_t i = 0; i < w->n; i++) {
         REAL *sums = (REAL *)attention->dq_sums +
                      ((w->b * attention->T + w->t + i) * attention->H + w->h) * attention->D + part.d;
@@ -279,8 +267,7 @@ static void NAME(backward_block)(struct NAME(backward) *w, const struct attentio
 }
 
 /* dk and dv of one block of keys, part by part. */
-static void NAME(backward_keys)(struct NAME(backward) *w, const struct attention *attention)
-{
+static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention) {
     const int64_t group = attention->H / attention->H_kv;
     const int64_t first_t = first_query(attention, w->s);
     for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
@@ -301,8 +288,7 @@ static void NAME(backward_keys)(struct NAME(backward) *w, const struct attention
 }
 
 /* delta = rowsum(g * out) of one head, and its rows of dq_sums set to 0. */
-static void NAME(backward_begin)(const struct attention *attention, int64_t b, int64_t h)
-{
+static void NAME(backward_begin)(const struct attention *attention, int64_t b, int64_t h) {
     const int64_t D = attention->D;
     for (int64_t t = 0; t < attention->T; t++) {
         const int64_t at = ((b * attention->T + t) * attention->H + h) * D;
@@ -326,8 +312,7 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
     }
 }
 
-static void NAME(backward_heads)(void *context, int64_t first, int64_t last)
-{
+static void NAME(backward_heads)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t group = attention->H / attention->H_kv, D = attention->D;
     struct NAME(backward) w;
@@ -344,7 +329,8 @@ static void NAME(backward_heads)(void *context, int64_t first, int64_t last)
         for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) {
             for (int64_t t = 0; t < attention->T; t++) {
                 const int64_t at = ((w.b * attention->T + t) * attention->H + h) * D;
-                NAME(block_write)((const REAL *)attention->dq_sums + at, attention->dq->data, attention->dq->dtype, at, D);
+                NAME(block_write)
+                ((const REAL *)attention->dq_sums + at, attention->dq->data, attention->dq->dtype, at, D);
             }
         }
     }

@@ -21,19 +21,14 @@
 #define BLOCK_LANES 16
 
 /* Address of element `index` of an array of whole-byte elements. */
-static inline void *block_at(const void *data, tl_dtype dtype, int64_t index)
-{
+static inline void *block_at(const void *data, tl_dtype dtype, int64_t index) {
     return (char *)(uintptr_t)data + index * (dtype_info(dtype)->bits / 8);
 }
 
-static inline int64_t block_min(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static inline int64_t block_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Elements [first, first + n) of an array: in place when they are f32, else converted into `buffer`. */
-static inline const float *block_read_f32(float *buffer, const void *data, tl_dtype dtype, int64_t first, int64_t n)
-{
+static inline const float *block_read_f32(float *buffer, const void *data, tl_dtype dtype, int64_t first, int64_t n) {
     if (dtype == TL_F32) {
         return (const float *)data + first;
     }
@@ -41,8 +36,7 @@ static inline const float *block_read_f32(float *buffer, const void *data, tl_dt
     return buffer;
 }
 
-static inline const double *block_read_f64(double *buffer, const void *data, tl_dtype dtype, int64_t first, int64_t n)
-{
+static inline const double *block_read_f64(double *buffer, const void *data, tl_dtype dtype, int64_t first, int64_t n) {
     if (dtype == TL_F64) {
         return (const double *)data + first;
     }
@@ -52,18 +46,15 @@ static inline const double *block_read_f64(double *buffer, const void *data, tl_
 
 /* Where to compute a result: in the array itself when the type is the same, else in `buffer`. block_write_* then
  * brings the values into the array, rounding, unless they are there. */
-static inline float *block_place_f32(float *buffer, void *data, tl_dtype dtype, int64_t first)
-{
+static inline float *block_place_f32(float *buffer, void *data, tl_dtype dtype, int64_t first) {
     return dtype == TL_F32 ? (float *)data + first : buffer;
 }
 
-static inline double *block_place_f64(double *buffer, void *data, tl_dtype dtype, int64_t first)
-{
+static inline double *block_place_f64(double *buffer, void *data, tl_dtype dtype, int64_t first) {
     return dtype == TL_F64 ? (double *)data + first : buffer;
 }
 
-static inline void block_write_f32(const float *values, void *data, tl_dtype dtype, int64_t first, int64_t n)
-{
+static inline void block_write_f32(const float *values, void *data, tl_dtype dtype, int64_t first, int64_t n) {
     if (dtype == TL_F32) {
         if (values != (const float *)data + first) {
             memcpy((float *)data + first, values, (size_t)n * sizeof *values);
@@ -73,8 +64,7 @@ static inline void block_write_f32(const float *values, void *data, tl_dtype dty
     }
 }
 
-static inline void block_write_f64(const double *values, void *data, tl_dtype dtype, int64_t first, int64_t n)
-{
+static inline void block_write_f64(const double *values, void *data, tl_dtype dtype, int64_t first, int64_t n) {
     if (dtype == TL_F64) {
         if (values != (const double *)data + first) {
             memcpy((double *)data + first, values, (size_t)n * sizeof *values);
@@ -84,8 +74,7 @@ static inline void block_write_f64(const double *values, void *data, tl_dtype dt
     }
 }
 
-static inline float block_total_f32(float lane[BLOCK_LANES])
-{
+static inline float block_total_f32(float lane[BLOCK_LANES]) {
     for (int width = BLOCK_LANES / 2; width > 0; width /= 2) {
         for (int j = 0; j < width; j++) {
             lane[j] += lane[j + width];
@@ -94,8 +83,7 @@ static inline float block_total_f32(float lane[BLOCK_LANES])
     return lane[0];
 }
 
-static inline double block_total_f64(double lane[BLOCK_LANES])
-{
+static inline double block_total_f64(double lane[BLOCK_LANES]) {
     for (int width = BLOCK_LANES / 2; width > 0; width /= 2) {
         for (int j = 0; j < width; j++) {
             lane[j] += lane[j + width];
@@ -105,8 +93,7 @@ static inline double block_total_f64(double lane[BLOCK_LANES])
 }
 
 /* Number of rows of a (..., C) operand: elements of all axes but the last. */
-static inline int64_t block_rows(const tl_operand *x)
-{
+static inline int64_t block_rows(const tl_operand *x) {
     int64_t n = 1;
     for (int i = 0; i + 1 < x->rank; i++) {
         n *= x->shape[i];

@@ -61,17 +61,16 @@ static const struct mover movers[9] = {
 struct task {
     struct iterate walk; /* operands: out, in */
     tl_dtype out_dtype, in_dtype;
-    int64_t out_bytes, in_bytes; /* per element */
-    const struct mover *mover;   /* of the output's elements */
-    int tile_axis;               /* tiled: the axis along which the input is contiguous */
-    int64_t tiles_across, tiles_down; /* tiled: along the innermost axis, along tile_axis */
+    int64_t out_bytes, in_bytes;          /* per element */
+    const struct mover *mover;            /* of the output's elements */
+    int tile_axis;                        /* tiled: the axis along which the input is contiguous */
+    int64_t tiles_across, tiles_down;     /* tiled: along the innermost axis, along tile_axis */
     _Alignas(8) unsigned char element[8]; /* fill */
 };
 
 /* ---- Bytes and conversions, row by row ------------------------------------------------------------------- */
 
-static void copy_rows(void *context, int64_t first, int64_t last)
-{
+static void copy_rows(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const struct iterate *walk = &task->walk;
     struct iterate_run run;
@@ -94,8 +93,7 @@ static void copy_rows(void *context, int64_t first, int64_t last)
 }
 
 /* Two f4 share a byte: a dense tensor is one row, cut at even places. */
-static void copy_packed(void *context, int64_t first, int64_t last)
-{
+static void copy_packed(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const int64_t out_bits = dtype_info(task->out_dtype)->bits, in_bits = dtype_info(task->in_dtype)->bits;
     convert(task->walk.data[0] + first * out_bits / 8, task->out_dtype, 1, task->walk.data[1] + first * in_bits / 8,
@@ -104,27 +102,20 @@ static void copy_packed(void *context, int64_t first, int64_t last)
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------ */
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The axis along which the input is contiguous, if that is another than the innermost and both are worth tiling;
  * otherwise -1. */
-static int find_tile_axis(const struct iterate *walk, int64_t in_bytes)
-{
+static int find_tile_axis(const struct iterate *walk, int64_t in_bytes) {
     const int inner = walk->rank - 1;
-    if (walk->step[1] == in_bytes || walk->step[1] == 0 || walk->size[inner] < TILE / 2)
-        return -1;
+    if (walk->step[1] == in_bytes || walk->step[1] == 0 || walk->size[inner] < TILE / 2) return -1;
     for (int axis = 0; axis < inner; axis++)
-        if (walk->stride[1][axis] == in_bytes && walk->size[axis] >= TILE / 4)
-            return axis;
+        if (walk->stride[1][axis] == in_bytes && walk->size[axis] >= TILE / 4) return axis;
     return -1;
 }
 
 /* Addresses of the first element of a tile: `number` counts tiles across, then down, then over the other axes. */
-static void find_tile(const struct task *task, int64_t number, char *at[2], int64_t *n_columns, int64_t *n_rows)
-{
+static void find_tile(const struct task *task, int64_t number, char *at[2], int64_t *n_columns, int64_t *n_rows) {
     const struct iterate *walk = &task->walk;
     const int inner = walk->rank - 1;
     const int64_t column = number % task->tiles_across * TILE;
@@ -133,20 +124,16 @@ static void find_tile(const struct task *task, int64_t number, char *at[2], int6
     number /= task->tiles_down;
     *n_columns = smaller(TILE, walk->size[inner] - column);
     *n_rows = smaller(TILE, walk->size[task->tile_axis] - row);
-    for (int i = 0; i < 2; i++)
-        at[i] = walk->data[i] + column * walk->step[i] + row * walk->stride[i][task->tile_axis];
+    for (int i = 0; i < 2; i++) at[i] = walk->data[i] + column * walk->step[i] + row * walk->stride[i][task->tile_axis];
     for (int axis = inner - 1; axis >= 0; axis--) {
-        if (axis == task->tile_axis)
-            continue;
+        if (axis == task->tile_axis) continue;
         const int64_t index = number % walk->size[axis];
         number /= walk->size[axis];
-        for (int i = 0; i < 2; i++)
-            at[i] += index * walk->stride[i][axis];
+        for (int i = 0; i < 2; i++) at[i] += index * walk->stride[i][axis];
     }
 }
 
-static void copy_tiles(void *context, int64_t first, int64_t last)
-{
+static void copy_tiles(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const struct iterate *walk = &task->walk;
     const int64_t row_bytes = TILE * task->out_bytes;
@@ -161,30 +148,25 @@ static void copy_tiles(void *context, int64_t first, int64_t last)
             if (task->out_dtype == task->in_dtype)
                 memcpy(tile + column * row_bytes, from, (size_t)(n_rows * task->out_bytes));
             else
-                convert(tile + column * row_bytes, task->out_dtype, 1, from, task->in_dtype, 1, n_rows,
-                        CONVERT_NEAREST, NULL);
+                convert(tile + column * row_bytes, task->out_dtype, 1, from, task->in_dtype, 1, n_rows, CONVERT_NEAREST,
+                        NULL);
         }
         task->mover->turn(turned, tile, n_rows);
         for (int64_t row = 0; row < n_rows; row++) {
             char *to = at[0] + row * walk->stride[0][task->tile_axis];
             if (walk->step[0] == task->out_bytes)
                 memcpy(to, turned + row * row_bytes, (size_t)(n_columns * task->out_bytes));
-            else
-                task->mover->move(to, walk->step[0], turned + row * row_bytes, task->out_bytes, n_columns);
+            else task->mover->move(to, walk->step[0], turned + row * row_bytes, task->out_bytes, n_columns);
         }
     }
 }
 
 /* ---- Whole operands ----------------------------------------------------------------------------------------- */
 
-static bool is_packed(tl_dtype dtype)
-{
-    return dtype_info(dtype)->bits < 8;
-}
+static bool is_packed(tl_dtype dtype) { return dtype_info(dtype)->bits < 8; }
 
 /* f4 with gaps between its rows, or broadcast: one row of the last axis after the other. f4 rows are dense and even. */
-static void copy_packed_rows(const tl_operand *out, const tl_operand *in)
-{
+static void copy_packed_rows(const tl_operand *out, const tl_operand *in) {
     const int last = out->rank - 1, missing = out->rank - in->rank;
     const int64_t out_bits = dtype_info(out->dtype)->bits, in_bits = dtype_info(in->dtype)->bits, n = out->shape[last];
     const int64_t in_stride = in->rank > 0 && in->shape[in->rank - 1] != 1 ? in->stride[in->rank - 1] : 0;
@@ -193,18 +175,15 @@ static void copy_packed_rows(const tl_operand *out, const tl_operand *in)
         int64_t to = 0, from = 0;
         for (int axis = 0; axis < last; axis++) {
             to += index[axis] * out->stride[axis];
-            if (axis >= missing && in->shape[axis - missing] != 1)
-                from += index[axis] * in->stride[axis - missing];
+            if (axis >= missing && in->shape[axis - missing] != 1) from += index[axis] * in->stride[axis - missing];
         }
         convert((char *)out->data + to * out_bits / 8, out->dtype, out->stride[last],
                 (const char *)in->data + from * in_bits / 8, in->dtype, in_stride, n, CONVERT_NEAREST, NULL);
-        for (int axis = last - 1; axis >= 0 && ++index[axis] == out->shape[axis]; axis--)
-            index[axis] = 0;
+        for (int axis = last - 1; axis >= 0 && ++index[axis] == out->shape[axis]; axis--) index[axis] = 0;
     }
 }
 
-void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads)
-{
+void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads) {
     struct task task = {.out_dtype = out->dtype, .in_dtype = in->dtype};
     if (is_packed(out->dtype) || is_packed(in->dtype)) {
         if (!iterate_is_dense(out) || !iterate_is_dense(in) || iterate_numel(out) != iterate_numel(in)) {
@@ -234,8 +213,7 @@ void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads)
     parallel_for(n_tiles, parallel_grain(TILE * TILE), n_threads, copy_tiles, &task);
 }
 
-static void fill_rows(void *context, int64_t first, int64_t last)
-{
+static void fill_rows(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     struct iterate_run run;
     iterate_seek(&task->walk, &run, first, last);
@@ -243,8 +221,7 @@ static void fill_rows(void *context, int64_t first, int64_t last)
         task->mover->fill(run.data[0], task->walk.step[0], task->element, run.length);
 }
 
-void copy_fill(const tl_operand *out, double value, int n_threads)
-{
+void copy_fill(const tl_operand *out, double value, int n_threads) {
     struct task task = {.out_bytes = 1};
     convert_from_f64(task.element, out->dtype, 1, &value, 1);
     if (is_packed(out->dtype)) {
@@ -285,41 +262,33 @@ void copy_fill(const tl_operand *out, double value, int n_threads)
 #define ARITHMETIC uint64_t
 #include "device/cpu/unview_body.inc.h"
 
-bool cpu_unview(const tl_kernel_args *args)
-{
+bool cpu_unview(const tl_kernel_args *args) {
     const struct attr_unview *attr = args->attr;
     const tl_operand *g = &args->in[0], *out = &args->out[0];
     copy_fill(out, 0.0, args->n_threads);
 
     tl_operand target = {.dtype = out->dtype, .rank = g->rank, .shape = g->shape, .stride = attr->stride};
     target.data = (char *)out->data + attr->offset * iterate_element_bytes(out->dtype);
-    if (!attr->overlaps)
-        copy_operand(&target, g, args->n_threads);
-    else if (dtype_compute(out->dtype) == TL_F32)
-        add_in_order_f32(&target, g);
-    else if (dtype_compute(out->dtype) == TL_F64)
-        add_in_order_f64(&target, g);
-    else
-        add_in_order_i64(&target, g);
+    if (!attr->overlaps) copy_operand(&target, g, args->n_threads);
+    else if (dtype_compute(out->dtype) == TL_F32) add_in_order_f32(&target, g);
+    else if (dtype_compute(out->dtype) == TL_F64) add_in_order_f64(&target, g);
+    else add_in_order_i64(&target, g);
     return true;
 }
 
 /* ---- The other kernels ------------------------------------------------------------------------------------------ */
 
-bool cpu_copy(const tl_kernel_args *args)
-{
+bool cpu_copy(const tl_kernel_args *args) {
     copy_operand(&args->out[0], &args->in[0], args->n_threads);
     return true;
 }
 
-bool cpu_assign(const tl_kernel_args *args)
-{
+bool cpu_assign(const tl_kernel_args *args) {
     copy_operand(&args->out[0], &args->in[1], args->n_threads);
     return true;
 }
 
-bool cpu_fill(const tl_kernel_args *args)
-{
+bool cpu_fill(const tl_kernel_args *args) {
     const struct attr_full *attr = args->attr;
     copy_fill(&args->out[0], attr->value, args->n_threads);
     return true;

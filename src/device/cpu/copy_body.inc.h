@@ -1,39 +1,31 @@
 /* copy_body.inc.h: the loops of copy.c for elements of type T, an unsigned integer of their size; included there once per
  * size. Steps are in bytes. */
 
-static void NAME(move)(char *out, int64_t out_step, const char *in, int64_t in_step, int64_t n)
-{
+static void NAME(move)(char *out, int64_t out_step, const char *in, int64_t in_step, int64_t n) {
     if (out_step == sizeof(T)) {
         T *to = (T *)(void *)out;
         VECTOR_LOOP
-        for (int64_t i = 0; i < n; i++)
-            to[i] = *(const T *)(const void *)(in + i * in_step);
+        for (int64_t i = 0; i < n; i++) to[i] = *(const T *)(const void *)(in + i * in_step);
         return;
     }
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(void *)(out + i * out_step) = *(const T *)(const void *)(in + i * in_step);
+    for (int64_t i = 0; i < n; i++) *(T *)(void *)(out + i * out_step) = *(const T *)(const void *)(in + i * in_step);
 }
 
-static void NAME(fill)(char *out, int64_t out_step, const void *element, int64_t n)
-{
+static void NAME(fill)(char *out, int64_t out_step, const void *element, int64_t n) {
     const T value = *(const T *)element;
     if (out_step == sizeof(T)) {
         T *to = (T *)(void *)out;
-        for (int64_t i = 0; i < n; i++)
-            to[i] = value;
+        for (int64_t i = 0; i < n; i++) to[i] = value;
         return;
     }
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(void *)(out + i * out_step) = value;
+    for (int64_t i = 0; i < n; i++) *(T *)(void *)(out + i * out_step) = value;
 }
 
 /* to[row][column] = from[column][row], both TILE x TILE. */
-static void NAME(turn)(void *to, const void *from, int64_t n_rows)
-{
+static void NAME(turn)(void *to, const void *from, int64_t n_rows) {
     for (int64_t row = 0; row < n_rows; row++) {
         const T *restrict in = (const T *)from + row;
         T *restrict out = (T *)to + row * TILE;
-        for (int64_t column = 0; column < TILE; column++)
-            out[column] = in[column * TILE];
+        for (int64_t column = 0; column < TILE; column++) out[column] = in[column * TILE];
     }
 }

@@ -26,23 +26,20 @@ struct task {
     void (*make)(const struct task *task, char *to, int64_t first, int64_t n);
 };
 
-static void make_range(void *context, int64_t first, int64_t last)
-{
+static void make_range(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     for (int64_t i = first; i < last; i += CHUNK)
         task->make(task, task->out + i * task->element_bytes, i, last - i < CHUNK ? last - i : CHUNK);
 }
 
-static bool run(const tl_kernel_args *args, void (*make)(const struct task *, char *, int64_t, int64_t))
-{
+static bool run(const tl_kernel_args *args, void (*make)(const struct task *, char *, int64_t, int64_t)) {
     const tl_operand *out = &args->out[0];
     struct task task = {out->data, out->dtype, iterate_element_bytes(out->dtype), args->attr, make};
     parallel_for(iterate_numel(out), parallel_grain(4), args->n_threads, make_range, &task);
     return true;
 }
 
-bool cpu_full(const tl_kernel_args *args)
-{
+bool cpu_full(const tl_kernel_args *args) {
     const struct attr_full *attr = args->attr;
     copy_fill(&args->out[0], attr->value, args->n_threads);
     return true;
@@ -50,103 +47,85 @@ bool cpu_full(const tl_kernel_args *args)
 
 /* ---- arange --------------------------------------------------------------------------------------------- */
 
-static void make_arange_float(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_arange_float(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_arange *attr = task->attr;
     double values[CHUNK];
-    for (int64_t i = 0; i < n; i++)
-        values[i] = attr->start + (double)(first + i) * attr->step;
+    for (int64_t i = 0; i < n; i++) values[i] = attr->start + (double)(first + i) * attr->step;
     convert_from_f64(to, task->dtype, 1, values, n);
 }
 
-static void make_arange_integer(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_arange_integer(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_arange *attr = task->attr;
     int64_t start, step, values[CHUNK];
     convert_to_i64(&start, &attr->start, TL_F64, 1, 1);
     convert_to_i64(&step, &attr->step, TL_F64, 1, 1);
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (int64_t)((uint64_t)start + (uint64_t)(first + i) * (uint64_t)step);
+    for (int64_t i = 0; i < n; i++) values[i] = (int64_t)((uint64_t)start + (uint64_t)(first + i) * (uint64_t)step);
     convert_from_i64(to, task->dtype, 1, values, n);
 }
 
-bool cpu_arange(const tl_kernel_args *args)
-{
+bool cpu_arange(const tl_kernel_args *args) {
     return run(args, dtype_is_float(args->out[0].dtype) ? make_arange_float : make_arange_integer);
 }
 
 /* ---- random --------------------------------------------------------------------------------------------- */
 
-static struct rng_key key_of(const struct attr_random *attr)
-{
+static struct rng_key key_of(const struct attr_random *attr) {
     return (struct rng_key){attr->generator.seed, attr->generator.stream};
 }
 
-static uint64_t index_of(const struct attr_random *attr, int64_t first)
-{
+static uint64_t index_of(const struct attr_random *attr, int64_t first) {
     return attr->generator.index + (uint64_t)first;
 }
 
-static void make_uniform_f32(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_uniform_f32(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     const float low = (float)attr->a, width = (float)(attr->b - attr->a);
     float values[CHUNK];
     rng_fill_uniform_f32(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++)
-        values[i] = fmaf(values[i], width, low);
+    for (int64_t i = 0; i < n; i++) values[i] = fmaf(values[i], width, low);
     convert_from_f32(to, task->dtype, 1, values, n);
 }
 
-static void make_uniform_f64(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_uniform_f64(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     double values[CHUNK];
     rng_fill_uniform_f64(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++)
-        values[i] = fma(values[i], attr->b - attr->a, attr->a);
+    for (int64_t i = 0; i < n; i++) values[i] = fma(values[i], attr->b - attr->a, attr->a);
     convert_from_f64(to, task->dtype, 1, values, n);
 }
 
-static void make_normal_f32(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_normal_f32(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     const float mean = (float)attr->a, std = (float)attr->b;
     float values[CHUNK];
     rng_fill_normal_f32(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++)
-        values[i] = fmaf(values[i], std, mean);
+    for (int64_t i = 0; i < n; i++) values[i] = fmaf(values[i], std, mean);
     convert_from_f32(to, task->dtype, 1, values, n);
 }
 
-static void make_normal_f64(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_normal_f64(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     double values[CHUNK];
     rng_fill_normal_f64(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++)
-        values[i] = fma(values[i], attr->b, attr->a);
+    for (int64_t i = 0; i < n; i++) values[i] = fma(values[i], attr->b, attr->a);
     convert_from_f64(to, task->dtype, 1, values, n);
 }
 
-static void make_bernoulli(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_bernoulli(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     uint8_t values[CHUNK];
     rng_fill_bernoulli(values, n, key_of(attr), index_of(attr, first), attr->a);
     convert(to, task->dtype, 1, values, TL_U8, 1, n, CONVERT_NEAREST, NULL);
 }
 
-static void make_integers(const struct task *task, char *to, int64_t first, int64_t n)
-{
+static void make_integers(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
     int64_t values[CHUNK];
     rng_fill_integers(values, n, key_of(attr), index_of(attr, first), attr->low, attr->high);
     convert_from_i64(to, task->dtype, 1, values, n);
 }
 
-bool cpu_random(const tl_kernel_args *args)
-{
+bool cpu_random(const tl_kernel_args *args) {
     static void (*const make[][2])(const struct task *, char *, int64_t, int64_t) = {
         [RANDOM_UNIFORM] = {make_uniform_f32, make_uniform_f64},
         [RANDOM_NORMAL] = {make_normal_f32, make_normal_f64},

@@ -24,7 +24,8 @@ static void segment_free(tl_device *device, void *data, size_t bytes) {
     munmap(data, bytes);
 }
 
-static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction, char *error) {
+static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
+                 char *error) {
     (void)device, (void)direction, (void)error;
     memcpy(to, from, bytes);
     return true;
@@ -49,5 +50,9 @@ static double timer_stop(tl_device *device) {
     return (double)(now.tv_sec - started.tv_sec) + 1e-9 * (double)(now.tv_nsec - started.tv_nsec);
 }
 
-const struct device_functions cpu_functions = {.segment_new = segment_new, .segment_free = segment_free, .copy = copy,
-                                               .sync = sync, .timer_start = timer_start, .timer_stop = timer_stop};
+const struct device_functions cpu_functions = {.segment_new = segment_new,
+                                               .segment_free = segment_free,
+                                               .copy = copy,
+                                               .sync = sync,
+                                               .timer_start = timer_start,
+                                               .timer_stop = timer_stop};

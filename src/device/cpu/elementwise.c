@@ -23,8 +23,8 @@
 
 enum {
     MAX_INPUTS = 3,
-    BLOCK = 512,    /* elements; 4 arrays of f64 are 16 KiB */
-    SHORT_ROW = 64, /* below this, rows are gathered */
+    BLOCK = 512,        /* elements; 4 arrays of f64 are 16 KiB */
+    SHORT_ROW = 64,     /* below this, rows are gathered */
     PLAIN_LIMIT = 4096, /* up to this, dense operands are not split for threads anyway */
 };
 
@@ -41,8 +41,8 @@ struct task {
     const struct elementwise *op;
     const void *attr;
     tl_dtype dtype[1 + MAX_INPUTS];
-    int64_t stride[1 + MAX_INPUTS];    /* along the innermost axis, in elements */
-    bool is_array[1 + MAX_INPUTS];     /* rows are gapless arrays of the compute type */
+    int64_t stride[1 + MAX_INPUTS]; /* along the innermost axis, in elements */
+    bool is_array[1 + MAX_INPUTS];  /* rows are gapless arrays of the compute type */
     int n_inputs;
 };
 
@@ -54,12 +54,9 @@ struct scatter {
 };
 
 /* A double as int64: toward zero, ends clamped, NaN is 0. */
-static int64_t truncated(double x)
-{
-    if (!(x == x))
-        return 0;
-    if (x >= 0x1p63)
-        return INT64_MAX;
+static int64_t truncated(double x) {
+    if (!(x == x)) return 0;
+    if (x >= 0x1p63) return INT64_MAX;
     return x < -0x1p63 ? INT64_MIN : (int64_t)x;
 }
 
@@ -99,45 +96,36 @@ static int64_t truncated(double x)
 /* ---- The driver --------------------------------------------------------------------------------------- */
 
 /* The type that two inputs are compared in: that of their promoted dtype. */
-static tl_dtype common_compute(tl_dtype a, tl_dtype b)
-{
+static tl_dtype common_compute(tl_dtype a, tl_dtype b) {
     a = dtype_compute(a);
     b = dtype_compute(b);
-    if (a == TL_F64 || b == TL_F64)
-        return TL_F64;
+    if (a == TL_F64 || b == TL_F64) return TL_F64;
     return a == TL_F32 || b == TL_F32 ? TL_F32 : TL_I64;
 }
 
 /* Small operands of the compute type, dense and of one shape, need no walk: the loop is all there is to do. Returns
  * their size, or 0. */
-static int64_t plain_size(const tl_kernel_args *args, tl_dtype compute)
-{
+static int64_t plain_size(const tl_kernel_args *args, tl_dtype compute) {
     const tl_operand *out = &args->out[0];
     int64_t n = 1;
-    if (out->dtype != compute)
-        return 0;
+    if (out->dtype != compute) return 0;
     for (int axis = out->rank - 1; axis >= 0; axis--) {
-        if (out->stride[axis] != n && out->shape[axis] != 1)
-            return 0;
+        if (out->stride[axis] != n && out->shape[axis] != 1) return 0;
         n *= out->shape[axis];
     }
     for (int i = 0; i < args->n_in; i++) {
-        if (args->in[i].dtype != compute || args->in[i].rank != out->rank)
-            return 0;
+        if (args->in[i].dtype != compute || args->in[i].rank != out->rank) return 0;
         for (int axis = 0; axis < out->rank; axis++)
-            if (args->in[i].shape[axis] != out->shape[axis] || args->in[i].stride[axis] != out->stride[axis])
-                return 0;
+            if (args->in[i].shape[axis] != out->shape[axis] || args->in[i].stride[axis] != out->stride[axis]) return 0;
     }
     return n <= PLAIN_LIMIT ? n : 0;
 }
 
-static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute)
-{
+static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute) {
     const int64_t plain = compute == TL_F32 ? plain_size(args, TL_F32) : 0;
     if (plain) {
         const float *in[MAX_INPUTS];
-        for (int i = 0; i < args->n_in; i++)
-            in[i] = args->in[i].data;
+        for (int i = 0; i < args->n_in; i++) in[i] = args->in[i].data;
         op->loop_f32(args->out[0].data, in, plain, args->attr);
         return true;
     }
@@ -147,8 +135,7 @@ static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dty
     }
 
     const tl_operand *operands[1 + MAX_INPUTS] = {&args->out[0]};
-    for (int i = 0; i < args->n_in; i++)
-        operands[1 + i] = &args->in[i];
+    for (int i = 0; i < args->n_in; i++) operands[1 + i] = &args->in[i];
     struct task task = {.op = op, .attr = args->attr, .n_inputs = args->n_in};
     iterate_begin(&task.walk, args->out[0].rank, args->out[0].shape, operands, 1 + args->n_in, ITERATE_ANY_ORDER);
     for (int i = 0; i <= args->n_in; i++) {
@@ -160,18 +147,14 @@ static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dty
 
     const bool is_short = task.walk.rank > 1 && task.walk.size[task.walk.rank - 1] < SHORT_ROW;
     parallel_body body;
-    if (compute == TL_F32)
-        body = is_short ? gather_rows_f32 : walk_rows_f32;
-    else if (compute == TL_F64)
-        body = is_short ? gather_rows_f64 : walk_rows_f64;
-    else
-        body = is_short ? gather_rows_i64 : walk_rows_i64;
+    if (compute == TL_F32) body = is_short ? gather_rows_f32 : walk_rows_f32;
+    else if (compute == TL_F64) body = is_short ? gather_rows_f64 : walk_rows_f64;
+    else body = is_short ? gather_rows_i64 : walk_rows_i64;
     parallel_for(task.walk.n, parallel_grain(1), args->n_threads, body, &task);
     return true;
 }
 
-static bool run_as_output(const tl_kernel_args *args, const struct elementwise *op)
-{
+static bool run_as_output(const tl_kernel_args *args, const struct elementwise *op) {
     return run(args, op, dtype_compute(args->out[0].dtype));
 }
 
@@ -217,8 +200,7 @@ bool cpu_silu(const tl_kernel_args *args) { return run_as_output(args, &op_silu)
 bool cpu_silu_grad(const tl_kernel_args *args) { return run_as_output(args, &op_silu_grad); }
 bool cpu_where(const tl_kernel_args *args) { return run_as_output(args, &op_where); }
 
-bool cpu_compare(const tl_kernel_args *args)
-{
+bool cpu_compare(const tl_kernel_args *args) {
     const struct attr_compare *attr = args->attr;
     return run(args, &op_compare[attr->relation], common_compute(args->in[0].dtype, args->in[1].dtype));
 }

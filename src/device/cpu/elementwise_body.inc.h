@@ -4,64 +4,51 @@
 
 /* ---- Arithmetic ---------------------------------------------------------------------------------------- */
 
-static void NAME(add)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(add)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (T)((ARITHMETIC)a[i] + (ARITHMETIC)b[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)a[i] + (ARITHMETIC)b[i]);
 }
 
-static void NAME(sub)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(sub)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (T)((ARITHMETIC)a[i] - (ARITHMETIC)b[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)a[i] - (ARITHMETIC)b[i]);
 }
 
-static void NAME(mul)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(mul)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (T)((ARITHMETIC)a[i] * (ARITHMETIC)b[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)a[i] * (ARITHMETIC)b[i]);
 }
 
-static void NAME(affine)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(affine)(T *out, const T *const *in, int64_t n, const void *attr) {
     const struct attr_affine *affine = attr;
     const ARITHMETIC scale = (ARITHMETIC)SCALAR(affine->scale), shift = (ARITHMETIC)SCALAR(affine->shift);
     const T *x = in[0];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (T)((ARITHMETIC)x[i] * scale + shift);
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)x[i] * scale + shift);
 }
 
-static void NAME(neg)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(neg)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *x = in[0];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (T)(-(ARITHMETIC)x[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = (T)(-(ARITHMETIC)x[i]);
 }
 
 /* NaN stays NaN: it is not below zero. */
-static void NAME(relu)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(relu)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *x = in[0];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = x[i] < 0 ? 0 : x[i];
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] < 0 ? 0 : x[i];
 }
 
-static void NAME(where)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(where)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *condition = in[0], *a = in[1], *b = in[2];
     VECTOR_LOOP
@@ -73,92 +60,72 @@ static void NAME(where)(T *out, const T *const *in, int64_t n, const void *attr)
 
 /* ---- Comparisons --------------------------------------------------------------------------------------- */
 
-static void NAME(eq)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(eq)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] == b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] == b[i] ? 1 : 0;
 }
 
-static void NAME(ne)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(ne)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] != b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] != b[i] ? 1 : 0;
 }
 
-static void NAME(lt)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(lt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] < b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] < b[i] ? 1 : 0;
 }
 
-static void NAME(le)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(le)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] <= b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] <= b[i] ? 1 : 0;
 }
 
-static void NAME(gt)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(gt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] > b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] > b[i] ? 1 : 0;
 }
 
-static void NAME(ge)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(ge)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] >= b[i] ? 1 : 0;
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] >= b[i] ? 1 : 0;
 }
 
 /* ---- Functions of real numbers -------------------------------------------------------------------------- */
 
 #if IS_FLOAT
-static void NAME(div)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(div)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++)
-        out[i] = a[i] / b[i];
+    for (int64_t i = 0; i < n; i++) out[i] = a[i] / b[i];
 }
 
 /* out[i] = f(x[i]), inlined with a constant f. A tile is read whole before any of it is written: so in place is fine. */
-VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T))
-{
+VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++)
-            tile[k] = x[i + k];
-        for (int k = 0; k < VECTOR_TILE; k++)
-            tile[k] = f(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++)
-            out[i + k] = tile[k];
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = x[i + k];
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
     }
-    for (; i < n; i++)
-        out[i] = f(x[i]);
+    for (; i < n; i++) out[i] = f(x[i]);
 }
 
 /* out[i] = g[i] * slope(x[i]), likewise. */
-VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T (*slope)(T))
-{
+VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T (*slope)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE], gradient[VECTOR_TILE];
@@ -166,65 +133,53 @@ VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T 
             tile[k] = x[i + k];
             gradient[k] = g[i + k];
         }
-        for (int k = 0; k < VECTOR_TILE; k++)
-            tile[k] = gradient[k] * slope(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++)
-            out[i + k] = tile[k];
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = gradient[k] * slope(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
     }
-    for (; i < n; i++)
-        out[i] = g[i] * slope(x[i]);
+    for (; i < n; i++) out[i] = g[i] * slope(x[i]);
 }
 
-static void NAME(exp)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(exp)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_exp));
 }
 
-static void NAME(log)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(log)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_log));
 }
 
-static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_sqrt));
 }
 
-static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_tanh));
 }
 
-static void NAME(sigmoid)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(sigmoid)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_sigmoid));
 }
 
-static void NAME(gelu)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(gelu)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_gelu));
 }
 
-static void NAME(silu)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(silu)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map)(out, in[0], n, NAME(vector_silu));
 }
 
-static void NAME(gelu_grad)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(gelu_grad)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map_slope)(out, in[0], in[1], n, NAME(vector_gelu_slope));
 }
 
-static void NAME(silu_grad)(T *out, const T *const *in, int64_t n, const void *attr)
-{
+static void NAME(silu_grad)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     NAME(map_slope)(out, in[0], in[1], n, NAME(vector_silu_slope));
 }
@@ -232,8 +187,7 @@ static void NAME(silu_grad)(T *out, const T *const *in, int64_t n, const void *a
 
 /* ---- The driver's two ways over its positions ------------------------------------------------------------- */
 
-static void NAME(walk_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
     struct iterate_run run;
@@ -248,13 +202,11 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last)
         }
         T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];
         task->op->NAME(loop)(out, in, run.length, task->attr);
-        if (!task->is_array[0])
-            NAME(convert_from)(run.data[0], task->dtype[0], task->stride[0], out, run.length);
+        if (!task->is_array[0]) NAME(convert_from)(run.data[0], task->dtype[0], task->stride[0], out, run.length);
     }
 }
 
-static void NAME(gather_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(gather_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
     struct scatter scatter;

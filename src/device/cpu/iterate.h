@@ -27,7 +27,7 @@ enum iterate_order { ITERATE_ROW_MAJOR, ITERATE_ANY_ORDER };
 
 struct iterate {
     int n_operands;
-    int rank; /* after simplification; at least 1 */
+    int rank;  /* after simplification; at least 1 */
     int64_t n; /* positions in all */
     int64_t size[TL_MAX_RANK];
     int64_t stride[ITERATE_OPERANDS][TL_MAX_RANK]; /* in bytes */

@@ -31,13 +31,13 @@ struct side {
 };
 
 struct product {
-    struct side a, b; /* (m, k) and (n, k) */
+    struct side a, b;      /* (m, k) and (n, k) */
     const tl_operand *out; /* (batch..., m, n) dense */
     int n_batch_axes;
     int64_t n_batches, m, n, k;
     int64_t cut_m, cut_n, n_cut_m, n_cut_n; /* rectangles of the output */
     bool add;                               /* out += */
-    enum CBLAS_TRANSPOSE trans_a, trans_b;       /* library only, as are the leading dimensions */
+    enum CBLAS_TRANSPOSE trans_a, trans_b;  /* library only, as are the leading dimensions */
     int64_t ld_a, ld_b;
 };
 
@@ -45,12 +45,11 @@ struct product {
 struct rectangle {
     const void *a, *b; /* of row i and of column j */
     int64_t i, n_i, j, n_j;
-    int64_t out_at;    /* element (i, j) of this batch */
+    int64_t out_at; /* element (i, j) of this batch */
 };
 
 /* Elements from the operand's first to the first of matrix `batch`; axes of size 1 repeat. */
-static int64_t batch_offset(const struct product *product, const tl_operand *operand, int64_t batch)
-{
+static int64_t batch_offset(const struct product *product, const tl_operand *operand, int64_t batch) {
     int64_t offset = 0;
     for (int axis = product->n_batch_axes - 1; axis >= 0; axis--) {
         const int64_t index = batch % product->out->shape[axis];
@@ -60,8 +59,7 @@ static int64_t batch_offset(const struct product *product, const tl_operand *ope
     return offset;
 }
 
-static struct rectangle rectangle_at(const struct product *product, int64_t item)
-{
+static struct rectangle rectangle_at(const struct product *product, int64_t item) {
     const int64_t cut_j = item % product->n_cut_n, cut_i = item / product->n_cut_n % product->n_cut_m;
     const int64_t batch = item / product->n_cut_n / product->n_cut_m;
     struct rectangle r = {.i = cut_i * product->cut_m, .j = cut_j * product->cut_n};
@@ -77,8 +75,7 @@ static struct rectangle rectangle_at(const struct product *product, int64_t item
 
 /* ---- Library ------------------------------------------------------------------------------------------- */
 
-static void hold_blas_to_one_thread(void)
-{
+static void hold_blas_to_one_thread(void) {
 #if defined(TALLY_BLAS_BLIS)
     void bli_thread_set_num_threads(int64_t n_threads);
     bli_thread_set_num_threads(1);
@@ -91,8 +88,7 @@ static void hold_blas_to_one_thread(void)
 /* How CBLAS says a row-major (n_rows, n_columns) matrix with these strides; false when it cannot. The
  * stride of an axis of size 1 may be anything and is replaced by one that fits. */
 static bool blas_layout(int64_t n_rows, int64_t n_columns, int64_t row_stride, int64_t column_stride,
-                        enum CBLAS_TRANSPOSE *transpose, int64_t *leading)
-{
+                        enum CBLAS_TRANSPOSE *transpose, int64_t *leading) {
     if (n_rows == 1) {
         row_stride = column_stride == 1 ? n_columns : 1;
     } else if (n_columns == 1) {
@@ -104,8 +100,7 @@ static bool blas_layout(int64_t n_rows, int64_t n_columns, int64_t row_stride, i
     return (is_plain || (row_stride == 1 && column_stride >= n_rows)) && *leading <= INT_MAX;
 }
 
-static void library_rectangles(void *context, int64_t first, int64_t last)
-{
+static void library_rectangles(void *context, int64_t first, int64_t last) {
     const struct product *p = context;
     const int ld_a = (int)p->ld_a, ld_b = (int)p->ld_b, ld_out = (int)p->n, k = (int)p->k;
     for (int64_t item = first; item < last; item++) {
@@ -141,14 +136,8 @@ enum { STORE_N = 192 }; /* the widest rectangle of all that are stored */
 #include "device/cpu/matmul_bf16.h"
 #else
 enum { BF16_M = 1, BF16_N = 1 };
-static bool bf16_is_there(void)
-{
-    return false;
-}
-static void bf16_rectangles(void *context, int64_t first, int64_t last)
-{
-    (void)context, (void)first, (void)last;
-}
+static bool bf16_is_there(void) { return false; }
+static void bf16_rectangles(void *context, int64_t first, int64_t last) { (void)context, (void)first, (void)last; }
 #endif
 
 /* ---- Choice ---------------------------------------------------------------------------------------------- */
@@ -168,8 +157,7 @@ static const struct way way_f64 = {tile_rectangles_f64, TILE_M, TILE_N};
 /* Below this many multiply-adds per matrix a library call costs more than the product. */
 enum { LIBRARY_WORK = 32 * 32 * 32 };
 
-static bool use_library(struct product *p)
-{
+static bool use_library(struct product *p) {
     const tl_dtype dtype = p->out->dtype;
     if ((dtype != TL_F32 && dtype != TL_F64) || p->a.operand->dtype != dtype || p->b.operand->dtype != dtype) {
         return false;
@@ -181,8 +169,7 @@ static bool use_library(struct product *p)
            blas_layout(p->k, p->n, p->b.k_stride, p->b.stride, &p->trans_b, &p->ld_b);
 }
 
-static const struct way *choose(struct product *p)
-{
+static const struct way *choose(struct product *p) {
     if (use_library(p)) {
         static pthread_once_t once = PTHREAD_ONCE_INIT;
         pthread_once(&once, hold_blas_to_one_thread);
@@ -195,8 +182,7 @@ static const struct way *choose(struct product *p)
 }
 
 /* One matrix b for all of a batch whose rows follow each other evenly: that is a single product with more rows. */
-static void join_batch(struct product *p)
-{
+static void join_batch(struct product *p) {
     const tl_operand *a = p->a.operand, *b = p->b.operand;
     int64_t expected = p->m * p->a.stride;
     for (int axis = p->n_batch_axes - 1; axis >= 0; axis--) {
@@ -210,8 +196,7 @@ static void join_batch(struct product *p)
     p->n_batches = 1;
 }
 
-static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add)
-{
+static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add) {
     const struct attr_matmul *attr = args->attr;
     const tl_operand *out = &args->out[0];
     const int row = out->rank - 2, column = out->rank - 1;
@@ -251,14 +236,12 @@ static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_o
     parallel_for(p.n_batches * p.n_cut_m * p.n_cut_n, parallel_grain(work), args->n_threads, way->body, &p);
 }
 
-bool cpu_matmul(const tl_kernel_args *args)
-{
+bool cpu_matmul(const tl_kernel_args *args) {
     multiply(args, &args->in[0], &args->in[1], false);
     return true;
 }
 
-bool cpu_matmul_acc(const tl_kernel_args *args)
-{
+bool cpu_matmul_acc(const tl_kernel_args *args) {
     multiply(args, &args->in[1], &args->in[2], true);
     return true;
 }

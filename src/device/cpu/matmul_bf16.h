@@ -16,10 +16,7 @@
 
 enum { BF16_M = 128, BF16_N = 192, BF16_K = 256, BF16_PANEL = 8 };
 
-static bool bf16_is_there(void)
-{
-    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
-}
+static bool bf16_is_there(void) { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
 
 /* Lets the assembler accept the instruction: clang asks the function, gcc's assembler the text. */
 #if defined(__clang__)
@@ -30,18 +27,19 @@ static bool bf16_is_there(void)
 #define BF16_EXTENSION ".arch_extension bf16\n\t"
 #endif
 
-BF16_FUNCTION static inline float32x4_t bf16_madd(float32x4_t sum, uint16x8_t a, uint16x8_t b)
-{
+BF16_FUNCTION static inline float32x4_t bf16_madd(float32x4_t sum, uint16x8_t a, uint16x8_t b) {
     __asm__(BF16_EXTENSION "bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum) : "w"(a), "w"(b));
     return sum;
 }
 
 /* Four k of eight rows whose numbers of equal k are neighbours: k0, k1, k2, k3 hold eight rows each. */
-static inline void bf16_transpose(uint16_t *out, const uint16_t *k0, const uint16_t *k1, const uint16_t *k2, const uint16_t *k3)
-{
+static inline void bf16_transpose(uint16_t *out, const uint16_t *k0, const uint16_t *k1, const uint16_t *k2,
+                                  const uint16_t *k3) {
     const uint16x8_t x0 = vld1q_u16(k0), x1 = vld1q_u16(k1), x2 = vld1q_u16(k2), x3 = vld1q_u16(k3);
-    const uint32x4_t low01 = vreinterpretq_u32_u16(vzip1q_u16(x0, x1)), low23 = vreinterpretq_u32_u16(vzip1q_u16(x2, x3));
-    const uint32x4_t high01 = vreinterpretq_u32_u16(vzip2q_u16(x0, x1)), high23 = vreinterpretq_u32_u16(vzip2q_u16(x2, x3));
+    const uint32x4_t low01 = vreinterpretq_u32_u16(vzip1q_u16(x0, x1)),
+                     low23 = vreinterpretq_u32_u16(vzip1q_u16(x2, x3));
+    const uint32x4_t high01 = vreinterpretq_u32_u16(vzip2q_u16(x0, x1)),
+                     high23 = vreinterpretq_u32_u16(vzip2q_u16(x2, x3));
     vst1q_u16(out, vreinterpretq_u16_u32(vzip1q_u32(low01, low23)));
     vst1q_u16(out + 8, vreinterpretq_u16_u32(vzip2q_u32(low01, low23)));
     vst1q_u16(out + 16, vreinterpretq_u16_u32(vzip1q_u32(high01, high23)));
@@ -49,8 +47,7 @@ static inline void bf16_transpose(uint16_t *out, const uint16_t *k0, const uint1
 }
 
 /* n rows of n_k numbers as panels, padded with zeros to 8 rows and to a multiple of 4 in k. */
-static void bf16_pack(uint16_t *out, const uint16_t *in, int64_t stride, int64_t k_stride, int64_t n, int64_t n_k)
-{
+static void bf16_pack(uint16_t *out, const uint16_t *in, int64_t stride, int64_t k_stride, int64_t n, int64_t n_k) {
     const int64_t n_quads = (n_k + 3) / 4;
     for (int64_t i0 = 0; i0 < n; i0 += BF16_PANEL) {
         const bool is_full = i0 + BF16_PANEL <= n;
@@ -76,8 +73,7 @@ static void bf16_pack(uint16_t *out, const uint16_t *in, int64_t stride, int64_t
 }
 
 /* c (8, 8) = or += the product of two panels. */
-BF16_FUNCTION static void bf16_block(int64_t n_quads, const uint16_t *a, const uint16_t *b, float *c, bool add)
-{
+BF16_FUNCTION static void bf16_block(int64_t n_quads, const uint16_t *a, const uint16_t *b, float *c, bool add) {
     float32x4_t sum[4][4]; /* 2 x 2 each */
     for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++) {
@@ -111,8 +107,7 @@ BF16_FUNCTION static void bf16_block(int64_t n_quads, const uint16_t *a, const u
     }
 }
 
-static void bf16_rectangles(void *context, int64_t first, int64_t last)
-{
+static void bf16_rectangles(void *context, int64_t first, int64_t last) {
     const struct product *p = context;
     _Alignas(64) float sums[BF16_M * BF16_N];
     _Alignas(64) uint16_t a[BF16_M * BF16_K], b[BF16_N * BF16_K];

@@ -24,9 +24,9 @@ struct norm {
     const tl_operand *x, *g, *weight, *bias, *mean, *rstd; /* x, g (rows, C); weight, bias (C); mean, rstd (rows) */
     const tl_operand *y, *dx, *dweight, *dbias;
     int64_t n_rows, C;
-    int64_t run;    /* backward: rows per run of the weight gradients */
+    int64_t run; /* backward: rows per run of the weight gradients */
     int64_t n_runs;
-    void *sums;     /* backward: (n_runs, C) of dweight, then, NORM_CHUNKS * C elements on, of dbias */
+    void *sums; /* backward: (n_runs, C) of dweight, then, NORM_CHUNKS * C elements on, of dbias */
     double eps;
     bool centered;
 };
@@ -41,13 +41,9 @@ struct norm {
 #define SQRT sqrt
 #include "device/cpu/norm_template.h"
 
-static bool is_f64(const tl_operand *x)
-{
-    return dtype_compute(x->dtype) == TL_F64;
-}
+static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
 
-static bool norm_forward(const tl_kernel_args *args, bool centered)
-{
+static bool norm_forward(const tl_kernel_args *args, bool centered) {
     const struct attr_norm *attr = args->attr;
     const tl_operand *x = &args->in[0];
     struct norm norm = {
@@ -62,12 +58,12 @@ static bool norm_forward(const tl_kernel_args *args, bool centered)
         .eps = attr->eps,
         .centered = centered,
     };
-    parallel_for(norm.n_rows, parallel_grain(norm.C), args->n_threads, is_f64(x) ? forward_rows_f64 : forward_rows_f32, &norm);
+    parallel_for(norm.n_rows, parallel_grain(norm.C), args->n_threads, is_f64(x) ? forward_rows_f64 : forward_rows_f32,
+                 &norm);
     return true;
 }
 
-static bool norm_backward(const tl_kernel_args *args, bool centered)
-{
+static bool norm_backward(const tl_kernel_args *args, bool centered) {
     const tl_operand *x = &args->in[1];
     const int weight_at = centered ? 4 : 3;
     struct norm norm = {
@@ -96,22 +92,10 @@ static bool norm_backward(const tl_kernel_args *args, bool centered)
     return true;
 }
 
-bool cpu_layer_norm(const tl_kernel_args *args)
-{
-    return norm_forward(args, true);
-}
+bool cpu_layer_norm(const tl_kernel_args *args) { return norm_forward(args, true); }
 
-bool cpu_layer_norm_grad(const tl_kernel_args *args)
-{
-    return norm_backward(args, true);
-}
+bool cpu_layer_norm_grad(const tl_kernel_args *args) { return norm_backward(args, true); }
 
-bool cpu_rms_norm(const tl_kernel_args *args)
-{
-    return norm_forward(args, false);
-}
+bool cpu_rms_norm(const tl_kernel_args *args) { return norm_forward(args, false); }
 
-bool cpu_rms_norm_grad(const tl_kernel_args *args)
-{
-    return norm_backward(args, false);
-}
+bool cpu_rms_norm_grad(const tl_kernel_args *args) { return norm_backward(args, false); }

@@ -1,8 +1,7 @@
 /* norm_template.h: the loops of norm.c for one compute type. REAL, NAME and SQRT are set by the includer. */
 
 /* Sum of x - mean, or of (x - mean)^2, over one row. */
-static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool squared)
-{
+static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool squared) {
     REAL buffer[BLOCK], lane[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c);
@@ -22,8 +21,7 @@ static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool 
     return NAME(block_total)(lane);
 }
 
-static void NAME(forward_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     REAL x_buffer[BLOCK], y_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     for (int64_t row = first; row < last; row++) {
@@ -65,8 +63,7 @@ struct NAME(block) {
     const REAL *g;
 };
 
-static void NAME(load)(struct NAME(block) *block, const struct norm *norm, int64_t row, int64_t c, int64_t n)
-{
+static void NAME(load)(struct NAME(block) * block, const struct norm *norm, int64_t row, int64_t c, int64_t n) {
     const REAL mean = norm->mean ? ((const REAL *)norm->mean->data)[row] : 0;
     const REAL rstd = ((const REAL *)norm->rstd->data)[row];
     const int64_t at = row * norm->C + c;
@@ -86,8 +83,7 @@ static void NAME(load)(struct NAME(block) *block, const struct norm *norm, int64
 }
 
 /* dx of one row; on the way g * xhat and g are added to the run's sums. */
-static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias)
-{
+static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias) {
     struct NAME(block) block;
     REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
@@ -132,8 +128,7 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
     }
 }
 
-static void NAME(backward_runs)(void *context, int64_t first, int64_t last)
-{
+static void NAME(backward_runs)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     for (int64_t run = first; run < last; run++) {
         REAL *sums = norm->sums;
@@ -153,8 +148,7 @@ static void NAME(backward_runs)(void *context, int64_t first, int64_t last)
 }
 
 /* Adds the runs' sums (n_runs, C) in order; items are blocks of columns. */
-static void NAME(add_runs)(void *context, int64_t first, int64_t last)
-{
+static void NAME(add_runs)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     const tl_operand *out[2] = {norm->dweight, norm->dbias};
     for (int64_t item = first; item < last; item++) {

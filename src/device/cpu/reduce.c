@@ -24,9 +24,9 @@
 
 enum {
     LANES = 8,
-    BLOCK = 512,           /* gathered elements; a multiple of LANES */
-    COLUMN_BYTES = 12288,  /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
-    MIN_COLUMNS = 8,       /* fewer kept elements in a row than this are not worth a vector */
+    BLOCK = 512,          /* gathered elements; a multiple of LANES */
+    COLUMN_BYTES = 12288, /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
+    MIN_COLUMNS = 8,      /* fewer kept elements in a row than this are not worth a vector */
 };
 
 struct task {
@@ -35,26 +35,21 @@ struct task {
     tl_dtype x_dtype, out_dtype;
     char *out;
     int64_t x_bytes, out_bytes; /* per element */
-    int64_t x_stride;      /* rows: along the innermost reduced axis; columns: the innermost kept one; in elements */
-    bool is_array;         /* x is an array of the compute type along that axis */
+    int64_t x_stride; /* rows: along the innermost reduced axis; columns: the innermost kept one; in elements */
+    bool is_array;    /* x is an array of the compute type along that axis */
     int64_t n_chunks;
     int64_t n_blocks, columns; /* columns: blocks per row of outputs, outputs per block */
-    void *partial;         /* (output, chunk) sums when chunks are spread over threads; NULL otherwise */
+    void *partial;             /* (output, chunk) sums when chunks are spread over threads; NULL otherwise */
 };
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t chunk_end(const struct task *task, int64_t chunk)
-{
+static int64_t chunk_end(const struct task *task, int64_t chunk) {
     return smaller((chunk + 1) * REDUCE_CHUNK, task->reduced.n);
 }
 
 /* First output and number of outputs of a block of columns, and where their elements begin. */
-static int64_t find_block(const struct task *task, int64_t block, int64_t *output, const char **base)
-{
+static int64_t find_block(const struct task *task, int64_t block, int64_t *output, const char **base) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     const int64_t column = block % task->n_blocks * task->columns;
     *output = block / task->n_blocks * kept_size + column;
@@ -162,22 +157,21 @@ struct reduction {
     parallel_body rows, row_chunks, columns, column_chunks, join;
     int64_t compute_bytes;
 };
-static const struct reduction sum_f32 = {rows_sum_f32, row_chunks_sum_f32, columns_sum_f32, column_chunks_sum_f32,
-                                         join_sum_f32, sizeof(float)};
-static const struct reduction sum_f64 = {rows_sum_f64, row_chunks_sum_f64, columns_sum_f64, column_chunks_sum_f64,
-                                         join_sum_f64, sizeof(double)};
-static const struct reduction sum_i64 = {rows_sum_i64, row_chunks_sum_i64, columns_sum_i64, column_chunks_sum_i64,
-                                         join_sum_i64, sizeof(int64_t)};
-static const struct reduction max_f32 = {rows_max_f32, row_chunks_max_f32, columns_max_f32, column_chunks_max_f32,
-                                         join_max_f32, sizeof(float)};
-static const struct reduction max_f64 = {rows_max_f64, row_chunks_max_f64, columns_max_f64, column_chunks_max_f64,
-                                         join_max_f64, sizeof(double)};
-static const struct reduction max_i64 = {rows_max_i64, row_chunks_max_i64, columns_max_i64, column_chunks_max_i64,
-                                         join_max_i64, sizeof(int64_t)};
+static const struct reduction sum_f32 = {rows_sum_f32,          row_chunks_sum_f32, columns_sum_f32,
+                                         column_chunks_sum_f32, join_sum_f32,       sizeof(float)};
+static const struct reduction sum_f64 = {rows_sum_f64,          row_chunks_sum_f64, columns_sum_f64,
+                                         column_chunks_sum_f64, join_sum_f64,       sizeof(double)};
+static const struct reduction sum_i64 = {rows_sum_i64,          row_chunks_sum_i64, columns_sum_i64,
+                                         column_chunks_sum_i64, join_sum_i64,       sizeof(int64_t)};
+static const struct reduction max_f32 = {rows_max_f32,          row_chunks_max_f32, columns_max_f32,
+                                         column_chunks_max_f32, join_max_f32,       sizeof(float)};
+static const struct reduction max_f64 = {rows_max_f64,          row_chunks_max_f64, columns_max_f64,
+                                         column_chunks_max_f64, join_max_f64,       sizeof(double)};
+static const struct reduction max_i64 = {rows_max_i64,          row_chunks_max_i64, columns_max_i64,
+                                         column_chunks_max_i64, join_max_i64,       sizeof(int64_t)};
 
 /* The walk over those axes of x whose bit in `axes` is set. */
-static void begin_walk(struct iterate *walk, const tl_operand *x, uint32_t axes)
-{
+static void begin_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
     int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK];
     tl_operand part = {.data = x->data, .dtype = x->dtype, .shape = shape, .stride = stride};
     for (int axis = 0; axis < x->rank; axis++) {
@@ -190,26 +184,20 @@ static void begin_walk(struct iterate *walk, const tl_operand *x, uint32_t axes)
     iterate_begin(walk, part.rank, shape, &operand, 1, ITERATE_ROW_MAJOR);
 }
 
-static int64_t magnitude(int64_t stride)
-{
-    return stride < 0 ? -stride : stride;
-}
+static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
 /* Outputs per block: all of a row if they fit, but fewer where threads would otherwise have nothing to do. The width has no influence
  * on results. */
-static int64_t block_columns(const struct task *task, int64_t limit, int n_threads)
-{
+static int64_t block_columns(const struct task *task, int64_t limit, int n_threads) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     const int64_t n_items = task->kept.n / kept_size * (task->partial ? task->n_chunks : 1);
     const int64_t columns = smaller(kept_size, limit);
-    if (n_items >= n_threads || columns * task->reduced.n < 2 * parallel_grain(1))
-        return columns;
+    if (n_items >= n_threads || columns * task->reduced.n < 2 * parallel_grain(1)) return columns;
     const int64_t share = (kept_size + n_threads - 1) / n_threads;
     return smaller(columns, (share + 63) / 64 * 64);
 }
 
-static void reduce(const tl_kernel_args *args, const struct reduction *reduction, tl_dtype compute)
-{
+static void reduce(const tl_kernel_args *args, const struct reduction *reduction, tl_dtype compute) {
     const struct attr_reduce *attr = args->attr;
     const tl_operand *x = &args->in[0], *out = &args->out[0];
     struct task task = {.x = x->data, .x_dtype = x->dtype, .out_dtype = out->dtype, .out = out->data};
@@ -217,12 +205,10 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
     task.out_bytes = iterate_element_bytes(out->dtype);
     begin_walk(&task.kept, x, ~attr->axes);
     begin_walk(&task.reduced, x, attr->axes);
-    if (task.kept.n == 0)
-        return;
+    if (task.kept.n == 0) return;
     task.n_chunks = (task.reduced.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
     const size_t partial_bytes = (size_t)task.kept.n * (size_t)task.n_chunks * 8;
-    if (task.n_chunks > 1 && args->workspace && args->workspace_bytes >= partial_bytes)
-        task.partial = args->workspace;
+    if (task.n_chunks > 1 && args->workspace && args->workspace_bytes >= partial_bytes) task.partial = args->workspace;
 
     const int64_t kept_size = task.kept.size[task.kept.rank - 1];
     const bool by_columns = kept_size >= MIN_COLUMNS && task.reduced.n > 1 &&
@@ -246,8 +232,7 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
     parallel_for(task.kept.n, parallel_grain(task.n_chunks), args->n_threads, reduction->join, &task);
 }
 
-bool cpu_sum(const tl_kernel_args *args)
-{
+bool cpu_sum(const tl_kernel_args *args) {
     if (iterate_numel(&args->in[0]) == 0) { /* no address to walk from */
         copy_fill(&args->out[0], 0, args->n_threads);
         return true;
@@ -257,8 +242,7 @@ bool cpu_sum(const tl_kernel_args *args)
     return true;
 }
 
-bool cpu_max(const tl_kernel_args *args)
-{
+bool cpu_max(const tl_kernel_args *args) {
     const tl_dtype compute = dtype_compute(args->out[0].dtype);
     reduce(args, compute == TL_F32 ? &max_f32 : compute == TL_F64 ? &max_f64 : &max_i64, compute);
     return true;
@@ -290,27 +274,20 @@ struct softmax_task {
 #define COMPUTE TL_F64
 #include "device/cpu/softmax_body.inc.h"
 
-static bool run_softmax(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64)
-{
+static bool run_softmax(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
     const tl_operand *out = &args->out[0];
     struct softmax_task task = {&args->in[0], args->n_in > 1 ? &args->in[1] : NULL, out, 1};
-    if (out->rank > 0)
-        task.n_columns = out->shape[out->rank - 1];
+    if (out->rank > 0) task.n_columns = out->shape[out->rank - 1];
     const int64_t n = iterate_numel(out);
-    if (n == 0)
-        return true;
+    if (n == 0) return true;
     const bool is_f64 = dtype_compute(out->dtype) == TL_F64;
     parallel_for(n / task.n_columns, parallel_grain(4 * task.n_columns), args->n_threads, is_f64 ? rows_f64 : rows_f32,
                  &task);
     return true;
 }
 
-bool cpu_softmax(const tl_kernel_args *args)
-{
-    return run_softmax(args, softmax_rows_f32, softmax_rows_f64);
-}
+bool cpu_softmax(const tl_kernel_args *args) { return run_softmax(args, softmax_rows_f32, softmax_rows_f64); }
 
-bool cpu_softmax_grad(const tl_kernel_args *args)
-{
+bool cpu_softmax_grad(const tl_kernel_args *args) {
     return run_softmax(args, softmax_grad_rows_f32, softmax_grad_rows_f64);
 }

@@ -2,39 +2,29 @@
  * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
 
 /* Adds x[0..n) to the lanes, x[0] to lane 0. */
-static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n)
-{
+static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     int64_t i = 0;
     T held[LANES];
-    for (int lane = 0; lane < LANES; lane++)
-        held[lane] = lanes[lane];
-    for (; i + LANES <= n; i += LANES)
-        LANE_LOOP
-        for (int lane = 0; lane < LANES; lane++)
-            held[lane] = COMBINE(held[lane], x[i + lane]);
-    for (int lane = 0; lane < LANES; lane++)
-        lanes[lane] = held[lane];
-    for (int lane = 0; i + lane < n; lane++)
-        lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
+    for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
+    for (; i + LANES <= n; i += LANES) LANE_LOOP
+    for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], x[i + lane]);
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
+    for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }
 
-static inline T NAME(tree)(T *lanes)
-{
+static inline T NAME(tree)(T *lanes) {
     for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] = COMBINE(lanes[lane], lanes[lane + half]);
+        for (int lane = 0; lane < half; lane++) lanes[lane] = COMBINE(lanes[lane], lanes[lane + half]);
     return lanes[0];
 }
 
 /* ---- Rows --------------------------------------------------------------------------------------------------- */
 
 /* Positions first .. last-1 of the reduced walk, for the output whose elements begin at `base`. */
-static T NAME(row_chunk)(const struct task *task, const char *base, int64_t first, int64_t last)
-{
+static T NAME(row_chunk)(const struct task *task, const char *base, int64_t first, int64_t last) {
     const struct iterate *walk = &task->reduced;
     T lanes[LANES];
-    for (int lane = 0; lane < LANES; lane++)
-        lanes[lane] = IDENTITY;
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = IDENTITY;
 
     if (walk->rank == 1 && task->is_array) {
         NAME(accumulate)(lanes, (const T *)(const void *)base + first, last - first);
@@ -46,7 +36,8 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
     for (int64_t done = first; done < last;) {
         int64_t filled = 0;
         while (filled < BLOCK && iterate_next(walk, &run, BLOCK - filled)) {
-            TYPE(convert_to)(buffer + filled, base + (run.data[0] - task->x), task->x_dtype, task->x_stride, run.length);
+            TYPE(convert_to)
+            (buffer + filled, base + (run.data[0] - task->x), task->x_dtype, task->x_stride, run.length);
             filled += run.length;
         }
         NAME(accumulate)(lanes, buffer, filled);
@@ -55,8 +46,7 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
     return NAME(tree)(lanes);
 }
 
-static void NAME(rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     struct iterate_run run;
     iterate_seek(&task->kept, &run, first, last);
@@ -71,8 +61,7 @@ static void NAME(rows)(void *context, int64_t first, int64_t last)
 }
 
 /* Items are output * n_chunks + chunk. */
-static void NAME(row_chunks)(void *context, int64_t first, int64_t last)
-{
+static void NAME(row_chunks)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     WIDE *partial = task->partial;
     for (int64_t item = first; item < last; item++) {
@@ -87,15 +76,14 @@ static void NAME(row_chunks)(void *context, int64_t first, int64_t last)
 /* ---- Columns ------------------------------------------------------------------------------------------------ */
 
 /* The same for n neighbouring outputs at once; `sums` receives one result each. */
-static void NAME(column_chunk)(const struct task *task, const char *base, int64_t n, int64_t first, int64_t last, T *sums)
-{
+static void NAME(column_chunk)(const struct task *task, const char *base, int64_t n, int64_t first, int64_t last,
+                               T *sums) {
     enum { COLUMNS = COLUMN_BYTES / sizeof(T) };
     const struct iterate *walk = &task->reduced;
     _Alignas(64) T lanes[LANES][COLUMNS];
     _Alignas(64) T buffer[COLUMNS];
     for (int lane = 0; lane < LANES; lane++)
-        for (int64_t column = 0; column < n; column++)
-            lanes[lane][column] = IDENTITY;
+        for (int64_t column = 0; column < n; column++) lanes[lane][column] = IDENTITY;
 
     struct iterate_run run;
     iterate_seek(walk, &run, first, last);
@@ -109,8 +97,7 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
             }
             T *lane = lanes[(run.position - first + i) % LANES];
             VECTOR_LOOP
-            for (int64_t column = 0; column < n; column++)
-                lane[column] = COMBINE(lane[column], row[column]);
+            for (int64_t column = 0; column < n; column++) lane[column] = COMBINE(lane[column], row[column]);
         }
     }
 
@@ -118,12 +105,10 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
         for (int lane = 0; lane < half; lane++)
             for (int64_t column = 0; column < n; column++)
                 lanes[lane][column] = COMBINE(lanes[lane][column], lanes[lane + half][column]);
-    for (int64_t column = 0; column < n; column++)
-        sums[column] = lanes[0][column];
+    for (int64_t column = 0; column < n; column++) sums[column] = lanes[0][column];
 }
 
-static void NAME(columns)(void *context, int64_t first, int64_t last)
-{
+static void NAME(columns)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     for (int64_t block = first; block < last; block++) {
         T sums[COLUMN_BYTES / sizeof(T)];
@@ -133,16 +118,14 @@ static void NAME(columns)(void *context, int64_t first, int64_t last)
         const int64_t n = find_block(task, block, &output, &base);
         for (int64_t chunk = 0; chunk < task->n_chunks; chunk++) {
             NAME(column_chunk)(task, base, n, chunk * REDUCE_CHUNK, chunk_end(task, chunk), sums);
-            for (int64_t i = 0; i < n; i++)
-                totals[i] = chunk == 0 ? (WIDE)sums[i] : COMBINE(totals[i], (WIDE)sums[i]);
+            for (int64_t i = 0; i < n; i++) totals[i] = chunk == 0 ? (WIDE)sums[i] : COMBINE(totals[i], (WIDE)sums[i]);
         }
         WIDE_TYPE(convert_from)(task->out + output * task->out_bytes, task->out_dtype, 1, totals, n);
     }
 }
 
 /* Items are chunk-major: chunk * (all blocks) + block, so that neighbours read neighbouring memory. */
-static void NAME(column_chunks)(void *context, int64_t first, int64_t last)
-{
+static void NAME(column_chunks)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     WIDE *partial = task->partial;
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
@@ -154,15 +137,13 @@ static void NAME(column_chunks)(void *context, int64_t first, int64_t last)
         const char *base;
         const int64_t n = find_block(task, item % all_blocks, &output, &base);
         NAME(column_chunk)(task, base, n, chunk * REDUCE_CHUNK, chunk_end(task, chunk), sums);
-        for (int64_t i = 0; i < n; i++)
-            partial[(output + i) * task->n_chunks + chunk] = (WIDE)sums[i];
+        for (int64_t i = 0; i < n; i++) partial[(output + i) * task->n_chunks + chunk] = (WIDE)sums[i];
     }
 }
 
 /* ---- Joining chunks ------------------------------------------------------------------------------------------ */
 
-static void NAME(join)(void *context, int64_t first, int64_t last)
-{
+static void NAME(join)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const WIDE *partial = task->partial;
     for (int64_t output = first; output < last; output++) {

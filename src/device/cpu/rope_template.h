@@ -2,8 +2,7 @@
 
 /* The pair (x[i], x[i + D/2]) of every head turns by the angle position * base^(-2i/D). Angles are computed in f64: positions
  * of thousands times frequencies near 1 leave few digits of an f32. */
-static void NAME(rope_positions)(void *context, int64_t first, int64_t last)
-{
+static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
     const struct rope *rope = context;
     const tl_operand *x = rope->x, *out = rope->out;
     const int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;

@@ -1,20 +1,16 @@
 /* softmax_body.inc.h: softmax and its gradient in compute type T; included by reduce.c once per type. */
 
 /* Elements first .. first+n-1 of a dense operand as an array of T: where they lie, or converted into buffer. */
-static const T *TYPE(dense_part)(const tl_operand *x, int64_t first, int64_t n, T *buffer)
-{
+static const T *TYPE(dense_part)(const tl_operand *x, int64_t first, int64_t n, T *buffer) {
     const char *at = (const char *)x->data + first * iterate_element_bytes(x->dtype);
-    if (x->dtype == COMPUTE)
-        return (const T *)(const void *)at;
+    if (x->dtype == COMPUTE) return (const T *)(const void *)at;
     TYPE(convert_to)(buffer, at, x->dtype, 1, n);
     return buffer;
 }
 
-static T TYPE(row_max)(const struct softmax_task *task, int64_t first)
-{
+static T TYPE(row_max)(const struct softmax_task *task, int64_t first) {
     T lanes[LANES], buffer[BLOCK];
-    for (int lane = 0; lane < LANES; lane++)
-        lanes[lane] = -INFINITY;
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = -INFINITY;
     for (int64_t i = 0; i < task->n_columns; i += BLOCK) {
         const int64_t n = smaller(BLOCK, task->n_columns - i);
         TYPE(accumulate_max)(lanes, TYPE(dense_part)(task->x, first + i, n, buffer), n);
@@ -22,32 +18,25 @@ static T TYPE(row_max)(const struct softmax_task *task, int64_t first)
     return TYPE(tree_max)(lanes);
 }
 
-static T TYPE(block_sum)(const T *x, int64_t n)
-{
+static T TYPE(block_sum)(const T *x, int64_t n) {
     T lanes[LANES] = {0};
     TYPE(accumulate_sum)(lanes, x, n);
     return TYPE(tree_sum)(lanes);
 }
 
 /* In tiles, as the maps of elementwise_body.inc.h. */
-static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n)
-{
+static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++)
-            tile[k] = x[i + k] - max;
-        for (int k = 0; k < VECTOR_TILE; k++)
-            tile[k] = TYPE(vector_exp)(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++)
-            out[i + k] = tile[k];
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = x[i + k] - max;
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = TYPE(vector_exp)(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
     }
-    for (; i < n; i++)
-        out[i] = TYPE(vector_exp)(x[i] - max);
+    for (; i < n; i++) out[i] = TYPE(vector_exp)(x[i] - max);
 }
 
-static void TYPE(softmax_rows)(void *context, int64_t first_row, int64_t last_row)
-{
+static void TYPE(softmax_rows)(void *context, int64_t first_row, int64_t last_row) {
     const struct softmax_task *task = context;
     const tl_operand *out = task->out;
     const int64_t out_bytes = iterate_element_bytes(out->dtype);
@@ -70,19 +59,15 @@ static void TYPE(softmax_rows)(void *context, int64_t first_row, int64_t last_ro
         for (int64_t i = 0; i < task->n_columns; i += BLOCK) {
             const int64_t n = smaller(BLOCK, task->n_columns - i);
             T *part = kept ? kept + i : exps;
-            if (!kept)
-                TYPE(exp_part)(part, TYPE(dense_part)(task->x, first + i, n, buffer), max, n);
-            for (int64_t k = 0; k < n; k++)
-                part[k] *= scale;
-            if (out->dtype != COMPUTE)
-                TYPE(convert_from)(to + i * out_bytes, out->dtype, 1, part, n);
+            if (!kept) TYPE(exp_part)(part, TYPE(dense_part)(task->x, first + i, n, buffer), max, n);
+            for (int64_t k = 0; k < n; k++) part[k] *= scale;
+            if (out->dtype != COMPUTE) TYPE(convert_from)(to + i * out_bytes, out->dtype, 1, part, n);
         }
     }
 }
 
 /* d/dx of softmax: y (g - sum(g y)). */
-static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t last_row)
-{
+static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t last_row) {
     const struct softmax_task *task = context;
     const tl_operand *out = task->out;
     const int64_t out_bytes = iterate_element_bytes(out->dtype);
@@ -94,8 +79,7 @@ static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t la
             const int64_t n = smaller(BLOCK, task->n_columns - i);
             const T *y = TYPE(dense_part)(task->x, first + i, n, y_buffer);
             const T *g = TYPE(dense_part)(task->g, first + i, n, g_buffer);
-            for (int64_t k = 0; k < n; k++)
-                result[k] = g[k] * y[k];
+            for (int64_t k = 0; k < n; k++) result[k] = g[k] * y[k];
             sum += (double)TYPE(block_sum)(result, n);
         }
 
@@ -104,8 +88,7 @@ static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t la
             const int64_t n = smaller(BLOCK, task->n_columns - i);
             const T *y = TYPE(dense_part)(task->x, first + i, n, y_buffer);
             const T *g = TYPE(dense_part)(task->g, first + i, n, g_buffer);
-            for (int64_t k = 0; k < n; k++)
-                result[k] = y[k] * (g[k] - dot);
+            for (int64_t k = 0; k < n; k++) result[k] = y[k] * (g[k] - dot);
             TYPE(convert_from)((char *)out->data + (first + i) * out_bytes, out->dtype, 1, result, n);
         }
     }

@@ -50,8 +50,8 @@ typedef double tile_memory_f64 __attribute__((vector_size(TILE_VECTOR_BYTES), al
  * multiply-adds lane by lane, which saves most of the loads. */
 #if defined(__aarch64__)
 
-static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0, tile_vector_f32 b1)
-{
+static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0,
+                                 tile_vector_f32 b1) {
     for (int i = 0; i < TILE_ROWS; i += 4) {
         const float32x4_t a = vld1q_f32(column + i);
         sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, a, 0);
@@ -65,8 +65,8 @@ static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float 
     }
 }
 
-static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0, tile_vector_f64 b1)
-{
+static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0,
+                                 tile_vector_f64 b1) {
     for (int i = 0; i < TILE_ROWS; i += 2) {
         const float64x2_t a = vld1q_f64(column + i);
         sum[i][0] = vfmaq_laneq_f64(sum[i][0], b0, a, 0);
@@ -78,16 +78,16 @@ static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double
 
 #else
 
-static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0, tile_vector_f32 b1)
-{
+static inline void tile_step_f32(tile_vector_f32 sum[TILE_ROWS][2], const float *column, tile_vector_f32 b0,
+                                 tile_vector_f32 b1) {
     for (int i = 0; i < TILE_ROWS; i++) {
         sum[i][0] += b0 * column[i];
         sum[i][1] += b1 * column[i];
     }
 }
 
-static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0, tile_vector_f64 b1)
-{
+static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double *column, tile_vector_f64 b0,
+                                 tile_vector_f64 b1) {
     for (int i = 0; i < TILE_ROWS; i++) {
         sum[i][0] += b0 * column[i];
         sum[i][1] += b1 * column[i];
@@ -97,8 +97,7 @@ static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double
 #endif
 
 /* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
-static inline void tile_transpose_quad_f32(const float *in, int64_t in_step, float *out, int64_t out_step)
-{
+static inline void tile_transpose_quad_f32(const float *in, int64_t in_step, float *out, int64_t out_step) {
     typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
     const quad a = *(const quad *)in, b = *(const quad *)(in + in_step);
     const quad c = *(const quad *)(in + 2 * in_step), d = *(const quad *)(in + 3 * in_step);
@@ -110,8 +109,7 @@ static inline void tile_transpose_quad_f32(const float *in, int64_t in_step, flo
     *(quad *)(out + 3 * out_step) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
 }
 
-static inline void tile_transpose_quad_f64(const double *in, int64_t in_step, double *out, int64_t out_step)
-{
+static inline void tile_transpose_quad_f64(const double *in, int64_t in_step, double *out, int64_t out_step) {
     for (int j = 0; j < 4; j++) {
         for (int i = 0; i < 4; i++) {
             out[j * out_step + i] = in[i * in_step + j];

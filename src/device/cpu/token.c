@@ -22,36 +22,30 @@ enum { ERROR_BYTES = 200 };
 
 /* One call; absent operands are NULL. */
 struct token {
-    const tl_operand *x;    /* embedding: weight (V,C); its gradient: g (N,C); cross entropy: logits (N,V) */
-    const tl_operand *ids;  /* (N) */
-    const tl_operand *out;  /* embedding: (N,C); its gradient: (V,C); cross entropy: loss (N), or the gradient (N,V) */
-    const tl_operand *lse;  /* (N) */
-    const tl_operand *g;    /* cross_entropy_grad: (N) */
-    const int32_t *start;   /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
+    const tl_operand *x;   /* embedding: weight (V,C); its gradient: g (N,C); cross entropy: logits (N,V) */
+    const tl_operand *ids; /* (N) */
+    const tl_operand *out; /* embedding: (N,C); its gradient: (V,C); cross entropy: loss (N), or the gradient (N,V) */
+    const tl_operand *lse; /* (N) */
+    const tl_operand *g;   /* cross_entropy_grad: (N) */
+    const int32_t *start;  /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
     const int32_t *order;
-    struct iterate walk;    /* embedding: over ids */
-    int64_t C;              /* embedding: columns; cross entropy: V */
+    struct iterate walk; /* embedding: over ids */
+    int64_t C;           /* embedding: columns; cross entropy: V */
 };
 
 /* Element i of a dense operand of ids. */
-static int64_t id_at(const tl_operand *ids, int64_t i)
-{
+static int64_t id_at(const tl_operand *ids, int64_t i) {
     return ids->dtype == TL_I64 ? ((const int64_t *)ids->data)[i] : ((const int32_t *)ids->data)[i];
 }
 
-static size_t element_bytes(tl_dtype dtype)
-{
-    return (size_t)iterate_element_bytes(dtype);
-}
+static size_t element_bytes(tl_dtype dtype) { return (size_t)iterate_element_bytes(dtype); }
 
-static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int64_t n)
-{
+static bool refuse(const tl_kernel_args *args, const char *what, int64_t id, int64_t n) {
     snprintf(args->error, ERROR_BYTES, "%s %" PRId64 " is outside [0, %" PRId64 ")", what, id, n);
     return false;
 }
 
-static bool check_dense(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t n)
-{
+static bool check_dense(const tl_kernel_args *args, const char *what, const tl_operand *ids, int64_t n) {
     const int64_t n_ids = iterate_numel(ids);
     for (int64_t i = 0; i < n_ids; i++) {
         const int64_t id = id_at(ids, i);
@@ -74,8 +68,7 @@ static bool check_dense(const tl_kernel_args *args, const char *what, const tl_o
 
 enum { ID_RUN = 256 };
 
-static void copy_rows(void *context, int64_t first, int64_t last)
-{
+static void copy_rows(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     const tl_dtype dtype = token->x->dtype;
     const int64_t id_bytes = iterate_element_bytes(token->ids->dtype);
@@ -91,11 +84,11 @@ static void copy_rows(void *context, int64_t first, int64_t last)
     }
 }
 
-bool cpu_embedding(const tl_kernel_args *args)
-{
+bool cpu_embedding(const tl_kernel_args *args) {
     struct token token = {.x = &args->in[0], .ids = &args->in[1], .out = &args->out[0], .C = args->in[0].shape[1]};
     const int64_t V = token.x->shape[0], id_bytes = iterate_element_bytes(token.ids->dtype);
-    iterate_begin(&token.walk, token.ids->rank, token.ids->shape, (const tl_operand *[]){token.ids}, 1, ITERATE_ROW_MAJOR);
+    iterate_begin(&token.walk, token.ids->rank, token.ids->shape, (const tl_operand *[]){token.ids}, 1,
+                  ITERATE_ROW_MAJOR);
 
     struct iterate_run run;
     iterate_seek(&token.walk, &run, 0, token.walk.n);
@@ -112,8 +105,7 @@ bool cpu_embedding(const tl_kernel_args *args)
     return true;
 }
 
-bool cpu_embedding_grad(const tl_kernel_args *args)
-{
+bool cpu_embedding_grad(const tl_kernel_args *args) {
     struct token token = {.x = &args->in[0], .ids = &args->in[1], .out = &args->out[0], .C = args->out[0].shape[1]};
     const int64_t V = token.out->shape[0], N = iterate_numel(token.ids);
     if (!check_dense(args, "id", token.ids, V)) {
@@ -142,8 +134,7 @@ bool cpu_embedding_grad(const tl_kernel_args *args)
 
 /* ---- Cross entropy ------------------------------------------------------------------------------------- */
 
-bool cpu_cross_entropy(const tl_kernel_args *args)
-{
+bool cpu_cross_entropy(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[0];
     struct token token = {
         .x = logits,
@@ -160,8 +151,7 @@ bool cpu_cross_entropy(const tl_kernel_args *args)
     return true;
 }
 
-bool cpu_cross_entropy_grad(const tl_kernel_args *args)
-{
+bool cpu_cross_entropy_grad(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[1];
     struct token token = {
         .g = &args->in[0],

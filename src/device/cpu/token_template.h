@@ -1,8 +1,7 @@
 /* token_template.h: the loops of token.c for one compute type. REAL and NAME are set by the includer. */
 
 /* Rows of the embedding's gradient: the sums of the rows of g that carry the id, in order. */
-static void NAME(add_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     const tl_operand *g = token->x, *out = token->out;
     for (int64_t v = first; v < last; v++) {
@@ -27,8 +26,7 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last)
 }
 
 /* log of the sum of exp of one row of logits, shifted by the row's maximum so that nothing overflows. */
-static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V)
-{
+static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V) {
     REAL buffer[BLOCK], lane[BLOCK_LANES];
     for (int j = 0; j < BLOCK_LANES; j++) {
         lane[j] = -INFINITY;
@@ -73,8 +71,7 @@ static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V)
     return shift + NAME(vector_log)(NAME(block_total)(lane));
 }
 
-static void NAME(loss_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     for (int64_t row = first; row < last; row++) {
         const REAL lse = NAME(row_lse)(token->x, row, token->C);
@@ -86,8 +83,7 @@ static void NAME(loss_rows)(void *context, int64_t first, int64_t last)
 }
 
 /* (exp(logits - lse) - onehot) * g. */
-static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last)
-{
+static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     for (int64_t row = first; row < last; row++) {
         REAL x_buffer[BLOCK], dx_buffer[BLOCK];

@@ -35,22 +35,21 @@ struct update {
 #define NAME(name) name##_f64
 #include "device/cpu/update_template.h"
 
-static bool run(const tl_kernel_args *args, struct update *update)
-{
+static bool run(const tl_kernel_args *args, struct update *update) {
     const tl_operand *operands[UPDATE_OPERANDS];
     for (int i = 0; i < update->n_operands; i++) {
         operands[i] = &args->in[i];
         update->dtype[i] = args->in[i].dtype;
         update->bytes[i] = iterate_element_bytes(args->in[i].dtype);
     }
-    iterate_begin(&update->walk, operands[0]->rank, operands[0]->shape, operands, update->n_operands, ITERATE_ANY_ORDER);
+    iterate_begin(&update->walk, operands[0]->rank, operands[0]->shape, operands, update->n_operands,
+                  ITERATE_ANY_ORDER);
     parallel_for(update->walk.n, parallel_grain(1), args->n_threads,
                  dtype_compute(operands[0]->dtype) == TL_F64 ? update_range_f64 : update_range_f32, update);
     return true;
 }
 
-bool cpu_adamw(const tl_kernel_args *args)
-{
+bool cpu_adamw(const tl_kernel_args *args) {
     const tl_adamw_options *options = &((const struct attr_adamw *)args->attr)->options;
     struct update update = {
         .n_operands = 4,
@@ -65,8 +64,7 @@ bool cpu_adamw(const tl_kernel_args *args)
     return run(args, &update);
 }
 
-bool cpu_sgd(const tl_kernel_args *args)
-{
+bool cpu_sgd(const tl_kernel_args *args) {
     struct update update = {.n_operands = 2, .lr = ((const struct attr_sgd *)args->attr)->lr};
     return run(args, &update);
 }

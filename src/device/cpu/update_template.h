@@ -1,7 +1,6 @@
 /* update_template.h: the loops of update.c for one compute type. REAL, REAL_DTYPE and NAME are set by the includer. */
 
-static void NAME(adamw_block)(const struct update *update, REAL *p, const REAL *g, REAL *m, REAL *v, int64_t n)
-{
+static void NAME(adamw_block)(const struct update *update, REAL *p, const REAL *g, REAL *m, REAL *v, int64_t n) {
     const REAL keep = (REAL)update->keep, eps = (REAL)update->eps;
     const REAL beta1 = (REAL)update->beta1, one_minus_beta1 = (REAL)(1 - update->beta1);
     const REAL beta2 = (REAL)update->beta2, one_minus_beta2 = (REAL)(1 - update->beta2);
@@ -13,8 +12,7 @@ static void NAME(adamw_block)(const struct update *update, REAL *p, const REAL *
     }
 }
 
-static void NAME(sgd_block)(const struct update *update, REAL *p, const REAL *g, int64_t n)
-{
+static void NAME(sgd_block)(const struct update *update, REAL *p, const REAL *g, int64_t n) {
     const REAL lr = (REAL)update->lr;
     for (int64_t i = 0; i < n; i++) {
         p[i] -= lr * g[i];
@@ -22,8 +20,7 @@ static void NAME(sgd_block)(const struct update *update, REAL *p, const REAL *g,
 }
 
 /* Operands that are gapless arrays of the compute type are updated where they lie, others through a buffer. */
-static void NAME(update_range)(void *context, int64_t first, int64_t last)
-{
+static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     const struct update *update = context;
     const struct iterate *walk = &update->walk;
     bool is_direct[UPDATE_OPERANDS] = {false};

@@ -46,15 +46,13 @@
 #define VECTOR_INLINE static inline
 #endif
 
-static inline uint32_t vector_bits(float x)
-{
+static inline uint32_t vector_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float vector_from_bits(uint32_t bits)
-{
+static inline float vector_from_bits(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
@@ -62,8 +60,7 @@ static inline float vector_from_bits(uint32_t bits)
 
 /* condition ? yes : no, by bit masks: compilers like to make branches of ?: with a constant, and a loop with branches is no
  * vector loop any more. */
-static inline float vector_select(int condition, float yes, float no)
-{
+static inline float vector_select(int condition, float yes, float no) {
     const uint32_t mask = 0u - (uint32_t)condition;
     return vector_from_bits((vector_bits(yes) & mask) | (vector_bits(no) & ~mask));
 }
@@ -80,8 +77,7 @@ struct vector_reduced {
     int32_t n;
 };
 
-static inline struct vector_reduced vector_reduce(float x)
-{
+static inline struct vector_reduced vector_reduce(float x) {
     const float shifted = fmaf(x, 0x1.715476p+0f, VECTOR_ROUNDER); /* 1 / ln 2 */
     const float n = shifted - VECTOR_ROUNDER;
     const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, x)); /* ln 2 in two parts */
@@ -94,14 +90,10 @@ static inline struct vector_reduced vector_reduce(float x)
 }
 
 /* 2^n for n in [-126, 127]; any bits for other n. */
-static inline float vector_power_of_two(int32_t n)
-{
-    return vector_from_bits(((uint32_t)n + 127u) << 23);
-}
+static inline float vector_power_of_two(int32_t n) { return vector_from_bits(((uint32_t)n + 127u) << 23); }
 
 /* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. */
-static inline float vector_exp_f32(float x)
-{
+static inline float vector_exp_f32(float x) {
     x = vector_select(x > 89.0f, 89.0f, x);
     x = vector_select(x < -104.0f, -104.0f, x);
     const struct vector_reduced reduced = vector_reduce(x);
@@ -109,17 +101,13 @@ static inline float vector_exp_f32(float x)
     return (1.0f + reduced.expm1_r) * vector_power_of_two(half) * vector_power_of_two(reduced.n - half);
 }
 
-static inline double vector_exp_f64(double x)
-{
-    return exp(x);
-}
+static inline double vector_exp_f64(double x) { return exp(x); }
 
 /* ---- log -------------------------------------------------------------------------------------------------
  *
  * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special cases.
  */
-static inline float vector_log_f32(float x)
-{
+static inline float vector_log_f32(float x) {
     const uint32_t sqrt_half = 0x3F3504F3u;
     const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
     const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
@@ -138,29 +126,19 @@ static inline float vector_log_f32(float x)
     return vector_select(x >= 0.0f, y, NAN);
 }
 
-static inline double vector_log_f64(double x)
-{
-    return log(x);
-}
+static inline double vector_log_f64(double x) { return log(x); }
 
 /* Correctly rounded by IEEE 754. */
-static inline float vector_sqrt_f32(float x)
-{
-    return sqrtf(x);
-}
+static inline float vector_sqrt_f32(float x) { return sqrtf(x); }
 
-static inline double vector_sqrt_f64(double x)
-{
-    return sqrt(x);
-}
+static inline double vector_sqrt_f64(double x) { return sqrt(x); }
 
 /* ---- tanh ------------------------------------------------------------------------------------------------
  *
  * tanh|x| = t / (t + 2) with t = expm1(2|x|) = 2^n expm1(r) + (2^n - 1): no cancellation near 0. From 9.02 on
  * it rounds to 1, so 2|x| stops at 20.
  */
-static inline float vector_tanh_f32(float x)
-{
+static inline float vector_tanh_f32(float x) {
     float twice = 2.0f * fabsf(x);
     twice = vector_select(twice > 20.0f, 20.0f, twice);
     const struct vector_reduced reduced = vector_reduce(twice);
@@ -169,10 +147,7 @@ static inline float vector_tanh_f32(float x)
     return copysignf(t / (t + 2.0f), x);
 }
 
-static inline double vector_tanh_f64(double x)
-{
-    return tanh(x);
-}
+static inline double vector_tanh_f64(double x) { return tanh(x); }
 
 /* ---- sigmoid, and what is made of it ----------------------------------------------------------------------
  *
@@ -184,36 +159,31 @@ static inline double vector_tanh_f64(double x)
  * gelu'(x) = s + x s(1-s) (2u)'. The slopes are constant far outside +-20 (gelu) and +-200 (silu): x stops there,
  * which keeps infinity times zero away.
  */
-#define VECTOR_GELU_K0 1.5957691216057307 /* 2 sqrt(2/pi) */
+#define VECTOR_GELU_K0 1.5957691216057307  /* 2 sqrt(2/pi) */
 #define VECTOR_GELU_K1 0.07135481627260025 /* K0 * 0.044715 */
 
-static inline float vector_sigmoid_f32(float x)
-{
+static inline float vector_sigmoid_f32(float x) {
     const float e = vector_exp_f32(-fabsf(x));
     return vector_select(x >= 0.0f, 1.0f, e) / (1.0f + e);
 }
 
-static inline double vector_sigmoid_f64(double x)
-{
+static inline double vector_sigmoid_f64(double x) {
     const double e = exp(-fabs(x));
     return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
 }
 
-static inline float vector_silu_f32(float x)
-{
+static inline float vector_silu_f32(float x) {
     x = vector_select(x < -FLT_MAX, -FLT_MAX, x);
     return x * vector_sigmoid_f32(x);
 }
 
-static inline double vector_silu_f64(double x)
-{
+static inline double vector_silu_f64(double x) {
     x = x < -DBL_MAX ? -DBL_MAX : x;
     return x * vector_sigmoid_f64(x);
 }
 
 /* silu'(x) = s + x s(1-s). */
-static inline float vector_silu_slope_f32(float x)
-{
+static inline float vector_silu_slope_f32(float x) {
     x = vector_select(x < -200.0f, -200.0f, x);
     x = vector_select(x > 200.0f, 200.0f, x);
     const float e = vector_exp_f32(-fabsf(x));
@@ -222,8 +192,7 @@ static inline float vector_silu_slope_f32(float x)
     return fmaf(x, e * inverse * inverse, s);
 }
 
-static inline double vector_silu_slope_f64(double x)
-{
+static inline double vector_silu_slope_f64(double x) {
     x = x < -1000.0 ? -1000.0 : x;
     x = x > 1000.0 ? 1000.0 : x;
     const double e = exp(-fabs(x));
@@ -232,20 +201,17 @@ static inline double vector_silu_slope_f64(double x)
     return s + x * (e * inverse * inverse);
 }
 
-static inline float vector_gelu_f32(float x)
-{
+static inline float vector_gelu_f32(float x) {
     x = vector_select(x < -FLT_MAX, -FLT_MAX, x);
     return x * vector_sigmoid_f32(x * fmaf((float)VECTOR_GELU_K1, x * x, (float)VECTOR_GELU_K0));
 }
 
-static inline double vector_gelu_f64(double x)
-{
+static inline double vector_gelu_f64(double x) {
     x = x < -DBL_MAX ? -DBL_MAX : x;
     return x * vector_sigmoid_f64(x * (VECTOR_GELU_K0 + VECTOR_GELU_K1 * x * x));
 }
 
-static inline float vector_gelu_slope_f32(float x)
-{
+static inline float vector_gelu_slope_f32(float x) {
     x = vector_select(x < -20.0f, -20.0f, x);
     x = vector_select(x > 20.0f, 20.0f, x);
     const float square = x * x;
@@ -257,8 +223,7 @@ static inline float vector_gelu_slope_f32(float x)
     return fmaf(x * (e * inverse * inverse), two_u_slope, s);
 }
 
-static inline double vector_gelu_slope_f64(double x)
-{
+static inline double vector_gelu_slope_f64(double x) {
     x = x < -50.0 ? -50.0 : x;
     x = x > 50.0 ? 50.0 : x;
     const double square = x * x;

@@ -45,11 +45,11 @@ struct key {
 
 struct plan {
     struct key key;
-    struct graph graph;      /* owns every descriptor, the plan's too */
-    descriptor execution;    /* NULL: cuDNN cannot, our kernels do it */
-    int64_t n_batch, n_kv_heads; /* of one slice */
+    struct graph graph;                                /* owns every descriptor, the plan's too */
+    descriptor execution;                              /* NULL: cuDNN cannot, our kernels do it */
+    int64_t n_batch, n_kv_heads;                       /* of one slice */
     size_t softmax_sum_bytes, dq_sum_bytes, own_bytes; /* how the workspace is cut */
-    size_t wanted_bytes;     /* the whole workspace of a plan that was refused for it; 0: none was */
+    size_t wanted_bytes; /* the whole workspace of a plan that was refused for it; 0: none was */
     struct plan *next;
 };
 
@@ -61,28 +61,23 @@ struct attention_cache {
 };
 
 static void say(const struct attention_cache *cache, const char *format, ...) TL_PRINTF(2, 3);
-static void say(const struct attention_cache *cache, const char *format, ...)
-{
-    if (!cache->is_verbose)
-        return;
+static void say(const struct attention_cache *cache, const char *format, ...) {
+    if (!cache->is_verbose) return;
     va_list values;
     va_start(values, format);
     vfprintf(stderr, format, values);
     va_end(values);
 }
 
-static bool env_is_on(const char *name)
-{
+static bool env_is_on(const char *name) {
     const char *value = getenv(name);
     return value && *value && strcmp(value, "0") != 0;
 }
 
 /* The cache of the stream's device; makes the cuDNN handle the first time. NULL, with the reason, if there is none. */
-static struct attention_cache *cache_of(const tl_kernel_args *args)
-{
+static struct attention_cache *cache_of(const tl_kernel_args *args) {
     struct cuda_state *state = cuda_state_of(args->stream);
-    if (state->attention)
-        return state->attention;
+    if (state->attention) return state->attention;
     struct attention_cache *cache = calloc(1, sizeof *cache);
     if (!cache) {
         snprintf(args->error, CUDA_ERROR_BYTES, "out of memory for attention plans");
@@ -92,8 +87,7 @@ static struct attention_cache *cache_of(const tl_kernel_args *args)
     cache->is_verbose = env_is_on("TALLY_CUDA_VERBOSE");
     cache->version = cudnnGetVersion();
     cudnnStatus_t status = cudnnCreate(&cache->handle);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetStream(cache->handle, state->stream);
+    if (status == CUDNN_STATUS_SUCCESS) status = cudnnSetStream(cache->handle, state->stream);
     if (status != CUDNN_STATUS_SUCCESS) {
         snprintf(args->error, CUDA_ERROR_BYTES, "cudnn: create: %s", cudnnGetErrorString(status));
         free(cache);
@@ -104,38 +98,35 @@ static struct attention_cache *cache_of(const tl_kernel_args *args)
 }
 
 /* Whether an engine says of itself that it does not repeat to the bit. */
-static bool config_is_repeatable(struct graph *graph, descriptor config, int64_t *engine_index)
-{
+static bool config_is_repeatable(struct graph *graph, descriptor config, int64_t *engine_index) {
     enum { MAX_NOTES = 32 };
     cudnnBackendNumericalNote_t notes[MAX_NOTES];
     int64_t n_notes = 0, count = 0;
     descriptor engine = graph_new(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "engine");
     *engine_index = -1;
     if (!engine ||
-        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) !=
-            CUDNN_STATUS_SUCCESS ||
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n_notes,
-                                 notes) != CUDNN_STATUS_SUCCESS)
+        cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                 &engine) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES,
+                                 &n_notes, notes) != CUDNN_STATUS_SUCCESS)
         return false;
     if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, engine_index) !=
         CUDNN_STATUS_SUCCESS)
         *engine_index = -1;
     for (int64_t i = 0; i < n_notes && i < MAX_NOTES; i++)
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
-            return false;
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
     return true;
 }
 
 /* The first configuration the heuristic offers that makes a plan within the limit. *plan_bytes: its workspace, or, when NULL is
  * returned, that of the best plan that was too large (0: there was none). */
 static descriptor plan_choose(struct attention_cache *cache, struct graph *graph, descriptor operation_graph,
-                              bool wants_repeatable, size_t limit_bytes, size_t *plan_bytes)
-{
+                              bool wants_repeatable, size_t limit_bytes, size_t *plan_bytes) {
     enum { MAX_CONFIGS = 16 };
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     descriptor heuristic = graph_new(graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "heuristic");
-    graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operation_graph,
-              "heuristic graph");
+    graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+              &operation_graph, "heuristic graph");
     graph_set(graph, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, "heuristic mode");
     graph_finalize(graph, heuristic, "heuristic");
     descriptor configs[MAX_CONFIGS];
@@ -143,16 +134,17 @@ static descriptor plan_choose(struct attention_cache *cache, struct graph *graph
         configs[i] = graph_new(graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "configuration");
     int64_t n_configs = 0;
     if (graph->status != CUDNN_STATUS_SUCCESS ||
-        !graph_note(graph, cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                                    MAX_CONFIGS, &n_configs, configs), "heuristic results"))
+        !graph_note(graph,
+                    cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                             MAX_CONFIGS, &n_configs, configs),
+                    "heuristic results"))
         return NULL;
 
     for (int64_t i = 0; i < n_configs && i < MAX_CONFIGS; i++) {
         int64_t engine = -1, bytes = 0, count = 0;
         const bool is_repeatable = config_is_repeatable(graph, configs[i], &engine);
         descriptor plan = graph_new(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "plan");
-        if (!plan)
-            return NULL;
+        if (!plan) return NULL;
         /* A configuration that cannot be finalized is no error of the graph: the next one is tried. */
         const bool is_made =
             cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &cache->handle) ==
@@ -160,11 +152,11 @@ static descriptor plan_choose(struct attention_cache *cache, struct graph *graph
             cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                      &configs[i]) == CUDNN_STATUS_SUCCESS &&
             cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS &&
-            cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes) ==
-                CUDNN_STATUS_SUCCESS;
+            cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                                     &bytes) == CUDNN_STATUS_SUCCESS;
         say(cache, "tally:   configuration %lld of %lld: engine %lld%s, workspace %lld of %zu bytes%s\n", (long long)i,
-            (long long)n_configs, (long long)engine, is_repeatable ? "" : ", not repeatable", (long long)bytes, limit_bytes,
-            is_made ? "" : ", cannot be built");
+            (long long)n_configs, (long long)engine, is_repeatable ? "" : ", not repeatable", (long long)bytes,
+            limit_bytes, is_made ? "" : ", cannot be built");
         if (is_made && (is_repeatable || !wants_repeatable)) {
             if ((size_t)bytes <= limit_bytes) {
                 *plan_bytes = (size_t)bytes;
@@ -181,8 +173,7 @@ static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch entry, so
  * that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
-static struct attention_call slice_of(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads)
-{
+static struct attention_call slice_of(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads) {
     struct attention_call slice = *call;
     slice.B = n_batch;
     slice.H = call->H / call->H_kv * n_kv_heads;
@@ -191,9 +182,8 @@ static struct attention_call slice_of(const struct attention_call *call, int64_t
 }
 
 /* Builds the plan for slices of the given size. False: cuDNN cannot, or not within the workspace. */
-static bool plan_build(struct attention_cache *cache, struct plan *plan, const struct attention_call *call, enum pass pass,
-                       int64_t n_batch, int64_t n_kv_heads)
-{
+static bool plan_build(struct attention_cache *cache, struct plan *plan, const struct attention_call *call,
+                       enum pass pass, int64_t n_batch, int64_t n_kv_heads) {
     const struct attention_call slice = slice_of(call, n_batch, n_kv_heads);
     const size_t n_rows = (size_t)(slice.B * slice.H * slice.T);
     struct graph *graph = &plan->graph;
@@ -211,10 +201,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
         return false;
     }
 
-    if (pass == FORWARD)
-        graph_forward(graph, &slice);
-    else
-        graph_backward(graph, &slice, pass == BACKWARD_FAST);
+    if (pass == FORWARD) graph_forward(graph, &slice);
+    else graph_backward(graph, &slice, pass == BACKWARD_FAST);
     descriptor operation_graph = graph_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "operation graph");
     graph_set(graph, operation_graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &cache->handle, "handle");
     graph_set(graph, operation_graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->n_operations,
@@ -226,7 +214,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
     if (!plan->execution) {
         plan->wanted_bytes = plan->own_bytes ? taken + plan->own_bytes : 0;
         say(cache, "tally:   no plan for slices of %lld x %lld kv heads: %s, %s\n", (long long)n_batch,
-            (long long)n_kv_heads, graph->failed_at ? graph->failed_at : "no configuration", cudnnGetErrorString(graph->status));
+            (long long)n_kv_heads, graph->failed_at ? graph->failed_at : "no configuration",
+            cudnnGetErrorString(graph->status));
         graph_release(graph);
         return false;
     }
@@ -234,33 +223,31 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
 }
 
 /* The next smaller slice: the next smaller divisor of B, then, of one batch entry, of H_kv. False after the smallest. */
-static bool slice_shrink(const struct attention_call *call, int64_t *n_batch, int64_t *n_kv_heads)
-{
+static bool slice_shrink(const struct attention_call *call, int64_t *n_batch, int64_t *n_kv_heads) {
     int64_t *n = *n_batch > 1 ? n_batch : n_kv_heads;
     const int64_t whole = *n_batch > 1 ? call->B : call->H_kv;
-    if (*n <= 1)
-        return false;
-    do
-        (*n)--;
+    if (*n <= 1) return false;
+    do (*n)--;
     while (whole % *n != 0);
     return true;
 }
 
 /* What the deterministic engine was documented to store, per slice: it saves building plans that cannot fit. */
-static uint64_t score_bytes(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads)
-{
+static uint64_t score_bytes(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads) {
     const uint64_t T = (uint64_t)(call->T + 63) / 64 * 64, S = (uint64_t)(call->S + 127) / 128 * 128;
     return (uint64_t)n_batch * (uint64_t)(call->H / call->H_kv * n_kv_heads) * T * S * 2;
 }
 
 /* Fills in plan->execution, or leaves it NULL for our kernels. */
-static void plan_fill(struct attention_cache *cache, struct plan *plan, const struct attention_call *call, enum pass pass)
-{
+static void plan_fill(struct attention_cache *cache, struct plan *plan, const struct attention_call *call,
+                      enum pass pass) {
     int64_t n_batch = call->B, n_kv_heads = call->H_kv;
     say(cache, "tally: attention %s %s B %lld T %lld S %lld H %lld/%lld D %lld, workspace %llu\n",
-        pass == FORWARD ? "forward" : pass == BACKWARD_FAST ? "fast backward" : "backward", cuda_dtype_name(call->dtype),
-        (long long)call->B, (long long)call->T, (long long)call->S, (long long)call->H, (long long)call->H_kv,
-        (long long)call->D, (unsigned long long)plan->key.workspace_bytes);
+        pass == FORWARD         ? "forward"
+        : pass == BACKWARD_FAST ? "fast backward"
+                                : "backward",
+        cuda_dtype_name(call->dtype), (long long)call->B, (long long)call->T, (long long)call->S, (long long)call->H,
+        (long long)call->H_kv, (long long)call->D, (unsigned long long)plan->key.workspace_bytes);
     if (pass != BACKWARD_DETERMINISTIC) {
         plan_build(cache, plan, call, pass, n_batch, n_kv_heads);
         return;
@@ -268,20 +255,17 @@ static void plan_fill(struct attention_cache *cache, struct plan *plan, const st
     /* Smaller slices would not be cheaper than our own backward, and each try costs a plan. */
     for (int tries = 0; tries < 4;) {
         if (score_bytes(call, n_batch, n_kv_heads) <= plan->key.workspace_bytes) {
-            if (plan_build(cache, plan, call, pass, n_batch, n_kv_heads))
-                return;
+            if (plan_build(cache, plan, call, pass, n_batch, n_kv_heads)) return;
             tries++;
         }
-        if (!slice_shrink(call, &n_batch, &n_kv_heads))
-            break;
+        if (!slice_shrink(call, &n_batch, &n_kv_heads)) break;
     }
     say(cache, "tally:   falls to the two-pass backward\n");
 }
 
 /* The plan for a call, made if need be; NULL only when there is no memory for it. */
 static struct plan *plan_find(struct attention_cache *cache, const struct attention_call *call, enum pass pass,
-                              size_t workspace_bytes)
-{
+                              size_t workspace_bytes) {
     struct key key;
     memset(&key, 0, sizeof key);
     key.B = call->B;
@@ -302,11 +286,9 @@ static struct plan *plan_find(struct attention_cache *cache, const struct attent
         key.stride[i][2] = rows[i]->stride_h;
     }
     for (struct plan *plan = cache->plans; plan; plan = plan->next)
-        if (memcmp(&plan->key, &key, sizeof key) == 0)
-            return plan;
+        if (memcmp(&plan->key, &key, sizeof key) == 0) return plan;
     struct plan *plan = calloc(1, sizeof *plan);
-    if (!plan)
-        return NULL;
+    if (!plan) return NULL;
     plan->key = key;
     plan_fill(cache, plan, call, pass);
     plan->next = cache->plans;
@@ -315,15 +297,13 @@ static struct plan *plan_find(struct attention_cache *cache, const struct attent
 
 /* ---- Execution ---------------------------------------------------------------------------------------- */
 
-static void *rows_from(const struct attention_rows *rows, int64_t b, int64_t h)
-{
+static void *rows_from(const struct attention_rows *rows, int64_t b, int64_t h) {
     return (char *)rows->data + (b * rows->stride_b + h * rows->stride_h) * 2; /* 16-bit elements */
 }
 
 /* Runs the slice that begins at batch entry b and kv head h. */
-static bool execute(struct attention_cache *cache, const struct plan *plan, const struct attention_call *call, int64_t b,
-                    int64_t h_kv, const tl_kernel_args *args)
-{
+static bool execute(struct attention_cache *cache, const struct plan *plan, const struct attention_call *call,
+                    int64_t b, int64_t h_kv, const tl_kernel_args *args) {
     const int64_t h = h_kv * (call->H / call->H_kv);
     /* True infinity where cuDNN computes with it correctly. */
     float scale = (float)call->scale, minus_infinity = cache->version >= 91000 ? -INFINITY : -FLT_MAX, one = 1;
@@ -332,7 +312,11 @@ static bool execute(struct attention_cache *cache, const struct plan *plan, cons
     int64_t ids[16];
     void *data[16];
     int n = 0;
-    const struct { enum tensor_id id; void *data; bool is_used; } all[] = {
+    const struct {
+        enum tensor_id id;
+        void *data;
+        bool is_used;
+    } all[] = {
         {ID_Q, rows_from(&call->q, b, h), true},
         {ID_K, rows_from(&call->k, b, h_kv), true},
         {ID_V, rows_from(&call->v, b, h_kv), true},
@@ -368,46 +352,38 @@ static bool execute(struct attention_cache *cache, const struct plan *plan, cons
     if (pack.status == CUDNN_STATUS_SUCCESS)
         graph_note(&pack, cudnnBackendExecute(cache->handle, plan->execution, d), "execute");
     graph_release(&pack);
-    if (pack.status == CUDNN_STATUS_SUCCESS)
-        return true;
-    snprintf(args->error, CUDA_ERROR_BYTES, "%s: cudnn: %s: %s", args->op, pack.failed_at, cudnnGetErrorString(pack.status));
+    if (pack.status == CUDNN_STATUS_SUCCESS) return true;
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: cudnn: %s: %s", args->op, pack.failed_at,
+             cudnnGetErrorString(pack.status));
     return false;
 }
 
 static bool execute_slices(struct attention_cache *cache, const struct plan *plan, const struct attention_call *call,
-                           const tl_kernel_args *args)
-{
+                           const tl_kernel_args *args) {
     for (int64_t b = 0; b < call->B; b += plan->n_batch)
         for (int64_t h_kv = 0; h_kv < call->H_kv; h_kv += plan->n_kv_heads)
-            if (!execute(cache, plan, call, b, h_kv, args))
-                return false;
+            if (!execute(cache, plan, call, b, h_kv, args)) return false;
     return true;
 }
 
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
-static struct attention_rows rows_dense(const tl_operand *x)
-{
+static struct attention_rows rows_dense(const tl_operand *x) {
     const int64_t t = x->shape[2] * x->shape[3];
     return (struct attention_rows){x->data, x->shape[1] * t, t, x->shape[3]};
 }
 
 /* An axis of size 1 may carry any stride; it gets the one a dense tensor would have. */
-static struct attention_rows rows_of(const tl_operand *x)
-{
+static struct attention_rows rows_of(const tl_operand *x) {
     struct attention_rows rows = rows_dense(x);
-    if (x->shape[0] != 1)
-        rows.stride_b = x->stride[0];
-    if (x->shape[1] != 1)
-        rows.stride_t = x->stride[1];
-    if (x->shape[2] != 1)
-        rows.stride_h = x->stride[2];
+    if (x->shape[0] != 1) rows.stride_b = x->stride[0];
+    if (x->shape[1] != 1) rows.stride_t = x->stride[1];
+    if (x->shape[2] != 1) rows.stride_h = x->stride[2];
     return rows;
 }
 
 static struct attention_call call_of(const tl_kernel_args *args, const tl_operand *q, const tl_operand *k,
-                                     const tl_operand *v)
-{
+                                     const tl_operand *v) {
     const struct attr_attention *attr = args->attr;
     struct attention_call call;
     memset(&call, 0, sizeof call);
@@ -427,48 +403,40 @@ static struct attention_call call_of(const tl_kernel_args *args, const tl_operan
 }
 
 /* Every row starts at a multiple of 16 bytes, and no axis is expanded or backwards. */
-static bool rows_fit_cudnn(const struct attention_rows *rows)
-{
+static bool rows_fit_cudnn(const struct attention_rows *rows) {
     return (uintptr_t)rows->data % 16 == 0 && rows->stride_b > 0 && rows->stride_t > 0 && rows->stride_h > 0 &&
            (rows->stride_b | rows->stride_t | rows->stride_h) % 8 == 0;
 }
 
-static bool call_fits_cudnn(const struct attention_cache *cache, const struct attention_call *call, enum pass pass)
-{
+static bool call_fits_cudnn(const struct attention_cache *cache, const struct attention_call *call, enum pass pass) {
     if ((call->dtype != TL_BF16 && call->dtype != TL_F16) || call->D % 8 != 0 || call->D > 256 || call->T < 2 ||
         (call->causal && call->T != call->S))
         return false;
-    if (!rows_fit_cudnn(&call->q) || !rows_fit_cudnn(&call->k) || !rows_fit_cudnn(&call->v) || !rows_fit_cudnn(&call->out))
+    if (!rows_fit_cudnn(&call->q) || !rows_fit_cudnn(&call->k) || !rows_fit_cudnn(&call->v) ||
+        !rows_fit_cudnn(&call->out))
         return false;
-    if (pass == FORWARD)
-        return true;
+    if (pass == FORWARD) return true;
     /* Up to 9.15 the backward is right for other lengths only with explicit sequence lengths. */
     return (call->S % 128 == 0 || cache->version >= 91600) && rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) &&
            rows_fit_cudnn(&call->dk) && rows_fit_cudnn(&call->dv);
 }
 
 /* Nothing but f32, f64, bf16 and f16, all alike. */
-static bool dtypes_fit(const tl_kernel_args *args, const tl_operand *const *list, int n)
-{
+static bool dtypes_fit(const tl_kernel_args *args, const tl_operand *const *list, int n) {
     const tl_dtype dtype = list[0]->dtype;
     for (int i = 0; i < n; i++)
-        if (list[i]->dtype != dtype)
-            return cuda_refuse_dtype(args, list[i]->dtype);
+        if (list[i]->dtype != dtype) return cuda_refuse_dtype(args, list[i]->dtype);
     return dtype == TL_F64 || dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16 || cuda_refuse_dtype(args, dtype);
 }
 
 /* Runs a plan if cuDNN has one. *is_done tells; false is an error. */
-static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *call, bool is_backward, bool *is_done)
-{
+static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *call, bool is_backward, bool *is_done) {
     *is_done = false;
-    if (call->dtype != TL_BF16 && call->dtype != TL_F16)
-        return true; /* the handle is not made for nothing */
+    if (call->dtype != TL_BF16 && call->dtype != TL_F16) return true; /* the handle is not made for nothing */
     struct attention_cache *cache = cache_of(args);
-    if (!cache)
-        return false;
+    if (!cache) return false;
     const enum pass pass = !is_backward ? FORWARD : cache->is_fast ? BACKWARD_FAST : BACKWARD_DETERMINISTIC;
-    if (!call_fits_cudnn(cache, call, pass))
-        return true;
+    if (!call_fits_cudnn(cache, call, pass)) return true;
     const size_t workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     const struct plan *plan = plan_find(cache, call, pass, workspace_bytes);
     if (plan && !plan->execution && plan->wanted_bytes && pass != BACKWARD_DETERMINISTIC) {
@@ -477,35 +445,28 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
                  plan->wanted_bytes, workspace_bytes);
         return false;
     }
-    if (!plan || !plan->execution)
-        return true;
+    if (!plan || !plan->execution) return true;
     *is_done = true;
     return execute_slices(cache, plan, call, args);
 }
 
-bool cuda_attention(const tl_kernel_args *args)
-{
+bool cuda_attention(const tl_kernel_args *args) {
     const tl_operand *const list[4] = {&args->in[0], &args->in[1], &args->in[2], &args->out[0]};
-    if (!dtypes_fit(args, list, 4))
-        return false;
+    if (!dtypes_fit(args, list, 4)) return false;
     struct attention_call call = call_of(args, list[0], list[1], list[2]);
     call.out = rows_dense(list[3]);
     call.lse = args->out[1].data;
-    if (call.B == 0 || call.T == 0 || call.H == 0)
-        return true;
+    if (call.B == 0 || call.T == 0 || call.H == 0) return true;
     bool is_done = false;
-    if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done))
-        return false;
+    if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
     return is_done || attention_own_forward(args, &call);
 }
 
-bool cuda_attention_grad(const tl_kernel_args *args)
-{
+bool cuda_attention_grad(const tl_kernel_args *args) {
     /* g, q, k, v, out, lse -> dq, dk, dv */
-    const tl_operand *const list[8] = {&args->in[0], &args->in[1], &args->in[2], &args->in[3],
+    const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
                                        &args->in[4], &args->out[0], &args->out[1], &args->out[2]};
-    if (!dtypes_fit(args, list, 8))
-        return false;
+    if (!dtypes_fit(args, list, 8)) return false;
     struct attention_call call = call_of(args, list[1], list[2], list[3]);
     call.g = rows_dense(list[0]);
     call.out = rows_of(list[4]);
@@ -516,8 +477,7 @@ bool cuda_attention_grad(const tl_kernel_args *args)
     bool is_done = false;
     if (call.B > 0 && call.T > 0 && call.S > 0 && call.H > 0 && call.D > 0 && !try_cudnn(args, &call, true, &is_done))
         return false;
-    if (is_done)
-        return true;
+    if (is_done) return true;
     const size_t need = attention_own_workspace(&call);
     if (args->workspace_bytes < need) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s needs %zu bytes of workspace, has %zu", args->op, need,

@@ -21,7 +21,7 @@ struct attention_call {
     bool causal; /* query t sees keys 0 .. S-T+t */
     tl_dtype dtype;
     struct attention_rows q, k, v, out, g, dq, dk, dv; /* the last four: backward */
-    void *lse; /* (B,H,T) */
+    void *lse;                                         /* (B,H,T) */
 };
 
 /* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the

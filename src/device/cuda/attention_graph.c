@@ -14,8 +14,7 @@
 
 /* ---- Descriptors -------------------------------------------------------------------------------------- */
 
-bool graph_note(struct graph *graph, cudnnStatus_t status, const char *what)
-{
+bool graph_note(struct graph *graph, cudnnStatus_t status, const char *what) {
     if (graph->status == CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_SUCCESS) {
         graph->status = status;
         graph->failed_at = what;
@@ -23,70 +22,59 @@ bool graph_note(struct graph *graph, cudnnStatus_t status, const char *what)
     return graph->status == CUDNN_STATUS_SUCCESS;
 }
 
-descriptor graph_new(struct graph *graph, cudnnBackendDescriptorType_t type, const char *what)
-{
+descriptor graph_new(struct graph *graph, cudnnBackendDescriptorType_t type, const char *what) {
     descriptor d = NULL;
-    if (graph->status != CUDNN_STATUS_SUCCESS)
-        return NULL;
+    if (graph->status != CUDNN_STATUS_SUCCESS) return NULL;
     if (graph->n_all == GRAPH_MAX_DESCRIPTORS) {
         graph_note(graph, CUDNN_STATUS_INTERNAL_ERROR, "too many descriptors");
         return NULL;
     }
-    if (graph_note(graph, cudnnBackendCreateDescriptor(type, &d), what))
-        graph->all[graph->n_all++] = d;
+    if (graph_note(graph, cudnnBackendCreateDescriptor(type, &d), what)) graph->all[graph->n_all++] = d;
     return d;
 }
 
 void graph_set(struct graph *graph, descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-               int64_t count, const void *values, const char *what)
-{
+               int64_t count, const void *values, const char *what) {
     if (graph->status == CUDNN_STATUS_SUCCESS)
         graph_note(graph, cudnnBackendSetAttribute(d, name, type, count, values), what);
 }
 
-void graph_finalize(struct graph *graph, descriptor d, const char *what)
-{
-    if (graph->status == CUDNN_STATUS_SUCCESS)
-        graph_note(graph, cudnnBackendFinalize(d), what);
+void graph_finalize(struct graph *graph, descriptor d, const char *what) {
+    if (graph->status == CUDNN_STATUS_SUCCESS) graph_note(graph, cudnnBackendFinalize(d), what);
 }
 
-void graph_begin(struct graph *graph)
-{
+void graph_begin(struct graph *graph) {
     memset(graph, 0, sizeof *graph);
     graph->next_virtual = ID_VIRTUAL;
 }
 
-void graph_release(struct graph *graph)
-{
-    for (int i = graph->n_all - 1; i >= 0; i--)
-        cudnnBackendDestroyDescriptor(graph->all[i]);
+void graph_release(struct graph *graph) {
+    for (int i = graph->n_all - 1; i >= 0; i--) cudnnBackendDestroyDescriptor(graph->all[i]);
     graph->n_all = 0;
 }
 
 /* ---- Tensors and steps -------------------------------------------------------------------------------- */
 
-struct extent { int64_t size[4], stride[4]; };
+struct extent {
+    int64_t size[4], stride[4];
+};
 
-static struct extent extent_dense(int64_t b, int64_t h, int64_t r, int64_t c)
-{
+static struct extent extent_dense(int64_t b, int64_t h, int64_t r, int64_t c) {
     return (struct extent){{b, h, r, c}, {h * r * c, r * c, c, 1}};
 }
 
 /* Rows of D as cuDNN wants them, (B,H,T,D): the strides of our (B,T,H,D), in another order. */
-static struct extent extent_rows(const struct attention_rows *rows, int64_t B, int64_t H, int64_t T, int64_t D)
-{
+static struct extent extent_rows(const struct attention_rows *rows, int64_t B, int64_t H, int64_t T, int64_t D) {
     return (struct extent){{B, H, T, D}, {rows->stride_b, rows->stride_h, rows->stride_t, 1}};
 }
 
-static struct extent extent_transposed(struct extent x)
-{
+static struct extent extent_transposed(struct extent x) {
     return (struct extent){{x.size[0], x.size[1], x.size[3], x.size[2]},
                            {x.stride[0], x.stride[1], x.stride[3], x.stride[2]}};
 }
 
 static descriptor tensor_make(struct graph *graph, int64_t id, cudnnDataType_t type, struct extent x, bool is_virtual,
-                              bool is_by_value)
-{
+                              bool is_by_value) {
     const int64_t alignment = 16;
     descriptor d = graph_new(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "tensor");
     graph_set(graph, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id, "tensor id");
@@ -96,63 +84,51 @@ static descriptor tensor_make(struct graph *graph, int64_t id, cudnnDataType_t t
     graph_set(graph, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment, "tensor alignment");
     if (is_virtual)
         graph_set(graph, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual, "virtual tensor");
-    if (is_by_value)
-        graph_set(graph, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &is_by_value, "scalar");
+    if (is_by_value) graph_set(graph, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &is_by_value, "scalar");
     graph_finalize(graph, d, "tensor");
     return d;
 }
 
-static descriptor tensor_real(struct graph *graph, enum tensor_id id, cudnnDataType_t type, struct extent x)
-{
+static descriptor tensor_real(struct graph *graph, enum tensor_id id, cudnnDataType_t type, struct extent x) {
     return tensor_make(graph, id, type, x, false, false);
 }
 
 /* An f32 number that is handed over with every execution. */
-static descriptor tensor_scalar(struct graph *graph, enum tensor_id id)
-{
+static descriptor tensor_scalar(struct graph *graph, enum tensor_id id) {
     return tensor_make(graph, id, CUDNN_DATA_FLOAT, extent_dense(1, 1, 1, 1), false, true);
 }
 
-static descriptor tensor_virtual(struct graph *graph, cudnnDataType_t type, struct extent x)
-{
+static descriptor tensor_virtual(struct graph *graph, cudnnDataType_t type, struct extent x) {
     return tensor_make(graph, graph->next_virtual++, type, x, true, false);
 }
 
-static void operation_add(struct graph *graph, descriptor d, const char *what)
-{
+static void operation_add(struct graph *graph, descriptor d, const char *what) {
     graph_finalize(graph, d, what);
-    if (graph->status != CUDNN_STATUS_SUCCESS)
-        return;
+    if (graph->status != CUDNN_STATUS_SUCCESS) return;
     if (graph->n_operations == GRAPH_MAX_OPERATIONS)
         graph_note(graph, CUDNN_STATUS_INTERNAL_ERROR, "too many operations");
-    else
-        graph->operations[graph->n_operations++] = d;
+    else graph->operations[graph->n_operations++] = d;
 }
 
 /* y = mode(x [, b [, t]]); axis: of CUDNN_POINTWISE_GEN_INDEX, else -1. */
 static void step_pointwise(struct graph *graph, cudnnPointwiseMode_t mode, cudnnDataType_t compute, int64_t axis,
-                           descriptor x, descriptor b, descriptor t, descriptor y)
-{
+                           descriptor x, descriptor b, descriptor t, descriptor y) {
     descriptor how = graph_new(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "pointwise");
     graph_set(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode, "pointwise mode");
     graph_set(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute, "pointwise type");
-    if (axis >= 0)
-        graph_set(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis, "pointwise axis");
+    if (axis >= 0) graph_set(graph, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis, "pointwise axis");
     graph_finalize(graph, how, "pointwise");
     descriptor d = graph_new(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "pointwise");
     const cudnnBackendAttributeType_t is = CUDNN_TYPE_BACKEND_DESCRIPTOR;
     graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, is, 1, &how, "pointwise");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, is, 1, &x, "pointwise x");
-    if (b)
-        graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, is, 1, &b, "pointwise b");
-    if (t)
-        graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, is, 1, &t, "pointwise t");
+    if (b) graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, is, 1, &b, "pointwise b");
+    if (t) graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, is, 1, &t, "pointwise t");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, is, 1, &y, "pointwise y");
     operation_add(graph, d, "pointwise operation");
 }
 
-static void step_matmul(struct graph *graph, descriptor a, descriptor b, descriptor c)
-{
+static void step_matmul(struct graph *graph, descriptor a, descriptor b, descriptor c) {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     descriptor how = graph_new(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "matmul");
     graph_set(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute, "matmul type");
@@ -167,8 +143,7 @@ static void step_matmul(struct graph *graph, descriptor a, descriptor b, descrip
 }
 
 /* Over the axes where y has size 1 (or, for grouped heads, a divisor) and x has more. */
-static void step_reduce(struct graph *graph, cudnnReduceTensorOp_t operator, descriptor x, descriptor y)
-{
+static void step_reduce(struct graph *graph, cudnnReduceTensorOp_t operator, descriptor x, descriptor y) {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     descriptor how = graph_new(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, "reduction");
     graph_set(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &operator, "reduction");
@@ -182,8 +157,7 @@ static void step_reduce(struct graph *graph, cudnnReduceTensorOp_t operator, des
     operation_add(graph, d, "reduction operation");
 }
 
-static void step_reshape(struct graph *graph, descriptor x, descriptor y)
-{
+static void step_reshape(struct graph *graph, descriptor x, descriptor y) {
     descriptor d = graph_new(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "reshape");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x, "reshape x");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y, "reshape y");
@@ -191,16 +165,15 @@ static void step_reshape(struct graph *graph, descriptor x, descriptor y)
 }
 
 /* A new intermediate that is mode(x [, b]) in f32. */
-static descriptor pointwise_f32(struct graph *graph, cudnnPointwiseMode_t mode, descriptor x, descriptor b, struct extent y)
-{
+static descriptor pointwise_f32(struct graph *graph, cudnnPointwiseMode_t mode, descriptor x, descriptor b,
+                                struct extent y) {
     descriptor result = tensor_virtual(graph, CUDNN_DATA_FLOAT, y);
     step_pointwise(graph, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, result);
     return result;
 }
 
 /* score where row >= column, -inf elsewhere */
-static descriptor causal_mask(struct graph *graph, descriptor score, struct extent scores, descriptor minus_infinity)
-{
+static descriptor causal_mask(struct graph *graph, descriptor score, struct extent scores, descriptor minus_infinity) {
     descriptor row = tensor_virtual(graph, CUDNN_DATA_INT32, scores);
     step_pointwise(graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 2, score, NULL, NULL, row);
     descriptor column = tensor_virtual(graph, CUDNN_DATA_INT32, scores);
@@ -217,8 +190,7 @@ static descriptor causal_mask(struct graph *graph, descriptor score, struct exte
 static cudnnDataType_t type_of(tl_dtype dtype) { return dtype == TL_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF; }
 
 /* s = scale q k^T; lse = max + log sum exp(s - max); out = exp(s - max) / sum v */
-void graph_forward(struct graph *graph, const struct attention_call *call)
-{
+void graph_forward(struct graph *graph, const struct attention_call *call) {
     const int64_t B = call->B, H = call->H, T = call->T, S = call->S, D = call->D;
     const cudnnDataType_t type = type_of(call->dtype);
     const struct extent scores = extent_dense(B, H, T, S), per_row = extent_dense(B, H, T, 1);
@@ -232,8 +204,7 @@ void graph_forward(struct graph *graph, const struct attention_call *call)
     descriptor score = tensor_virtual(graph, CUDNN_DATA_FLOAT, scores);
     step_matmul(graph, q, kt, score);
     score = pointwise_f32(graph, CUDNN_POINTWISE_MUL, score, scale, scores);
-    if (call->causal)
-        score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
+    if (call->causal) score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
 
     descriptor top = tensor_virtual(graph, CUDNN_DATA_FLOAT, per_row);
     step_reduce(graph, CUDNN_REDUCE_TENSOR_MAX, score, top);
@@ -252,8 +223,7 @@ void graph_forward(struct graph *graph, const struct attention_call *call)
 
 /* x^T y over queries: a (B,H,S,D) product written to `to`, or, with grouped heads, summed into it over each group. */
 static void product_of_keys(struct graph *graph, const struct attention_call *call, descriptor x, descriptor y,
-                            descriptor to)
-{
+                            descriptor to) {
     if (call->H == call->H_kv) {
         step_matmul(graph, x, y, to);
         return;
@@ -265,8 +235,7 @@ static void product_of_keys(struct graph *graph, const struct attention_call *ca
 
 /* p = exp(scale q k^T - lse);  dv = p^T g;  softmax_sum = rowsum(g out);
  * ds = p (g v^T - softmax_sum) scale;  dk = ds^T q;  dq = ds k */
-void graph_backward(struct graph *graph, const struct attention_call *call, bool is_fast)
-{
+void graph_backward(struct graph *graph, const struct attention_call *call, bool is_fast) {
     const int64_t B = call->B, H = call->H, T = call->T, S = call->S, D = call->D;
     const cudnnDataType_t type = type_of(call->dtype);
     const struct extent scores = extent_dense(B, H, T, S), per_row = extent_dense(B, H, T, 1);
@@ -295,8 +264,7 @@ void graph_backward(struct graph *graph, const struct attention_call *call, bool
     step_matmul(graph, q, kt, score);
     score = pointwise_f32(graph, CUDNN_POINTWISE_MUL, score, scale, scores);
     score = pointwise_f32(graph, CUDNN_POINTWISE_SUB, score, lse, scores);
-    if (call->causal)
-        score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
+    if (call->causal) score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
     descriptor p = pointwise_f32(graph, CUDNN_POINTWISE_EXP, score, NULL, scores);
     descriptor p_t = tensor_virtual(graph, type, scores_t);
     step_reshape(graph, p, p_t);

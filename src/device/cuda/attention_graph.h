@@ -10,8 +10,21 @@ typedef cudnnBackendDescriptor_t descriptor;
 
 /* Names of the real tensors; intermediates count on from VIRTUAL. */
 enum tensor_id {
-    ID_Q = 1, ID_K, ID_V, ID_OUT, ID_LSE, ID_G, ID_DQ, ID_DK, ID_DV, ID_SOFTMAX_SUM, ID_DQ_SUM, ID_SCALE, ID_MINUS_INFINITY,
-    ID_ONE, ID_VIRTUAL = 100
+    ID_Q = 1,
+    ID_K,
+    ID_V,
+    ID_OUT,
+    ID_LSE,
+    ID_G,
+    ID_DQ,
+    ID_DK,
+    ID_DV,
+    ID_SOFTMAX_SUM,
+    ID_DQ_SUM,
+    ID_SCALE,
+    ID_MINUS_INFINITY,
+    ID_ONE,
+    ID_VIRTUAL = 100
 };
 
 /* A graph under construction. After the first failure every step does nothing, so that building reads as a list. */

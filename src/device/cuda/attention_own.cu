@@ -26,8 +26,7 @@ enum { WARPS = 8, WIDEST_HEAD = 256 };
 template <class C, int PER> struct lane_row { C x[PER]; };
 
 template <class T, class C, int PER>
-__device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D)
-{
+__device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D) {
     const T *from = (const T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
     lane_row<C, PER> row;
 #pragma unroll
@@ -40,47 +39,38 @@ __device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t 
 
 template <class T, class C, int PER>
 __device__ inline void row_store(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D,
-                                 const lane_row<C, PER> &row, C factor)
-{
+                                 const lane_row<C, PER> &row, C factor) {
     T *to = (T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         const int64_t d = threadIdx.x % 32 + 32 * j;
-        if (d < D)
-            to[d] = conversion<T>::from(row.x[j] * factor);
+        if (d < D) to[d] = conversion<T>::from(row.x[j] * factor);
     }
 }
 
-template <class C, int PER> __device__ inline C row_dot(const lane_row<C, PER> &a, const lane_row<C, PER> &b)
-{
+template <class C, int PER> __device__ inline C row_dot(const lane_row<C, PER> &a, const lane_row<C, PER> &b) {
     C part = 0;
 #pragma unroll
-    for (int j = 0; j < PER; j++)
-        part = fma_of(a.x[j], b.x[j], part);
+    for (int j = 0; j < PER; j++) part = fma_of(a.x[j], b.x[j], part);
     return warp_reduce(part, sum_of());
 }
 
 /* sum += factor * row */
 template <class C, int PER>
-__device__ inline void row_add(lane_row<C, PER> &sum, C factor, const lane_row<C, PER> &row)
-{
+__device__ inline void row_add(lane_row<C, PER> &sum, C factor, const lane_row<C, PER> &row) {
 #pragma unroll
-    for (int j = 0; j < PER; j++)
-        sum.x[j] = fma_of(factor, row.x[j], sum.x[j]);
+    for (int j = 0; j < PER; j++) sum.x[j] = fma_of(factor, row.x[j], sum.x[j]);
 }
 
-template <class C, int PER> __device__ inline lane_row<C, PER> row_zero()
-{
+template <class C, int PER> __device__ inline lane_row<C, PER> row_zero() {
     lane_row<C, PER> row;
 #pragma unroll
-    for (int j = 0; j < PER; j++)
-        row.x[j] = 0;
+    for (int j = 0; j < PER; j++) row.x[j] = 0;
     return row;
 }
 
 /* How many keys query t sees. */
-__device__ inline int64_t visible_keys(const attention_call &a, int64_t t)
-{
+__device__ inline int64_t visible_keys(const attention_call &a, int64_t t) {
     const int64_t n = a.causal ? a.S - a.T + t + 1 : a.S;
     return n < 0 ? 0 : n < a.S ? n : a.S;
 }
@@ -89,8 +79,7 @@ __device__ inline int64_t visible_keys(const attention_call &a, int64_t t)
 __device__ inline int64_t warp_first() { return blockIdx.x * (int64_t)WARPS + threadIdx.x / 32; }
 __device__ inline int64_t warp_step() { return (int64_t)gridDim.x * WARPS; }
 
-template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a)
-{
+template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a) {
     typedef typename compute_type<T>::type C;
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
@@ -106,8 +95,7 @@ template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attent
                 top = score;
                 weight_sum *= shrink;
 #pragma unroll
-                for (int j = 0; j < PER; j++)
-                    sum.x[j] *= shrink;
+                for (int j = 0; j < PER; j++) sum.x[j] *= shrink;
             }
             const C weight = exp_of(score - top);
             weight_sum += weight;
@@ -121,26 +109,24 @@ template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attent
 }
 
 template <class T, int PER>
-__global__ void __launch_bounds__(32 * WARPS) attention_delta(attention_call a, typename compute_type<T>::type *delta)
-{
+__global__ void __launch_bounds__(32 * WARPS) attention_delta(attention_call a, typename compute_type<T>::type *delta) {
     typedef typename compute_type<T>::type C;
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H;
         const C dot = row_dot(row_load<T, C, PER>(a.g, b, t, h, a.D), row_load<T, C, PER>(a.out, b, t, h, a.D));
-        if (threadIdx.x % 32 == 0)
-            delta[item] = dot;
+        if (threadIdx.x % 32 == 0) delta[item] = dot;
     }
 }
 
 template <class T, int PER>
 __global__ void __launch_bounds__(32 * WARPS)
-attention_keys(attention_call a, const typename compute_type<T>::type *delta)
-{
+    attention_keys(attention_call a, const typename compute_type<T>::type *delta) {
     typedef typename compute_type<T>::type C;
     const int64_t group = a.H / a.H_kv;
     for (int64_t item = warp_first(); item < a.B * a.H_kv * a.S; item += warp_step()) {
         const int64_t s = item % a.S, h_kv = item / a.S % a.H_kv, b = item / a.S / a.H_kv;
-        const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D), v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
+        const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
+                               v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
         lane_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
         const int64_t first = a.causal ? max((int64_t)0, s - (a.S - a.T)) : 0;
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
@@ -159,8 +145,7 @@ attention_keys(attention_call a, const typename compute_type<T>::type *delta)
 
 template <class T, int PER>
 __global__ void __launch_bounds__(32 * WARPS)
-attention_queries(attention_call a, const typename compute_type<T>::type *delta)
-{
+    attention_queries(attention_call a, const typename compute_type<T>::type *delta) {
     typedef typename compute_type<T>::type C;
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
@@ -179,19 +164,16 @@ attention_queries(attention_call a, const typename compute_type<T>::type *delta)
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-static unsigned warps_for(int64_t items)
-{
+static unsigned warps_for(int64_t items) {
     const int64_t blocks = (items + WARPS - 1) / WARPS;
     return (unsigned)(blocks < INT32_MAX ? (blocks > 0 ? blocks : 1) : INT32_MAX);
 }
 
-template <class T, int PER> static void forward_launch(const attention_call &a, void *, cudaStream_t stream)
-{
+template <class T, int PER> static void forward_launch(const attention_call &a, void *, cudaStream_t stream) {
     attention_forward<T, PER><<<warps_for(a.B * a.H * a.T), 32 * WARPS, 0, stream>>>(a);
 }
 
-template <class T, int PER> static void backward_launch(const attention_call &a, void *workspace, cudaStream_t stream)
-{
+template <class T, int PER> static void backward_launch(const attention_call &a, void *workspace, cudaStream_t stream) {
     typedef typename compute_type<T>::type C;
     C *delta = (C *)workspace;
     const unsigned queries = warps_for(a.B * a.H * a.T), keys = warps_for(a.B * a.H_kv * a.S);
@@ -201,41 +183,59 @@ template <class T, int PER> static void backward_launch(const attention_call &a,
 }
 
 /* By elements per lane. BACKWARD chooses the launcher. */
-template <class T, bool BACKWARD> static void launch(const attention_call &a, void *workspace, cudaStream_t stream)
-{
+template <class T, bool BACKWARD> static void launch(const attention_call &a, void *workspace, cudaStream_t stream) {
     const int per = a.D <= 32 ? 1 : a.D <= 64 ? 2 : a.D <= 128 ? 4 : 8;
     switch (per) {
-    case 1: BACKWARD ? backward_launch<T, 1>(a, workspace, stream) : forward_launch<T, 1>(a, workspace, stream); break;
-    case 2: BACKWARD ? backward_launch<T, 2>(a, workspace, stream) : forward_launch<T, 2>(a, workspace, stream); break;
-    case 4: BACKWARD ? backward_launch<T, 4>(a, workspace, stream) : forward_launch<T, 4>(a, workspace, stream); break;
-    default: BACKWARD ? backward_launch<T, 8>(a, workspace, stream) : forward_launch<T, 8>(a, workspace, stream); break;
+    case 1:
+        BACKWARD ? backward_launch<T, 1>(a, workspace, stream) : forward_launch<T, 1>(a, workspace, stream);
+        break;
+    case 2:
+        BACKWARD ? backward_launch<T, 2>(a, workspace, stream) : forward_launch<T, 2>(a, workspace, stream);
+        break;
+    case 4:
+        BACKWARD ? backward_launch<T, 4>(a, workspace, stream) : forward_launch<T, 4>(a, workspace, stream);
+        break;
+    default:
+        BACKWARD ? backward_launch<T, 8>(a, workspace, stream) : forward_launch<T, 8>(a, workspace, stream);
+        break;
     }
 }
 
-template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const attention_call *call)
-{
+template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const attention_call *call) {
     if (call->D > WIDEST_HEAD) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: heads of %lld are wider than %d", args->op, (long long)call->D,
                  (int)WIDEST_HEAD);
         return false;
     }
     switch (call->dtype) {
-    case TL_F64: launch<double, BACKWARD>(*call, args->workspace, stream_of(args)); return true;
-    case TL_F32: launch<float, BACKWARD>(*call, args->workspace, stream_of(args)); return true;
-    case TL_BF16: launch<bf16, BACKWARD>(*call, args->workspace, stream_of(args)); return true;
-    case TL_F16: launch<f16, BACKWARD>(*call, args->workspace, stream_of(args)); return true;
-    default: return cuda_refuse_dtype(args, call->dtype);
+    case TL_F64:
+        launch<double, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_F32:
+        launch<float, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_BF16:
+        launch<bf16, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_F16:
+        launch<f16, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    default:
+        return cuda_refuse_dtype(args, call->dtype);
     }
 }
 
 extern "C" {
 
-size_t attention_own_workspace(const attention_call *call)
-{
+size_t attention_own_workspace(const attention_call *call) {
     return (size_t)(call->B * call->H * call->T) * (call->dtype == TL_F64 ? sizeof(double) : sizeof(float));
 }
 
-bool attention_own_forward(const tl_kernel_args *args, const attention_call *call) { return dispatch<false>(args, call); }
-bool attention_own_backward(const tl_kernel_args *args, const attention_call *call) { return dispatch<true>(args, call); }
+bool attention_own_forward(const tl_kernel_args *args, const attention_call *call) {
+    return dispatch<false>(args, call);
+}
+bool attention_own_backward(const tl_kernel_args *args, const attention_call *call) {
+    return dispatch<true>(args, call);
+}
 
 } /* extern "C" */

@@ -49,76 +49,112 @@ template <> __device__ inline double value_of<double, f16>(f16 x) { return (doub
 template <> __device__ inline int64_t value_of<int64_t, f16>(f16 x) { return (int64_t)__half2float(x); }
 
 /* An element whose type is known only at run time; the branch is the same for all threads. */
-template <class C> __device__ inline C load_as(const void *data, int64_t i, tl_dtype dtype)
-{
+template <class C> __device__ inline C load_as(const void *data, int64_t i, tl_dtype dtype) {
     switch (dtype) {
-    case TL_F64: return value_of<C>(((const double *)data)[i]);
-    case TL_F32: return value_of<C>(((const float *)data)[i]);
-    case TL_F16: return value_of<C>(((const f16 *)data)[i]);
-    case TL_BF16: return value_of<C>(((const bf16 *)data)[i]);
-    case TL_I64: return value_of<C>(((const int64_t *)data)[i]);
-    case TL_I32: return value_of<C>(((const int32_t *)data)[i]);
-    case TL_I16: return value_of<C>(((const int16_t *)data)[i]);
-    case TL_U16: return value_of<C>(((const uint16_t *)data)[i]);
-    case TL_I8: return value_of<C>(((const int8_t *)data)[i]);
-    case TL_U8: return value_of<C>(((const uint8_t *)data)[i]);
-    case TL_BOOL: return (C)(((const uint8_t *)data)[i] != 0);
-    default: return C(0);
+    case TL_F64:
+        return value_of<C>(((const double *)data)[i]);
+    case TL_F32:
+        return value_of<C>(((const float *)data)[i]);
+    case TL_F16:
+        return value_of<C>(((const f16 *)data)[i]);
+    case TL_BF16:
+        return value_of<C>(((const bf16 *)data)[i]);
+    case TL_I64:
+        return value_of<C>(((const int64_t *)data)[i]);
+    case TL_I32:
+        return value_of<C>(((const int32_t *)data)[i]);
+    case TL_I16:
+        return value_of<C>(((const int16_t *)data)[i]);
+    case TL_U16:
+        return value_of<C>(((const uint16_t *)data)[i]);
+    case TL_I8:
+        return value_of<C>(((const int8_t *)data)[i]);
+    case TL_U8:
+        return value_of<C>(((const uint8_t *)data)[i]);
+    case TL_BOOL:
+        return (C)(((const uint8_t *)data)[i] != 0);
+    default:
+        return C(0);
     }
 }
 
-template <class C> __device__ inline void store_as(void *data, int64_t i, tl_dtype dtype, C x)
-{
+template <class C> __device__ inline void store_as(void *data, int64_t i, tl_dtype dtype, C x) {
     switch (dtype) {
-    case TL_F64: ((double *)data)[i] = conversion<double>::from(x); break;
-    case TL_F32: ((float *)data)[i] = conversion<float>::from(x); break;
-    case TL_F16: ((f16 *)data)[i] = conversion<f16>::from(x); break;
-    case TL_BF16: ((bf16 *)data)[i] = conversion<bf16>::from(x); break;
-    case TL_I64: ((int64_t *)data)[i] = conversion<int64_t>::from(x); break;
-    case TL_I32: ((int32_t *)data)[i] = conversion<int32_t>::from(x); break;
-    case TL_I16: ((int16_t *)data)[i] = conversion<int16_t>::from(x); break;
-    case TL_U16: ((uint16_t *)data)[i] = conversion<uint16_t>::from(x); break;
-    case TL_I8: ((int8_t *)data)[i] = conversion<int8_t>::from(x); break;
-    case TL_U8: ((uint8_t *)data)[i] = conversion<uint8_t>::from(x); break;
-    case TL_BOOL: ((bool *)data)[i] = conversion<bool>::from(x); break;
-    default: break;
+    case TL_F64:
+        ((double *)data)[i] = conversion<double>::from(x);
+        break;
+    case TL_F32:
+        ((float *)data)[i] = conversion<float>::from(x);
+        break;
+    case TL_F16:
+        ((f16 *)data)[i] = conversion<f16>::from(x);
+        break;
+    case TL_BF16:
+        ((bf16 *)data)[i] = conversion<bf16>::from(x);
+        break;
+    case TL_I64:
+        ((int64_t *)data)[i] = conversion<int64_t>::from(x);
+        break;
+    case TL_I32:
+        ((int32_t *)data)[i] = conversion<int32_t>::from(x);
+        break;
+    case TL_I16:
+        ((int16_t *)data)[i] = conversion<int16_t>::from(x);
+        break;
+    case TL_U16:
+        ((uint16_t *)data)[i] = conversion<uint16_t>::from(x);
+        break;
+    case TL_I8:
+        ((int8_t *)data)[i] = conversion<int8_t>::from(x);
+        break;
+    case TL_U8:
+        ((uint8_t *)data)[i] = conversion<uint8_t>::from(x);
+        break;
+    case TL_BOOL:
+        ((bool *)data)[i] = conversion<bool>::from(x);
+        break;
+    default:
+        break;
     }
 }
 
-static inline bool dtype_is_float(tl_dtype dtype)
-{
+static inline bool dtype_is_float(tl_dtype dtype) {
     return dtype == TL_F64 || dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16;
 }
 
 /* 8-bit and 4-bit floats are not here yet. */
 static inline bool dtype_is_known(tl_dtype dtype) { return dtype_is_float(dtype) || dtype >= TL_I64; }
 
-static inline int dtype_bytes(tl_dtype dtype)
-{
+static inline int dtype_bytes(tl_dtype dtype) {
     switch (dtype) {
-    case TL_F64: case TL_I64: return 8;
-    case TL_F32: case TL_I32: return 4;
-    case TL_F16: case TL_BF16: case TL_I16: case TL_U16: return 2;
-    default: return 1;
+    case TL_F64:
+    case TL_I64:
+        return 8;
+    case TL_F32:
+    case TL_I32:
+        return 4;
+    case TL_F16:
+    case TL_BF16:
+    case TL_I16:
+    case TL_U16:
+        return 2;
+    default:
+        return 1;
     }
 }
 
 /* Refuses a call that has an operand of a dtype without kernels, by name. */
-static inline bool operands_known(const tl_kernel_args *args)
-{
+static inline bool operands_known(const tl_kernel_args *args) {
     for (int i = 0; i < args->n_in; i++)
-        if (!dtype_is_known(args->in[i].dtype))
-            return cuda_refuse_dtype(args, args->in[i].dtype);
+        if (!dtype_is_known(args->in[i].dtype)) return cuda_refuse_dtype(args, args->in[i].dtype);
     for (int i = 0; i < args->n_out; i++)
-        if (!dtype_is_known(args->out[i].dtype))
-            return cuda_refuse_dtype(args, args->out[i].dtype);
+        if (!dtype_is_known(args->out[i].dtype)) return cuda_refuse_dtype(args, args->out[i].dtype);
     return true;
 }
 
 /* The type arithmetic is done in, by the output's dtype. */
 enum compute { COMPUTE_F64, COMPUTE_F32, COMPUTE_I64 };
-static inline enum compute compute_of(tl_dtype dtype)
-{
+static inline enum compute compute_of(tl_dtype dtype) {
     return dtype == TL_F64 ? COMPUTE_F64 : dtype_is_float(dtype) ? COMPUTE_F32 : COMPUTE_I64;
 }
 
@@ -128,11 +164,9 @@ template <> struct compute_type<double> { typedef double type; };
 
 /* ---- Geometry ----------------------------------------------------------------------------------------- */
 
-static inline int64_t operand_numel(const tl_operand *x)
-{
+static inline int64_t operand_numel(const tl_operand *x) {
     int64_t numel = 1;
-    for (int i = 0; i < x->rank; i++)
-        numel *= x->shape[i];
+    for (int i = 0; i < x->rank; i++) numel *= x->shape[i];
     return numel;
 }
 
@@ -147,22 +181,19 @@ template <int N> struct geometry {
 };
 
 /* Stride of x along axis `axis` of a shape of rank `rank`; 0 where x is broadcast. */
-static inline int64_t broadcast_stride(const tl_operand *x, int axis, int rank)
-{
+static inline int64_t broadcast_stride(const tl_operand *x, int axis, int rank) {
     const int own = axis - (rank - x->rank);
     return own < 0 || x->shape[own] == 1 ? 0 : x->stride[own];
 }
 
-template <int N> static inline geometry<N> geometry_of(const tl_operand *const *operands)
-{
+template <int N> static inline geometry<N> geometry_of(const tl_operand *const *operands) {
     geometry<N> g;
     g.rank = 0;
     g.numel = operand_numel(operands[0]);
     const int rank = operands[0]->rank;
     for (int axis = 0; axis < rank; axis++) {
         const int64_t size = operands[0]->shape[axis];
-        if (size == 1)
-            continue;
+        if (size == 1) continue;
         int64_t stride[N];
         bool merges = g.rank > 0;
         for (int n = 0; n < N; n++) {
@@ -171,44 +202,36 @@ template <int N> static inline geometry<N> geometry_of(const tl_operand *const *
         }
         const int at = merges ? g.rank - 1 : g.rank++;
         g.size[at] = merges ? g.size[at] * size : size;
-        for (int n = 0; n < N; n++)
-            g.stride[n][at] = stride[n];
+        for (int n = 0; n < N; n++) g.stride[n][at] = stride[n];
     }
     if (g.rank == 0) { /* one element */
         g.rank = 1;
         g.size[0] = 1;
-        for (int n = 0; n < N; n++)
-            g.stride[n][0] = 0;
+        for (int n = 0; n < N; n++) g.stride[n][0] = 0;
     }
     return g;
 }
 
 /* Offsets of element `index` (row-major) in every operand. */
-template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t index, int64_t (&offset)[N])
-{
-    for (int n = 0; n < N; n++)
-        offset[n] = 0;
+template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t index, int64_t (&offset)[N]) {
+    for (int n = 0; n < N; n++) offset[n] = 0;
     if (g.numel <= INT32_MAX) { /* 32-bit division is several times cheaper */
         uint32_t rest = (uint32_t)index;
         for (int axis = g.rank - 1; axis > 0; axis--) {
             const uint32_t size = (uint32_t)g.size[axis];
             const uint32_t next = rest / size, at = rest - next * size;
             rest = next;
-            for (int n = 0; n < N; n++)
-                offset[n] += at * g.stride[n][axis];
+            for (int n = 0; n < N; n++) offset[n] += at * g.stride[n][axis];
         }
-        for (int n = 0; n < N; n++)
-            offset[n] += rest * g.stride[n][0];
+        for (int n = 0; n < N; n++) offset[n] += rest * g.stride[n][0];
         return;
     }
     for (int axis = g.rank - 1; axis > 0; axis--) {
         const int64_t next = index / g.size[axis], at = index - next * g.size[axis];
         index = next;
-        for (int n = 0; n < N; n++)
-            offset[n] += at * g.stride[n][axis];
+        for (int n = 0; n < N; n++) offset[n] += at * g.stride[n][axis];
     }
-    for (int n = 0; n < N; n++)
-        offset[n] += index * g.stride[n][0];
+    for (int n = 0; n < N; n++) offset[n] += index * g.stride[n][0];
 }
 
 /* Eight elements at once: one 128-bit access for 16-bit types, two for f32. */
@@ -217,32 +240,25 @@ template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16)
 
 /* Whether the innermost axis can be walked in packs: its length is a multiple of PACK, and every operand is either
  * dense and aligned along it or constant along it. element_bytes, data: one per operand. */
-template <int N> static inline bool geometry_packs(const geometry<N> &g, const int *element_bytes, void *const *data)
-{
+template <int N> static inline bool geometry_packs(const geometry<N> &g, const int *element_bytes, void *const *data) {
     const int last = g.rank - 1;
-    if (g.size[last] % PACK != 0 || g.numel / PACK > INT32_MAX)
-        return false;
+    if (g.size[last] % PACK != 0 || g.numel / PACK > INT32_MAX) return false;
     for (int n = 0; n < N; n++) {
-        if (g.stride[n][last] == 0 && n > 0)
-            continue;
+        if (g.stride[n][last] == 0 && n > 0) continue;
         const int align = element_bytes[n] * PACK < 16 ? element_bytes[n] * PACK : 16;
-        if (g.stride[n][last] != 1 || (uintptr_t)data[n] % align != 0)
-            return false;
+        if (g.stride[n][last] != 1 || (uintptr_t)data[n] % align != 0) return false;
         for (int axis = 0; axis < last; axis++)
-            if (g.stride[n][axis] * element_bytes[n] % align != 0)
-                return false;
+            if (g.stride[n][axis] * element_bytes[n] % align != 0) return false;
     }
     return true;
 }
 
 /* The same walk in steps of one pack: the innermost axis becomes PACK times shorter, its stride PACK times longer. */
-template <int N> static inline geometry<N> geometry_in_packs(geometry<N> g)
-{
+template <int N> static inline geometry<N> geometry_in_packs(geometry<N> g) {
     const int last = g.rank - 1;
     g.size[last] /= PACK;
     g.numel /= PACK;
-    for (int n = 0; n < N; n++)
-        g.stride[n][last] *= PACK;
+    for (int n = 0; n < N; n++) g.stride[n][last] *= PACK;
     return g;
 }
 
@@ -253,8 +269,7 @@ enum { BLOCK = 256 };
 static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
 
 /* Blocks for one element per thread, up to a limit beyond which threads loop (grid_stride). */
-static inline unsigned blocks_for(int64_t n, int block = BLOCK)
-{
+static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
     const int64_t blocks = (n + block - 1) / block;
     return (unsigned)(blocks < (1 << 20) ? (blocks > 0 ? blocks : 1) : 1 << 20);
 }
@@ -264,31 +279,28 @@ static inline unsigned blocks_for(int64_t n, int block = BLOCK)
 
 /* ---- Reductions with one fixed order ------------------------------------------------------------------ */
 
-struct sum_of { template <class C> __device__ C operator()(C a, C b) const { return a + b; } };
+struct sum_of {
+    template <class C> __device__ C operator()(C a, C b) const { return a + b; }
+};
 /* NaN wins, as in PyTorch. */
 struct max_of {
     template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; }
 };
 
 /* Every lane gets the result; the butterfly adds the same pairs for all of them. */
-template <class C, class F> __device__ inline C warp_reduce(C x, F f)
-{
-    for (int distance = 16; distance > 0; distance /= 2)
-        x = f(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+template <class C, class F> __device__ inline C warp_reduce(C x, F f) {
+    for (int distance = 16; distance > 0; distance /= 2) x = f(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
 }
 
 /* Over a block of whole warps (at most 32); every thread gets the result. `zero` must be neutral for f. */
-template <class C, class F> __device__ inline C block_reduce(C x, F f, C zero)
-{
+template <class C, class F> __device__ inline C block_reduce(C x, F f, C zero) {
     __shared__ C of_warp[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
     x = warp_reduce(x, f);
-    if (n_warps == 1)
-        return x;
+    if (n_warps == 1) return x;
     __syncthreads(); /* an earlier call may still be reading */
-    if (lane == 0)
-        of_warp[warp] = x;
+    if (lane == 0) of_warp[warp] = x;
     __syncthreads();
     return warp_reduce(lane < n_warps ? of_warp[lane] : zero, f);
 }
@@ -299,16 +311,13 @@ template <> __device__ inline double lowest<double>() { return -(double)INFINITY
 template <> __device__ inline int64_t lowest<int64_t>() { return INT64_MIN; }
 
 /* Threads for one row of n elements: whole warps, about four elements each, at most 512. */
-static inline int threads_for_row(int64_t n)
-{
+static inline int threads_for_row(int64_t n) {
     int threads = 32;
-    while (threads < 512 && threads * 4 < n)
-        threads *= 2;
+    while (threads < 512 && threads * 4 < n) threads *= 2;
     return threads;
 }
 
-__device__ inline void fault_raise(struct cuda_fault *fault, int code, int64_t index, int64_t limit)
-{
+__device__ inline void fault_raise(struct cuda_fault *fault, int code, int64_t index, int64_t limit) {
     fault->index = index;
     fault->limit = limit;
     __threadfence_system();

@@ -6,9 +6,8 @@
 /* Between floats through f64, which holds every one of them; between integers through i64: one rounding in all. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK)
-copy_any(geometry<2> g, void *to, tl_dtype to_dtype, const void *from, tl_dtype from_dtype)
-{
-    FOR_EACH (i, g.numel) {
+    copy_any(geometry<2> g, void *to, tl_dtype to_dtype, const void *from, tl_dtype from_dtype) {
+    FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
         store_as<C>(to, at[0], to_dtype, load_as<C>(from, at[1], from_dtype));
@@ -22,30 +21,26 @@ __device__ inline f16 converted(float x, f16 *) { return __float2half_rn(x); }
 __device__ inline float converted(bf16 x, float *) { return __bfloat162float(x); }
 __device__ inline float converted(f16 x, float *) { return __half2float(x); }
 
-template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, O *to, const A *from)
-{
+template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, O *to, const A *from) {
     const bool constant = g.stride[1][g.rank - 1] == 0;
-    FOR_EACH (i, g.numel) {
+    FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
         pack<O> y;
         if (constant) {
             const O x = converted(from[at[1]], (O *)nullptr);
-            for (int j = 0; j < PACK; j++)
-                y.v[j] = x;
+            for (int j = 0; j < PACK; j++) y.v[j] = x;
         } else {
             const pack<A> a = *(const pack<A> *)(from + at[1]);
-            for (int j = 0; j < PACK; j++)
-                y.v[j] = converted(a.v[j], (O *)nullptr);
+            for (int j = 0; j < PACK; j++) y.v[j] = converted(a.v[j], (O *)nullptr);
         }
         *(pack<O> *)(to + at[0]) = y;
     }
 }
 
 /* Same dtype, any strides: no conversion to look up. */
-template <class T> __global__ void __launch_bounds__(BLOCK) copy_same(geometry<2> g, T *to, const T *from)
-{
-    FOR_EACH (i, g.numel) {
+template <class T> __global__ void __launch_bounds__(BLOCK) copy_same(geometry<2> g, T *to, const T *from) {
+    FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
         to[at[0]] = from[at[1]];
@@ -53,8 +48,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) copy_same(geometry<2
 }
 
 template <class O, class A>
-static bool launch_packs(const geometry<2> &g, const tl_operand *to, const tl_operand *from, cudaStream_t stream)
-{
+static bool launch_packs(const geometry<2> &g, const tl_operand *to, const tl_operand *from, cudaStream_t stream) {
     const geometry<2> packs = geometry_in_packs(g);
     copy_packs<O, A><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, (O *)to->data, (const A *)from->data);
     return true;
@@ -62,60 +56,51 @@ static bool launch_packs(const geometry<2> &g, const tl_operand *to, const tl_op
 
 template <class T>
 static bool launch_same(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
-                        cudaStream_t stream)
-{
-    if (packs)
-        return launch_packs<T, T>(g, to, from, stream);
+                        cudaStream_t stream) {
+    if (packs) return launch_packs<T, T>(g, to, from, stream);
     copy_same<T><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, (T *)to->data, (const T *)from->data);
     return true;
 }
 
-static bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from)
-{
-    if (!operands_known(args))
-        return false;
+static bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
+    if (!operands_known(args)) return false;
     const tl_operand *const list[2] = {to, from};
     const geometry<2> g = geometry_of<2>(list);
     const cudaStream_t stream = stream_of(args);
-    if (g.numel == 0)
-        return true;
+    if (g.numel == 0) return true;
     const tl_dtype t = to->dtype, f = from->dtype;
     const int element_bytes[2] = {dtype_bytes(t), dtype_bytes(f)};
     void *const data[2] = {to->data, from->data};
     const bool packs = geometry_packs<2>(g, element_bytes, data);
-    if (t == f)
-        switch (dtype_bytes(t)) {
-        case 8: return launch_same<uint64_t>(packs, g, to, from, stream);
-        case 4: return launch_same<uint32_t>(packs, g, to, from, stream);
-        case 2: return launch_same<uint16_t>(packs, g, to, from, stream);
-        default: return launch_same<uint8_t>(packs, g, to, from, stream);
+    if (t == f) switch (dtype_bytes(t)) {
+        case 8:
+            return launch_same<uint64_t>(packs, g, to, from, stream);
+        case 4:
+            return launch_same<uint32_t>(packs, g, to, from, stream);
+        case 2:
+            return launch_same<uint16_t>(packs, g, to, from, stream);
+        default:
+            return launch_same<uint8_t>(packs, g, to, from, stream);
         }
-    if (packs && t == TL_BF16 && f == TL_F32)
-        return launch_packs<bf16, float>(g, to, from, stream);
-    if (packs && t == TL_F32 && f == TL_BF16)
-        return launch_packs<float, bf16>(g, to, from, stream);
-    if (packs && t == TL_F16 && f == TL_F32)
-        return launch_packs<f16, float>(g, to, from, stream);
-    if (packs && t == TL_F32 && f == TL_F16)
-        return launch_packs<float, f16>(g, to, from, stream);
+    if (packs && t == TL_BF16 && f == TL_F32) return launch_packs<bf16, float>(g, to, from, stream);
+    if (packs && t == TL_F32 && f == TL_BF16) return launch_packs<float, bf16>(g, to, from, stream);
+    if (packs && t == TL_F16 && f == TL_F32) return launch_packs<f16, float>(g, to, from, stream);
+    if (packs && t == TL_F32 && f == TL_F16) return launch_packs<float, f16>(g, to, from, stream);
     if (dtype_is_float(t) || dtype_is_float(f))
         copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
-    else
-        copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
+    else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     return true;
 }
 
 /* ---- fill --------------------------------------------------------------------------------------------- */
 
-template <class T> __global__ void __launch_bounds__(BLOCK) fill_dense(T *to, int64_t n, T value)
-{
-    FOR_EACH (i, n)
-        to[i] = value;
+template <class T> __global__ void __launch_bounds__(BLOCK) fill_dense(T *to, int64_t n, T value) {
+    FOR_EACH(i, n)
+    to[i] = value;
 }
 
-__global__ void __launch_bounds__(BLOCK) fill_any(geometry<1> g, void *to, tl_dtype dtype, double value)
-{
-    FOR_EACH (i, g.numel) {
+__global__ void __launch_bounds__(BLOCK) fill_any(geometry<1> g, void *to, tl_dtype dtype, double value) {
+    FOR_EACH(i, g.numel) {
         int64_t at[1];
         offsets_of(g, i, at);
         store_as<double>(to, at[0], dtype, value);
@@ -124,18 +109,15 @@ __global__ void __launch_bounds__(BLOCK) fill_any(geometry<1> g, void *to, tl_dt
 
 /* ---- unview ------------------------------------------------------------------------------------------- */
 
-template <class C>
-__device__ inline void add_at(void *out, int64_t at, tl_dtype dtype, C x)
-{
+template <class C> __device__ inline void add_at(void *out, int64_t at, tl_dtype dtype, C x) {
     store_as<C>(out, at, dtype, load_as<C>(out, at, dtype) + x);
 }
 
 /* No two elements of g meet: each thread adds its own. Operand 0: places in out, operand 1: g. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK)
-unview_apart(geometry<2> geo, void *out, tl_dtype out_dtype, const void *g, tl_dtype g_dtype)
-{
-    FOR_EACH (i, geo.numel) {
+    unview_apart(geometry<2> geo, void *out, tl_dtype out_dtype, const void *g, tl_dtype g_dtype) {
+    FOR_EACH(i, geo.numel) {
         int64_t at[2];
         offsets_of(geo, i, at);
         add_at<C>(out, at[0], out_dtype, load_as<C>(g, at[1], g_dtype));
@@ -145,9 +127,8 @@ unview_apart(geometry<2> geo, void *out, tl_dtype out_dtype, const void *g, tl_d
 /* Elements of g meet. One block; `turns` runs in order, and within one turn no two elements meet: a fixed order
  * without atomics. Rare (gradients of overlapping windows), so its speed is left alone. */
 template <class C>
-__global__ void __launch_bounds__(1024)
-unview_overlapping(geometry<2> turns, geometry<2> apart, void *out, tl_dtype out_dtype, const void *g, tl_dtype g_dtype)
-{
+__global__ void __launch_bounds__(1024) unview_overlapping(geometry<2> turns, geometry<2> apart, void *out,
+                                                           tl_dtype out_dtype, const void *g, tl_dtype g_dtype) {
     for (int64_t turn = 0; turn < turns.numel; turn++) {
         int64_t base[2];
         offsets_of(turns, turn, base);
@@ -162,15 +143,13 @@ unview_overlapping(geometry<2> turns, geometry<2> apart, void *out, tl_dtype out
 
 /* Cuts the axes in two: `apart` gets, from the innermost outwards, axes along which places in out cannot meet; `turns`
  * the rest. An axis is safe when its stride jumps over all that the chosen ones can reach. */
-static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> *turns, geometry<2> *apart)
-{
+static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> *turns, geometry<2> *apart) {
     bool is_apart[TL_MAX_RANK];
     int64_t reach = 1; /* one more than the farthest place the chosen axes reach */
     for (int axis = places->rank - 1; axis >= 0; axis--) {
         const int64_t stride = places->stride[axis] < 0 ? -places->stride[axis] : places->stride[axis];
         is_apart[axis] = places->shape[axis] == 1 || stride >= reach;
-        if (is_apart[axis])
-            reach += stride * (places->shape[axis] - 1);
+        if (is_apart[axis]) reach += stride * (places->shape[axis] - 1);
     }
     turns->rank = apart->rank = 0;
     turns->numel = apart->numel = 1;
@@ -190,15 +169,13 @@ static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> 
         }
 }
 
-template <class C>
-static void unview_launch(const tl_kernel_args *args, const tl_operand *places, bool overlaps)
-{
+template <class C> static void unview_launch(const tl_kernel_args *args, const tl_operand *places, bool overlaps) {
     const tl_operand *g = &args->in[0], *out = &args->out[0];
     if (!overlaps) {
         const tl_operand *const list[2] = {places, g};
         const geometry<2> geo = geometry_of<2>(list);
-        unview_apart<C><<<blocks_for(geo.numel), BLOCK, 0, stream_of(args)>>>(geo, places->data, out->dtype, g->data,
-                                                                             g->dtype);
+        unview_apart<C>
+            <<<blocks_for(geo.numel), BLOCK, 0, stream_of(args)>>>(geo, places->data, out->dtype, g->data, g->dtype);
         return;
     }
     geometry<2> turns, apart;
@@ -213,42 +190,41 @@ bool cuda_copy(const tl_kernel_args *args) { return copy_operand(args, &args->ou
 /* out[0] is in[0] itself, strides and all. */
 bool cuda_assign(const tl_kernel_args *args) { return copy_operand(args, &args->in[0], &args->in[1]); }
 
-bool cuda_fill(const tl_kernel_args *args)
-{
-    if (!operands_known(args))
-        return false;
+bool cuda_fill(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];
     const tl_operand *const list[1] = {x};
     const geometry<1> g = geometry_of<1>(list);
     const double value = ((const struct attr_full *)args->attr)->value;
-    if (g.numel == 0)
-        return true;
+    if (g.numel == 0) return true;
     if (x->dtype == TL_F32 && g.rank == 1 && g.stride[0][0] == 1)
         fill_dense<float><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>((float *)x->data, g.numel, (float)value);
-    else
-        fill_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, value);
+    else fill_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, value);
     return true;
 }
 
-bool cuda_unview(const tl_kernel_args *args)
-{
-    if (!operands_known(args))
-        return false;
+bool cuda_unview(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
     const struct attr_unview *attr = (const struct attr_unview *)args->attr;
     const tl_operand *g = &args->in[0], *out = &args->out[0];
     const int64_t out_bytes = operand_numel(out) * dtype_bytes(out->dtype);
     if (out_bytes > 0 &&
         !cuda_check(cudaMemsetAsync(out->data, 0, (size_t)out_bytes, stream_of(args)), "unview", args->error))
         return false;
-    if (operand_numel(g) == 0)
-        return true;
+    if (operand_numel(g) == 0) return true;
     tl_operand places = *g; /* g's shape, laid over out */
     places.data = (char *)out->data + attr->offset * dtype_bytes(out->dtype);
     places.stride = attr->stride;
     switch (compute_of(out->dtype)) {
-    case COMPUTE_F64: unview_launch<double>(args, &places, attr->overlaps); break;
-    case COMPUTE_F32: unview_launch<float>(args, &places, attr->overlaps); break;
-    case COMPUTE_I64: unview_launch<int64_t>(args, &places, attr->overlaps); break;
+    case COMPUTE_F64:
+        unview_launch<double>(args, &places, attr->overlaps);
+        break;
+    case COMPUTE_F32:
+        unview_launch<float>(args, &places, attr->overlaps);
+        break;
+    case COMPUTE_I64:
+        unview_launch<int64_t>(args, &places, attr->overlaps);
+        break;
     }
     return true;
 }

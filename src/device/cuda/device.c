@@ -30,41 +30,38 @@ static pthread_mutex_t run_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Errors ------------------------------------------------------------------------------------------- */
 
-bool cuda_check(cudaError_t status, const char *what, char *error)
-{
-    if (status == cudaSuccess)
-        return true;
+bool cuda_check(cudaError_t status, const char *what, char *error) {
+    if (status == cudaSuccess) return true;
     snprintf(error, CUDA_ERROR_BYTES, "%s: %s", what, cudaGetErrorString(status));
     return false;
 }
 
-const char *cuda_dtype_name(tl_dtype dtype)
-{
+const char *cuda_dtype_name(tl_dtype dtype) {
     static const char *const names[TL_DTYPE_COUNT] = {
-        [TL_F64] = "f64", [TL_F32] = "f32", [TL_F16] = "f16", [TL_BF16] = "bf16", [TL_F8E4M3] = "f8e4m3",
-        [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1", [TL_I64] = "i64", [TL_I32] = "i32",
-        [TL_I16] = "i16", [TL_U16] = "u16", [TL_I8] = "i8", [TL_U8] = "u8", [TL_BOOL] = "bool",
+        [TL_F64] = "f64",       [TL_F32] = "f32",       [TL_F16] = "f16",       [TL_BF16] = "bf16",
+        [TL_F8E4M3] = "f8e4m3", [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1",
+        [TL_I64] = "i64",       [TL_I32] = "i32",       [TL_I16] = "i16",       [TL_U16] = "u16",
+        [TL_I8] = "i8",         [TL_U8] = "u8",         [TL_BOOL] = "bool",
     };
     return (unsigned)dtype < TL_DTYPE_COUNT ? names[dtype] : "?";
 }
 
-bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype)
-{
+bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
     snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s of %s yet", args->op, cuda_dtype_name(dtype));
     return false;
 }
 
 /* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came after it
  * in the stream computed with rows that nobody asked for. */
-bool cuda_fault_report(struct cuda_state *state, char *error)
-{
+bool cuda_fault_report(struct cuda_state *state, char *error) {
     static const char *const culprit[] = {
-        [FAULT_EMBEDDING] = "embedding: id", [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
-        [FAULT_CROSS_ENTROPY] = "cross_entropy: target", [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
+        [FAULT_EMBEDDING] = "embedding: id",
+        [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
+        [FAULT_CROSS_ENTROPY] = "cross_entropy: target",
+        [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
     };
     const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
-    if (fault.code == FAULT_NONE)
-        return true;
+    if (fault.code == FAULT_NONE) return true;
     state->fault->code = FAULT_NONE;
     snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], (long long)fault.index,
              (long long)fault.limit);
@@ -73,32 +70,26 @@ bool cuda_fault_report(struct cuda_state *state, char *error)
 
 /* ---- Entering kernels --------------------------------------------------------------------------------- */
 
-struct cuda_state *cuda_state_of(const void *stream)
-{
+struct cuda_state *cuda_state_of(const void *stream) {
     for (int i = 0; i < CUDA_MAX_DEVICES; i++)
-        if (state_table[i] && (const void *)state_table[i]->stream == stream)
-            return state_table[i];
+        if (state_table[i] && (const void *)state_table[i]->stream == stream) return state_table[i];
     return NULL;
 }
 
 /* Each thread starts out speaking to GPU 0. */
-static bool select_device(const struct cuda_state *state, char *error)
-{
+static bool select_device(const struct cuda_state *state, char *error) {
     int current = -1;
-    if (cudaGetDevice(&current) == cudaSuccess && current == state->index)
-        return true;
+    if (cudaGetDevice(&current) == cudaSuccess && current == state->index) return true;
     return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error);
 }
 
-bool cuda_run(const tl_kernel_args *args, tl_kernel kernel)
-{
+bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
     struct cuda_state *state = cuda_state_of(args->stream);
     if (!state) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
         return false;
     }
-    if (!select_device(state, args->error))
-        return false;
+    if (!select_device(state, args->error)) return false;
     pthread_mutex_lock(&run_lock);
     const bool ok = kernel(args);
     /* Launches that the runtime refused are remembered until asked for, so one question covers all of them. */
@@ -109,37 +100,30 @@ bool cuda_run(const tl_kernel_args *args, tl_kernel kernel)
 
 /* ---- The device's functions --------------------------------------------------------------------------- */
 
-static bool segment_new(tl_device *device, size_t bytes, void **data, char *error)
-{
+static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
     struct cuda_state *state = device->own;
-    if (!select_device(state, error))
-        return false;
+    if (!select_device(state, error)) return false;
     const cudaError_t status = cudaMalloc(data, bytes);
-    if (status == cudaSuccess)
-        return true;
+    if (status == cudaSuccess) return true;
     cudaGetLastError(); /* forget it, or the next launch would be blamed */
     size_t free_bytes = 0, total_bytes = 0;
-    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
-        cudaGetLastError();
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) cudaGetLastError();
     snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %zu bytes: %s (%zu of %zu bytes free on %s)", bytes,
              cudaGetErrorString(status), free_bytes, total_bytes, device->name);
     return false;
 }
 
-static void segment_free(tl_device *device, void *data, size_t bytes)
-{
+static void segment_free(tl_device *device, void *data, size_t bytes) {
     (void)bytes;
     char error[CUDA_ERROR_BYTES];
     /* cudaFree waits for the device, so work still queued on this memory is done first. An error here is an
      * earlier kernel's; it is sticky, and the next call that can report it will. */
-    if (select_device(device->own, error))
-        cudaFree(data);
+    if (select_device(device->own, error)) cudaFree(data);
 }
 
 /* True when the driver reads `from` directly, later: then the caller's bytes must not change before the copy is done.
  * Pageable memory is staged before the call returns. */
-static bool is_pinned(const void *from)
-{
+static bool is_pinned(const void *from) {
     struct cudaPointerAttributes attributes;
     if (cudaPointerGetAttributes(&attributes, from) != cudaSuccess) {
         cudaGetLastError();
@@ -148,33 +132,30 @@ static bool is_pinned(const void *from)
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
-static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction, char *error)
-{
+static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
+                 char *error) {
     static const enum cudaMemcpyKind kinds[] = {
-        [COPY_TO_DEVICE] = cudaMemcpyHostToDevice, [COPY_TO_HOST] = cudaMemcpyDeviceToHost,
+        [COPY_TO_DEVICE] = cudaMemcpyHostToDevice,
+        [COPY_TO_HOST] = cudaMemcpyDeviceToHost,
         [COPY_INSIDE] = cudaMemcpyDeviceToDevice,
     };
     struct cuda_state *state = device->own;
-    if (bytes == 0)
-        return true;
+    if (bytes == 0) return true;
     if (!select_device(state, error) ||
         !cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error))
         return false;
-    if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from)))
-        return true;
+    if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from))) return true;
     return cuda_check(cudaStreamSynchronize(state->stream), "copy", error) && cuda_fault_report(state, error);
 }
 
-static bool device_sync(tl_device *device, char *error)
-{
+static bool device_sync(tl_device *device, char *error) {
     struct cuda_state *state = device->own;
     return select_device(state, error) &&
            cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
            cuda_fault_report(state, error);
 }
 
-static void timer_start(tl_device *device)
-{
+static void timer_start(tl_device *device) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
     if (select_device(state, error) && cudaEventRecord(state->timer_begin, state->stream) != cudaSuccess)
@@ -182,8 +163,7 @@ static void timer_start(tl_device *device)
 }
 
 /* A timer that cannot answer says 0, as a device without profiling does. */
-static double timer_stop(tl_device *device)
-{
+static double timer_stop(tl_device *device) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
     float ms = 0;
@@ -197,8 +177,7 @@ static double timer_stop(tl_device *device)
 }
 
 /* Context, libraries and other processes included. */
-static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes)
-{
+static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes) {
     const struct cuda_state *state = device->own;
     size_t free_bytes, all_bytes;
     if (cudaSetDevice(state->index) != cudaSuccess || cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
@@ -209,14 +188,18 @@ static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_
 }
 
 static const struct device_functions cuda_functions = {
-    .segment_new = segment_new, .segment_free = segment_free, .copy = copy, .sync = device_sync, .used = used,
-    .timer_start = timer_start, .timer_stop = timer_stop,
+    .segment_new = segment_new,
+    .segment_free = segment_free,
+    .copy = copy,
+    .sync = device_sync,
+    .used = used,
+    .timer_start = timer_start,
+    .timer_stop = timer_stop,
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
 
-static bool state_fill(struct cuda_state *state, char *error)
-{
+static bool state_fill(struct cuda_state *state, char *error) {
     return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error) &&
            cuda_check(cudaDeviceGetAttribute(&state->n_multiprocessors, cudaDevAttrMultiProcessorCount, state->index),
                       "cudaDeviceGetAttribute", error) &&
@@ -230,18 +213,12 @@ static bool state_fill(struct cuda_state *state, char *error)
            (state->matmul = matmul_cache_new(error)) != NULL;
 }
 
-static void state_free(struct cuda_state *state)
-{
-    if (state->fault)
-        cudaFreeHost(state->fault);
-    if (state->timer_begin)
-        cudaEventDestroy(state->timer_begin);
-    if (state->timer_end)
-        cudaEventDestroy(state->timer_end);
-    if (state->stream)
-        cudaStreamDestroy(state->stream);
-    if (state->copy_stream)
-        cudaStreamDestroy(state->copy_stream);
+static void state_free(struct cuda_state *state) {
+    if (state->fault) cudaFreeHost(state->fault);
+    if (state->timer_begin) cudaEventDestroy(state->timer_begin);
+    if (state->timer_end) cudaEventDestroy(state->timer_end);
+    if (state->stream) cudaStreamDestroy(state->stream);
+    if (state->copy_stream) cudaStreamDestroy(state->copy_stream);
     cudaGetLastError();
     free(state);
 }
@@ -249,11 +226,9 @@ static void state_free(struct cuda_state *state)
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
 
 /* The caller sets what is not the plugin's to know: target, pool, generation. */
-bool tally_cuda_open(int index, tl_device *device, char *error)
-{
+bool tally_cuda_open(int index, tl_device *device, char *error) {
     int n_devices = 0;
-    if (!cuda_check(cudaGetDeviceCount(&n_devices), "no GPU", error))
-        return false;
+    if (!cuda_check(cudaGetDeviceCount(&n_devices), "no GPU", error)) return false;
     if (index < 0 || index >= n_devices || index >= CUDA_MAX_DEVICES) {
         snprintf(error, CUDA_ERROR_BYTES, "there is no cuda:%d (this machine has %d)", index, n_devices);
         return false;

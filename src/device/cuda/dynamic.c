@@ -7,16 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static double f32_value(uint32_t bits)
-{
+static double f32_value(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
 /* Five bits of exponent, ten of mantissa. */
-static double f16_value(uint16_t bits)
-{
+static double f16_value(uint16_t bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     const double size = exponent == 31 ? (mantissa ? NAN : INFINITY)
                         : exponent     ? ldexp(1024 + mantissa, exponent - 25)
@@ -25,52 +23,93 @@ static double f16_value(uint16_t bits)
 }
 
 /* The nearest thing C can do with a float that is no int64. */
-static int64_t integer_of(double x)
-{
-    if (isnan(x))
-        return 0;
+static int64_t integer_of(double x) {
+    if (isnan(x)) return 0;
     return x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
 }
 
-union element { double f64; uint32_t u32; uint16_t u16; uint8_t u8; int64_t i64; int32_t i32; int16_t i16; int8_t i8; };
+union element {
+    double f64;
+    uint32_t u32;
+    uint16_t u16;
+    uint8_t u8;
+    int64_t i64;
+    int32_t i32;
+    int16_t i16;
+    int8_t i8;
+};
 
 /* The value both ways; false for dtypes that have no kernels yet. */
-static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t *i64)
-{
+static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t *i64) {
     bool is_float = true;
     switch (dtype) {
-    case TL_F64: *f64 = x.f64; break;
-    case TL_F32: *f64 = f32_value(x.u32); break;
-    case TL_BF16: *f64 = f32_value((uint32_t)x.u16 << 16); break;
-    case TL_F16: *f64 = f16_value(x.u16); break;
-    case TL_I64: *i64 = x.i64; is_float = false; break;
-    case TL_I32: *i64 = x.i32; is_float = false; break;
-    case TL_I16: *i64 = x.i16; is_float = false; break;
-    case TL_U16: *i64 = x.u16; is_float = false; break;
-    case TL_I8: *i64 = x.i8; is_float = false; break;
-    case TL_U8: *i64 = x.u8; is_float = false; break;
-    case TL_BOOL: *i64 = x.u8 != 0; is_float = false; break;
-    default: return false;
+    case TL_F64:
+        *f64 = x.f64;
+        break;
+    case TL_F32:
+        *f64 = f32_value(x.u32);
+        break;
+    case TL_BF16:
+        *f64 = f32_value((uint32_t)x.u16 << 16);
+        break;
+    case TL_F16:
+        *f64 = f16_value(x.u16);
+        break;
+    case TL_I64:
+        *i64 = x.i64;
+        is_float = false;
+        break;
+    case TL_I32:
+        *i64 = x.i32;
+        is_float = false;
+        break;
+    case TL_I16:
+        *i64 = x.i16;
+        is_float = false;
+        break;
+    case TL_U16:
+        *i64 = x.u16;
+        is_float = false;
+        break;
+    case TL_I8:
+        *i64 = x.i8;
+        is_float = false;
+        break;
+    case TL_U8:
+        *i64 = x.u8;
+        is_float = false;
+        break;
+    case TL_BOOL:
+        *i64 = x.u8 != 0;
+        is_float = false;
+        break;
+    default:
+        return false;
     }
-    if (is_float)
-        *i64 = integer_of(*f64);
-    else
-        *f64 = (double)*i64;
+    if (is_float) *i64 = integer_of(*f64);
+    else *f64 = (double)*i64;
     return true;
 }
 
-static size_t element_bytes(tl_dtype dtype)
-{
+static size_t element_bytes(tl_dtype dtype) {
     switch (dtype) {
-    case TL_F64: case TL_I64: return 8;
-    case TL_F32: case TL_I32: return 4;
-    case TL_F16: case TL_BF16: case TL_I16: case TL_U16: return 2;
-    default: return 1;
+    case TL_F64:
+    case TL_I64:
+        return 8;
+    case TL_F32:
+    case TL_I32:
+        return 4;
+    case TL_F16:
+    case TL_BF16:
+    case TL_I16:
+    case TL_U16:
+        return 2;
+    default:
+        return 1;
     }
 }
 
-bool cuda_item(const tl_kernel_args *args)
-{
+bool cuda_item(const tl_kernel_args *args) {
     const struct attr_item *attr = args->attr;
     const tl_operand *x = &args->in[0];
     union element element = {0};
@@ -82,11 +121,8 @@ bool cuda_item(const tl_kernel_args *args)
         !cuda_check(cudaStreamSynchronize(stream), "item", args->error) ||
         !cuda_fault_report(cuda_state_of(args->stream), args->error))
         return false;
-    if (!element_value(element, x->dtype, &f64, &i64))
-        return cuda_refuse_dtype(args, x->dtype);
-    if (attr->f64)
-        *attr->f64 = f64;
-    if (attr->i64)
-        *attr->i64 = i64;
+    if (!element_value(element, x->dtype, &f64, &i64)) return cuda_refuse_dtype(args, x->dtype);
+    if (attr->f64) *attr->f64 = f64;
+    if (attr->i64) *attr->i64 = i64;
     return true;
 }

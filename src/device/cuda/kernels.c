@@ -5,7 +5,8 @@
 /* One entry function per op, so that every kernel is entered through cuda_run. */
 #define ENTER_VIEW(name)
 #define ENTER_TRANSFER(name)
-#define ENTER_KERNEL(name) static bool enter_##name(const tl_kernel_args *args) { return cuda_run(args, cuda_##name); }
+#define ENTER_KERNEL(name) \
+    static bool enter_##name(const tl_kernel_args *args) { return cuda_run(args, cuda_##name); }
 #define ENTER_DYNAMIC(name) ENTER_KERNEL(name)
 #define OP(kind, name) ENTER_##kind(name)
 #include "ops/op_list.h"

@@ -31,10 +31,10 @@ struct key {
     int64_t ld_a, ld_b, ld_c;
     int64_t batch, stride_a, stride_b, stride_c;
     uint64_t workspace_bytes;
-    int32_t in_type, out_type;              /* cudaDataType */
-    int32_t transpose_a, transpose_b;       /* cublasOperation_t */
-    int32_t align_a, align_b, align_c;      /* bytes, a power of two */
-    int32_t accumulate;                     /* beta = 1 */
+    int32_t in_type, out_type;         /* cudaDataType */
+    int32_t transpose_a, transpose_b;  /* cublasOperation_t */
+    int32_t align_a, align_b, align_c; /* bytes, a power of two */
+    int32_t accumulate;                /* beta = 1 */
 };
 
 struct plan {
@@ -52,19 +52,15 @@ struct matmul_cache {
     size_t n_slots, n_plans;
 };
 
-static bool check(cublasStatus_t status, const char *what, char *error)
-{
-    if (status == CUBLAS_STATUS_SUCCESS)
-        return true;
+static bool check(cublasStatus_t status, const char *what, char *error) {
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
     snprintf(error, CUDA_ERROR_BYTES, "cublasLt: %s: %s", what, cublasLtGetStatusString(status));
     return false;
 }
 
-struct matmul_cache *matmul_cache_new(char *error)
-{
+struct matmul_cache *matmul_cache_new(char *error) {
     struct matmul_cache *cache = calloc(1, sizeof *cache);
-    if (cache)
-        cache->plans = calloc(cache->n_slots = 256, sizeof *cache->plans);
+    if (cache) cache->plans = calloc(cache->n_slots = 256, sizeof *cache->plans);
     if (!cache || !cache->plans) {
         snprintf(error, CUDA_ERROR_BYTES, "out of memory for matmul plans");
         free(cache);
@@ -78,26 +74,21 @@ struct matmul_cache *matmul_cache_new(char *error)
     return cache;
 }
 
-static uint64_t key_hash(const struct key *key)
-{
+static uint64_t key_hash(const struct key *key) {
     const unsigned char *bytes = (const unsigned char *)key;
     uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *key; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001B3u;
+    for (size_t i = 0; i < sizeof *key; i++) hash = (hash ^ bytes[i]) * 0x100000001B3u;
     return hash;
 }
 
 /* The slot that holds the key, or the free one where it belongs. */
-static struct plan *plan_slot(struct plan *plans, size_t n_slots, const struct key *key)
-{
+static struct plan *plan_slot(struct plan *plans, size_t n_slots, const struct key *key) {
     size_t i = key_hash(key) % n_slots;
-    while (plans[i].is_used && memcmp(&plans[i].key, key, sizeof *key) != 0)
-        i = (i + 1) % n_slots;
+    while (plans[i].is_used && memcmp(&plans[i].key, key, sizeof *key) != 0) i = (i + 1) % n_slots;
     return &plans[i];
 }
 
-static bool cache_grow(struct matmul_cache *cache, char *error)
-{
+static bool cache_grow(struct matmul_cache *cache, char *error) {
     const size_t n_slots = cache->n_slots * 2;
     struct plan *plans = calloc(n_slots, sizeof *plans);
     if (!plans) {
@@ -105,57 +96,55 @@ static bool cache_grow(struct matmul_cache *cache, char *error)
         return false;
     }
     for (size_t i = 0; i < cache->n_slots; i++)
-        if (cache->plans[i].is_used)
-            *plan_slot(plans, n_slots, &cache->plans[i].key) = cache->plans[i];
+        if (cache->plans[i].is_used) *plan_slot(plans, n_slots, &cache->plans[i].key) = cache->plans[i];
     free(cache->plans);
     cache->plans = plans;
     cache->n_slots = n_slots;
     return true;
 }
 
-static void plan_release(struct plan *plan)
-{
-    if (plan->operation)
-        cublasLtMatmulDescDestroy(plan->operation);
-    if (plan->a)
-        cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b)
-        cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->c)
-        cublasLtMatrixLayoutDestroy(plan->c);
+static void plan_release(struct plan *plan) {
+    if (plan->operation) cublasLtMatmulDescDestroy(plan->operation);
+    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->c) cublasLtMatrixLayoutDestroy(plan->c);
     memset(plan, 0, sizeof *plan);
 }
 
-static bool layout_new(cublasLtMatrixLayout_t *layout, int type, int64_t rows, int64_t columns, int64_t ld, int64_t batch,
-                       int64_t stride, char *error)
-{
+static bool layout_new(cublasLtMatrixLayout_t *layout, int type, int64_t rows, int64_t columns, int64_t ld,
+                       int64_t batch, int64_t stride, char *error) {
     const int32_t count = (int32_t)batch;
-    return check(cublasLtMatrixLayoutCreate(layout, (cudaDataType)type, (uint64_t)rows, (uint64_t)columns, ld), "layout",
-                 error) &&
+    return check(cublasLtMatrixLayoutCreate(layout, (cudaDataType)type, (uint64_t)rows, (uint64_t)columns, ld),
+                 "layout", error) &&
            check(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
                  "layout", error) &&
            check(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                  sizeof stride), "layout", error);
+                                                  sizeof stride),
+                 "layout", error);
 }
 
-static bool operation_new(cublasLtMatmulDesc_t *operation, const struct key *key, char *error)
-{
+static bool operation_new(cublasLtMatmulDesc_t *operation, const struct key *key, char *error) {
     /* COMPUTE_32F on f32 inputs is full f32, not TF32. */
     const bool is_f64 = key->in_type == CUDA_R_64F;
     const cublasOperation_t transpose_a = (cublasOperation_t)key->transpose_a;
     const cublasOperation_t transpose_b = (cublasOperation_t)key->transpose_b;
     return check(cublasLtMatmulDescCreate(operation, is_f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                          is_f64 ? CUDA_R_64F : CUDA_R_32F), "operation", error) &&
+                                          is_f64 ? CUDA_R_64F : CUDA_R_32F),
+                 "operation", error) &&
            check(cublasLtMatmulDescSetAttribute(*operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose_a,
-                                                sizeof transpose_a), "operation", error) &&
+                                                sizeof transpose_a),
+                 "operation", error) &&
            check(cublasLtMatmulDescSetAttribute(*operation, CUBLASLT_MATMUL_DESC_TRANSB, &transpose_b,
-                                                sizeof transpose_b), "operation", error);
+                                                sizeof transpose_b),
+                 "operation", error);
 }
 
-static bool preference_fill(cublasLtMatmulPreference_t preference, const struct key *key, char *error)
-{
+static bool preference_fill(cublasLtMatmulPreference_t preference, const struct key *key, char *error) {
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* besides none */
-    const struct { cublasLtMatmulPreferenceAttributes_t name; uint32_t value; } numbers[] = {
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        uint32_t value;
+    } numbers[] = {
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->align_a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->align_b},
@@ -163,42 +152,40 @@ static bool preference_fill(cublasLtMatmulPreference_t preference, const struct 
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->align_c},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!check(cublasLtMatmulPreferenceSetAttribute(preference, numbers[i].name, &numbers[i].value, sizeof(uint32_t)),
-                   "preference", error))
+        if (!check(
+                cublasLtMatmulPreferenceSetAttribute(preference, numbers[i].name, &numbers[i].value, sizeof(uint32_t)),
+                "preference", error))
             return false;
     return check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                       &key->workspace_bytes, sizeof key->workspace_bytes),
                  "preference", error);
 }
 
-static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, char *error)
-{
+static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, char *error) {
     enum { CANDIDATES = 8 };
     cublasLtMatmulPreference_t preference;
-    if (!check(cublasLtMatmulPreferenceCreate(&preference), "preference", error))
-        return false;
+    if (!check(cublasLtMatmulPreferenceCreate(&preference), "preference", error)) return false;
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     int n_results = 0;
     const bool ok = preference_fill(preference, &plan->key, error) &&
-                    check(cublasLtMatmulAlgoGetHeuristic(cache->handle, plan->operation, plan->a, plan->b, plan->c, plan->c,
-                                                         preference, CANDIDATES, results, &n_results), "heuristic", error);
+                    check(cublasLtMatmulAlgoGetHeuristic(cache->handle, plan->operation, plan->a, plan->b, plan->c,
+                                                         plan->c, preference, CANDIDATES, results, &n_results),
+                          "heuristic", error);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (!ok)
-        return false;
+    if (!ok) return false;
     for (int i = 0; i < n_results; i++)
         if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= plan->key.workspace_bytes) {
             plan->algorithm = results[i].algo;
             return true;
         }
     const struct key *key = &plan->key;
-    snprintf(error, CUDA_ERROR_BYTES, "cublasLt has no algorithm for m %lld, n %lld, k %lld, batch %lld within %llu bytes",
-             (long long)key->m, (long long)key->n, (long long)key->k, (long long)key->batch,
-             (unsigned long long)key->workspace_bytes);
+    snprintf(error, CUDA_ERROR_BYTES,
+             "cublasLt has no algorithm for m %lld, n %lld, k %lld, batch %lld within %llu bytes", (long long)key->m,
+             (long long)key->n, (long long)key->k, (long long)key->batch, (unsigned long long)key->workspace_bytes);
     return false;
 }
 
-static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, char *error)
-{
+static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, char *error) {
     plan->key = *key;
     const bool ta = key->transpose_a == CUBLAS_OP_T, tb = key->transpose_b == CUBLAS_OP_T;
     return operation_new(&plan->operation, key, error) &&
@@ -211,14 +198,11 @@ static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struc
 }
 
 /* The plan for a key, made if need be. The pointer is good until the next call. */
-static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, char *error)
-{
+static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, char *error) {
     struct plan *plan = plan_slot(cache->plans, cache->n_slots, key);
-    if (plan->is_used)
-        return plan;
+    if (plan->is_used) return plan;
     if (cache->n_plans * 2 >= cache->n_slots) {
-        if (!cache_grow(cache, error))
-            return NULL;
+        if (!cache_grow(cache, error)) return NULL;
         plan = plan_slot(cache->plans, cache->n_slots, key);
     }
     if (!plan_fill(cache, plan, key, error)) {
@@ -239,8 +223,7 @@ struct side {
 };
 
 /* Our matrix has `rows` x `columns`, after the attribute's transposition. Row-major storage is its transpose already. */
-static bool side_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, struct side *side)
-{
+static bool side_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, struct side *side) {
     const bool is_row_major = column_stride == 1 || columns == 1;
     const bool is_column_major = row_stride == 1 || rows == 1;
     if (is_row_major && (rows == 1 || row_stride >= columns)) {
@@ -262,14 +245,12 @@ struct batch_axes {
     int64_t size[TL_MAX_RANK], stride_a[TL_MAX_RANK], stride_b[TL_MAX_RANK];
 };
 
-static void batch_fill(struct batch_axes *axes, const tl_operand *out, const tl_operand *a, const tl_operand *b)
-{
+static void batch_fill(struct batch_axes *axes, const tl_operand *out, const tl_operand *a, const tl_operand *b) {
     axes->rank = 0;
     for (int i = 0; i < out->rank - 2; i++) {
         const int64_t size = out->shape[i];
         const int64_t stride_a = a->shape[i] == 1 ? 0 : a->stride[i], stride_b = b->shape[i] == 1 ? 0 : b->stride[i];
-        if (size == 1)
-            continue;
+        if (size == 1) continue;
         const int last = axes->rank - 1;
         if (last >= 0 && axes->stride_a[last] == stride_a * size && axes->stride_b[last] == stride_b * size) {
             axes->size[last] *= size;
@@ -283,53 +264,53 @@ static void batch_fill(struct batch_axes *axes, const tl_operand *out, const tl_
     }
 }
 
-static int type_of(tl_dtype dtype)
-{
+static int type_of(tl_dtype dtype) {
     switch (dtype) {
-    case TL_F64: return CUDA_R_64F;
-    case TL_F32: return CUDA_R_32F;
-    case TL_F16: return CUDA_R_16F;
-    case TL_BF16: return CUDA_R_16BF;
-    default: return -1;
+    case TL_F64:
+        return CUDA_R_64F;
+    case TL_F32:
+        return CUDA_R_32F;
+    case TL_F16:
+        return CUDA_R_16F;
+    case TL_BF16:
+        return CUDA_R_16BF;
+    default:
+        return -1;
     }
 }
 
 static int64_t bytes_of(tl_dtype dtype) { return dtype == TL_F64 ? 8 : dtype == TL_F32 ? 4 : 2; }
 
 /* The largest power of two, up to 256, that divides the address of every matrix of the batch. */
-static int32_t alignment_of(const void *data, int64_t batch_step_bytes)
-{
+static int32_t alignment_of(const void *data, int64_t batch_step_bytes) {
     const uintptr_t addresses = (uintptr_t)data | (uintptr_t)batch_step_bytes;
     int32_t align = 256;
-    while (addresses % (uintptr_t)align != 0)
-        align /= 2;
+    while (addresses % (uintptr_t)align != 0) align /= 2;
     return align;
 }
 
-static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, const void *a, const void *b)
-{
+static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, const void *a, const void *b) {
     struct matmul_cache *cache = cuda_state_of(args->stream)->matmul;
     const int64_t in_bytes = bytes_of(args->in[args->n_in - 1].dtype), out_bytes = bytes_of(args->out[0].dtype);
     key->align_a = alignment_of(b, key->stride_a * in_bytes);
     key->align_b = alignment_of(a, key->stride_b * in_bytes);
     key->align_c = alignment_of(out, key->stride_c * out_bytes);
     const struct plan *plan = plan_find(cache, key, args->error);
-    if (!plan)
-        return false;
+    if (!plan) return false;
     /* alpha and beta have the scale type: f32 unless the matrices are f64. */
     const double alpha_f64 = 1, beta_f64 = key->accumulate;
     const float alpha_f32 = 1, beta_f32 = (float)key->accumulate;
     const bool is_f64 = key->in_type == CUDA_R_64F;
-    return check(cublasLtMatmul(cache->handle, plan->operation, is_f64 ? (const void *)&alpha_f64 : &alpha_f32, b, plan->a,
-                                a, plan->b, is_f64 ? (const void *)&beta_f64 : &beta_f32, out, plan->c, out, plan->c,
-                                &plan->algorithm, args->workspace, (size_t)key->workspace_bytes,
-                                (cudaStream_t)args->stream), "matmul", args->error);
+    return check(cublasLtMatmul(cache->handle, plan->operation, is_f64 ? (const void *)&alpha_f64 : &alpha_f32, b,
+                                plan->a, a, plan->b, is_f64 ? (const void *)&beta_f64 : &beta_f32, out, plan->c, out,
+                                plan->c, &plan->algorithm, args->workspace, (size_t)key->workspace_bytes,
+                                (cudaStream_t)args->stream),
+                 "matmul", args->error);
 }
 
 /* Runs the innermost batch axis (or one matrix) as one call, and every combination of the others in a loop. */
-static bool run_batches(const tl_kernel_args *args, struct key *key, const struct batch_axes *axes, const tl_operand *out,
-                        const tl_operand *a, const tl_operand *b)
-{
+static bool run_batches(const tl_kernel_args *args, struct key *key, const struct batch_axes *axes,
+                        const tl_operand *out, const tl_operand *a, const tl_operand *b) {
     const int64_t matrix = key->m * key->n; /* elements of one result */
     const int inner = axes->rank - 1;
     /* cuBLASLt wants strides that go forwards. */
@@ -341,8 +322,7 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
     key->stride_c = has_batch ? matrix : 0;
 
     int64_t n_calls = 1;
-    for (int i = 0; i < n_outer; i++)
-        n_calls *= axes->size[i];
+    for (int i = 0; i < n_outer; i++) n_calls *= axes->size[i];
     for (int64_t call = 0; call < n_calls; call++) {
         int64_t rest = call, at_a = 0, at_b = 0;
         for (int i = n_outer - 1; i >= 0; i--) {
@@ -351,7 +331,8 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
             rest /= axes->size[i];
         }
         if (!run_plan(args, key, (char *)out->data + call * key->batch * matrix * bytes_of(out->dtype),
-                      (const char *)a->data + at_a * bytes_of(a->dtype), (const char *)b->data + at_b * bytes_of(b->dtype)))
+                      (const char *)a->data + at_a * bytes_of(a->dtype),
+                      (const char *)b->data + at_b * bytes_of(b->dtype)))
             return false;
     }
     return true;
@@ -360,23 +341,19 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
 /* An empty sum: zeros, or nothing to add. */
-static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, int64_t numel, bool accumulate)
-{
-    if (accumulate || numel == 0)
-        return true;
+static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, int64_t numel, bool accumulate) {
+    if (accumulate || numel == 0) return true;
     return cuda_check(cudaMemsetAsync(out->data, 0, (size_t)(numel * bytes_of(out->dtype)), (cudaStream_t)args->stream),
                       args->op, args->error);
 }
 
 static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl_operand *a, const tl_operand *b,
-                     bool accumulate)
-{
+                     bool accumulate) {
     const struct attr_matmul *attr = args->attr;
     const int r = out->rank - 1; /* the last axis */
     if (type_of(a->dtype) < 0 || type_of(out->dtype) < 0)
         return cuda_refuse_dtype(args, type_of(a->dtype) < 0 ? a->dtype : out->dtype);
-    if (a->dtype != b->dtype)
-        return cuda_refuse_dtype(args, b->dtype);
+    if (a->dtype != b->dtype) return cuda_refuse_dtype(args, b->dtype);
 
     /* Rows and columns of op(a), op(b). */
     const int a_row = attr->transpose_a ? r : r - 1, a_column = attr->transpose_a ? r - 1 : r;
@@ -384,10 +361,8 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     int64_t m = out->shape[r - 1];
     const int64_t n = out->shape[r], k = a->shape[a_column];
     int64_t numel = 1;
-    for (int i = 0; i <= r; i++)
-        numel *= out->shape[i];
-    if (numel == 0 || k == 0)
-        return multiply_nothing(args, out, numel, accumulate);
+    for (int i = 0; i <= r; i++) numel *= out->shape[i];
+    if (numel == 0 || k == 0) return multiply_nothing(args, out, numel, accumulate);
 
     struct side side_a, side_b;
     if (!side_of(m, k, a->stride[a_row], a->stride[a_column], &side_a) ||
@@ -397,8 +372,8 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     }
     struct batch_axes axes;
     batch_fill(&axes, out, a, b);
-    const bool is_tall = axes.rank == 1 && axes.stride_b[0] == 0 && side_a.operation == CUBLAS_OP_N &&
-                         axes.stride_a[0] == m * side_a.ld;
+    const bool is_tall =
+        axes.rank == 1 && axes.stride_b[0] == 0 && side_a.operation == CUBLAS_OP_N && axes.stride_a[0] == m * side_a.ld;
     if (is_tall) {
         m *= axes.size[0];
         axes.rank = 0;
@@ -421,12 +396,10 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     return run_batches(args, &key, &axes, out, a, b);
 }
 
-bool cuda_matmul(const tl_kernel_args *args)
-{
+bool cuda_matmul(const tl_kernel_args *args) {
     return multiply(args, &args->out[0], &args->in[0], &args->in[1], false);
 }
 
-bool cuda_matmul_acc(const tl_kernel_args *args)
-{
+bool cuda_matmul_acc(const tl_kernel_args *args) {
     return multiply(args, &args->in[0], &args->in[1], &args->in[2], true);
 }

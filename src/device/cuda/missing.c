@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
-static bool refuse(const tl_kernel_args *args, const char *name)
-{
+static bool refuse(const tl_kernel_args *args, const char *name) {
     snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s yet", name);
     return false;
 }
 
-#define MISSING(name) bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
+#define MISSING(name) \
+    bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
 
 MISSING(nonzero)

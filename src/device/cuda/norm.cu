@@ -17,16 +17,14 @@ static unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? 
 /* y = (x - mean) rstd w + b; mean and variance in two passes, since the one-pass formula cancels. RMS: mean = 0. */
 template <class T, class W, bool RMS>
 __global__ void norm_rows(const T *x, const W *weight, const W *bias, T *y, typename compute_type<T>::type *mean_out,
-                          typename compute_type<T>::type *rstd_out, int64_t n_rows, int64_t n, double eps)
-{
+                          typename compute_type<T>::type *rstd_out, int64_t n_rows, int64_t n, double eps) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *from = x + row * n;
         C mean = 0;
         if (!RMS) {
             C sum = 0;
-            for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-                sum += value_of<C>(from[i]);
+            for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += value_of<C>(from[i]);
             mean = block_reduce(sum, sum_of(), C(0)) / C(n);
         }
         C squares = 0;
@@ -37,15 +35,12 @@ __global__ void norm_rows(const T *x, const W *weight, const W *bias, T *y, type
         const C rstd = rsqrt_of(block_reduce(squares, sum_of(), C(0)) / C(n) + C(eps));
         for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
             C value = (value_of<C>(from[i]) - mean) * rstd;
-            if (weight)
-                value *= value_of<C>(weight[i]);
-            if (bias)
-                value += value_of<C>(bias[i]);
+            if (weight) value *= value_of<C>(weight[i]);
+            if (bias) value += value_of<C>(bias[i]);
             y[row * n + i] = conversion<T>::from(value);
         }
         if (threadIdx.x == 0) {
-            if (!RMS)
-                mean_out[row] = mean;
+            if (!RMS) mean_out[row] = mean;
             rstd_out[row] = rstd;
         }
     }
@@ -57,8 +52,7 @@ __global__ void norm_rows(const T *x, const W *weight, const W *bias, T *y, type
 template <class T, class W, bool RMS>
 __global__ void norm_dx_rows(const T *g, const T *x, const typename compute_type<T>::type *means,
                              const typename compute_type<T>::type *rstds, const W *weight, T *dx, int64_t n_rows,
-                             int64_t n)
-{
+                             int64_t n) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t at = row * n;
@@ -84,10 +78,9 @@ enum { LANES = 8 };
 /* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y. Block (32, LANES). */
 template <class T, bool RMS>
 __global__ void __launch_bounds__(32 * LANES)
-norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
-                 const typename compute_type<T>::type *rstds, typename compute_type<T>::type *dweight_runs,
-                 typename compute_type<T>::type *dbias_runs, int64_t n_rows, int64_t n)
-{
+    norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
+                     const typename compute_type<T>::type *rstds, typename compute_type<T>::type *dweight_runs,
+                     typename compute_type<T>::type *dbias_runs, int64_t n_rows, int64_t n) {
     typedef typename compute_type<T>::type C;
     __shared__ C parts[2][LANES][33];
     const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x;
@@ -104,55 +97,49 @@ norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *m
     parts[0][threadIdx.y][threadIdx.x] = dweight;
     parts[1][threadIdx.y][threadIdx.x] = dbias;
     __syncthreads();
-    if (threadIdx.y != 0 || column >= n)
-        return;
+    if (threadIdx.y != 0 || column >= n) return;
     for (int lane = 1; lane < LANES; lane++) {
         dweight += parts[0][lane][threadIdx.x];
         dbias += parts[1][lane][threadIdx.x];
     }
     dweight_runs[blockIdx.y * n + column] = dweight;
-    if (dbias_runs)
-        dbias_runs[blockIdx.y * n + column] = dbias;
+    if (dbias_runs) dbias_runs[blockIdx.y * n + column] = dbias;
 }
 
 template <class C>
-__global__ void __launch_bounds__(BLOCK) norm_runs_add(const C *runs, void *out, tl_dtype dtype, int64_t n)
-{
-    FOR_EACH (i, n) {
+__global__ void __launch_bounds__(BLOCK) norm_runs_add(const C *runs, void *out, tl_dtype dtype, int64_t n) {
+    FOR_EACH(i, n) {
         C sum = runs[i];
-        for (int run = 1; run < NORM_CHUNKS; run++)
-            sum += runs[run * n + i];
+        for (int run = 1; run < NORM_CHUNKS; run++) sum += runs[run * n + i];
         store_as<C>(out, i, dtype, sum);
     }
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-struct rows { int64_t n_rows, n; };
-static rows rows_of(const tl_operand *x)
-{
+struct rows {
+    int64_t n_rows, n;
+};
+static rows rows_of(const tl_operand *x) {
     const int64_t n = x->rank ? x->shape[x->rank - 1] : 1;
     return {n ? operand_numel(x) / n : 0, n};
 }
 
-template <class T, class W, bool RMS> static bool norm_forward(const tl_kernel_args *args)
-{
+template <class T, class W, bool RMS> static bool norm_forward(const tl_kernel_args *args) {
     typedef typename compute_type<T>::type C;
     const rows r = rows_of(&args->in[0]);
     const W *weight = args->n_in > 1 ? (const W *)args->in[1].data : nullptr;
     const W *bias = args->n_in > 2 ? (const W *)args->in[2].data : nullptr;
     C *mean = RMS ? nullptr : (C *)args->out[1].data;
     C *rstd = (C *)args->out[RMS ? 1 : 2].data;
-    if (r.n_rows == 0)
-        return true;
+    if (r.n_rows == 0) return true;
     norm_rows<T, W, RMS><<<capped(r.n_rows), threads_for_row(r.n), 0, stream_of(args)>>>(
         (const T *)args->in[0].data, weight, bias, (T *)args->out[0].data, mean, rstd, r.n_rows, r.n,
         ((const struct attr_norm *)args->attr)->eps);
     return true;
 }
 
-template <class T, class W, bool RMS> static bool norm_backward(const tl_kernel_args *args)
-{
+template <class T, class W, bool RMS> static bool norm_backward(const tl_kernel_args *args) {
     typedef typename compute_type<T>::type C;
     const rows r = rows_of(&args->in[0]);
     const T *g = (const T *)args->in[0].data, *x = (const T *)args->in[1].data;
@@ -164,8 +151,7 @@ template <class T, class W, bool RMS> static bool norm_backward(const tl_kernel_
     if (r.n_rows > 0)
         norm_dx_rows<T, W, RMS><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(
             g, x, mean, rstd, weight, (T *)args->out[0].data, r.n_rows, r.n);
-    if (args->n_out < 2 || r.n == 0)
-        return true;
+    if (args->n_out < 2 || r.n == 0) return true;
     const size_t need = (size_t)NORM_CHUNKS * r.n * sizeof(C) * (args->n_out - 1);
     if (args->workspace_bytes < need) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
@@ -184,24 +170,17 @@ template <class T, class W, bool RMS> static bool norm_backward(const tl_kernel_
 
 /* x (and g, y, dx) in one dtype; weights in the same or in f32. */
 template <template <class, class> class LAUNCH>
-static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight)
-{
+static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight) {
     const tl_dtype t = args->in[at_x].dtype;
     const tl_dtype w = args->n_in > at_weight ? args->in[at_weight].dtype : t;
     if (args->out[0].dtype != t || args->in[0].dtype != t)
         return cuda_refuse_dtype(args, args->in[0].dtype != t ? args->in[0].dtype : args->out[0].dtype);
-    if (t == TL_F64 && w == TL_F64)
-        return LAUNCH<double, double>::run(args);
-    if (t == TL_F32 && w == TL_F32)
-        return LAUNCH<float, float>::run(args);
-    if (t == TL_BF16 && w == TL_BF16)
-        return LAUNCH<bf16, bf16>::run(args);
-    if (t == TL_BF16 && w == TL_F32)
-        return LAUNCH<bf16, float>::run(args);
-    if (t == TL_F16 && w == TL_F16)
-        return LAUNCH<f16, f16>::run(args);
-    if (t == TL_F16 && w == TL_F32)
-        return LAUNCH<f16, float>::run(args);
+    if (t == TL_F64 && w == TL_F64) return LAUNCH<double, double>::run(args);
+    if (t == TL_F32 && w == TL_F32) return LAUNCH<float, float>::run(args);
+    if (t == TL_BF16 && w == TL_BF16) return LAUNCH<bf16, bf16>::run(args);
+    if (t == TL_BF16 && w == TL_F32) return LAUNCH<bf16, float>::run(args);
+    if (t == TL_F16 && w == TL_F16) return LAUNCH<f16, f16>::run(args);
+    if (t == TL_F16 && w == TL_F32) return LAUNCH<f16, float>::run(args);
     return cuda_refuse_dtype(args, w);
 }
 

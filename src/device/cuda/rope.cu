@@ -2,14 +2,14 @@
 #include "device/cuda/common.cuh"
 
 struct rope_shape {
-    int64_t T, H, half;              /* half = D/2 */
+    int64_t T, H, half;                   /* half = D/2 */
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
 };
 
 /* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;  a = position base^(-i/half) */
 template <class T>
-__global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, double base, int64_t first_position, double sign)
-{
+__global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, double base, int64_t first_position,
+                          double sign) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double2 table[]; /* cos and sin of each angle */
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
@@ -32,8 +32,7 @@ __global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, doub
     }
 }
 
-template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shape s, int64_t n_rows)
-{
+template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shape s, int64_t n_rows) {
     const struct attr_rope *attr = (const struct attr_rope *)args->attr;
     const size_t table_bytes = (size_t)s.half * sizeof(double2);
     const unsigned blocks = (unsigned)(n_rows < INT32_MAX ? n_rows : INT32_MAX);
@@ -43,24 +42,26 @@ template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shap
     return true;
 }
 
-extern "C" bool cuda_rope(const tl_kernel_args *args)
-{
+extern "C" bool cuda_rope(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0];
     const rope_shape s = {x->shape[1], x->shape[2], x->shape[3] / 2, x->stride[0], x->stride[1], x->stride[2]};
-    if (operand_numel(x) == 0)
-        return true;
-    if (args->out[0].dtype != x->dtype)
-        return cuda_refuse_dtype(args, args->out[0].dtype);
+    if (operand_numel(x) == 0) return true;
+    if (args->out[0].dtype != x->dtype) return cuda_refuse_dtype(args, args->out[0].dtype);
     if (s.half > 2048) {
         snprintf(args->error, CUDA_ERROR_BYTES, "rope: heads of %lld are too large", (long long)(2 * s.half));
         return false;
     }
     const int64_t n_rows = x->shape[0] * s.T;
     switch (x->dtype) {
-    case TL_F64: return rope_launch<double>(args, s, n_rows);
-    case TL_F32: return rope_launch<float>(args, s, n_rows);
-    case TL_BF16: return rope_launch<bf16>(args, s, n_rows);
-    case TL_F16: return rope_launch<f16>(args, s, n_rows);
-    default: return cuda_refuse_dtype(args, x->dtype);
+    case TL_F64:
+        return rope_launch<double>(args, s, n_rows);
+    case TL_F32:
+        return rope_launch<float>(args, s, n_rows);
+    case TL_BF16:
+        return rope_launch<bf16>(args, s, n_rows);
+    case TL_F16:
+        return rope_launch<f16>(args, s, n_rows);
+    default:
+        return cuda_refuse_dtype(args, x->dtype);
     }
 }

@@ -20,7 +20,13 @@ extern "C" {
 /* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The cell is
  * pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are written
  * by whichever thread failed last: any of them is a true example. */
-enum cuda_fault_code { FAULT_NONE, FAULT_EMBEDDING, FAULT_EMBEDDING_GRAD, FAULT_CROSS_ENTROPY, FAULT_CROSS_ENTROPY_GRAD };
+enum cuda_fault_code {
+    FAULT_NONE,
+    FAULT_EMBEDDING,
+    FAULT_EMBEDDING_GRAD,
+    FAULT_CROSS_ENTROPY,
+    FAULT_CROSS_ENTROPY_GRAD
+};
 struct cuda_fault {
     int code;
     int64_t index, limit;
@@ -33,8 +39,8 @@ struct cuda_state {
     int index;                        /* of the GPU */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
     cudaEvent_t timer_begin, timer_end;
-    struct cuda_fault *fault;         /* host address */
-    struct cuda_fault *fault_device;  /* the same cell as kernels see it */
+    struct cuda_fault *fault;        /* host address */
+    struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */

@@ -9,13 +9,11 @@ static unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? 
 
 static struct cuda_fault *fault_of(const tl_kernel_args *args) { return cuda_state_of(args->stream)->fault_device; }
 
-__device__ inline int64_t id_at(const void *ids, tl_dtype dtype, int64_t i)
-{
+__device__ inline int64_t id_at(const void *ids, tl_dtype dtype, int64_t i) {
     return dtype == TL_I64 ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
 }
 
-static bool ids_known(const tl_kernel_args *args, const tl_operand *ids)
-{
+static bool ids_known(const tl_kernel_args *args, const tl_operand *ids) {
     return ids->dtype == TL_I64 || ids->dtype == TL_I32 || cuda_refuse_dtype(args, ids->dtype);
 }
 
@@ -24,23 +22,20 @@ static bool ids_known(const tl_kernel_args *args, const tl_operand *ids)
 /* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per row. */
 template <class U>
 __global__ void __launch_bounds__(256)
-embedding_rows(const U *weight, int64_t V, int64_t n_units, geometry<1> ids_at, const void *ids, tl_dtype ids_dtype, U *out,
-               struct cuda_fault *fault)
-{
+    embedding_rows(const U *weight, int64_t V, int64_t n_units, geometry<1> ids_at, const void *ids, tl_dtype ids_dtype,
+                   U *out, struct cuda_fault *fault) {
     for (int64_t row = blockIdx.x * (int64_t)8 + threadIdx.y; row < ids_at.numel; row += (int64_t)gridDim.x * 8) {
         int64_t at[1];
         offsets_of(ids_at, row, at);
         const int64_t id = id_at(ids, ids_dtype, at[0]);
         const bool is_good = id >= 0 && id < V;
-        if (!is_good && threadIdx.x == 0)
-            fault_raise(fault, FAULT_EMBEDDING, id, V);
+        if (!is_good && threadIdx.x == 0) fault_raise(fault, FAULT_EMBEDDING, id, V);
         for (int64_t i = threadIdx.x; i < n_units; i += 32)
             out[row * n_units + i] = is_good ? weight[id * n_units + i] : U();
     }
 }
 
-template <class U> static void embedding_launch(const tl_kernel_args *args, int64_t V, int64_t row_bytes)
-{
+template <class U> static void embedding_launch(const tl_kernel_args *args, int64_t V, int64_t row_bytes) {
     const tl_operand *ids = &args->in[1];
     const tl_operand *const list[1] = {ids};
     const geometry<1> g = geometry_of<1>(list);
@@ -57,26 +52,21 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
  */
 
 __global__ void __launch_bounds__(BLOCK)
-group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, struct cuda_fault *fault)
-{
-    FOR_EACH (i, n) {
+    group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, struct cuda_fault *fault) {
+    FOR_EACH(i, n) {
         const int64_t id = id_at(ids, dtype, i);
-        if (id >= 0 && id < V)
-            atomicAdd(&starts[id], 1);
-        else
-            fault_raise(fault, FAULT_EMBEDDING_GRAD, id, V);
+        if (id >= 0 && id < V) atomicAdd(&starts[id], 1);
+        else fault_raise(fault, FAULT_EMBEDDING_GRAD, id, V);
     }
 }
 
 /* starts[v] = counts of all ids below v; one block walks the array, each thread a run of its own. */
-__global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n)
-{
+__global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n) {
     __shared__ int of_thread[1024];
     const int64_t run = (n + blockDim.x - 1) / blockDim.x;
     const int64_t first = threadIdx.x * run, last = min(n, first + run);
     int sum = 0;
-    for (int64_t i = first; i < last; i++)
-        sum += starts[i];
+    for (int64_t i = first; i < last; i++) sum += starts[i];
     of_thread[threadIdx.x] = sum;
     __syncthreads();
     for (int distance = 1; distance < blockDim.x; distance *= 2) {
@@ -95,27 +85,23 @@ __global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n)
 
 /* Afterwards starts[v] has moved to the end of v's group, that is, to the start of v+1's. */
 __global__ void __launch_bounds__(BLOCK)
-group_place(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, int *rows)
-{
-    FOR_EACH (i, n) {
+    group_place(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, int *rows) {
+    FOR_EACH(i, n) {
         const int64_t id = id_at(ids, dtype, i);
-        if (id >= 0 && id < V)
-            rows[atomicAdd(&starts[id], 1)] = (int)i;
+        if (id >= 0 && id < V) rows[atomicAdd(&starts[id], 1)] = (int)i;
     }
 }
 
 /* Bitonic sort by one block, any n. In this form every exchange puts the smaller value at the lower place, so places
  * beyond n can be left out: they would hold infinities that never move. */
-__device__ inline void block_sort(int *x, int n)
-{
+__device__ inline void block_sort(int *x, int n) {
     for (int span = 2; span / 2 < n; span *= 2)
         for (int distance = span / 2; distance > 0; distance /= 2) {
             const bool is_first = distance == span / 2; /* mirror the two halves, then halve */
-            for (int i = threadIdx.x; ; i += blockDim.x) {
+            for (int i = threadIdx.x;; i += blockDim.x) {
                 const int group = i / distance, inside = i % distance;
                 const int low = group * 2 * distance + inside;
-                if (low >= n)
-                    break;
+                if (low >= n) break;
                 const int high = is_first ? group * 2 * distance + 2 * distance - 1 - inside : low + distance;
                 if (high < n && x[low] > x[high]) {
                     const int t = x[low];
@@ -132,8 +118,7 @@ enum { SORT_SHARED = 4096 };
 /* A block per id: sort its group, add its rows, write its row of the result (zeros for an empty group). */
 template <class T>
 __global__ void __launch_bounds__(256)
-embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, int *rows, T *out)
-{
+    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, int *rows, T *out) {
     typedef typename compute_type<T>::type C;
     __shared__ int sorted[SORT_SHARED];
     for (int64_t id = blockIdx.x; id < V; id += gridDim.x) {
@@ -141,42 +126,35 @@ embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts,
         int *list = rows + first;
         if (n > 1 && n <= SORT_SHARED) {
             __syncthreads();
-            for (int i = threadIdx.x; i < n; i += blockDim.x)
-                sorted[i] = list[i];
+            for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
             list = sorted;
         }
         __syncthreads();
-        if (n > 1)
-            block_sort(list, n);
+        if (n > 1) block_sort(list, n);
         for (int64_t column = threadIdx.x; column < n_columns; column += blockDim.x) {
             C sum = 0;
             int i = 0;
             for (; i + 4 <= n; i += 4) { /* four loads in flight, added in order */
                 C x[4];
-                for (int j = 0; j < 4; j++)
-                    x[j] = value_of<C>(g[list[i + j] * n_columns + column]);
-                for (int j = 0; j < 4; j++)
-                    sum += x[j];
+                for (int j = 0; j < 4; j++) x[j] = value_of<C>(g[list[i + j] * n_columns + column]);
+                for (int j = 0; j < 4; j++) sum += x[j];
             }
-            for (; i < n; i++)
-                sum += value_of<C>(g[list[i] * n_columns + column]);
+            for (; i < n; i++) sum += value_of<C>(g[list[i] * n_columns + column]);
             out[id * n_columns + column] = conversion<T>::from(sum);
         }
     }
 }
 
-template <class T> static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t n, int64_t n_columns)
-{
+template <class T>
+static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t n, int64_t n_columns) {
     const tl_operand *ids = &args->in[1];
     const cudaStream_t stream = stream_of(args);
     int *starts = (int *)args->workspace, *rows = starts + V + 1;
-    if (n > 0)
-        group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
+    if (n > 0) group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
     group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
-    if (n > 0)
-        group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
+    if (n > 0) group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
     embedding_grad_rows<T><<<capped(V), 256, 0, stream>>>((const T *)args->in[0].data, V, n_columns, starts, rows,
-                                                         (T *)args->out[0].data);
+                                                          (T *)args->out[0].data);
 }
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
@@ -189,8 +167,7 @@ __device__ inline double log_of(double x) { return log(x); }
 /* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
 template <class C> struct running { C top, sum; };
 
-template <class C> __device__ inline void running_add(running<C> &r, C x)
-{
+template <class C> __device__ inline void running_add(running<C> &r, C x) {
     if (x <= r.top) {
         r.sum += x == lowest<C>() ? C(0) : exp_of(x - r.top); /* -inf - -inf is no number */
     } else if (x > r.top) {
@@ -204,9 +181,9 @@ template <class C> __device__ inline void running_add(running<C> &r, C x)
 /* A block per row; PACKED: eight logits per access. */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
-cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
-                   typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out, struct cuda_fault *fault)
-{
+    cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
+                       typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out,
+                       struct cuda_fault *fault) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *x = logits + row * V;
@@ -215,12 +192,10 @@ cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype,
             const pack<T> *packs = (const pack<T> *)x;
             for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
                 const pack<T> p = packs[i];
-                for (int j = 0; j < PACK; j++)
-                    running_add(r, value_of<C>(p.v[j]));
+                for (int j = 0; j < PACK; j++) running_add(r, value_of<C>(p.v[j]));
             }
         } else {
-            for (int64_t i = threadIdx.x; i < V; i += blockDim.x)
-                running_add(r, value_of<C>(x[i]));
+            for (int64_t i = threadIdx.x; i < V; i += blockDim.x) running_add(r, value_of<C>(x[i]));
         }
         const C top = block_reduce(r.top, max_of(), lowest<C>());
         /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */
@@ -230,8 +205,7 @@ cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype,
             const int64_t target = id_at(targets, targets_dtype, row);
             const bool is_good = target >= 0 && target < V;
             const C lse = top + log_of(sum);
-            if (!is_good)
-                fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
+            if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
             lse_out[row] = lse;
             loss[row] = is_good ? lse - value_of<C>(x[target]) : C(0);
         }
@@ -241,18 +215,16 @@ cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype,
 /* (exp(logit - lse) - [i = target]) g */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
-cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
-                        tl_dtype targets_dtype, const typename compute_type<T>::type *lses, int64_t n_rows, int64_t V,
-                        T *out, struct cuda_fault *fault)
-{
+    cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
+                            tl_dtype targets_dtype, const typename compute_type<T>::type *lses, int64_t n_rows,
+                            int64_t V, T *out, struct cuda_fault *fault) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t target = id_at(targets, targets_dtype, row);
         const C lse = lses[row], scale = g[row];
         const T *x = logits + row * V;
         T *y = out + row * V;
-        if ((target < 0 || target >= V) && threadIdx.x == 0)
-            fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
+        if ((target < 0 || target >= V) && threadIdx.x == 0) fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
         if (PACKED) {
             for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
                 const pack<T> p = ((const pack<T> *)x)[i];
@@ -270,13 +242,11 @@ cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits
     }
 }
 
-static bool rows_pack(const void *a, const void *b, int64_t V)
-{
+static bool rows_pack(const void *a, const void *b, int64_t V) {
     return V % PACK == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
-template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V)
-{
+template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
     typedef typename compute_type<T>::type C;
     const T *logits = (const T *)args->in[0].data;
     const tl_operand *targets = &args->in[1];
@@ -291,8 +261,7 @@ template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, 
     return true;
 }
 
-template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V)
-{
+template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
     typedef typename compute_type<T>::type C;
     const C *g = (const C *)args->in[0].data, *lse = (const C *)args->in[3].data;
     const T *logits = (const T *)args->in[1].data;
@@ -310,37 +279,26 @@ template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *a
 
 extern "C" {
 
-bool cuda_embedding(const tl_kernel_args *args)
-{
+bool cuda_embedding(const tl_kernel_args *args) {
     const tl_operand *weight = &args->in[0];
-    if (!operands_known(args) || !ids_known(args, &args->in[1]))
-        return false;
+    if (!operands_known(args) || !ids_known(args, &args->in[1])) return false;
     const int64_t V = weight->shape[0], row_bytes = weight->shape[1] * dtype_bytes(weight->dtype);
-    if (operand_numel(&args->out[0]) == 0)
-        return true;
+    if (operand_numel(&args->out[0]) == 0) return true;
     const uint64_t lengths = (uint64_t)row_bytes | (uintptr_t)weight->data | (uintptr_t)args->out[0].data;
-    if (lengths % 16 == 0)
-        embedding_launch<uint4>(args, V, row_bytes);
-    else if (lengths % 4 == 0)
-        embedding_launch<uint32_t>(args, V, row_bytes);
-    else if (lengths % 2 == 0)
-        embedding_launch<uint16_t>(args, V, row_bytes);
-    else
-        embedding_launch<uint8_t>(args, V, row_bytes);
+    if (lengths % 16 == 0) embedding_launch<uint4>(args, V, row_bytes);
+    else if (lengths % 4 == 0) embedding_launch<uint32_t>(args, V, row_bytes);
+    else if (lengths % 2 == 0) embedding_launch<uint16_t>(args, V, row_bytes);
+    else embedding_launch<uint8_t>(args, V, row_bytes);
     return true;
 }
 
-bool cuda_embedding_grad(const tl_kernel_args *args)
-{
+bool cuda_embedding_grad(const tl_kernel_args *args) {
     const tl_operand *g = &args->in[0], *out = &args->out[0];
-    if (!operands_known(args) || !ids_known(args, &args->in[1]))
-        return false;
-    if (out->dtype != g->dtype)
-        return cuda_refuse_dtype(args, out->dtype);
+    if (!operands_known(args) || !ids_known(args, &args->in[1])) return false;
+    if (out->dtype != g->dtype) return cuda_refuse_dtype(args, out->dtype);
     const int64_t V = ((const struct attr_embedding *)args->attr)->n_rows;
     const int64_t n = operand_numel(&args->in[1]), n_columns = out->shape[out->rank - 1];
-    if (V == 0 || n_columns == 0)
-        return true;
+    if (V == 0 || n_columns == 0) return true;
     const size_t need = (size_t)(V + 1 + n) * sizeof(int32_t);
     if (args->workspace_bytes < need || n > INT32_MAX) {
         snprintf(args->error, CUDA_ERROR_BYTES, "embedding_grad of %lld rows needs %zu bytes of workspace, has %zu",
@@ -351,48 +309,61 @@ bool cuda_embedding_grad(const tl_kernel_args *args)
                     args->error))
         return false;
     switch (g->dtype) {
-    case TL_F64: embedding_grad_launch<double>(args, V, n, n_columns); return true;
-    case TL_F32: embedding_grad_launch<float>(args, V, n, n_columns); return true;
-    case TL_BF16: embedding_grad_launch<bf16>(args, V, n, n_columns); return true;
-    case TL_F16: embedding_grad_launch<f16>(args, V, n, n_columns); return true;
-    default: return cuda_refuse_dtype(args, g->dtype);
+    case TL_F64:
+        embedding_grad_launch<double>(args, V, n, n_columns);
+        return true;
+    case TL_F32:
+        embedding_grad_launch<float>(args, V, n, n_columns);
+        return true;
+    case TL_BF16:
+        embedding_grad_launch<bf16>(args, V, n, n_columns);
+        return true;
+    case TL_F16:
+        embedding_grad_launch<f16>(args, V, n, n_columns);
+        return true;
+    default:
+        return cuda_refuse_dtype(args, g->dtype);
     }
 }
 
-bool cuda_cross_entropy(const tl_kernel_args *args)
-{
+bool cuda_cross_entropy(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[0];
     const int64_t n_rows = logits->shape[0], V = logits->shape[1];
-    if (!ids_known(args, &args->in[1]))
-        return false;
-    if (n_rows == 0)
-        return true;
+    if (!ids_known(args, &args->in[1])) return false;
+    if (n_rows == 0) return true;
     switch (logits->dtype) {
-    case TL_F64: return cross_entropy_launch<double>(args, n_rows, V);
-    case TL_F32: return cross_entropy_launch<float>(args, n_rows, V);
-    case TL_BF16: return cross_entropy_launch<bf16>(args, n_rows, V);
-    case TL_F16: return cross_entropy_launch<f16>(args, n_rows, V);
-    default: return cuda_refuse_dtype(args, logits->dtype);
+    case TL_F64:
+        return cross_entropy_launch<double>(args, n_rows, V);
+    case TL_F32:
+        return cross_entropy_launch<float>(args, n_rows, V);
+    case TL_BF16:
+        return cross_entropy_launch<bf16>(args, n_rows, V);
+    case TL_F16:
+        return cross_entropy_launch<f16>(args, n_rows, V);
+    default:
+        return cuda_refuse_dtype(args, logits->dtype);
     }
 }
 
-bool cuda_cross_entropy_grad(const tl_kernel_args *args)
-{
+bool cuda_cross_entropy_grad(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[1];
     const int64_t n_rows = logits->shape[0], V = logits->shape[1];
     const tl_dtype want = logits->dtype == TL_F64 ? TL_F64 : TL_F32;
-    if (!ids_known(args, &args->in[2]))
-        return false;
+    if (!ids_known(args, &args->in[2])) return false;
     if (args->in[0].dtype != want || args->in[3].dtype != want || args->out[0].dtype != logits->dtype)
         return cuda_refuse_dtype(args, args->in[0].dtype);
-    if (n_rows == 0 || V == 0)
-        return true;
+    if (n_rows == 0 || V == 0) return true;
     switch (logits->dtype) {
-    case TL_F64: return cross_entropy_grad_launch<double>(args, n_rows, V);
-    case TL_F32: return cross_entropy_grad_launch<float>(args, n_rows, V);
-    case TL_BF16: return cross_entropy_grad_launch<bf16>(args, n_rows, V);
-    case TL_F16: return cross_entropy_grad_launch<f16>(args, n_rows, V);
-    default: return cuda_refuse_dtype(args, logits->dtype);
+    case TL_F64:
+        return cross_entropy_grad_launch<double>(args, n_rows, V);
+    case TL_F32:
+        return cross_entropy_grad_launch<float>(args, n_rows, V);
+    case TL_BF16:
+        return cross_entropy_grad_launch<bf16>(args, n_rows, V);
+    case TL_F16:
+        return cross_entropy_grad_launch<f16>(args, n_rows, V);
+    default:
+        return cuda_refuse_dtype(args, logits->dtype);
     }
 }
 

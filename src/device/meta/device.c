@@ -9,7 +9,8 @@ static bool segment_new(tl_device *device, size_t bytes, void **data, char *erro
 
 static void segment_free(tl_device *device, void *data, size_t bytes) { (void)device, (void)data, (void)bytes; }
 
-static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction, char *error) {
+static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
+                 char *error) {
     (void)device, (void)to, (void)from, (void)bytes, (void)direction, (void)error;
     return true;
 }
