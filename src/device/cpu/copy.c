@@ -26,22 +26,22 @@ enum { TILE = 32, CHUNK = 512 };
 /* Loops over elements of 1, 2, 4 and 8 bytes. */
 #define T uint8_t
 #define NAME(name) name##_1
-#include "device/cpu/copy_body.inc.h"
+#include "device/cpu/copy_template.h"
 #undef T
 #undef NAME
 #define T uint16_t
 #define NAME(name) name##_2
-#include "device/cpu/copy_body.inc.h"
+#include "device/cpu/copy_template.h"
 #undef T
 #undef NAME
 #define T uint32_t
 #define NAME(name) name##_4
-#include "device/cpu/copy_body.inc.h"
+#include "device/cpu/copy_template.h"
 #undef T
 #undef NAME
 #define T uint64_t
 #define NAME(name) name##_8
-#include "device/cpu/copy_body.inc.h"
+#include "device/cpu/copy_template.h"
 #undef T
 #undef NAME
 
@@ -246,21 +246,21 @@ void copy_fill(const tl_operand *out, double value, int n_threads) {
 #define T float
 #define NAME(name) name##_f32
 #define ARITHMETIC float
-#include "device/cpu/unview_body.inc.h"
+#include "device/cpu/unview_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
 #define T double
 #define NAME(name) name##_f64
 #define ARITHMETIC double
-#include "device/cpu/unview_body.inc.h"
+#include "device/cpu/unview_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
 #define T int64_t
 #define NAME(name) name##_i64
 #define ARITHMETIC uint64_t
-#include "device/cpu/unview_body.inc.h"
+#include "device/cpu/unview_template.h"
 
 bool cpu_unview(const tl_kernel_args *args) {
     const struct attr_unview *attr = args->attr;

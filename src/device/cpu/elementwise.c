@@ -67,7 +67,7 @@ static int64_t truncated(double x) {
 #define ARITHMETIC float
 #define SCALAR(x) ((float)(x))
 #define IS_FLOAT 1
-#include "device/cpu/elementwise_body.inc.h"
+#include "device/cpu/elementwise_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
@@ -79,7 +79,7 @@ static int64_t truncated(double x) {
 #define ARITHMETIC double
 #define SCALAR(x) (x)
 #define IS_FLOAT 1
-#include "device/cpu/elementwise_body.inc.h"
+#include "device/cpu/elementwise_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
@@ -91,7 +91,7 @@ static int64_t truncated(double x) {
 #define ARITHMETIC uint64_t
 #define SCALAR(x) truncated(x)
 #define IS_FLOAT 0
-#include "device/cpu/elementwise_body.inc.h"
+#include "device/cpu/elementwise_template.h"
 
 /* ---- The driver --------------------------------------------------------------------------------------- */
 

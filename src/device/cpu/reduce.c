@@ -81,7 +81,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE ADD
 #define LANE_LOOP
 #define IDENTITY 0.0f
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
 #undef LANE_LOOP
@@ -90,7 +90,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE LARGER
 #define LANE_LOOP ROLLED
 #define IDENTITY (-INFINITY)
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef T
 #undef TYPE
 #undef NAME
@@ -104,7 +104,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE ADD
 #define LANE_LOOP
 #define IDENTITY 0.0
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
 #undef LANE_LOOP
@@ -113,7 +113,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE LARGER
 #define LANE_LOOP ROLLED
 #define IDENTITY (-INFINITY)
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef T
 #undef WIDE
 #undef TYPE
@@ -131,7 +131,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE ADD_WRAPPING
 #define LANE_LOOP
 #define IDENTITY 0
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
 #undef LANE_LOOP
@@ -140,7 +140,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE LARGER
 #define LANE_LOOP ROLLED
 #define IDENTITY INT64_MIN
-#include "device/cpu/reduce_body.inc.h"
+#include "device/cpu/reduce_template.h"
 #undef T
 #undef WIDE
 #undef TYPE
@@ -264,7 +264,7 @@ struct softmax_task {
 #define T float
 #define TYPE(name) name##_f32
 #define COMPUTE TL_F32
-#include "device/cpu/softmax_body.inc.h"
+#include "device/cpu/softmax_template.h"
 #undef T
 #undef TYPE
 #undef COMPUTE
@@ -272,7 +272,7 @@ struct softmax_task {
 #define T double
 #define TYPE(name) name##_f64
 #define COMPUTE TL_F64
-#include "device/cpu/softmax_body.inc.h"
+#include "device/cpu/softmax_template.h"
 
 static bool run_softmax(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
     const tl_operand *out = &args->out[0];

@@ -1,4 +1,4 @@
-/* reduce_body.inc.h: one reduction (COMBINE, IDENTITY) in one compute type T; included by reduce.c once per pair. Chunk
+/* reduce_template.h: one reduction (COMBINE, IDENTITY) in one compute type T; included by reduce.c once per pair. Chunk
  * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
 
 /* Adds x[0..n) to the lanes, x[0] to lane 0. */

@@ -1,4 +1,4 @@
-/* elementwise_body.inc.h: the loops of elementwise.c for one compute type T; included there once per type, with NAME(x)
+/* elementwise_template.h: the loops of elementwise.c for one compute type T; included there once per type, with NAME(x)
  * giving a function its type's suffix. Every loop reads in[k][0..n) and writes out[0..n). A comparison's
  * results are 0 and 1 in T; the driver converts them to bool. */
 

@@ -1,4 +1,4 @@
-/* unview_body.inc.h: target += g in row-major order, in compute type T; included by copy.c once per type. */
+/* unview_template.h: target += g in row-major order, in compute type T; included by copy.c once per type. */
 
 static void NAME(add_in_order)(const tl_operand *target, const tl_operand *g) {
     struct iterate walk;
