@@ -41,6 +41,7 @@ struct tl_op {
     enum op_kind kind;
     int id;        /* its row in op_list.h, the index of its kernels; -1 for ops added from outside */
     int n_outputs; /* the shape rule may lower it for one call */
+    const char *shapes, *dtypes, *flops; /* in words, for `tally ops` */
 
     bool (*shape)(tl_call *call);                         /* checks inputs, fills out[]; false: call_fail */
     void (*cost)(const tl_call *call, struct cost *cost); /* mandatory: cost_free for what is free */
