@@ -76,8 +76,13 @@ static void price_405b(void) {
 }
 
 int main(void) {
-    price_405b(); /* first: its memory is the program's own */
-    double meta = add_ns("meta"), cpu = add_ns("cpu");
+    price_405b();                 /* first: its memory is the program's own */
+    double meta = 1e9, cpu = 1e9; /* interleaved: a machine that wakes up slowly must not favour the later one */
+    for (int round = 0; round < 4; round++) {
+        double m = add_ns("meta"), c = add_ns("cpu");
+        if (m < meta) meta = m;
+        if (c < cpu) cpu = c;
+    }
     printf("add 4x4 with gradient and ledger, release included: meta %.0f ns (bar 200), cpu %.0f ns (bar 300 + work)\n",
            meta, cpu);
     return 0;

@@ -455,9 +455,9 @@ TL_API uint64_t tl_ledger_peak_reserved(const tl_ledger *ledger, const tl_device
 TL_API char *tl_ledger_json(const tl_ledger *ledger, const tl_device *device);
 TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, const char *file);
 
-/* Compares two ledgers as JSON texts: exact on FLOPs, bytes, calls, peaks; time is reported, not compared.
+/* Compares two ledgers as JSON texts: exact on FLOPs, bytes, calls, peaks; time is not compared.
  * Returns the number of differences (0: they tally), or -1 and an error. `report` (may be NULL) receives a
- * malloc'ed table of what differs. */
+ * malloc'ed table of what differs, or NULL. */
 TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report);
 
 /* The phase that ops of this thread are billed to (backward and recompute are set by the library). Returns the old one. */

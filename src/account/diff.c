@@ -13,138 +13,204 @@
 #include "base/memory.h"
 #include "tally.h"
 
-struct report {
-    char *text;
-    size_t used, capacity;
-    int n_differences;
-};
+static const char *const row_texts[] = {"path", "op", "phase", "dtype", "accumulate", NULL};
+static const char *const row_counts[] = {"calls", "flops", "bytes_read", "bytes_written", "transfer_bytes", NULL};
+static const char *const cell_texts[] = {"path", "purpose", NULL};
+static const char *const cell_counts[] = {"bytes", NULL};
+static const char *const peaks[] = {"peak_bytes", "peak_allocated_bytes", "peak_reserved_bytes", NULL};
 
-TL_PRINTF(2, 3) static void report_add(struct report *r, const char *format, ...) {
-    char line[600];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (length < 0) return;
-    if (length >= (int)sizeof line) length = (int)sizeof line - 1;
-    if (r->used + (size_t)length + 1 > r->capacity) {
-        size_t larger = (r->capacity + (size_t)length) * 2 + 256;
-        char *moved = realloc(r->text, larger);
-        if (!moved) return; /* the count is still right */
-        r->text = moved;
-        r->capacity = larger;
-    }
-    memcpy(r->text + r->used, line, (size_t)length + 1);
-    r->used += (size_t)length;
-}
-
-/* A count: a decimal string, or an integer. "absent" when it is not there. */
-static const char *count_of(const json_t *object, const char *key, char buffer[40]) {
-    const json_t *value = json_object_get(object, key);
-    if (json_is_string(value)) return json_string_value(value);
-    if (json_is_integer(value)) {
-        snprintf(buffer, 40, "%lld", (long long)json_integer_value(value));
-        return buffer;
-    }
-    return "absent";
-}
-
-static void compare(struct report *r, const char *what, const json_t *price, const json_t *receipt, const char *key) {
-    char a[40], b[40];
-    const char *x = count_of(price, key, a), *y = count_of(receipt, key, b);
-    if (!strcmp(x, y)) return;
-    if (r->n_differences++ == 0) report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
-    report_add(r, "%-60s %-20s %22s %22s\n", what, key, x, y);
-}
+/* ---- Reading ---- */
 
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "?";
 }
 
-/* The name of a row or of a cell, malloc'ed: what it is compared under. NULL without memory. */
-static char *name_of(const json_t *item) {
-    const char *path = text_of(item, "path");
-    char *name = NULL;
-    int length = json_object_get(item, "op")
-                     ? asprintf(&name, "%s: %s (%s, %s/%s)", *path ? path : "-", text_of(item, "op"),
-                                text_of(item, "phase"), text_of(item, "dtype"), text_of(item, "accumulate"))
-                     : asprintf(&name, "%s: live at the peak, %s", *path ? path : "-", text_of(item, "purpose"));
-    return length < 0 ? NULL : name;
+/* A count is a decimal string as tl_count_text writes it, or an integer. */
+static bool is_count(const json_t *value) {
+    if (json_is_integer(value)) return json_integer_value(value) >= 0;
+    const char *text = json_string_value(value);
+    size_t n = text ? strlen(text) : 0;
+    return n >= 1 && n <= 39 && strspn(text, "0123456789") == n && (*text != '0' || n == 1);
 }
 
-/* Indexes an array by name: {name: item}. NULL without memory. */
-static json_t *by_name(const json_t *array) {
-    json_t *index = json_object();
+/* The first field that is missing or of another type; NULL when all are well. */
+static const char *bad_field(const json_t *object, const char *const *texts, const char *const *counts) {
+    for (; texts && *texts; texts++)
+        if (!json_is_string(json_object_get(object, *texts))) return *texts;
+    for (; *counts; counts++)
+        if (!is_count(json_object_get(object, *counts))) return *counts;
+    return NULL;
+}
+
+static bool list_check(const json_t *list, const char *name, const char *const *texts, const char *const *counts,
+                       const char *which) {
     size_t i;
     json_t *item;
-    json_array_foreach(array, i, item) {
-        char *name = name_of(item);
-        bool ok = name && json_object_set(index, name, item) == 0;
-        free(name);
-        if (!ok) {
-            json_decref(index);
-            return NULL;
-        }
+    if (!json_is_array(list)) return error_set(TL_ERROR_USE, "the %s: \"%s\" is not an array", which, name);
+    json_array_foreach(list, i, item) {
+        const char *bad = bad_field(item, texts, counts);
+        if (bad) return error_set(TL_ERROR_USE, "the %s: %s[%zu] has no good \"%s\"", which, name, i, bad);
     }
-    return index;
+    return true;
 }
 
-static bool compare_lists(struct report *r, const json_t *price, const json_t *receipt, const char *const *keys) {
-    json_t *a = by_name(price), *b = by_name(receipt), *item;
-    const char *name;
-    bool ok = a && b;
-    json_object_foreach(a, name, item) for (int k = 0; keys[k]; k++)
-        compare(r, name, item, json_object_get(b, name), keys[k]);
-    json_object_foreach(b, name, item) if (!json_object_get(a, name)) for (int k = 0; keys[k]; k++)
-        compare(r, name, NULL, item, keys[k]);
-    json_decref(a);
-    json_decref(b);
-    return ok || error_memory(json_array_size(price), "a comparison of ledgers");
+static bool ledger_check(const json_t *root, const char *which) {
+    if (strcmp(text_of(root, "schema"), "tally.ledger/1"))
+        return error_set(TL_ERROR_USE, "the %s is not a tally.ledger/1 (its schema is \"%.100s\")", which,
+                         text_of(root, "schema"));
+    if (!json_is_string(json_object_get(root, "target")))
+        return error_set(TL_ERROR_USE, "the %s has no good \"target\"", which);
+    if (!list_check(json_object_get(root, "rows"), "rows", row_texts, row_counts, which)) return false;
+    const json_t *memory = json_object_get(root, "memory");
+    if (!memory) return true;
+    const char *purposes[TL_PURPOSE_COUNT + 1] = {NULL};
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++) purposes[p] = tl_purpose_name((tl_purpose)p);
+    const char *bad = bad_field(memory, NULL, peaks);
+    if (!bad) bad = bad_field(json_object_get(memory, "peak_by_purpose"), NULL, purposes);
+    if (bad) return error_set(TL_ERROR_USE, "the %s: memory has no good \"%s\"", which, bad);
+    return list_check(json_object_get(memory, "peak_live"), "peak_live", cell_texts, cell_counts, which);
 }
 
 static json_t *ledger_load(const char *text, const char *which) {
-    json_error_t why;
+    json_error_t why = {.line = 0};
     json_t *root = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
-    if (!root) {
-        error_set(TL_ERROR_USE, "the %s is not JSON: %s (line %d)", which, text ? why.text : "NULL",
-                  text ? why.line : 0);
-        return NULL;
-    }
-    if (!strcmp(text_of(root, "schema"), "tally.ledger/1") && json_is_array(json_object_get(root, "rows"))) return root;
-    error_set(TL_ERROR_USE, "the %s is not a tally.ledger/1 (its schema is \"%s\")", which, text_of(root, "schema"));
+    if (root && ledger_check(root, which)) return root;
+    if (!text) error_set(TL_ERROR_USE, "the %s is not JSON: got NULL instead of a text", which);
+    else if (!root && !*why.text)
+        error_memory(strlen(text), "a ledger's JSON"); /* jansson is silent about memory alone */
+    else if (!root) error_set(TL_ERROR_USE, "the %s is not JSON: %s (line %d)", which, why.text, why.line);
     json_decref(root);
     return NULL;
 }
 
-int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report) {
-    static const char *const row_keys[] = {"calls", "flops", "bytes_read", "bytes_written", "transfer_bytes", NULL};
-    static const char *const cell_keys[] = {"bytes", NULL};
-    static const char *const memory_keys[] = {"peak_bytes", "peak_allocated_bytes", "peak_reserved_bytes", NULL};
-    if (report) *report = NULL;
-    json_t *price = ledger_load(price_json, "price");
-    json_t *receipt = price ? ledger_load(receipt_json, "receipt") : NULL;
-    if (!receipt) {
-        json_decref(price);
-        return -1;
+/* ---- Comparing ---- */
+
+struct report {
+    char *text;
+    size_t used, capacity;
+    int n_differences;
+    bool is_wanted, lacks_memory;
+};
+
+TL_PRINTF(2, 3) static void report_add(struct report *r, const char *format, ...) {
+    va_list arguments, again;
+    if (!r->is_wanted || r->lacks_memory) return;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    size_t needed = r->used + (size_t)(length > 0 ? length : 0) + 1;
+    if (needed > r->capacity) {
+        char *moved = memory_resize(r->text, 2 * needed + 256);
+        r->lacks_memory = !moved;
+        if (moved) r->text = moved, r->capacity = 2 * needed + 256;
     }
-    struct report r = {0};
+    if (!r->lacks_memory) vsnprintf(r->text + r->used, r->capacity - r->used, format, again);
+    if (!r->lacks_memory) r->used = needed - 1;
+    va_end(again);
+    va_end(arguments);
+}
+
+static const char *count_of(const json_t *object, const char *key, char buffer[40]) {
+    const json_t *value = json_object_get(object, key);
+    if (json_is_string(value)) return json_string_value(value);
+    if (!json_is_integer(value)) return "absent";
+    snprintf(buffer, 40, "%lld", (long long)json_integer_value(value));
+    return buffer;
+}
+
+/* What the report calls a row or a cell, or `what` where there is none. The path may be of any length. */
+static void name_add(struct report *r, const char *what, const json_t *item) {
+    size_t start = r->used;
+    const char *path = *text_of(item, "path") ? text_of(item, "path") : "-";
+    if (!item) report_add(r, "%s", what);
+    else if (json_object_get(item, "op"))
+        report_add(r, "%s: %s (%s, %s/%s)", path, text_of(item, "op"), text_of(item, "phase"), text_of(item, "dtype"),
+                   text_of(item, "accumulate"));
+    else report_add(r, "%s: live at the peak, %s", path, text_of(item, "purpose"));
+    report_add(r, "%*s", r->used - start < 60 ? (int)(60 - (r->used - start)) : 0, "");
+}
+
+static void compare(struct report *r, const char *what, const json_t *price, const json_t *receipt,
+                    const char *const *keys) {
+    for (; *keys; keys++) {
+        char a[40], b[40];
+        const char *x = count_of(price, *keys, a), *y = count_of(receipt, *keys, b);
+        if (!strcmp(x, y)) continue;
+        if (r->n_differences++ == 0) report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
+        name_add(r, what, what ? NULL : price ? price : receipt);
+        report_add(r, " %-20s %22s %22s\n", *keys, x, y);
+    }
+}
+
+/* Indexes an array by what its items are matched by: their texts, each in a line of its own. NULL and an error when two
+ * have the same, or without memory. */
+static json_t *index_of(const json_t *array, const char *const *texts, const char *which) {
+    json_t *index = json_object();
+    bool ok = index != NULL;
+    size_t i;
+    json_t *item;
+    json_array_foreach(array, i, item) {
+        size_t bytes = 1, used = 0;
+        for (int k = 0; texts[k]; k++) bytes += strlen(text_of(item, texts[k])) + 1;
+        char *key = ok ? memory_new(bytes) : NULL;
+        for (int k = 0; key && texts[k]; k++)
+            used += (size_t)snprintf(key + used, bytes - used, "%s\n", text_of(item, texts[k]));
+        if (key && json_object_get(index, key))
+            ok = error_set(TL_ERROR_USE, "the %s has two entries of one name: %.200s, %.100s", which,
+                           text_of(item, texts[0]), text_of(item, texts[1]));
+        else ok = key && json_object_set(index, key, item) == 0;
+        memory_free(key);
+        if (!ok) break;
+    }
+    if (ok) return index;
+    json_decref(index);
+    error_memory(json_array_size(array), "a comparison of ledgers"); /* unless an error is pending */
+    return NULL;
+}
+
+static bool compare_lists(struct report *r, const json_t *price, const json_t *receipt, const char *const *texts,
+                          const char *const *counts) {
+    json_t *a = index_of(price, texts, "price"), *b = a ? index_of(receipt, texts, "receipt") : NULL, *item;
+    const char *key;
+    if (b) {
+        json_object_foreach(a, key, item) compare(r, NULL, item, json_object_get(b, key), counts);
+        json_object_foreach(b, key, item) if (!json_object_get(a, key)) compare(r, NULL, NULL, item, counts);
+    }
+    json_decref(a);
+    json_decref(b);
+    return b != NULL;
+}
+
+static bool ledgers_compare(struct report *r, const json_t *price, const json_t *receipt) {
     const json_t *memory_a = json_object_get(price, "memory"), *memory_b = json_object_get(receipt, "memory");
+    const char *purposes[TL_PURPOSE_COUNT + 1] = {NULL};
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++) purposes[p] = tl_purpose_name((tl_purpose)p);
     if (strcmp(text_of(price, "target"), text_of(receipt, "target"))) {
-        r.n_differences++;
-        report_add(&r, "the price is for %s, the receipt from %s\n", text_of(price, "target"),
+        report_add(r, "the price is for %s, the receipt from %s\n", text_of(price, "target"),
                    text_of(receipt, "target"));
+        report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
+        r->n_differences++;
     }
-    bool ok = compare_lists(&r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_keys);
-    for (int k = 0; memory_keys[k]; k++) compare(&r, "memory", memory_a, memory_b, memory_keys[k]);
-    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
-        compare(&r, "memory at the peak, by purpose", json_object_get(memory_a, "peak_by_purpose"),
-                json_object_get(memory_b, "peak_by_purpose"), tl_purpose_name((tl_purpose)p));
-    ok = compare_lists(&r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_keys) &&
-         ok;
+    if (!compare_lists(r, json_object_get(price, "rows"), json_object_get(receipt, "rows"), row_texts, row_counts))
+        return false;
+    compare(r, "memory", memory_a, memory_b, peaks);
+    compare(r, "memory at the peak, by purpose", json_object_get(memory_a, "peak_by_purpose"),
+            json_object_get(memory_b, "peak_by_purpose"), purposes);
+    if (!compare_lists(r, json_object_get(memory_a, "peak_live"), json_object_get(memory_b, "peak_live"), cell_texts,
+                       cell_counts))
+        return false;
+    return !r->lacks_memory || error_memory(r->used, "a report of differences");
+}
+
+int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report) {
+    if (report) *report = NULL;
+    json_t *price = ledger_load(price_json, "price"), *receipt = price ? ledger_load(receipt_json, "receipt") : NULL;
+    struct report r = {.is_wanted = report != NULL};
+    bool ok = receipt && ledgers_compare(&r, price, receipt);
     json_decref(price);
     json_decref(receipt);
-    if (report) *report = r.text;
+    if (report && ok) *report = r.text;
     else free(r.text);
     return ok ? r.n_differences : -1;
 }

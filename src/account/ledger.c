@@ -216,7 +216,7 @@ bool tl_profile(bool on) {
     return before;
 }
 
-static int row_order(const void *a, const void *b) {
+int ledger_row_order(const void *a, const void *b) {
     const struct ledger_key *x = &((const struct ledger_row *)a)->key, *y = &((const struct ledger_row *)b)->key;
     int order = strcmp(path_text(x->path), path_text(y->path));
     if (!order) order = x->phase - y->phase;
@@ -225,7 +225,7 @@ static int row_order(const void *a, const void *b) {
     return order ? order : x->accumulate - y->accumulate;
 }
 
-void ledger_sort(struct ledger_row *rows, size_t n_rows) { qsort(rows, n_rows, sizeof *rows, row_order); }
+void ledger_sort(struct ledger_row *rows, size_t n_rows) { qsort(rows, n_rows, sizeof *rows, ledger_row_order); }
 
 const char *tl_count_text(tl_count c, char buffer[40]) {
     count value = (count)c.high << 64 | c.low;

@@ -45,7 +45,8 @@ extern bool ledger_is_profiling;
 
 /* Adds the counts of one row to another. */
 void ledger_row_add(struct ledger_row *to, const struct ledger_row *from);
-/* Rows in canonical order: path, phase, op, dtypes. */
+/* Rows in canonical order: path, phase, op, dtypes, by their texts. ledger_row_order is for qsort. */
+int ledger_row_order(const void *a, const void *b);
 void ledger_sort(struct ledger_row *rows, size_t n_rows);
 
 #endif

@@ -61,12 +61,18 @@ static bool word_find(const struct word *words, const char *name, int *value) {
     return false;
 }
 
-static bool number(const char *text, int64_t *value) {
+static bool number(const char *text, int64_t least, int64_t *value) {
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
     *value = n;
-    return !errno && *text && !*end && n > 0 && n <= (long long)1 << 40;
+    return !errno && *text && !*end && n >= least && n <= (long long)1 << 40;
+}
+
+static bool probability(const char *text, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return *text && !*end && *value >= 0 && *value < 1; /* a NaN is neither */
 }
 
 static int options_read(int argc, char **argv, struct options *o) {
@@ -76,6 +82,7 @@ static int options_read(int argc, char **argv, struct options *o) {
     struct {
         const char *name;
         int64_t *number;
+        double *real;
         const char **text;
         bool *flag;
         const struct word *words;
@@ -101,7 +108,7 @@ static int options_read(int argc, char **argv, struct options *o) {
         {.name = "--model", .words = families, .word = &family},
         {.name = "--dtype", .words = dtypes, .word = &dtype},
         {.name = "--checkpoint", .words = policies, .word = &policy},
-        {.name = "--dropout"},
+        {.name = "--dropout", .real = &c->dropout},
     };
     const int n_table = sizeof table / sizeof *table;
     const char *names[sizeof table / sizeof *table];
@@ -120,12 +127,16 @@ static int options_read(int argc, char **argv, struct options *o) {
         }
         const char *value = ++a < argc ? argv[a] : NULL;
         if (!value) return fail("%s needs a value%s", names[k], "");
-        if (table[k].number && !number(value, table[k].number))
-            return fail("%s needs a positive whole number, not %s", names[k], value);
+        bool may_be_zero = table[k].number == &o->warmup;
+        if (table[k].number && !number(value, may_be_zero ? 0 : 1, table[k].number))
+            return fail(may_be_zero ? "%s needs a whole number up to 2^40, not %s"
+                                    : "%s needs a positive whole number up to 2^40, not %s",
+                        names[k], value);
         if (table[k].text) *table[k].text = value;
         if (table[k].words && !word_find(table[k].words, value, table[k].word))
             return fail("%s does not know %s", names[k], value);
-        if (!table[k].number && !table[k].text && !table[k].words) c->dropout = atof(value);
+        if (table[k].real && !probability(value, table[k].real))
+            return fail("%s needs a number from 0 to below 1, not %s", names[k], value);
     }
     c->family = (enum family)family;
     c->dtype = (tl_dtype)dtype;
@@ -137,7 +148,6 @@ static int options_read(int argc, char **argv, struct options *o) {
     if (layers > 10000 || heads > 100000) return fail("%s%s", "more layers or heads than a model has", "");
     if (c->channels % heads || (family == LLAMA && (heads % kv_heads || c->channels / heads % 2)))
         return fail("%s%s", "channels must divide into heads, heads into kv-heads, and head size be even", "");
-    if (c->dropout < 0 || c->dropout >= 1) return fail("%s%s", "--dropout is from 0 to below 1", "");
     return 0;
 }
 
@@ -191,25 +201,27 @@ static bool run(const struct options *o, tl_device *device, const char *name, st
 /* ---- The table ---- */
 
 /* One line of the table: the price alone, or price and receipt. Lines of zeros are left out. */
-static void row(const char *what, uint64_t price, const uint64_t *receipt, bool bytes) {
-    char text[32];
-    if (!price && (!receipt || !*receipt)) return;
-    if (bytes) bytes_text((double)price, text);
-    else count_text((double)price, text);
-    printf("  %-24s %18llu", what, (unsigned long long)price);
-    if (receipt) printf(" %18llu  %s", (unsigned long long)*receipt, price == *receipt ? "=" : "DIFFERS");
+static void row(const char *what, tl_count price, const tl_count *receipt, bool bytes) {
+    char text[32], a[40], b[40];
+    bool same = !receipt || (price.low == receipt->low && price.high == receipt->high);
+    if (same && !price.low && !price.high) return;
+    if (bytes) bytes_text(tl_count_value(price), text);
+    else count_text(tl_count_value(price), text);
+    printf("  %-24s %18s", what, tl_count_text(price, a));
+    if (receipt) printf(" %18s  %s", tl_count_text(*receipt, b), same ? "=" : "DIFFERS");
     printf("   %s\n", text);
 }
 
-static uint64_t flops_of(const struct outcome *o, int phase) {
-    return tl_ledger_total(o->ledger, phase, NULL).flops.low;
+static tl_count small(uint64_t n) { return (tl_count){.low = n}; }
+static tl_count flops_of(const struct outcome *o, int phase) { return tl_ledger_total(o->ledger, phase, NULL).flops; }
+static tl_count peak_of(const struct outcome *o, int purpose) {
+    return small(tl_ledger_peak(o->ledger, o->device, purpose));
 }
-static uint64_t peak_of(const struct outcome *o, int purpose) { return tl_ledger_peak(o->ledger, o->device, purpose); }
 
 static void table(const struct outcome *price, const struct outcome *receipt, int64_t steps) {
     char text[64];
-    uint64_t other;
-    const uint64_t *second = receipt ? &other : NULL;
+    tl_count other;
+    const tl_count *second = receipt ? &other : NULL;
     printf("\n  %-24s %18s %18s\n", "", "price (meta)", receipt ? "receipt" : "");
     for (int p = 0; p < TL_PHASE_COUNT; p++) {
         snprintf(text, sizeof text, "%s FLOPs", tl_phase_name((tl_phase)p));
@@ -218,9 +230,9 @@ static void table(const struct outcome *price, const struct outcome *receipt, in
     }
     tl_totals a = tl_ledger_total(price->ledger, TL_ALL, NULL),
               b = receipt ? tl_ledger_total(receipt->ledger, TL_ALL, NULL) : a;
-    other = b.bytes_read.low, row("bytes read", a.bytes_read.low, second, true);
-    other = b.bytes_written.low, row("bytes written", a.bytes_written.low, second, true);
-    other = b.calls, row("op calls", a.calls, second, false);
+    other = b.bytes_read, row("bytes read", a.bytes_read, second, true);
+    other = b.bytes_written, row("bytes written", a.bytes_written, second, true);
+    other = small(b.calls), row("op calls", small(a.calls), second, false);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++) {
         snprintf(text, sizeof text, "peak, %s", tl_purpose_name((tl_purpose)p));
         if (receipt) other = peak_of(receipt, p);
@@ -228,8 +240,8 @@ static void table(const struct outcome *price, const struct outcome *receipt, in
     }
     if (receipt) other = peak_of(receipt, TL_ALL);
     row("peak bytes held", peak_of(price, TL_ALL), second, true);
-    if (receipt) other = tl_ledger_peak_reserved(receipt->ledger, receipt->device);
-    row("peak bytes reserved", tl_ledger_peak_reserved(price->ledger, price->device), second, true);
+    if (receipt) other = small(tl_ledger_peak_reserved(receipt->ledger, receipt->device));
+    row("peak bytes reserved", small(tl_ledger_peak_reserved(price->ledger, price->device)), second, true);
     printf("\n  %lld step%s priced in %.3f s", (long long)steps, steps == 1 ? "" : "s", price->seconds);
     if (receipt)
         printf(", run in %.3f s (%.1f GFLOP/s); last loss %.6f", receipt->seconds,
@@ -280,11 +292,12 @@ static bool files_write(const struct options *o, const struct outcome *price, co
            (!o->receipt || !receipt->ledger || tl_ledger_write(receipt->ledger, receipt->device, o->receipt));
 }
 
-static void price_print(const struct options *o, const struct outcome *price) {
+static int price_print(const struct options *o, const struct outcome *price) {
     char *text = o->json ? tl_ledger_json(price->ledger, price->device) : NULL;
     if (text) puts(text);
     if (!o->json) table(price, NULL, o->steps);
     free(text);
+    return o->json && !text ? cli_error() : 0;
 }
 
 int cmd_demo(int argc, char **argv) {
@@ -321,11 +334,12 @@ int cmd_demo(int argc, char **argv) {
                     again.loss == receipt.loss ? "equal" : "DIFFERENT");
     }
     int result = ok && files_write(&o, &price, &receipt) ? 0 : cli_error();
-    if (!result && price_only) price_print(&o, &price);
+    if (!result && price_only) result = price_print(&o, &price);
     if (!result && device) {
         if (!o.json) table(&price, &receipt, o.steps);
         if (o.profile && !o.json) profile_print(&receipt);
         result = verdict(&o, &price, &receipt);
+        if (!result && o.repeat && again.loss != receipt.loss) result = EXIT_INPUT;
     }
     tl_ledger_free(price.ledger);
     tl_ledger_free(receipt.ledger);

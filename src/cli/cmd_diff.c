@@ -47,7 +47,7 @@ int cmd_diff(int argc, char **argv) {
     if (receipt) {
         int n = tl_ledger_diff(price, receipt, &report);
         if (n < 0) result = cli_error();
-        else if (n == 0) result = printf("they tally: 0 differences\n") < 0;
+        else if (n == 0) result = printf("they tally: 0 differences\n") < 0 ? EXIT_IO : 0;
         else
             result =
                 printf("%s%d differences: they do not tally\n", report ? report : "", n) < 0 ? EXIT_IO : EXIT_INPUT;

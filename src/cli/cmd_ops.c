@@ -19,7 +19,10 @@ static void saves_print(uint32_t saves, const char *prefix) {
 
 int cmd_ops(int argc, char **argv) {
     static const char *const kind[] = {"VIEW", "KERNEL", "DYNAMIC", "TRANSFER"};
-    (void)argc, (void)argv;
+    if (argc > 1) {
+        fprintf(stderr, "tally ops: it takes no \"%s\"; see `tally ops --help`\n", argv[1]);
+        return EXIT_USAGE;
+    }
     printf("%-20s %-9s %-9s %-9s %s\n", "op", "kind", "gradient", "scratch", "saved for the gradient");
     for (int i = 0; i < OP_COUNT; i++) {
         const tl_op *op = op_table[i];

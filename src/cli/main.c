@@ -1,4 +1,5 @@
 /* main.c: the program. One table of commands; each is a cmd_*.c. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,12 +72,30 @@ const char *nearest(const char *word, const char *const *known, int n_known) {
     int distance = 4;
     for (int i = 0; i < n_known; i++) {
         int d = edit_distance(word, known[i]);
-        if (d < distance) {
+        if (d < distance && d < (int)strlen(known[i])) { /* something of it is left */
             distance = d;
             best = known[i];
         }
     }
     return best;
+}
+
+static int command_run(int argc, char **argv) {
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
+    if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0 ? EXIT_IO : 0;
+    const char *names[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(argv[1], commands[i].name)) continue;
+        for (int k = 2; k < argc; k++)
+            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
+                return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
+        return commands[i].run(argc - 1, argv + 1);
+    }
+    const char *near = nearest(argv[1], names, N_COMMANDS);
+    fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
@@ -85,18 +104,9 @@ int main(int argc, char **argv) {
         usage(stderr);
         return EXIT_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
-    if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0;
-    const char *names[N_COMMANDS];
-    for (int i = 0; i < N_COMMANDS; i++) {
-        names[i] = commands[i].name;
-        if (strcmp(argv[1], commands[i].name)) continue;
-        for (int k = 2; k < argc; k++)
-            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h")) return fputs(commands[i].help, stdout) < 0;
-        return commands[i].run(argc - 1, argv + 1);
-    }
-    const char *near = nearest(argv[1], names, N_COMMANDS);
-    fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
-    return EXIT_USAGE;
+    int result = command_run(argc, argv);
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
+    fprintf(stderr, "tally: standard output: %s\n", errno ? strerror(errno) : "cannot be written");
+    return EXIT_IO;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "engine/op.h"
 
 /* The definition's rule, and a look at whether it named every output. */
@@ -32,6 +33,8 @@ static size_t custom_workspace(const tl_call *c, const struct target *target) {
 
 static bool definition_is_whole(const tl_op_def *def) {
     if (!def || !def->name || !*def->name) return error_set(TL_ERROR_USE, "tl_op_register: an op needs a name");
+    if (!text_is_name(def->name))
+        return error_set(TL_ERROR_USE, "tl_op_register: a name is UTF-8 without control characters");
     const char *lacks = !def->shape                                             ? "a shape rule"
                         : !def->flops                                           ? "a cost rule"
                         : !def->cpu && !def->cuda                               ? "a kernel"
