@@ -295,7 +295,11 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
     return b;
 }
 
-static bool out_of_memory(const struct pool *pool, const struct held *h, size_t bytes, const char *why) {
+/* The message is written without the lock, from a copy. */
+static bool out_of_memory(struct pool *pool, size_t bytes, const char *why) {
+    lock_take(&pool->lock);
+    const struct held held = pool->held, *h = &held;
+    lock_release(&pool->lock);
     char what[400];
     size_t used = 0;
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
@@ -311,18 +315,16 @@ struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpo
     char why[200] = "";
     lock_take(&pool->lock);
     struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose, why);
-    struct held held_then;
-    if (!b) held_then = pool->held; /* to be told without the lock */
     lock_release(&pool->lock);
-    if (!b) out_of_memory(pool, &held_then, bytes, why);
+    if (!b) out_of_memory(pool, bytes, why);
     else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
     return b;
 }
 
 void pool_give(struct pool *pool, struct block *b) {
-    INVARIANT(!b->is_free && b != pool->hot);
     POISON(block_data(b), b->segment->data ? b->bytes : 0);
     lock_take(&pool->lock);
+    INVARIANT(!b->is_free && b != pool->hot); /* given back twice */
     held_remove(&pool->held, b->cell, b->asked_bytes, b->bytes);
     hot_settle(pool);
     if (b->segment->is_small) pool->hot = b;
