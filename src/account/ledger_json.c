@@ -120,7 +120,7 @@ static json_t *ledger_to_json(const tl_ledger *l, const tl_device *device, bool 
     json_t *root = json_object(), *phases = json_object(), *totals = json_object();
     put_text(root, "schema", "tally.ledger/1", ok);
     put_text(root, "name", l->name, ok);
-    put_text(root, "device", tl_device_name(device), ok);
+    put_text(root, "device", device ? tl_device_name(device) : "none", ok);
     put_text(root, "target", device ? device->target->name : "none", ok);
     struct ledger_row all = {0};
     for (int p = 0; p < TL_PHASE_COUNT; p++) {
@@ -148,7 +148,14 @@ char *tl_ledger_json(const tl_ledger *l, const tl_device *device) {
     }
     bool ok = true;
     json_t *root = ledger_to_json(l, device, &ok);
-    char *text = ok ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    /* Into memory of ours: json_dumps loses keys when its own buffer cannot grow. */
+    size_t bytes = ok ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
+    char *text = bytes ? memory_new(bytes + 1) : NULL;
+    if (text && json_dumpb(root, text, bytes, JSON_INDENT(1)) != bytes) {
+        memory_free(text);
+        text = NULL;
+    }
+    if (text) text[bytes] = 0;
     json_decref(root);
     if (!text) error_memory(l->n_rows * 200, "a ledger's JSON");
     return text;

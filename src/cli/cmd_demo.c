@@ -277,10 +277,8 @@ static int verdict(const struct options *o, const struct outcome *price, const s
     if (o->json && b) puts(b);
     else if (n > 0) printf("\n%s", report ? report : "");
     if (n >= 0)
-        fprintf(o->json ? stderr : stdout,
-                n ? "\n  %d differences: price and receipt DO NOT tally\n"
-                  : "\n  0 differences: price and receipt tally\n",
-                n);
+        fprintf(o->json ? stderr : stdout, "\n  %d difference%s: price and receipt %s\n", n, n == 1 ? "" : "s",
+                n ? "DO NOT tally" : "tally");
     free(a);
     free(b);
     free(report);

@@ -49,8 +49,9 @@ int cmd_diff(int argc, char **argv) {
         if (n < 0) result = cli_error();
         else if (n == 0) result = printf("they tally: 0 differences\n") < 0 ? EXIT_IO : 0;
         else
-            result =
-                printf("%s%d differences: they do not tally\n", report ? report : "", n) < 0 ? EXIT_IO : EXIT_INPUT;
+            result = printf("%s%d difference%s: they do not tally\n", report ? report : "", n, n == 1 ? "" : "s") < 0
+                         ? EXIT_IO
+                         : EXIT_INPUT;
     }
     free(price);
     free(receipt);

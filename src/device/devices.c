@@ -28,8 +28,8 @@ static atomic_int threads_wanted;
 
 tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_devices[index] : NULL; }
 
-bool device_check(const tl_device *device, const char *what) {
-    return device->kind != DEVICE_CUDA || device->generation == process_generation() ||
+bool device_check_cuda(const tl_device *device, const char *what) {
+    return device->generation == process_generation() ||
            error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what,
                      device->name);
 }

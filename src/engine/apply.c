@@ -125,7 +125,7 @@ static tl_operand operand(const tl_tensor *x) {
         .data = tensor_data(x), .dtype = x->dtype, .rank = x->rank, .shape = x->shape, .stride = x->stride};
 }
 
-static bool kernel_run(tl_call *c, struct storage *workspace) {
+__attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *workspace) {
     tl_operand in[TL_MAX_INPUTS], out[TL_MAX_OUTPUTS];
     char error[200] = "";
     for (int i = 0; i < c->n_inputs; i++) in[i] = operand(c->input[i]);

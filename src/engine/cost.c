@@ -12,14 +12,16 @@ void cost_free(const tl_call *c, struct cost *cost) {
 }
 
 void cost_traffic(const tl_call *c, struct cost *cost, count flops) {
-    count read = 0, written = 0;
+    uint64_t read = 0, written = 0;
     for (int i = 0; i < c->n_inputs; i++) {
         bool seen = false;
         for (int k = 0; k < i && !seen; k++) seen = tensor_same_view(c->input[i], c->input[k]);
-        if (!seen) read += tensor_traffic(c->input[i]);
+        if (!seen) read += (uint64_t)tensor_traffic(c->input[i]);
     }
-    for (int j = 0; j < c->n_outputs; j++) written += tensor_traffic(c->output[j]);
-    *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, flops, read, written}};
+    for (int j = 0; j < c->n_outputs; j++) written += (uint64_t)tensor_traffic(c->output[j]);
+    cost->n_parts = 1; /* the other parts are nobody's business */
+    cost->part[0] = (struct cost_part){COST_HERE, flops, read, written};
+    cost->transfer_bytes = 0;
 }
 
 tl_tensor *op_apply1(const tl_op *op, tl_tensor *a, const void *attr, size_t attr_bytes) {

@@ -80,10 +80,11 @@ static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_i
     int64_t *shape = (int64_t *)(memory + shapes);
     for (int i = 0; i < n_inputs; i++) {
         struct edge *e = &n->edges[i];
+        const int rank = e->rank = input[i]->rank;
         e->dtype = input[i]->dtype;
-        e->rank = input[i]->rank;
         e->shape = shape;
-        for (int a = 0; a < e->rank; a++) *shape++ = input[i]->shape[a];
+        for (int a = 0; a < rank; a++) shape[a] = input[i]->shape[a];
+        shape += rank;
     }
     return n;
 }

@@ -56,7 +56,10 @@ struct tl_device {
 };
 
 /* False, recorded: a GPU that was opened before fork(), used in the child. `what` names the caller. */
-bool device_check(const tl_device *device, const char *what);
+bool device_check_cuda(const tl_device *device, const char *what);
+static inline bool device_check(const tl_device *device, const char *what) {
+    return device->kind != DEVICE_CUDA || device_check_cuda(device, what);
+}
 
 /* Threads that a cpu kernel may use now. */
 int device_threads(void);

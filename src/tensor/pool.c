@@ -66,6 +66,7 @@ struct pool {
     struct block *spare; /* block structs for reuse */
     size_t limit_bytes;
     int align_shift; /* log2 of the target's alignment */
+    char why[200];   /* the last refusal of the device; not on the stack of every request */
     struct held held;
 };
 
@@ -209,18 +210,18 @@ static size_t trim(struct pool *pool) {
 }
 
 /* A new segment with room for `bytes`, as one free block; NULL when the device or the limit refuses. */
-static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small, char *error) {
+static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small) {
     const struct target *t = pool->device->target;
     size_t size = is_small                ? t->small_segment_bytes
                   : bytes < t->huge_bytes ? t->large_segment_bytes
                                           : round_up(bytes, t->segment_align_bytes);
     if (pool->limit_bytes && pool->held.reserved_bytes + size > pool->limit_bytes) {
-        snprintf(error, 200, "its pool may reserve %zu bytes", pool->limit_bytes);
+        snprintf(pool->why, sizeof pool->why, "its pool may reserve %zu bytes", pool->limit_bytes);
         return NULL;
     }
     struct segment *s = memory_new(sizeof *s);
     struct block *b = s ? block_new(pool) : NULL;
-    if (!b || memory_fault() || !pool->device->functions->segment_new(pool->device, size, &s->data, error)) {
+    if (!b || memory_fault() || !pool->device->functions->segment_new(pool->device, size, &s->data, pool->why)) {
         if (b) block_free(pool, b);
         memory_free(s);
         return NULL;
@@ -264,7 +265,7 @@ static void block_bill(struct pool *pool, struct block *b, size_t bytes, size_t 
     held_add(&pool->held, cell, bytes, b->bytes);
 }
 
-static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose, char *error) {
+static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
     const struct target *t = pool->device->target;
     size_t rounded = round_up(bytes, t->align_bytes);
     bool is_small = rounded <= t->small_bytes;
@@ -281,9 +282,9 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
         hot_settle(pool);
         b = bin_find(pool, &pool->heap[is_small], rounded);
     }
-    if (!b) b = segment_new(pool, rounded, is_small, error);
+    if (!b) b = segment_new(pool, rounded, is_small);
     size_t returned = b ? 0 : trim(pool);
-    if (returned) b = segment_new(pool, rounded, is_small, error);
+    if (returned) b = segment_new(pool, rounded, is_small);
     if (returned) log_line("%s: returned %zu unused bytes to make room for %zu", pool->device->name, returned, rounded);
     if (!b) return NULL;
     bin_remove(pool, b);
@@ -296,9 +297,11 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
 }
 
 /* The message is written without the lock, from a copy. */
-static bool out_of_memory(struct pool *pool, size_t bytes, const char *why) {
+__attribute__((noinline)) static bool out_of_memory(struct pool *pool, size_t bytes) {
+    char why[sizeof pool->why];
     lock_take(&pool->lock);
     const struct held held = pool->held, *h = &held;
+    memcpy(why, pool->why, sizeof why);
     lock_release(&pool->lock);
     char what[400];
     size_t used = 0;
@@ -312,11 +315,11 @@ static bool out_of_memory(struct pool *pool, size_t bytes, const char *why) {
 }
 
 struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
-    char why[200] = "";
     lock_take(&pool->lock);
-    struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose, why);
+    pool->why[0] = 0;
+    struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose);
     lock_release(&pool->lock);
-    if (!b) out_of_memory(pool, bytes, why);
+    if (!b) out_of_memory(pool, bytes);
     else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
     return b;
 }
