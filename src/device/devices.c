@@ -46,7 +46,9 @@ int device_threads(void) {
     const char *wish = getenv("OMP_NUM_THREADS");
     n = wish ? atoi(wish) : 0;
     if (n <= 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return machine = n < 1 ? 1 : n;
+    if (n < 1) n = 1;
+    machine = n;
+    return n;
 }
 
 int tl_set_threads(int n_threads) {
