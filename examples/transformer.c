@@ -73,10 +73,15 @@ static void llama_block_new(struct transformer *m, tl_device *device, tl_tensor 
 
 struct transformer *transformer_new(const struct transformer_config *config, tl_device *device) {
     struct transformer *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
     int64_t C = config->channels;
     m->config = *config;
     m->all = calloc((size_t)config->n_layers * BLOCK_PARAMETERS + 5, sizeof *m->all);
     m->blocks = calloc((size_t)config->n_layers, sizeof *m->blocks);
+    if (!m->all || !m->blocks) {
+        transformer_free(m);
+        return NULL;
+    }
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("model");
     m->embedding = parameter(m, device, 0.02, 0, TL_SHAPE(config->vocabulary, C));
