@@ -252,11 +252,15 @@ static void fills_in_place_equal_creation_in_any_layout(void **state) {
             tl_seed(5);
             expect_same_bits(x, tl_trunc_normal(TL_SHAPE(7, 9, 5), 0, 1, -1, 1, dtypes[d], NULL));
         }
-    tl_tensor *x = tl_zeros(TL_SHAPE(50), TL_F32, NULL);
-    tl_seed(6);
-    tl_bernoulli_(x, 0.3);
-    tl_seed(6);
-    expect_same_bits(x, tl_cast(tl_bernoulli(TL_SHAPE(50), 0.3, NULL), TL_F32));
+    for (int d = 0; d < 3; d++) {
+        tl_tensor *x = tl_zeros(TL_SHAPE(50), dtypes[d], NULL);
+        tl_generator_set((tl_generator){6, 0, 8});
+        tl_bernoulli_(x, 0.3);
+        const tl_generator after = tl_generator_get();
+        tl_generator_set((tl_generator){6, 0, 8});
+        expect_same_bits(x, tl_cast(tl_bernoulli(TL_SHAPE(50), 0.3, NULL), dtypes[d]));
+        expect_equal(tl_generator_get().index, after.index);
+    }
     tl_seed(7);
     tl_tensor *k = tl_integers_like(tl_zeros(TL_SHAPE(5), TL_I16, NULL), 0, 100);
     tl_seed(7);
