@@ -30,12 +30,15 @@ static double quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_
 
 static void make_truncated(const struct attr_random_fill *attr, tl_dtype dtype, char *to, int64_t first, int64_t n) {
     const tl_generator g = attr->random.generator;
+    const uint64_t index = g.index + (uint64_t)first;
+    const bool is_wide = dtype == TL_F64; /* draw i is words 2i and 2i+1 */
+    uint32_t words[2 * CHUNK];
     double values[CHUNK];
+    rng_fill_u32(words, is_wide ? 2 * n : n, key_of(g), is_wide ? 2 * index : index);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t index = g.index + (uint64_t)(first + i);
+        const uint64_t wide = is_wide ? (uint64_t)words[2 * i + 1] << 32 | words[2 * i] : 0;
         /* The middle of the draw's interval: neither 0 nor 1. */
-        const double u = dtype == TL_F64 ? fma((double)(rng_wide_draw_at(key_of(g), index) >> 12), 0x1p-52, 0x1p-53)
-                                         : fma((double)rng_draw_at(key_of(g), index), 0x1p-32, 0x1p-33);
+        const double u = is_wide ? fma((double)(wide >> 12), 0x1p-52, 0x1p-53) : fma(words[i], 0x1p-32, 0x1p-33);
         const double z = quantile(fma(u, attr->p_high - attr->p_low, attr->p_low));
         const double x = fma(attr->is_mirrored ? -z : z, attr->random.b, attr->random.a);
         values[i] = fmax(attr->low, fmin(attr->high, x));
