@@ -374,6 +374,92 @@ typedef struct tl_adamw_options {
 TL_API bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options);
 TL_API bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr);
 
+/* ---- Dtypes, block-scaled formats, more random numbers ----------------------------------------------- */
+
+/* What torch.finfo and torch.iinfo answer. Another kind of dtype is an error, and the answer is all zero. docs/dtypes.md has
+ * the table. */
+typedef struct tl_float_info {
+    const char *name; /* torch's: "float32" */
+    int bits;
+    double eps;                   /* from 1 to the next larger value */
+    double max, min;              /* the largest and the lowest finite value */
+    double tiny, smallest_normal; /* the smallest positive normal value, under both names */
+    double smallest_subnormal;    /* the smallest positive value */
+    double resolution;            /* 10^-digits, for the whole decimal digits that survive */
+} tl_float_info;
+typedef struct tl_integer_info {
+    const char *name;
+    int bits;
+    int64_t min, max;
+} tl_integer_info;
+TL_API tl_float_info tl_finfo(tl_dtype dtype);
+TL_API tl_integer_info tl_iinfo(tl_dtype dtype);
+/* torch.promote_types. Where torch refuses (an 8- or 4-bit float with another dtype, u16 with another integer): an
+ * error and TL_DTYPE_COUNT. */
+TL_API tl_dtype tl_promote(tl_dtype a, tl_dtype b);
+
+/* How a value becomes one of a narrower dtype. */
+typedef enum tl_rounding {
+    TL_NEAREST,   /* ties to even; what overflows becomes infinity, NaN in f8e4m3, the largest value in f4e2m1 */
+    TL_SATURATE,  /* nearest, but what overflows (an infinity too) becomes the largest finite value */
+    TL_STOCHASTIC /* up or down with probabilities that make the mean exact; overflow as in TL_NEAREST */
+} tl_rounding;
+/* tl_cast with a mode: x itself when it has that dtype. TL_STOCHASTIC takes one word of the thread's generator per element;
+ * targets that are no floats, and f64, are rounded as in TL_NEAREST. The gradient passes straight through. */
+TL_API tl_tensor *tl_cast_mode(tl_tensor *x, tl_dtype dtype, tl_rounding mode);
+
+/* Block-scaled formats: narrow values, and a scale for each block of consecutive elements of the last axis. */
+typedef enum tl_format {
+    TL_MXFP8_E4M3, TL_MXFP8_E5M2, /* f8 values, one f8e8m0 scale per 32: 8.25 bits an element */
+    TL_MXFP4,                     /* f4e2m1 values, one f8e8m0 scale per 32: 4.25 bits */
+    TL_NVFP4,                     /* f4e2m1 values, one f8e4m3 scale per 16, one f32 per tensor: 4.5 bits */
+    TL_FORMAT_COUNT
+} tl_format;
+typedef struct tl_quantized {
+    tl_format format;
+    tl_tensor *values, *scales, *tensor_scale; /* (...,C), (...,C/block), () or NULL; each owned by the scope like any result */
+} tl_quantized;
+TL_API const char *tl_format_name(tl_format format); /* "mxfp4"; "?" for no format */
+TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
+/* x (...,C), a float; C a multiple of the block. Scales are powers of two by the OCP MX rule, 2^(floor(log2 amax) - emax);
+ * in NVFP4 the tensor's is amax / (448 x 6) and a block's its amax / 6, divided by that. Values saturate in every mode;
+ * TL_STOCHASTIC takes one word of the generator per element. A block with an infinity or a NaN becomes all NaN (its scale
+ * is NaN) and spoils no other. No gradient flows. Error bounds: docs/dtypes.md. False on error. */
+TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
+/* value x scale, rounded once to dtype (a float that is not for storage only). */
+TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);
+
+/* Creation, of x's shape, dtype and device. */
+TL_API tl_tensor *tl_full_like(tl_tensor *x, double value);
+TL_API tl_tensor *tl_uniform_like(tl_tensor *x, double low, double high);
+TL_API tl_tensor *tl_normal_like(tl_tensor *x, double mean, double std);
+TL_API tl_tensor *tl_integers_like(tl_tensor *x, int64_t low, int64_t high);
+
+/* Fills in place, x of any strides: the numbers that the creation function would put into a tensor of x's shape and
+ * dtype, taken from the generator alike. Return x. */
+TL_API tl_tensor *tl_uniform_(tl_tensor *x, double low, double high);
+TL_API tl_tensor *tl_normal_(tl_tensor *x, double mean, double std);
+TL_API tl_tensor *tl_bernoulli_(tl_tensor *x, double p); /* 1 with probability p, else 0; any dtype that computes */
+
+/* Normal numbers conditioned on [low, high] (values, not deviations), by the inverse of the distribution function: one
+ * draw per element (a word, two for f64), however narrow the range. Computed in f64, held to the range, rounded once: in a
+ * narrow dtype an end may round outwards. A range that lies beyond 37 deviations on one side is refused. */
+TL_API tl_tensor *tl_trunc_normal(int rank, const int64_t *shape, double mean, double std, double low, double high,
+                                  tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_trunc_normal_(tl_tensor *x, double mean, double std, double low, double high);
+
+/* 0 .. n-1 in random order, i64: what sorts n 64-bit draws. */
+TL_API tl_tensor *tl_permutation(int64_t n, tl_device *device);
+
+/* Categories drawn with the given weights: p (K) -> (n_samples) or p (N,K) -> (N,n_samples), i64. Weights need not sum to
+ * 1; negative, infinite or NaN ones fail, as does a row of zeros. Two words of the generator per sample, or per weight
+ * without replacement. Samples come in the order in which they would be drawn. */
+TL_API tl_tensor *tl_multinomial(tl_tensor *p, int64_t n_samples, bool replacement);
+
+/* Sends the calling thread to the beginning of another stream of its seed: streams never meet. Returns the state
+ * before, for tl_generator_set. */
+TL_API tl_generator tl_stream(uint64_t stream);
+
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 
 /* Recording is on at first, per thread. Returns the old mode. */

@@ -454,6 +454,34 @@ static void totals_exceed_64_bits(void **state) {
     end();
 }
 
+/* ---- Casts with a mode, block-scaled formats, more random numbers ---- */
+
+static void block_formats_count_values_and_scales(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 64)); /* 256 f32 */
+    tl_quantized q;
+    COST(tl_cast_mode(x, TL_BF16, TL_STOCHASTIC), "cast_mode", 0, 1024, 512); /* 256 f32 in, 256 bf16 out */
+    COST(tl_cast_mode(x, TL_F4E2M1, TL_SATURATE), "cast_mode", 0, 1024, 128); /* two f4 a byte */
+    COST(tl_quantize(x, TL_MXFP8_E4M3, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 256 + 8); /* 8 scales */
+    COST(tl_dequantize(&q, TL_F32), "dequantize", 256, 256 + 8, 1024);
+    COST(tl_quantize(x, TL_MXFP4, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 128 + 8);
+    COST(tl_dequantize(&q, TL_BF16), "dequantize", 256, 128 + 8, 512);
+    COST(tl_quantize(x, TL_NVFP4, TL_NEAREST, &q), "quantize", 3 * 256, 1024,
+         128 + 16 + 4); /* the tensor's largest too; 16 scales, one f32 */
+    COST(tl_dequantize(&q, TL_BF16), "dequantize", 256 + 16, 128 + 16 + 4, 512); /* 16 products of scales */
+}
+
+static void random_numbers_in_place_are_written_and_not_read(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6));
+    COST(tl_normal_(x, 0, 1), "random_fill", 0, 0, 96);                                    /* 24 f32 */
+    COST(tl_bernoulli_(tl_select(x, 1, 0), 0.5), "random_fill", 0, 0, 16);                 /* 4 f32 */
+    COST(tl_trunc_normal(TL_SHAPE(5), 0, 1, -2, 2, TL_BF16, meta), "random_fill", 0, 0, 10); /* 5 bf16 */
+    COST(tl_permutation(10, meta), "permutation", 0, 0, 80);                               /* 10 i64 */
+    COST(tl_multinomial(x, 3, true), "multinomial", 24, 96, 4 * 3 * 8);      /* a sum of 24 f32; 12 i64 */
+    COST(tl_multinomial(x, 3, false), "multinomial", 2 * 24, 96, 4 * 3 * 8); /* log and divide, 24 times */
+}
+
 static void every_op_has_a_cost_case(void **state) {
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
@@ -492,6 +520,8 @@ int main(void) {
         TEST(reading_values_costs_what_is_read),
         TEST(inner_brackets_count_for_outer_ones),
         TEST(totals_exceed_64_bits),
+        TEST(block_formats_count_values_and_scales),
+        TEST(random_numbers_in_place_are_written_and_not_read),
         TEST(every_op_has_a_cost_case),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

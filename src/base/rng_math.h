@@ -265,6 +265,94 @@ RNG_FN double rng_wave_f64(uint64_t turn, int which) {
     return (k == 1 || k == 2) ? -value : value;
 }
 
+/* ---- Quantile of the normal distribution ---------------------------------------------------------------
+ *
+ * Wichura's algorithm AS 241 (PPND16, Applied Statistics 37, 1988): with q = p - 1/2, a ratio of polynomials in
+ * r = 0.180625 - q^2 in the middle, and in r = sqrt(-log p) - 1.6 or - 5 in the tail. Its own error is about 1e-16,
+ * relatively.
+ */
+
+RNG_FN double rng_quantile_middle(double r) {
+    double above = 2.5090809287301226727e+3;
+    above = fma(above, r, 3.3430575583588128105e+4);
+    above = fma(above, r, 6.7265770927008700853e+4);
+    above = fma(above, r, 4.5921953931549871457e+4);
+    above = fma(above, r, 1.3731693765509461125e+4);
+    above = fma(above, r, 1.9715909503065514427e+3);
+    above = fma(above, r, 1.3314166789178437745e+2);
+    above = fma(above, r, 3.3871328727963666080e0);
+    double below = 5.2264952788528545610e+3;
+    below = fma(below, r, 2.8729085735721942674e+4);
+    below = fma(below, r, 3.9307895800092710610e+4);
+    below = fma(below, r, 2.1213794301586595867e+4);
+    below = fma(below, r, 5.3941960214247511077e+3);
+    below = fma(below, r, 6.8718700749205790830e+2);
+    below = fma(below, r, 4.2313330701600911252e+1);
+    below = fma(below, r, 1.0);
+    return above / below;
+}
+
+RNG_FN double rng_quantile_tail(double r) {
+    double above = 7.74545014278341407640e-4;
+    above = fma(above, r, 2.27238449892691845833e-2);
+    above = fma(above, r, 2.41780725177450611770e-1);
+    above = fma(above, r, 1.27045825245236838258e0);
+    above = fma(above, r, 3.64784832476320460504e0);
+    above = fma(above, r, 5.76949722146069140550e0);
+    above = fma(above, r, 4.63033784615654529590e0);
+    above = fma(above, r, 1.42343711074968357734e0);
+    double below = 1.05075007164441684324e-9;
+    below = fma(below, r, 5.47593808499534494600e-4);
+    below = fma(below, r, 1.51986665636164571966e-2);
+    below = fma(below, r, 1.48103976427480074590e-1);
+    below = fma(below, r, 6.89767334985100004550e-1);
+    below = fma(below, r, 1.67638483018380384940e0);
+    below = fma(below, r, 2.05319162663775882187e0);
+    below = fma(below, r, 1.0);
+    return above / below;
+}
+
+RNG_FN double rng_quantile_far(double r) {
+    double above = 2.01033439929228813265e-7;
+    above = fma(above, r, 2.71155556874348757815e-5);
+    above = fma(above, r, 1.24266094738807843860e-3);
+    above = fma(above, r, 2.65321895265761230930e-2);
+    above = fma(above, r, 2.96560571828504891230e-1);
+    above = fma(above, r, 1.78482653991729133580e0);
+    above = fma(above, r, 5.46378491116411436990e0);
+    above = fma(above, r, 6.65790464350110377720e0);
+    double below = 2.04426310338993978564e-15;
+    below = fma(below, r, 1.42151175831644588870e-7);
+    below = fma(below, r, 1.84631831751005468180e-5);
+    below = fma(below, r, 7.86869131145613259100e-4);
+    below = fma(below, r, 1.48753612908506148525e-2);
+    below = fma(below, r, 1.36929880922735805310e-1);
+    below = fma(below, r, 5.99832206555887937690e-1);
+    below = fma(below, r, 1.0);
+    return above / below;
+}
+
+/* The x whose standard normal distribution function is p, for p in [2^-1022, 1/2]; never above 0. Relative error at
+ * most 1e-15 (tests/test_random.c). */
+RNG_FN double rng_quantile_f64(double p) {
+    const double q = p - 0.5;
+    if (q >= -0.425) return rng_multiply_f64(q, rng_quantile_middle(fma(-q, q, 0.180625)));
+    const double r = sqrt(-rng_log_f64(p));
+    return r <= 5.0 ? -rng_quantile_tail(r - 1.6) : -rng_quantile_far(r - 5.0);
+}
+
+/* The distribution function as the inverse of the function above: the largest p in [2^-1022, 1/2] whose quantile is at most
+ * x <= 0, found by bisection on the bits of p. So both have the same bits everywhere, and agree with each other. */
+RNG_FN double rng_normal_below_f64(double x) {
+    uint64_t low = rng_f64_bits(0x1p-1022), high = rng_f64_bits(0.5);
+    while (low < high) {
+        const uint64_t middle = low + (high - low + 1) / 2;
+        if (rng_quantile_f64(rng_f64_from_bits(middle)) <= x) low = middle;
+        else high = middle - 1;
+    }
+    return rng_f64_from_bits(low);
+}
+
 /* ---- Distributions ----------------------------------------------------------------------------------- */
 
 /* Uniform in [0,1): the upper 24 bits of a narrow draw, all multiples of 2^-24. */

@@ -16,6 +16,10 @@ struct command {
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
+
+int cmd_dtypes(int argc, char **argv);
+extern const char help_dtypes[];
+
 extern const char help_demo[], help_diff[], help_ops[];
 
 /* Says the pending error on stderr; the exit code that belongs to it. */

@@ -9,6 +9,7 @@ static const struct command commands[] = {
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+    {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 

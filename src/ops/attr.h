@@ -126,4 +126,58 @@ struct attr_item {
 };
 struct attr_nonzero { int64_t n; };
 
+/* ---- Casts with a mode, block-scaled formats ---- */
+
+/* cast_mode (x any; f4: dense) -> out of attr.dtype: copy with a rounding mode (tensor/convert.h). TL_STOCHASTIC: element i
+ * in row-major order takes word generator.index + i of (seed, stream). */
+struct attr_cast {
+    tl_dtype dtype;
+    tl_rounding mode;
+    tl_generator generator;
+};
+
+/* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h, in f64.
+ * TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale, the workspace
+ * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes. */
+#define QUANTIZE_CHUNK 256
+struct attr_quantize {
+    tl_format format;
+    tl_rounding mode;
+    tl_generator generator;
+};
+
+/* dequantize (values dense (...,C), scales dense (...,C/block) [, tensor_scale ()]) -> out of attr.dtype: value * scale
+ * [* tensor_scale], which f64 holds exactly, rounded once */
+struct attr_dequantize {
+    tl_format format;
+    tl_dtype dtype;
+};
+
+/* ---- More random numbers ---- */
+
+/* random_fill (x any) -> x itself: element i in row-major order is what `random` puts at i, in x's dtype (bernoulli: 0 or 1).
+ * is_truncated: a + b * (the standard normal's quantile at p, negated when is_mirrored), held to [low, high], where p is uniform between
+ * p_low and p_high. One word per element, a pair for f64; computed in f64. */
+struct attr_random_fill {
+    struct attr_random random;
+    bool is_truncated, is_mirrored;
+    double p_low, p_high, low, high;
+};
+
+/* permutation ( ) -> out (n) i64: the order that sorts wide draws generator.index + 0 .. n-1, ties by index.
+ * The workspace has 2n (key, index) pairs of 16 bytes. */
+struct attr_permutation { tl_generator generator; };
+
+/* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index.
+ * With replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64, in
+ * order) exceeds u times the whole sum. Workspace: K f64.
+ * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties by
+ * index. Workspace: 2K (key, index) pairs of 16 bytes.
+ * A negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+struct attr_multinomial {
+    int64_t n_samples;
+    bool has_replacement;
+    tl_generator generator;
+};
+
 #endif

@@ -85,3 +85,13 @@ OP(KERNEL, sgd)
 /* dynamic.c */
 OP(DYNAMIC, item)
 OP(DYNAMIC, nonzero)
+
+/* quantize.c */
+OP(KERNEL, cast_mode)
+OP(KERNEL, quantize)
+OP(KERNEL, dequantize)
+
+/* random.c */
+OP(KERNEL, random_fill)
+OP(KERNEL, permutation)
+OP(KERNEL, multinomial)

@@ -865,6 +865,149 @@ const struct sample samples_nonzero[] = {
     {"large", CPU_ONLY | LARGE, .unary = nonzero_of_relu, .in = {F(200, 201)}},
     END};
 
+/* ---- quantize.c ---- */
+
+CALL(cast_mode_call) { return one(out, tl_cast_mode(in[0], (tl_dtype)s->n[0], (tl_rounding)s->n[1])); }
+/* Every second row of an f4 tensor: rows with gaps between them. */
+CALL(cast_mode_packed) {
+    tl_tensor *packed = tl_cast(in[0], TL_F4E2M1);
+    return one(out, tl_cast_mode(tl_slice(packed, 0, 0, TL_END, 2), (tl_dtype)s->n[0], (tl_rounding)s->n[1]));
+}
+const struct sample samples_cast_mode[] = {
+    {"stochastic bf16", GRAD | ROUNDS, DT_FLOATS & ~DT(TL_BF16), .call = cast_mode_call, .in = {F(3, 4)}, .n = {TL_BF16, TL_STOCHASTIC}},
+    {"stochastic f8e4m3, permuted", GRAD | ROUNDS, .call = cast_mode_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}, .n = {TL_F8E4M3, TL_STOCHASTIC}},
+    {"stochastic f4, reversed", GRAD | ROUNDS, .call = cast_mode_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, .n = {TL_F4E2M1, TL_STOCHASTIC}},
+    {"saturating f8e5m2, sliced", GRAD | ROUNDS, .call = cast_mode_call, .in = {IN(FLOAT, SLICED, 3, 4)}, .n = {TL_F8E5M2, TL_SATURATE}},
+    {"saturating f16, scalar", GRAD | ROUNDS, DT_FLOATS & ~DT(TL_F16), .call = cast_mode_call, .in = {SCALAR(FLOAT)}, .n = {TL_F16, TL_SATURATE}},
+    {"expanded", GRAD | ROUNDS, .call = cast_mode_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {TL_F8E4M3, TL_STOCHASTIC}},
+    {"nothing", GRAD | ROUNDS, .call = cast_mode_call, .in = {F(0, 4)}, .n = {TL_F8E4M3, TL_STOCHASTIC}},
+    {"integers", ROUNDS, .call = cast_mode_call, .in = {IN(I32, DENSE, 9)}, .n = {TL_F8E4M3, TL_STOCHASTIC}},
+    {"of f4 with gaps", ROUNDS, .call = cast_mode_packed, .in = {K(5, 4)}, .n = {TL_F8E8M0, TL_STOCHASTIC}},
+    {"large, f4", ROUNDS | LARGE, .call = cast_mode_call, .in = {IN(CONSTANT, SLICED, 90, 200)}, .n = {TL_F4E2M1, TL_STOCHASTIC}},
+    {"odd number of f4", 0, .call = cast_mode_call, .in = {F(3, 3)}, .n = {TL_F4E2M1, TL_SATURATE}, .error = "two f4e2m1 share a byte"},
+    {"no such mode", 0, .call = cast_mode_call, .in = {F(3)}, .n = {TL_F16, 3}, .error = "cast_mode: no rounding mode has the number 3"},
+    {"no such dtype", 0, .call = cast_mode_call, .in = {F(3)}, .n = {99, TL_SATURATE}, .error = "no dtype has the number 99"},
+    END};
+
+CALL(quantize_call) {
+    tl_quantized q;
+    if (!tl_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1], &q)) return 0;
+    out[0] = q.values, out[1] = q.scales, out[2] = q.tensor_scale;
+    return q.tensor_scale ? 3 : 2;
+}
+const struct sample samples_quantize[] = {
+    {"mxfp8 e4m3", ROUNDS, DT_ARITHMETIC, .call = quantize_call, .in = {K(3, 64)}, .n = {TL_MXFP8_E4M3}},
+    {"mxfp8 e5m2, stochastic", ROUNDS, .call = quantize_call, .in = {K(2, 2, 32)}, .n = {TL_MXFP8_E5M2, TL_STOCHASTIC}},
+    {"mxfp4, permuted", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, PERMUTED, 3, 64)}, .n = {TL_MXFP4}},
+    {"nvfp4, reversed, stochastic", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, REVERSED, 3, 48)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
+    {"nvfp4, sliced", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, SLICED, 2, 16)}, .n = {TL_NVFP4}},
+    {"expanded", ROUNDS, .call = quantize_call, .in = {IN(CONSTANT, EXPANDED, 3, 32)}, .n = {TL_MXFP4, TL_SATURATE}},
+    {"no rows", ROUNDS, .call = quantize_call, .in = {K(0, 32)}, .n = {TL_MXFP4}},
+    {"no columns", ROUNDS, .call = quantize_call, .in = {K(3, 0)}, .n = {TL_NVFP4}},
+    {"large mxfp8", ROUNDS | LARGE, .call = quantize_call, .in = {K(70, 320)}, .n = {TL_MXFP8_E4M3, TL_STOCHASTIC}},
+    {"large nvfp4", ROUNDS | LARGE, .call = quantize_call, .in = {K(70, 320)}, .n = {TL_NVFP4}},
+    {"a part of a block", 0, .call = quantize_call, .in = {K(3, 40)}, .n = {TL_MXFP4}, .error = "the last axis has 40 elements, mxfp4 has blocks of 32"},
+    {"scalar", 0, .call = quantize_call, .in = {SCALAR(CONSTANT)}, .n = {TL_MXFP4}, .error = "a scalar has no blocks"},
+    {"integers", 0, .call = quantize_call, .in = {IN(I32, DENSE, 32)}, .n = {TL_MXFP4}, .error = "not implemented for int32"},
+    {"no such format", 0, .call = quantize_call, .in = {K(32)}, .n = {4}, .error = "quantize: no format has the number 4"},
+    END};
+
+CALL(dequantize_call) {
+    tl_quantized q;
+    return tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q) ? one(out, tl_dequantize(&q, (tl_dtype)s->n[1])) : 0;
+}
+/* The parts are views with gaps: the last rows of a longer one. */
+CALL(dequantize_views) {
+    tl_quantized q;
+    if (!tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q)) return 0;
+    q.values = tl_slice(q.values, 0, 0, TL_END, 2);
+    q.scales = tl_slice(q.scales, 0, 0, TL_END, 2);
+    return one(out, tl_dequantize(&q, (tl_dtype)s->n[1]));
+}
+CALL(dequantize_mixed) {
+    tl_quantized q;
+    if (!tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q)) return 0;
+    q.format = (tl_format)s->n[1];
+    return one(out, tl_dequantize(&q, TL_F32));
+}
+CALL(dequantize_short) {
+    tl_quantized q;
+    if (!tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q)) return 0;
+    q.scales = tl_slice(q.scales, 0, 1, TL_END, 1);
+    return one(out, tl_dequantize(&q, TL_F32));
+}
+const struct sample samples_dequantize[] = {
+    {"mxfp8 e4m3", ROUNDS, .call = dequantize_call, .in = {K(3, 64)}, .n = {TL_MXFP8_E4M3, TL_F32}},
+    {"mxfp8 e5m2 to bf16", ROUNDS, .call = dequantize_call, .in = {K(2, 2, 32)}, .n = {TL_MXFP8_E5M2, TL_BF16}},
+    {"mxfp4 to f64", ROUNDS, .call = dequantize_call, .in = {K(3, 64)}, .n = {TL_MXFP4, TL_F64}},
+    {"nvfp4 to f16", ROUNDS, .call = dequantize_call, .in = {K(3, 48)}, .n = {TL_NVFP4, TL_F16}},
+    {"views of f4", ROUNDS, .call = dequantize_views, .in = {K(5, 48)}, .n = {TL_NVFP4, TL_F32}},
+    {"no rows", ROUNDS, .call = dequantize_call, .in = {K(0, 32)}, .n = {TL_MXFP4, TL_F32}},
+    {"large", ROUNDS | LARGE, .call = dequantize_call, .in = {K(130, 320)}, .n = {TL_NVFP4, TL_BF16}},
+    {"another format", 0, .call = dequantize_mixed, .in = {K(3, 32)}, .n = {TL_MXFP4, TL_MXFP8_E4M3}, .error = "mxfp8_e4m3 has f8e4m3 values and f8e8m0 scales"},
+    {"too few scales", 0, .call = dequantize_short, .in = {K(3, 32)}, .n = {TL_MXFP4}, .error = "one scale per 32 values"},
+    {"without its tensor scale", 0, .call = dequantize_mixed, .in = {K(3, 32)}, .n = {TL_MXFP4, TL_NVFP4}, .error = "dequantize: got NULL instead of a tensor"},
+    {"to integers", 0, .call = dequantize_call, .in = {K(3, 32)}, .n = {TL_MXFP4, TL_I32}, .error = "needs a floating point dtype to compute with, not i32"},
+    END};
+
+/* ---- random.c ---- */
+
+CALL(uniform_fill) { return one(out, tl_uniform_(tl_clone(in[0]), s->d[0], s->d[1])); }
+CALL(normal_fill) { return one(out, tl_normal_(in[0], s->d[0], s->d[1])); }
+CALL(bernoulli_fill) { return one(out, tl_bernoulli_(in[0], s->d[0])); }
+CALL(trunc_normal_call) { return (void)in, one(out, tl_trunc_normal((int)s->n[0], s->n + 1, s->d[0], s->d[1], s->d[2], s->d[3], run_dtype, NULL)); }
+CALL(normal_fill_part) {
+    tl_tensor *x = tl_clone(in[0]);
+    return tl_normal_(tl_select(x, -1, 1), s->d[0], s->d[1]) ? one(out, x) : 0;
+}
+const struct sample samples_random_fill[] = {
+    {"uniform", NO_DATA, DT_ARITHMETIC, .call = uniform_fill, .in = {K(3, 5)}, .d = {-1, 2}},
+    {"normal, permuted", NO_DATA | WRITES, .call = normal_fill, .in = {IN(CONSTANT, PERMUTED, 3, 5)}, .d = {0, 1}},
+    {"normal into a column: the base sees it", NO_DATA | GRAD, .call = normal_fill_part, .in = {F(3, 4)}, .d = {0, 1}},
+    {"bernoulli, sliced", NO_DATA | WRITES, .call = bernoulli_fill, .in = {IN(CONSTANT, SLICED, 3, 5)}, .d = {0.25}},
+    {"bernoulli of integers", NO_DATA | WRITES, .call = bernoulli_fill, .in = {IN(I16, REVERSED, 3, 5)}, .d = {0.25}},
+    {"truncated", NO_DATA, .call = trunc_normal_call, .n = {2, 3, 5}, .d = {0, 1, -2, 2}},
+    {"scalar", NO_DATA | WRITES, .call = normal_fill, .in = {SCALAR(CONSTANT)}, .d = {0, 1}},
+    {"nothing", NO_DATA | WRITES, .call = normal_fill, .in = {K(0, 3)}, .d = {0, 1}},
+    {"large", NO_DATA | WRITES | LARGE, .call = normal_fill, .in = {IN(CONSTANT, PERMUTED, 201, 100)}, .d = {0, 1}},
+    {"large truncated", NO_DATA | LARGE, .call = trunc_normal_call, .n = {1, 70001}, .d = {0, 1, 1, 4}},
+    {"expanded", 0, .call = normal_fill, .in = {IN(CONSTANT, EXPANDED, 3, 4)}, .d = {0, 1}, .error = "more than one element of the written-to tensor refers to a single memory location"},
+    {"normal integers", 0, .call = normal_fill, .in = {IN(I32, DENSE, 4)}, .d = {0, 1}, .error = "not implemented for int32"},
+    {"negative deviation", 0, .call = normal_fill, .in = {K(4)}, .d = {0, -1}, .error = "normal_: std -1 is negative"},
+    {"probability above 1", 0, .call = bernoulli_fill, .in = {K(4)}, .d = {1.5}, .error = "bernoulli_: probability 1.5 is not between 0 and 1"},
+    {"empty range", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 1, 2, 2}, .error = "the range [2, 2] is empty"},
+    {"range far out", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 1, 40, 41}, .error = "the range [40, 41] is more than 37 std from the mean"},
+    {"no deviation", 0, .call = trunc_normal_call, .n = {1, 4}, .d = {0, 0, -1, 1}, .error = "a finite std above 0"},
+    END};
+
+CALL(permutation_call) { return (void)in, one(out, tl_permutation(s->n[0], NULL)); }
+const struct sample samples_permutation[] = {
+    {"ten", NO_DATA, .call = permutation_call, .n = {10}},
+    {"one", NO_DATA, .call = permutation_call, .n = {1}},
+    {"none", NO_DATA, .call = permutation_call, .n = {0}},
+    {"large", NO_DATA | LARGE, .call = permutation_call, .n = {20011}},
+    {"fewer than none", 0, .call = permutation_call, .n = {-1}, .error = "permutation: -1 is negative or too large"},
+    END};
+
+CALL(multinomial_call) { return one(out, tl_multinomial(in[0], s->n[0], s->n[1])); }
+CALL(multinomial_zeros) { return one(out, tl_multinomial(tl_zeros_like(in[0]), s->n[0], s->n[1])); }
+const struct sample samples_multinomial[] = {
+    {"with replacement", NO_DATA, DT_ARITHMETIC, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 3, 7)}, .n = {20, true}},
+    {"without", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 3, 7)}, .n = {4, false}},
+    {"one row", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, SLICED, 9)}, .n = {9, false}},
+    {"permuted", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, PERMUTED, 3, 7)}, .n = {5, true}},
+    {"expanded", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, EXPANDED, 3, 7)}, .n = {5, true}},
+    {"no rows", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 0, 7)}, .n = {5, true}},
+    {"one category", NO_DATA, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 1)}, .n = {3, true}},
+    {"large", NO_DATA | LARGE, .call = multinomial_call, .in = {IN(POSITIVE, REVERSED, 4, 5003)}, .n = {100, false}},
+    {"no samples", 0, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 7)}, .n = {0, true}, .error = "cannot sample n_sample <= 0 samples"},
+    {"more than there are", 0, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 7)}, .n = {8, false}, .error = "cannot sample n_sample > prob_dist.size(-1) samples without replacement"},
+    {"rank 3", 0, .call = multinomial_call, .in = {IN(POSITIVE, DENSE, 2, 3, 7)}, .n = {2, true}, .error = "prob_dist must be 1 or 2 dim"},
+    {"integers", 0, .call = multinomial_call, .in = {IN(U8, DENSE, 7)}, .n = {2, true}, .error = "not implemented for uint8"},
+    {"negative weights", CPU_ONLY, .call = multinomial_call, .in = {K(64)}, .n = {2, true}, .error = "probability tensor contains either `inf`, `nan` or element < 0"},
+    {"nothing to choose from", CPU_ONLY, .call = multinomial_zeros, .in = {K(7)}, .n = {2, true}, .error = "invalid multinomial distribution (sum of probabilities <= 0)"},
+    END};
+
 /* ---- The table ---- */
 
 const struct sample_op sample_ops[] = {

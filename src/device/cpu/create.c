@@ -6,6 +6,7 @@
  */
 #include "base/rng.h"
 #include "device/cpu/copy.h"
+#include "device/cpu/create.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -125,13 +126,24 @@ static void make_integers(const struct task *task, char *to, int64_t first, int6
     convert_from_i64(to, task->dtype, 1, values, n);
 }
 
-bool cpu_random(const tl_kernel_args *args) {
-    static void (*const make[][2])(const struct task *, char *, int64_t, int64_t) = {
+typedef void (*random_maker)(const struct task *, char *, int64_t, int64_t);
+
+static random_maker maker_of(const struct attr_random *attr, tl_dtype dtype) {
+    static const random_maker make[][2] = {
         [RANDOM_UNIFORM] = {make_uniform_f32, make_uniform_f64},
         [RANDOM_NORMAL] = {make_normal_f32, make_normal_f64},
         [RANDOM_BERNOULLI] = {make_bernoulli, make_bernoulli},
         [RANDOM_INTEGERS] = {make_integers, make_integers},
     };
-    const struct attr_random *attr = args->attr;
-    return run(args, make[attr->kind][args->out[0].dtype == TL_F64]);
+    return make[attr->kind][dtype == TL_F64];
+}
+
+bool cpu_random(const tl_kernel_args *args) { return run(args, maker_of(args->attr, args->out[0].dtype)); }
+
+void create_random(const struct attr_random *attr, tl_dtype dtype, void *to, int64_t first, int64_t n) {
+    const struct task task = {.dtype = dtype, .attr = attr};
+    const random_maker make = maker_of(attr, dtype);
+    const int64_t element_bytes = iterate_element_bytes(dtype);
+    for (int64_t i = 0; i < n; i += CHUNK)
+        make(&task, (char *)to + i * element_bytes, first + i, n - i < CHUNK ? n - i : CHUNK);
 }

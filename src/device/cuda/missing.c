@@ -13,3 +13,13 @@ static bool refuse(const tl_kernel_args *args, const char *name) {
     bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
 
 MISSING(nonzero)
+
+/* quantize.c */
+MISSING(cast_mode)
+MISSING(quantize)
+MISSING(dequantize)
+
+/* random.c */
+MISSING(random_fill)
+MISSING(permutation)
+MISSING(multinomial)

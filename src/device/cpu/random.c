@@ -1,0 +1,223 @@
+/* random.c: random numbers in place, permutations, categories.
+ *
+ * Orders come from sorting: a permutation is what sorts its draws, and a sample without replacement is the order of
+ * arrival of exponential times -log(u)/p (the first arrival is category k with probability p_k / sum p; given that, the
+ * next one is distributed over the rest in the same way). Every device can do that, and get the same bits. The sort is
+ * by digits, least significant first, and stable, so ties go by index.
+ */
+#include "base/rng.h"
+#include "device/cpu/create.h"
+#include "device/cpu/iterate.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/parallel.h"
+#include "ops/attr.h"
+#include "tensor/convert.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK = 512, ERROR_BYTES = 200 };
+
+static struct rng_key key_of(tl_generator g) { return (struct rng_key){g.seed, g.stream}; }
+
+/* ---- random_fill -------------------------------------------------------------------------------------------- */
+
+/* The quantile is written for the lower half. Ranges reach at least as far down as up, so where p comes near 1 it started
+ * near 0, and its largest value is 1 - 2^-53. */
+static double quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_quantile_f64(1 - p); }
+
+static void make_truncated(const struct attr_random_fill *attr, tl_dtype dtype, char *to, int64_t first, int64_t n) {
+    const tl_generator g = attr->random.generator;
+    const uint64_t index = g.index + (uint64_t)first;
+    const bool is_wide = dtype == TL_F64; /* draw i is words 2i and 2i+1 */
+    uint32_t words[2 * CHUNK];
+    double values[CHUNK];
+    rng_fill_u32(words, is_wide ? 2 * n : n, key_of(g), is_wide ? 2 * index : index);
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t wide = is_wide ? (uint64_t)words[2 * i + 1] << 32 | words[2 * i] : 0;
+        /* The middle of the draw's interval: neither 0 nor 1. */
+        const double u = is_wide ? fma((double)(wide >> 12), 0x1p-52, 0x1p-53) : fma(words[i], 0x1p-32, 0x1p-33);
+        const double z = quantile(fma(u, attr->p_high - attr->p_low, attr->p_low));
+        const double x = fma(attr->is_mirrored ? -z : z, attr->random.b, attr->random.a);
+        values[i] = fmax(attr->low, fmin(attr->high, x));
+    }
+    convert_from_f64(to, dtype, 1, values, n);
+}
+
+struct fill {
+    const struct attr_random_fill *attr;
+    tl_dtype dtype;
+    struct iterate walk;
+};
+
+static void fill_range(void *context, int64_t first, int64_t last) {
+    const struct fill *fill = context;
+    _Alignas(8) char values[CHUNK * 8];
+    const int64_t stride = fill->walk.step[0] / iterate_element_bytes(fill->dtype);
+    struct iterate_run run;
+    iterate_seek(&fill->walk, &run, first, last);
+    while (iterate_next(&fill->walk, &run, CHUNK)) {
+        if (fill->attr->is_truncated) make_truncated(fill->attr, fill->dtype, values, run.position, run.length);
+        else create_random(&fill->attr->random, fill->dtype, values, run.position, run.length);
+        convert(run.data[0], fill->dtype, stride, values, fill->dtype, 1, run.length, CONVERT_NEAREST, NULL);
+    }
+}
+
+bool cpu_random_fill(const tl_kernel_args *args) {
+    const tl_operand *x = &args->out[0];
+    struct fill fill = {.attr = args->attr, .dtype = x->dtype};
+    iterate_begin(&fill.walk, x->rank, x->shape, &x, 1, ITERATE_ROW_MAJOR);
+    parallel_for(fill.walk.n, parallel_grain(4), args->n_threads, fill_range, &fill);
+    return true;
+}
+
+/* ---- Sorting ------------------------------------------------------------------------------------------------ */
+
+struct pair {
+    uint64_t key;
+    int64_t index;
+};
+
+/* Sorts pairs[0..n) by key, with room for as many behind them: six passes of 11 bits, an even number, so that the result
+ * ends where it began. Few pairs are sorted by insertion. */
+static void sort_pairs(struct pair *pairs, int64_t n) {
+    enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
+    if (n <= FEW) {
+        for (int64_t i = 1; i < n; i++) {
+            const struct pair p = pairs[i];
+            int64_t j = i;
+            for (; j > 0 && pairs[j - 1].key > p.key; j--) pairs[j] = pairs[j - 1];
+            pairs[j] = p;
+        }
+        return;
+    }
+    struct pair *from = pairs, *to = pairs + n;
+    for (int shift = 0; shift < 64; shift += BITS) {
+        int64_t start[DIGITS] = {0};
+        for (int64_t i = 0; i < n; i++) start[from[i].key >> shift & (DIGITS - 1)]++;
+        int64_t before = 0;
+        for (int digit = 0; digit < DIGITS; digit++) {
+            const int64_t here = start[digit];
+            start[digit] = before;
+            before += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[start[from[i].key >> shift & (DIGITS - 1)]++] = from[i];
+        struct pair *swap = from;
+        from = to;
+        to = swap;
+    }
+}
+
+bool cpu_permutation(const tl_kernel_args *args) {
+    const struct attr_permutation *attr = args->attr;
+    const int64_t n = args->out[0].shape[0];
+    struct pair *pairs = args->workspace;
+    int64_t *out = args->out[0].data;
+    for (int64_t i = 0; i < n; i++)
+        pairs[i] = (struct pair){rng_wide_draw_at(key_of(attr->generator), attr->generator.index + (uint64_t)i), i};
+    sort_pairs(pairs, n);
+    for (int64_t i = 0; i < n; i++) out[i] = pairs[i].index;
+    return true;
+}
+
+/* ---- multinomial -------------------------------------------------------------------------------------------- */
+
+static bool refuse(const tl_kernel_args *args, const char *why) {
+    snprintf(args->error, ERROR_BYTES, "%s", why);
+    return false;
+}
+
+struct weights {
+    const char *data;
+    tl_dtype dtype;
+    int64_t stride, K;
+};
+
+static struct weights weights_of(const tl_operand *p, int64_t row) {
+    const int last = p->rank - 1;
+    const int64_t offset = last ? row * p->stride[0] : 0;
+    return (struct weights){(const char *)p->data + offset * iterate_element_bytes(p->dtype), p->dtype, p->stride[last],
+                            p->shape[last]};
+}
+
+static double weight_at(const struct weights *w, int64_t k) {
+    double weight;
+    convert_to_f64(&weight, w->data + k * w->stride * iterate_element_bytes(w->dtype), w->dtype, 1, 1);
+    return weight;
+}
+
+/* Every row is looked at before anything is drawn. */
+static bool check_weights(const tl_kernel_args *args, const struct weights *w) {
+    const struct attr_multinomial *attr = args->attr;
+    int64_t n_positive = 0;
+    double sum = 0;
+    for (int64_t k = 0; k < w->K; k++) {
+        const double weight = weight_at(w, k);
+        if (!(weight >= 0 && weight < (double)INFINITY))
+            return refuse(args, "probability tensor contains either `inf`, `nan` or element < 0");
+        n_positive += weight > 0;
+        sum += weight;
+    }
+    if (!isfinite(sum)) return refuse(args, "the sum of probabilities is infinite");
+    if (n_positive == 0) return refuse(args, "invalid multinomial distribution (sum of probabilities <= 0)");
+    if (!attr->has_replacement && n_positive < attr->n_samples)
+        return refuse(args,
+                      "invalid multinomial distribution (with replacement=False, not enough non-negative category "
+                      "to sample)");
+    return true;
+}
+
+static void sample_with_replacement(const struct attr_multinomial *attr, const struct weights *w, double *below,
+                                    int64_t row, int64_t *out) {
+    double sum = 0;
+    int64_t last = 0; /* whatever rounds, nothing of weight 0 is chosen */
+    for (int64_t k = 0; k < w->K; k++) {
+        const double weight = weight_at(w, k);
+        below[k] = sum += weight;
+        if (weight > 0) last = k;
+    }
+    for (int64_t j = 0; j < attr->n_samples; j++) {
+        const uint64_t index = attr->generator.index + (uint64_t)(row * attr->n_samples + j);
+        const double target = rng_uniform_f64(rng_wide_draw_at(key_of(attr->generator), index)) * sum;
+        int64_t low = 0, high = last;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            if (below[middle] > target) high = middle;
+            else low = middle + 1;
+        }
+        out[j] = low;
+    }
+}
+
+static void sample_without_replacement(const struct attr_multinomial *attr, const struct weights *w, struct pair *pairs,
+                                       int64_t row, int64_t *out) {
+    int64_t n = 0;
+    for (int64_t k = 0; k < w->K; k++) {
+        const uint64_t index = attr->generator.index + (uint64_t)(row * w->K + k);
+        const double u = fma((double)(rng_wide_draw_at(key_of(attr->generator), index) >> 12), 0x1p-52, 0x1p-53);
+        const double weight = weight_at(w, k);
+        /* Positive doubles sort as their bits do. */
+        if (weight > 0) pairs[n++] = (struct pair){rng_f64_bits(-rng_log_f64(u) / weight), k};
+    }
+    sort_pairs(pairs, n);
+    for (int64_t j = 0; j < attr->n_samples; j++) out[j] = pairs[j].index;
+}
+
+bool cpu_multinomial(const tl_kernel_args *args) {
+    const struct attr_multinomial *attr = args->attr;
+    const tl_operand *p = &args->in[0];
+    const int64_t n_rows = p->rank == 2 ? p->shape[0] : 1;
+    int64_t *out = args->out[0].data;
+    for (int64_t row = 0; row < n_rows; row++) {
+        const struct weights w = weights_of(p, row);
+        if (!check_weights(args, &w)) return false;
+    }
+    for (int64_t row = 0; row < n_rows; row++, out += attr->n_samples) {
+        const struct weights w = weights_of(p, row);
+        if (attr->has_replacement) sample_with_replacement(attr, &w, args->workspace, row, out);
+        else sample_without_replacement(attr, &w, args->workspace, row, out);
+    }
+    return true;
+}
