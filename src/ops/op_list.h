@@ -85,3 +85,22 @@ OP(KERNEL, sgd)
 /* dynamic.c */
 OP(DYNAMIC, item)
 OP(DYNAMIC, nonzero)
+
+/* fold.c, and min in reduce.c */
+OP(KERNEL, min)
+OP(KERNEL, prod)
+OP(KERNEL, argmax)
+OP(KERNEL, argmin)
+OP(KERNEL, var)
+OP(KERNEL, norm)
+OP(KERNEL, logsumexp)
+OP(KERNEL, cumsum)
+OP(KERNEL, cumprod)
+OP(KERNEL, cumprod_grad)
+
+/* loss.c */
+OP(KERNEL, log_softmax)
+OP(KERNEL, log_softmax_grad)
+OP(KERNEL, nll)
+OP(KERNEL, nll_grad)
+OP(KERNEL, bce)

@@ -13,3 +13,20 @@ static bool refuse(const tl_kernel_args *args, const char *name) {
     bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
 
 MISSING(nonzero)
+
+/* fold.c, loss.c */
+MISSING(min)
+MISSING(prod)
+MISSING(argmax)
+MISSING(argmin)
+MISSING(var)
+MISSING(norm)
+MISSING(logsumexp)
+MISSING(cumsum)
+MISSING(cumprod)
+MISSING(cumprod_grad)
+MISSING(log_softmax)
+MISSING(log_softmax_grad)
+MISSING(nll)
+MISSING(nll_grad)
+MISSING(bce)
