@@ -433,4 +433,5 @@ static tl_tensor *scan(const tl_op *op, tl_tensor *x, int axis) {
 tl_tensor *tl_cumsum(tl_tensor *x, int axis) { return scan(&op_cumsum, x, axis); }
 tl_tensor *tl_cumprod(tl_tensor *x, int axis) { return scan(&op_cumprod, x, axis); }
 tl_tensor *tl_cumsum_(tl_tensor *x, int axis) { return tl_copy_(x, tl_cumsum(x, axis)); }
-tl_tensor *tl_cumprod_(tl_tensor *x, int axis) { return tl_copy_(x, tl_cumprod(x, axis)); }
+/* Its gradient reads what x was. */
+tl_tensor *tl_cumprod_(tl_tensor *x, int axis) { return tl_copy_(x, tl_cumprod(tl_clone(x), axis)); }
