@@ -378,7 +378,9 @@ static bool scan_shape(tl_call *c) {
     if (!call_needs_arithmetic(c, 0)) return false;
     return call_output(c, 0, dtype_is_float(x->dtype) ? x->dtype : TL_I64, x->rank, x->shape);
 }
-static bool cumprod_grad_shape(tl_call *c) { return call_output_like(c, 0, 0); }
+static bool cumprod_grad_shape(tl_call *c) {
+    return call_needs_float(c, 0) && call_needs_float(c, 1) && call_output_like(c, 0, 0);
+}
 /* products before: 1; r: product and sum; their product */
 static void cumprod_grad_cost(const tl_call *c, struct cost *cost) { input_cost(c, cost, 4, 0); }
 static size_t cumprod_grad_workspace(const tl_call *c, const struct target *target) {

@@ -83,6 +83,7 @@ static void nll_cost(const tl_call *c, struct cost *cost) {
 }
 static bool nll_grad_shape(tl_call *c) {
     const struct attr_nll *a = c->attr;
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     int64_t shape[2] = {c->input[0]->shape[0], a->n_classes};
     return call_output(c, 0, c->input[0]->dtype, 2, shape);
 }
