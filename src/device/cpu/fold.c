@@ -10,6 +10,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/reduce.h"
+#include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
@@ -159,11 +160,28 @@ static bool is_better_f64(double x, double best, bool wants_max) {
     return x != x || (wants_max ? x > best : x < best);
 }
 
-static struct state extreme_place(const double *x, int64_t n, int64_t first, bool wants_max) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (is_better_f64(x[i], x[best], wants_max)) best = i;
-    return (struct state){{.f = x[best]}, {.i = first + best}};
+/* The value first, in lanes; then where it is. */
+VECTOR_INLINE struct state extreme_place(const double *x, int64_t n, int64_t first, bool wants_max) {
+    double lane[LANES], best = x[0];
+    int nans[LANES] = {0}, has_nan = 0;
+    int64_t i = 0, place = 0;
+    for (int k = 0; k < LANES; k++) lane[k] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            const double y = x[i + k];
+            lane[k] = (wants_max ? y > lane[k] : y < lane[k]) ? y : lane[k];
+            nans[k] |= y != y;
+        }
+    for (; i < n; i++) {
+        best = (wants_max ? x[i] > best : x[i] < best) ? x[i] : best;
+        has_nan |= x[i] != x[i];
+    }
+    for (int k = 0; k < LANES; k++) {
+        best = (wants_max ? lane[k] > best : lane[k] < best) ? lane[k] : best;
+        has_nan |= nans[k];
+    }
+    while (has_nan ? x[place] == x[place] : x[place] != best) place++;
+    return (struct state){{.f = x[place]}, {.i = first + place}};
 }
 static struct state max_place_f64(const void *x, int64_t n, int64_t first, const void *attr) {
     (void)attr;
@@ -296,13 +314,34 @@ bool cpu_norm(const tl_kernel_args *args) {
 
 /* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------------- */
 
-static struct state logsumexp_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
+static double finite_max(const double *x, int64_t n) {
+    double lane[LANES], max = -INFINITY;
+    int64_t i = 0;
+    for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int k = 0; k < LANES; k++) max = lane[k] > max ? lane[k] : max;
+    return isfinite(max) ? max : 0;
+}
+
+static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
-    const double *x = data;
-    double term[REDUCE_CHUNK], max = -INFINITY;
-    for (int64_t i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
-    const double shift = isfinite(max) ? max : 0;
+    const double *x = data, shift = finite_max(x, n);
+    double term[REDUCE_CHUNK];
     for (int64_t i = 0; i < n; i++) term[i] = exp(x[i] - shift);
+    return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
+}
+
+/* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
+static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t first, const void *attr) {
+    (void)first, (void)attr;
+    const double *x = data, shift = finite_max(x, n);
+    double term[REDUCE_CHUNK];
+    float narrow[REDUCE_CHUNK];
+    for (int64_t i = 0; i < n; i++) narrow[i] = (float)(x[i] - shift);
+    for (int64_t i = 0; i < n; i++) narrow[i] = vector_exp_f32(narrow[i]);
+    for (int64_t i = 0; i < n; i++) term[i] = (double)narrow[i];
     return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
 }
 
@@ -324,8 +363,9 @@ static void finish_logsumexp(const struct task *task, int64_t output, struct sta
 }
 
 bool cpu_logsumexp(const tl_kernel_args *args) {
-    static const struct fold fold = {logsumexp_chunk, join_logsumexp, finish_logsumexp};
-    return run_fold(args, &fold);
+    static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp};
+    static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp};
+    return run_fold(args, dtype_compute(args->in[0].dtype) == TL_F64 ? &wide : &narrow);
 }
 
 /* ---- Running sums and products: row by row, in blocks --------------------------------------------------------- */
