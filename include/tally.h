@@ -459,6 +459,67 @@ TL_API tl_tensor *tl_multinomial(tl_tensor *p, int64_t n_samples, bool replaceme
 /* Sends the calling thread to the beginning of another stream of its seed: streams never meet. Returns the state
  * before, for tl_generator_set. */
 TL_API tl_generator tl_stream(uint64_t stream);
+/* ---- Reductions, scans, losses ------------------------------------------------------------------------ */
+
+/* As tl_sum: over a list of axes (n_axes 0: over all), keep leaves them with size 1. Gradients of ties: tl_min and
+ * tl_max share evenly. */
+TL_API tl_tensor *tl_sum_dtype(tl_tensor *x, const int *axes, int n_axes, bool keep, tl_dtype dtype); /* cast first */
+TL_API tl_tensor *tl_nansum(tl_tensor *x, const int *axes, int n_axes, bool keep); /* NaN counts as 0 */
+TL_API tl_tensor *tl_prod(tl_tensor *x, const int *axes, int n_axes, bool keep);   /* integers and bool: i64 */
+TL_API tl_tensor *tl_prod_all(tl_tensor *x);
+TL_API tl_tensor *tl_min(tl_tensor *x, const int *axes, int n_axes, bool keep);
+/* Where the extreme is (i64): its place among the reduced elements in row-major order, so for one axis the index along it. Of equal
+ * elements the first; the first NaN beats all. */
+TL_API tl_tensor *tl_argmax(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_argmin(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_any(tl_tensor *x, const int *axes, int n_axes, bool keep); /* is one not 0? bool; u8 for u8 */
+TL_API tl_tensor *tl_all(tl_tensor *x, const int *axes, int n_axes, bool keep); /* is none 0? */
+TL_API tl_tensor *tl_count_nonzero(tl_tensor *x, const int *axes, int n_axes, bool keep); /* i64 */
+/* sum (x - mean)^2 / (n - correction): correction 1 for a sample, 0 for a whole population. Floats. */
+TL_API tl_tensor *tl_var(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep);
+TL_API tl_tensor *tl_std(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep); /* gradient 0 at 0 */
+TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep);
+/* (sum |x|^p)^(1/p). p 0 counts what is not 0; INFINITY and -INFINITY are the largest and smallest |x|. The gradient at norm 0
+ * is 0. */
+TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, bool keep);
+
+/* Running sums and products along one axis; of integers and bool in i64. */
+TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod_(tl_tensor *x, int axis);
+
+/* Along any axis; one that is not the last costs two copies. A scalar has axis 0. */
+TL_API tl_tensor *tl_softmax_axis(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_log_softmax(tl_tensor *x, int axis);
+
+/* What becomes of the losses of single elements or rows. */
+typedef enum tl_reduction { TL_REDUCE_NONE, TL_REDUCE_MEAN, TL_REDUCE_SUM } tl_reduction;
+
+/* weight: one per class (V), or NULL for 1. Rows with target ignore_index are left out, of the mean too, which is
+ * weighted: sum of w[target] loss / sum of w[target]. label_smoothing e: the target is 1 - e, plus e/V for every class. */
+typedef struct tl_cross_entropy_options {
+    tl_tensor *weight;
+    int64_t ignore_index;
+    double label_smoothing;
+    tl_reduction reduction;
+} tl_cross_entropy_options;
+TL_API tl_cross_entropy_options tl_cross_entropy_default(void); /* NULL, -100, 0, mean */
+/* logits (N,V); targets are ids (N), i64 or i32, or probabilities (N,V), floats, for which ignore_index has no meaning and the mean
+ * is over N. The loss is f32 (f64 for f64 logits). options NULL: the default ones. */
+TL_API tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
+/* The same from log probabilities, in their dtype: -x[n][target[n]]. label_smoothing must be 0. */
+TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);
+
+/* Losses of single elements; prediction and target broadcast. */
+TL_API tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction);
+TL_API tl_tensor *tl_l1_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction);
+/* d^2 / 2 beta where |d| < beta, else |d| - beta/2. beta 0 is tl_l1_loss. */
+TL_API tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double beta, tl_reduction reduction);
+/* -t log sigmoid(x) - (1-t) log(1 - sigmoid(x)), of one shape. pos_weight (broadcasts to x; NULL: 1) multiplies the first
+ * part, weight (likewise) the whole. */
+TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
+                                     tl_reduction reduction);
 
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 

@@ -425,6 +425,65 @@ static void reading_values_costs_what_is_read(void **state) {
     end();
 }
 
+/* ---- Folds, scans and losses ---- */
+
+static void folds_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6));
+    const int last = -1;
+    COST(tl_min(x, &last, 1, true), "min", 24, 96, 16);                /* 24 comparisons; 24 f32 in, 4 out */
+    COST(tl_prod_all(x), "prod", 24, 96, 4);                           /* 24 products */
+    COST(tl_argmax(x, &last, 1, false), "argmax", 24, 96, 32);         /* 24 comparisons; 4 i64 out */
+    COST(tl_argmin(x, NULL, 0, false), "argmin", 24, 96, 8);           /* 1 i64 out */
+    COST(tl_var(x, &last, 1, 1, false), "var", 4 * 24, 96, 16 + 16);   /* sum, subtract, square, sum; var and mean out */
+    COST(tl_std(x, &last, 1, 1, false), "var", 4 * 24 + 4, 96, 32);    /* and 4 roots */
+    COST(tl_var(of(TL_BF16, TL_SHAPE(8)), NULL, 0, 1, false), "var", 32, 16, 2 + 4);  /* the mean is f32 */
+    COST(tl_norm(x, 2, &last, 1, false), "norm", 2 * 24 + 4, 96, 16);  /* square, sum; 4 roots */
+    COST(tl_norm(x, 1, &last, 1, false), "norm", 2 * 24, 96, 16);      /* magnitude, sum */
+    COST(tl_norm(x, 3, NULL, 0, false), "norm", 3 * 24 + 1, 96, 4);    /* magnitude, power, sum; a root */
+    COST(tl_logsumexp(x, &last, 1, false), "logsumexp", 4 * 24 + 4, 96, 16); /* max, subtract, exp, sum; 4 logarithms */
+    COST(tl_cumsum(x, 1), "cumsum", 24, 96, 96);                       /* one sum each */
+    COST(tl_cumprod(of(TL_U8, TL_SHAPE(6)), 0), "cumprod", 6, 6, 48);  /* 6 bytes in, 6 i64 out */
+    begin();
+    tl_cumsum(x, 0); /* not the last axis: turned and turned back */
+    ROW("copy", TL_FORWARD, 2, 0, 2 * 96, 2 * 96);
+    ROW("cumsum", TL_FORWARD, 1, 24, 96, 96);
+    end();
+    begin();
+    tl_any(x, NULL, 0, false);
+    ROW("compare", TL_FORWARD, 2, 24 + 1, 96 + 4 + 8 + 8, 24 + 1); /* x != 0; count != 0 */
+    ROW("sum", TL_FORWARD, 1, 24, 24, 8);                          /* 24 bool in, an i64 out */
+    end();
+    begin();
+    tl_backward(tl_cumprod(leaf(f32(TL_SHAPE(4, 6))), 1), x, 0);
+    ROW("cumprod_grad", TL_BACKWARD, 1, 4 * 24, 192, 96); /* before, r twice, their product; x and g in */
+    end();
+    begin();
+    tl_backward(tl_prod(leaf(f32(TL_SHAPE(4, 6))), &last, 1, false), f32(TL_SHAPE(4)), 0);
+    ROW("cumprod_grad", TL_BACKWARD, 1, 4 * 24, 96 + 16, 96); /* one g per row */
+    end();
+}
+
+static void losses_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(5, 7)), *ids = of(TL_I64, TL_SHAPE(5));
+    COST(tl_log_softmax(x, 1), "log_softmax", 5 * 35, 140, 140); /* max, subtract, exp, sum, subtract */
+    begin();
+    tl_backward(tl_log_softmax(leaf(f32(TL_SHAPE(5, 7))), -1), x, 0);
+    ROW("log_softmax_grad", TL_BACKWARD, 1, 4 * 35, 280, 140); /* sum, exp, product, subtract; y and g in */
+    end();
+    begin();
+    tl_cross_entropy_options o = tl_cross_entropy_default();
+    o.reduction = TL_REDUCE_NONE;
+    tl_tensor *loss = tl_nll_loss(leaf(f32(TL_SHAPE(5, 7))), ids, &o);
+    ROW("nll", TL_FORWARD, 1, 5, 20 + 40, 20); /* 5 f32 fetched, 5 ids, 5 f32 out */
+    tl_backward(loss, f32(TL_SHAPE(5)), 0);
+    ROW("nll_grad", TL_BACKWARD, 1, 5, 20 + 40, 140); /* g and ids in, all of dx out */
+    end();
+    /* 1 - t, times x; negate, max; magnitude, negate, exp, add, log; two sums: 11 x 6; 2 x 6 f32 in */
+    COST(tl_bce_with_logits(f32(TL_SHAPE(6)), f32(TL_SHAPE(6)), NULL, NULL, TL_REDUCE_NONE), "bce", 66, 48, 24);
+}
+
 /* ---- Where a cost goes ---- */
 
 static void inner_brackets_count_for_outer_ones(void **state) {
@@ -518,6 +577,8 @@ int main(void) {
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(updates_are_billed_to_their_phase),
         TEST(reading_values_costs_what_is_read),
+        TEST(folds_count_their_formula),
+        TEST(losses_count_their_formula),
         TEST(inner_brackets_count_for_outer_ones),
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),

@@ -179,5 +179,47 @@ struct attr_multinomial {
     bool has_replacement;
     tl_generator generator;
 };
+/* ---- Reductions and scans (fold.c) ---- */
+
+/* min, prod (x any) -> out: attr_reduce, as sum. NaN wins a minimum. A product of floats is taken in f64 and rounded once, one of
+ * integers and bool is i64 and wraps. prod's `workspace`, when given, has room for one f64 per (output, chunk).
+ * argmax, argmin (x any) -> i64: attr_reduce. The place of the largest (smallest) element among those reduced, counted
+ * row-major; of equal ones the first; the first NaN beats everything.
+ * var (x any) -> var (x's dtype), mean (f32, or f64 for f64): attr_var. sum (x - mean)^2 / max(n - correction, 0), the
+ * square root of it when is_root; mean has the reduced axes with size 1 if keep, or not.
+ * norm (x any) -> x's dtype: attr_vector_norm. (sum |x|^p)^(1/p); p = 0 counts what is not 0; +-inf is the largest (smallest)
+ * |x|, NaN wins.
+ * logsumexp (x any) -> x's dtype: attr_reduce. log sum e^x, shifted by the maximum; of no elements -inf.
+ * argmax to logsumexp work in f64 (i64) on chunks of REDUCE_CHUNK, joined in order; when there is more than one, `workspace`
+ * has FOLD_STATE_BYTES for each (output, chunk). */
+#define FOLD_STATE_BYTES 16
+struct attr_var {
+    struct attr_reduce over;
+    double correction;
+    bool is_root;
+};
+struct attr_vector_norm {
+    struct attr_reduce over;
+    double p;
+};
+
+/* cumsum, cumprod (x dense (...,n)) -> out: running sums (products) along the last axis, in f64 (i64 for integers, whose
+ * results are i64), each rounded once. is_reverse: from the last element to the first. is_exclusive: without the
+ * element itself, so the first is 0 (1).
+ * cumprod_grad (x dense (...,n), g dense, x's shape) -> dx, without a division, so that zeros are right. In the direction of the scan:
+ * dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive), in f64, rounded once.
+ * is_total: g is (...,1), the gradient of the last running product alone, which is that of the product of all.
+ * `workspace` has one f64 for each (row, SCAN_BLOCK elements). */
+#define SCAN_BLOCK 1024
+struct attr_scan { bool is_reverse, is_exclusive, is_total; };
+
+/* ---- Losses (loss.c) ---- */
+
+/* log_softmax (x dense) -> over the last axis: (x - max) - log sum e^(x - max)
+ * log_softmax_grad (y dense, g dense) -> g - e^y sum(g)
+ * nll (x dense (N,V), targets dense (N) i64/i32) -> (N), x's dtype: -x[n][target]. A target outside [0,V) fails.
+ * nll_grad (g dense (N), targets) -> (N,V) zeros, and -g[n] at [n][target]
+ * bce (x any, t any, one shape) -> (1 - t) x + max(-x, 0) + log(1 + e^-|x|), in f64, rounded once */
+struct attr_nll { int64_t n_classes; /* V */ };
 
 #endif

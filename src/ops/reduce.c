@@ -1,9 +1,9 @@
 /* reduce.c: many elements into one; softmax. */
-#include "ops/ops.h"
+#include "ops/reduce.h"
 
-/* ---- sum, max over a set of axes ---- */
+/* ---- What all share ---- */
 
-static void reduced_shape(const tl_tensor *x, const struct attr_reduce *a, int *rank, int64_t *shape) {
+void reduce_shape(const tl_tensor *x, const struct attr_reduce *a, int *rank, int64_t *shape) {
     *rank = 0;
     for (int i = 0; i < x->rank; i++) {
         bool reduced = a->axes >> i & 1;
@@ -11,25 +11,59 @@ static void reduced_shape(const tl_tensor *x, const struct attr_reduce *a, int *
     }
 }
 
+int64_t reduce_count(const tl_tensor *x, int64_t n_outputs) { return n_outputs ? x->numel / n_outputs : 0; }
+
+int reduce_axes(uint32_t axes, int rank, int *list) {
+    int n = 0;
+    for (int i = 0; i < rank; i++)
+        if (axes >> i & 1) list[n++] = i;
+    return n;
+}
+
+tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes) {
+    int64_t shape[TL_MAX_RANK];
+    for (int i = 0; i < e->rank; i++) shape[i] = axes >> i & 1 ? 1 : e->shape[i];
+    return tl_reshape(x, e->rank, shape);
+}
+
+bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool keep, struct attr_reduce *a) {
+    if (!tensor_check(x, op)) return false;
+    *a = (struct attr_reduce){.keep = keep};
+    for (int k = 0; k < n_axes; k++) {
+        int at = axis_normal(axes[k], x->rank);
+        if (at < 0 || a->axes >> at & 1)
+            return error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op, axes[k],
+                             at < 0 ? "out of range" : "named twice", x->rank);
+        a->axes |= (uint32_t)1 << at;
+    }
+    if (n_axes == 0)
+        for (int i = 0; i < x->rank; i++) a->axes |= (uint32_t)1 << i;
+    return true;
+}
+
+/* ---- sum, max, min over a set of axes ---- */
+
 static bool sum_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     int rank;
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
-    reduced_shape(x, c->attr, &rank, shape);
+    reduce_shape(x, c->attr, &rank, shape);
     return call_output(c, 0, dtype_is_float(x->dtype) ? x->dtype : TL_I64, rank, shape);
 }
 
-static bool max_shape(tl_call *c) {
+static bool extreme_shape(tl_call *c, const char *what) {
     const tl_tensor *x = c->input[0];
     int rank;
     int64_t shape[TL_MAX_RANK], numel;
     if (!call_needs_arithmetic(c, 0)) return false;
-    reduced_shape(x, c->attr, &rank, shape);
+    reduce_shape(x, c->attr, &rank, shape);
     shape_numel(rank, shape, &numel);
-    if (x->numel == 0 && numel > 0) return call_fail(c, "the maximum of no elements does not exist");
+    if (x->numel == 0 && numel > 0) return call_fail(c, "the %s of no elements does not exist", what);
     return call_output(c, 0, x->dtype, rank, shape);
 }
+static bool max_shape(tl_call *c) { return extreme_shape(c, "maximum"); }
+static bool min_shape(tl_call *c) { return extreme_shape(c, "minimum"); }
 
 /* one addition (comparison) per input element */
 static void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
@@ -42,53 +76,40 @@ static size_t reduce_workspace(const tl_call *c, const struct target *target) {
     return chunks > 1 ? (size_t)outputs * (size_t)chunks * sizeof(double) : 0;
 }
 
-/* Gives a reduced tensor its axes of size 1 back. */
-static tl_tensor *with_axes(tl_tensor *x, const struct edge *e, uint32_t axes) {
-    int64_t shape[TL_MAX_RANK];
-    for (int i = 0; i < e->rank; i++) shape[i] = axes >> i & 1 ? 1 : e->shape[i];
-    return tl_reshape(x, e->rank, shape);
-}
-
 /* every summand gets g */
 static void sum_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
-    g->result[0] = tl_expand(with_axes(g->grad[0], e, a->axes), e->rank, e->shape);
+    g->result[0] = tl_expand(reduce_restore(g->grad[0], e, a->axes), e->rank, e->shape);
 }
 
-/* elements equal to the maximum share g evenly */
-static void max_backward(tl_gradient *g) {
+/* elements equal to the maximum (minimum) share g evenly */
+static void extreme_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
-    int axes[TL_MAX_RANK], n_axes = 0;
-    for (int i = 0; i < e->rank; i++)
-        if (a->axes >> i & 1) axes[n_axes++] = i;
-    tl_tensor *is_max = tl_cmp(gradient_input(g, 0), TL_EQ, with_axes(gradient_output(g, 0), e, a->axes));
-    tl_tensor *mask = is_max ? tl_cast(is_max, e->dtype) : NULL;
+    int axes[TL_MAX_RANK], n_axes = reduce_axes(a->axes, e->rank, axes);
+    tl_tensor *is_extreme = tl_cmp(gradient_input(g, 0), TL_EQ, reduce_restore(gradient_output(g, 0), e, a->axes));
+    tl_tensor *mask = is_extreme ? tl_cast(is_extreme, e->dtype) : NULL;
     tl_tensor *share = n_axes ? tl_div(mask, tl_sum(mask, axes, n_axes, true)) : mask;
-    g->result[0] = tl_mul(share, with_axes(g->grad[0], e, a->axes));
+    g->result[0] = tl_mul(share, reduce_restore(g->grad[0], e, a->axes));
 }
 
 const tl_op op_sum = {RECORD(KERNEL, sum, 1), .shape = sum_shape, .cost = reduce_cost, .workspace = reduce_workspace,
                       .backward = sum_backward};
-const tl_op op_max = {RECORD(KERNEL, max, 1), .shape = max_shape, .cost = reduce_cost, .backward = max_backward,
+const tl_op op_max = {RECORD(KERNEL, max, 1), .shape = max_shape, .cost = reduce_cost, .backward = extreme_backward,
+                      .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
+const tl_op op_min = {RECORD(KERNEL, min, 1),
+                      .shapes = "x; the named axes go, or stay with size 1",
+                      .dtypes = "any for arithmetic; the result has x's",
+                      .flops = "one comparison per element of x",
+                      .shape = min_shape,
+                      .cost = reduce_cost,
+                      .backward = extreme_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 
 static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    if (!tensor_check(x, op->name)) return NULL;
-    struct attr_reduce a = {.keep = keep};
-    for (int k = 0; k < n_axes; k++) {
-        int at = axis_normal(axes[k], x->rank);
-        if (at < 0 || a.axes >> at & 1) {
-            error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op->name, axes[k],
-                      at < 0 ? "out of range" : "named twice", x->rank);
-            return NULL;
-        }
-        a.axes |= (uint32_t)1 << at;
-    }
-    if (n_axes == 0)
-        for (int i = 0; i < x->rank; i++) a.axes |= (uint32_t)1 << i;
-    return op_apply1(op, x, ATTR(a));
+    struct attr_reduce a;
+    return reduce_over(op->name, x, axes, n_axes, keep, &a) ? op_apply1(op, x, ATTR(a)) : NULL;
 }
 
 tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
@@ -96,6 +117,9 @@ tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
 }
 tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return reduce(&op_max, x, axes, n_axes, keep);
+}
+tl_tensor *tl_min(tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    return reduce(&op_min, x, axes, n_axes, keep);
 }
 tl_tensor *tl_sum_all(tl_tensor *x) { return tl_sum(x, NULL, 0, false); }
 tl_tensor *tl_mean_all(tl_tensor *x) { return tl_mean(x, NULL, 0, false); }

@@ -75,9 +75,23 @@ static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
 }
 static tl_dtype cross_entropy_grad_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
+/* The same in ops, so that it can be differentiated again: softmax(logits) g, and -g at the targets (nll_grad). */
+static tl_tensor *cross_entropy_slope(tl_gradient *g) {
+    tl_tensor *logits = gradient_input(g, 0), *targets = gradient_input(g, 1);
+    if (!logits || !targets) return NULL;
+    struct attr_nll a = {logits->shape[1]};
+    tl_tensor *at_target = op_apply2(&op_nll_grad, tl_contiguous(g->grad[0]), targets, ATTR(a));
+    tl_tensor *p = tl_softmax(tl_cast(logits, statistics_dtype(logits->dtype)));
+    return tl_add(tl_mul(p, tl_unsqueeze(g->grad[0], 1)), at_target);
+}
+
 /* dlogits = (softmax(logits) - onehot(target)) g */
 static void cross_entropy_backward(tl_gradient *g) {
     if (!g->grad[0]) return;
+    if (g->creates_graph) {
+        g->result[0] = cross_entropy_slope(g);
+        return;
+    }
     tl_tensor *input[4] = {tl_contiguous(g->grad[0]), gradient_input(g, 0), gradient_input(g, 1),
                            gradient_output(g, 1)};
     tl_call c;

@@ -1,6 +1,7 @@
 /* samples.c: the sample calls, in op_list.h's order. Read samples.h first. */
 #include "support/samples.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -532,6 +533,14 @@ const struct sample samples_where[] = {
 REDUCTION(sum)
 REDUCTION(mean)
 REDUCTION(max)
+REDUCTION(nansum)
+REDUCTION(any)
+REDUCTION(all)
+REDUCTION(count_nonzero)
+CALL(sum_dtype_call) { return one(out, tl_sum_dtype(in[0], NULL, 0, false, (tl_dtype)s->n[0])); }
+CALL(mse_call) { return one(out, tl_mse_loss_with(in[0], in[1], (tl_reduction)s->n[0])); }
+CALL(l1_call) { return one(out, tl_l1_loss(in[0], in[1], (tl_reduction)s->n[0])); }
+CALL(smooth_l1_call) { return one(out, tl_smooth_l1_loss(in[0], in[1], s->d[0], (tl_reduction)s->n[0])); }
 #define REDUCTIONS(call_, kind_)                                                                                 \
     {"all", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 4)}},                                 \
     {"rows, kept", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {1, 1, [5] = true}}, \
@@ -556,6 +565,17 @@ const struct sample samples_sum[] = {
     {"several chunks", LARGE | GRAD, .call = sum_call, .in = {F(3, 9000)}, .n = {1, 1}},
     {"several chunks of one", LARGE | GRAD, .unary = tl_sum_all, .in = {IN(FLOAT, PERMUTED, 150, 151)}},
     {"columns of many rows", LARGE | GRAD, .call = sum_call, .in = {F(5000, 17)}, .n = {1, 0}},
+    {"nansum", GRAD, .call = nansum_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}, .n = {1, 0}},
+    {"any", 0, .call = any_call, .in = {IN(I32, SLICED, 6, 2)}, .n = {1, 1}},
+    {"any of nothing, u8", 0, .call = any_call, .in = {IN(U8, DENSE, 3, 0)}, .n = {1, 1, [5] = true}},
+    {"all", 0, .call = all_call, .in = {IN(BOOL, REVERSED, 6, 2)}, .n = {1, 1}},
+    {"count_nonzero", 0, .call = count_nonzero_call, .in = {IN(I64, EXPANDED, 3, 4)}},
+    {"in f32", GRAD | ROUNDS, .call = sum_dtype_call, .in = {F(3, 4)}, .n = {TL_F32}},
+    {"in i32", 0, .call = sum_dtype_call, .in = {IN(U8, DENSE, 3, 4)}, .n = {TL_I32}},
+    {"mse, sum", GRAD, .call = mse_call, .in = {F(3, 4), F(4)}, .n = {TL_REDUCE_SUM}, .roundings = 6},
+    {"l1", GRAD, .call = l1_call, .in = {F(3, 4), F(3, 4)}, .n = {TL_REDUCE_MEAN}, .roundings = 6},
+    {"smooth l1", GRAD, .call = smooth_l1_call, .in = {F(3, 4), IN(FLOAT, REVERSED, 3, 4)}, .n = {TL_REDUCE_MEAN}, .d = {0.84}, .roundings = 8},
+    {"negative beta", 0, .call = smooth_l1_call, .in = {F(3), F(3)}, .d = {-1}, .error = "negative values for beta"},
     {"mean of integers", 0, .unary = tl_mean_all, .in = {IN(I32, DENSE, 3)}, .error = "mean: could not infer output dtype"},
     END};
 const struct sample samples_max[] = {
@@ -566,7 +586,12 @@ const struct sample samples_max[] = {
     {"of nothing", 0, .call = max_call, .in = {F(3, 0)}, .n = {1, 1}, .error = "the maximum of no elements does not exist"},
     END};
 
+CALL(softmax_axis_call) { return one(out, tl_softmax_axis(in[0], (int)s->n[0])); }
 const struct sample samples_softmax[] = {
+    {"columns", GRAD, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {0}},
+    {"middle axis of permuted", GRAD, .call = softmax_axis_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {1}},
+    {"axis of a scalar", GRAD, .call = softmax_axis_call, .in = {SCALAR(FLOAT)}, .n = {0}},
+    {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax_axis: axis -3 is out of range (rank 2)"},
     {"rows", GRAD, .unary = tl_softmax, .in = {F(3, 5)}},
     {"one vector", GRAD, .unary = tl_softmax, .in = {F(6)}},
     {"rows of one", GRAD, .unary = tl_softmax, .in = {F(4, 1)}},
@@ -743,7 +768,17 @@ CALL(cross_entropy_rows) {
     return 2;
 }
 static tl_tensor *target_outside(tl_tensor *x) { return tl_cross_entropy(x, tl_full(TL_SHAPE(2), -1, TL_I64, NULL)); }
+/* n: reduction, whether there is a weight (input 2), ignore_index; d: smoothing */
+CALL(options_call) {
+    tl_cross_entropy_options o = tl_cross_entropy_default();
+    o.reduction = (tl_reduction)s->n[0], o.weight = s->n[1] ? in[2] : NULL, o.label_smoothing = s->d[0];
+    if (s->n[2]) o.ignore_index = s->n[2];
+    return one(out, s->n[3] ? tl_cross_entropy_with(in[0], in[1], &o) : tl_nll_loss(in[0], in[1], &o));
+}
 const struct sample samples_cross_entropy[] = {
+    {"rows, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS32(3, 9)}, .n = {TL_REDUCE_NONE, 0, 1, true}},
+    {"weighted mean, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS(3, 9), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_MEAN, 1, 2, true}, .roundings = 2},
+    {"weighted sum", GRAD, .call = options_call, .in = {IN(FLOAT, PERMUTED, 4, 5), IDS(5, 4), IN(POSITIVE, REVERSED, 5)}, .n = {TL_REDUCE_SUM, 1, 0, true}, .roundings = 2},
     {"mean", GRAD, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 4)}, .roundings = 2},
     {"rows and lse", GRAD, .call = cross_entropy_rows, .in = {F(4, 5), IDS32(5, 4)}},
     {"one class", GRAD, .binary = tl_cross_entropy, .in = {F(3, 1), IDS(1, 3)}},
@@ -1006,6 +1041,230 @@ const struct sample samples_multinomial[] = {
     {"integers", 0, .call = multinomial_call, .in = {IN(U8, DENSE, 7)}, .n = {2, true}, .error = "not implemented for uint8"},
     {"negative weights", CPU_ONLY, .call = multinomial_call, .in = {K(64)}, .n = {2, true}, .error = "probability tensor contains either `inf`, `nan` or element < 0"},
     {"nothing to choose from", CPU_ONLY, .call = multinomial_zeros, .in = {K(7)}, .n = {2, true}, .error = "invalid multinomial distribution (sum of probabilities <= 0)"},
+/* ---- fold.c ---- */
+
+REDUCTION(min)
+REDUCTION(prod)
+REDUCTION(argmax)
+REDUCTION(argmin)
+REDUCTION(logsumexp)
+const struct sample samples_min[] = {
+    REDUCTIONS(min_call, DISTINCT),
+    {"integers", 0, .call = min_call, .in = {IN(I32, SLICED, 3, 5)}, .n = {1, 1}},
+    {"ties share the gradient", GRAD | ROUNDS, .call = min_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 0}},
+    {"large", LARGE | GRAD, .call = min_call, .in = {F(40, 1001)}, .n = {1, 1}},
+    {"of nothing", 0, .call = min_call, .in = {F(3, 0)}, .n = {1, 1}, .error = "the minimum of no elements does not exist"},
+    END};
+const struct sample samples_prod[] = {
+    REDUCTIONS(prod_call, FLOAT),
+    {"expanded", GRAD, DT_ARITHMETIC, .call = prod_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 1}},
+    {"of nothing", GRAD, DT_ARITHMETIC, .call = prod_call, .in = {F(3, 0)}, .n = {1, 1}},
+    {"bool", 0, .call = prod_call, .in = {IN(BOOL, DENSE, 3, 2)}, .n = {1, 1}},
+    {"i16", 0, .call = prod_call, .in = {IN(I16, PERMUTED, 3, 5)}},
+    {"several chunks", LARGE | GRAD, DT(TL_F64) | DT(TL_F32), .call = prod_call, .in = {F(3, 9000)}, .n = {1, 1}},
+    {"columns of many rows", LARGE | GRAD, DT(TL_F64) | DT(TL_F32), .call = prod_call, .in = {F(5000, 17)}, .n = {1, 0}},
+    END};
+
+/* A place in a narrower dtype is that of another element only where two became equal: the samples' values are exact in all. */
+#define PLACES(call_)                                                                                   \
+    {"all", 0, .call = call_, .in = {IN(DISTINCT, DENSE, 3, 4)}},                                       \
+    {"rows, kept", 0, .call = call_, .in = {IN(DISTINCT, DENSE, 3, 4)}, .n = {1, 1, [5] = true}},       \
+    {"columns", 0, .call = call_, .in = {IN(DISTINCT, DENSE, 3, 4)}, .n = {1, 0}},                      \
+    {"two of three axes", 0, .call = call_, .in = {IN(DISTINCT, PERMUTED, 2, 3, 4)}, .n = {2, 0, -1}},  \
+    {"of a scalar", 0, .call = call_, .in = {SCALAR(FLOAT)}},                                           \
+    {"of one element", 0, .call = call_, .in = {F(1, 1)}, .n = {1, 0}},                                 \
+    {"equal ones: the first", 0, .call = call_, .in = {IN(U8, REVERSED, 3, 40)}, .n = {1, 1}},          \
+    {"expanded", 0, .call = call_, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 0}},                     \
+    {"no outputs", 0, .call = call_, .in = {F(0, 3)}, .n = {1, 1}},                                     \
+    {"several chunks", LARGE, .call = call_, .in = {F(2, 9000)}, .n = {1, 1}},                          \
+    {"many rows", LARGE, .call = call_, .in = {IN(I32, SLICED, 500, 70)}, .n = {1, 1}},                 \
+    {"of nothing", 0, .call = call_, .in = {F(3, 0)}, .n = {1, 1}, .error = "no elements, no place"},   \
+    {"of bool", 0, .call = call_, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
+const struct sample samples_argmax[] = {PLACES(argmax_call), END};
+const struct sample samples_argmin[] = {PLACES(argmin_call), END};
+
+CALL(var_call) { return one(out, tl_var(in[0], (int[]){(int)s->n[1], (int)s->n[2]}, (int)s->n[0], 1 - s->d[0], s->n[5])); }
+CALL(std_call) { return one(out, tl_std(in[0], (int[]){(int)s->n[1], (int)s->n[2]}, (int)s->n[0], 1 - s->d[0], s->n[5])); }
+const struct sample samples_var[] = {
+    {"all", GRAD, .call = var_call, .in = {F(3, 4)}},
+    {"rows, kept", GRAD, .call = var_call, .in = {F(3, 4)}, .n = {1, 1, [5] = true}},
+    {"of the population", GRAD, .call = var_call, .in = {F(3, 4)}, .n = {1, 0}, .d = {1}},
+    {"two of three axes", GRAD, .call = var_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {2, 0, -1}},
+    {"std", GRAD, .call = std_call, .in = {F(3, 4)}, .n = {1, 1}},
+    {"std, reversed, kept", GRAD, .call = std_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, .n = {1, 0, [5] = true}},
+    {"std of sliced", GRAD, .call = std_call, .in = {IN(FLOAT, SLICED, 3, 4)}},
+    {"expanded", GRAD, .call = var_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 1}},
+    {"of a scalar, population", GRAD, .call = var_call, .in = {SCALAR(FLOAT)}, .d = {1}},
+    {"of one element: NaN", 0, .call = var_call, .in = {F(1, 1)}, .n = {1, 0}},
+    {"of nothing: NaN", 0, .call = var_call, .in = {F(3, 0)}, .n = {1, 1}},
+    {"no outputs", GRAD, .call = var_call, .in = {F(0, 3)}, .n = {1, 1}},
+    {"several chunks", LARGE | GRAD, .call = var_call, .in = {F(3, 9000)}, .n = {1, 1}},
+    {"many rows", LARGE | GRAD, .call = std_call, .in = {F(300, 101)}, .n = {1, 1}},
+    {"of integers", 0, .call = var_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    {"std, axis", 0, .call = std_call, .in = {F(3)}, .n = {1, 1}, .error = "std: axis 1 is out of range (rank 1)"},
+    END};
+
+CALL(norm_call) { return one(out, tl_norm(in[0], s->d[0], (int[]){(int)s->n[1], (int)s->n[2]}, (int)s->n[0], s->n[5])); }
+const struct sample samples_norm[] = {
+    {"2, all", GRAD, .call = norm_call, .in = {F(3, 4)}, .d = {2}},
+    {"2, rows, kept", GRAD, .call = norm_call, .in = {F(3, 4)}, .n = {1, 1, [5] = true}, .d = {2}},
+    {"1, columns", GRAD, .call = norm_call, .in = {F(3, 4)}, .n = {1, 0}, .d = {1}},
+    {"0", 0, .call = norm_call, .in = {F(3, 4)}, .n = {1, 0}, .d = {0}},
+    {"inf", GRAD, .call = norm_call, .in = {IN(DISTINCT, DENSE, 3, 4)}, .n = {1, 1}, .d = {INFINITY}},
+    {"-inf", GRAD, .call = norm_call, .in = {IN(DISTINCT, DENSE, 3, 4)}, .n = {1, 1}, .d = {-INFINITY}},
+    {"3, two of three axes", GRAD, .call = norm_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {2, 0, -1}, .d = {3}},
+    {"1.5, reversed", GRAD, .call = norm_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, .n = {1, 1}, .d = {1.5}},
+    {"2, expanded", GRAD, .call = norm_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .d = {2}},
+    {"2, of a scalar", GRAD, .call = norm_call, .in = {SCALAR(FLOAT)}, .d = {2}},
+    {"2, of one", GRAD, .call = norm_call, .in = {F(1, 1)}, .n = {1, 0}, .d = {2}},
+    {"2, of nothing", GRAD, .call = norm_call, .in = {F(3, 0)}, .n = {1, 1}, .d = {2}},
+    {"several chunks", LARGE | GRAD, .call = norm_call, .in = {F(3, 9000)}, .n = {1, 1}, .d = {2}},
+    {"many rows", LARGE | GRAD, .call = norm_call, .in = {IN(FLOAT, SLICED, 300, 101)}, .n = {1, 1}, .d = {INFINITY}},
+    {"inf, of nothing", 0, .call = norm_call, .in = {F(3, 0)}, .n = {1, 1}, .d = {INFINITY}, .error = "it has no identity"},
+    {"no number", 0, .call = norm_call, .in = {F(3)}, .d = {NAN}, .error = "norm: p is not a number"},
+    {"of integers", 0, .call = norm_call, .in = {IN(I32, DENSE, 3)}, .d = {2}, .error = "not implemented for int32"},
+    END};
+
+const struct sample samples_logsumexp[] = {
+    {"all", GRAD, .call = logsumexp_call, .in = {F(3, 4)}},
+    {"rows, kept", GRAD, .call = logsumexp_call, .in = {F(3, 4)}, .n = {1, 1, [5] = true}},
+    {"columns", GRAD, .call = logsumexp_call, .in = {F(3, 4)}, .n = {1, 0}},
+    {"two of three axes", GRAD, .call = logsumexp_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {2, 0, -1}},
+    {"sliced", GRAD, .call = logsumexp_call, .in = {IN(FLOAT, SLICED, 3, 4)}, .n = {1, 1}},
+    {"reversed", GRAD, .call = logsumexp_call, .in = {IN(FLOAT, REVERSED, 3, 4)}},
+    {"expanded", GRAD, .call = logsumexp_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 1}},
+    {"of a scalar", GRAD, .call = logsumexp_call, .in = {SCALAR(FLOAT)}},
+    {"of nothing", GRAD, .call = logsumexp_call, .in = {F(3, 0)}, .n = {1, 1}},
+    {"several chunks", LARGE | GRAD, .call = logsumexp_call, .in = {F(3, 9000)}, .n = {1, 1}},
+    {"many rows", LARGE | GRAD, .call = logsumexp_call, .in = {F(300, 101)}, .n = {1, 1}},
+    {"of integers", 0, .call = logsumexp_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    END};
+
+#define SCANS(call_, place_, kind_)                                                                              \
+    {"rows", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {1}},                      \
+    {"columns", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {0}},                   \
+    {"from the end", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 2, 3, 4)}, .n = {-2}},          \
+    {"of a scalar", GRAD, DT_ARITHMETIC, .call = call_, .in = {SCALAR(kind_)}, .n = {-1}},                       \
+    {"of one", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 1)}, .n = {1}},                    \
+    {"of none", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 3, 0)}, .n = {1}},                   \
+    {"no rows", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 0, 3)}, .n = {1}},                   \
+    {"permuted", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, .n = {1}},            \
+    {"sliced", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, SLICED, 3, 4)}, .n = {1}},                   \
+    {"reversed", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, REVERSED, 3, 4)}, .n = {0}},               \
+    {"expanded", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, EXPANDED, 3, 4)}, .n = {0}},               \
+    {"of bool", 0, .call = call_, .in = {IN(BOOL, DENSE, 3, 4)}, .n = {1}},                                      \
+    {"of i16", 0, .call = call_, .in = {IN(I16, PERMUTED, 3, 4)}, .n = {1}},                                     \
+    {"in place", GRAD, DT_FLOATS, .call = place_, .twin = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {1}},      \
+    {"no such axis", 0, .call = call_, .in = {F(3, 4)}, .n = {2}, .error = "axis 2 is out of range (rank 2)"}
+CALL(cumsum_call) { return one(out, tl_cumsum(in[0], (int)s->n[0])); }
+CALL(cumsum_in_place) { return one(out, tl_cumsum_(tl_clone(in[0]), (int)s->n[0])); }
+CALL(cumprod_call) { return one(out, tl_cumprod(in[0], (int)s->n[0])); }
+CALL(cumprod_in_place) { return one(out, tl_cumprod_(tl_clone(in[0]), (int)s->n[0])); }
+CALL(cumprod_scan) { /* as products of all ask for it when their gradient is differentiated */
+    struct attr_scan a = {.is_reverse = s->n[0], .is_exclusive = s->n[1]};
+    return one(out, op_apply1(&op_cumprod, tl_contiguous(in[0]), ATTR(a)));
+}
+const struct sample samples_cumsum[] = {
+    SCANS(cumsum_call, cumsum_in_place, FLOAT), {"large", LARGE | GRAD, .call = cumsum_call, .in = {F(20, 3001)}, .n = {1}}, END};
+const struct sample samples_cumprod[] = {
+    SCANS(cumprod_call, cumprod_in_place, FLOAT),
+    {"the other way", GRAD, .call = cumprod_scan, .in = {F(3, 4)}, .n = {true}},
+    {"without itself", GRAD, .call = cumprod_scan, .in = {F(3, 4)}, .n = {false, true}},
+    {"without itself, the other way", GRAD, .call = cumprod_scan, .in = {F(3, 4)}, .n = {true, true}},
+    {"large", LARGE | GRAD, DT(TL_F64) | DT(TL_F32), .call = cumprod_call, .in = {F(20, 3001)}, .n = {1}},
+    END};
+CALL(cumprod_grad_call) {
+    struct attr_scan a = {.is_reverse = s->n[0], .is_exclusive = s->n[1], .is_total = s->n[2]};
+    tl_tensor *x = tl_contiguous(in[0]);
+    return one(out, op_apply2(&op_cumprod_grad, x, tl_contiguous(in[1]), ATTR(a)));
+}
+const struct sample samples_cumprod_grad[] = {
+    {"rows", 0, .call = cumprod_grad_call, .in = {K(3, 4), K(3, 4)}},
+    {"the other way, without itself", 0, .call = cumprod_grad_call, .in = {K(3, 4), K(3, 4)}, .n = {true, true}},
+    {"of a product of all", 0, .call = cumprod_grad_call, .in = {K(3, 4), K(3, 1)}, .n = {false, false, true}},
+    {"no rows", 0, .call = cumprod_grad_call, .in = {K(0, 4), K(0, 4)}},
+    {"rows of none", 0, .call = cumprod_grad_call, .in = {K(3, 0), K(3, 0)}},
+    {"by way of cumprod", GRAD | VIA_BACKWARD, .call = cumprod_call, .in = {F(3, 4)}, .n = {1}},
+    {"by way of prod", GRAD | VIA_BACKWARD, .unary = tl_prod_all, .in = {F(3, 4)}},
+    {"large", LARGE, DT(TL_F64) | DT(TL_F32), .call = cumprod_grad_call, .in = {K(20, 3001), K(20, 3001)}},
+    END};
+
+/* ---- loss.c ---- */
+
+CALL(log_softmax_call) { return one(out, tl_log_softmax(in[0], (int)s->n[0])); }
+const struct sample samples_log_softmax[] = {
+    {"cross entropy of probabilities", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, SLICED, 4, 5)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .roundings = 2},
+    {"the same, smoothed and weighted", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, DENSE, 4, 5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 0, true}, .d = {0.25}, .roundings = 2},
+    {"probabilities of another shape", 0, .call = options_call, .in = {F(4, 5), F(4, 4)}, .n = {0, 0, 0, true}, .error = "probabilities must have the shape of the logits"},
+    {"rows", GRAD, .call = log_softmax_call, .in = {F(3, 5)}, .n = {-1}},
+    {"columns", GRAD, .call = log_softmax_call, .in = {F(3, 5)}, .n = {0}},
+    {"of a scalar", GRAD, .call = log_softmax_call, .in = {SCALAR(FLOAT)}, .n = {0}},
+    {"rows of one", GRAD, .call = log_softmax_call, .in = {F(4, 1)}, .n = {1}},
+    {"no rows", GRAD, .call = log_softmax_call, .in = {F(0, 5)}, .n = {1}},
+    {"rows of none", GRAD, .call = log_softmax_call, .in = {F(3, 0)}, .n = {1}},
+    {"permuted", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {1}},
+    {"sliced", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1}},
+    {"expanded", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {-1}},
+    {"large", LARGE | GRAD, .call = log_softmax_call, .in = {F(40, 1101)}, .n = {1}},
+    {"no such axis", 0, .call = log_softmax_call, .in = {F(3, 5)}, .n = {2}, .error = "log_softmax: axis 2 is out of range (rank 2)"},
+    {"integers", 0, .call = log_softmax_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    END};
+static tl_tensor *log_softmax_grad(tl_tensor *y, tl_tensor *g) {
+    y = tl_contiguous(y);
+    return op_apply2(&op_log_softmax_grad, y, tl_contiguous(g), NULL, 0);
+}
+const struct sample samples_log_softmax_grad[] = {
+    {"rows", 0, .binary = log_softmax_grad, .in = {K(3, 5), K(3, 5)}},
+    {"rows of one", 0, .binary = log_softmax_grad, .in = {K(3, 1), K(3, 1)}},
+    {"no rows", 0, .binary = log_softmax_grad, .in = {K(0, 5), K(0, 5)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = log_softmax_call, .in = {F(2, 2, 3)}, .n = {2}},
+    {"large", LARGE, .binary = log_softmax_grad, .in = {K(40, 1101), K(40, 1101)}},
+    END};
+
+static tl_tensor *nll_outside(tl_tensor *x) { return tl_nll_loss(x, tl_full(TL_SHAPE(2), 5, TL_I32, NULL), NULL); }
+const struct sample samples_nll[] = {
+    {"mean", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_MEAN}, .roundings = 3},
+    {"rows, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS32(3, 9)}, .n = {TL_REDUCE_NONE, 0, 1}},
+    {"sum, weighted", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, SLICED, 5)}, .n = {TL_REDUCE_SUM, 1}, .roundings = 4},
+    {"weighted mean", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_MEAN, 1, 2}, .roundings = 4},
+    {"one row, one class", GRAD, .call = options_call, .in = {F(1, 1), IDS(1, 1)}, .n = {TL_REDUCE_SUM}},
+    {"no rows", GRAD, .call = options_call, .in = {F(0, 5), IDS(5, 0)}, .n = {TL_REDUCE_SUM}},
+    {"permuted", GRAD, .call = options_call, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_SLICED, DIMS(4), .limit = 5}}, .n = {TL_REDUCE_NONE}},
+    {"smoothed cross entropy", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .d = {0.25}, .roundings = 2},
+    {"smoothed, weighted, rows", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 3, true}, .d = {0.25}, .roundings = 2},
+    {"large", LARGE | GRAD, .call = options_call, .in = {F(300, 151), IDS(151, 300)}, .n = {TL_REDUCE_NONE}},
+    {"one target too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"a weight too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4), F(4)}, .n = {0, 1}, .error = "should be defined either for all 5 classes"},
+    {"smoothing of 2", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {0, 0, 0, true}, .d = {2}, .error = "label_smoothing must be between"},
+    {"no such reduction", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {3}, .error = "nll_loss: no reduction has the number 3"},
+    {"target outside", CPU_ONLY, .unary = nll_outside, .in = {F(2, 5)}, .error = "target 5 is outside [0, 5)"},
+    END};
+CALL(nll_grad_call) {
+    struct attr_nll a = {s->n[0]};
+    tl_tensor *g = tl_contiguous(in[0]);
+    return one(out, op_apply2(&op_nll_grad, g, tl_contiguous(in[1]), ATTR(a)));
+}
+const struct sample samples_nll_grad[] = {
+    {"rows", GRAD, .call = nll_grad_call, .in = {F(4), IDS(5, 4)}, .n = {5}},
+    {"one class", GRAD, .call = nll_grad_call, .in = {F(4), IDS32(1, 4)}, .n = {1}},
+    {"no rows", GRAD, .call = nll_grad_call, .in = {F(0), IDS(5, 0)}, .n = {5}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_NONE}},
+    {"large", LARGE | GRAD, .call = nll_grad_call, .in = {F(300), IDS(151, 300)}, .n = {151}},
+    END};
+
+static tl_tensor *bce_rows(tl_tensor *x, tl_tensor *t) { return tl_bce_with_logits(x, t, NULL, NULL, TL_REDUCE_NONE); }
+CALL(bce_weighted) { return one(out, tl_bce_with_logits(in[0], in[1], in[2], in[3], (tl_reduction)s->n[0])); }
+const struct sample samples_bce[] = {
+    {"matrix", GRAD, .binary = bce_rows, .in = {F(3, 4), F(3, 4)}},
+    {"scalar", GRAD, .binary = bce_rows, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}},
+    {"size 0", GRAD, .binary = bce_rows, .in = {F(3, 0), F(3, 0)}},
+    {"permuted and reversed", GRAD, .binary = bce_rows, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, REVERSED, 3, 4)}},
+    {"sliced and expanded", GRAD, .binary = bce_rows, .in = {IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}},
+    {"weighted, mean", GRAD, .call = bce_weighted, .in = {F(3, 4), F(3, 4), F(3, 1), F(4)}, .n = {TL_REDUCE_MEAN}, .roundings = 8},
+    {"weighted, sum", GRAD, .call = bce_weighted, .in = {F(3, 4), F(3, 4), F(3, 1), F(4)}, .n = {TL_REDUCE_SUM}, .roundings = 8},
+    {"large", LARGE | GRAD, .binary = bce_rows, .in = {F(40, 501), F(40, 501)}},
+    {"other shape", 0, .binary = bce_rows, .in = {F(3, 4), F(4)}, .error = "target size must be the same as input size"},
+    {"integers", 0, .binary = bce_rows, .in = {F(3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
     END};
 
 /* ---- The table ---- */

@@ -1,4 +1,4 @@
-/* reduce.c: sums and maxima over axes, and softmax over the last one.
+/* reduce.c: sums, products, maxima and minima over axes, and softmax over the last one.
  *
  * The order of a sum. The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. Inside
  * a chunk, element j goes to lane j % LANES; each lane adds in order, then the lanes are added in a fixed tree. Chunk sums
@@ -11,12 +11,14 @@
  *   columns  the kept axes are contiguous (a bias gradient, (N,C) -> (C)): many outputs at a time, each with its own
  *            LANES; the vector runs across outputs
  *
- * A maximum takes the same way; NaN wins.
+ * A maximum takes the same way; NaN wins. So does a product, which is taken in f64 for every float dtype: a product of f32
+ * leaves the range of f32 on the way more often than at the end.
  */
 #include "device/cpu/copy.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/reduce.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
@@ -63,6 +65,9 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 /* NaN beats everything; the comparison with a NaN already held is false. */
 #define ADD(a, b) ((a) + (b))
 #define ADD_WRAPPING(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#define MULTIPLY(a, b) ((a) * (b))
+#define MULTIPLY_WRAPPING(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
+#define SMALLER(a, b) ((((b) < (a)) | ((b) != (b))) ? (b) : (a))
 #define LARGER(a, b) ((((b) > (a)) | ((b) != (b))) ? (b) : (a))
 
 /* gcc 12 keeps the lanes of a sum in vector registers when it unrolls the loop over them, but falls back to scalars for a
@@ -91,6 +96,15 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define LANE_LOOP ROLLED
 #define IDENTITY (-INFINITY)
 #include "device/cpu/reduce_template.h"
+#undef NAME
+#undef COMBINE
+#undef LANE_LOOP
+#undef IDENTITY
+#define NAME(name) name##_min_f32
+#define COMBINE SMALLER
+#define LANE_LOOP ROLLED
+#define IDENTITY INFINITY
+#include "device/cpu/reduce_template.h"
 #undef T
 #undef TYPE
 #undef NAME
@@ -113,6 +127,24 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE LARGER
 #define LANE_LOOP ROLLED
 #define IDENTITY (-INFINITY)
+#include "device/cpu/reduce_template.h"
+#undef NAME
+#undef COMBINE
+#undef LANE_LOOP
+#undef IDENTITY
+#define NAME(name) name##_min_f64
+#define COMBINE SMALLER
+#define LANE_LOOP ROLLED
+#define IDENTITY INFINITY
+#include "device/cpu/reduce_template.h"
+#undef NAME
+#undef COMBINE
+#undef LANE_LOOP
+#undef IDENTITY
+#define NAME(name) name##_prod_f64
+#define COMBINE MULTIPLY
+#define LANE_LOOP
+#define IDENTITY 1.0
 #include "device/cpu/reduce_template.h"
 #undef T
 #undef WIDE
@@ -140,6 +172,24 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define COMBINE LARGER
 #define LANE_LOOP ROLLED
 #define IDENTITY INT64_MIN
+#include "device/cpu/reduce_template.h"
+#undef NAME
+#undef COMBINE
+#undef LANE_LOOP
+#undef IDENTITY
+#define NAME(name) name##_min_i64
+#define COMBINE SMALLER
+#define LANE_LOOP ROLLED
+#define IDENTITY INT64_MAX
+#include "device/cpu/reduce_template.h"
+#undef NAME
+#undef COMBINE
+#undef LANE_LOOP
+#undef IDENTITY
+#define NAME(name) name##_prod_i64
+#define COMBINE MULTIPLY_WRAPPING
+#define LANE_LOOP
+#define IDENTITY 1
 #include "device/cpu/reduce_template.h"
 #undef T
 #undef WIDE
@@ -169,9 +219,18 @@ static const struct reduction max_f64 = {rows_max_f64,          row_chunks_max_f
                                          column_chunks_max_f64, join_max_f64,       sizeof(double)};
 static const struct reduction max_i64 = {rows_max_i64,          row_chunks_max_i64, columns_max_i64,
                                          column_chunks_max_i64, join_max_i64,       sizeof(int64_t)};
+static const struct reduction min_f32 = {rows_min_f32,          row_chunks_min_f32, columns_min_f32,
+                                         column_chunks_min_f32, join_min_f32,       sizeof(float)};
+static const struct reduction min_f64 = {rows_min_f64,          row_chunks_min_f64, columns_min_f64,
+                                         column_chunks_min_f64, join_min_f64,       sizeof(double)};
+static const struct reduction min_i64 = {rows_min_i64,          row_chunks_min_i64, columns_min_i64,
+                                         column_chunks_min_i64, join_min_i64,       sizeof(int64_t)};
+static const struct reduction prod_f64 = {rows_prod_f64,          row_chunks_prod_f64, columns_prod_f64,
+                                          column_chunks_prod_f64, join_prod_f64,       sizeof(double)};
+static const struct reduction prod_i64 = {rows_prod_i64,          row_chunks_prod_i64, columns_prod_i64,
+                                          column_chunks_prod_i64, join_prod_i64,       sizeof(int64_t)};
 
-/* The walk over those axes of x whose bit in `axes` is set. */
-static void begin_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
+void reduce_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
     int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK];
     tl_operand part = {.data = x->data, .dtype = x->dtype, .shape = shape, .stride = stride};
     for (int axis = 0; axis < x->rank; axis++) {
@@ -203,8 +262,8 @@ static void reduce(const tl_kernel_args *args, const struct reduction *reduction
     struct task task = {.x = x->data, .x_dtype = x->dtype, .out_dtype = out->dtype, .out = out->data};
     task.x_bytes = iterate_element_bytes(x->dtype);
     task.out_bytes = iterate_element_bytes(out->dtype);
-    begin_walk(&task.kept, x, ~attr->axes);
-    begin_walk(&task.reduced, x, attr->axes);
+    reduce_walk(&task.kept, x, ~attr->axes);
+    reduce_walk(&task.reduced, x, attr->axes);
     if (task.kept.n == 0) return;
     task.n_chunks = (task.reduced.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
     const size_t partial_bytes = (size_t)task.kept.n * (size_t)task.n_chunks * 8;
@@ -245,6 +304,22 @@ bool cpu_sum(const tl_kernel_args *args) {
 bool cpu_max(const tl_kernel_args *args) {
     const tl_dtype compute = dtype_compute(args->out[0].dtype);
     reduce(args, compute == TL_F32 ? &max_f32 : compute == TL_F64 ? &max_f64 : &max_i64, compute);
+    return true;
+}
+
+bool cpu_min(const tl_kernel_args *args) {
+    const tl_dtype compute = dtype_compute(args->out[0].dtype);
+    reduce(args, compute == TL_F32 ? &min_f32 : compute == TL_F64 ? &min_f64 : &min_i64, compute);
+    return true;
+}
+
+bool cpu_prod(const tl_kernel_args *args) {
+    if (iterate_numel(&args->in[0]) == 0) {
+        copy_fill(&args->out[0], 1, args->n_threads);
+        return true;
+    }
+    const bool is_float = dtype_is_float(args->out[0].dtype);
+    reduce(args, is_float ? &prod_f64 : &prod_i64, is_float ? TL_F64 : TL_I64);
     return true;
 }
 

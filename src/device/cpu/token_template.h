@@ -1,5 +1,7 @@
 /* token_template.h: the loops of token.c for one compute type. REAL and NAME are set by the includer. */
 
+#include "device/cpu/lse_template.h"
+
 /* Rows of the embedding's gradient: the sums of the rows of g that carry the id, in order. */
 static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
@@ -25,50 +27,10 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     }
 }
 
-/* log of the sum of exp of one row of logits, shifted by the row's maximum so that nothing overflows. */
 static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V) {
-    REAL buffer[BLOCK], lane[BLOCK_LANES];
-    for (int j = 0; j < BLOCK_LANES; j++) {
-        lane[j] = -INFINITY;
-    }
-    for (int64_t c = 0; c < V; c += BLOCK) {
-        const int64_t n = block_min(BLOCK, V - c);
-        const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
-        int64_t i = 0;
-        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
-            for (int j = 0; j < BLOCK_LANES; j++) {
-                lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-            }
-        }
-        for (int j = 0; i + j < n; j++) {
-            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
-        }
-    }
-    REAL max = -INFINITY;
-    for (int j = 0; j < BLOCK_LANES; j++) {
-        max = lane[j] > max ? lane[j] : max;
-        lane[j] = 0;
-    }
-    const REAL shift = max > -INFINITY ? max : 0; /* a row of -inf only has the sum 0, and lse -inf */
-
-    for (int64_t c = 0; c < V; c += BLOCK) {
-        const int64_t n = block_min(BLOCK, V - c);
-        const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
-        REAL e[BLOCK];
-        for (int64_t i = 0; i < n; i++) {
-            e[i] = NAME(vector_exp)(x[i] - shift);
-        }
-        int64_t i = 0;
-        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
-            for (int j = 0; j < BLOCK_LANES; j++) {
-                lane[j] += e[i + j];
-            }
-        }
-        for (int j = 0; i + j < n; j++) {
-            lane[j] += e[i + j];
-        }
-    }
-    return shift + NAME(vector_log)(NAME(block_total)(lane));
+    REAL shift;
+    const REAL log_sum = NAME(row_log_sum)(logits, row, V, &shift);
+    return shift + log_sum;
 }
 
 static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {

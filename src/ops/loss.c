@@ -1,0 +1,326 @@
+/* loss.c: log-softmax, and losses with all their options.
+ *
+ * tl_cross_entropy (token.c) is the one that training uses: it reads the logits once and keeps no second tensor of their size.
+ * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
+ * probabilities as targets need every log probability, and go through log_softmax.
+ */
+#include "ops/ops.h"
+
+/* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
+
+static bool rows_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
+/* max, subtract, exp, sum; subtract the logarithm */
+static void log_softmax_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 5 * (count)c->input[0]->numel);
+}
+/* sum; exp, product, subtract */
+static void log_softmax_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
+}
+
+/* dx = g - e^y sum(g) */
+static void log_softmax_backward(tl_gradient *g) {
+    tl_tensor *y = gradient_output(g, 0);
+    if (!g->creates_graph) {
+        g->result[0] = op_apply2(&op_log_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
+        return;
+    }
+    const int last = -1; /* in ops, so that it can be differentiated again */
+    tl_tensor *sum = tl_sum(g->grad[0], &last, 1, true);
+    g->result[0] = tl_sub(g->grad[0], tl_mul(tl_exp(y), sum));
+}
+
+const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
+                              .shapes = "x; over its last axis",
+                              .dtypes = "floats",
+                              .flops = "5 per element: max, subtract, exp, sum, subtract",
+                              .shape = rows_shape,
+                              .cost = log_softmax_cost,
+                              .backward = log_softmax_backward,
+                              .saves = {TL_OUTPUT(0)}};
+const tl_op op_log_softmax_grad = {RECORD(KERNEL, log_softmax_grad, 1),
+                                   .shapes = "y, g of one shape",
+                                   .dtypes = "floats",
+                                   .flops = "4 per element: sum, exp, product, subtract",
+                                   .shape = rows_shape,
+                                   .cost = log_softmax_grad_cost,
+                                   .backward = gradient_missing};
+
+static tl_tensor *last_log_softmax(tl_tensor *x) { return op_apply1(&op_log_softmax, tl_contiguous(x), NULL, 0); }
+
+/* f, which works on the last axis, on any axis. */
+static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int axis) {
+    if (!tensor_check(x, name)) return NULL;
+    if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
+        return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
+    int at = axis_normal(axis, x->rank);
+    if (at < 0) {
+        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", name, axis, x->rank);
+        return NULL;
+    }
+    if (at == x->rank - 1) return f(x);
+    return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
+}
+
+tl_tensor *tl_softmax_axis(tl_tensor *x, int axis) { return along("softmax_axis", tl_softmax, x, axis); }
+tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along("log_softmax", last_log_softmax, x, axis); }
+
+/* ---- nll: -x[n][target[n]] ---- */
+
+static bool nll_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0], *targets = c->input[1];
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
+    if (x->rank != 2 || targets->rank != 1 || targets->shape[0] != x->shape[0])
+        return call_fail(c, "one target per row (need [N,V] and [N])");
+    return call_output(c, 0, x->dtype, 1, targets->shape);
+}
+/* negate. A gather reads what it fetches: one element per target. */
+static void nll_cost(const tl_call *c, struct cost *cost) {
+    count fetched = tensor_traffic(c->output[0]);
+    *cost = (struct cost){
+        .n_parts = 1,
+        .part[0] = {COST_HERE, (count)c->output[0]->numel, fetched + tensor_traffic(c->input[1]), fetched}};
+}
+static bool nll_grad_shape(tl_call *c) {
+    const struct attr_nll *a = c->attr;
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
+    int64_t shape[2] = {c->input[0]->shape[0], a->n_classes};
+    return call_output(c, 0, c->input[0]->dtype, 2, shape);
+}
+static void nll_grad_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+
+static tl_tensor *nll(tl_tensor *x, tl_tensor *targets) {
+    x = tl_contiguous(x);
+    return op_apply2(&op_nll, x, tl_contiguous(targets), NULL, 0);
+}
+
+/* -g at [n][target[n]], 0 elsewhere; and back */
+static void nll_backward(tl_gradient *g) {
+    struct attr_nll a = {g->node->edges[0].shape[1]};
+    g->result[0] = op_apply2(&op_nll_grad, tl_contiguous(g->grad[0]), gradient_input(g, 1), ATTR(a));
+}
+static void nll_grad_backward(tl_gradient *g) { g->result[0] = nll(g->grad[0], gradient_input(g, 1)); }
+
+const tl_op op_nll = {RECORD(KERNEL, nll, 1),
+                      .shapes = "x [N,V], targets [N]; gives [N]",
+                      .dtypes = "x float, targets i64 or i32",
+                      .flops = "one per target: negate",
+                      .shape = nll_shape,
+                      .cost = nll_cost,
+                      .backward = nll_backward,
+                      .saves = {TL_INPUT(1)}};
+const tl_op op_nll_grad = {RECORD(KERNEL, nll_grad, 1),
+                           .shapes = "g [N], targets [N]; gives [N,V]",
+                           .dtypes = "g float, targets i64 or i32",
+                           .flops = "one per target: negate",
+                           .shape = nll_grad_shape,
+                           .cost = nll_grad_cost,
+                           .backward = nll_grad_backward,
+                           .saves = {TL_INPUT(1)}};
+
+/* ---- Reductions of losses ---- */
+
+static bool reduction_check(const char *name, tl_reduction reduction) {
+    return (unsigned)reduction <= TL_REDUCE_SUM ||
+           error_set(TL_ERROR_USE, "%s: no reduction has the number %d", name, (int)reduction);
+}
+
+static tl_tensor *reduced(tl_tensor *loss, tl_reduction reduction) {
+    return reduction == TL_REDUCE_NONE ? loss : reduction == TL_REDUCE_MEAN ? tl_mean_all(loss) : tl_sum_all(loss);
+}
+
+/* ---- Cross entropy and nll with options ---- */
+
+tl_cross_entropy_options tl_cross_entropy_default(void) {
+    return (tl_cross_entropy_options){.ignore_index = -100, .reduction = TL_REDUCE_MEAN};
+}
+
+static bool options_check(const char *name, const tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *o) {
+    if (!reduction_check(name, o->reduction)) return false;
+    if (x->rank != 2) return error_set(TL_ERROR_USE, "%s: rank %d (need [N,V])", name, x->rank);
+    if (!dtype_is_float(targets->dtype) && (targets->rank != 1 || targets->shape[0] != x->shape[0]))
+        return error_set(TL_ERROR_USE, "%s: one target per row (need [N,V] and [N])", name);
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
+        return error_set(TL_ERROR_USE, "%s: label_smoothing must be between 0.0 and 1.0. Got: %g", name,
+                         o->label_smoothing);
+    if (!o->weight) return true;
+    if (!tensor_check(o->weight, name)) return false;
+    if (o->weight->rank != 1 || o->weight->shape[0] != x->shape[1] || !dtype_is_float(o->weight->dtype))
+        return error_set(TL_ERROR_USE, "%s: weight tensor should be defined either for all %lld classes or no classes",
+                         name, (long long)x->shape[1]);
+    return true;
+}
+
+/* What the rows of ids have in common: which count, ids that can be looked up, and each one's weight. */
+struct rows {
+    tl_tensor *is_counted; /* (N) bool */
+    tl_tensor *ids;        /* (N), 0 where the row does not count */
+    tl_tensor *weight;     /* (N), 0 where the row does not count */
+};
+
+static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_entropy_options *o, tl_dtype dtype) {
+    tl_device *device = targets->storage->device;
+    tl_tensor *zero = tl_zeros(TL_SCALAR, targets->dtype, device);
+    tl_tensor *ignored = tl_full(TL_SCALAR, (double)o->ignore_index, targets->dtype, device);
+    rows->is_counted = tl_cmp(targets, TL_NE, ignored);
+    rows->ids = tl_where(rows->is_counted, targets, zero);
+    if (!rows->ids) return false;
+    if (!o->weight) {
+        rows->weight = tl_cast(rows->is_counted, dtype);
+        return rows->weight != NULL;
+    }
+    tl_tensor *table = tl_reshape(tl_cast(o->weight, dtype), TL_SHAPE(o->weight->numel, 1));
+    tl_tensor *weight = tl_reshape(tl_embedding(table, rows->ids), TL_SHAPE(targets->numel));
+    rows->weight = tl_where(rows->is_counted, weight, tl_zeros(TL_SCALAR, dtype, device));
+    return rows->weight != NULL;
+}
+
+/* The weighted mean: what is summed has its weights already. */
+static tl_tensor *rows_reduced(const struct rows *rows, tl_tensor *loss, tl_reduction reduction) {
+    if (reduction == TL_REDUCE_NONE) return loss;
+    tl_tensor *sum = tl_sum_all(loss);
+    return reduction == TL_REDUCE_SUM ? sum : tl_div(sum, tl_sum_all(rows->weight));
+}
+
+/* loss[n] w[target[n]]; what a row that does not count holds, NaN too, is left out. */
+static tl_tensor *rows_weighted(const struct rows *rows, tl_tensor *loss, const tl_cross_entropy_options *o) {
+    if (o->weight) loss = tl_mul(loss, rows->weight);
+    if (!loss) return NULL;
+    return tl_where(rows->is_counted, loss, tl_zeros(TL_SCALAR, loss->dtype, loss->storage->device));
+}
+
+/* sum over classes of -w[c] logp[n][c] t[n][c]; t, w may be NULL for 1 */
+static tl_tensor *class_sum(tl_tensor *logp, tl_tensor *t, tl_tensor *weight) {
+    const int last = -1;
+    if (weight) logp = tl_mul(logp, tl_cast(weight, logp->dtype));
+    if (logp && t) logp = tl_mul(logp, t);
+    return tl_neg(tl_sum(logp, &last, 1, false));
+}
+
+static tl_tensor *ids_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
+    struct rows rows;
+    const double e = o->label_smoothing;
+    if (!rows_begin(&rows, targets, o, statistics_dtype(logits->dtype))) return NULL;
+    if (e == 0) {
+        tl_tensor *ids = tl_contiguous(rows.ids);
+        tl_tensor *loss = op_apply2(&op_cross_entropy, tl_contiguous(logits), ids, NULL, 0);
+        return rows_reduced(&rows, rows_weighted(&rows, loss, o), o->reduction);
+    }
+    tl_tensor *logp = tl_log_softmax(tl_cast(logits, statistics_dtype(logits->dtype)), -1);
+    if (!logp) return NULL;
+    tl_tensor *own = rows_weighted(&rows, tl_scale(nll(logp, rows.ids), 1 - e), o);
+    tl_tensor *every = tl_scale(class_sum(logp, NULL, o->weight), e / (double)logits->shape[1]);
+    tl_tensor *zero = tl_zeros(TL_SCALAR, logp->dtype, logp->storage->device);
+    return rows_reduced(&rows, tl_add(own, tl_where(rows.is_counted, every, zero)), o->reduction);
+}
+
+/* (1 - e) t + e/V as the target; the mean is over rows */
+static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
+    const tl_dtype dtype = statistics_dtype(logits->dtype);
+    const double e = o->label_smoothing;
+    if (!shape_equal(logits->rank, logits->shape, targets->rank, targets->shape)) {
+        error_set(TL_ERROR_USE,
+                  "cross_entropy: probabilities must have the shape of the logits (need [N,V] and [N,V])");
+        return NULL;
+    }
+    tl_tensor *logp = tl_log_softmax(tl_cast(logits, dtype), -1), *t = tl_cast(targets, dtype);
+    if (!logp || !t) return NULL;
+    if (e > 0) t = tl_affine(t, 1 - e, e / (double)logits->shape[1]);
+    tl_tensor *loss = class_sum(logp, t, o->weight);
+    return reduced(loss, o->reduction);
+}
+
+tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
+    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+    if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
+    if (!options_check("cross_entropy", logits, targets, &o)) return NULL;
+    return dtype_is_float(targets->dtype) ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o);
+}
+
+tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options) {
+    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+    struct rows rows;
+    if (!tensor_check(x, "nll_loss") || !tensor_check(targets, "nll_loss")) return NULL;
+    if (!options_check("nll_loss", x, targets, &o)) return NULL;
+    if (o.label_smoothing != 0 || dtype_is_float(targets->dtype)) {
+        error_set(TL_ERROR_USE, o.label_smoothing != 0 ? "nll_loss: label_smoothing has no meaning here (need 0)"
+                                                       : "nll_loss: targets are ids (need i64 or i32)");
+        return NULL;
+    }
+    if (!rows_begin(&rows, targets, &o, x->dtype)) return NULL;
+    return rows_reduced(&rows, rows_weighted(&rows, nll(x, rows.ids), &o), o.reduction);
+}
+
+/* ---- Losses of elements ---- */
+
+tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
+    if (!reduction_check("mse_loss", reduction)) return NULL;
+    tl_tensor *difference = tl_sub(prediction, target);
+    return reduced(tl_mul(difference, difference), reduction);
+}
+
+/* |a - b|, with slope 0 where they are equal */
+static tl_tensor *distance(tl_tensor *a, tl_tensor *b) {
+    tl_tensor *difference = tl_sub(a, b), *above = tl_relu(difference);
+    return tl_add(above, tl_relu(tl_neg(difference)));
+}
+
+tl_tensor *tl_l1_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
+    return reduction_check("l1_loss", reduction) ? reduced(distance(prediction, target), reduction) : NULL;
+}
+
+/* With m = min(|d|, beta): m (|d| - m/2) / beta, which is both branches, and finite in its slope where |d| is infinite. */
+tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double beta, tl_reduction reduction) {
+    if (!reduction_check("smooth_l1_loss", reduction)) return NULL;
+    if (!(beta >= 0)) {
+        error_set(TL_ERROR_USE, "smooth_l1_loss does not support negative values for beta, and it is %g", beta);
+        return NULL;
+    }
+    if (beta == 0) return tl_l1_loss(prediction, target, reduction);
+    tl_tensor *d = distance(prediction, target);
+    if (!d) return NULL;
+    tl_tensor *limit = tl_full(TL_SCALAR, beta, d->dtype, d->storage->device);
+    tl_tensor *least = tl_where(tl_cmp(d, TL_LT, limit), d, limit);
+    tl_tensor *rest = tl_sub(d, tl_scale(least, 0.5));
+    return reduced(tl_mul(tl_scale(least, 1 / beta), rest), reduction);
+}
+
+/* ---- Binary cross entropy of logits ---- */
+
+static bool bce_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0], *t = c->input[1];
+    if (!call_needs_float(c, 0) || !call_needs_float(c, 1)) return false;
+    if (!shape_equal(x->rank, x->shape, t->rank, t->shape))
+        return call_fail(c, "target size must be the same as input size");
+    tl_dtype dtype = dtype_promote(x->dtype, t->dtype);
+    if (dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
+    return call_output(c, 0, dtype, x->rank, x->shape);
+}
+/* 1 - t, times x; negate, max; magnitude, negate, exp, add, log; two sums */
+static void bce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 11 * (count)c->output[0]->numel); }
+
+/* dx = g (sigmoid(x) - t), dt = -g x */
+static void bce_backward(tl_gradient *g) {
+    tl_tensor *x = gradient_input(g, 0);
+    if (g->needs[0]) g->result[0] = tl_mul(g->grad[0], tl_sub(tl_sigmoid(x), gradient_input(g, 1)));
+    if (g->needs[1]) g->result[1] = tl_neg(tl_mul(g->grad[0], x));
+}
+
+const tl_op op_bce = {RECORD(KERNEL, bce, 1),   .shapes = "x, t of one shape",
+                      .dtypes = "floats",       .flops = "11 per element",
+                      .shape = bce_shape,       .cost = bce_cost,
+                      .backward = bce_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
+
+/* pos_weight multiplies t log sigmoid(x), and -log sigmoid(x) is the loss at t = 1: bce(x, t) + (pos_weight - 1) t bce(x, 1) */
+tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
+                              tl_reduction reduction) {
+    if (!reduction_check("bce_with_logits", reduction)) return NULL;
+    tl_tensor *loss = op_apply2(&op_bce, x, target, NULL, 0);
+    if (loss && pos_weight) {
+        tl_tensor *positive = op_apply2(&op_bce, x, tl_ones_like(target), NULL, 0);
+        tl_tensor *factor = tl_mul(tl_affine(pos_weight, 1, -1), target);
+        loss = tl_add(loss, tl_mul(factor, positive));
+    }
+    if (loss && weight) loss = tl_mul(loss, weight);
+    return reduced(loss, reduction);
+}

@@ -1,0 +1,23 @@
+/* reduce.h: what reductions over a set of axes share. */
+#ifndef OPS_REDUCE_H
+#define OPS_REDUCE_H
+
+#include "ops/ops.h"
+
+/* The set of axes a caller names (n_axes 0: all of them). False, and an error that names `op`, for an axis that does not exist
+ * or comes twice. x is checked too. */
+bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool keep, struct attr_reduce *a);
+
+/* The set as a list, in rising order; returns how many. */
+int reduce_axes(uint32_t axes, int rank, int *list);
+
+/* The shape that is left of x. */
+void reduce_shape(const tl_tensor *x, const struct attr_reduce *a, int *rank, int64_t *shape);
+
+/* Elements of x that make one element of a result with n_outputs of them. */
+int64_t reduce_count(const tl_tensor *x, int64_t n_outputs);
+
+/* Gives a reduced tensor the axes of size 1 back that an input's shape (an edge of the graph) says. */
+tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes);
+
+#endif
