@@ -85,3 +85,20 @@ OP(KERNEL, sgd)
 /* dynamic.c */
 OP(DYNAMIC, item)
 OP(DYNAMIC, nonzero)
+
+/* index.c */
+OP(KERNEL, gather)
+OP(KERNEL, scatter)
+OP(KERNEL, scatter_add)
+OP(KERNEL, index)
+OP(KERNEL, index_put)
+OP(DYNAMIC, repeat_interleave)
+
+/* join.c */
+OP(KERNEL, concat)
+OP(KERNEL, pad)
+
+/* sort.c */
+OP(KERNEL, sort)
+OP(KERNEL, searchsorted)
+OP(DYNAMIC, unique)

@@ -13,3 +13,16 @@ static bool refuse(const tl_kernel_args *args, const char *name) {
     bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
 
 MISSING(nonzero)
+
+/* index.c, join.c, sort.c */
+MISSING(gather)
+MISSING(scatter)
+MISSING(scatter_add)
+MISSING(index)
+MISSING(index_put)
+MISSING(repeat_interleave)
+MISSING(concat)
+MISSING(pad)
+MISSING(sort)
+MISSING(searchsorted)
+MISSING(unique)
