@@ -380,7 +380,8 @@ TL_API tl_tensor *tl_scatter_value_(tl_tensor *x, int axis, tl_tensor *index, do
 TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source); /* += instead of = */
 TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
 /* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
- * are neighbours, otherwise it comes first, as in NumPy and PyTorch. Other axes are whole: slice x before. */
+ * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
+ * slice x before. */
 TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
 /* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
 TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
@@ -426,7 +427,7 @@ TL_API tl_tensor *tl_argsort(tl_tensor *x, int axis, bool descending);
 /* The k largest (or smallest), in order; of equal ones those that come first. */
 TL_API bool tl_topk(tl_tensor *x, int64_t k, int axis, bool largest, tl_tensor **values, tl_tensor **indices);
 /* For each value, how many of the sorted numbers of its row are below it (right: or equal to it). sorted (n), values any
- * shape; or both with the same leading axes. i64. */
+ * shape; or both with the same leading axes; dtypes promote. i64. */
 TL_API tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool right);
 /* The distinct values of x, rising; for each element the number of its value (x's shape); how often each occurs. Any of the
  * three may be NULL. Depends on data: refused on meta. */

@@ -127,7 +127,13 @@ const tl_op op_searchsorted = {RECORD(KERNEL, searchsorted, 1),
                                .cost = searchsorted_cost};
 
 tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool right) {
+    if (!tensor_check(sorted, "searchsorted") || !tensor_check(values, "searchsorted")) return NULL;
     struct attr_search a = {right};
+    tl_dtype dtype = sorted->dtype == values->dtype ? sorted->dtype : dtype_promote(sorted->dtype, values->dtype);
+    if (dtype != TL_DTYPE_COUNT) {
+        sorted = tl_cast(sorted, dtype);
+        values = sorted ? tl_cast(values, dtype) : NULL;
+    }
     return op_apply2(&op_searchsorted, sorted, values, ATTR(a));
 }
 

@@ -141,7 +141,29 @@ const struct sample samples_select[] = {
     END};
 
 CALL(slice_call) { return one(out, tl_slice(in[0], (int)s->n[0], s->n[1], s->n[2], s->n[3])); }
+/* join.c's views */
+CALL(flip_call) {
+    int axes[3];
+    to_int(s->n + 1, axes, (int)s->n[0]);
+    return one(out, tl_flip(in[0], axes, (int)s->n[0]));
+}
+CALL(chunk_call) {
+    tl_tensor *part[8];
+    int n = tl_chunk(in[0], (int)s->n[0], (int)s->n[1], part);
+    return n ? one(out, part[n - 1]) : 0;
+}
+CALL(split_call) {
+    tl_tensor *part[3];
+    return tl_split(in[0], (int)s->n[0], s->n + 1, 3, part) ? one(out, part[1]) : 0;
+}
 const struct sample samples_slice[] = {
+    {"flip", GRAD, .call = flip_call, .in = {F(2, 3, 4)}, .n = {2, 0, -1}},
+    {"flip of nothing", GRAD, .call = flip_call, .in = {F(0, 4)}, .n = {1, 0}},
+    {"last chunk", GRAD, .call = chunk_call, .in = {F(7, 2)}, .n = {0, 3}},
+    {"chunk of nothing", GRAD, .call = chunk_call, .in = {F(2, 0)}, .n = {1, 3}},
+    {"second of a split", GRAD, .call = split_call, .in = {IN(FLOAT, PERMUTED, 2, 6)}, .n = {1, 1, 3, 2}},
+    {"flip twice", 0, .call = flip_call, .in = {F(2, 3)}, .n = {2, 0, -2}, .error = "dim 0 appears multiple times"},
+    {"split that misses", 0, .call = split_call, .in = {F(2, 6)}, .n = {1, 1, 3, 3}, .error = "sizes must sum exactly to 6"},
     {"middle", GRAD, .call = slice_call, .in = {F(5, 3)}, .n = {0, 1, 4, 1}},
     {"every second, backwards", GRAD, .call = slice_call, .in = {F(2, 7)}, .n = {1, -1, TL_END, -2}},
     {"empty", GRAD, .call = slice_call, .in = {F(4)}, .n = {0, 3, 1, 1}},
@@ -265,7 +287,18 @@ const struct sample samples_random[] = {
 /* ---- copy.c ---- */
 
 CALL(cast_call) { return one(out, tl_cast(in[0], (tl_dtype)s->n[0])); }
+/* join.c's repetitions */
+CALL(repeat_call) { return one(out, tl_repeat(in[0], (int)s->n[0], s->n + 1)); }
+CALL(tile_call) { return one(out, tl_tile(in[0], (int)s->n[0], s->n + 1)); }
+CALL(interleave_call) { return one(out, tl_repeat_interleave(in[0], (int)s->n[0], s->n[1])); }
 const struct sample samples_copy[] = {
+    {"repeat", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
+    {"repeat no times", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
+    {"tile, permuted", GRAD, .call = tile_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}, .n = {1, 2}},
+    {"each twice", GRAD, .call = interleave_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1, 2}},
+    {"each scalar twice", GRAD, .call = interleave_call, .in = {SCALAR(FLOAT)}, .n = {0, 2}},
+    {"too few repetitions", 0, .call = repeat_call, .in = {F(2, 3)}, .n = {1, 2}, .error = "can not be smaller than number of dimensions of tensor"},
+    {"negative repetitions", 0, .call = interleave_call, .in = {F(2)}, .n = {0, -1}, .error = "repeats must be non-negative"},
     {"clone", GRAD, .unary = tl_clone, .in = {F(3, 4)}},
     {"clone of a scalar", GRAD, .unary = tl_clone, .in = {SCALAR(FLOAT)}},
     {"clone of nothing", GRAD, .unary = tl_clone, .in = {F(0, 4)}},
@@ -508,7 +541,19 @@ const struct sample samples_compare[] = {
 
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
 CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
+/* index.c's masks, join.c's triangles */
+CALL(masked_fill_call) { return one(out, tl_masked_fill(in[0], in[1], s->d[0])); }
+CALL(masked_fill_in_place) { return one(out, tl_masked_fill_(tl_clone(in[0]), in[1], s->d[0])); }
+CALL(triangle_call) { return one(out, s->n[1] ? tl_triu(in[0], s->n[0]) : tl_tril(in[0], s->n[0])); }
 const struct sample samples_where[] = {
+    {"masked_fill", GRAD, .call = masked_fill_call, .in = {F(2, 3, 4), IN(BOOL, DENSE, 3, 1)}, .d = {-0.5}},
+    {"masked_fill in place", GRAD, .call = masked_fill_in_place, .twin = masked_fill_call, .in = {F(3, 4), IN(BOOL, PERMUTED, 3, 4)}, .d = {-0.5}},
+    {"triu", GRAD, .call = triangle_call, .in = {F(2, 3, 4)}, .n = {1, true}},
+    {"tril", GRAD, .call = triangle_call, .in = {IN(FLOAT, REVERSED, 4, 3)}, .n = {-1, false}},
+    {"tril far away", GRAD, .call = triangle_call, .in = {F(3, 3)}, .n = {INT64_MIN, false}},
+    {"triu of nothing", GRAD, .call = triangle_call, .in = {F(0, 3)}, .n = {0, true}},
+    {"triu of integers", 0, .call = triangle_call, .in = {IN(I16, DENSE, 4, 4)}, .n = {0, true}},
+    {"triu of a vector", 0, .call = triangle_call, .in = {F(4)}, .n = {0, true}, .error = "triu: input tensor must have at least 2 dimensions"},
     {"same shape", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, DENSE, 3, 4), F(3, 4), F(3, 4)}},
     {"all broadcast", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, DENSE, 3, 1), F(4), SCALAR(FLOAT)}},
     {"scalars", GRAD, DT_ARITHMETIC, .call = where_call, .in = {SCALAR(BOOL), SCALAR(FLOAT), SCALAR(FLOAT)}},
@@ -1136,7 +1181,7 @@ const struct sample samples_searchsorted[] = {
     {"in nothing", 0, .call = search_call, .in = {F(0), F(3)}},
     {"for nothing", 0, .call = search_call, .in = {F(4), F(0)}},
     {"large", LARGE, .call = search_call, .in = {F(900), F(200, 30)}, .n = {true}},
-    {"dtypes", 0, .call = search_plain, .in = {F(3), IN(I64, DENSE, 3)}, .error = "should have same dtype"},
+    {"dtypes promote", 0, .call = search_call, .in = {F(9), IN(I64, DENSE, 3)}},
     {"rows that differ", 0, .call = search_plain, .in = {F(2, 3), F(3, 3)}, .error = "the first N-1 dimensions"},
     END};
 
