@@ -366,6 +366,78 @@ TL_API tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up); /* silu(gate) * up 
 /* Shapes that depend on data: refused by name on meta. */
 TL_API tl_tensor *tl_nonzero(tl_tensor *x); /* (n, rank) i64: the indices of what is not zero */
 
+/* Gathering, scattering, advanced indexing. Indices are i64 or i32 tensors. One that is out of range fails and names value and
+ * range; tl_index and tl_index_put count negative ones from the end, the others refuse them. Where several
+ * values go to one place, the last in row-major order stays (its gradient flows, that of the others is zero), and sums are
+ * added in that order: the same bits for any number of threads. Sums of 16-bit and 8-bit floats are rounded once. */
+TL_API tl_tensor *tl_gather(tl_tensor *x, int axis, tl_tensor *index); /* out[i][j] = x[index[i][j]][j] for axis 0 */
+TL_API tl_tensor *tl_take_along(tl_tensor *x, int axis, tl_tensor *index); /* gather, the other axes broadcast */
+/* x with x[index[i][j]][j] = source[i][j] for axis 0; source at least of index's sizes, of x's dtype. */
+TL_API tl_tensor *tl_scatter(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
+TL_API tl_tensor *tl_scatter_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
+TL_API tl_tensor *tl_scatter_value(tl_tensor *x, int axis, tl_tensor *index, double value);
+TL_API tl_tensor *tl_scatter_value_(tl_tensor *x, int axis, tl_tensor *index, double value);
+TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source); /* += instead of = */
+TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
+/* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
+ * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
+ * slice x before. */
+TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
+/* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
+TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
+TL_API tl_tensor *tl_index_put_(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
+TL_API tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index); /* index: a vector */
+/* x with alpha * source added: slice k of source goes to slice index[k] of x. */
+TL_API tl_tensor *tl_index_add(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source, double alpha);
+TL_API tl_tensor *tl_index_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source, double alpha);
+TL_API tl_tensor *tl_masked_fill(tl_tensor *x, tl_tensor *mask, double value); /* value where the mask holds */
+TL_API tl_tensor *tl_masked_fill_(tl_tensor *x, tl_tensor *mask, double value);
+TL_API tl_tensor *tl_masked_select(tl_tensor *x, tl_tensor *mask); /* a vector; depends on data: refused on meta */
+TL_API tl_tensor *tl_one_hot(tl_tensor *index, int64_t n_classes); /* (..., n_classes) i64 */
+/* How often each of 0 .. n_bins-1 occurs in the vector x, i64; or the sums of its weights (NULL for none), of their dtype. A value
+ * outside [0, n_bins) fails: the size does not depend on data. */
+TL_API tl_tensor *tl_bincount(tl_tensor *x, int64_t n_bins, tl_tensor *weights);
+
+/* Joining and splitting. tl_concat promotes dtypes and, as PyTorch, passes over vectors without elements. */
+TL_API tl_tensor *tl_concat(tl_tensor **inputs, int n, int axis);
+TL_API tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis); /* along a new axis */
+/* Views: n parts of these sizes, which sum to the axis. */
+TL_API bool tl_split(tl_tensor *x, int axis, const int64_t *sizes, int n, tl_tensor **parts);
+/* Views: up to n parts of ceil(size / n), the last of which may be smaller. Returns how many there are; 0 on error. */
+TL_API int tl_chunk(tl_tensor *x, int axis, int n, tl_tensor **parts);
+typedef enum tl_pad_mode { TL_PAD_CONSTANT, TL_PAD_REFLECT, TL_PAD_REPLICATE, TL_PAD_CIRCULAR } tl_pad_mode;
+/* before[i] and after[i] elements more along each axis (rank numbers); negative ones cut off. `value` for TL_PAD_CONSTANT. */
+TL_API tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *after, tl_pad_mode mode, double value);
+
+/* Reordering and repeating. tl_flip is a view with negative strides, where PyTorch copies: clone it to change it alone. */
+TL_API tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes);
+/* Element i goes to i + shift, around the end; axes NULL (and n 1): as if x were flat. */
+TL_API tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n);
+TL_API tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts); /* rank: at least x's; lined up at the end */
+TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);      /* the same, also with fewer counts */
+TL_API tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t count); /* each slice count times */
+/* Slice i counts[i] times; depends on data: refused on meta. */
+TL_API tl_tensor *tl_repeat_interleave_by(tl_tensor *x, int axis, tl_tensor *counts);
+TL_API tl_tensor *tl_triu(tl_tensor *x, int64_t k); /* zero below diagonal k of the last two axes */
+TL_API tl_tensor *tl_tril(tl_tensor *x, int64_t k); /* zero above it */
+
+/* Order. Sorting is stable in both directions; NaN is above all numbers, as in PyTorch. Indices are i64. */
+TL_API bool tl_sort(tl_tensor *x, int axis, bool descending, tl_tensor **values, tl_tensor **indices);
+TL_API tl_tensor *tl_argsort(tl_tensor *x, int axis, bool descending);
+/* The k largest (or smallest), in order; of equal ones those that come first. */
+TL_API bool tl_topk(tl_tensor *x, int64_t k, int axis, bool largest, tl_tensor **values, tl_tensor **indices);
+/* For each value, how many of the sorted numbers of its row are below it (right: or equal to it). sorted (n), values any
+ * shape; or both with the same leading axes; dtypes promote. i64. */
+TL_API tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool right);
+/* The distinct values of x, rising; for each element the number of its value (x's shape); how often each occurs. Any of the
+ * three may be NULL. Depends on data: refused on meta. */
+TL_API bool tl_unique(tl_tensor *x, tl_tensor **values, tl_tensor **inverse, tl_tensor **counts);
+
+TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_device *device);
+TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device); /* both ends */
+/* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
+TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
+
 /* Updates in place, billed to the update phase. State tensors m, v: the parameter's shape, f32 (f64 for f64 parameters). */
 typedef struct tl_adamw_options {
     double lr, beta1, beta2, eps, weight_decay;

@@ -484,6 +484,85 @@ static void losses_count_their_formula(void **state) {
     COST(tl_bce_with_logits(f32(TL_SHAPE(6)), f32(TL_SHAPE(6)), NULL, NULL, TL_REDUCE_NONE), "bce", 66, 48, 24);
 }
 
+/* ---- Gathering, joining, sorting ---- */
+
+static void gathers_count_what_they_fetch(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *rows = of(TL_I32, TL_SHAPE(5));
+    COST(tl_gather(x, 0, at), "gather", 0, 24 * 4 + 24 * 8, 24 * 4); /* 24 f32 of 800, and their indices */
+    COST(tl_index_select(x, 0, rows), "index", 0, 5 * 32 + 5 * 4, 5 * 32); /* five rows, five i32 */
+    tl_tensor *pair[2] = {of(TL_I64, TL_SHAPE(6)), of(TL_I64, TL_SHAPE(6))};
+    COST(tl_index(x, (int[]){0, 1}, pair, 2), "index", 0, 6 * 4 + 2 * 48, 24); /* six f32 by six pairs */
+    tl_tensor *same[2] = {pair[0], pair[0]};
+    COST(tl_index(x, (int[]){0, 1}, same, 2), "index", 0, 6 * 4 + 48, 24); /* the same indices: read once */
+}
+
+static void scatters_count_the_target_when_it_is_fresh(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *v = f32(TL_SHAPE(3, 8));
+    COST(tl_scatter(x, 0, at, v), "scatter", 0, 3200 + 192 + 96, 3200);       /* x, indices, source; a new x */
+    COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);               /* 24 f32 are written, no other is touched */
+    COST(tl_scatter_value_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);          /* one f32 for all */
+    COST(tl_scatter_add(x, 0, at, v), "scatter_add", 24, 3200 + 192 + 96, 3200);
+    COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to what is there */
+    tl_tensor *rows = of(TL_I32, TL_SHAPE(3));
+    COST(tl_index_put(x, (int[]){0}, &rows, 1, v, false), "index_put", 0, 3200 + 12 + 96, 3200);
+    COST(tl_index_put_(x, (int[]){0}, &rows, 1, v, false), "index_put", 0, 12 + 96, 96);
+    COST(tl_index_put_(x, (int[]){0}, &rows, 1, f32(TL_SHAPE(8)), false), "index_put", 0, 12 + 32, 96); /* one row */
+    COST(tl_index_add_(x, 0, rows, v, 1), "index_put", 24, 12 + 96 + 96, 96);
+    begin();
+    tl_backward(tl_gather(leaf(f32(TL_SHAPE(100, 8))), 0, at), v, 0);
+    ROW("full", TL_BACKWARD, 1, 0, 0, 3200); /* zeros, and g added to them */
+    ROW("scatter_add", TL_BACKWARD, 1, 24, 192 + 96 + 96, 96);
+    end();
+    begin(); /* sums of 16-bit floats are kept in f32: 800 of them */
+    tl_scatter_add(of(TL_BF16, TL_SHAPE(100, 8)), 0, at, of(TL_BF16, TL_SHAPE(3, 8)));
+    ROW("scatter_add", TL_FORWARD, 1, 24, 1600 + 192 + 48, 1600);
+    tl_ledger_end(ledger);
+    assert_int_equal(tl_ledger_peak(ledger, meta, TL_WORKSPACE), 3200);
+    tl_ledger_free(ledger);
+}
+
+static void joining_moves_bytes(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(2, 3)), *y = of(TL_BF16, TL_SHAPE(2, 5)), *list[80];
+    COST(tl_concat((tl_tensor *[]){x, y}, 2, 1), "concat", 0, 24 + 20, 64); /* 6 f32 + 10 bf16 in, 16 f32 out */
+    COST(tl_concat((tl_tensor *[]){x, x}, 2, 1), "concat", 0, 24, 48);      /* the same bytes: one read */
+    for (int i = 0; i < 80; i++) list[i] = f32(TL_SHAPE(1));
+    begin();
+    tl_concat(list, 80, 0);
+    ROW("concat", TL_FORWARD, 65, 0, 2 * 320, 2 * 320); /* 64 parts of one or two, then one of 64: 80 f32 twice */
+    end();
+    COST(tl_pad(x, (int64_t[]){1, 0}, (int64_t[]){0, 1}, TL_PAD_CONSTANT, 0), "pad", 0, 24, 48); /* 3 x 4 f32 */
+    begin();
+    tl_triu(x, 0);
+    ROW("arange", TL_FORWARD, 2, 4 + 6, 0, 16 + 24);   /* 2 + 3 i64, product and sum */
+    ROW("compare", TL_FORWARD, 1, 6, 16 + 24, 6);      /* 6 bool */
+    ROW("where", TL_FORWARD, 1, 0, 6 + 24 + 4, 24);    /* mask, x and one zero */
+    end();
+    COST(tl_repeat(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
+}
+
+static void sorting_counts_comparisons(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(4, 6)), *values, *indices;
+    COST(tl_sort(x, 1, false, &values, &indices), "sort", 24 * 3, 96, 96 + 192); /* ceil(log2 6) = 3 */
+    COST(tl_topk(x, 2, 1, true, &values, &indices), "sort", 24 * 3, 96, 32 + 64); /* 4 x 2 of both out */
+    COST(tl_sort(x, 0, false, &values, &indices), "sort", 24 * 2, 96, 96 + 192); /* ceil(log2 4) = 2 */
+    tl_tensor *sorted = f32(TL_SHAPE(1000));
+    COST(tl_searchsorted(sorted, f32(TL_SHAPE(5)), false), "searchsorted", 50, 20 + 50 * 4, 40); /* ceil(log2 1001) = 10 */
+    COST(tl_searchsorted(sorted, f32(TL_SHAPE(500)), false), "searchsorted", 5000, 2000 + 4000, 4000); /* no more than all */
+    begin();
+    tl_unique(tl_zeros(TL_SHAPE(10), TL_F32, cpu), &values, NULL, NULL);
+    ROW("unique", TL_FORWARD, 1, 10, 40 + 80, 4 + 80 + 8); /* sorted and order in; one value, inverse, one count */
+    end();
+    tl_tensor *counts = tl_full(TL_SHAPE(3), 2, TL_I64, cpu);
+    begin();
+    tl_repeat_interleave_by(tl_zeros(TL_SHAPE(3), TL_F32, cpu), 0, counts);
+    ROW("repeat_interleave", TL_FORWARD, 1, 0, 24, 48); /* 3 i64 in, 6 out */
+    end();
+}
+
 /* ---- Where a cost goes ---- */
 
 static void inner_brackets_count_for_outer_ones(void **state) {
@@ -579,6 +658,10 @@ int main(void) {
         TEST(reading_values_costs_what_is_read),
         TEST(folds_count_their_formula),
         TEST(losses_count_their_formula),
+        TEST(gathers_count_what_they_fetch),
+        TEST(scatters_count_the_target_when_it_is_fresh),
+        TEST(joining_moves_bytes),
+        TEST(sorting_counts_comparisons),
         TEST(inner_brackets_count_for_outer_ones),
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),

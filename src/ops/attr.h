@@ -221,5 +221,55 @@ struct attr_scan { bool is_reverse, is_exclusive, is_total; };
  * nll_grad (g dense (N), targets) -> (N,V) zeros, and -g[n] at [n][target]
  * bce (x any, t any, one shape) -> (1 - t) x + max(-x, 0) + log(1 + e^-|x|), in f64, rounded once */
 struct attr_nll { int64_t n_classes; /* V */ };
+/* ---- index.c, join.c, sort.c: gathering, joining, sorting. Elements are moved as they are; f4 does not come here. ---- */
+
+/* gather (x any, index any i64/i32, of x's rank) -> index's shape: out[p] = x[p with p[axis] = index[p]].
+ * scatter (x any, index any, source any of index's shape) -> x with x[p with p[axis] = index[p]] = source[p]; of several
+ * for one place the last in row-major order stays. scatter_add: the same with +=, added in that order.
+ * In place, out is x itself. An index outside [0, size) fails before anything is written.
+ * Sums of floats narrower than f32 are kept in f32 in the workspace, which has x's shape, and rounded once. */
+struct attr_gather { int axis; };
+
+/* index (x any, indices any i64/i32) -> the indices are broadcast to one shape B, which takes the place of the axes they
+ * stand for: where these are neighbours, otherwise it comes first. `axes` rise.
+ * index_put (x any, values any, indices any) -> x with the elements that `index` would fetch set to values (broadcast to
+ * their shape), or these added to them; order, place of sums and checks as for scatter. `wraps`: indices from -size on
+ * count from the end. The workspace begins with one int64 for each element of B. */
+#define INDEX_MAX 14 /* index tensors of a call: a gradient can save 16 inputs */
+struct attr_index {
+    int n, axes[INDEX_MAX];
+    bool wraps, accumulates;
+};
+
+/* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before. */
+struct attr_repeat { int64_t total; };
+
+/* concat (up to 64 inputs, any) -> out: one after the other along the axis, converted to its dtype. Inputs without elements
+ * are passed over. */
+struct attr_concat { int axis; };
+
+/* pad (x any) -> out: x with before[i] + after[i] elements of `value` more along axis i */
+struct attr_pad {
+    int64_t before[TL_MAX_RANK], after[TL_MAX_RANK];
+    double value;
+};
+
+/* sort (x any) -> values, indices i64: the first k of the axis in stable order; descending: equal ones still rise by index. NaN
+ * is above all numbers, -0 equals 0. Lines of the axis are dealt to SORT_SLOTS slots in turn; the workspace has 32 bytes
+ * for each element of a line and slot. */
+#define SORT_SLOTS 16
+struct attr_sort {
+    int axis;
+    int64_t k;
+    bool descending;
+};
+
+/* searchsorted (sorted any (..., n), values any) -> i64 of values' shape: how many elements of its row (the only one, where
+ * sorted has one axis) are below the value, or not above it (`right`). NaN goes to the end. */
+struct attr_search { bool right; };
+
+/* unique (sorted dense (n), order dense (n) i64) -> values (m), inverse (n) i64, counts (m) i64; m was counted before.
+ * inverse[order[i]] is the number of the value of sorted[i]. NaN equals nothing. */
+struct attr_unique { int64_t n; };
 
 #endif

@@ -113,3 +113,19 @@ OP(KERNEL, log_softmax_grad)
 OP(KERNEL, nll)
 OP(KERNEL, nll_grad)
 OP(KERNEL, bce)
+/* index.c */
+OP(KERNEL, gather)
+OP(KERNEL, scatter)
+OP(KERNEL, scatter_add)
+OP(KERNEL, index)
+OP(KERNEL, index_put)
+OP(DYNAMIC, repeat_interleave)
+
+/* join.c */
+OP(KERNEL, concat)
+OP(KERNEL, pad)
+
+/* sort.c */
+OP(KERNEL, sort)
+OP(KERNEL, searchsorted)
+OP(DYNAMIC, unique)

@@ -142,7 +142,29 @@ const struct sample samples_select[] = {
     END};
 
 CALL(slice_call) { return one(out, tl_slice(in[0], (int)s->n[0], s->n[1], s->n[2], s->n[3])); }
+/* join.c's views */
+CALL(flip_call) {
+    int axes[3];
+    to_int(s->n + 1, axes, (int)s->n[0]);
+    return one(out, tl_flip(in[0], axes, (int)s->n[0]));
+}
+CALL(chunk_call) {
+    tl_tensor *part[8];
+    int n = tl_chunk(in[0], (int)s->n[0], (int)s->n[1], part);
+    return n ? one(out, part[n - 1]) : 0;
+}
+CALL(split_call) {
+    tl_tensor *part[3];
+    return tl_split(in[0], (int)s->n[0], s->n + 1, 3, part) ? one(out, part[1]) : 0;
+}
 const struct sample samples_slice[] = {
+    {"flip", GRAD, .call = flip_call, .in = {F(2, 3, 4)}, .n = {2, 0, -1}},
+    {"flip of nothing", GRAD, .call = flip_call, .in = {F(0, 4)}, .n = {1, 0}},
+    {"last chunk", GRAD, .call = chunk_call, .in = {F(7, 2)}, .n = {0, 3}},
+    {"chunk of nothing", GRAD, .call = chunk_call, .in = {F(2, 0)}, .n = {1, 3}},
+    {"second of a split", GRAD, .call = split_call, .in = {IN(FLOAT, PERMUTED, 2, 6)}, .n = {1, 1, 3, 2}},
+    {"flip twice", 0, .call = flip_call, .in = {F(2, 3)}, .n = {2, 0, -2}, .error = "dim 0 appears multiple times"},
+    {"split that misses", 0, .call = split_call, .in = {F(2, 6)}, .n = {1, 1, 3, 3}, .error = "sizes must sum exactly to 6"},
     {"middle", GRAD, .call = slice_call, .in = {F(5, 3)}, .n = {0, 1, 4, 1}},
     {"every second, backwards", GRAD, .call = slice_call, .in = {F(2, 7)}, .n = {1, -1, TL_END, -2}},
     {"empty", GRAD, .call = slice_call, .in = {F(4)}, .n = {0, 3, 1, 1}},
@@ -266,7 +288,18 @@ const struct sample samples_random[] = {
 /* ---- copy.c ---- */
 
 CALL(cast_call) { return one(out, tl_cast(in[0], (tl_dtype)s->n[0])); }
+/* join.c's repetitions */
+CALL(repeat_call) { return one(out, tl_repeat(in[0], (int)s->n[0], s->n + 1)); }
+CALL(tile_call) { return one(out, tl_tile(in[0], (int)s->n[0], s->n + 1)); }
+CALL(interleave_call) { return one(out, tl_repeat_interleave(in[0], (int)s->n[0], s->n[1])); }
 const struct sample samples_copy[] = {
+    {"repeat", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
+    {"repeat no times", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
+    {"tile, permuted", GRAD, .call = tile_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}, .n = {1, 2}},
+    {"each twice", GRAD, .call = interleave_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1, 2}},
+    {"each scalar twice", GRAD, .call = interleave_call, .in = {SCALAR(FLOAT)}, .n = {0, 2}},
+    {"too few repetitions", 0, .call = repeat_call, .in = {F(2, 3)}, .n = {1, 2}, .error = "can not be smaller than number of dimensions of tensor"},
+    {"negative repetitions", 0, .call = interleave_call, .in = {F(2)}, .n = {0, -1}, .error = "repeats must be non-negative"},
     {"clone", GRAD, .unary = tl_clone, .in = {F(3, 4)}},
     {"clone of a scalar", GRAD, .unary = tl_clone, .in = {SCALAR(FLOAT)}},
     {"clone of nothing", GRAD, .unary = tl_clone, .in = {F(0, 4)}},
@@ -509,7 +542,19 @@ const struct sample samples_compare[] = {
 
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
 CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
+/* index.c's masks, join.c's triangles */
+CALL(masked_fill_call) { return one(out, tl_masked_fill(in[0], in[1], s->d[0])); }
+CALL(masked_fill_in_place) { return one(out, tl_masked_fill_(tl_clone(in[0]), in[1], s->d[0])); }
+CALL(triangle_call) { return one(out, s->n[1] ? tl_triu(in[0], s->n[0]) : tl_tril(in[0], s->n[0])); }
 const struct sample samples_where[] = {
+    {"masked_fill", GRAD, .call = masked_fill_call, .in = {F(2, 3, 4), IN(BOOL, DENSE, 3, 1)}, .d = {-0.5}},
+    {"masked_fill in place", GRAD, .call = masked_fill_in_place, .twin = masked_fill_call, .in = {F(3, 4), IN(BOOL, PERMUTED, 3, 4)}, .d = {-0.5}},
+    {"triu", GRAD, .call = triangle_call, .in = {F(2, 3, 4)}, .n = {1, true}},
+    {"tril", GRAD, .call = triangle_call, .in = {IN(FLOAT, REVERSED, 4, 3)}, .n = {-1, false}},
+    {"tril far away", GRAD, .call = triangle_call, .in = {F(3, 3)}, .n = {INT64_MIN, false}},
+    {"triu of nothing", GRAD, .call = triangle_call, .in = {F(0, 3)}, .n = {0, true}},
+    {"triu of integers", 0, .call = triangle_call, .in = {IN(I16, DENSE, 4, 4)}, .n = {0, true}},
+    {"triu of a vector", 0, .call = triangle_call, .in = {F(4)}, .n = {0, true}, .error = "triu: input tensor must have at least 2 dimensions"},
     {"same shape", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, DENSE, 3, 4), F(3, 4), F(3, 4)}},
     {"all broadcast", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, DENSE, 3, 1), F(4), SCALAR(FLOAT)}},
     {"scalars", GRAD, DT_ARITHMETIC, .call = where_call, .in = {SCALAR(BOOL), SCALAR(FLOAT), SCALAR(FLOAT)}},
@@ -1265,6 +1310,291 @@ const struct sample samples_bce[] = {
     {"large", LARGE | GRAD, .binary = bce_rows, .in = {F(40, 501), F(40, 501)}},
     {"other shape", 0, .binary = bce_rows, .in = {F(3, 4), F(4)}, .error = "target size must be the same as input size"},
     {"integers", 0, .binary = bce_rows, .in = {F(3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+/* ---- index.c ---- */
+
+#define IDS_AS(layout_, limit_, ...) {.kind = IN_INDEX, .layout = LAY_##layout_, DIMS(__VA_ARGS__), .limit = limit_}
+
+CALL(gather_call) { return one(out, tl_gather(in[0], (int)s->n[0], in[1])); }
+CALL(take_along_call) { return one(out, tl_take_along(in[0], (int)s->n[0], in[1])); }
+static tl_tensor *gather_outside(tl_tensor *x) { return tl_gather(x, 1, tl_full(TL_SHAPE(2, 2), 4, TL_I64, NULL)); }
+static tl_tensor *gather_negative(tl_tensor *x) { return tl_gather(x, 1, tl_full(TL_SHAPE(2, 2), -1, TL_I64, NULL)); }
+const struct sample samples_gather[] = {
+    {"rows", GRAD, DT_ARITHMETIC, .call = gather_call, .in = {F(3, 4), IDS(4, 3, 5)}, .n = {1}},
+    {"columns, fewer of them, i32", GRAD, DT_ARITHMETIC, .call = gather_call, .in = {F(3, 4), IDS32(3, 5, 2)}, .n = {0}},
+    {"scalar", GRAD, .call = gather_call, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}}},
+    {"size 1", GRAD, .call = gather_call, .in = {F(1, 1), IDS(1, 1, 1)}, .n = {1}},
+    {"no indices", GRAD, .call = gather_call, .in = {F(3, 4), IDS(4, 3, 0)}, .n = {-1}},
+    {"strided", GRAD, .call = gather_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IDS_AS(SLICED, 3, 2, 5, 4)}, .n = {1}},
+    {"reversed", GRAD, .call = gather_call, .in = {IN(FLOAT, REVERSED, 3, 4), IDS_AS(REVERSED, 4, 3, 4)}, .n = {1}},
+    {"expanded", GRAD, .call = gather_call, .in = {IN(FLOAT, EXPANDED, 3, 4), IDS_AS(EXPANDED, 4, 3, 2)}, .n = {1}},
+    {"integers", 0, .call = gather_call, .in = {IN(I16, DENSE, 3, 4), IDS(4, 3, 5)}, .n = {1}},
+    {"bool", 0, .call = gather_call, .in = {IN(BOOL, DENSE, 3, 4), IDS(4, 3, 5)}, .n = {1}},
+    {"take along, broadcast", GRAD, .call = take_along_call, .in = {F(3, 1, 4), IDS(4, 1, 2, 3)}, .n = {-1}},
+    {"large", LARGE | GRAD, .call = gather_call, .in = {F(120, 300), IDS(300, 120, 250)}, .n = {1}},
+    {"ranks", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 2)}, .error = "index tensor must have the same number of dimensions"},
+    {"index too long", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 2, 5)}, .n = {0}, .error = "size does not match at dimension 1"},
+    {"float indices", 0, .call = gather_call, .in = {F(3, 4), F(3, 4)}, .error = "ids must be i64 or i32"},
+    {"no such axis", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 3, 4)}, .n = {2}, .error = "dimension out of range"},
+    {"index outside", CPU_ONLY, .unary = gather_outside, .in = {F(2, 4)}, .error = "index 4 is out of bounds for dimension 1 with size 4"},
+    {"negative index", CPU_ONLY, .unary = gather_negative, .in = {F(2, 4)}, .error = "index -1 is out of bounds for dimension 1 with size 4"},
+    END};
+
+CALL(scatter_call) { return one(out, tl_scatter(in[0], (int)s->n[0], in[1], in[2])); }
+CALL(scatter_in_place) { return one(out, tl_scatter_(tl_clone(in[0]), (int)s->n[0], in[1], in[2])); }
+CALL(scatter_value_call) { return one(out, tl_scatter_value(in[0], (int)s->n[0], in[1], s->d[0])); }
+CALL(scatter_value_in_place) { return one(out, tl_scatter_value_(tl_clone(in[0]), (int)s->n[0], in[1], s->d[0])); }
+CALL(one_hot_call) { return one(out, tl_one_hot(in[0], s->n[0])); }
+CALL(scatter_add_call) { return one(out, tl_scatter_add(in[0], (int)s->n[0], in[1], in[2])); }
+CALL(scatter_add_in_place) { return one(out, tl_scatter_add_(tl_clone(in[0]), (int)s->n[0], in[1], in[2])); }
+static tl_tensor *scatter_outside(tl_tensor *x) { return tl_scatter(x, 0, tl_full(TL_SHAPE(2), 9, TL_I64, NULL), tl_clone(x)); }
+static tl_tensor *scatter_itself(tl_tensor *x) { return tl_scatter_(x, 0, tl_full(TL_SHAPE(2), 0, TL_I64, NULL), x); }
+#define SCATTERS(call_, in_place_)                                                                                              \
+    {"that meet", GRAD, DT_ARITHMETIC, .call = call_, .in = {F(3, 4), IDS(4, 3, 9), F(3, 9)}, .n = {1}},                        \
+    {"columns, i32", GRAD, DT_ARITHMETIC, .call = call_, .in = {F(3, 4), IDS32(3, 5, 2), F(5, 2)}, .n = {0}},                    \
+    {"from a larger source", GRAD, .call = call_, .in = {F(3, 4), IDS(4, 2, 3), F(3, 5)}, .n = {1}},                             \
+    {"scalar", GRAD, .call = call_, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}, SCALAR(FLOAT)}},                       \
+    {"size 1", GRAD, .call = call_, .in = {F(1, 1), IDS(1, 1, 1), F(1, 1)}},                                                     \
+    {"no indices", GRAD, .call = call_, .in = {F(3, 4), IDS(4, 0), F(0)}},                                                       \
+    {"strided", GRAD, .call = call_, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IDS_AS(SLICED, 3, 2, 5, 4), IN(FLOAT, REVERSED, 2, 5, 4)}, .n = {1}}, \
+    {"expanded", GRAD, .call = call_, .in = {IN(FLOAT, EXPANDED, 3, 4), IDS_AS(EXPANDED, 4, 3, 6), IN(FLOAT, EXPANDED, 3, 6)}, .n = {1}}, \
+    {"in place", GRAD, .call = in_place_, .twin = call_, .in = {IN(FLOAT, PERMUTED, 3, 4), IDS(3, 7, 4), F(7, 4)}, .n = {0}},    \
+    {"integers", 0, .call = call_, .in = {IN(I32, DENSE, 4), IDS(4, 9), IN(I32, SLICED, 9)}},                                    \
+    {"bytes", 0, .call = call_, .in = {IN(U8, DENSE, 4), IDS(4, 9), IN(U8, DENSE, 9)}},                                          \
+    {"large", LARGE | GRAD, .call = call_, .in = {F(60, 100), IDS(100, 60, 700), F(60, 700)}, .n = {1}},                         \
+    {"dtypes that differ", 0, .call = call_, .in = {F(4), IDS(4, 3), IN(I32, DENSE, 3)}, .error = "expected self.dtype to be equal to src.dtype"}, \
+    {"source too short", 0, .call = call_, .in = {F(4), IDS(4, 3), F(2)}, .error = "expected index to be no larger than src"},   \
+    {"index too long", 0, .call = call_, .in = {F(3, 4), IDS(4, 5, 2), F(5, 2)}, .n = {1}, .error = "size does not match at dimension 0"}
+const struct sample samples_scatter[] = {
+    SCATTERS(scatter_call, scatter_in_place),
+    {"a value", GRAD, .call = scatter_value_call, .in = {F(3, 4), IDS(4, 3, 2)}, .n = {1}, .d = {0.5}},
+    {"a value in place", GRAD, .call = scatter_value_in_place, .twin = scatter_value_call, .in = {F(3, 4), IDS(4, 3, 2)}, .n = {1}, .d = {0.5}},
+    {"one hot", 0, .call = one_hot_call, .in = {IDS(5, 2, 3)}, .n = {5}},
+    {"one hot of a scalar", 0, .call = one_hot_call, .in = {{.kind = IN_INDEX32, .limit = 5}}, .n = {5}},
+    {"index outside", CPU_ONLY, .unary = scatter_outside, .in = {F(2)}, .error = "index 9 is out of bounds for dimension 0 with size 2"},
+    {"from itself", 0, .unary = scatter_itself, .in = {F(2)}, .error = "refer to a single memory location"},
+    END};
+const struct sample samples_scatter_add[] = {
+    SCATTERS(scatter_add_call, scatter_add_in_place),
+    {"bool", 0, .call = scatter_add_call, .in = {IN(BOOL, DENSE, 4), IDS(4, 9), IN(BOOL, DENSE, 9)}},
+    {"by way of gather", GRAD | VIA_BACKWARD, .call = gather_call, .in = {F(3, 4), IDS(4, 3, 5)}, .n = {1}},
+    END};
+
+/* n[0] index tensors, from input 1 on, for the axes n[1], n[2], ... */
+CALL(index_call) {
+    int axes[4];
+    to_int(s->n + 1, axes, (int)s->n[0]);
+    return one(out, tl_index(in[0], axes, in + 1, (int)s->n[0]));
+}
+CALL(index_select_call) { return one(out, tl_index_select(in[0], (int)s->n[0], in[1])); }
+CALL(index_from_end) {
+    tl_tensor *from_end = tl_affine(in[1], -1, -1);
+    return one(out, tl_index(in[0], (int[]){(int)s->n[0]}, &from_end, 1));
+}
+static tl_tensor *index_outside(tl_tensor *x) {
+    tl_tensor *at = tl_full(TL_SHAPE(2), -5, TL_I64, NULL);
+    return tl_index(x, (int[]){1}, &at, 1);
+}
+static tl_tensor *select_outside(tl_tensor *x) { return tl_index_select(x, 1, tl_full(TL_SHAPE(2), -1, TL_I32, NULL)); }
+const struct sample samples_index[] = {
+    {"rows", GRAD, DT_ARITHMETIC, .call = index_call, .in = {F(5, 3), IDS(5, 4)}, .n = {1, 0}},
+    {"columns by a matrix, i32", GRAD, .call = index_call, .in = {F(2, 5, 3), IDS32(5, 4, 2)}, .n = {1, 1}},
+    {"pairs", GRAD, .call = index_call, .in = {F(3, 4), IDS(3, 6), IDS(4, 6)}, .n = {2, 0, 1}},
+    {"neighbours, broadcast", GRAD, .call = index_call, .in = {F(2, 3, 4, 2), IDS(3, 2, 1), IDS(4, 3)}, .n = {2, 1, 2}},
+    {"axes apart, in any order", GRAD, .call = index_call, .in = {F(3, 2, 4), IDS(4, 5), IDS(3, 2, 1)}, .n = {2, -1, 0}},
+    {"three axes", GRAD, .call = index_call, .in = {F(2, 3, 2), IDS(2, 4), IDS32(3, 4), IDS(2, 4)}, .n = {3, 0, 1, 2}},
+    {"a scalar index", GRAD, .call = index_call, .in = {F(3, 4), {.kind = IN_INDEX, .limit = 4}}, .n = {1, 1}},
+    {"from the end", GRAD, .call = index_from_end, .in = {F(3, 4), IDS(4, 5)}, .n = {1}},
+    {"no indices", GRAD, .call = index_call, .in = {F(3, 4), IDS(3, 0)}, .n = {1, 0}},
+    {"rows of none", GRAD, .call = index_call, .in = {F(3, 0), IDS(3, 2)}, .n = {1, 0}},
+    {"strided", GRAD, .call = index_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IDS_AS(SLICED, 3, 2, 2), IDS_AS(REVERSED, 4, 2)}, .n = {2, 1, 2}},
+    {"expanded, reversed", GRAD, .call = index_call, .in = {IN(FLOAT, EXPANDED, 3, 4), IDS_AS(EXPANDED, 3, 2, 2)}, .n = {1, 0}},
+    {"select", GRAD, DT_ARITHMETIC, .call = index_select_call, .in = {F(2, 3, 2), IDS(3, 4)}, .n = {1}},
+    {"select of a scalar", GRAD, .call = index_select_call, .in = {SCALAR(FLOAT), IDS(1, 1)}},
+    {"integers", 0, .call = index_call, .in = {IN(I16, REVERSED, 3, 4), IDS(3, 2)}, .n = {1, 0}},
+    {"large rows", LARGE | GRAD, .call = index_call, .in = {F(50, 700), IDS(50, 90)}, .n = {1, 0}},
+    {"large pairs", LARGE | GRAD, .call = index_call, .in = {F(90, 80), IDS(90, 20000), IDS(80, 20000)}, .n = {2, 0, 1}},
+    {"no broadcast", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 3)}, .n = {2, 0, 1}, .error = "indexing tensors could not be broadcast together"},
+    {"twice the same axis", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 2)}, .n = {2, 0, -2}, .error = "axis -2 is named twice"},
+    {"a mask", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 3)}, .n = {1, 0}, .error = "need tl_masked_select"},
+    {"too many", 0, .call = index_call, .in = {F(3), IDS(3, 2), IDS(3, 2)}, .n = {2, 0, 0}, .error = "too many indices for tensor of dimension 1"},
+    {"select by a matrix", 0, .call = index_select_call, .in = {F(3), IDS(3, 2, 2)}, .error = "Index is supposed to be a vector"},
+    {"outside", CPU_ONLY, .unary = index_outside, .in = {F(2, 4)}, .error = "index -5 is out of bounds for dimension 1 with size 4"},
+    {"select from the end", CPU_ONLY, .unary = select_outside, .in = {F(2, 4)}, .error = "index -1 is out of bounds for dimension 1 with size 4"},
+    END};
+
+/* The same with values as input 1; n[5]: they are added. */
+static int put_call(const struct sample *s, tl_tensor **in, tl_tensor **out, bool in_place) {
+    int axes[4];
+    to_int(s->n + 1, axes, (int)s->n[0]);
+    return one(out, in_place ? tl_index_put_(tl_clone(in[0]), axes, in + 2, (int)s->n[0], in[1], s->n[5])
+                             : tl_index_put(in[0], axes, in + 2, (int)s->n[0], in[1], s->n[5]));
+}
+CALL(index_put_call) { return put_call(s, in, out, false); }
+CALL(index_put_in_place) { return put_call(s, in, out, true); }
+CALL(index_add_call) { return one(out, tl_index_add(in[0], (int)s->n[0], in[1], in[2], s->d[0])); }
+CALL(index_add_in_place) { return one(out, tl_index_add_(tl_clone(in[0]), (int)s->n[0], in[1], in[2], s->d[0])); }
+CALL(bincount_call) { return one(out, tl_bincount(in[0], s->n[0], in[1])); }
+CALL(bincount_plain) { return one(out, tl_bincount(in[0], s->n[0], NULL)); }
+static tl_tensor *put_outside(tl_tensor *x) {
+    tl_tensor *at = tl_full(TL_SHAPE(2), 4, TL_I64, NULL);
+    return tl_index_put(x, (int[]){1}, &at, 1, tl_zeros(TL_SCALAR, run_dtype, NULL), false);
+}
+const struct sample samples_index_put[] = {
+    {"rows that meet", GRAD, DT_ARITHMETIC, .call = index_put_call, .in = {F(3, 2), F(7, 2), IDS(3, 7)}, .n = {1, 0}},
+    {"rows added", GRAD, DT_ARITHMETIC, .call = index_put_call, .in = {F(3, 2), F(7, 2), IDS(3, 7)}, .n = {1, 0, 0, 0, 0, true}},
+    {"pairs, a scalar for all", GRAD, .call = index_put_call, .in = {F(3, 4), SCALAR(FLOAT), IDS(3, 5), IDS32(4, 5)}, .n = {2, 0, 1}},
+    {"pairs, a scalar added", GRAD, .call = index_put_call, .in = {F(3, 4), SCALAR(FLOAT), IDS(3, 5), IDS32(4, 5)}, .n = {2, 0, 1, 0, 0, true}, .roundings = 2},
+    {"neighbours, broadcast", GRAD, .call = index_put_call, .in = {F(2, 3, 4, 2), F(2, 2, 1, 2), IDS(3, 2, 1), IDS(4, 3)}, .n = {2, 1, 2}},
+    {"axes apart", GRAD, .call = index_put_call, .in = {F(3, 2, 4), F(2, 5, 2), IDS(4, 5), IDS(3, 2, 1)}, .n = {2, -1, 0}},
+    {"axes apart, added", GRAD, .call = index_put_call, .in = {F(3, 2, 4), F(5, 1), IDS(4, 5), IDS(3, 2, 1)}, .n = {2, -1, 0, 0, 0, true}, .roundings = 2},
+    {"no indices", GRAD, .call = index_put_call, .in = {F(3, 4), F(0, 4), IDS(3, 0)}, .n = {1, 0}},
+    {"rows of none", GRAD, .call = index_put_call, .in = {F(3, 0), F(2, 0), IDS(3, 2)}, .n = {1, 0, 0, 0, 0, true}},
+    {"strided", GRAD, .call = index_put_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IN(FLOAT, REVERSED, 2, 2, 2), IDS_AS(SLICED, 3, 2, 2), IDS_AS(REVERSED, 4, 2)}, .n = {2, 1, 2, 0, 0, true}},
+    {"in place", GRAD, .call = index_put_in_place, .twin = index_put_call, .in = {IN(FLOAT, PERMUTED, 3, 4), F(3, 5), IDS(4, 5)}, .n = {1, 1}},
+    {"added in place", GRAD, .call = index_put_in_place, .twin = index_put_call, .in = {F(3, 4), F(3, 5), IDS(4, 5)}, .n = {1, 1, 0, 0, 0, true}},
+    {"index_add", GRAD, .call = index_add_call, .in = {F(2, 3), IDS(3, 4), F(2, 4)}, .n = {1}, .d = {0.5}, .roundings = 2},
+    {"index_add in place", GRAD, .call = index_add_in_place, .twin = index_add_call, .in = {F(2, 3), IDS(3, 4), F(2, 4)}, .n = {1}, .d = {1}},
+    {"index_add of scalars", GRAD, .call = index_add_call, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}, SCALAR(FLOAT)}, .d = {1}},
+    {"integers added", 0, .call = index_put_call, .in = {IN(I16, DENSE, 3, 2), IN(I16, DENSE, 7, 2), IDS(3, 7)}, .n = {1, 0, 0, 0, 0, true}},
+    {"bincount", 0, .call = bincount_plain, .in = {IDS(5, 30)}, .n = {6}},
+    {"bincount with weights", GRAD, .call = bincount_call, .in = {IDS32(3, 9), F(9)}, .n = {3}},
+    {"by way of index", GRAD | VIA_BACKWARD, .call = index_call, .in = {F(3, 4), IDS(3, 6), IDS(4, 6)}, .n = {2, 0, 1}},
+    {"large", LARGE | GRAD, .call = index_put_call, .in = {F(40, 700), F(90, 700), IDS(40, 90)}, .n = {1, 0, 0, 0, 0, true}},
+    {"large, last stays", LARGE | GRAD, .call = index_put_call, .in = {F(700, 40), F(700, 90), IDS(40, 90)}, .n = {1, 1}},
+    {"dtypes that differ", 0, .call = index_put_call, .in = {F(3), IN(I32, DENSE, 2), IDS(3, 2)}, .n = {1, 0}, .error = "source and destination dtypes must match"},
+    {"values of another shape", 0, .call = index_put_call, .in = {F(3, 2), F(3, 2), IDS(3, 2)}, .n = {1, 0}, .error = "cannot be broadcast to indexing result of shape [2,2]"},
+    {"index_add of another shape", 0, .call = index_add_call, .in = {F(2, 3), IDS(3, 4), F(1, 4)}, .n = {1}, .d = {1}, .error = "source tensor shape must match self tensor shape"},
+    {"outside", CPU_ONLY, .unary = put_outside, .in = {F(2, 4)}, .error = "index 4 is out of bounds for dimension 1 with size 4"},
+    END};
+
+CALL(repeat_by_call) { return one(out, tl_repeat_interleave_by(in[0], (int)s->n[0], in[1])); }
+static tl_tensor *repeat_negative(tl_tensor *x) { return tl_repeat_interleave_by(x, 0, tl_full(TL_SCALAR, -1, TL_I64, NULL)); }
+const struct sample samples_repeat_interleave[] = {
+    {"rows", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {F(4, 3), IDS(3, 4)}, .n = {0}},
+    {"columns, i32", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {IN(FLOAT, PERMUTED, 2, 4), IDS32(3, 4)}, .n = {1}},
+    {"one count for all", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {F(4), IDS(3, 1)}, .n = {0}},
+    {"nothing", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {F(0, 2), IDS(3, 0)}, .n = {0}},
+    {"large", CPU_ONLY | LARGE | GRAD, .call = repeat_by_call, .in = {F(300, 40), IDS(9, 300)}, .n = {0}},
+    {"counts of another size", 0, .call = repeat_by_call, .in = {F(4), IDS(3, 3)}, .error = "repeats must have the same size as input along dim"},
+    {"negative", CPU_ONLY, .unary = repeat_negative, .in = {F(4)}, .error = "repeats can not be negative"},
+    END};
+
+/* ---- join.c ---- */
+
+CALL(concat_call) { return one(out, tl_concat(in, sample_input_count(s), (int)s->n[0])); }
+CALL(stack_call) { return one(out, tl_stack(in, sample_input_count(s), (int)s->n[0])); }
+/* The two inputs in turn, n[1] times. */
+CALL(concat_many) {
+    tl_tensor *list[300];
+    for (int i = 0; i < (int)s->n[1]; i++) list[i] = in[i % 2];
+    return one(out, s->n[2] ? tl_stack(list, (int)s->n[1], (int)s->n[0]) : tl_concat(list, (int)s->n[1], (int)s->n[0]));
+}
+CALL(roll_call) {
+    int axes[2];
+    to_int(s->n + 3, axes, 2);
+    return one(out, tl_roll(in[0], s->n + 1, s->n[0] ? axes : NULL, s->n[0] ? (int)s->n[0] : 1));
+}
+CALL(pad_call) { return one(out, tl_pad(in[0], s->n, s->n + 3, (tl_pad_mode)s->d[0], s->d[1])); }
+const struct sample samples_concat[] = {
+    {"rows", GRAD, DT_ARITHMETIC, .call = concat_call, .in = {F(2, 3), F(1, 3), F(4, 3)}, .n = {0}},
+    {"columns", GRAD, DT_ARITHMETIC, .call = concat_call, .in = {F(2, 3), F(2, 1)}, .n = {-1}},
+    {"alone", GRAD, .call = concat_call, .in = {F(3)}, .n = {0}},
+    {"with empty ones", GRAD, .call = concat_call, .in = {F(0), F(2, 3), F(0, 3), F(2, 3)}, .n = {0}},
+    {"strided", GRAD, .call = concat_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2), IN(FLOAT, SLICED, 2, 1, 2), IN(FLOAT, REVERSED, 2, 2, 2), IN(FLOAT, EXPANDED, 2, 2, 2)}, .n = {1}},
+    {"dtypes promote", GRAD, .call = concat_call, .in = {IN(I32, DENSE, 2), F(3), IN(BOOL, DENSE, 2)}, .n = {0}},
+    {"integers", 0, .call = concat_call, .in = {IN(I16, DENSE, 2), IN(U8, DENSE, 3)}, .n = {0}},
+    {"more than 64", GRAD, .call = concat_many, .in = {F(2, 1), F(2, 2)}, .n = {1, 151}},
+    {"stack", GRAD, .call = stack_call, .in = {F(2, 3), F(2, 3), F(2, 3)}, .n = {1}},
+    {"stack of scalars", GRAD, .call = stack_call, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .n = {-1}},
+    {"stack of nothing", GRAD, .call = stack_call, .in = {F(0), F(0)}, .n = {0}},
+    {"stack of more than 64", GRAD, .call = concat_many, .in = {F(2), F(2)}, .n = {1, 70, true}},
+    {"roll", GRAD, .call = roll_call, .in = {F(3, 5)}, .n = {2, 2, -1, 1, 0}},
+    {"roll all", GRAD, .call = roll_call, .in = {IN(FLOAT, PERMUTED, 3, 5)}, .n = {0, 7}},
+    {"roll of nothing", GRAD, .call = roll_call, .in = {F(0, 5)}, .n = {1, 1, 0, 0}},
+    {"reflect", GRAD, .call = pad_call, .in = {F(4, 3)}, .n = {3, 1, 0, 2, 2}, .d = {TL_PAD_REFLECT}},
+    {"replicate", GRAD, .call = pad_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {0, 4, 0, 1, 2}, .d = {TL_PAD_REPLICATE}},
+    {"circular", GRAD, .call = pad_call, .in = {F(2, 3)}, .n = {2, 1, 0, 1, 3}, .d = {TL_PAD_CIRCULAR}},
+    {"large", LARGE | GRAD, .call = concat_call, .in = {F(200, 120), F(200, 99)}, .n = {1}},
+    {"sizes", 0, .call = concat_call, .in = {F(2, 3), F(2, 4)}, .n = {0}, .error = "expected size 3 but got size 4 for tensor number 1"},
+    {"ranks", 0, .call = concat_call, .in = {F(2, 3), F(3)}, .n = {0}, .error = "tensors must have same number of dimensions: got 2 and 1"},
+    {"scalars", 0, .call = concat_call, .in = {SCALAR(FLOAT), F(3)}, .n = {0}, .error = "zero-dimensional tensor (at position 0) cannot be concatenated"},
+    {"axis", 0, .call = concat_call, .in = {F(3), F(3)}, .n = {1}, .error = "dimension out of range"},
+    {"stack of others", 0, .call = stack_call, .in = {F(3), F(4)}, .n = {0}, .error = "stack: expects each tensor to be equal size"},
+    {"reflect too far", 0, .call = pad_call, .in = {F(3)}, .n = {3}, .d = {TL_PAD_REFLECT}, .error = "padding size should be less than the corresponding input dimension"},
+    END};
+
+const struct sample samples_pad[] = {
+    {"around", GRAD, DT_ARITHMETIC, .call = pad_call, .in = {F(2, 3)}, .n = {1, 2, 0, 0, 1}, .d = {TL_PAD_CONSTANT, 0.5}},
+    {"cuts too", GRAD, .call = pad_call, .in = {F(4, 3)}, .n = {-1, 2, 0, 1, -2}, .d = {TL_PAD_CONSTANT, 0.5}},
+    {"nothing", GRAD, .call = pad_call, .in = {F(2, 3)}, .n = {0}},
+    {"of a scalar", GRAD, .call = pad_call, .in = {SCALAR(FLOAT)}},
+    {"of size 0", GRAD, .call = pad_call, .in = {F(0, 3)}, .n = {1, 0, 0, 1, 2}},
+    {"strided", GRAD, .call = pad_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 2)}, .n = {1, 0, 2, 0, 3, 0}},
+    {"reversed", GRAD, .call = pad_call, .in = {IN(FLOAT, REVERSED, 2, 3)}, .n = {1, 0, 0, 0, 3}},
+    {"expanded", GRAD, .call = pad_call, .in = {IN(FLOAT, EXPANDED, 2, 3)}, .n = {1, 0, 0, 0, 3}},
+    {"integers", 0, .call = pad_call, .in = {IN(I32, DENSE, 2, 3)}, .n = {1, 0, 0, 0, 3}, .d = {TL_PAD_CONSTANT, -7}},
+    {"large", LARGE | GRAD, .call = pad_call, .in = {F(150, 200)}, .n = {3, 1, 0, 2, 5}},
+    {"cuts too much", 0, .call = pad_call, .in = {F(3)}, .n = {-2, 0, 0, -2}, .error = "takes more than the 3 elements of dimension 0"},
+    END};
+
+/* ---- sort.c ---- */
+
+static int sort_results(tl_tensor **out, bool ok) { return ok ? 2 : ((void)out, 0); }
+CALL(sort_call) { return sort_results(out, tl_sort(in[0], (int)s->n[0], s->n[1], &out[0], &out[1])); }
+CALL(topk_call) { return sort_results(out, tl_topk(in[0], s->n[2], (int)s->n[0], s->n[1], &out[0], &out[1])); }
+CALL(argsort_call) { return one(out, tl_argsort(in[0], (int)s->n[0], s->n[1])); }
+const struct sample samples_sort[] = {
+    {"rows", GRAD, .call = sort_call, .in = {IN(DISTINCT, DENSE, 3, 6)}, .n = {1, false}},
+    {"columns, falling", GRAD, .call = sort_call, .in = {IN(DISTINCT, DENSE, 6, 3)}, .n = {0, true}},
+    {"scalar", GRAD, .call = sort_call, .in = {SCALAR(FLOAT)}, .n = {-1}},
+    {"size 1", GRAD, .call = sort_call, .in = {F(3, 1)}, .n = {-1}},
+    {"rows of none", GRAD, .call = sort_call, .in = {F(3, 0)}, .n = {1}},
+    {"no rows", GRAD, .call = sort_call, .in = {F(0, 3)}, .n = {1}},
+    {"strided", GRAD, .call = sort_call, .in = {IN(DISTINCT, PERMUTED, 2, 5, 3)}, .n = {1, true}},
+    {"reversed", GRAD, .call = sort_call, .in = {IN(DISTINCT, REVERSED, 3, 6)}, .n = {1}},
+    {"equal ones", GRAD | ROUNDS, .call = sort_call, .in = {IN(FLOAT, EXPANDED, 5, 3)}, .n = {0, true}},
+    {"integers", 0, .call = sort_call, .in = {IN(I64, SLICED, 4, 9)}, .n = {1, true}},
+    {"bytes", 0, .call = sort_call, .in = {IN(U8, DENSE, 20)}, .n = {0}},
+    {"bool", 0, .call = sort_call, .in = {IN(BOOL, DENSE, 20)}, .n = {0, true}},
+    {"topk", GRAD, .call = topk_call, .in = {IN(DISTINCT, DENSE, 3, 6)}, .n = {1, true, 2}},
+    {"smallest of columns", GRAD, .call = topk_call, .in = {IN(DISTINCT, SLICED, 6, 3)}, .n = {0, false, 3}},
+    {"topk of 0", GRAD, .call = topk_call, .in = {F(3, 6)}, .n = {1, true, 0}},
+    {"argsort", 0, .call = argsort_call, .in = {IN(DISTINCT, DENSE, 3, 6)}, .n = {1}},
+    {"large", LARGE | GRAD, .call = sort_call, .in = {F(70, 501)}, .n = {1}},
+    {"one long line", LARGE | GRAD, .call = topk_call, .in = {F(40001)}, .n = {0, true, 100}},
+    {"k too large", 0, .call = topk_call, .in = {F(3)}, .n = {0, true, 4}, .error = "selected index k out of range"},
+    {"no such axis", 0, .call = sort_call, .in = {F(3)}, .n = {1}, .error = "dimension out of range"},
+    END};
+
+CALL(search_call) {
+    tl_tensor *sorted, *indices;
+    if (!tl_sort(in[0], -1, false, &sorted, &indices)) return 0;
+    return one(out, tl_searchsorted(sorted, in[1], s->n[0]));
+}
+CALL(search_plain) { return one(out, tl_searchsorted(in[0], in[1], s->n[0])); }
+const struct sample samples_searchsorted[] = {
+    {"in a vector", 0, .call = search_call, .in = {F(9), F(3, 4)}},
+    {"right", 0, .call = search_call, .in = {IN(I64, DENSE, 9), IN(I64, DENSE, 6)}, .n = {true}},
+    {"left", 0, .call = search_call, .in = {IN(I64, DENSE, 9), IN(I64, REVERSED, 6)}},
+    {"a scalar", 0, .call = search_call, .in = {F(9), SCALAR(FLOAT)}},
+    {"rows", 0, .call = search_call, .in = {F(2, 3, 5), IN(FLOAT, PERMUTED, 2, 3, 4)}},
+    {"in nothing", 0, .call = search_call, .in = {F(0), F(3)}},
+    {"for nothing", 0, .call = search_call, .in = {F(4), F(0)}},
+    {"large", LARGE, .call = search_call, .in = {F(900), F(200, 30)}, .n = {true}},
+    {"dtypes promote", 0, .call = search_call, .in = {F(9), IN(I64, DENSE, 3)}},
+    {"rows that differ", 0, .call = search_plain, .in = {F(2, 3), F(3, 3)}, .error = "the first N-1 dimensions"},
+    END};
+
+CALL(unique_call) { return (void)s, tl_unique(in[0], &out[0], &out[1], &out[2]) ? 3 : 0; }
+CALL(unique_values) { return (void)s, tl_unique(in[0], &out[0], NULL, NULL); }
+const struct sample samples_unique[] = {
+    {"integers", CPU_ONLY, .call = unique_call, .in = {IN(I32, DENSE, 4, 5)}},
+    {"floats, strided", CPU_ONLY, .call = unique_call, .in = {IN(FLOAT, PERMUTED, 3, 4)}},
+    {"that repeat", CPU_ONLY, .call = unique_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
+    {"scalar", CPU_ONLY, .call = unique_call, .in = {SCALAR(FLOAT)}},
+    {"nothing", CPU_ONLY, .call = unique_call, .in = {F(0, 3)}},
+    {"values alone", CPU_ONLY, .call = unique_values, .in = {IN(BOOL, DENSE, 9)}},
+    {"large", CPU_ONLY | LARGE, .call = unique_call, .in = {IN(U8, DENSE, 30000)}},
     END};
 
 /* ---- The table ---- */

@@ -1,0 +1,239 @@
+/* sort.c: sort, searchsorted, unique.
+ *
+ * Every number becomes a 64-bit key whose unsigned order is the number's order: negative floats have their bits turned over,
+ * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned over. One
+ * merge of (key, index) pairs then serves all dtypes and both directions, and is stable in both. The values are read
+ * again through the indices, so that each keeps its own bits.
+ */
+#include "device/cpu/iterate.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/parallel.h"
+#include "ops/attr.h"
+#include "tensor/convert.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK = 512, RUN = 16 };
+
+struct pair {
+    uint64_t key;
+    int64_t index;
+};
+
+#define TOP ((uint64_t)1 << 63)
+
+static uint64_t key_of_float(double x) {
+    uint64_t bits;
+    if (isnan(x)) return UINT64_MAX;
+    if (x == 0) x = 0; /* -0 */
+    memcpy(&bits, &x, sizeof bits);
+    return bits & TOP ? ~bits : bits | TOP;
+}
+
+/* The keys of one line, n elements `stride` apart. */
+static void read_keys(struct pair *to, const char *line, tl_dtype dtype, int64_t stride, int64_t n, bool descending) {
+    const uint64_t turn = descending ? UINT64_MAX : 0;
+    const int64_t bytes = iterate_element_bytes(dtype);
+    double real[CHUNK];
+    int64_t integer[CHUNK];
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        const int64_t m = n - at < CHUNK ? n - at : CHUNK;
+        const char *from = line + at * stride * bytes;
+        if (dtype_is_float(dtype)) convert_to_f64(real, from, dtype, stride, m);
+        else convert_to_i64(integer, from, dtype, stride, m);
+        for (int64_t i = 0; i < m; i++) {
+            const uint64_t key = dtype_is_float(dtype) ? key_of_float(real[i]) : (uint64_t)integer[i] ^ TOP;
+            to[at + i] = (struct pair){key ^ turn, at + i};
+        }
+    }
+}
+
+static void sort_short(struct pair *p, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        const struct pair moved = p[i];
+        int64_t k = i;
+        for (; k > 0 && p[k - 1].key > moved.key; k--) p[k] = p[k - 1];
+        p[k] = moved;
+    }
+}
+
+static void merge(struct pair *to, const struct pair *from, int64_t middle, int64_t n) {
+    int64_t a = 0, b = middle;
+    for (int64_t i = 0; i < n; i++) {
+        const bool takes_left = a < middle && (b >= n || from[a].key <= from[b].key);
+        to[i] = takes_left ? from[a++] : from[b++];
+    }
+}
+
+/* Returns where the sorted pairs are: p or other. */
+static struct pair *sort_pairs(struct pair *p, struct pair *other, int64_t n) {
+    for (int64_t at = 0; at < n; at += RUN) sort_short(p + at, n - at < RUN ? n - at : RUN);
+    for (int64_t width = RUN; width < n; width *= 2) {
+        for (int64_t at = 0; at < n; at += 2 * width) {
+            const int64_t m = n - at < 2 * width ? n - at : 2 * width;
+            merge(other + at, p + at, m < width ? m : width, m);
+        }
+        struct pair *swap = p;
+        p = other;
+        other = swap;
+    }
+    return p;
+}
+
+struct sort {
+    const struct attr_sort *attr;
+    struct iterate walk; /* x, values, indices: without the axis */
+    tl_dtype dtype;
+    int64_t n, x_stride, out_stride; /* along the axis, in elements */
+    int64_t n_slots;
+    struct pair *pairs; /* 2 n for each slot */
+};
+
+static void sort_line(const struct sort *s, struct pair *pairs, const char *x, char *values, char *indices) {
+    const int64_t bytes = iterate_element_bytes(s->dtype);
+    read_keys(pairs, x, s->dtype, s->x_stride, s->n, s->attr->descending);
+    const struct pair *sorted = sort_pairs(pairs, pairs + s->n, s->n);
+    for (int64_t i = 0; i < s->attr->k; i++) {
+        memcpy(values + i * s->out_stride * bytes, x + sorted[i].index * s->x_stride * bytes, (size_t)bytes);
+        memcpy(indices + i * s->out_stride * 8, &sorted[i].index, 8);
+    }
+}
+
+/* Slot k sorts lines k, k + n_slots, ... */
+static void sort_slots(void *context, int64_t first, int64_t last) {
+    const struct sort *s = context;
+    for (int64_t slot = first; slot < last; slot++)
+        for (int64_t line = slot; line < s->walk.n; line += s->n_slots) {
+            struct iterate_run run;
+            iterate_seek(&s->walk, &run, line, line + 1);
+            if (iterate_next(&s->walk, &run, 1))
+                sort_line(s, s->pairs + slot * 2 * s->n, run.data[0], run.data[1], run.data[2]);
+        }
+}
+
+/* The operand without an axis: axes after it move down. */
+static tl_operand without_axis(const tl_operand *x, int axis, int64_t *shape, int64_t *stride) {
+    tl_operand slim = {.data = x->data, .dtype = x->dtype, .rank = x->rank - 1, .shape = shape, .stride = stride};
+    for (int i = 0; i < slim.rank; i++) {
+        shape[i] = x->shape[i < axis ? i : i + 1];
+        stride[i] = x->stride[i < axis ? i : i + 1];
+    }
+    return slim;
+}
+
+bool cpu_sort(const tl_kernel_args *args) {
+    const struct attr_sort *attr = args->attr;
+    const tl_operand *x = &args->in[0];
+    if (iterate_numel(x) == 0) return true;
+    int64_t shape[3][TL_MAX_RANK], stride[3][TL_MAX_RANK];
+    const tl_operand a = without_axis(x, attr->axis, shape[0], stride[0]);
+    const tl_operand b = without_axis(&args->out[0], attr->axis, shape[1], stride[1]);
+    const tl_operand c = without_axis(&args->out[1], attr->axis, shape[2], stride[2]);
+    struct sort s = {.attr = attr,
+                     .dtype = x->dtype,
+                     .n = x->shape[attr->axis],
+                     .x_stride = x->stride[attr->axis],
+                     .out_stride = args->out[0].stride[attr->axis],
+                     .pairs = args->workspace};
+    iterate_begin(&s.walk, a.rank, a.shape, (const tl_operand *[]){&a, &b, &c}, 3, ITERATE_ROW_MAJOR);
+    s.n_slots = s.walk.n < SORT_SLOTS ? s.walk.n : SORT_SLOTS;
+    const int64_t work = 16 * s.n * (s.walk.n / s.n_slots + 1); /* per slot: about 16 units for an element */
+    parallel_for(s.n_slots, parallel_grain(work), args->n_threads, sort_slots, &s);
+    return true;
+}
+
+/* ---- searchsorted ---- */
+
+struct search {
+    const tl_operand *sorted;
+    struct iterate walk; /* out, values, sorted with stride 0 along the last axis of values */
+    bool right;
+    int64_t n, stride; /* of the sorted numbers, in elements */
+};
+
+/* The comparisons are written so that a NaN goes to the end. */
+static int64_t search_float(const struct search *s, const char *row, double value) {
+    int64_t low = 0, high = s->n;
+    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        const double at = convert_get_f64(row + middle * step, s->sorted->dtype, 0);
+        if (s->right ? !(at > value) : !(at >= value)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static int64_t search_integer(const struct search *s, const char *row, int64_t value) {
+    int64_t low = 0, high = s->n;
+    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        const int64_t at = convert_get_i64(row + middle * step, s->sorted->dtype, 0);
+        if (s->right ? at <= value : at < value) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static void search_range(void *context, int64_t first, int64_t last) {
+    const struct search *s = context;
+    const tl_dtype dtype = s->sorted->dtype;
+    struct iterate_run run;
+    iterate_seek(&s->walk, &run, first, last);
+    while (iterate_next(&s->walk, &run, INT64_MAX))
+        for (int64_t i = 0; i < run.length; i++) {
+            const char *value = run.data[1] + i * s->walk.step[1], *row = run.data[2] + i * s->walk.step[2];
+            const int64_t found = dtype_is_float(dtype) ? search_float(s, row, convert_get_f64(value, dtype, 0))
+                                                        : search_integer(s, row, convert_get_i64(value, dtype, 0));
+            memcpy(run.data[0] + i * s->walk.step[0], &found, sizeof found);
+        }
+}
+
+bool cpu_searchsorted(const tl_kernel_args *args) {
+    const tl_operand *sorted = &args->in[0], *values = &args->in[1], *out = &args->out[0];
+    const int last = sorted->rank - 1;
+    struct search s = {.sorted = sorted,
+                       .right = ((const struct attr_search *)args->attr)->right,
+                       .n = sorted->shape[last],
+                       .stride = sorted->stride[last]};
+    int64_t stride[TL_MAX_RANK] = {0};
+    for (int i = 0; i < last; i++) stride[i] = sorted->stride[i];
+    tl_operand rows = {
+        .data = sorted->data, .dtype = sorted->dtype, .rank = values->rank, .shape = values->shape, .stride = stride};
+    iterate_begin(&s.walk, out->rank, out->shape, (const tl_operand *[]){out, values, &rows}, 3, ITERATE_ANY_ORDER);
+    parallel_for(s.walk.n, parallel_grain(64), args->n_threads, search_range, &s);
+    return true;
+}
+
+/* ---- unique ---- */
+
+static bool differs(const tl_operand *x, int64_t i) {
+    if (!dtype_is_float(x->dtype))
+        return convert_get_i64(x->data, x->dtype, i) != convert_get_i64(x->data, x->dtype, i - 1);
+    return convert_get_f64(x->data, x->dtype, i) != convert_get_f64(x->data, x->dtype, i - 1);
+}
+
+bool cpu_unique(const tl_kernel_args *args) {
+    const struct attr_unique *attr = args->attr;
+    const tl_operand *sorted = &args->in[0];
+    const int64_t n = sorted->shape[0], bytes = iterate_element_bytes(sorted->dtype), *order = args->in[1].data;
+    char *values = args->out[0].data;
+    int64_t *inverse = args->out[1].data, *counts = args->out[2].data, found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (i == 0 || differs(sorted, i)) {
+            if (found == attr->n) found++; /* one too many: say so below, write nothing */
+            if (found > attr->n) break;
+            memcpy(values + found * bytes, (const char *)sorted->data + i * bytes, (size_t)bytes);
+            counts[found++] = 0;
+        }
+        counts[found - 1]++;
+        inverse[order[i]] = found - 1;
+    }
+    if (found == attr->n) return true;
+    snprintf(args->error, 200, "%lld values were counted, others are there", (long long)attr->n);
+    return false;
+}

@@ -1,0 +1,36 @@
+/* index.h: what the files about gathering, joining and sorting share. */
+#ifndef OPS_INDEX_H
+#define OPS_INDEX_H
+
+#include "ops/ops.h"
+
+/* Two f4 share a byte: single ones cannot be moved. */
+static inline bool call_needs_bytes(const tl_call *c, int i) {
+    tl_dtype dtype = c->input[i]->dtype;
+    return dtype_info(dtype)->bits >= 8 ||
+           call_fail(c, "two %s share a byte, single ones do not move (need a cast first)", tl_dtype_name(dtype));
+}
+
+/* An axis counted from 0; -1, and an error, when x has none such. A scalar has axis 0. */
+static inline int index_axis(const char *what, const tl_tensor *x, int axis) {
+    int rank = x->rank ? x->rank : 1, at = axis_normal(axis, rank);
+    if (at < 0)
+        error_set(TL_ERROR_USE, "%s: dimension out of range (expected to be in range of [%d, %d], but got %d)", what,
+                  -rank, rank - 1, axis);
+    return at;
+}
+
+/* A scalar as a vector of one. */
+static inline tl_tensor *index_lift(tl_tensor *x) { return x->rank ? x : tl_view(x, TL_SHAPE(1)); }
+
+/* Bytes of n elements of x's dtype. */
+static inline count index_bytes(const tl_tensor *x, int64_t n) {
+    return (count)n * (count)dtype_info(x->dtype)->bits / 8;
+}
+
+/* Whether sums of this dtype need a wider place than the result. */
+static inline bool index_sums_are_wider(tl_dtype dtype) {
+    return dtype_is_float(dtype) && dtype != TL_F32 && dtype != TL_F64;
+}
+
+#endif
