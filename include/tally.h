@@ -308,7 +308,7 @@ TL_API tl_tensor *tl_fill_(tl_tensor *x, double value);
 TL_API tl_tensor *tl_add(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_sub(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_mul(tl_tensor *a, tl_tensor *b);
-TL_API tl_tensor *tl_div(tl_tensor *a, tl_tensor *b); /* floats */
+TL_API tl_tensor *tl_div(tl_tensor *a, tl_tensor *b); /* true division: integers give f32 */
 TL_API tl_tensor *tl_add_(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_sub_(tl_tensor *a, tl_tensor *b);
 TL_API tl_tensor *tl_mul_(tl_tensor *a, tl_tensor *b);
@@ -331,6 +331,121 @@ TL_API tl_tensor *tl_relu_(tl_tensor *x);
 typedef enum tl_compare { TL_EQ, TL_NE, TL_LT, TL_LE, TL_GT, TL_GE } tl_compare;
 TL_API tl_tensor *tl_cmp(tl_tensor *a, tl_compare relation, tl_tensor *b);          /* bool */
 TL_API tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b);       /* condition: bool */
+
+/* ---- Elementwise functions and numbers ---- */
+
+/* Functions of real numbers. Floats keep their dtype, integers and bool give f32. */
+TL_API tl_tensor *tl_exp2(tl_tensor *x);  /* 2^x */
+TL_API tl_tensor *tl_expm1(tl_tensor *x); /* e^x - 1, with all its digits near 0 */
+TL_API tl_tensor *tl_log1p(tl_tensor *x); /* log(1 + x), likewise */
+TL_API tl_tensor *tl_log2(tl_tensor *x);
+TL_API tl_tensor *tl_rsqrt(tl_tensor *x); /* 1 / sqrt(x) */
+TL_API tl_tensor *tl_sin(tl_tensor *x);
+TL_API tl_tensor *tl_cos(tl_tensor *x);
+TL_API tl_tensor *tl_erf(tl_tensor *x);
+TL_API tl_tensor *tl_reciprocal(tl_tensor *x); /* 1 / x */
+TL_API tl_tensor *tl_square(tl_tensor *x);     /* x x; bool gives i64 */
+
+/* Floats and integers (sign: bool too) keep their dtype. Steps have no gradient. */
+TL_API tl_tensor *tl_abs(tl_tensor *x);
+TL_API tl_tensor *tl_sign(tl_tensor *x); /* -1, 0, 1; of NaN 0 */
+TL_API tl_tensor *tl_floor(tl_tensor *x);
+TL_API tl_tensor *tl_ceil(tl_tensor *x);
+TL_API tl_tensor *tl_round(tl_tensor *x); /* halves to even */
+TL_API tl_tensor *tl_trunc(tl_tensor *x);
+
+/* Activations, of floats. tl_gelu_erf is the exact gelu, x Phi(x). softplus: log(1 + e^(beta x)) / beta, and x itself where
+ * beta x > threshold. */
+TL_API tl_tensor *tl_leaky_relu(tl_tensor *x, double slope);
+TL_API tl_tensor *tl_gelu_erf(tl_tensor *x);
+TL_API tl_tensor *tl_softplus(tl_tensor *x, double beta, double threshold);
+
+/* In place; integers are refused where the result would be a float. */
+TL_API tl_tensor *tl_neg_(tl_tensor *x);
+TL_API tl_tensor *tl_log_(tl_tensor *x);
+TL_API tl_tensor *tl_sqrt_(tl_tensor *x);
+TL_API tl_tensor *tl_tanh_(tl_tensor *x);
+TL_API tl_tensor *tl_sigmoid_(tl_tensor *x);
+TL_API tl_tensor *tl_gelu_(tl_tensor *x);
+TL_API tl_tensor *tl_silu_(tl_tensor *x);
+TL_API tl_tensor *tl_exp2_(tl_tensor *x);
+TL_API tl_tensor *tl_expm1_(tl_tensor *x);
+TL_API tl_tensor *tl_log1p_(tl_tensor *x);
+TL_API tl_tensor *tl_log2_(tl_tensor *x);
+TL_API tl_tensor *tl_rsqrt_(tl_tensor *x);
+TL_API tl_tensor *tl_sin_(tl_tensor *x);
+TL_API tl_tensor *tl_cos_(tl_tensor *x);
+TL_API tl_tensor *tl_erf_(tl_tensor *x);
+TL_API tl_tensor *tl_abs_(tl_tensor *x);
+TL_API tl_tensor *tl_sign_(tl_tensor *x);
+TL_API tl_tensor *tl_floor_(tl_tensor *x);
+TL_API tl_tensor *tl_ceil_(tl_tensor *x);
+TL_API tl_tensor *tl_round_(tl_tensor *x);
+TL_API tl_tensor *tl_trunc_(tl_tensor *x);
+TL_API tl_tensor *tl_gelu_erf_(tl_tensor *x);
+TL_API tl_tensor *tl_leaky_relu_(tl_tensor *x, double slope);
+
+/* Two operands, which broadcast and promote. Integer powers are integers; those with a negative exponent are truncated.
+ * remainder has the divisor's sign; of integers by 0 it is an error. minimum and maximum give NaN where either is
+ * NaN, and equal operands share the gradient. No bool in pow and remainder. */
+TL_API tl_tensor *tl_pow(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_remainder(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_minimum(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_maximum(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_pow_(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_remainder_(tl_tensor *a, tl_tensor *b);
+
+/* Truth of any dtype: what is not 0 is true, NaN included. bool results, without gradient. */
+TL_API tl_tensor *tl_logical_and(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_logical_or(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_logical_xor(tl_tensor *a, tl_tensor *b);
+TL_API tl_tensor *tl_logical_not(tl_tensor *x);
+TL_API tl_tensor *tl_isnan(tl_tensor *x);
+TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
+
+/* Several steps in one name. */
+TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype */
+TL_API tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight);
+TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a b */
+TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a / b; floats */
+
+/* A number with its kind. Beside a tensor it promotes as a Python number does in PyTorch: a float tensor keeps its dtype
+ * beside any number, an integer tensor beside an integer or bool, a bool tensor beside a bool; an integer beside bool
+ * tensors gives i64, a float beside integers or bool f32. Integers wrap to the tensor's dtype. */
+typedef enum tl_scalar_kind { TL_SCALAR_BOOL, TL_SCALAR_INT, TL_SCALAR_FLOAT } tl_scalar_kind;
+typedef struct tl_scalar {
+    tl_scalar_kind kind;
+    int64_t i; /* bool (0 or 1) and int */
+    double f;  /* float */
+} tl_scalar;
+TL_API tl_scalar tl_scalar_bool(bool value);
+TL_API tl_scalar tl_scalar_int(int64_t value);
+TL_API tl_scalar tl_scalar_float(double value);
+
+TL_API tl_tensor *tl_add_scalar(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_sub_scalar(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_rsub_scalar(tl_tensor *x, tl_scalar value); /* value - x */
+TL_API tl_tensor *tl_mul_scalar(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_div_scalar(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_rdiv_scalar(tl_tensor *x, tl_scalar value); /* value / x */
+TL_API tl_tensor *tl_pow_scalar(tl_tensor *x, tl_scalar value);  /* integers: value not negative */
+TL_API tl_tensor *tl_rpow_scalar(tl_tensor *x, tl_scalar value); /* value^x */
+TL_API tl_tensor *tl_remainder_scalar(tl_tensor *x, tl_scalar value);
+/* bool. Beside a float tensor the number is rounded to its dtype, so that what was set to 0.1 equals 0.1. */
+TL_API tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar value);
+/* min(max(x, min), max); NULL for no bound, not both. No bool results. Elements at a bound or beyond it have no gradient. */
+TL_API tl_tensor *tl_clamp(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
+TL_API tl_tensor *tl_minimum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with max */
+TL_API tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with min */
+TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b); /* a where it holds, b elsewhere */
+TL_API tl_tensor *tl_add_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_sub_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_mul_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_div_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_pow_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_remainder_scalar_(tl_tensor *x, tl_scalar value);
+TL_API tl_tensor *tl_clamp_(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
+TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value); /* an integer that does not fit is refused */
 
 /* Reductions over a list of axes (n_axes 0: over all). keep leaves the axes with size 1. */
 TL_API tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep);

@@ -579,6 +579,71 @@ static void inner_brackets_count_for_outer_ones(void **state) {
     tl_exp(f32(TL_SHAPE(6))); /* outside all brackets: counted nowhere */
 }
 
+/* ---- Elementwise functions and numbers ---- */
+
+static void functions_count_their_formula(void **state) {
+    (void)state;
+    tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3)), *row = f32(TL_SHAPE(3));
+    COST(tl_exp2(a), "exp2", 6, 24, 24); /* an elementary function is one; 6 f32 in, 6 out */
+    COST(tl_expm1(a), "expm1", 6, 24, 24);
+    COST(tl_log1p(a), "log1p", 6, 24, 24);
+    COST(tl_log2(a), "log2", 6, 24, 24);
+    COST(tl_rsqrt(a), "rsqrt", 12, 24, 24); /* square root, divide: 2 x 6 */
+    COST(tl_sin(a), "sin", 6, 24, 24);
+    COST(tl_cos(a), "cos", 6, 24, 24);
+    COST(tl_erf(a), "erf", 6, 24, 24);
+    COST(tl_erf(of(TL_U8, TL_SHAPE(6))), "erf", 6, 6, 24); /* 6 bytes in, 6 f32 out */
+    COST(tl_abs(a), "abs", 6, 24, 24);
+    COST(tl_sign(a), "sign", 6, 24, 24);
+    COST(tl_floor(a), "floor", 6, 24, 24);
+    COST(tl_ceil(a), "ceil", 6, 24, 24);
+    COST(tl_round(a), "round", 6, 24, 24);
+    COST(tl_trunc(a), "trunc", 6, 24, 24);
+    COST(tl_pow(a, row), "pow", 6, 36, 24);             /* 6 + 3 f32 in */
+    COST(tl_remainder(a, b), "remainder", 24, 48, 24);  /* divide, floor, product, subtract: 4 x 6 */
+    COST(tl_remainder_(a, b), "remainder", 24, 48, 24); /* in place: reads both, writes the first */
+    COST(tl_minimum(a, b), "minimum", 6, 48, 24);
+    COST(tl_maximum(a, a), "maximum", 6, 24, 24); /* the same bytes: one read */
+    COST(tl_logical_and(a, of(TL_BOOL, TL_SHAPE(3))), "logical_and", 6, 27, 6); /* 6 f32 + 3 bool in, 6 bool out */
+    COST(tl_logical_or(a, b), "logical_or", 6, 48, 6);
+    COST(tl_logical_xor(a, b), "logical_xor", 6, 48, 6);
+    COST(tl_logical_not(a), "logical_not", 6, 24, 6);
+    COST(tl_isnan(a), "isnan", 6, 24, 6);
+    COST(tl_isfinite(a), "isfinite", 6, 24, 6);
+    COST(tl_leaky_relu(a, 0.1), "leaky_relu", 12, 24, 24);  /* comparison, product: 2 x 6 */
+    COST(tl_gelu_erf(a), "gelu_erf", 30, 24, 24);           /* 3 products, sum, erf: 5 x 6 */
+    COST(tl_softplus(a, 1, 20), "softplus", 24, 24, 24);    /* product, exp, log, divide: 4 x 6 */
+    COST(tl_div(of(TL_I64, TL_SHAPE(6)), of(TL_U8, TL_SHAPE(6))), "div", 6, 54, 24); /* 48 + 6 bytes in, 6 f32 out */
+    begin();
+    tl_backward(tl_gelu_erf(leaf(f32(TL_SHAPE(6)))), f32(TL_SHAPE(6)), 0);
+    ROW("gelu_erf_grad", TL_BACKWARD, 1, 66, 48, 24); /* Phi 4, phi 4, the rest 3: 11 x 6; x and g in, dx out */
+    end();
+    begin();
+    tl_addcmul(a, a, row, 0.5);
+    ROW("mul", TL_FORWARD, 1, 6, 36, 24);
+    ROW("affine", TL_FORWARD, 1, 6, 24, 24);
+    ROW("add", TL_FORWARD, 1, 6, 48, 24);
+    end();
+}
+
+/* As with two tensors, less the bytes of the second. */
+static void numbers_cost_what_tensors_cost(void **state) {
+    (void)state;
+    tl_tensor *a = f32(TL_SHAPE(2, 3));
+    tl_scalar half = tl_scalar_float(0.5), one = tl_scalar_int(1);
+    COST(tl_add_scalar(a, half), "add_scalar", 6, 24, 24); /* 6 f32 in, 6 out */
+    COST(tl_rsub_scalar(a, half), "sub_scalar", 6, 24, 24);
+    COST(tl_mul_scalar_(a, half), "mul_scalar", 6, 24, 24); /* in place */
+    COST(tl_mul_scalar(of(TL_I64, TL_SHAPE(6)), half), "mul_scalar", 6, 48, 24); /* 6 i64 in, 6 f32 out */
+    COST(tl_reciprocal(a), "div_scalar", 6, 24, 24);
+    COST(tl_pow_scalar(a, half), "pow_scalar", 6, 24, 24);
+    COST(tl_remainder_scalar(a, half), "remainder_scalar", 24, 24, 24); /* divide, floor, product, subtract: 4 x 6 */
+    COST(tl_cmp_scalar(a, TL_LT, half), "compare_scalar", 6, 24, 6);    /* 6 bool out */
+    COST(tl_clamp(a, &half, &one), "clamp", 12, 24, 24);                /* one for each bound: 2 x 6 */
+    COST(tl_minimum_scalar(a, half), "clamp", 6, 24, 24);
+    COST(tl_fill_scalar_(f32(TL_SHAPE(5)), half), "fill", 0, 0, 20);
+}
+
 static void totals_exceed_64_bits(void **state) {
     (void)state;
     /* 2 m k n = 2 x 2^20 x 2^22 x 2^22 = 2^65 on bytes that meta can describe (2^44 per matrix at most) */
@@ -663,6 +728,8 @@ int main(void) {
         TEST(joining_moves_bytes),
         TEST(sorting_counts_comparisons),
         TEST(inner_brackets_count_for_outer_ones),
+        TEST(functions_count_their_formula),
+        TEST(numbers_cost_what_tensors_cost),
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),
         TEST(random_numbers_in_place_are_written_and_not_read),

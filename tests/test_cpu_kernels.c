@@ -756,6 +756,69 @@ static void ranges_depend_on_the_grain_alone(void **unused) {
     parallel_for(0, 10, 4, note_range, NULL);
 }
 
+/* The bounds that vector_math.h states for the functions through f64, likewise. */
+static double truth_gelu_erf(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
+static double truth_softplus(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
+static void functions_through_f64_keep_their_stated_errors(void **unused) {
+    (void)unused;
+    double worst[10] = {0};
+    for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 257) {
+        const float x = vector_from_bits((uint32_t)bits);
+        const double d = x;
+        const bool is_angle = vector_sin_is_easy_f32(x), is_moderate = d > -13 && isfinite(d);
+        const double errors[] = {ulps(vector_exp2_f32(x), exp2(d)),
+                                 ulps(vector_expm1_f32(x), expm1(d)),
+                                 ulps(vector_log2_f32(x), log2(d)),
+                                 ulps(vector_log1p_f32(x), log1p(d)),
+                                 is_angle ? ulps(vector_sin_f32(x), sin(d)) : 0,
+                                 is_angle ? ulps(vector_cos_f32(x), cos(d)) : 0,
+                                 ulps(vector_erf_f32(x), erf(d)),
+                                 is_moderate ? ulps(vector_gelu_erf_f32(x), truth_gelu_erf(d)) : 0,
+                                 isfinite(d) ? ulps(vector_log1p_exp_f32(x), truth_softplus(d)) : 0,
+                                 ulps(vector_rsqrt_f32(x), 1 / sqrt(d))};
+        for (int i = 0; i < 10; i++) worst[i] = errors[i] > worst[i] ? errors[i] : worst[i];
+    }
+    print_message("ulp: exp2 %.3f expm1 %.3f log2 %.3f log1p %.3f sin %.3f cos %.3f erf %.3f gelu_erf (x > -13) %.3f "
+                  "softplus %.3f rsqrt %.3f\n",
+                  worst[0], worst[1], worst[2], worst[3], worst[4], worst[5], worst[6], worst[7], worst[8], worst[9]);
+    for (int i = 0; i < 8; i++) assert_true(worst[i] < 0.505);
+    assert_true(worst[8] < 1.5 && worst[9] < 1.5);
+}
+
+static void powers_keep_their_stated_error(void **unused) {
+    (void)unused;
+    double worst = 0;
+    uint64_t word = 1;
+    for (int i = 0; i < 1 << 20; i++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        const float x = i % 3 ? vector_from_bits((uint32_t)(word >> 32)) : (float)(word >> 40) * 0x1p-22f - 1;
+        const float y = i % 2 ? (float)((int)(word >> 20 & 15) - 7) : (float)(word >> 12 & 4095) * 0x1p-7f - 16;
+        if (!vector_pow_is_easy_f32(x, y)) continue;
+        const double error = ulps(vector_pow_f32(x, y), pow(x, y));
+        worst = error > worst ? error : worst;
+    }
+    print_message("ulp: pow %.3f\n", worst);
+    assert_true(worst < 0.505);
+}
+
+static void functions_through_f64_have_their_limits(void **unused) {
+    (void)unused;
+    assert_true(vector_exp2_f32(INFINITY) == INFINITY && vector_exp2_f32(-INFINITY) == 0);
+    assert_true(vector_expm1_f32(INFINITY) == INFINITY && vector_expm1_f32(-INFINITY) == -1);
+    assert_true(signbit(vector_expm1_f32(-0.0f)) && signbit(vector_log1p_f32(-0.0f)) && signbit(vector_sin_f32(-0.0f)));
+    assert_true(vector_log2_f32(0) == -INFINITY && vector_log2_f32(INFINITY) == INFINITY && isnan(vector_log2_f32(-1)));
+    assert_true(vector_log1p_f32(-1) == -INFINITY && vector_log1p_f32(INFINITY) == INFINITY);
+    assert_true(isnan(vector_log1p_f32(-2)) && vector_log1p_f32(1e-30f) == 1e-30f);
+    assert_true(vector_erf_f32(INFINITY) == 1 && vector_erf_f32(-INFINITY) == -1 && signbit(vector_erf_f32(-0.0f)));
+    assert_true(vector_gelu_erf_f32(INFINITY) == INFINITY && vector_gelu_erf_f32(-INFINITY) == 0);
+    assert_true(vector_gelu_erf_slope_f32(INFINITY) == 1 && vector_gelu_erf_slope_f32(-INFINITY) == 0);
+    assert_true(vector_log1p_exp_f32(INFINITY) == INFINITY && vector_log1p_exp_f32(-INFINITY) == 0);
+    assert_true(isnan(vector_exp2_f32(NAN)) && isnan(vector_expm1_f32(NAN)) && isnan(vector_log2_f32(NAN)));
+    assert_true(isnan(vector_log1p_f32(NAN)) && isnan(vector_sin_f32(NAN)) && isnan(vector_erf_f32(NAN)));
+    assert_true(isnan(vector_gelu_erf_f32(NAN)) && isnan(vector_gelu_erf_slope_f32(NAN)));
+    assert_true(isnan(vector_log1p_exp_f32(NAN)) && isnan(vector_pow_f32(-2, 0.5f)) && vector_pow_f32(-2, 3) == -8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_ops_match_plain_loops_for_any_layout),
@@ -777,6 +840,9 @@ int main(void) {
         cmocka_unit_test(item_reads_floats_and_integers),
         cmocka_unit_test(vector_functions_keep_their_stated_errors),
         cmocka_unit_test(vector_functions_have_their_limits),
+        cmocka_unit_test(functions_through_f64_keep_their_stated_errors),
+        cmocka_unit_test(powers_keep_their_stated_error),
+        cmocka_unit_test(functions_through_f64_have_their_limits),
         cmocka_unit_test(ranges_depend_on_the_grain_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

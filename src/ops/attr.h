@@ -272,4 +272,36 @@ struct attr_search { bool right; };
  * inverse[order[i]] is the number of the value of sorted[i]. NaN equals nothing. */
 struct attr_unique { int64_t n; };
 
+/* ---- math.c, scalar.c ----
+ *
+ * exp2, expm1, log1p, log2, rsqrt, sin, cos, erf (x any) -> the function; an integer x gives f32.
+ * abs, sign (of NaN: 0), floor, ceil, round (halves to even), trunc (x any) -> like x.
+ * pow (a any, b any) -> a^b; integers by squaring, wrapping, and negative powers of them truncated.
+ * remainder (a any, b any) -> a - b floor(a/b), with b's sign; an integer b that is 0 fails.
+ * minimum, maximum (a any, b any): a NaN on either side is the result.
+ * logical_and, _or, _xor (a any, b any), logical_not, isnan, isfinite (x any) -> bool; what is not 0, NaN included, is true.
+ * gelu_erf (x any) -> x Phi(x); gelu_erf_grad (x any, g any) -> g (Phi(x) + x phi(x)).
+ * leaky_relu (x any) -> x where x > 0, else slope x.
+ * softplus (x any) -> log(1 + e^(beta x)) / beta, x itself where beta x > threshold. */
+struct attr_leaky_relu { double slope; };
+struct attr_softplus { double beta, threshold; };
+
+/* add_scalar, sub_scalar, mul_scalar, div_scalar, pow_scalar, remainder_scalar (x any) -> x op value, or value op x when
+ * is_first. The number is brought to the compute type as it is; where the result is an integer, and in remainder, it is
+ * converted to the result's dtype first (integers wrap).
+ * compare_scalar (x any) -> bool: x relation value. Beside a float x the number is rounded to x's dtype; an integer x meets an
+ * integer as a number, and a float in f32.
+ * value.i is the number itself when it is no float (0 or 1 for a bool). */
+struct attr_scalar {
+    tl_scalar value;
+    tl_compare relation; /* compare_scalar */
+    bool is_first;
+};
+
+/* clamp (x any) -> min(max(x, min), max), either bound or both; NaN stays, a NaN bound gives NaN. */
+struct attr_clamp {
+    tl_scalar min, max;
+    bool has_min, has_max;
+};
+
 #endif

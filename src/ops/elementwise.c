@@ -2,12 +2,11 @@
  *
  * FLOPs per element are those of the formula as written; an elementary function (exp, tanh, sqrt, ...) is one.
  */
-#include "ops/ops.h"
+#include "ops/elementwise.h"
 
 /* ---- Shapes ---- */
 
-/* In place, the result must fit into the first operand as it is. */
-static bool fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype) {
+bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype) {
     const tl_tensor *x = c->input[0];
     if (!shape_equal(rank, shape, x->rank, x->shape))
         return call_fail(c, "output with this shape doesn't match the broadcast shape");
@@ -33,8 +32,7 @@ static tl_dtype common_dtype(const tl_tensor *a, const tl_tensor *b) {
     return keeps ? array : dtype_promote(array, scalar);
 }
 
-/* The common dtype and shape of two operands. */
-static bool pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape) {
+bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape) {
     const tl_tensor *a = c->input[i], *b = c->input[k];
     if (!call_needs_arithmetic(c, i) || !call_needs_arithmetic(c, k)) return false;
     *dtype = common_dtype(a, b);
@@ -47,8 +45,8 @@ static bool binary_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
     int64_t *shape = c->out[0].shape; /* in place, too, nobody reads it yet */
-    if (!pair(c, 0, 1, &dtype, &rank, shape)) return false;
-    if (c->in_place) return fits_in_place(c, rank, shape, dtype);
+    if (!call_pair(c, 0, 1, &dtype, &rank, shape)) return false;
+    if (c->in_place) return call_fits_in_place(c, rank, shape, dtype);
     return call_output(c, 0, dtype, rank, shape);
 }
 
@@ -64,11 +62,22 @@ static bool binary_float_shape(tl_call *c) {
            call_fail(c, "not implemented for integers (need a floating point dtype)");
 }
 
+/* True division: integers become f32. */
+static bool div_shape(tl_call *c) {
+    tl_dtype dtype;
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!call_pair(c, 0, 1, &dtype, &rank, shape)) return false;
+    if (!dtype_is_float(dtype)) dtype = TL_F32;
+    if (c->in_place) return call_fits_in_place(c, rank, shape, dtype);
+    return call_output(c, 0, dtype, rank, shape);
+}
+
 static bool compare_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
     int64_t shape[TL_MAX_RANK];
-    return pair(c, 0, 1, &dtype, &rank, shape) && call_output(c, 0, TL_BOOL, rank, shape);
+    return call_pair(c, 0, 1, &dtype, &rank, shape) && call_output(c, 0, TL_BOOL, rank, shape);
 }
 
 static bool where_shape(tl_call *c) {
@@ -77,7 +86,7 @@ static bool where_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK], shape_ab[TL_MAX_RANK];
     const tl_tensor *condition = c->input[0];
     if (condition->dtype != TL_BOOL) return call_fail(c, "expected condition to be a boolean tensor");
-    if (!pair(c, 1, 2, &dtype, &rank_ab, shape_ab)) return false;
+    if (!call_pair(c, 1, 2, &dtype, &rank_ab, shape_ab)) return false;
     if (!shape_broadcast(condition->rank, condition->shape, rank_ab, shape_ab, &rank, shape))
         return call_fail(c, "the condition does not broadcast to the values");
     return call_output(c, 0, dtype, rank, shape);
@@ -85,7 +94,7 @@ static bool where_shape(tl_call *c) {
 
 /* ---- Costs ---- */
 
-static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
+void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
     cost_traffic(c, cost, (count)flops * (count)c->output[0]->numel);
 }
 static void cost_0(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 0); }
@@ -153,6 +162,32 @@ static void gelu_backward(tl_gradient *g) {
 static void silu_backward(tl_gradient *g) {
     g->result[0] = op_apply2(&op_silu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
 }
+/* y = g f'(x) with an f' of its own kernel: dg = h f'(x), which is this op again; dx = h g f''(x) */
+void elementwise_slope_backward(tl_gradient *g, const tl_op *op, tl_tensor *(*second)(tl_tensor *x)) {
+    tl_tensor *h = g->grad[0], *x = gradient_input(g, 0);
+    if (g->needs[1]) g->result[1] = op_apply2(op, x, h, NULL, 0);
+    if (!g->needs[0]) return;
+    tl_tensor *hg = tl_mul(h, gradient_input(g, 1));
+    g->result[0] = tl_mul(hg, second(x));
+}
+/* gelu = x s(v), v = x (a + b x^2), s the sigmoid. With v' = a + 3b x^2 and s' = s (1 - s):
+ * gelu'' = s' (2a + 12b x^2 + x (1 - 2s) v'^2) */
+static tl_tensor *gelu_second(tl_tensor *x) {
+    const double a = 1.5957691216057307, b = a * 0.044715; /* a = 2 sqrt(2/pi) */
+    tl_tensor *square = tl_mul(x, x);
+    tl_tensor *s = tl_sigmoid(tl_mul(x, tl_affine(square, b, a)));
+    tl_tensor *v1 = tl_affine(square, 3 * b, a), *s1 = tl_mul(s, tl_affine(s, -1, 1));
+    tl_tensor *bend = tl_mul(tl_mul(x, tl_affine(s, -2, 1)), tl_mul(v1, v1));
+    return tl_mul(s1, tl_add(bend, tl_affine(square, 12 * b, 2 * a)));
+}
+/* silu'' = s (1 - s) (2 + x (1 - 2s)) */
+static tl_tensor *silu_second(tl_tensor *x) {
+    tl_tensor *s = tl_sigmoid(x);
+    tl_tensor *s1 = tl_mul(s, tl_affine(s, -1, 1));
+    return tl_mul(s1, tl_affine(tl_mul(x, tl_affine(s, -2, 1)), 1, 2));
+}
+static void gelu_grad_backward(tl_gradient *g) { elementwise_slope_backward(g, &op_gelu_grad, gelu_second); }
+static void silu_grad_backward(tl_gradient *g) { elementwise_slope_backward(g, &op_silu_grad, silu_second); }
 /* a gets g where the condition holds, b where it does not */
 static void where_backward(tl_gradient *g) {
     tl_tensor *condition = gradient_input(g, 0);
@@ -174,7 +209,7 @@ const tl_op op_mul = {RECORD(KERNEL, mul, 1),
                       .saves = {TL_INPUT(1), TL_INPUT(0)},
                       .may_overwrite = true};
 const tl_op op_div = {RECORD(KERNEL, div, 1),
-                      .shape = binary_float_shape,
+                      .shape = div_shape,
                       .cost = cost_1,
                       .backward = div_backward,
                       .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)},
@@ -197,18 +232,18 @@ const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),   .shape = unary_shape,   
 const tl_op op_relu = {RECORD(KERNEL, relu, 1),   .shape = unary_shape,    .cost = cost_1,
                        .backward = relu_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
 /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
-const tl_op op_gelu = {RECORD(KERNEL, gelu, 1), .shape = unary_shape, .cost = cost_9, .backward = gelu_backward,
-                       .saves = {TL_INPUT(0)}};
+const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shape = unary_shape,   .cost = cost_9,
+                       .backward = gelu_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 /* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4;
  * g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
 const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1), .shape = binary_float_shape, .cost = cost_19,
-                            .backward = gradient_missing};
+                            .backward = gelu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 /* x / (1 + e^-x) */
-const tl_op op_silu = {RECORD(KERNEL, silu, 1), .shape = unary_shape, .cost = cost_4, .backward = silu_backward,
-                       .saves = {TL_INPUT(0)}};
+const tl_op op_silu = {RECORD(KERNEL, silu, 1),   .shape = unary_shape,   .cost = cost_4,
+                       .backward = silu_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 /* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
 const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1), .shape = binary_float_shape, .cost = cost_9,
-                            .backward = gradient_missing};
+                            .backward = silu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 const tl_op op_compare = {RECORD(KERNEL, compare, 1), .shape = compare_shape, .cost = cost_1};
 const tl_op op_where = {RECORD(KERNEL, where, 1), .shape = where_shape, .cost = cost_0, .backward = where_backward,
                         .saves_any = TL_INPUT(0)};
@@ -242,6 +277,13 @@ tl_tensor *tl_gelu(tl_tensor *x) { return unary(&op_gelu, x); }
 tl_tensor *tl_silu(tl_tensor *x) { return unary(&op_silu, x); }
 tl_tensor *tl_exp_(tl_tensor *x) { return unary_(&op_exp, x); }
 tl_tensor *tl_relu_(tl_tensor *x) { return unary_(&op_relu, x); }
+tl_tensor *tl_neg_(tl_tensor *x) { return unary_(&op_neg, x); }
+tl_tensor *tl_log_(tl_tensor *x) { return unary_(&op_log, x); }
+tl_tensor *tl_sqrt_(tl_tensor *x) { return unary_(&op_sqrt, x); }
+tl_tensor *tl_tanh_(tl_tensor *x) { return unary_(&op_tanh, x); }
+tl_tensor *tl_sigmoid_(tl_tensor *x) { return unary_(&op_sigmoid, x); }
+tl_tensor *tl_gelu_(tl_tensor *x) { return unary_(&op_gelu, x); }
+tl_tensor *tl_silu_(tl_tensor *x) { return unary_(&op_silu, x); }
 
 tl_tensor *tl_affine(tl_tensor *x, double scale, double shift) {
     struct attr_affine a = {scale, shift};

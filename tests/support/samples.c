@@ -336,6 +336,7 @@ const struct sample samples_assign[] = {
     END};
 
 CALL(fill_call) { return one(out, tl_fill_(tl_clone(in[0]), s->d[0])); }
+CALL(fill_number_call) { return one(out, tl_fill_scalar_(tl_clone(in[0]), s->n[0] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[0]) : tl_scalar_float(s->d[0]))); }
 CALL(fill_part_call) {
     tl_tensor *x = tl_clone(in[0]);
     return tl_fill_(tl_select(x, -1, 1), s->d[0]) ? one(out, x) : 0;
@@ -348,6 +349,8 @@ const struct sample samples_fill[] = {
     {"nothing", GRAD, DT_ARITHMETIC, .call = fill_call, .twin = fill_twin, .in = {F(2, 0)}, .d = {2}},
     {"a column of a matrix", GRAD, DT_ARITHMETIC, .call = fill_part_call, .in = {F(3, 4)}, .d = {1}},
     {"integers", 0, .call = fill_call, .in = {IN(U8, DENSE, 5)}, .d = {3}},
+    {"a number", GRAD, .call = fill_number_call, .in = {F(3, 4)}, .n = {TL_SCALAR_FLOAT}, .d = {0.1}},
+    {"an integer that does not fit", 0, .call = fill_number_call, .in = {IN(U8, DENSE, 5)}, .n = {TL_SCALAR_INT}, .d = {300}, .error = "value cannot be converted to type uint8 without overflow"},
     {"expanded", 0, .call = fill_expanded_call, .in = {IN(CONSTANT, EXPANDED, 3, 4)}, .d = {1}, .error = "more than one element of the written-to tensor refers to a single memory location"},
     END};
 
@@ -451,6 +454,7 @@ const struct sample samples_mul[] = {
     END};
 
 CALL(div_in_place) { return (void)s, one(out, tl_div_(tl_clone(in[0]), in[1])); }
+static tl_tensor *div_of_integers(tl_tensor *a, tl_tensor *b) { return tl_div(a, tl_affine(b, 2, 1)); }
 CALL(div_twin) { return (void)s, one(out, tl_div(in[0], in[1])); }
 const struct sample samples_div[] = {
     {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {F(3, 4), F(3, 4)}},
@@ -461,7 +465,9 @@ const struct sample samples_div[] = {
     {"reversed by sliced", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {IN(FLOAT, REVERSED, 3, 4), IN(POSITIVE, SLICED, 3, 4)}},
     {"in place", GRAD, DT_ARITHMETIC, .call = div_in_place, .twin = div_twin, .in = {F(3, 4), K(4)}},
     {"large, broadcast", LARGE | GRAD, .binary = tl_div, .in = {F(257, 129), IN(POSITIVE, DENSE, 129)}},
-    {"integers", 0, .binary = tl_div, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for integers"},
+    {"integers", 0, .binary = div_of_integers, .in = {IN(I32, DENSE, 3, 4), IN(I64, SLICED, 4)}},
+    {"bool by u8", 0, .binary = div_of_integers, .in = {IN(BOOL, DENSE, 3), IN(U8, DENSE, 3)}},
+    {"integers in place", 0, .call = div_in_place, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"},
     END};
 
 CALL(affine_call) { return one(out, tl_affine(in[0], s->d[0], s->d[1])); }
@@ -492,7 +498,10 @@ const struct sample samples_affine[] = {
 #define NO_INTEGERS(f) \
     {"integers", 0, .unary = f, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"}
 
+static tl_tensor *neg_in_place(tl_tensor *x) { return tl_neg_(tl_clone(x)); }
+CALL(neg_twin) { return (void)s, one(out, tl_neg(in[0])); }
 const struct sample samples_neg[] = {
+    {"in place", GRAD, DT_ARITHMETIC, .unary = neg_in_place, .twin = neg_twin, .in = {F(3, 4)}},
     UNARY(tl_neg, FLOAT), {"integers", 0, .unary = tl_neg, .in = {IN(I64, SLICED, 3, 4)}}, END};
 
 static tl_tensor *exp_in_place(tl_tensor *x) { return tl_exp_(tl_clone(x)); }
@@ -500,18 +509,29 @@ CALL(exp_twin) { return (void)s, one(out, tl_exp(in[0])); }
 const struct sample samples_exp[] = {
     UNARY(tl_exp, FLOAT), NO_INTEGERS(tl_exp),
     {"in place", GRAD, DT_ARITHMETIC, .unary = exp_in_place, .twin = exp_twin, .in = {F(3, 4)}}, END};
-const struct sample samples_log[] = {UNARY(tl_log, POSITIVE), NO_INTEGERS(tl_log), END};
-const struct sample samples_sqrt[] = {UNARY(tl_sqrt, POSITIVE), NO_INTEGERS(tl_sqrt), END};
-const struct sample samples_tanh[] = {UNARY(tl_tanh, FLOAT), NO_INTEGERS(tl_tanh), END};
-const struct sample samples_sigmoid[] = {UNARY(tl_sigmoid, FLOAT), NO_INTEGERS(tl_sigmoid), END};
+#define TWIN_OF(name)                                                                     \
+    static tl_tensor *name##_in_place(tl_tensor *x) { return tl_##name##_(tl_clone(x)); } \
+    CALL(name##_twin) { return (void)s, one(out, tl_##name(in[0])); }
+#define ALSO_IN_PLACE(name, kind_) {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}
+TWIN_OF(log)
+const struct sample samples_log[] = {UNARY(tl_log, POSITIVE), NO_INTEGERS(tl_log), ALSO_IN_PLACE(log, POSITIVE), END};
+TWIN_OF(sqrt)
+const struct sample samples_sqrt[] = {UNARY(tl_sqrt, POSITIVE), NO_INTEGERS(tl_sqrt), ALSO_IN_PLACE(sqrt, POSITIVE), END};
+TWIN_OF(tanh)
+const struct sample samples_tanh[] = {UNARY(tl_tanh, FLOAT), NO_INTEGERS(tl_tanh), ALSO_IN_PLACE(tanh, FLOAT), END};
+TWIN_OF(sigmoid)
+const struct sample samples_sigmoid[] = {UNARY(tl_sigmoid, FLOAT), NO_INTEGERS(tl_sigmoid), ALSO_IN_PLACE(sigmoid, FLOAT), END};
 
 static tl_tensor *relu_in_place(tl_tensor *x) { return tl_relu_(tl_clone(x)); }
 CALL(relu_twin) { return (void)s, one(out, tl_relu(in[0])); }
 const struct sample samples_relu[] = {
     UNARY(tl_relu, FLOAT), NO_INTEGERS(tl_relu),
     {"in place", GRAD, DT_ARITHMETIC, .unary = relu_in_place, .twin = relu_twin, .in = {F(3, 4)}}, END};
-const struct sample samples_gelu[] = {UNARY(tl_gelu, FLOAT), NO_INTEGERS(tl_gelu), END};
+TWIN_OF(gelu)
+const struct sample samples_gelu[] = {UNARY(tl_gelu, FLOAT), NO_INTEGERS(tl_gelu), ALSO_IN_PLACE(gelu, FLOAT), END};
+TWIN_OF(silu)
 const struct sample samples_silu[] = {
+    ALSO_IN_PLACE(silu, FLOAT),
     UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), {"swiglu", GRAD, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}, .roundings = 2}, END};
 
 static tl_tensor *gelu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_grad, x, g, NULL, 0); }
@@ -524,8 +544,10 @@ static tl_tensor *silu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_s
     {"by way of backward", GRAD | VIA_BACKWARD, DT_ARITHMETIC, .unary = forward, .in = {F(4, 3)}},                  \
     {"large", LARGE, .binary = f, .in = {K(33, 1031), K(33, 1031)}},                                                \
     {"integers", 0, .binary = f, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for integers"}
-const struct sample samples_gelu_grad[] = {GRAD_OF(gelu_grad, tl_gelu), END};
-const struct sample samples_silu_grad[] = {GRAD_OF(silu_grad, tl_silu), END};
+const struct sample samples_gelu_grad[] = {
+    GRAD_OF(gelu_grad, tl_gelu), {"its own gradient", GRAD, .binary = gelu_grad, .in = {F(3, 4), IN(FLOAT, SLICED, 3, 4)}}, END};
+const struct sample samples_silu_grad[] = {
+    GRAD_OF(silu_grad, tl_silu), {"its own gradient", GRAD, .binary = silu_grad, .in = {F(3, 4), IN(FLOAT, SLICED, 3, 4)}}, END};
 
 CALL(compare_call) { return one(out, tl_cmp(in[0], (tl_compare)s->n[0], in[1])); }
 const struct sample samples_compare[] = {
@@ -541,6 +563,7 @@ const struct sample samples_compare[] = {
     END};
 
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
+CALL(where_number_call) { return (void)s, one(out, tl_where_scalar(in[0], in[1], tl_scalar_float(s->d[0]))); }
 CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
 /* index.c's masks, join.c's triangles */
 CALL(masked_fill_call) { return one(out, tl_masked_fill(in[0], in[1], s->d[0])); }
@@ -561,6 +584,8 @@ const struct sample samples_where[] = {
     {"size 0", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, DENSE, 0), F(0), F(1)}},
     {"strided", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}},
     {"integers", 0, .call = where_call, .in = {IN(BOOL, DENSE, 6), IN(I64, DENSE, 6), IN(I32, DENSE, 6)}},
+    {"with a number", GRAD, .call = where_number_call, .in = {IN(BOOL, DENSE, 3, 4), F(3, 4)}, .d = {0.5}},
+    {"integers with a number", 0, .call = where_number_call, .in = {IN(BOOL, DENSE, 3, 4), IN(I32, DENSE, 4)}, .d = {0.5}},
     {"dropout", GRAD, .call = dropout_call, .in = {F(4, 5)}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = where_call, .in = {IN(BOOL, DENSE, 257, 129), F(257, 129), F(129)}},
     {"condition is no bool", 0, .call = where_call, .in = {IN(U8, DENSE, 3), F(3), F(3)}, .error = "expected condition to be a boolean tensor"},
@@ -1595,6 +1620,256 @@ const struct sample samples_unique[] = {
     {"nothing", CPU_ONLY, .call = unique_call, .in = {F(0, 3)}},
     {"values alone", CPU_ONLY, .call = unique_values, .in = {IN(BOOL, DENSE, 9)}},
     {"large", CPU_ONLY | LARGE, .call = unique_call, .in = {IN(U8, DENSE, 30000)}},
+/* ---- math.c ---- */
+
+/* UNARY and its in-place form. */
+#define IN_PLACE(name, kind_) \
+    {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}, \
+    {"in place, strided", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, PERMUTED, 3, 4)}}
+#define INTEGERS_TO_F32(f) \
+    {"integers", 0, .unary = f, .in = {IN(I32, SLICED, 3, 4)}}, {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 5)}}
+#define NO_INTEGERS_IN_PLACE(name) \
+    {"integers in place", 0, .unary = name##_in_place, .in = {IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"}
+#define NO_BOOL(f) {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
+
+TWIN_OF(exp2)
+const struct sample samples_exp2[] = {UNARY(tl_exp2, FLOAT), IN_PLACE(exp2, FLOAT), INTEGERS_TO_F32(tl_exp2), NO_INTEGERS_IN_PLACE(exp2), END};
+TWIN_OF(expm1)
+const struct sample samples_expm1[] = {UNARY(tl_expm1, FLOAT), IN_PLACE(expm1, FLOAT), INTEGERS_TO_F32(tl_expm1), NO_INTEGERS_IN_PLACE(expm1), END};
+TWIN_OF(log1p)
+const struct sample samples_log1p[] = {
+    UNARY(tl_log1p, POSITIVE), IN_PLACE(log1p, POSITIVE), {"of u8", 0, .unary = tl_log1p, .in = {IN(U8, DENSE, 7)}}, NO_INTEGERS_IN_PLACE(log1p), END};
+TWIN_OF(log2)
+const struct sample samples_log2[] = {UNARY(tl_log2, POSITIVE), IN_PLACE(log2, POSITIVE), {"bool", 0, .unary = tl_log2, .in = {IN(BOOL, DENSE, 5)}}, END};
+TWIN_OF(rsqrt)
+const struct sample samples_rsqrt[] = {UNARY(tl_rsqrt, POSITIVE), IN_PLACE(rsqrt, POSITIVE), {"of u8", 0, .unary = tl_rsqrt, .in = {IN(U8, DENSE, 7)}}, END};
+TWIN_OF(sin)
+const struct sample samples_sin[] = {UNARY(tl_sin, FLOAT), IN_PLACE(sin, FLOAT), INTEGERS_TO_F32(tl_sin), NO_INTEGERS_IN_PLACE(sin), END};
+TWIN_OF(cos)
+const struct sample samples_cos[] = {UNARY(tl_cos, FLOAT), IN_PLACE(cos, FLOAT), INTEGERS_TO_F32(tl_cos), NO_INTEGERS_IN_PLACE(cos), END};
+TWIN_OF(erf)
+const struct sample samples_erf[] = {UNARY(tl_erf, FLOAT), IN_PLACE(erf, FLOAT), INTEGERS_TO_F32(tl_erf), NO_INTEGERS_IN_PLACE(erf), END};
+
+#define INTEGERS(f) {"integers", 0, .unary = f, .in = {IN(I64, REVERSED, 3, 4)}}, {"of u8", 0, .unary = f, .in = {IN(U8, SLICED, 3, 4)}}
+TWIN_OF(abs)
+const struct sample samples_abs[] = {UNARY(tl_abs, FLOAT), IN_PLACE(abs, FLOAT), INTEGERS(tl_abs), NO_BOOL(tl_abs), END};
+TWIN_OF(sign)
+const struct sample samples_sign[] = {UNARY(tl_sign, FLOAT), IN_PLACE(sign, FLOAT), INTEGERS(tl_sign), {"bool", 0, .unary = tl_sign, .in = {IN(BOOL, DENSE, 5)}}, END};
+TWIN_OF(floor)
+const struct sample samples_floor[] = {UNARY(tl_floor, FLOAT), IN_PLACE(floor, FLOAT), INTEGERS(tl_floor), NO_BOOL(tl_floor), END};
+TWIN_OF(ceil)
+const struct sample samples_ceil[] = {UNARY(tl_ceil, FLOAT), IN_PLACE(ceil, FLOAT), INTEGERS(tl_ceil), NO_BOOL(tl_ceil), END};
+TWIN_OF(round)
+const struct sample samples_round[] = {UNARY(tl_round, FLOAT), IN_PLACE(round, FLOAT), INTEGERS(tl_round), NO_BOOL(tl_round), END};
+TWIN_OF(trunc)
+const struct sample samples_trunc[] = {UNARY(tl_trunc, FLOAT), IN_PLACE(trunc, FLOAT), INTEGERS(tl_trunc), NO_BOOL(tl_trunc), END};
+
+/* Bases well away from 0, where a power's derivatives explode; divisors larger than the dividend, whose quotient has no step nearby. */
+static tl_tensor *pow_of(tl_tensor *a, tl_tensor *b) { return tl_pow(tl_affine(a, 0.5, 2), b); }
+static tl_tensor *remainder_of(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 0.5, 3.25)); }
+#define PAIRS(f, n_)                                                                                                           \
+    {"same shape", GRAD, .binary = f, .in = {F(3, 4), F(3, 4)}, .roundings = n_},                                              \
+    {"scalars", GRAD, .binary = f, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .roundings = n_},                                     \
+    {"row against column", GRAD, .binary = f, .in = {F(3, 1), F(1, 4)}, .roundings = n_},                                      \
+    {"size 0", GRAD, .binary = f, .in = {F(0, 4), F(4)}, .roundings = n_},                                                     \
+    {"permuted and sliced", GRAD, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4)}, .roundings = n_},   \
+    {"reversed and expanded", GRAD, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}, .roundings = n_}, \
+    {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), F(129)}, .roundings = n_},                             \
+    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match at every axis that is not 1"}
+CALL(pow_in_place) { return (void)s, one(out, tl_pow_(tl_clone(in[0]), in[1])); }
+CALL(pow_twin) { return (void)s, one(out, tl_pow(in[0], in[1])); }
+const struct sample samples_pow[] = {
+    PAIRS(pow_of, 8),
+    {"plain", GRAD, DT_ARITHMETIC, .binary = tl_pow, .in = {IN(POSITIVE, DENSE, 3, 4), K(3, 4)}},
+    {"of negative numbers", 0, .binary = tl_pow, .in = {F(3, 4), IN(I32, DENSE, 4)}},
+    {"integers", 0, .binary = tl_pow, .in = {IN(I64, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
+    {"negative powers of integers", 0, .binary = tl_pow, .in = {IN(I32, DENSE, 9), IN(I32, DENSE, 9)}},
+    {"in place", GRAD, DT_ARITHMETIC, .call = pow_in_place, .twin = pow_twin, .in = {IN(POSITIVE, DENSE, 3, 4), K(4)}},
+    {"in place, a float into integers", 0, .call = pow_in_place, .in = {IN(I32, DENSE, 3), F(3)}, .error = "can't be cast to the desired output type int32"},
+    {"bool", 0, .binary = tl_pow, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
+    END};
+static tl_tensor *remainder_by_zero(tl_tensor *x) { return tl_remainder(x, tl_zeros(TL_SCALAR, TL_I32, NULL)); }
+CALL(remainder_in_place) { return (void)s, one(out, tl_remainder_(tl_clone(in[0]), in[1])); }
+CALL(remainder_twin) { return (void)s, one(out, tl_remainder(in[0], in[1])); }
+static tl_tensor *remainder_of_integers(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 2, 1)); }
+const struct sample samples_remainder[] = {
+    PAIRS(remainder_of, 4),
+    {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
+    {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
+    {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
+    {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
+    END};
+const struct sample samples_minimum[] = {
+    BINARY(tl_minimum, FLOAT), {"integers", 0, .binary = tl_minimum, .in = {IN(I64, DENSE, 3, 4), IN(I32, EXPANDED, 3, 4)}},
+    {"bool", 0, .binary = tl_minimum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
+const struct sample samples_maximum[] = {
+    BINARY(tl_maximum, FLOAT), {"integers", 0, .binary = tl_maximum, .in = {IN(I16, SLICED, 3, 4), IN(U8, DENSE, 4)}},
+    {"bool", 0, .binary = tl_maximum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
+
+#define LOGIC(f)                                                                                                     \
+    {"floats", 0, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), F(4)}},                                                \
+    {"integers with floats", 0, DT_ARITHMETIC, .binary = f, .in = {IN(I64, DENSE, 5, 1), F(4)}},                     \
+    {"bool, strided", 0, .binary = f, .in = {IN(BOOL, PERMUTED, 3, 4), IN(BOOL, EXPANDED, 3, 4)}},                   \
+    {"u8 and i16, sliced", 0, .binary = f, .in = {IN(U8, SLICED, 3, 4), IN(I16, REVERSED, 3, 4)}},                   \
+    {"scalars", 0, .binary = f, .in = {SCALAR(BOOL), SCALAR(I32)}},                                                  \
+    {"size 0", 0, .binary = f, .in = {IN(BOOL, DENSE, 0), IN(BOOL, DENSE, 1)}},                                      \
+    {"large", LARGE, .binary = f, .in = {IN(BOOL, DENSE, 40001), IN(BOOL, DENSE, 40001)}},                           \
+    {"no broadcast", 0, .binary = f, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 4)}, .error = "must match at every axis that is not 1"}
+const struct sample samples_logical_and[] = {LOGIC(tl_logical_and), END};
+const struct sample samples_logical_or[] = {LOGIC(tl_logical_or), END};
+const struct sample samples_logical_xor[] = {LOGIC(tl_logical_xor), END};
+
+/* Values with NaN and infinity among them. */
+static tl_tensor *odd_ones(tl_tensor *x) { return tl_div(tl_floor(x), tl_trunc(x)); }
+static tl_tensor *isnan_of_odd_ones(tl_tensor *x) { return tl_isnan(odd_ones(x)); }
+static tl_tensor *isfinite_of_odd_ones(tl_tensor *x) { return tl_isfinite(odd_ones(x)); }
+#define TRUTH(f)                                                                  \
+    {"matrix", 0, DT_ARITHMETIC, .unary = f, .in = {K(3, 5)}},                    \
+    {"scalar", 0, DT_ARITHMETIC, .unary = f, .in = {SCALAR(CONSTANT)}},           \
+    {"size 0", 0, .unary = f, .in = {K(3, 0)}},                                   \
+    {"permuted", 0, .unary = f, .in = {IN(CONSTANT, PERMUTED, 2, 3, 4)}},         \
+    {"reversed", 0, .unary = f, .in = {IN(CONSTANT, REVERSED, 3, 5)}},            \
+    {"expanded", 0, .unary = f, .in = {IN(CONSTANT, EXPANDED, 3, 5)}},            \
+    {"integers", 0, .unary = f, .in = {IN(I64, SLICED, 3, 5)}},                   \
+    {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 7)}},                          \
+    {"large", LARGE, .unary = f, .in = {K(33, 1031)}}
+const struct sample samples_logical_not[] = {TRUTH(tl_logical_not), END};
+const struct sample samples_isnan[] = {TRUTH(tl_isnan), {"some are", 0, .unary = isnan_of_odd_ones, .in = {K(9, 9)}}, END};
+const struct sample samples_isfinite[] = {TRUTH(tl_isfinite), {"some are not", 0, .unary = isfinite_of_odd_ones, .in = {K(9, 9)}}, END};
+
+static tl_tensor *leaky_relu(tl_tensor *x) { return tl_leaky_relu(x, 0.125); }
+static tl_tensor *leaky_relu_in_place(tl_tensor *x) { return tl_leaky_relu_(tl_clone(x), 0.125); }
+CALL(leaky_relu_twin) { return (void)s, one(out, leaky_relu(in[0])); }
+const struct sample samples_leaky_relu[] = {UNARY(leaky_relu, FLOAT), IN_PLACE(leaky_relu, FLOAT), NO_INTEGERS(leaky_relu), END};
+TWIN_OF(gelu_erf)
+const struct sample samples_gelu_erf[] = {UNARY(tl_gelu_erf, FLOAT), IN_PLACE(gelu_erf, FLOAT), NO_INTEGERS(tl_gelu_erf), END};
+static tl_tensor *gelu_erf_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_erf_grad, x, g, NULL, 0); }
+/* A slope is differentiated too. */
+#define SLOPE(f) \
+    {"its own gradient", GRAD, .binary = f, .in = {F(3, 4), F(3, 4)}}, {"its own gradient, strided", GRAD, .binary = f, .in = {IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}}
+const struct sample samples_gelu_erf_grad[] = {
+    {"matrix", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {K(3, 4), K(3, 4)}},
+    {"scalars", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}},
+    {"size 0", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {K(0), K(0)}},
+    {"permuted and expanded", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, DT_ARITHMETIC, .unary = tl_gelu_erf, .in = {F(4, 3)}},
+    {"large", LARGE, .binary = gelu_erf_grad, .in = {K(33, 1031), K(33, 1031)}},
+    SLOPE(gelu_erf_grad),
+    {"integers", 0, .binary = gelu_erf_grad, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"}, END};
+static tl_tensor *softplus(tl_tensor *x) { return tl_softplus(x, 1, 20); }
+static tl_tensor *softplus_steep(tl_tensor *x) { return tl_softplus(x, 8, 4); }
+const struct sample samples_softplus[] = {
+    UNARY(softplus, FLOAT), {"over the threshold", GRAD | ROUNDS, .unary = softplus_steep, .in = {F(3, 5)}}, NO_INTEGERS(softplus), END};
+
+/* ---- scalar.c ---- */
+
+/* The number of a sample: n[0] says its kind, d[0] its value. */
+static tl_scalar number(const struct sample *s) {
+    return s->n[0] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[0]) : s->n[0] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[0]) : tl_scalar_bool(s->d[0] != 0);
+}
+#define FLOATING(v) .n = {TL_SCALAR_FLOAT}, .d = {v}
+#define WHOLE(v) .n = {TL_SCALAR_INT}, .d = {v}
+#define TRUE_OR_FALSE(v) .n = {TL_SCALAR_BOOL}, .d = {v}
+#define NUMBER_CALL(name)                                                  \
+    CALL(name##_call) { return one(out, tl_##name(in[0], number(s))); }
+#define NUMBER_CALLS(name)                                                 \
+    NUMBER_CALL(name)                                                      \
+    CALL(name##_in_place) { return one(out, tl_##name##_(tl_clone(in[0]), number(s))); }
+#define NUMBERS(f, kind_, v)                                                                             \
+    {"matrix", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 5)}, FLOATING(v)},                            \
+    {"scalar", GRAD, .call = f, .in = {SCALAR(kind_)}, FLOATING(v)},                                     \
+    {"size 0", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 0)}, FLOATING(v)},                            \
+    {"an integer", GRAD, .call = f, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, WHOLE(2)},                     \
+    {"sliced", GRAD, .call = f, .in = {IN(kind_, SLICED, 3, 5)}, FLOATING(v)},                           \
+    {"reversed", GRAD, .call = f, .in = {IN(kind_, REVERSED, 3, 5)}, FLOATING(v)},                       \
+    {"expanded", GRAD, .call = f, .in = {IN(kind_, EXPANDED, 3, 5)}, FLOATING(v)},                       \
+    {"large", LARGE | GRAD, .call = f, .in = {IN(kind_, DENSE, 33, 1031)}, FLOATING(v)},                 \
+    {"integers, a float", 0, .call = f, .in = {IN(I32, DENSE, 7)}, FLOATING(2.5)},                       \
+    {"integers, an integer", 0, .call = f, .in = {IN(U8, SLICED, 3, 5)}, WHOLE(3)}
+NUMBER_CALLS(add_scalar)
+NUMBER_CALLS(sub_scalar)
+NUMBER_CALLS(mul_scalar)
+NUMBER_CALLS(div_scalar)
+NUMBER_CALLS(pow_scalar)
+NUMBER_CALLS(remainder_scalar)
+NUMBER_CALL(rsub_scalar)
+NUMBER_CALL(rdiv_scalar)
+NUMBER_CALL(rpow_scalar)
+#define NUMBER_IN_PLACE(name, kind_, v) \
+    {"in place", GRAD, .call = name##_in_place, .twin = name##_call, .in = {IN(kind_, PERMUTED, 3, 4)}, FLOATING(v)}, \
+    {"in place, a float into integers", 0, .call = name##_in_place, .in = {IN(I32, DENSE, 3)}, FLOATING(0.5), .error = "result type float32 can't be cast to the desired output type int32"}
+const struct sample samples_add_scalar[] = {
+    NUMBERS(add_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(add_scalar, FLOAT, 0.1), {"bool, an integer", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, WHOLE(2)},
+    {"bool, a bool", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)},
+    {"bool in place", 0, .call = add_scalar_in_place, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "result type int64 can't be cast to the desired output type bool"}, END};
+const struct sample samples_sub_scalar[] = {
+    NUMBERS(sub_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(sub_scalar, FLOAT, 0.1), {"from a number", GRAD, .call = rsub_scalar_call, .in = {IN(FLOAT, SLICED, 3, 4)}, FLOATING(1.5)},
+    {"from an integer", 0, .call = rsub_scalar_call, .in = {IN(U8, DENSE, 4)}, WHOLE(3)},
+    {"of bool", 0, .call = sub_scalar_call, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "with a bool tensor is not supported"},
+    {"a bool", 0, .call = sub_scalar_call, .in = {F(3)}, TRUE_OR_FALSE(1), .error = "with a bool tensor is not supported"}, END};
+const struct sample samples_mul_scalar[] = {
+    NUMBERS(mul_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(mul_scalar, FLOAT, 0.1), {"bool, a float", 0, .call = mul_scalar_call, .in = {IN(BOOL, DENSE, 5)}, FLOATING(0.5)}, END};
+CALL(reciprocal_call) { return (void)s, one(out, tl_reciprocal(in[0])); }
+const struct sample samples_div_scalar[] = {
+    NUMBERS(div_scalar_call, FLOAT, 0.7), NUMBER_IN_PLACE(div_scalar, FLOAT, 0.7), {"a number by it", GRAD, .call = rdiv_scalar_call, .in = {IN(POSITIVE, SLICED, 3, 4)}, FLOATING(1.5)},
+    {"reciprocal", GRAD, .call = reciprocal_call, .in = {IN(POSITIVE, DENSE, 3, 4)}}, {"bool", 0, .call = div_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)}, END};
+const struct sample samples_pow_scalar[] = {
+    NUMBERS(pow_scalar_call, POSITIVE, 2.5), NUMBER_IN_PLACE(pow_scalar, POSITIVE, 2.5), {"the power 0", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
+    {"cubes of either sign", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, FLOATING(3)},
+    {"powers of a number", GRAD, .call = rpow_scalar_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, FLOATING(1.5)},
+    {"powers of 0", GRAD, .call = rpow_scalar_call, .in = {IN(POSITIVE, DENSE, 3, 4)}, FLOATING(0)},
+    {"integers as powers", 0, .call = rpow_scalar_call, .in = {IN(I64, DENSE, 9)}, WHOLE(2)},
+    {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "integers to negative integer powers are not allowed"}, END};
+const struct sample samples_remainder_scalar[] = {
+    NUMBERS(remainder_scalar_call, FLOAT, 2.25), NUMBER_IN_PLACE(remainder_scalar, FLOAT, 2.25),
+    {"integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(0), .error = "ZeroDivisionError"},
+    {"bool", 0, .call = remainder_scalar_call, .in = {IN(BOOL, DENSE, 3)}, TRUE_OR_FALSE(1), .error = "not implemented for bool"}, END};
+CALL(compare_scalar_call) { return one(out, tl_cmp_scalar(in[0], (tl_compare)s->n[1], number(s))); }
+const struct sample samples_compare_scalar[] = {
+    {"less", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {F(3, 4)}, .n = {TL_SCALAR_FLOAT, TL_LT}, .d = {0.25}},
+    {"equal, scalar", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {SCALAR(FLOAT)}, .n = {TL_SCALAR_FLOAT, TL_EQ}, .d = {0.25}},
+    {"not equal, integers", 0, .call = compare_scalar_call, .in = {IN(I16, REVERSED, 3, 4)}, .n = {TL_SCALAR_INT, TL_NE}, .d = {300}},
+    {"at least, integers with a float", 0, .call = compare_scalar_call, .in = {IN(I64, SLICED, 3, 4)}, .n = {TL_SCALAR_FLOAT, TL_GE}, .d = {1.5}},
+    {"at most, bool", 0, .call = compare_scalar_call, .in = {IN(BOOL, DENSE, 4)}, .n = {TL_SCALAR_BOOL, TL_LE}, .d = {1}},
+    {"greater, size 0", 0, .call = compare_scalar_call, .in = {F(0)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"expanded", 0, .call = compare_scalar_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"large", LARGE, .call = compare_scalar_call, .in = {F(40001)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"no such relation", 0, .call = compare_scalar_call, .in = {F(3)}, .n = {TL_SCALAR_INT, 9}, .error = "cmp: no relation has the number 9"},
+    END};
+/* n[1], n[2]: the kinds of the bounds, TL_ALL for none. */
+static const tl_scalar *bound(const struct sample *s, int i, tl_scalar *room) {
+    *room = s->n[i] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[i]) : s->n[i] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[i]) : tl_scalar_bool(s->d[i] != 0);
+    return s->n[i] == TL_ALL ? NULL : room;
+}
+CALL(clamp_call) {
+    tl_scalar low, high;
+    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
+    return one(out, tl_clamp(in[0], min, max));
+}
+CALL(clamp_in_place) {
+    tl_scalar low, high;
+    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
+    return one(out, tl_clamp_(tl_clone(in[0]), min, max));
+}
+NUMBER_CALL(minimum_scalar)
+NUMBER_CALL(maximum_scalar)
+#define BETWEEN(low_, high_) .n = {0, TL_SCALAR_FLOAT, TL_SCALAR_FLOAT}, .d = {0, low_, high_}
+const struct sample samples_clamp[] = {
+    {"both", GRAD, DT_ARITHMETIC, .call = clamp_call, .in = {F(3, 5)}, BETWEEN(-0.5, 1)},
+    {"from below", GRAD, .call = clamp_call, .in = {IN(FLOAT, PERMUTED, 3, 5)}, .n = {0, TL_SCALAR_INT, TL_ALL}},
+    {"from above", GRAD, .call = clamp_call, .in = {IN(FLOAT, REVERSED, 3, 5)}, .n = {0, TL_ALL, TL_SCALAR_FLOAT}, .d = {0, 0, 0.5}},
+    {"scalar", GRAD, .call = clamp_call, .in = {SCALAR(FLOAT)}, BETWEEN(-3, 3)},
+    {"size 0", GRAD, .call = clamp_call, .in = {F(0, 3)}, BETWEEN(-3, 3)},
+    {"bounds that cross", GRAD, .call = clamp_call, .in = {IN(FLOAT, SLICED, 3, 4)}, BETWEEN(1, -1)},
+    {"integers", 0, .call = clamp_call, .in = {IN(U8, SLICED, 3, 4)}, .n = {0, TL_SCALAR_INT, TL_SCALAR_INT}, .d = {0, -5, 3}},
+    {"integers, a float", 0, .call = clamp_call, .in = {IN(I64, DENSE, 7)}, BETWEEN(-1.5, 2)},
+    {"minimum with a number", GRAD, .call = minimum_scalar_call, .in = {F(3, 4)}, FLOATING(0.5)},
+    {"maximum with a number", GRAD, .call = maximum_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
+    {"in place", GRAD, .call = clamp_in_place, .twin = clamp_call, .in = {F(3, 4)}, BETWEEN(-0.5, 1)},
+    {"large", LARGE | GRAD, .call = clamp_call, .in = {F(33, 1031)}, BETWEEN(-0.5, 1)},
+    {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
+    {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
+    {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type int32"},
     END};
 
 /* ---- The table ---- */

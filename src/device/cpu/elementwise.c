@@ -11,6 +11,7 @@
  * In place: an input may be the very memory of the output, element for element; each element is read before it is
  * written, and loops carry VECTOR_LOOP since nothing else overlaps.
  */
+#include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -22,17 +23,10 @@
 #include <stdio.h>
 
 enum {
-    MAX_INPUTS = 3,
+    MAX_INPUTS = ELEMENTWISE_INPUTS,
     BLOCK = 512,        /* elements; 4 arrays of f64 are 16 KiB */
     SHORT_ROW = 64,     /* below this, rows are gathered */
     PLAIN_LIMIT = 4096, /* up to this, dense operands are not split for threads anyway */
-};
-
-/* An op: its loop per compute type; NULL where it does not exist. */
-struct elementwise {
-    void (*loop_f32)(float *out, const float *const *in, int64_t n, const void *attr);
-    void (*loop_f64)(double *out, const double *const *in, int64_t n, const void *attr);
-    void (*loop_i64)(int64_t *out, const int64_t *const *in, int64_t n, const void *attr);
 };
 
 /* One call, as its threads see it. Operand 0 of the walk is the output. */
@@ -41,8 +35,9 @@ struct task {
     const struct elementwise *op;
     const void *attr;
     tl_dtype dtype[1 + MAX_INPUTS];
-    int64_t stride[1 + MAX_INPUTS]; /* along the innermost axis, in elements */
-    bool is_array[1 + MAX_INPUTS];  /* rows are gapless arrays of the compute type */
+    int64_t stride[1 + MAX_INPUTS];   /* along the innermost axis, in elements */
+    bool is_array[1 + MAX_INPUTS];    /* rows are gapless arrays of the compute type */
+    bool is_constant[1 + MAX_INPUTS]; /* the same element everywhere: brought to the compute type once per thread */
     int n_inputs;
 };
 
@@ -95,12 +90,17 @@ static int64_t truncated(double x) {
 
 /* ---- The driver --------------------------------------------------------------------------------------- */
 
-/* The type that two inputs are compared in: that of their promoted dtype. */
-static tl_dtype common_compute(tl_dtype a, tl_dtype b) {
+tl_dtype elementwise_compute(tl_dtype a, tl_dtype b) {
     a = dtype_compute(a);
     b = dtype_compute(b);
     if (a == TL_F64 || b == TL_F64) return TL_F64;
     return a == TL_F32 || b == TL_F32 ? TL_F32 : TL_I64;
+}
+
+static bool is_constant(const struct iterate *walk, int operand) {
+    for (int axis = 0; axis < walk->rank; axis++)
+        if (walk->stride[operand][axis] != 0) return false;
+    return true;
 }
 
 /* Small operands of the compute type, dense and of one shape, need no walk: the loop is all there is to do. Returns
@@ -121,7 +121,7 @@ static int64_t plain_size(const tl_kernel_args *args, tl_dtype compute) {
     return n <= PLAIN_LIMIT ? n : 0;
 }
 
-static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute) {
+bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute) {
     const int64_t plain = compute == TL_F32 ? plain_size(args, TL_F32) : 0;
     if (plain) {
         const float *in[MAX_INPUTS];
@@ -143,6 +143,7 @@ static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dty
         task.dtype[i] = operands[i]->dtype;
         task.stride[i] = task.walk.step[i] / element_bytes;
         task.is_array[i] = operands[i]->dtype == compute && task.stride[i] == 1;
+        task.is_constant[i] = i > 0 && is_constant(&task.walk, i);
     }
 
     const bool is_short = task.walk.rank > 1 && task.walk.size[task.walk.rank - 1] < SHORT_ROW;
@@ -155,15 +156,15 @@ static bool run(const tl_kernel_args *args, const struct elementwise *op, tl_dty
 }
 
 static bool run_as_output(const tl_kernel_args *args, const struct elementwise *op) {
-    return run(args, op, dtype_compute(args->out[0].dtype));
+    return elementwise_run(args, op, dtype_compute(args->out[0].dtype));
 }
 
 /* ---- The ops ------------------------------------------------------------------------------------------- */
 
-static const struct elementwise op_add = {add_f32, add_f64, add_i64};
-static const struct elementwise op_sub = {sub_f32, sub_f64, sub_i64};
-static const struct elementwise op_mul = {mul_f32, mul_f64, mul_i64};
-static const struct elementwise op_div = {div_f32, div_f64, NULL};
+const struct elementwise elementwise_add = {add_f32, add_f64, add_i64};
+const struct elementwise elementwise_sub = {sub_f32, sub_f64, sub_i64};
+const struct elementwise elementwise_mul = {mul_f32, mul_f64, mul_i64};
+const struct elementwise elementwise_div = {div_f32, div_f64, NULL};
 static const struct elementwise op_affine = {affine_f32, affine_f64, affine_i64};
 static const struct elementwise op_neg = {neg_f32, neg_f64, neg_i64};
 static const struct elementwise op_exp = {exp_f32, exp_f64, NULL};
@@ -177,15 +178,15 @@ static const struct elementwise op_gelu_grad = {gelu_grad_f32, gelu_grad_f64, NU
 static const struct elementwise op_silu = {silu_f32, silu_f64, NULL};
 static const struct elementwise op_silu_grad = {silu_grad_f32, silu_grad_f64, NULL};
 static const struct elementwise op_where = {where_f32, where_f64, where_i64};
-static const struct elementwise op_compare[] = {
+const struct elementwise elementwise_compare[] = {
     [TL_EQ] = {eq_f32, eq_f64, eq_i64}, [TL_NE] = {ne_f32, ne_f64, ne_i64}, [TL_LT] = {lt_f32, lt_f64, lt_i64},
     [TL_LE] = {le_f32, le_f64, le_i64}, [TL_GT] = {gt_f32, gt_f64, gt_i64}, [TL_GE] = {ge_f32, ge_f64, ge_i64},
 };
 
-bool cpu_add(const tl_kernel_args *args) { return run_as_output(args, &op_add); }
-bool cpu_sub(const tl_kernel_args *args) { return run_as_output(args, &op_sub); }
-bool cpu_mul(const tl_kernel_args *args) { return run_as_output(args, &op_mul); }
-bool cpu_div(const tl_kernel_args *args) { return run_as_output(args, &op_div); }
+bool cpu_add(const tl_kernel_args *args) { return run_as_output(args, &elementwise_add); }
+bool cpu_sub(const tl_kernel_args *args) { return run_as_output(args, &elementwise_sub); }
+bool cpu_mul(const tl_kernel_args *args) { return run_as_output(args, &elementwise_mul); }
+bool cpu_div(const tl_kernel_args *args) { return run_as_output(args, &elementwise_div); }
 bool cpu_affine(const tl_kernel_args *args) { return run_as_output(args, &op_affine); }
 bool cpu_neg(const tl_kernel_args *args) { return run_as_output(args, &op_neg); }
 bool cpu_exp(const tl_kernel_args *args) { return run_as_output(args, &op_exp); }
@@ -202,5 +203,6 @@ bool cpu_where(const tl_kernel_args *args) { return run_as_output(args, &op_wher
 
 bool cpu_compare(const tl_kernel_args *args) {
     const struct attr_compare *attr = args->attr;
-    return run(args, &op_compare[attr->relation], common_compute(args->in[0].dtype, args->in[1].dtype));
+    return elementwise_run(args, &elementwise_compare[attr->relation],
+                           elementwise_compute(args->in[0].dtype, args->in[1].dtype));
 }

@@ -192,12 +192,15 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
     struct iterate_run run;
     iterate_seek(&task->walk, &run, first, last);
+    const int64_t longest = last - first < BLOCK ? last - first : BLOCK;
+    for (int k = 1; k <= task->n_inputs && first < last; k++)
+        if (task->is_constant[k]) NAME(convert_to)(buffer[k], task->walk.data[k], task->dtype[k], 0, longest);
     while (iterate_next(&task->walk, &run, BLOCK)) {
         const T *in[MAX_INPUTS];
         for (int i = 0; i < task->n_inputs; i++) {
             const int k = 1 + i;
             in[i] = task->is_array[k] ? (const T *)(const void *)run.data[k] : buffer[k];
-            if (!task->is_array[k])
+            if (!task->is_array[k] && !task->is_constant[k])
                 NAME(convert_to)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
         }
         T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];

@@ -1,0 +1,25 @@
+/* elementwise.h: the rules that elementwise ops share. */
+#ifndef OPS_ELEMENTWISE_H
+#define OPS_ELEMENTWISE_H
+
+#include "ops/ops.h"
+
+/* In place, a result of this shape and dtype must fit into the first operand as it is. */
+bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype);
+/* The common dtype and shape of operands i and k. */
+bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64_t *shape);
+
+/* Like input 0 in shape, of another dtype; in place where that fits. */
+static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
+    const tl_tensor *x = c->input[0];
+    if (c->in_place) return call_fits_in_place(c, x->rank, x->shape, dtype);
+    return call_output(c, 0, dtype, x->rank, x->shape);
+}
+
+/* So many FLOPs for each element of the result, and the bytes of all operands. */
+void elementwise_cost(const tl_call *c, struct cost *cost, int flops);
+
+/* The rule of y = g f'(x), where f' has a kernel of its own (inputs x and g) and `second` computes f'' in ops. */
+void elementwise_slope_backward(tl_gradient *g, const tl_op *op, tl_tensor *(*second)(tl_tensor *x));
+
+#endif

@@ -1,0 +1,263 @@
+/* scalar.c: a tensor and a number.
+ *
+ * A number promotes by its kind alone, as a Python number does in PyTorch: it decides the result's dtype only where it is of a
+ * higher kind than the tensor's (bool, integer, float). It travels in the attributes, so a call costs what the
+ * tensor form costs without the second operand's bytes, and no tensor is made of it.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "ops/elementwise.h"
+
+tl_scalar tl_scalar_bool(bool value) { return (tl_scalar){.kind = TL_SCALAR_BOOL, .i = value}; }
+tl_scalar tl_scalar_int(int64_t value) { return (tl_scalar){.kind = TL_SCALAR_INT, .i = value}; }
+tl_scalar tl_scalar_float(double value) { return (tl_scalar){.kind = TL_SCALAR_FLOAT, .f = value}; }
+
+static tl_dtype promoted(tl_dtype dtype, tl_scalar s) {
+    if (dtype_is_float(dtype)) return dtype;
+    if (s.kind == TL_SCALAR_FLOAT) return TL_F32;
+    return dtype == TL_BOOL && s.kind == TL_SCALAR_INT ? TL_I64 : dtype;
+}
+
+static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (double)s.i; }
+
+/* ---- Shapes ---- */
+
+static const tl_scalar *value_of(const tl_call *c) { return &((const struct attr_scalar *)c->attr)->value; }
+
+static bool scalar_shape(tl_call *c) {
+    return call_needs_arithmetic(c, 0) && call_output_as(c, promoted(c->input[0]->dtype, *value_of(c)));
+}
+
+static bool sub_scalar_shape(tl_call *c) {
+    if (c->input[0]->dtype == TL_BOOL || value_of(c)->kind == TL_SCALAR_BOOL)
+        return call_fail(c, "subtraction, the `-` operator, with a bool tensor is not supported");
+    return scalar_shape(c);
+}
+
+/* True division: integers become f32. */
+static bool div_scalar_shape(tl_call *c) {
+    tl_dtype dtype = promoted(c->input[0]->dtype, *value_of(c));
+    return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
+}
+
+static bool has_number(tl_call *c) {
+    return promoted(c->input[0]->dtype, *value_of(c)) != TL_BOOL ||
+           call_fail(c, "not implemented for bool (need a number)");
+}
+
+static bool pow_scalar_shape(tl_call *c) {
+    const struct attr_scalar *a = c->attr;
+    if (!a->is_first && !dtype_is_float(c->input[0]->dtype) && a->value.kind == TL_SCALAR_INT && a->value.i < 0)
+        return call_fail(c, "integers to negative integer powers are not allowed");
+    return has_number(c) && scalar_shape(c);
+}
+
+static bool remainder_scalar_shape(tl_call *c) {
+    tl_dtype dtype = promoted(c->input[0]->dtype, *value_of(c));
+    if (!dtype_is_float(dtype) && value_of(c)->i == 0)
+        return call_fail(c, "ZeroDivisionError: an integer has no remainder by 0");
+    return has_number(c) && scalar_shape(c);
+}
+
+static bool compare_scalar_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_as(c, TL_BOOL); }
+
+/* An integer bound may lie outside the dtype only where it bounds nothing. */
+static bool bound_is_reachable(const tl_call *c, const char *name, tl_scalar s, tl_dtype dtype, bool is_min) {
+    const struct dtype_info *info = dtype_info(dtype);
+    if (dtype_is_float(dtype) || (is_min ? s.i <= info->integer_max : s.i >= info->integer_min)) return true;
+    return call_fail(c, "clamp %s value %lld is outside the representable range of %s", name, (long long)s.i,
+                     info->torch_name);
+}
+
+static bool clamp_shape(tl_call *c) {
+    const struct attr_clamp *a = c->attr;
+    tl_dtype dtype = c->input[0]->dtype;
+    if (a->has_min) dtype = promoted(dtype, a->min);
+    if (a->has_max) dtype = promoted(dtype, a->max);
+    if (!a->has_min && !a->has_max) return call_fail(c, "at least one of 'min' or 'max' must not be NULL");
+    if (dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
+    if (a->has_min && !bound_is_reachable(c, "min", a->min, dtype, true)) return false;
+    if (a->has_max && !bound_is_reachable(c, "max", a->max, dtype, false)) return false;
+    return call_needs_arithmetic(c, 0) && call_output_as(c, dtype);
+}
+
+/* ---- Costs ---- */
+
+static void cost_1(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 1); }
+static void cost_4(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 4); }
+/* one comparison for each bound */
+static void clamp_cost(const tl_call *c, struct cost *cost) {
+    const struct attr_clamp *a = c->attr;
+    elementwise_cost(c, cost, a->has_min + a->has_max);
+}
+
+/* ---- Gradients ---- */
+
+static const struct attr_scalar *scalar_of(const tl_gradient *g) { return g->node->attr; }
+
+static void add_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+/* d(x-s) = g, d(s-x) = -g */
+static void sub_scalar_backward(tl_gradient *g) {
+    g->result[0] = scalar_of(g)->is_first ? tl_neg(g->grad[0]) : g->grad[0];
+}
+/* s g */
+static void mul_scalar_backward(tl_gradient *g) { g->result[0] = tl_mul_scalar(g->grad[0], scalar_of(g)->value); }
+/* d(x/s) = g/s */
+static void div_scalar_backward(tl_gradient *g) {
+    const struct attr_scalar *a = scalar_of(g);
+    if (!a->is_first) {
+        g->result[0] = tl_div_scalar(g->grad[0], a->value);
+        return;
+    }
+    tl_tensor *x = gradient_input(g, 0); /* d(s/x) = -(g/x) (s/x) */
+    tl_tensor *y = tl_rdiv_scalar(x, a->value);
+    g->result[0] = tl_neg(tl_mul(tl_div(g->grad[0], x), y));
+}
+/* d(x^s) = g s x^(s-1), 0 for s = 0; d(s^x) = g s^x log s, 0 where s is 0 and x not negative (the limit) */
+static void pow_scalar_backward(tl_gradient *g) {
+    const struct attr_scalar *a = scalar_of(g);
+    double s = real_of(a->value);
+    tl_tensor *x = gradient_input(g, 0);
+    if (!a->is_first) {
+        tl_tensor *slope = s == 0 ? tl_zeros_like(x) : tl_scale(tl_pow_scalar(x, tl_scalar_float(s - 1)), s);
+        g->result[0] = s == 0 ? slope : tl_mul(g->grad[0], slope);
+        return;
+    }
+    tl_tensor *y = tl_rpow_scalar(x, a->value), *slope = tl_scale(y, log(s));
+    if (s == 0) {
+        tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
+        slope = tl_where(tl_cmp(x, TL_GE, zero), zero, slope);
+    }
+    g->result[0] = tl_mul(g->grad[0], slope);
+}
+/* d(x mod s) = g */
+static void remainder_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+/* g strictly between the bounds */
+static void clamp_backward(tl_gradient *g) {
+    const struct attr_clamp *a = g->node->attr;
+    tl_tensor *x = gradient_input(g, 0), *inside = NULL;
+    tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
+    if (a->has_min) inside = tl_cmp_scalar(x, TL_GT, a->min);
+    if (a->has_max) {
+        tl_tensor *below = tl_cmp_scalar(x, TL_LT, a->max);
+        inside = a->has_min ? tl_logical_and(inside, below) : below;
+    }
+    g->result[0] = tl_where(inside, g->grad[0], zero);
+}
+
+/* ---- Records ---- */
+
+/* clang-format off */
+#define WORDS .shapes = "x (...) -> (...)", .dtypes = "floats, integers, bool; promoted by the number's kind"
+
+const tl_op op_add_scalar = {RECORD(KERNEL, add_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
+                             .backward = add_scalar_backward, .may_overwrite = true};
+const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), WORDS, .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
+                             .backward = sub_scalar_backward, .may_overwrite = true};
+const tl_op op_mul_scalar = {RECORD(KERNEL, mul_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
+                             .backward = mul_scalar_backward, .may_overwrite = true};
+const tl_op op_div_scalar = {RECORD(KERNEL, div_scalar, 1), WORDS, .flops = "n", .shape = div_scalar_shape, .cost = cost_1,
+                             .backward = div_scalar_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_pow_scalar = {RECORD(KERNEL, pow_scalar, 1), WORDS, .flops = "n", .shape = pow_scalar_shape, .cost = cost_1,
+                             .backward = pow_scalar_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+/* divide, floor, product, subtract */
+const tl_op op_remainder_scalar = {RECORD(KERNEL, remainder_scalar, 1), WORDS, .flops = "4n",
+                                   .shape = remainder_scalar_shape, .cost = cost_4,
+                                   .backward = remainder_scalar_backward, .may_overwrite = true};
+const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any -> bool",
+                                 .flops = "n", .shape = compare_scalar_shape, .cost = cost_1};
+const tl_op op_clamp = {RECORD(KERNEL, clamp, 1), WORDS, .flops = "n, 2n with two bounds", .shape = clamp_shape,
+                        .cost = clamp_cost, .backward = clamp_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+/* clang-format on */
+
+/* ---- Public ---- */
+
+/* Whole structs are cleared first: the graph keeps their bytes. */
+static struct attr_scalar attr_of(tl_scalar value, bool is_first, tl_compare relation) {
+    struct attr_scalar a;
+    memset(&a, 0, sizeof a);
+    a.value.kind = value.kind;
+    a.value.i = value.i;
+    a.value.f = value.f;
+    a.is_first = is_first;
+    a.relation = relation;
+    return a;
+}
+static tl_tensor *with(const tl_op *op, tl_tensor *x, tl_scalar value, bool is_first) {
+    struct attr_scalar a = attr_of(value, is_first, TL_EQ);
+    return op_apply1(op, x, ATTR(a));
+}
+static tl_tensor *with_(const tl_op *op, tl_tensor *x, tl_scalar value) {
+    struct attr_scalar a = attr_of(value, false, TL_EQ);
+    return op_apply_in_place(op, &x, 1, ATTR(a));
+}
+
+tl_tensor *tl_add_scalar(tl_tensor *x, tl_scalar value) { return with(&op_add_scalar, x, value, false); }
+tl_tensor *tl_sub_scalar(tl_tensor *x, tl_scalar value) { return with(&op_sub_scalar, x, value, false); }
+tl_tensor *tl_rsub_scalar(tl_tensor *x, tl_scalar value) { return with(&op_sub_scalar, x, value, true); }
+tl_tensor *tl_mul_scalar(tl_tensor *x, tl_scalar value) { return with(&op_mul_scalar, x, value, false); }
+tl_tensor *tl_div_scalar(tl_tensor *x, tl_scalar value) { return with(&op_div_scalar, x, value, false); }
+tl_tensor *tl_rdiv_scalar(tl_tensor *x, tl_scalar value) { return with(&op_div_scalar, x, value, true); }
+tl_tensor *tl_pow_scalar(tl_tensor *x, tl_scalar value) { return with(&op_pow_scalar, x, value, false); }
+tl_tensor *tl_rpow_scalar(tl_tensor *x, tl_scalar value) { return with(&op_pow_scalar, x, value, true); }
+tl_tensor *tl_remainder_scalar(tl_tensor *x, tl_scalar value) { return with(&op_remainder_scalar, x, value, false); }
+tl_tensor *tl_add_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_add_scalar, x, value); }
+tl_tensor *tl_sub_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_sub_scalar, x, value); }
+tl_tensor *tl_mul_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_mul_scalar, x, value); }
+tl_tensor *tl_div_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_div_scalar, x, value); }
+tl_tensor *tl_pow_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_pow_scalar, x, value); }
+tl_tensor *tl_remainder_scalar_(tl_tensor *x, tl_scalar value) { return with_(&op_remainder_scalar, x, value); }
+tl_tensor *tl_reciprocal(tl_tensor *x) { return tl_rdiv_scalar(x, tl_scalar_int(1)); }
+
+tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar value) {
+    struct attr_scalar a = attr_of(value, false, relation);
+    if ((unsigned)relation > TL_GE) {
+        error_set(TL_ERROR_USE, "cmp: no relation has the number %d", (int)relation);
+        return NULL;
+    }
+    return op_apply1(&op_compare_scalar, x, ATTR(a));
+}
+
+static struct attr_clamp bounds_of(const tl_scalar *min, const tl_scalar *max) {
+    struct attr_clamp a;
+    memset(&a, 0, sizeof a);
+    if (min) a.min = attr_of(*min, false, TL_EQ).value;
+    if (max) a.max = attr_of(*max, false, TL_EQ).value;
+    a.has_min = min != NULL;
+    a.has_max = max != NULL;
+    return a;
+}
+tl_tensor *tl_clamp(tl_tensor *x, const tl_scalar *min, const tl_scalar *max) {
+    struct attr_clamp a = bounds_of(min, max);
+    return op_apply1(&op_clamp, x, ATTR(a));
+}
+tl_tensor *tl_clamp_(tl_tensor *x, const tl_scalar *min, const tl_scalar *max) {
+    struct attr_clamp a = bounds_of(min, max);
+    return op_apply_in_place(&op_clamp, &x, 1, ATTR(a));
+}
+tl_tensor *tl_minimum_scalar(tl_tensor *x, tl_scalar value) { return tl_clamp(x, NULL, &value); }
+tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value) { return tl_clamp(x, &value, NULL); }
+
+tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b) {
+    if (!tensor_check(a, "where")) return NULL;
+    tl_tensor *number = tl_zeros(0, NULL, promoted(a->dtype, b), a->storage->device);
+    return tl_where(condition, a, number ? tl_fill_scalar_(number, b) : NULL);
+}
+
+/* A double holds every number but large integers: those go by way of a tensor of one. */
+tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value) {
+    if (!tensor_check(x, "fill")) return NULL;
+    const struct dtype_info *info = dtype_info(x->dtype);
+    bool is_integer = info->kind == DTYPE_SIGNED || info->kind == DTYPE_UNSIGNED;
+    bool fits = value.kind == TL_SCALAR_FLOAT
+                    ? value.f > (double)info->integer_min - 1 && value.f < (double)info->integer_max + 1
+                    : value.i >= info->integer_min && value.i <= info->integer_max;
+    if (is_integer && !fits) {
+        error_set(TL_ERROR_USE, "fill: value cannot be converted to type %s without overflow", info->torch_name);
+        return NULL;
+    }
+    if (value.kind == TL_SCALAR_FLOAT || (value.i > -(1LL << 53) && value.i < 1LL << 53))
+        return tl_fill_(x, real_of(value));
+    return tl_copy_(x, tl_from_data(&value.i, 0, NULL, TL_I64, x->storage->device));
+}
