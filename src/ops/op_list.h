@@ -85,3 +85,16 @@ OP(KERNEL, sgd)
 /* dynamic.c */
 OP(DYNAMIC, item)
 OP(DYNAMIC, nonzero)
+
+/* fused: elementwise.c, norm.c, head.c, optimizer.c */
+OP(KERNEL, swiglu)
+OP(KERNEL, swiglu_grad)
+OP(KERNEL, add_rms_norm)
+OP(KERNEL, add_rms_norm_grad)
+OP(KERNEL, add_layer_norm)
+OP(KERNEL, add_layer_norm_grad)
+OP(KERNEL, linear_cross_entropy)
+OP(KERNEL, sgd_momentum)
+OP(KERNEL, adagrad)
+OP(KERNEL, rmsprop)
+OP(KERNEL, adam)

@@ -204,3 +204,6 @@ bool cpu_compare(const tl_kernel_args *args) {
     const struct attr_compare *attr = args->attr;
     return run(args, &op_compare[attr->relation], common_compute(args->in[0].dtype, args->in[1].dtype));
 }
+
+static const struct elementwise op_swiglu = {swiglu_f32, swiglu_f64, NULL};
+bool cpu_swiglu(const tl_kernel_args *args) { return run_as_output(args, &op_swiglu); }

@@ -13,3 +13,16 @@ static bool refuse(const tl_kernel_args *args, const char *name) {
     bool cuda_##name(const tl_kernel_args *args) { return refuse(args, #name); }
 
 MISSING(nonzero)
+
+/* fused */
+MISSING(swiglu)
+MISSING(swiglu_grad)
+MISSING(add_rms_norm)
+MISSING(add_rms_norm_grad)
+MISSING(add_layer_norm)
+MISSING(add_layer_norm_grad)
+MISSING(linear_cross_entropy)
+MISSING(sgd_momentum)
+MISSING(adagrad)
+MISSING(rmsprop)
+MISSING(adam)
