@@ -707,6 +707,100 @@ TL_API tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, do
  * part, weight (likewise) the whole. */
 TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                                      tl_reduction reduction);
+/* ---- Fused ops ------------------------------------------------------------------------------------------ */
+
+/* *sum = x + residual; returns its norm over the last axis, as tl_rms_norm and tl_layer_norm give it. x and residual have one
+ * shape and dtype; weight (C) or NULL, weight and bias (C) or NULL for both. The gradients of both results meet in one pass. */
+TL_API tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum);
+TL_API tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
+                                    tl_tensor **sum);
+
+/* tl_attention with options. Its results and gradients are those of softmax(scale q k^T + mask) v. */
+typedef struct tl_attention_options {
+    double scale;    /* 0: 1/sqrt(D) */
+    bool causal;     /* query t sees keys 0 .. S-T+t */
+    int64_t window;  /* causal: of these the last `window` only; 0: all */
+    tl_tensor *mask; /* NULL, or what broadcasts to (B,H,T,S), any strides: bool, true where the query sees the key; or a
+                      * float, which is added to the scaled score and gets no gradient */
+} tl_attention_options;
+TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
+/* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A
+ * query that sees nothing has the result 0 and lse -inf. On cuda neither masks nor windows yet, nor lse's gradient. */
+TL_API tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
+                                  tl_tensor **lse);
+
+/* Cross entropy of the logits x weight^T, which never exist as a whole: x (N,C), weight (V,C), targets (N) i64 or i32 -> a
+ * scalar, f32 (f64 for f64 x). Rows are taken in chunks of 16 to 32 MiB of f32 logits (at least one row). Where a
+ * gradient will be asked for (recording is on and x or weight needs it), the gradients are computed in the same loop,
+ * billed to backward, and held until backward scales them. Rows whose target is ignore_index have no part in loss and
+ * mean; the mean over no rows is NaN. No second derivative. A selective checkpoint runs it again. */
+typedef struct tl_linear_cross_entropy_options {
+    int64_t ignore_index;
+    bool is_sum; /* the sum over rows instead of the mean */
+} tl_linear_cross_entropy_options;
+/* ignore_index -100, mean */
+TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
+TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
+                                          const tl_linear_cross_entropy_options *options);
+
+/* ---- Optimizers ----------------------------------------------------------------------------------------- */
+
+/* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the
+ * parameter's shape and are f32 (f64 for f64 parameters); they start as zeros where nothing else is said. Steps are
+ * counted from 1. All take the same two options for parameters narrower than f32:
+ * master      an f32 copy: the step is made on it, and the parameter becomes its rounded value. NULL: none.
+ * stochastic  the parameter is rounded up or down at random, with the probability that makes it right on average; the
+ *             words come from the thread's generator, one per element, rounded up to a multiple of four. f32 and
+ *             f64 parameters are not rounded: no word is taken. */
+typedef struct tl_update_options {
+    tl_tensor *master;
+    bool stochastic;
+} tl_update_options;
+
+typedef struct tl_sgd_options {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov;
+    int64_t step;
+    tl_update_options update;
+} tl_sgd_options;
+TL_API tl_sgd_options tl_sgd_defaults(void); /* lr 1e-3, everything else 0, step 1 */
+/* g += weight_decay p; buffer = g in step 1, then momentum buffer + (1 - dampening) g; p -= lr buffer, or with nesterov
+ * lr (g + momentum buffer). buffer: NULL exactly when momentum is 0. */
+TL_API bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options);
+
+typedef struct tl_adagrad_options {
+    double lr, lr_decay, weight_decay, eps;
+    int64_t step;
+    tl_update_options update;
+} tl_adagrad_options;
+TL_API tl_adagrad_options tl_adagrad_defaults(void); /* lr 1e-2, eps 1e-10, else 0, step 1 */
+/* g += weight_decay p; sum += g^2; p -= lr / (1 + (step-1) lr_decay) g / (sqrt(sum) + eps). sum starts as the initial
+ * accumulator. */
+TL_API bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl_adagrad_options *options);
+
+typedef struct tl_rmsprop_options {
+    double lr, alpha, eps, weight_decay, momentum;
+    bool centered;
+    tl_update_options update;
+} tl_rmsprop_options;
+TL_API tl_rmsprop_options tl_rmsprop_defaults(void); /* lr 1e-2, alpha 0.99, eps 1e-8, else 0 */
+/* g += weight_decay p; square = alpha square + (1-alpha) g^2; centered: mean = alpha mean + (1-alpha) g;
+ * d = g / (sqrt(square [- mean^2]) + eps); with momentum d = buffer = momentum buffer + d; p -= lr d.
+ * mean: NULL unless centered. buffer: NULL exactly when momentum is 0. */
+TL_API bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_tensor *mean, tl_tensor *buffer,
+                        const tl_rmsprop_options *options);
+
+typedef struct tl_adam_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    bool decoupled; /* AdamW: p *= 1 - lr weight_decay instead of g += weight_decay p */
+    int64_t step;
+    tl_update_options update;
+} tl_adam_options;
+TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, eps 1e-8, no decay, step 1 */
+/* m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2; p -= lr/(1-beta1^step) m / (sqrt(v)/sqrt(1-beta2^step) + eps).
+ * max (amsgrad; NULL: without): max = max(max, v) takes v's place in the step. */
+TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
+                     const tl_adam_options *options);
 
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 

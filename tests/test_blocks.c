@@ -264,19 +264,18 @@ static void llama_work(const struct block *b, const tl_ledger *l) {
         {TL_FORWARD, "matmul", 7, products},
         {TL_FORWARD, "rope", 2, 3 * N * E + 3 * N * KD},
         {TL_FORWARD, "attention", 1, 2 * A},
-        {TL_FORWARD, "silu", 1, 4 * N * F},
-        {TL_FORWARD, "mul", 1, N * F},
+        {TL_FORWARD, "swiglu", 1, 5 * N * F},
         {TL_FORWARD, "add", 2, 2 * N * C},
-        {TL_BACKWARD, "matmul", 14, 2 * products},
-        {TL_BACKWARD, "matmul_acc", 0, 0},
+        /* each product: g W and g^T x. The first norm's result is read by q, k and v, the second's by gate and up: v's
+         * and up's g W come first and make the sum, those of k, q and gate are added to it by their products. */
+        {TL_BACKWARD, "matmul", 11, 2 * products - 2 * N * (C * KD + C * E + C * F)},
+        {TL_BACKWARD, "matmul_acc", 3, 2 * N * (C * KD + C * E + C * F)},
         {TL_BACKWARD, "rope", 2, 3 * N * E + 3 * N * KD}, /* rotated back */
         {TL_BACKWARD, "attention_grad", 1, 4 * A},
         {TL_RECOMPUTE, "attention_grad", 0, A},
         {TL_BACKWARD, "rms_norm_grad", 2, 2 * 9 * N * C},
-        {TL_BACKWARD, "silu_grad", 1, 9 * N * F},
-        {TL_BACKWARD, "mul", 2, 2 * N * F},
-        /* the first norm's result is read three times, the second's twice, both residual streams twice */
-        {TL_BACKWARD, "add", 5, 2 * N * C + N * C + 2 * N * C},
+        {TL_BACKWARD, "swiglu_grad", 1, 11 * N * F},
+        {TL_BACKWARD, "add", 2, 2 * N * C}, /* both residual streams are read twice */
         {TL_BACKWARD, "copy", 1, 0},
         {0, NULL, 0, 0}};
     rows_equal(l, rows);
@@ -287,11 +286,11 @@ static uint64_t llama_parameters(const struct sizes *s) {
     return 2 * s->C + 2 * s->C * E + 2 * s->C * KD + 3 * s->C * s->F;
 }
 
-/* Kept for backward: norm(x); q and k after rotation, v; attention's result; x after the first residual and its norm; gate, silu(gate),
+/* Kept for backward: norm(x); q and k after rotation, v; attention's result; x after the first residual and its norm; gate,
  * up and their product; and in f32 rstd of two norms and a log-sum-exp per head. */
 static uint64_t llama_activations(const struct sizes *s, uint64_t e) {
     uint64_t N = s->B * s->T, E = s->H * s->D, KD = s->K * s->D;
-    return e * (N * s->C + N * E + 2 * N * KD + N * E + 2 * N * s->C + 4 * N * s->F) + 4 * (2 * N + N * s->H);
+    return e * (N * s->C + N * E + 2 * N * KD + N * E + 2 * N * s->C + 3 * N * s->F) + 4 * (2 * N + N * s->H);
 }
 
 static void llama_check(const struct sizes *s, tl_dtype dtype, tl_device *device) {

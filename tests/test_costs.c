@@ -410,6 +410,192 @@ static void updates_are_billed_to_their_phase(void **state) {
     end();
 }
 
+/* ---- Fused ---- */
+
+static void fused_elementwise_ops_save_traffic(void **state) {
+    (void)state;
+    tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3));
+    /* silu 4, product 1. As silu and mul it also wrote and read silu(gate): 2 x 24 bytes more */
+    COST(tl_swiglu(a, b), "swiglu", 5 * 6, 48, 24);
+    begin();
+    tl_backward(tl_swiglu(leaf(f32(TL_SHAPE(6))), leaf(f32(TL_SHAPE(6)))), f32(TL_SHAPE(6)), 0);
+    /* sigmoid 4, silu 1, slope 3, products 3; gate, up, g in, dgate, dup out */
+    ROW("swiglu_grad", TL_BACKWARD, 1, 11 * 6, 72, 48);
+    end();
+}
+
+static void sums_with_norms_cost_one_addition_more(void **state) {
+    (void)state;
+    tl_tensor *x = f32(TL_SHAPE(3, 8)), *r = f32(TL_SHAPE(3, 8)), *w = f32(TL_SHAPE(8)), *b = f32(TL_SHAPE(8)), *sum;
+    /* x, residual, w in; sum, y, rstd out. As add and rms_norm the sum was read once more: 96 bytes */
+    COST(tl_add_rms_norm(x, r, w, 1e-5, &sum), "add_rms_norm", (4 + 1) * 24, 96 + 96 + 32, 96 + 96 + 12);
+    COST(tl_add_rms_norm(x, r, NULL, 1e-5, &sum), "add_rms_norm", (3 + 1) * 24, 96 + 96, 96 + 96 + 12);
+    COST(tl_add_layer_norm(x, r, w, b, 1e-5, &sum), "add_layer_norm", (7 + 1) * 24, 192 + 64, 192 + 24);
+    COST(tl_add_layer_norm(x, r, NULL, NULL, 1e-5, &sum), "add_layer_norm", (5 + 1) * 24, 192, 192 + 24);
+    begin();
+    tl_tensor *y =
+        tl_add_rms_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(8))), 1e-5, &sum);
+    tl_backward(tl_sub(y, sum), x, 0);
+    /* g, g_sum, sum, rstd, w in; d, dw out */
+    ROW("add_rms_norm_grad", TL_BACKWARD, 1, (9 + 1) * 24, 96 + 96 + 96 + 12 + 32, 96 + 32);
+    ROW("add", TL_BACKWARD, 0, 0, 0, 0);
+    end();
+    begin();
+    y = tl_add_layer_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(8))),
+                          leaf(f32(TL_SHAPE(8))), 1e-5, &sum);
+    tl_backward(tl_sub(y, sum), x, 0);
+    ROW("add_layer_norm_grad", TL_BACKWARD, 1, (13 + 1) * 24, 96 + 96 + 96 + 24 + 32, 96 + 64);
+    end();
+    begin(); /* a sum that nobody else reads: the norm's own gradient, for both */
+    tl_backward(tl_add_rms_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(3, 8))), NULL, 1e-5, &sum), x, 0);
+    ROW("rms_norm_grad", TL_BACKWARD, 1, 5 * 24, 96 + 96 + 12, 96);
+    end();
+}
+
+/* N = 5 rows, V = 7 classes, C = 3 channels, f32; targets i64. */
+static void the_head_costs_its_composite_less_the_logits(void **state) {
+    (void)state;
+    enum { N = 5, V = 7, C = 3 };
+    tl_tensor *targets = of(TL_I64, TL_SHAPE(N));
+    const uint64_t x = 4 * N * C, w = 4 * V * C, logits = 4 * N * V, rows = 4 * N, ids = 8 * N, scalar = 4;
+    begin();
+    tl_backward(tl_linear_cross_entropy(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), targets, NULL), NULL, 0);
+    /* product; max, subtract, exp, sum per logit; sum of rows; times 1/N */
+    ROW("linear_cross_entropy", TL_FORWARD, 1, 2 * N * V * C + 4 * N * V + N + 1, x + w + ids, scalar);
+    /* done in the same call: subtract, exp, times per logit; dx and dweight */
+    ROW("linear_cross_entropy", TL_BACKWARD, 0, 3 * N * V + 2 * 2 * N * V * C, 0, x + w);
+    /* both, in place, times the loss's gradient */
+    ROW("mul", TL_BACKWARD, 2, N * C + V * C, x + scalar + w + scalar, x + w);
+    tl_totals fused = tl_ledger_total(ledger, TL_ALL, NULL);
+    end();
+
+    begin();
+    tl_tensor *y = tl_linear(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), NULL);
+    tl_backward(tl_cross_entropy(y, targets), NULL, 0);
+    ROW("matmul", TL_FORWARD, 1, 2 * N * V * C, x + w, logits);
+    ROW("cross_entropy", TL_FORWARD, 1, 4 * N * V, logits + ids, 2 * rows);
+    ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * N * V, rows + logits + ids + rows, logits);
+    ROW("matmul", TL_BACKWARD, 2, 2 * 2 * N * V * C, logits + w + logits + x, x + w);
+    tl_totals composite = tl_ledger_total(ledger, TL_ALL, NULL);
+    end();
+    /* FLOPs: two products more by g on what is left over, one less on g itself */
+    assert_int_equal(fused.flops.low, composite.flops.low + N * C + V * C - 1);
+    /* Read less: logits by the loss, by its gradient; that gradient by two products. x and w by these products, but dx and
+     * dweight by the two steps instead. Targets by the loss's gradient. Rows: the losses by their sum, lse and g by the gradient.
+     * Scalars: the mean and its gradient, and g before it is expanded, less g read twice. */
+    assert_int_equal(composite.bytes_read.low - fused.bytes_read.low, 4 * logits + ids + 3 * rows + (3 - 2) * scalar);
+    /* Written less: logits and their gradient; losses, lse, expanded g; sum, mean, its gradient less the loss. dx and dweight are
+     * written once more. */
+    assert_int_equal(composite.bytes_written.low + (x + w) - fused.bytes_written.low,
+                     2 * logits + 3 * rows + (3 - 1) * scalar);
+
+    COST(tl_linear_cross_entropy(f32(TL_SHAPE(N, C)), f32(TL_SHAPE(V, C)), targets, NULL), "linear_cross_entropy",
+         2 * N * V * C + 4 * N * V + N + 1, x + w + ids, scalar); /* nobody wants gradients */
+    begin();
+    tl_linear_cross_entropy(f32(TL_SHAPE(N, C)), leaf(f32(TL_SHAPE(V, C))), targets, NULL);
+    ROW("linear_cross_entropy", TL_BACKWARD, 0, 3 * N * V + 2 * N * V * C, 0, w); /* one gradient */
+    end();
+    begin();
+    tl_grad_mode(false);
+    tl_linear_cross_entropy(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), targets, NULL);
+    tl_grad_mode(true);
+    ROW("linear_cross_entropy", TL_BACKWARD, 0, 0, 0, 0);
+    end();
+}
+
+static void windows_count_their_pairs(void **state) {
+    (void)state;
+    const uint64_t pair = 2 * 8, heads = 2 * 4, q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4,
+                   lse = 2 * 4 * 5 * 4;
+    tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8)), *k = f32(TL_SHAPE(2, 5, 2, 8)), *v = f32(TL_SHAPE(2, 5, 2, 8));
+    tl_attention_options o = tl_attention_defaults();
+    o.causal = true;
+    o.window = 2; /* 1 + 2 + 2 + 2 + 2 */
+    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * k_bytes, q_bytes + lse);
+    o.window = 5; /* no less than all: 15 */
+    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * k_bytes, q_bytes + lse);
+    o.window = 3;
+    tl_tensor *far = f32(TL_SHAPE(2, 7, 2, 8)), *near = f32(TL_SHAPE(2, 4, 2, 8));
+    /* the last 5 of 7 positions see 3+4+5+6+7 without a window: 3 each with it */
+    COST(tl_attention_ex(q, far, far, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * 7 * 2 * 8 * 4,
+         q_bytes + lse);
+    /* 5 queries on 4 keys: 0 + 1 + 2 + 3 + 3 */
+    COST(tl_attention_ex(q, near, near, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * 4 * 2 * 8 * 4,
+         q_bytes + lse);
+    /* backward: four products, and the recomputed one */
+    begin();
+    tl_backward(tl_attention_ex(leaf(q), leaf(k), leaf(v), &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
+    ROW("attention_grad", TL_BACKWARD, 1, 4 * pair * heads * 12, 3 * q_bytes + 2 * k_bytes + lse,
+        q_bytes + 2 * k_bytes);
+    ROW("attention_grad", TL_RECOMPUTE, 0, pair * heads * 12, 0, 0);
+    end();
+}
+
+static void masks_are_read_and_hide_nothing_from_the_count(void **state) {
+    (void)state;
+    const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, lse = 2 * 4 * 5 * 4;
+    tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8));
+    tl_attention_options o = tl_attention_defaults();
+    o.mask = of(TL_BOOL, TL_SHAPE(1, 1, 5, 5)); /* 25 bytes, for all batches and heads */
+    COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 25, q_bytes + lse);
+    o.mask = f32(TL_SHAPE(2, 4, 5, 5));
+    COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 800, q_bytes + lse);
+}
+
+static void optimizers_count_their_options(void **state) {
+    (void)state;
+    tl_tensor *p = f32(TL_SHAPE(3, 4)), *g = f32(TL_SHAPE(3, 4)), *a = f32(TL_SHAPE(3, 4)), *b = f32(TL_SHAPE(3, 4)),
+              *c = f32(TL_SHAPE(3, 4));
+    tl_sgd_options sgd = tl_sgd_defaults();
+#define STEP(call, op, flops, read, written)     \
+    begin();                                     \
+    call;                                        \
+    ROW(op, TL_UPDATE, 1, flops, read, written); \
+    end()
+    STEP(tl_sgd_momentum_(p, g, NULL, &sgd), "sgd_momentum", 2 * 12, 2 * 48, 48); /* product and difference */
+    sgd.momentum = 0.9, sgd.weight_decay = 0.1, sgd.nesterov = true; /* 2 + decay 2 + momentum 3 + nesterov 2 */
+    STEP(tl_sgd_momentum_(p, g, a, &sgd), "sgd_momentum", 9 * 12, 3 * 48, 2 * 48);
+    tl_adagrad_options adagrad = tl_adagrad_defaults();
+    STEP(tl_adagrad_(p, g, a, &adagrad), "adagrad", 7 * 12, 3 * 48, 2 * 48);
+    adagrad.weight_decay = 0.1;
+    STEP(tl_adagrad_(p, g, a, &adagrad), "adagrad", 9 * 12, 3 * 48, 2 * 48);
+    tl_rmsprop_options rmsprop = tl_rmsprop_defaults();
+    STEP(tl_rmsprop_(p, g, a, NULL, NULL, &rmsprop), "rmsprop", 9 * 12, 3 * 48, 2 * 48);
+    rmsprop.centered = true, rmsprop.momentum = 0.9, rmsprop.weight_decay = 0.1; /* 9 + 5 + 2 + 2 */
+    STEP(tl_rmsprop_(p, g, a, b, c, &rmsprop), "rmsprop", 18 * 12, 5 * 48, 4 * 48);
+    tl_adam_options adam = tl_adam_defaults();
+    STEP(tl_adam_(p, g, a, b, NULL, &adam), "adam", 13 * 12, 4 * 48, 3 * 48);
+    adam.weight_decay = 0.1; /* into g: product and sum; amsgrad: a comparison */
+    STEP(tl_adam_(p, g, a, b, c, &adam), "adam", 16 * 12, 5 * 48, 4 * 48);
+    adam.decoupled = true; /* 14, as adamw */
+    STEP(tl_adam_(p, g, a, b, NULL, &adam), "adam", 14 * 12, 4 * 48, 3 * 48);
+    /* bf16 parameter and gradient with an f32 master: the parameter is written, not read */
+    adam.update.master = c, adam.update.stochastic = true;
+    STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
+         24 + 3 * 48, 24 + 3 * 48);
+    adam.update.master = NULL; /* it is read again; random words are no traffic */
+    STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
+         24 + 24 + 2 * 48, 24 + 2 * 48);
+#undef STEP
+}
+
+/* q, k and v of one input: the second and the third gradient are added by their products. */
+static void products_of_one_input_add_their_gradients(void **state) {
+    (void)state;
+    begin();
+    tl_tensor *x = leaf(f32(TL_SHAPE(2, 3, 4))), *w[3];
+    for (int i = 0; i < 3; i++) w[i] = leaf(f32(TL_SHAPE(5, 4)));
+    tl_tensor *q = tl_linear(x, w[0], NULL), *k = tl_linear(x, w[1], NULL), *v = tl_linear(x, w[2], NULL);
+    ROW("matmul", TL_FORWARD, 3, 3 * 2 * 6 * 4 * 5, 3 * (96 + 80), 3 * 120);
+    tl_tensor *y = tl_add(tl_add(q, k), v);
+    tl_backward(y, f32(TL_SHAPE(2, 3, 5)), 0);
+    ROW("matmul", TL_BACKWARD, 4, 4 * 240, (120 + 80) + 3 * (120 + 96), 96 + 3 * 80); /* dx once, dW three times */
+    ROW("matmul_acc", TL_BACKWARD, 2, 2 * 240, 2 * (96 + 120 + 80), 2 * 96);          /* dx again, into the sum */
+    ROW("add", TL_BACKWARD, 0, 0, 0, 0);
+    ROW("view", TL_ALL, 0, 0, 0, 0);
+    end();
+}
+
 /* ---- What depends on data ---- */
 
 static void reading_values_costs_what_is_read(void **state) {
@@ -720,6 +906,13 @@ int main(void) {
         TEST(attention_counts_visible_pairs),
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(updates_are_billed_to_their_phase),
+        TEST(fused_elementwise_ops_save_traffic),
+        TEST(sums_with_norms_cost_one_addition_more),
+        TEST(the_head_costs_its_composite_less_the_logits),
+        TEST(windows_count_their_pairs),
+        TEST(masks_are_read_and_hide_nothing_from_the_count),
+        TEST(optimizers_count_their_options),
+        TEST(products_of_one_input_add_their_gradients),
         TEST(reading_values_costs_what_is_read),
         TEST(folds_count_their_formula),
         TEST(losses_count_their_formula),

@@ -246,7 +246,8 @@ static double *plain_matmul(const struct array *a, const struct array *b, const 
 
 static void check_matmul(tl_dtype dtype, int rank, int64_t m, int64_t n, int64_t k) {
     const bool ta = pick(0, 1), tb = pick(0, 1), add = pick(0, 1);
-    const struct attr_matmul attr = {ta, tb, element_bytes(dtype) == 2 && pick(0, 1) ? TL_F32 : dtype};
+    const struct attr_matmul attr = {
+        .transpose_a = ta, .transpose_b = tb, .dtype = element_bytes(dtype) == 2 && pick(0, 1) ? TL_F32 : dtype};
     int64_t a_shape[MAX_AXES], b_shape[MAX_AXES], c_shape[MAX_AXES];
     for (int axis = 0; axis < rank - 2; axis++) {
         const int64_t size = pick(1, 3), kind = pick(0, 3);
@@ -620,7 +621,7 @@ static struct plain_attention attend(const double *q, const double *k, const dou
 
 static void check_attention(tl_dtype dtype, int64_t B, int64_t T, int64_t S, int64_t H, int64_t H_kv, int64_t D,
                             bool causal) {
-    const struct attr_attention attr = {D ? 1.7 / sqrt((double)D) : 1, causal};
+    const struct attr_attention attr = {.scale = D ? 1.7 / sqrt((double)D) : 1, .causal = causal};
     struct array q = random_heads(dtype, B, T, H, D), k = random_heads(dtype, B, S, H_kv, D),
                  v = random_heads(dtype, B, S, H_kv, D);
     struct array g = random_dense(dtype, 4, q.shape), out = fresh(dtype, 4, q.shape);
@@ -660,7 +661,7 @@ static void attention_gradient_agrees_with_differences(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++) {
         const int64_t B = 1, T = 5, S = 4, H = 4, H_kv = 2, D = 3;
-        const struct attr_attention attr = {0.7, causal};
+        const struct attr_attention attr = {.scale = 0.7, .causal = causal};
         struct array q = random_heads(TL_F64, B, T, H, D), k = random_heads(TL_F64, B, S, H_kv, D);
         struct array v = random_heads(TL_F64, B, S, H_kv, D), g = random_dense(TL_F64, 4, q.shape);
         struct array out = fresh(TL_F64, 4, q.shape), lse = fresh(TL_F64, 3, (int64_t[]){B, H, T});

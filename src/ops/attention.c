@@ -47,6 +47,14 @@ tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position) {
 
 /* ---- attention ---- */
 
+static bool mask_fits(const tl_call *c) {
+    const tl_tensor *q = c->input[0], *k = c->input[1], *mask = c->input[3];
+    const int64_t shape[4] = {q->shape[0], q->shape[2], q->shape[1], k->shape[1]};
+    if (mask->dtype != TL_BOOL && !call_needs_float(c, 3)) return false;
+    return shape_equal(mask->rank, mask->shape, 4, shape) ||
+           call_fail(c, "the mask has another shape than the scores (need [B,H,T,S])");
+}
+
 static bool attention_shape(tl_call *c) {
     const tl_tensor *q = c->input[0], *k = c->input[1], *v = c->input[2];
     if (!call_needs_float(c, 0)) return false;
@@ -58,6 +66,7 @@ static bool attention_shape(tl_call *c) {
         return call_fail(c, "batch or head sizes differ (need q [B,T,H,D], k and v [B,S,Hkv,D])");
     if (q->shape[2] != 0 && (k->shape[2] == 0 || q->shape[2] % k->shape[2]))
         return call_fail(c, "query heads must be a multiple of key heads");
+    if (c->n_inputs > 3 && !mask_fits(c)) return false;
     int64_t lse[3] = {q->shape[0], q->shape[2], q->shape[1]};
     call_output_like(c, 0, 0);
     return call_output(c, 1, statistics_dtype(q->dtype), 3, lse);
@@ -72,15 +81,20 @@ static count visible_pairs(int64_t t, int64_t s, bool causal) {
     return seeing ? seeing * least + seeing * (seeing - 1) / 2 : 0;
 }
 
-/* one GEMM over all visible pairs of all heads: 2 D each */
-static count gemm_flops(const tl_tensor *q, const tl_tensor *k, bool causal) {
-    return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] *
-           visible_pairs(q->shape[1], k->shape[1], causal);
+/* With a window, query t loses what it sees of the first S - window keys: the same triangle, that much smaller. */
+static count seen_pairs(int64_t t, int64_t s, const struct attr_attention *a) {
+    count all = visible_pairs(t, s, a->causal);
+    return a->window > 0 && s > a->window ? all - visible_pairs(t, s - a->window, true) : all;
+}
+
+/* one GEMM over all visible pairs of all heads: 2 D each; what a mask hides is not known here, and counts */
+static count gemm_flops(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a) {
+    return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] * seen_pairs(q->shape[1], k->shape[1], a);
 }
 
 static void attention_cost(const tl_call *c, struct cost *cost) {
     const struct attr_attention *a = c->attr;
-    cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a->causal));
+    cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a));
 }
 
 /* What a cuDNN plan asks for itself, measured on Hopper; see docs/devices.md. */
@@ -100,7 +114,7 @@ static bool attention_grad_shape(tl_call *c) {
 }
 static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     const struct attr_attention *a = c->attr;
-    count gemm = gemm_flops(c->input[1], c->input[2], a->causal);
+    count gemm = gemm_flops(c->input[1], c->input[2], a);
     cost_traffic(c, cost, 4 * gemm);
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
 }
@@ -115,13 +129,21 @@ static size_t attention_grad_workspace(const tl_call *c, const struct target *ta
     return delta + sums + (is_16_bit_on_cuda(q->dtype, target) && q->numel ? CUDNN_PLAN_BYTES : 0);
 }
 
-/* p = softmax: ds = p (g v^T - rowsum(g out)) scale; dv = p^T g; dq = ds k; dk = ds^T q */
+/* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse) scale; dv = p^T g; dq = ds k; dk = ds^T q */
 static void attention_backward(tl_gradient *g) {
-    if (!g->grad[0]) return;
-    tl_tensor *input[6] = {tl_contiguous(g->grad[0]), gradient_input(g, 0),  gradient_input(g, 1),
-                           gradient_input(g, 2),      gradient_output(g, 0), gradient_output(g, 1)};
+    struct attr_attention a;
+    memcpy(&a, g->node->attr, sizeof a);
+    tl_tensor *out = gradient_output(g, 0);
+    if (!out) return;
+    tl_tensor *grad = g->grad[0] ? tl_contiguous(g->grad[0]) : tl_zeros_like(out);
+    tl_tensor *input[8] = {grad, gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2), out,
+                           gradient_output(g, 1)};
+    int n = 6;
+    if (a.has_mask) input[n++] = gradient_input(g, 3);
+    if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
+    a.has_lse_grad = g->grad[1] != NULL;
     tl_call c;
-    call_begin(&c, &op_attention_grad, input, 6, g->node->attr, g->node->attr_bytes);
+    call_begin(&c, &op_attention_grad, input, n, ATTR(a));
     if (!op_apply(&c)) return;
     for (int j = 0; j < 3; j++) g->result[j] = c.output[j];
 }
@@ -132,19 +154,48 @@ const tl_op op_attention = {RECORD(KERNEL, attention, 2),
                             .workspace = attention_workspace,
                             .backward = attention_backward,
                             .is_costly = true,
-                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(1)};
+                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape,
                                  .cost = attention_grad_cost, .workspace = attention_grad_workspace,
                                  .backward = gradient_missing};
 
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {
+    const tl_attention_options options = {.scale = scale, .causal = causal};
+    return tl_attention_ex(q, k, v, &options, NULL);
+}
+
+tl_attention_options tl_attention_defaults(void) { return (tl_attention_options){.scale = 0}; }
+
+/* The mask as the kernels want it: expanded to (B,H,T,S), which costs nothing. */
+static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
+    if (!tensor_check(mask, "attention") || !tensor_check(k, "attention")) return NULL;
+    if (tensor_needs_grad(mask) && !thread_state()->grad_off) {
+        error_set(TL_ERROR_USE, "attention: derivative for the mask is not implemented (need tl_detach)");
+        return NULL;
+    }
+    if (q->rank != 4 || k->rank != 4) return mask; /* refused by the op */
+    return tl_expand(mask, TL_SHAPE(q->shape[0], q->shape[2], q->shape[1], k->shape[1]));
+}
+
+tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
+                           tl_tensor **lse) {
+    if (lse) *lse = NULL;
     if (!tensor_check(q, "attention")) return NULL;
+    if (options->window < 0 || (options->window > 0 && !options->causal)) {
+        error_set(TL_ERROR_USE, "attention: a window is a number of keys before a query (need causal, and window >= 0)");
+        return NULL;
+    }
     struct attr_attention a;
     memset(&a, 0, sizeof a);
-    a.causal = causal;
-    a.scale = scale != 0 ? scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
-    tl_tensor *input[3] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
+    a.causal = options->causal;
+    a.window = options->window;
+    a.has_mask = options->mask != NULL;
+    a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
+    tl_tensor *input[4] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
+    if (a.has_mask && !(input[3] = mask_expand(q, k, options->mask))) return NULL;
     tl_call c;
-    call_begin(&c, &op_attention, input, 3, ATTR(a));
-    return op_apply(&c);
+    call_begin(&c, &op_attention, input, a.has_mask ? 4 : 3, ATTR(a));
+    if (!op_apply(&c)) return NULL;
+    if (lse) *lse = c.output[1];
+    return c.output[0];
 }

@@ -69,10 +69,13 @@ struct attr_reduce {
  * a is (batch..., m, k), or (batch..., k, m) when transpose_a; b likewise. Both have the rank of the output (>= 2),
  * batch axes of size 1 repeat. In each matrix one of the last two axes has stride 1 (or size 1); batch
  * strides are any. attr.dtype is the output's dtype (the inputs', or f32 for 16-bit inputs).
- * matmul_acc (c, a, b) -> c itself: c += op(a) op(b), added in c's dtype once; c is dense. */
+ * matmul_acc (c, a, b) -> c itself: c += op(a) op(b), added in c's dtype once; c is dense.
+ * With `folds` there is no batch: a (...,k) times one matrix gives (...,n), and op(a) = a^T of a (...,m) with b (...,n)
+ * gives (m,n). Folded operands have rows that are dense and lie evenly. */
 struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;
+    bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
 };
 
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows)
@@ -105,10 +108,15 @@ struct attr_rope {
  *   -> out dense (B,T,H,D), lse dense (B,H,T) f32 (f64 for f64): softmax(scale q k^T) v, lse of the scaled scores.
  * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv).
  * attention_grad (g dense, q, k, v, out, lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense.
- * No T x S buffer. Workspace: see attention.c. */
+ * No T x S buffer. Workspace: see attention.c.
+ * window > 0 (causal): query t sees the last `window` of its keys. has_mask: input 3 of attention, input 6 of attention_grad is
+ * (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores. attention_grad's last input may be
+ * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). A query that sees nothing has out 0, lse -inf and no part in gradients. */
 struct attr_attention {
     double scale;
     bool causal;
+    int64_t window;
+    bool has_mask, has_lse_grad;
 };
 
 /* adamw (p any, g any, m any, v any) -> p, m, v themselves, all of one shape; arithmetic in f32 (f64 for f64 p):
@@ -302,6 +310,54 @@ struct attr_scalar {
 struct attr_clamp {
     tl_scalar min, max;
     bool has_min, has_max;
+/* ---- fused ---- */
+
+/* swiglu (gate any, up any) -> silu(gate) * up, with broadcasting, rounded once
+ * swiglu_grad (gate any, up any, g any) -> dgate = g up silu'(gate), dup = g silu(gate), both of g's shape and dtype;
+ * gate and up are broadcast to it. */
+
+/* add_layer_norm (x dense, residual dense [, weight, bias]) -> sum, y, mean, rstd: sum = x + residual, rounded, and y its norm,
+ * as layer_norm has it. add_rms_norm (x, residual [, weight]) -> sum, y, rstd.
+ * add_layer_norm_grad (g dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias]: d is the gradient of sum
+ * by way of y plus g_sum, rounded once. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight].
+ * Attributes (struct attr_norm) and workspaces are those of the norms. */
+
+/* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for f64)
+ * [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or their mean over the
+ * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is,
+ * and only `chunk_rows` rows of them exist at a time. Sums of dweight are f32 (f64) and rounded once. A target
+ * outside [0,V) that is not ignored fails. Workspace, each part rounded up to 64 bytes: the chunk of logits, one
+ * loss per row, and, for a dweight narrower than f32, its sums. */
+struct attr_linear_cross_entropy {
+    int64_t ignore_index, chunk_rows;
+    bool is_sum, gives_dx, gives_dweight;
+};
+
+/* sgd_momentum (p, g [, buffer] [, master]) -> p [, buffer] [, master] themselves;  adagrad (p, g, sum [, master]) likewise;
+ * rmsprop (p, g, square [, mean] [, buffer] [, master]);  adam (p, g, m, v [, max] [, master]).
+ * All any, of one shape; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
+ * one, and written to both, to p rounded. Formulas: device/cpu/optimizer.c. is_stochastic: p, narrower than f32, is
+ * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream). */
+struct attr_update {
+    bool has_master, is_stochastic;
+    tl_generator generator;
+};
+struct attr_sgd_momentum {
+    struct attr_update update;
+    tl_sgd_options options;
+};
+struct attr_adagrad {
+    struct attr_update update;
+    tl_adagrad_options options;
+};
+struct attr_rmsprop {
+    struct attr_update update;
+    tl_rmsprop_options options;
+};
+struct attr_adam {
+    struct attr_update update;
+    bool has_max;
+    tl_adam_options options;
 };
 
 #endif

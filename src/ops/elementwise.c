@@ -313,7 +313,6 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
 
 /* ---- Composites ---- */
 
-tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up) { return tl_mul(tl_silu(gate), up); }
 
 tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
     tl_tensor *difference = tl_sub(prediction, target);
@@ -331,3 +330,39 @@ tl_tensor *tl_dropout(tl_tensor *x, double p) {
     tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
     return tl_where(mask, tl_scale(x, 1 / (1 - p)), zero);
 }
+
+/* ---- swiglu: silu(gate) up, fused: silu(gate) is neither written nor kept ---- */
+
+static void swiglu_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 5); }
+static void swiglu_grad_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 11); }
+
+static bool swiglu_grad_shape(tl_call *c) { return call_output_like(c, 0, 2) && call_output_like(c, 1, 2); }
+
+/* s = sigmoid(gate): dgate = g up s (1 + gate (1 - s)), dup = g gate s */
+static void swiglu_backward(tl_gradient *g) {
+    tl_tensor *input[3] = {gradient_input(g, 0), gradient_input(g, 1), g->grad[0]};
+    tl_call c;
+    call_begin(&c, &op_swiglu_grad, input, 3, NULL, 0);
+    if (!op_apply(&c)) return;
+    for (int j = 0; j < 2; j++) g->result[j] = c.output[j];
+}
+
+/* silu: 4, times up: 1 */
+const tl_op op_swiglu = {RECORD(KERNEL, swiglu, 1),
+                         .shapes = "two, broadcast",
+                         .dtypes = "floats; promoted",
+                         .flops = "5n: silu 4, product",
+                         .shape = binary_float_shape,
+                         .cost = swiglu_cost,
+                         .backward = swiglu_backward,
+                         .saves_any = TL_INPUT(0) | TL_INPUT(1)};
+/* s: 4; y = gate s: 1; slope s + y (1 - s): 3; g y: 1; g up slope: 2 */
+const tl_op op_swiglu_grad = {RECORD(KERNEL, swiglu_grad, 2),
+                              .shapes = "gate, up, g: dgate, dup like g",
+                              .dtypes = "floats",
+                              .flops = "11n: sigmoid 4, silu 1, slope 3, products 3",
+                              .shape = swiglu_grad_shape,
+                              .cost = swiglu_grad_cost,
+                              .backward = gradient_missing};
+
+tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up) { return op_apply2(&op_swiglu, gate, up, NULL, 0); }

@@ -1,7 +1,28 @@
 /* matmul.c: products of matrices, 2mkn FLOPs each. */
 #include <string.h>
 
+#include "ops/fold.h"
 #include "ops/ops.h"
+
+/* Rows of a stack (...,c). */
+static int64_t row_count(const tl_tensor *x) {
+    int64_t n = 1;
+    for (int i = 0; i < x->rank - 1; i++) n *= x->shape[i];
+    return n;
+}
+
+/* Size of one of the two axes of a matrix, or of a stack of rows that is read as one. */
+static int64_t matrix_size(const tl_tensor *x, bool folds, int axis) {
+    return folds && axis == 0 ? row_count(x) : x->shape[x->rank - 2 + axis];
+}
+
+/* A folded product is a stack of rows times a matrix, or the product of two stacks over their rows. */
+static bool folds_well(const tl_call *c, const tl_tensor *a, const tl_tensor *b) {
+    const struct attr_matmul *at = c->attr;
+    if (a->rank < 2 || b->rank < 2 || (!at->transpose_a && b->rank != 2) || (at->transpose_a && at->transpose_b))
+        return call_fail(c, "needs a stack of rows and a matrix, or two stacks of rows");
+    return true;
+}
 
 /* Sizes of op(a) op(b): (m,k) x (k,n). */
 static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int64_t *n) {
@@ -9,12 +30,14 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     const tl_tensor *a = c->input[first], *b = c->input[first + 1];
     if (!call_needs_float(c, first)) return false;
     if (a->dtype != b->dtype) return call_fail(c, "the operands have different dtypes (need a cast)");
-    if (a->rank < 2 || a->rank != b->rank) return call_fail(c, "needs two matrices, or batches of them, of one rank");
-    const int64_t *sa = a->shape + a->rank - 2, *sb = b->shape + b->rank - 2;
-    *m = sa[at->transpose_a];
-    *k = sa[!at->transpose_a];
-    *n = sb[!at->transpose_b];
-    return sb[at->transpose_b] == *k || call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
+    if (at->folds && !folds_well(c, a, b)) return false;
+    if (!at->folds && (a->rank < 2 || a->rank != b->rank))
+        return call_fail(c, "needs two matrices, or batches of them, of one rank");
+    *m = matrix_size(a, at->folds, at->transpose_a);
+    *k = matrix_size(a, at->folds, !at->transpose_a);
+    *n = matrix_size(b, at->folds, !at->transpose_b);
+    return matrix_size(b, at->folds, at->transpose_b) == *k ||
+           call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
 }
 
 static bool matmul_shape(tl_call *c) {
@@ -23,6 +46,12 @@ static bool matmul_shape(tl_call *c) {
     int64_t m = 0, k = 0, n = 0, shape[TL_MAX_RANK];
     int rank;
     if (!inner_sizes(c, 0, &m, &k, &n)) return false;
+    if (at->folds) {
+        rank = at->transpose_a ? 2 : a->rank;
+        for (int i = 0; i < rank - 1; i++) shape[i] = at->transpose_a ? m : a->shape[i];
+        shape[rank - 1] = n;
+        return call_output(c, 0, at->dtype, rank, shape);
+    }
     if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape))
         return call_fail(c, "the batch axes do not broadcast");
     shape[rank] = m;
@@ -31,18 +60,22 @@ static bool matmul_shape(tl_call *c) {
 }
 
 static bool matmul_acc_shape(tl_call *c) {
-    const tl_tensor *sum = c->input[0];
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *sum = c->input[0], *a = c->input[1];
     int64_t m = 0, k = 0, n = 0;
     if (!inner_sizes(c, 1, &m, &k, &n)) return false;
-    return (sum->rank == 2 && sum->shape[0] == m && sum->shape[1] == n && c->input[1]->rank == 2) ||
-           call_fail(c, "the sum has another shape than the product");
+    bool is_stack = at->folds && !at->transpose_a; /* then it has a's leading axes */
+    bool fits = sum->rank >= 2 && sum->shape[sum->rank - 1] == n &&
+                (is_stack ? shape_equal(sum->rank - 1, sum->shape, a->rank - 1, a->shape)
+                          : sum->rank == 2 && sum->shape[0] == m && (at->folds || a->rank == 2));
+    return fits || call_fail(c, "the sum has another shape than the product");
 }
 
 /* 2mkn for each of the result's matrices; adding to a sum is part of the multiply-adds */
 static void matmul_cost(const tl_call *c, struct cost *cost) {
     const struct attr_matmul *at = c->attr;
     const tl_tensor *a = c->input[c->n_inputs - 2];
-    cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)a->shape[a->rank - 2 + !at->transpose_a]);
+    cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)matrix_size(a, at->folds, !at->transpose_a));
 }
 
 static size_t matmul_workspace(const tl_call *c, const struct target *target) {
@@ -52,7 +85,7 @@ static size_t matmul_workspace(const tl_call *c, const struct target *target) {
 static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                          tl_dtype dtype);
+                          tl_dtype dtype, bool folds);
 
 /* C = A B: dA = g B^T, dB = A^T g, each in the layout its operand has (transposed operands: the transposed product).
  * A product that ends in a sum which is there already is added to it by the GEMM. */
@@ -63,13 +96,13 @@ static void matmul_backward(tl_gradient *g) {
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
     if (g->needs[0]) {
         tl_tensor *b = gradient_input(g, 1);
-        g->result[0] = at->transpose_a ? product(b, at->transpose_b, grad, true, g->into[0], dtype)
-                                       : product(grad, false, b, !at->transpose_b, g->into[0], dtype);
+        g->result[0] = at->transpose_a ? product(b, at->transpose_b, grad, true, g->into[0], dtype, at->folds)
+                                       : product(grad, false, b, !at->transpose_b, g->into[0], dtype, at->folds);
     }
     if (g->needs[1]) {
         tl_tensor *a = gradient_input(g, 0);
-        g->result[1] = at->transpose_b ? product(grad, true, a, at->transpose_a, g->into[1], dtype)
-                                       : product(a, !at->transpose_a, grad, false, g->into[1], dtype);
+        g->result[1] = at->transpose_b ? product(grad, true, a, at->transpose_a, g->into[1], dtype, at->folds)
+                                       : product(a, !at->transpose_a, grad, false, g->into[1], dtype, at->folds);
     }
 }
 
@@ -80,11 +113,11 @@ static void matmul_acc_backward(tl_gradient *g) {
     g->result[0] = g->grad[0];
     tl_tensor *grad = tl_cast(g->grad[0], dtype);
     if (g->needs[1])
-        g->result[1] = at->transpose_a ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype)
-                                       : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype);
+        g->result[1] = at->transpose_a ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype, at->folds)
+                                       : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype, at->folds);
     if (g->needs[2])
-        g->result[2] = at->transpose_b ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype)
-                                       : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype);
+        g->result[2] = at->transpose_b ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype, at->folds)
+                                       : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
 }
 
 const tl_op op_matmul = {RECORD(KERNEL, matmul, 1),
@@ -107,17 +140,27 @@ static tl_tensor *matrix(tl_tensor *x) {
     return ok && stride[0] >= 0 && stride[1] >= 0 ? x : tl_clone(x);
 }
 
+/* The same of a stack of rows: rows dense, and one stride apart. */
+static tl_tensor *stack(tl_tensor *x) {
+    if (!x || x->rank <= 2) return matrix(x);
+    bool ok = (x->stride[x->rank - 1] == 1 || x->shape[x->rank - 1] == 1) &&
+              fold_is_even(x->rank, x->shape, x->stride) && fold_row_stride(x->rank, x->shape, x->stride) > 0;
+    return ok ? x : tl_clone(x);
+}
+
 /* op(a) op(b), added to `into` when there is one that fits. */
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                          tl_dtype dtype) {
+                          tl_dtype dtype, bool folds) {
     struct attr_matmul at;
     memset(&at, 0, sizeof at); /* padding too: the graph compares and copies bytes */
     at.transpose_a = transpose_a;
     at.transpose_b = transpose_b;
     at.dtype = dtype;
-    a = matrix(a);
-    b = matrix(b);
-    bool fits = into && a && b && a->rank == 2 && b->rank == 2 && (into->dtype == a->dtype || into->dtype == TL_F32);
+    at.folds = folds;
+    a = folds ? stack(a) : matrix(a);
+    b = folds ? stack(b) : matrix(b);
+    bool fits = into && a && b && (folds || (a->rank == 2 && b->rank == 2)) &&
+                (into->dtype == a->dtype || into->dtype == TL_F32);
     if (!fits) return op_apply2(&op_matmul, a, b, ATTR(at));
     tl_tensor *input[3] = {into, a, b};
     tl_call c;
@@ -127,13 +170,7 @@ static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool tra
 
 /* A stack of rows x (...,k) times one matrix is one product of matrices: no batch, and one gradient for the matrix. */
 static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
-    if (x->rank <= 2 || w->rank != 2) return product(x, false, w, transpose_w, NULL, x->dtype);
-    int64_t shape[TL_MAX_RANK], n_rows = 1;
-    int rank = x->rank;
-    for (int i = 0; i < rank - 1; i++) n_rows *= shape[i] = x->shape[i];
-    shape[rank - 1] = w->shape[!transpose_w];
-    tl_tensor *y = product(tl_reshape(x, TL_SHAPE(n_rows, x->shape[rank - 1])), false, w, transpose_w, NULL, x->dtype);
-    return y ? tl_reshape(y, rank, shape) : NULL;
+    return product(x, false, w, transpose_w, NULL, x->dtype, x->rank > 2 && w->rank == 2);
 }
 
 tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
@@ -153,7 +190,7 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     } else {
         while (a && a->rank < b->rank) a = tl_unsqueeze(a, 0);
         while (b && a && b->rank < a->rank) b = tl_unsqueeze(b, 0);
-        y = a && b ? product(a, false, b, false, NULL, a->dtype) : NULL;
+        y = a && b ? product(a, false, b, false, NULL, a->dtype, false) : NULL;
     }
     if (y && vector_b) y = tl_squeeze(y, -1);
     if (y && vector_a) y = tl_squeeze(y, vector_b ? -1 : -2);

@@ -122,3 +122,124 @@ tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
     call_begin(&c, &op_rms_norm, input, weight ? 2 : 1, ATTR(a));
     return op_apply(&c);
 }
+
+/* ---- sum = x + residual, and its norm: the sum is read where it was made ---- */
+
+static bool add_norm_shape(tl_call *c) {
+    const tl_tensor *x = c->input[0], *residual = c->input[1];
+    if (!call_needs_float(c, 0)) return false;
+    if (x->rank == 0) return call_fail(c, "needs at least one axis");
+    if (!shape_equal(x->rank, x->shape, residual->rank, residual->shape) || x->dtype != residual->dtype)
+        return call_fail(c, "x and residual must have one shape and one dtype");
+    for (int i = 2; i < c->n_inputs; i++) {
+        const tl_tensor *w = c->input[i];
+        if (w->rank != 1 || w->shape[0] != row_length(x))
+            return call_fail(c, "weights must have the size of the last axis");
+        if (w->dtype != x->dtype) return call_fail(c, "weights must have the dtype of the input (need a cast)");
+    }
+    for (int j = 0; j < 2; j++) call_output_like(c, j, 0);
+    for (int j = 2; j < c->op->n_outputs; j++) call_output(c, j, statistics_dtype(x->dtype), x->rank - 1, x->shape);
+    return true;
+}
+static bool add_rms_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 4); }
+static bool add_layer_norm_grad_shape(tl_call *c) { return norm_grad_shape(c, 5); }
+/* the norm's, and one addition, forward and backward */
+static void add_rms_norm_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_inputs > 2 ? 5 : 4) * elements(c, 0));
+}
+static void add_layer_norm_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_inputs > 2 ? 8 : 6) * elements(c, 0));
+}
+static void add_rms_norm_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_outputs > 1 ? 10 : 6) * elements(c, 1));
+}
+static void add_layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
+    cost_traffic(c, cost, (c->n_outputs > 1 ? 14 : 10) * elements(c, 1));
+}
+
+/* d = g_sum + (the norm's dx of g): of x and of residual alike. `plain` is the norm's own gradient, where g_sum is absent. */
+static void add_norm_backward(tl_gradient *g, const tl_op *fused, const tl_op *plain, int n_statistics) {
+    if (!g->grad[1]) {
+        g->result[0] = g->result[1] = g->grad[0];
+        return;
+    }
+    tl_tensor *input[6];
+    int n = 0;
+    input[n++] = tl_contiguous(g->grad[1]);
+    if (g->grad[0]) input[n++] = tl_contiguous(g->grad[0]);
+    input[n++] = gradient_output(g, 0);
+    for (int j = 0; j < n_statistics; j++) input[n++] = gradient_output(g, 2 + j);
+    if (g->node->n_inputs > 2) input[n++] = gradient_input(g, 2);
+    tl_call c;
+    call_begin(&c, g->grad[0] ? fused : plain, input, n, g->node->attr, g->node->attr_bytes);
+    if (!op_apply(&c)) return;
+    g->result[0] = c.output[0];
+    for (int j = 0; j < c.n_outputs; j++) g->result[1 + j] = c.output[j];
+}
+static void add_rms_norm_backward(tl_gradient *g) {
+    add_norm_backward(g, &op_add_rms_norm_grad, &op_rms_norm_grad, 1);
+}
+static void add_layer_norm_backward(tl_gradient *g) {
+    add_norm_backward(g, &op_add_layer_norm_grad, &op_layer_norm_grad, 2);
+}
+
+#define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
+const tl_op op_add_rms_norm = {RECORD(KERNEL, add_rms_norm, 3),
+                               .shapes = "x, residual (...,C) [, weight (C)]: sum, y like x; rstd (...)",
+                               .dtypes = NORM_DTYPES,
+                               .flops = "4n; with weight 5n: rms_norm's and a sum",
+                               .shape = add_norm_shape,
+                               .cost = add_rms_norm_cost,
+                               .backward = add_rms_norm_backward,
+                               .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2)};
+const tl_op op_add_rms_norm_grad = {RECORD(KERNEL, add_rms_norm_grad, 2),
+                                    .shapes = "g, g_sum, sum, rstd [, weight]: d like sum [, dweight (C)]",
+                                    .dtypes = NORM_DTYPES,
+                                    .flops = "6e; with weight 10e: rms_norm_grad's and a sum; e elements of sum",
+                                    .shape = add_rms_norm_grad_shape,
+                                    .cost = add_rms_norm_grad_cost,
+                                    .workspace = norm_grad_workspace,
+                                    .backward = gradient_missing};
+const tl_op op_add_layer_norm = {RECORD(KERNEL, add_layer_norm, 4),
+                                 .shapes = "x, residual (...,C) [, weight, bias (C)]: sum, y like x; mean, rstd (...)",
+                                 .dtypes = NORM_DTYPES,
+                                 .flops = "6n; with weight and bias 8n: layer_norm's and a sum",
+                                 .shape = add_norm_shape,
+                                 .cost = add_layer_norm_cost,
+                                 .backward = add_layer_norm_backward,
+                                 .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2) | TL_OUTPUT(3)};
+const tl_op op_add_layer_norm_grad = {
+    RECORD(KERNEL, add_layer_norm_grad, 3),
+    .shapes = "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)]",
+    .dtypes = NORM_DTYPES,
+    .flops = "10e; with weights 14e: layer_norm_grad's and a sum; e elements of sum",
+    .shape = add_layer_norm_grad_shape,
+    .cost = add_layer_norm_grad_cost,
+    .workspace = norm_grad_workspace,
+    .backward = gradient_missing};
+
+static tl_tensor *add_norm(const tl_op *op, tl_tensor **input, int n_inputs, double eps, tl_tensor **sum) {
+    struct attr_norm a = {eps};
+    tl_call c;
+    *sum = NULL;
+    for (int i = 0; i < n_inputs; i++) input[i] = tl_contiguous(input[i]);
+    call_begin(&c, op, input, n_inputs, ATTR(a));
+    *sum = op_apply(&c);
+    return *sum ? c.output[1] : NULL;
+}
+
+tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {
+    tl_tensor *input[3] = {x, residual, weight};
+    return add_norm(&op_add_rms_norm, input, weight ? 3 : 2, eps, sum);
+}
+
+tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, tl_tensor *bias, double eps,
+                             tl_tensor **sum) {
+    tl_tensor *input[4] = {x, residual, weight, bias};
+    *sum = NULL;
+    if (!weight != !bias) {
+        error_set(TL_ERROR_USE, "add_layer_norm: weight and bias come together, or not at all");
+        return NULL;
+    }
+    return add_norm(&op_add_layer_norm, input, weight ? 4 : 2, eps, sum);
+}

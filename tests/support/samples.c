@@ -533,6 +533,7 @@ TWIN_OF(silu)
 const struct sample samples_silu[] = {
     ALSO_IN_PLACE(silu, FLOAT),
     UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), {"swiglu", GRAD, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}, .roundings = 2}, END};
+    UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), END};
 
 static tl_tensor *gelu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_grad, x, g, NULL, 0); }
 static tl_tensor *silu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_silu_grad, x, g, NULL, 0); }
@@ -686,6 +687,10 @@ const struct sample samples_softmax_grad[] = {
 
 CALL(linear_call) { return (void)s, one(out, tl_linear(in[0], in[1], in[2])); }
 CALL(linear_no_bias) { return (void)s, one(out, tl_linear(in[0], in[1], NULL)); }
+CALL(linear_of_part) { /* rows that are dense and lie evenly, with gaps: read where they are */
+    (void)s;
+    return one(out, tl_linear(tl_slice(in[0], -1, 2, 6, 1), in[1], NULL));
+}
 CALL(matmul_f32_call) { /* 16-bit operands, f32 result */
     (void)s;
     struct attr_matmul a;
@@ -709,6 +714,14 @@ const struct sample samples_matmul[] = {
     {"transposed operands", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, PERMUTED, 4, 5)}},
     {"sliced and reversed: copied", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {IN(FLOAT, SLICED, 3, 4), IN(FLOAT, REVERSED, 4, 5)}},
     {"linear with bias", GRAD | SUM_ORDER, .call = linear_call, .in = {F(2, 3, 4), F(5, 4), F(5)}, .roundings = 2},
+    {"linear of rows in four axes", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {F(2, 1, 3, 4), F(5, 4)}},
+    {"linear of no rows", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {F(2, 0, 4), F(5, 4)}},
+    {"linear of rows without elements", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {F(2, 3, 0), F(5, 0)}},
+    {"linear of sliced, permuted weight", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {IN(FLOAT, SLICED, 2, 3, 4), IN(FLOAT, PERMUTED, 5, 4)}},
+    {"linear of permuted rows", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), F(5, 4)}},
+    {"linear of expanded rows", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {IN(FLOAT, EXPANDED, 2, 3, 4), F(5, 4)}},
+    {"linear of part of the channels", GRAD | SUM_ORDER, .call = linear_of_part, .in = {F(2, 3, 7), F(5, 4)}},
+    {"large linear", LARGE | GRAD | SUM_ORDER, .call = linear_no_bias, .in = {F(5, 26, 140), F(150, 140)}},
     {"linear of a vector", GRAD | SUM_ORDER, .call = linear_no_bias, .in = {F(4), F(5, 4)}},
     {"f32 result", GRAD | SUM_ORDER, .call = matmul_f32_call, .in = {F(3, 4), F(5, 4)}},
     {"large", LARGE | GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(130, 140), F(140, 150)}},
@@ -736,7 +749,15 @@ CALL(matmul_twice) {
     (void)s;
     return one(out, tl_matmul(tl_matmul(in[0], in[1]), in[1]));
 }
+/* Three products of one input: the second and third gradient are added by the GEMM. */
+CALL(linear_thrice) {
+    (void)s;
+    tl_tensor *q = tl_linear(in[0], in[1], NULL), *k = tl_linear(in[0], in[2], NULL), *v = tl_linear(in[0], in[3], NULL);
+    return one(out, tl_mul(tl_mul(q, k), v));
+}
 const struct sample samples_matmul_acc[] = {
+    {"three products of a stack of rows", GRAD | VIA_BACKWARD | SUM_ORDER, .call = linear_thrice, .in = {F(2, 3, 4), F(5, 4), F(5, 4), F(5, 4)}, .roundings = 5},
+    {"three products of no rows", GRAD | VIA_BACKWARD | SUM_ORDER, .call = linear_thrice, .in = {F(0, 3, 4), F(5, 4), F(5, 4), F(5, 4)}},
     {"plain", GRAD, .call = matmul_acc_call, .in = {F(3, 5), F(3, 4), F(4, 5)}, .roundings = 2},
     {"a transposed", GRAD, .call = matmul_acc_call, .in = {F(3, 5), F(4, 3), F(4, 5)}, .n = {true, false}, .roundings = 2},
     {"b transposed", GRAD, .call = matmul_acc_call, .in = {F(3, 5), F(3, 4), F(5, 4)}, .n = {false, true}, .roundings = 2},
@@ -885,6 +906,28 @@ const struct sample samples_rope[] = {
     {"odd head size", 0, .call = rope_call, .in = {F(1, 2, 1, 3)}, .d = {10000}, .error = "rotates pairs"},
     END};
 
+/* n: causal, window, mask (the last input) */
+static tl_attention_options attention_options(const struct sample *s, tl_tensor **in) {
+    tl_attention_options o = tl_attention_defaults();
+    o.causal = s->n[0];
+    o.window = s->n[1];
+    o.mask = s->n[2] ? in[3] : NULL;
+    o.scale = s->d[0];
+    return o;
+}
+CALL(attention_ex_call) {
+    tl_attention_options o = attention_options(s, in);
+    out[0] = tl_attention_ex(in[0], in[1], in[2], &o, &out[1]);
+    return out[0] ? 2 : 0;
+}
+/* Both results take part in the gradient, or lse alone. */
+CALL(attention_lse_call) {
+    tl_attention_options o = attention_options(s, in);
+    tl_tensor *lse, *y = tl_attention_ex(in[0], in[1], in[2], &o, &lse);
+    if (!y || s->n[3]) return one(out, y ? lse : NULL);
+    y = tl_sum_all(tl_mul(y, y));
+    return one(out, tl_add(y, tl_sum_all(tl_mul(lse, lse))));
+}
 CALL(attention_call) { return one(out, tl_attention(in[0], in[1], in[2], s->n[0], s->d[0])); }
 const struct sample samples_attention[] = {
     {"causal", GRAD, .call = attention_call, .in = {F(2, 4, 2, 3), F(2, 4, 2, 3), F(2, 4, 2, 3)}, .n = {true}},
@@ -896,6 +939,21 @@ const struct sample samples_attention[] = {
     {"no time", GRAD, .call = attention_call, .in = {F(1, 0, 2, 2), F(1, 0, 2, 2), F(1, 0, 2, 2)}, .n = {true}},
     {"permuted, reversed, sliced", GRAD, .call = attention_call, .in = {IN(FLOAT, PERMUTED, 1, 4, 2, 2), IN(FLOAT, REVERSED, 1, 4, 2, 2), IN(FLOAT, SLICED, 1, 4, 2, 2)}, .n = {true}},
     {"keys of one batch for all", GRAD, .call = attention_call, .in = {F(2, 3, 1, 2), IN(FLOAT, EXPANDED, 2, 3, 1, 2), IN(FLOAT, EXPANDED, 2, 3, 1, 2)}, .n = {true}},
+    {"window", GRAD, .call = attention_ex_call, .in = {F(1, 6, 2, 3), F(1, 6, 2, 3), F(1, 6, 2, 3)}, .n = {true, 3}},
+    {"window of one, more keys", GRAD, .call = attention_ex_call, .in = {F(2, 3, 2, 2), F(2, 5, 1, 2), F(2, 5, 1, 2)}, .n = {true, 1}},
+    {"window, queries that see nothing", GRAD, .call = attention_ex_call, .in = {F(1, 5, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {true, 2}},
+    {"window larger than the keys", GRAD, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {true, 9}},
+    {"mask of bools for all heads", GRAD, .call = attention_ex_call, .in = {F(2, 3, 2, 2), F(2, 4, 1, 2), F(2, 4, 1, 2), IN(BOOL, DENSE, 2, 1, 3, 4)}, .n = {false, 0, true}},
+    {"mask of bools for all batches, causal", GRAD, .call = attention_ex_call, .in = {F(2, 4, 2, 2), F(2, 4, 2, 2), F(2, 4, 2, 2), IN(BOOL, PERMUTED, 1, 2, 4, 4)}, .n = {true, 0, true}},
+    {"mask that is added, window", GRAD, .call = attention_ex_call, .in = {F(1, 4, 2, 2), F(1, 5, 2, 2), F(1, 5, 2, 2), IN(CONSTANT, REVERSED, 1, 2, 4, 5)}, .n = {true, 3, true}, .roundings = 2},
+    {"mask of rank 2", GRAD, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), IN(CONSTANT, SLICED, 3, 3)}, .n = {false, 0, true}, .d = {0.4}},
+    {"lse and result", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 3, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2)}, .n = {true}},
+    {"lse alone, masked", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(2, 3, 2, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), K(1, 1, 3, 3)}, .n = {false, 0, true, true}},
+    {"large window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 230, 2, 16), F(1, 250, 1, 16), F(1, 250, 1, 16)}, .n = {true, 70}},
+    {"large mask, wide head", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 120, 2, 150), F(1, 110, 1, 150), F(1, 110, 1, 150), IN(BOOL, DENSE, 1, 2, 120, 110)}, .n = {false, 0, true}},
+    {"window without causal", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {false, 2}, .error = "a window is a number of keys before a query"},
+    {"mask of another shape", 0, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 4, 1, 2), F(2, 4, 1, 2), K(3, 3)}, .n = {false, 0, true}, .error = "must match the existing size"},
+    {"mask of integers", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I32, DENSE, 3, 3)}, .n = {false, 0, true}, .error = "not implemented for int32"},
     {"large", LARGE | GRAD, .call = attention_call, .in = {F(2, 120, 4, 32), F(2, 120, 2, 32), F(2, 120, 2, 32)}, .n = {true}},
     {"ranks", 0, .call = attention_call, .in = {F(4, 2, 3), F(4, 2, 3), F(4, 2, 3)}, .error = "wrong ranks"},
     {"heads that do not divide", 0, .call = attention_call, .in = {F(1, 2, 3, 2), F(1, 2, 2, 2), F(1, 2, 2, 2)}, .error = "query heads must be a multiple of key heads"},
@@ -1870,6 +1928,204 @@ const struct sample samples_clamp[] = {
     {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
     {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
     {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type int32"},
+/* ---- fused: elementwise.c, norm.c, head.c, optimizer.c ---- */
+
+const struct sample samples_swiglu[] = {
+    {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}},
+    {"scalars", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}},
+    {"row against column", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 1), F(1, 4)}},
+    {"size 0", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(0, 4), F(4)}},
+    {"permuted and expanded", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}},
+    {"reversed and sliced", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {IN(FLOAT, REVERSED, 3, 4), IN(FLOAT, SLICED, 3, 4)}},
+    {"large", LARGE | GRAD, .binary = tl_swiglu, .in = {F(257, 129), F(257, 129)}},
+    {"integers", 0, .binary = tl_swiglu, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for integers"},
+    {"shapes that do not broadcast", 0, .binary = tl_swiglu, .in = {F(3), F(4)}, .error = "must match"},
+    END};
+CALL(swiglu_grad_call) {
+    (void)s;
+    tl_call c;
+    call_begin(&c, &op_swiglu_grad, in, 3, NULL, 0);
+    if (!op_apply(&c)) return 0;
+    out[0] = c.output[0], out[1] = c.output[1];
+    return 2;
+}
+const struct sample samples_swiglu_grad[] = {
+    {"rows", 0, .call = swiglu_grad_call, .in = {K(3, 4), K(3, 4), K(3, 4)}},
+    {"broadcast", 0, .call = swiglu_grad_call, .in = {K(4), IN(CONSTANT, PERMUTED, 3, 1), IN(CONSTANT, SLICED, 3, 4)}},
+    {"nothing", 0, .call = swiglu_grad_call, .in = {K(0, 4), K(0, 4), K(0, 4)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .binary = tl_swiglu, .in = {F(3, 4), F(4)}},
+    {"large", LARGE, .call = swiglu_grad_call, .in = {K(130, 257), K(130, 257), K(130, 257)}},
+    END};
+
+/* n: both results are read (the sum, too, has a gradient) */
+static int add_norm_results(const struct sample *s, tl_tensor *y, tl_tensor *sum, tl_tensor **out) {
+    if (!y) return 0;
+    out[0] = s->n[0] == 1 ? tl_add(y, tl_mul(sum, sum)) : s->n[0] == 2 ? sum : y;
+    out[1] = sum;
+    return out[0] ? 2 : 0;
+}
+CALL(add_rms_norm_call) {
+    tl_tensor *sum, *y = tl_add_rms_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, 1e-5, &sum);
+    return add_norm_results(s, y, sum, out);
+}
+CALL(add_layer_norm_call) {
+    tl_tensor *sum, *y = tl_add_layer_norm(in[0], in[1], s->in[2].kind ? in[2] : NULL, s->in[3].kind ? in[3] : NULL, 1e-5, &sum);
+    return add_norm_results(s, y, sum, out);
+}
+const struct sample samples_add_rms_norm[] = {
+    {"weighted", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .roundings = 3},
+    {"plain", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6)}, .roundings = 3},
+    {"both results, weighted", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .n = {1}, .roundings = 5},
+    {"the sum alone", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .n = {2}, .roundings = 2},
+    {"one vector, both results", GRAD, .call = add_rms_norm_call, .in = {F(5), F(5), F(5)}, .n = {1}, .roundings = 5},
+    {"rows of one", GRAD, .call = add_rms_norm_call, .in = {F(3, 1), F(3, 1), F(1)}, .n = {1}, .roundings = 5},
+    {"no rows", GRAD, .call = add_rms_norm_call, .in = {F(0, 5), F(0, 5), F(5)}, .n = {1}},
+    {"permuted, reversed, sliced", GRAD, .call = add_rms_norm_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4), IN(FLOAT, REVERSED, 2, 3, 4), IN(FLOAT, SLICED, 4)}, .n = {1}, .roundings = 5},
+    {"expanded", GRAD, .call = add_rms_norm_call, .in = {F(3, 6), IN(FLOAT, EXPANDED, 3, 6), F(6)}, .n = {1}, .roundings = 5},
+    {"large", LARGE | GRAD, .call = add_rms_norm_call, .in = {F(130, 1297), F(130, 1297), F(1297)}, .n = {1}, .roundings = 5},
+    {"residual of another shape", 0, .call = add_rms_norm_call, .in = {F(3, 6), F(6), F(6)}, .error = "x and residual must have one shape and one dtype"},
+    {"weight of another size", 0, .call = add_rms_norm_call, .in = {F(3, 6), F(3, 6), F(5)}, .error = "weights must have the size of the last axis"},
+    {"scalar", 0, .call = add_rms_norm_call, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .error = "add_rms_norm: needs at least one axis"},
+    END};
+const struct sample samples_add_layer_norm[] = {
+    {"weighted", GRAD, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6), F(6), F(6)}, .roundings = 4},
+    {"plain", GRAD, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6)}, .roundings = 4},
+    {"both results, weighted", GRAD, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6), F(6), F(6)}, .n = {1}, .roundings = 5},
+    {"the sum alone", GRAD, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6)}, .n = {2}, .roundings = 2},
+    {"no rows", GRAD, .call = add_layer_norm_call, .in = {F(0, 5), F(0, 5), F(5), F(5)}, .n = {1}},
+    {"permuted and expanded", GRAD, .call = add_layer_norm_call, .in = {IN(FLOAT, PERMUTED, 3, 6), IN(FLOAT, EXPANDED, 3, 6), F(6), IN(FLOAT, REVERSED, 6)}, .n = {1}, .roundings = 5},
+    {"large", LARGE | GRAD, .call = add_layer_norm_call, .in = {F(130, 97), F(130, 97), F(97), F(97)}, .n = {1}, .roundings = 5},
+    {"weight alone", 0, .call = add_layer_norm_call, .in = {F(3, 6), F(3, 6), F(6)}, .error = "weight and bias come together, or not at all"},
+    END};
+CALL(add_rms_norm_grad_call) { return grad_call(&op_add_rms_norm_grad, s, in, out); }
+CALL(add_layer_norm_grad_call) { return grad_call(&op_add_layer_norm_grad, s, in, out); }
+const struct sample samples_add_rms_norm_grad[] = {
+    {"weighted", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), K(6)}},
+    {"plain", 0, .call = add_rms_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3)}},
+    {"no rows", 0, .call = add_rms_norm_grad_call, .in = {K(0, 6), K(0, 6), K(0, 6), IN(STATE, DENSE, 0), K(6)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = add_rms_norm_call, .in = {F(2, 5), F(2, 5), F(5)}, .n = {1}, .roundings = 5},
+    {"more rows than runs", LARGE, .call = add_rms_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), K(33)}},
+    END};
+const struct sample samples_add_layer_norm_grad[] = {
+    {"weighted", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3), K(6)}},
+    {"plain", 0, .call = add_layer_norm_grad_call, .in = {K(3, 6), K(3, 6), K(3, 6), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .call = add_layer_norm_call, .in = {F(2, 5), F(2, 5), F(5), F(5)}, .n = {1}, .roundings = 5},
+    {"more rows than runs", LARGE, .call = add_layer_norm_grad_call, .in = {K(200, 33), K(200, 33), K(200, 33), IN(STATE, DENSE, 200), IN(STATE, DENSE, 200), K(33)}},
+    END};
+
+/* n: ignore_index, sum */
+CALL(linear_cross_entropy_call) {
+    tl_linear_cross_entropy_options o = {.ignore_index = s->n[0] ? s->n[0] : -100, .is_sum = s->n[1]};
+    return one(out, tl_linear_cross_entropy(in[0], in[1], in[2], &o));
+}
+/* Chunks of two rows. */
+CALL(linear_cross_entropy_chunks) {
+    struct attr_linear_cross_entropy a;
+    memset(&a, 0, sizeof a);
+    a.ignore_index = s->n[0];
+    a.chunk_rows = 2;
+    a.gives_dx = tl_needs_grad(in[0]) && !thread_state()->grad_off;
+    a.gives_dweight = tl_needs_grad(in[1]) && !thread_state()->grad_off;
+    tl_tensor *input[3] = {tl_contiguous(in[0]), tl_contiguous(in[1]), tl_contiguous(in[2])};
+    tl_call c;
+    call_begin(&c, &op_linear_cross_entropy, input, 3, ATTR(a));
+    return one(out, op_apply(&c));
+}
+CALL(linear_cross_entropy_outside) {
+    (void)s;
+    return one(out, tl_linear_cross_entropy(in[0], in[1], tl_full(TL_SHAPE(2), 9, TL_I64, NULL), NULL));
+}
+const struct sample samples_linear_cross_entropy[] = {
+    {"mean", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 4)}},
+    {"sum, i32", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS32(5, 4)}, .n = {0, true}},
+    {"ignored rows", GRAD, .call = linear_cross_entropy_call, .in = {F(6, 3), F(3, 3), IDS(3, 6)}, .n = {2}},
+    {"chunks of two rows", GRAD, .call = linear_cross_entropy_chunks, .in = {F(5, 3), F(4, 3), IDS(4, 5)}, .n = {-100}},
+    {"only x needs a gradient", GRAD, .call = linear_cross_entropy_call, .in = {F(4, 3), K(5, 3), IDS(5, 4)}},
+    {"only the weight needs a gradient", GRAD, .call = linear_cross_entropy_call, .in = {K(4, 3), F(5, 3), IDS(5, 4)}},
+    {"one class", GRAD, .call = linear_cross_entropy_call, .in = {F(3, 2), F(1, 2), IDS(1, 3)}},
+    {"no channels", GRAD, .call = linear_cross_entropy_call, .in = {F(3, 0), F(4, 0), IDS(4, 3)}},
+    {"no rows, sum", GRAD, .call = linear_cross_entropy_call, .in = {F(0, 3), F(4, 3), IDS(4, 0)}, .n = {0, true}},
+    {"permuted, expanded, reversed targets", GRAD, .call = linear_cross_entropy_call, .in = {IN(FLOAT, EXPANDED, 4, 3), IN(FLOAT, PERMUTED, 5, 3), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}},
+    {"large", LARGE | GRAD, .call = linear_cross_entropy_call, .in = {F(90, 64), F(611, 64), IDS(611, 90)}},
+    {"inner sizes", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 2), IDS(5, 4)}, .error = "inner sizes differ"},
+    {"one target too few", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), IDS(5, 3)}, .error = "one target per row"},
+    {"float targets", 0, .call = linear_cross_entropy_call, .in = {F(4, 3), F(5, 3), F(4)}, .error = "must be i64 or i32"},
+    {"target outside", CPU_ONLY, .call = linear_cross_entropy_outside, .in = {F(2, 3), F(5, 3)}, .error = "target 9 is outside [0, 5)"},
+    END};
+
+/* n: the step, a master copy (the last input), stochastic rounding */
+static tl_update_options update_options(const struct sample *s, tl_tensor **in) {
+    return (tl_update_options){.master = s->n[1] ? in[sample_input_count(s) - 1] : NULL, .stochastic = s->n[2]};
+}
+static int changed(tl_tensor **in, int n_states, tl_tensor **out) {
+    out[0] = in[0];
+    for (int i = 0; i < n_states && i < 2; i++) out[1 + i] = in[2 + i];
+    return 1 + (n_states < 2 ? n_states : 2);
+}
+CALL(sgd_momentum_call) {
+    tl_sgd_options o = {.lr = 0.0625, .momentum = s->d[0], .dampening = s->d[1], .weight_decay = s->d[2], .nesterov = s->d[3] != 0, .step = s->n[0], .update = update_options(s, in)};
+    bool has_buffer = s->d[0] != 0;
+    return tl_sgd_momentum_(in[0], in[1], has_buffer ? in[2] : NULL, &o) ? changed(in, has_buffer, out) : 0;
+}
+CALL(adagrad_call) {
+    tl_adagrad_options o = {.lr = 0.0625, .lr_decay = 0.125, .weight_decay = s->d[0], .eps = 1e-8, .step = s->n[0], .update = update_options(s, in)};
+    return tl_adagrad_(in[0], in[1], in[2], &o) ? changed(in, 1, out) : 0;
+}
+CALL(rmsprop_call) { /* d: momentum, centered, weight decay */
+    tl_rmsprop_options o = {.lr = 0.0625, .alpha = 0.75, .eps = 1e-6, .momentum = s->d[0], .centered = s->d[1] != 0, .weight_decay = s->d[2], .update = update_options(s, in)};
+    tl_tensor *mean = o.centered ? in[3] : NULL, *buffer = o.momentum != 0 ? in[o.centered ? 4 : 3] : NULL;
+    return tl_rmsprop_(in[0], in[1], in[2], mean, buffer, &o) ? changed(in, 1 + o.centered, out) : 0;
+}
+CALL(adam_call) { /* d: amsgrad, weight decay, decoupled */
+    tl_adam_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .eps = 1e-8, .weight_decay = s->d[1], .decoupled = s->d[2] != 0, .step = s->n[0], .update = update_options(s, in)};
+    return tl_adam_(in[0], in[1], in[2], in[3], s->d[0] != 0 ? in[4] : NULL, &o) ? changed(in, 2, out) : 0;
+}
+#define DT_16 (DT(TL_F16) | DT(TL_BF16))
+#define STATE(...) IN(STATE, DENSE, __VA_ARGS__)
+const struct sample samples_sgd_momentum[] = {
+    {"without momentum", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4)}, .n = {1}, .d = {0, 0, 0.125}, .roundings = 2},
+    {"first step", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {1}, .d = {0.875, 0.5}, .roundings = 2},
+    {"later step, dampening, decay", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2}, .d = {0.875, 0.5, 0.125}, .roundings = 2},
+    {"nesterov", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2}, .d = {0.875, 0, 0, 1}, .roundings = 2},
+    {"scalar", WRITES, .call = sgd_momentum_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT), SCALAR(STATE)}, .n = {2}, .d = {0.5}, .roundings = 2},
+    {"nothing", WRITES, .call = sgd_momentum_call, .in = {K(3, 0), K(3, 0), STATE(3, 0)}, .n = {2}, .d = {0.5}},
+    {"strided", WRITES, .call = sgd_momentum_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4)}, .n = {2}, .d = {0.5}, .roundings = 2},
+    {"large", WRITES | LARGE, .call = sgd_momentum_call, .in = {K(30011), K(30011), STATE(30011)}, .n = {2}, .d = {0.5}, .roundings = 2},
+    {"master", WRITES | NO_DATA, DT_16, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), IN(STATE, REVERSED, 3, 4), IN(STATE, SLICED, 3, 4)}, .n = {2, true}, .d = {0.5}},
+    {"stochastic", WRITES | NO_DATA, DT_16, .call = sgd_momentum_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), K(3, 4)}, .n = {2, false, true}},
+    {"large, master, stochastic", WRITES | NO_DATA | LARGE, DT_16, .call = sgd_momentum_call, .in = {K(30011), K(30011), STATE(30011)}, .n = {2, true, true}},
+    {"step 0", 0, .call = sgd_momentum_call, .in = {K(3), K(3)}, .error = "sgd_momentum: steps are counted from 1, not 0"},
+    {"master of an f32 parameter", 0, .call = sgd_momentum_call, .in = {K(3), K(3), STATE(3)}, .n = {1, true}, .error = "a master copy is for parameters narrower than f32"},
+    {"nesterov without momentum", 0, .call = sgd_momentum_call, .in = {K(3), K(3)}, .n = {1}, .d = {0, 0, 0, 1}, .error = "Nesterov momentum requires a momentum and zero dampening"},
+    END};
+const struct sample samples_adagrad[] = {
+    {"first step", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {1}, .roundings = 2},
+    {"later step, decay", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {7}, .d = {0.125}, .roundings = 2},
+    {"strided", WRITES, .call = adagrad_call, .in = {IN(CONSTANT, SLICED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, PERMUTED, 3, 4)}, .n = {2}, .roundings = 2},
+    {"nothing", WRITES, .call = adagrad_call, .in = {K(0), K(0), STATE(0)}, .n = {1}},
+    {"large", WRITES | LARGE, .call = adagrad_call, .in = {K(30011), K(30011), STATE(30011)}, .n = {2}, .roundings = 2},
+    {"master, stochastic", WRITES | NO_DATA, DT_16, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {2, true, true}},
+    {"step 0", 0, .call = adagrad_call, .in = {K(3), K(3), STATE(3)}, .error = "adagrad: steps are counted from 1, not 0"},
+    {"state of another shape", 0, .call = adagrad_call, .in = {K(3), K(3), STATE(4)}, .n = {1}, .error = "must have the parameter's shape"},
+    END};
+const struct sample samples_rmsprop[] = {
+    {"plain", WRITES, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .roundings = 2},
+    {"momentum, decay", WRITES, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .d = {0.5, 0, 0.125}, .roundings = 2},
+    {"strided", WRITES, .call = rmsprop_call, .in = {IN(CONSTANT, REVERSED, 3, 4), K(3, 4), IN(STATE, SLICED, 3, 4)}, .roundings = 2},
+    {"nothing", WRITES, .call = rmsprop_call, .in = {K(0), K(0), STATE(0)}},
+    {"large, momentum", WRITES | LARGE, .call = rmsprop_call, .in = {K(30011), K(30011), STATE(30011), STATE(30011)}, .d = {0.5}, .roundings = 2},
+    {"centered, momentum, master", WRITES | NO_DATA, DT_16, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {1, true}, .d = {0.5, 1}},
+    {"state of another dtype", 0, .call = rmsprop_call, .in = {K(3), K(3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    END};
+const struct sample samples_adam[] = {
+    {"first step", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {1}, .roundings = 2},
+    {"amsgrad, decay", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3}, .d = {1, 0.125}, .roundings = 2},
+    {"decoupled decay", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3}, .d = {0, 0.125, 1}, .roundings = 2},
+    {"strided", WRITES, .call = adam_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4), IN(STATE, REVERSED, 3, 4)}, .n = {5}, .roundings = 2},
+    {"nothing", WRITES, .call = adam_call, .in = {K(0), K(0), STATE(0), STATE(0)}, .n = {1}},
+    {"large", WRITES | LARGE, .call = adam_call, .in = {K(30011), K(30011), STATE(30011), STATE(30011)}, .n = {2}, .roundings = 2},
+    {"amsgrad, master, stochastic", WRITES | NO_DATA, DT_16, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, true, true}, .d = {1}},
+    {"step 0", 0, .call = adam_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .error = "adam: steps are counted from 1, not 0"},
     END};
 
 /* ---- The table ---- */

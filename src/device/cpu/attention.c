@@ -11,7 +11,9 @@
  *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a block are
  *             finished on the stack, dq grows in memory.
  *
- * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done.
+ * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
+ * before a window. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
+ * reaches a score as p g_lse, so it is taken from delta.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
  * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
@@ -45,6 +47,8 @@ struct attention {
     int64_t B, T, S, H, H_kv, D;
     double scale;
     bool causal;
+    int64_t window;                /* keys that a query sees at most; S when there is no window */
+    const tl_operand *mask, *g_lse; /* NULL where absent */
     void *delta;   /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
@@ -58,6 +62,18 @@ static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
 static int64_t visible_keys(const struct attention *attention, int64_t t) {
     const int64_t n = attention->causal ? attention->S - attention->T + t + 1 : attention->S;
     return n < 0 ? 0 : n < attention->S ? n : attention->S;
+}
+
+/* The first key that query t sees; may be S or more. */
+static int64_t first_key(const struct attention *attention, int64_t t) {
+    const int64_t s = attention->causal ? attention->S - attention->T + t + 1 - attention->window : 0;
+    return s > 0 ? s : 0;
+}
+
+/* One beyond the last query that sees key s. */
+static int64_t end_query(const struct attention *attention, int64_t s) {
+    const int64_t t = attention->causal ? s - (attention->S - attention->T) + attention->window : attention->T;
+    return t < attention->T ? t : attention->T;
 }
 
 /* The first query that sees key s; may be T or more. */
@@ -78,7 +94,7 @@ static int64_t first_query(const struct attention *attention, int64_t s) {
 
 static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
 
-static void read_sizes(struct attention *attention) {
+static void read_sizes(struct attention *attention, const struct attr_attention *attr) {
     const tl_operand *q = attention->q, *k = attention->k;
     attention->B = q->shape[0];
     attention->T = q->shape[1];
@@ -86,6 +102,7 @@ static void read_sizes(struct attention *attention) {
     attention->D = q->shape[3];
     attention->S = k->shape[1];
     attention->H_kv = k->shape[2];
+    attention->window = attr->window > 0 && attr->window < attention->S ? attr->window : attention->S;
 }
 
 bool cpu_attention(const tl_kernel_args *args) {
@@ -96,10 +113,11 @@ bool cpu_attention(const tl_kernel_args *args) {
         .v = &args->in[2],
         .out = &args->out[0],
         .lse = &args->out[1],
+        .mask = attr->has_mask ? &args->in[3] : NULL,
         .scale = attr->scale,
         .causal = attr->causal,
     };
-    read_sizes(&attention);
+    read_sizes(&attention, attr);
     const int64_t n_blocks = (attention.T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
     parallel_for(attention.B * attention.H * n_blocks, 1, args->n_threads,
                  is_f64(attention.q) ? forward_blocks_f64 : forward_blocks_f32, &attention);
@@ -118,10 +136,12 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         .dq = &args->out[0],
         .dk = &args->out[1],
         .dv = &args->out[2],
+        .mask = attr->has_mask ? &args->in[6] : NULL,
+        .g_lse = attr->has_lse_grad ? &args->in[args->n_in - 1] : NULL,
         .scale = attr->scale,
         .causal = attr->causal,
     };
-    read_sizes(&attention);
+    read_sizes(&attention, attr);
     const bool f64 = is_f64(attention.q);
     const size_t real_bytes = f64 ? sizeof(double) : sizeof(float);
     const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;

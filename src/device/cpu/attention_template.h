@@ -45,6 +45,15 @@ static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h,
     }
 }
 
+/* n elements of the mask from (b, h, t, s) on, along the keys, as what is added to scores. */
+static void NAME(mask_row)(REAL *out, const tl_operand *mask, int64_t b, int64_t h, int64_t t, int64_t s, int64_t n) {
+    const int64_t at = b * mask->stride[0] + h * mask->stride[1] + t * mask->stride[2] + s * mask->stride[3];
+    NAME(convert_to)(out, block_at(mask->data, mask->dtype, at), mask->dtype, mask->stride[3], n);
+    for (int64_t i = 0; mask->dtype == TL_BOOL && i < n; i++) {
+        out[i] = out[i] != 0 ? 0 : -INFINITY;
+    }
+}
+
 /* ---- Forward --------------------------------------------------------------------------------------------- */
 
 /* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they are,
@@ -57,6 +66,7 @@ struct NAME(forward) {
     _Alignas(64) REAL o[FORWARD_QUERIES * NAME(PART)]; /* (queries, D) */
     REAL max[FORWARD_QUERIES], sum[FORWARD_QUERIES], factor[FORWARD_QUERIES];
     int64_t b, h, h_kv, t, n, n_padded; /* queries t .. t + n - 1 of head h */
+    int64_t first_s;                    /* where their blocks of keys begin */
 };
 
 /* Scores with keys s .. s + n_keys - 1. q stays packed from the first block of keys on where it is all there. */
@@ -65,7 +75,7 @@ static void NAME(forward_scores)(struct NAME(forward) * f, const struct attentio
     const int64_t D = attention->D, keys_padded = NAME(pad)(n_keys, TILE_ROWS);
     for (int64_t d = 0; d < D; d += NAME(PART)) {
         const struct NAME(part) part = NAME(part_at)(D, d);
-        if (s == 0 || D > NAME(PART)) {
+        if (s == f->first_s || D > NAME(PART)) {
             NAME(load)(f->rows, attention->q, f->b, f->t, f->h, f->n, f->n_padded, part);
             NAME(tile_transpose)(f->n_padded, part.n, f->rows, part.width, f->q, FORWARD_QUERIES);
         }
@@ -79,12 +89,29 @@ static void NAME(forward_scores)(struct NAME(forward) * f, const struct attentio
     }
 }
 
-/* Scales one key's scores with n queries, hides them from the first `n_hidden`, and raises the maxima. */
-static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale, int64_t n_hidden, int64_t n) {
+/* Scales the scores and adds the mask to them. */
+static void NAME(forward_mask)(struct NAME(forward) * f, const struct attention *attention, int64_t s, int64_t n_keys) {
+    const REAL scale = (REAL)attention->scale;
+    for (int64_t i = 0; i < f->n; i++) {
+        REAL row[KEYS];
+        NAME(mask_row)(row, attention->mask, f->b, f->h, f->t + i, s, n_keys);
+        for (int64_t key = 0; key < n_keys; key++) {
+            REAL *score = f->scores + key * FORWARD_QUERIES + i;
+            *score = *score * scale + row[key];
+        }
+    }
+}
+
+/* Scales one key's scores with n queries, hides them from those before `first` and from `end` on, and raises the maxima. */
+static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale, int64_t first, int64_t end,
+                            int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         score[i] *= scale;
     }
-    for (int64_t i = 0; i < n_hidden; i++) {
+    for (int64_t i = 0; i < first; i++) {
+        score[i] = -INFINITY;
+    }
+    for (int64_t i = end > 0 ? end : 0; i < n; i++) {
         score[i] = -INFINITY;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -106,10 +133,15 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
     const int64_t n = f->n_padded;
     REAL shift[FORWARD_QUERIES];
     memcpy(f->factor, f->max, sizeof f->factor);
+    if (attention->mask) {
+        NAME(forward_mask)(f, attention, s, n_keys);
+    }
     for (int64_t key = 0; key < n_keys; key++) {
-        const int64_t first_t = first_query(attention, s + key);
+        const int64_t first_t = first_query(attention, s + key), end_t = end_query(attention, s + key);
         const int64_t n_hidden = first_t > f->t ? block_min(first_t - f->t, f->n) : 0;
-        NAME(raise_max)(f->scores + key * FORWARD_QUERIES, f->max, (REAL)attention->scale, n_hidden, n);
+        NAME(raise_max)
+        (f->scores + key * FORWARD_QUERIES, f->max, attention->mask ? 1 : (REAL)attention->scale, n_hidden,
+         end_t < attention->T ? end_t - f->t : n, n);
     }
     for (int64_t i = 0; i < n; i++) {
         shift[i] = f->max[i] > -INFINITY ? f->max[i] : 0; /* nothing seen yet: exp(-inf - 0) is the 0 we want */
@@ -130,11 +162,12 @@ static void NAME(forward_part)(struct NAME(forward) * f, const struct attention 
     memset(f->o, 0, (size_t)(f->n_padded * part.width) * sizeof(REAL));
 
     const int64_t n_visible = visible_keys(attention, f->t + f->n - 1);
-    for (int64_t s = 0; s < n_visible; s += KEYS) {
+    f->first_s = first_key(attention, f->t) / KEYS * KEYS;
+    for (int64_t s = f->first_s; s < n_visible; s += KEYS) {
         const int64_t n_keys = block_min(KEYS, n_visible - s);
         NAME(forward_scores)(f, attention, s, n_keys);
         NAME(forward_softmax)(f, attention, s, n_keys);
-        if (s > 0) {
+        if (s > f->first_s) {
             for (int64_t i = 0; i < f->n; i++) {
                 for (int64_t j = 0; j < part.width; j++) {
                     f->o[i * part.width + j] *= f->factor[i];
@@ -205,16 +238,33 @@ static void NAME(load_queries)(struct NAME(backward) * w, const struct attention
     NAME(tile_transpose)(w->n_padded, part.n, w->g, part.width, w->g_t, BACKWARD_QUERIES);
 }
 
-/* One query's row: scores in p become weights, and g v^T in ds becomes the slope of the scores; 0 from n_visible on. */
-static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, REAL lse, REAL delta,
+/* One query's row: scores in p become weights, and g v^T in ds becomes the slope of the scores; 0 before `first` and from
+ * n_visible on. */
+static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, REAL lse, REAL delta, int64_t first,
                               int64_t n_visible) {
     for (int64_t key = 0; key < KEYS; key++) {
         p[key] = NAME(vector_exp)(p[key] * scale - lse);
         ds[key] = p[key] * (ds[key] - delta);
     }
+    for (int64_t key = 0; key < first && key < KEYS; key++) {
+        p[key] = 0;
+        ds[key] = 0;
+    }
     for (int64_t key = n_visible > 0 ? n_visible : 0; key < KEYS; key++) {
         p[key] = 0;
         ds[key] = 0;
+    }
+}
+
+/* Scales the scores in p and adds the mask to them. */
+static void NAME(backward_mask)(struct NAME(backward) * w, const struct attention *attention) {
+    const REAL scale = (REAL)attention->scale;
+    for (int64_t i = 0; i < w->n; i++) {
+        REAL row[KEYS], *p = w->p + i * KEYS;
+        NAME(mask_row)(row, attention->mask, w->b, w->h, w->t + i, w->s, w->n_keys);
+        for (int64_t key = 0; key < w->n_keys; key++) {
+            p[key] = p[key] * scale + row[key];
+        }
     }
 }
 
@@ -239,10 +289,15 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
 
     const int64_t row = (w->b * attention->H + w->h) * attention->T + w->t;
     const REAL *lse = (const REAL *)attention->lse->data + row, *delta = (const REAL *)attention->delta + row;
-    const REAL scale = (REAL)attention->scale;
+    REAL scale = (REAL)attention->scale;
+    if (attention->mask) {
+        NAME(backward_mask)(w, attention);
+        scale = 1;
+    }
     for (int64_t i = 0; i < w->n; i++) {
-        NAME(weights_row)
-        (w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i], visible_keys(attention, w->t + i) - w->s);
+        const int64_t n_visible = lse[i] > -INFINITY ? visible_keys(attention, w->t + i) - w->s : 0;
+        const int64_t first = first_key(attention, w->t + i) - w->s;
+        NAME(weights_row)(w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i], first, n_visible);
     }
     memset(w->ds + w->n * KEYS, 0, (size_t)((w->n_padded - w->n) * KEYS) * sizeof(REAL));
 }
@@ -269,15 +324,15 @@ static void NAME(backward_block)(struct NAME(backward) * w, const struct attenti
 /* dk and dv of one block of keys, part by part. */
 static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention) {
     const int64_t group = attention->H / attention->H_kv;
-    const int64_t first_t = first_query(attention, w->s);
+    const int64_t first_t = first_query(attention, w->s), end_t = end_query(attention, w->s + w->n_keys - 1);
     for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
         const struct NAME(part) part = NAME(part_at)(attention->D, d);
         memset(w->dk, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
         memset(w->dv, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
         NAME(load_keys)(w, attention, part);
         for (w->h = w->h_kv * group; w->h < (w->h_kv + 1) * group; w->h++) {
-            for (w->t = first_t; w->t < attention->T; w->t += BACKWARD_QUERIES) {
-                w->n = block_min(BACKWARD_QUERIES, attention->T - w->t);
+            for (w->t = first_t; w->t < end_t; w->t += BACKWARD_QUERIES) {
+                w->n = block_min(BACKWARD_QUERIES, end_t - w->t);
                 w->n_padded = NAME(pad)(w->n, NAME(QUANTUM));
                 NAME(backward_block)(w, attention, part);
             }
@@ -307,7 +362,9 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
                 lane[j] += g[i + j] * out[i + j];
             }
         }
-        ((REAL *)attention->delta)[(b * attention->H + h) * attention->T + t] = NAME(block_total)(lane);
+        const int64_t row = (b * attention->H + h) * attention->T + t;
+        const REAL g_lse = attention->g_lse ? ((const REAL *)attention->g_lse->data)[row] : 0;
+        ((REAL *)attention->delta)[row] = NAME(block_total)(lane) - g_lse;
         memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
     }
 }

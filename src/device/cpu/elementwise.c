@@ -206,3 +206,6 @@ bool cpu_compare(const tl_kernel_args *args) {
     return elementwise_run(args, &elementwise_compare[attr->relation],
                            elementwise_compute(args->in[0].dtype, args->in[1].dtype));
 }
+
+static const struct elementwise op_swiglu = {swiglu_f32, swiglu_f64, NULL};
+bool cpu_swiglu(const tl_kernel_args *args) { return run_as_output(args, &op_swiglu); }

@@ -183,6 +183,12 @@ static void NAME(silu_grad)(T *out, const T *const *in, int64_t n, const void *a
     (void)attr;
     NAME(map_slope)(out, in[0], in[1], n, NAME(vector_silu_slope));
 }
+
+/* in[0] is the gate. */
+static void NAME(swiglu)(T *out, const T *const *in, int64_t n, const void *attr) {
+    (void)attr;
+    NAME(map_slope)(out, in[0], in[1], n, NAME(vector_silu));
+}
 #endif
 
 /* ---- The driver's two ways over its positions ------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 
 #include "tally.h"
 
-#define ITERATE_OPERANDS 4
+#define ITERATE_OPERANDS 6
 
 /* Row-major keeps the positions' order (for kernels whose result depends on it); any order may sort axes. */
 enum iterate_order { ITERATE_ROW_MAJOR, ITERATE_ANY_ORDER };

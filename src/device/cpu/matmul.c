@@ -13,9 +13,11 @@
  */
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/matmul.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/tile.h"
 #include "ops/attr.h"
+#include "ops/fold.h"
 #include "tensor/dtype.h"
 
 #include <cblas.h>
@@ -196,12 +198,11 @@ static void join_batch(struct product *p) {
     p->n_batches = 1;
 }
 
-static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add) {
-    const struct attr_matmul *attr = args->attr;
-    const tl_operand *out = &args->out[0];
+void matmul_multiply(const tl_operand *out, const tl_operand *a, bool transpose_a, const tl_operand *b,
+                     bool transpose_b, bool add, int n_threads) {
     const int row = out->rank - 2, column = out->rank - 1;
-    const int a_row = attr->transpose_a ? column : row, a_k = attr->transpose_a ? row : column;
-    const int b_column = attr->transpose_b ? row : column, b_k = attr->transpose_b ? column : row;
+    const int a_row = transpose_a ? column : row, a_k = transpose_a ? row : column;
+    const int b_column = transpose_b ? row : column, b_k = transpose_b ? column : row;
     struct product p = {
         .a = {a, a->stride[a_row], a->stride[a_k]},
         .b = {b, b->stride[b_column], b->stride[b_k]},
@@ -233,15 +234,22 @@ static void multiply(const tl_kernel_args *args, const tl_operand *a, const tl_o
     p.n_cut_m = (p.m - 1) / p.cut_m + 1;
     p.n_cut_n = (p.n - 1) / p.cut_n + 1;
     const int64_t work = block_min(p.m, p.cut_m) * block_min(p.n, p.cut_n) * (p.k / 16 + 1);
-    parallel_for(p.n_batches * p.n_cut_m * p.n_cut_n, parallel_grain(work), args->n_threads, way->body, &p);
+    parallel_for(p.n_batches * p.n_cut_m * p.n_cut_n, parallel_grain(work), n_threads, way->body, &p);
 }
 
-bool cpu_matmul(const tl_kernel_args *args) {
-    multiply(args, &args->in[0], &args->in[1], false);
+static bool multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add) {
+    const struct attr_matmul *attr = args->attr;
+    const tl_operand *out = &args->out[0];
+    struct folded folded[3];
+    if (attr->folds) {
+        out = fold_operand(&folded[0], out);
+        a = fold_operand(&folded[1], a);
+        b = fold_operand(&folded[2], b);
+    }
+    matmul_multiply(out, a, attr->transpose_a, b, attr->transpose_b, add, args->n_threads);
     return true;
 }
 
-bool cpu_matmul_acc(const tl_kernel_args *args) {
-    multiply(args, &args->in[1], &args->in[2], true);
-    return true;
-}
+bool cpu_matmul(const tl_kernel_args *args) { return multiply(args, &args->in[0], &args->in[1], false); }
+
+bool cpu_matmul_acc(const tl_kernel_args *args) { return multiply(args, &args->in[1], &args->in[2], true); }

@@ -9,6 +9,8 @@
  *
  * The variance is taken in a second pass over the row, from the differences to the mean: the one-pass formula
  * mean(x^2) - mean^2 loses everything when the mean is large.
+ *
+ * The add_ forms make x = a + b row by row before they norm it, and add the sum's own gradient to dx before it is rounded.
  */
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"
@@ -29,6 +31,8 @@ struct norm {
     void *sums; /* backward: (n_runs, C) of dweight, then, NORM_CHUNKS * C elements on, of dbias */
     double eps;
     bool centered;
+    const tl_operand *addend[2]; /* add_*_norm: x is their sum, made on the way */
+    const tl_operand *g_sum;     /* add_*_norm_grad: added to dx */
 };
 
 #define REAL float
@@ -63,7 +67,7 @@ static bool norm_forward(const tl_kernel_args *args, bool centered) {
     return true;
 }
 
-static bool norm_backward(const tl_kernel_args *args, bool centered) {
+static bool norm_backward(const tl_kernel_args *args, bool centered, const tl_operand *g_sum) {
     const tl_operand *x = &args->in[1];
     const int weight_at = centered ? 4 : 3;
     struct norm norm = {
@@ -79,6 +83,7 @@ static bool norm_backward(const tl_kernel_args *args, bool centered) {
         .C = x->shape[x->rank - 1],
         .sums = args->workspace,
         .centered = centered,
+        .g_sum = g_sum,
     };
     norm.run = norm.n_rows > 0 ? (norm.n_rows + NORM_CHUNKS - 1) / NORM_CHUNKS : 1;
     norm.n_runs = (norm.n_rows + norm.run - 1) / norm.run;
@@ -94,8 +99,51 @@ static bool norm_backward(const tl_kernel_args *args, bool centered) {
 
 bool cpu_layer_norm(const tl_kernel_args *args) { return norm_forward(args, true); }
 
-bool cpu_layer_norm_grad(const tl_kernel_args *args) { return norm_backward(args, true); }
+bool cpu_layer_norm_grad(const tl_kernel_args *args) { return norm_backward(args, true, NULL); }
 
 bool cpu_rms_norm(const tl_kernel_args *args) { return norm_forward(args, false); }
 
-bool cpu_rms_norm_grad(const tl_kernel_args *args) { return norm_backward(args, false); }
+bool cpu_rms_norm_grad(const tl_kernel_args *args) { return norm_backward(args, false, NULL); }
+
+/* ---- With a sum before it -------------------------------------------------------------------------------- */
+
+static bool add_norm_forward(const tl_kernel_args *args, bool centered) {
+    const struct attr_norm *attr = args->attr;
+    const tl_operand *sum = &args->out[0];
+    struct norm norm = {
+        .x = sum,
+        .weight = args->n_in > 2 ? &args->in[2] : NULL,
+        .bias = args->n_in > 3 ? &args->in[3] : NULL,
+        .y = &args->out[1],
+        .mean = centered ? &args->out[2] : NULL,
+        .rstd = &args->out[centered ? 3 : 2],
+        .n_rows = block_rows(sum),
+        .C = sum->shape[sum->rank - 1],
+        .eps = attr->eps,
+        .centered = centered,
+        .addend = {&args->in[0], &args->in[1]},
+    };
+    parallel_for(norm.n_rows, parallel_grain(norm.C), args->n_threads,
+                 is_f64(sum) ? forward_rows_f64 : forward_rows_f32, &norm);
+    return true;
+}
+
+/* The norm's own, with g_sum taken out of the list. */
+static bool add_norm_backward(const tl_kernel_args *args, bool centered) {
+    tl_operand in[5] = {args->in[0]};
+    for (int i = 2; i < args->n_in; i++) {
+        in[i - 1] = args->in[i];
+    }
+    tl_kernel_args rest = *args;
+    rest.in = in;
+    rest.n_in = args->n_in - 1;
+    return norm_backward(&rest, centered, &args->in[1]);
+}
+
+bool cpu_add_layer_norm(const tl_kernel_args *args) { return add_norm_forward(args, true); }
+
+bool cpu_add_layer_norm_grad(const tl_kernel_args *args) { return add_norm_backward(args, true); }
+
+bool cpu_add_rms_norm(const tl_kernel_args *args) { return add_norm_forward(args, false); }
+
+bool cpu_add_rms_norm_grad(const tl_kernel_args *args) { return add_norm_backward(args, false); }

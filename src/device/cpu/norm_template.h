@@ -21,10 +21,29 @@ static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool 
     return NAME(block_total)(lane);
 }
 
+/* One row of x = a + b, where x is to be made. */
+static void NAME(add_row)(const struct norm *norm, int64_t row) {
+    REAL a_buffer[BLOCK], b_buffer[BLOCK], sum_buffer[BLOCK];
+    const tl_operand *a_in = norm->addend[0], *b_in = norm->addend[1], *sum_out = norm->x;
+    for (int64_t c = 0; c < norm->C; c += BLOCK) {
+        const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
+        const REAL *a = NAME(block_read)(a_buffer, a_in->data, a_in->dtype, at, n);
+        const REAL *b = NAME(block_read)(b_buffer, b_in->data, b_in->dtype, at, n);
+        REAL *sum = NAME(block_place)(sum_buffer, sum_out->data, sum_out->dtype, at);
+        for (int64_t i = 0; i < n; i++) {
+            sum[i] = a[i] + b[i];
+        }
+        NAME(block_write)(sum, sum_out->data, sum_out->dtype, at, n);
+    }
+}
+
 static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     REAL x_buffer[BLOCK], y_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
     for (int64_t row = first; row < last; row++) {
+        if (norm->addend[0]) {
+            NAME(add_row)(norm, row);
+        }
         const REAL mean = norm->centered ? NAME(row_sum)(norm, row, 0, false) / (REAL)norm->C : 0;
         const REAL variance = NAME(row_sum)(norm, row, mean, true) / (REAL)norm->C;
         const REAL rstd = 1 / SQRT(variance + (REAL)norm->eps);
@@ -123,6 +142,12 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
         REAL *dx = NAME(block_place)(block.other_buffer, norm->dx->data, norm->dx->dtype, at);
         for (int64_t i = 0; i < n; i++) {
             dx[i] = rstd * (block.gw[i] - mean_gw - block.xhat[i] * mean_gwx);
+        }
+        if (norm->g_sum) {
+            const REAL *g_sum = NAME(block_read)(block.g_buffer, norm->g_sum->data, norm->g_sum->dtype, at, n);
+            for (int64_t i = 0; i < n; i++) {
+                dx[i] += g_sum[i];
+            }
         }
         NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
     }

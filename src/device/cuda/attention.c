@@ -450,7 +450,16 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     return execute_slices(cache, plan, call, args);
 }
 
+/* Options that neither cuDNN's graphs nor our own kernels have here yet. */
+static bool options_fit(const tl_kernel_args *args) {
+    const struct attr_attention *attr = args->attr;
+    const char *what = attr->has_mask ? "a mask" : attr->window > 0 ? "a window" : attr->has_lse_grad ? "lse's gradient" : NULL;
+    if (what) snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s with %s yet", args->op, what);
+    return !what;
+}
+
 bool cuda_attention(const tl_kernel_args *args) {
+    if (!options_fit(args)) return false;
     const tl_operand *const list[4] = {&args->in[0], &args->in[1], &args->in[2], &args->out[0]};
     if (!dtypes_fit(args, list, 4)) return false;
     struct attention_call call = call_of(args, list[0], list[1], list[2]);
@@ -463,6 +472,7 @@ bool cuda_attention(const tl_kernel_args *args) {
 }
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
+    if (!options_fit(args)) return false;
     /* g, q, k, v, out, lse -> dq, dk, dv */
     const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
                                        &args->in[4], &args->out[0], &args->out[1], &args->out[2]};

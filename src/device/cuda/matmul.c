@@ -16,6 +16,7 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/state.h"
 #include "ops/attr.h"
+#include "ops/fold.h"
 
 #include <cublasLt.h>
 #include <stdio.h>
@@ -350,6 +351,12 @@ static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, 
 static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl_operand *a, const tl_operand *b,
                      bool accumulate) {
     const struct attr_matmul *attr = args->attr;
+    struct folded folded[3];
+    if (attr->folds) {
+        out = fold_operand(&folded[0], out);
+        a = fold_operand(&folded[1], a);
+        b = fold_operand(&folded[2], b);
+    }
     const int r = out->rank - 1; /* the last axis */
     if (type_of(a->dtype) < 0 || type_of(out->dtype) < 0)
         return cuda_refuse_dtype(args, type_of(a->dtype) < 0 ? a->dtype : out->dtype);

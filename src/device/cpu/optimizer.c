@@ -1,0 +1,125 @@
+/* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
+ *
+ * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
+ * the step alone are computed once, in f64. One pass: a block of every operand is brought to the compute type, stepped, and
+ * written back. The parameter is read from its master copy where there is one.
+ */
+#include "base/rng.h"
+#include "device/cpu/block.h"
+#include "device/cpu/iterate.h"
+#include "device/cpu/kernels.h"
+#include "device/cpu/parallel.h"
+#include "device/cpu/vector_math.h"
+#include "ops/attr.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+
+enum { UPDATE_OPERANDS = 6 }; /* p, g, up to three states, master */
+
+/* What a step needs to know; each optimizer reads its own. */
+struct factors {
+    double lr, weight_decay, keep;              /* keep: what decoupled decay leaves of p */
+    double momentum, take;                      /* buffer = momentum buffer + take g */
+    double beta1, beta2, eps, inverse_root;     /* beta2 is RMSprop's alpha */
+    bool is_first, nesterov, centered, has_max; /* is_first: the buffer starts as g */
+};
+
+struct optimizer {
+    struct iterate walk;
+    int n_operands, master; /* master: which operand; -1 for none */
+    tl_dtype dtype[UPDATE_OPERANDS];
+    int64_t stride[UPDATE_OPERANDS]; /* along the innermost axis, in elements */
+    const struct attr_update *attr;
+    struct factors factors;
+    void (*step_f32)(const struct factors *f, float *const *x, int64_t n);
+    void (*step_f64)(const struct factors *f, double *const *x, int64_t n);
+};
+
+#define REAL float
+#define REAL_DTYPE TL_F32
+#define NAME(name) name##_f32
+#include "device/cpu/optimizer_template.h"
+
+#define REAL double
+#define REAL_DTYPE TL_F64
+#define NAME(name) name##_f64
+#include "device/cpu/optimizer_template.h"
+
+static bool run(const tl_kernel_args *args, struct optimizer *o) {
+    const tl_operand *operands[UPDATE_OPERANDS];
+    o->attr = args->attr;
+    o->n_operands = args->n_in;
+    o->master = o->attr->has_master ? args->n_in - 1 : -1;
+    for (int i = 0; i < args->n_in; i++) operands[i] = &args->in[i];
+    /* Random words belong to positions in row-major order. */
+    iterate_begin(&o->walk, operands[0]->rank, operands[0]->shape, operands, args->n_in,
+                  o->attr->is_stochastic ? ITERATE_ROW_MAJOR : ITERATE_ANY_ORDER);
+    for (int i = 0; i < args->n_in; i++) {
+        o->dtype[i] = args->in[i].dtype;
+        o->stride[i] = o->walk.step[i] / iterate_element_bytes(args->in[i].dtype);
+    }
+    parallel_for(o->walk.n, parallel_grain(2), args->n_threads,
+                 dtype_compute(operands[0]->dtype) == TL_F64 ? update_range_f64 : update_range_f32, o);
+    return true;
+}
+
+bool cpu_sgd_momentum(const tl_kernel_args *args) {
+    const tl_sgd_options *options = &((const struct attr_sgd_momentum *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr,
+                    .weight_decay = options->weight_decay,
+                    .momentum = options->momentum,
+                    .take = 1 - options->dampening,
+                    .is_first = options->step == 1,
+                    .nesterov = options->nesterov},
+        .step_f32 = options->momentum != 0 ? momentum_step_f32 : sgd_step_f32,
+        .step_f64 = options->momentum != 0 ? momentum_step_f64 : sgd_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_adagrad(const tl_kernel_args *args) {
+    const tl_adagrad_options *options = &((const struct attr_adagrad *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr / (1 + (double)(options->step - 1) * options->lr_decay),
+                    .weight_decay = options->weight_decay,
+                    .eps = options->eps},
+        .step_f32 = adagrad_step_f32,
+        .step_f64 = adagrad_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_rmsprop(const tl_kernel_args *args) {
+    const tl_rmsprop_options *options = &((const struct attr_rmsprop *)args->attr)->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr,
+                    .weight_decay = options->weight_decay,
+                    .beta2 = options->alpha,
+                    .eps = options->eps,
+                    .momentum = options->momentum,
+                    .centered = options->centered},
+        .step_f32 = rmsprop_step_f32,
+        .step_f64 = rmsprop_step_f64,
+    };
+    return run(args, &o);
+}
+
+bool cpu_adam(const tl_kernel_args *args) {
+    const struct attr_adam *attr = args->attr;
+    const tl_adam_options *options = &attr->options;
+    struct optimizer o = {
+        .factors = {.lr = options->lr / (1 - pow(options->beta1, (double)options->step)),
+                    .weight_decay = options->decoupled ? 0 : options->weight_decay,
+                    .keep = options->decoupled ? 1 - options->lr * options->weight_decay : 1,
+                    .beta1 = options->beta1,
+                    .beta2 = options->beta2,
+                    .eps = options->eps,
+                    .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step)),
+                    .has_max = attr->has_max},
+        .step_f32 = adam_step_f32,
+        .step_f64 = adam_step_f64,
+    };
+    return run(args, &o);
+}

@@ -1,0 +1,126 @@
+/* head.c: the last product and the loss in one op, so that the logits never exist as a whole.
+ *
+ * Logits (N,V) are by far the largest tensor of a language model, and they live through the peak: made by the
+ * last product, kept for backward, and joined there by their own gradient. The loss is a sum over rows, so rows can be
+ * taken in chunks: logits of a chunk, their loss, the gradient of the logits in their place, and from it the chunk's part of
+ * dx and dweight. What is left over is dx and dweight, which backward multiplies by the gradient of the loss.
+ *
+ * The gradients are backward's work done early. They are billed to backward, and done only where somebody can ask for them.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "ops/ops.h"
+
+/* Bytes of logits that a chunk should have. Rounding to whole rows keeps it between 16 and 32 MiB, unless one row is larger. */
+#define CHUNK_BYTES ((int64_t)24 << 20)
+
+static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype) {
+    int64_t row_bytes = V * (statistics_dtype(dtype) == TL_F64 ? 8 : 4);
+    int64_t rows = row_bytes && row_bytes < CHUNK_BYTES ? CHUNK_BYTES / row_bytes : 1;
+    if (rows >= 64) rows = rows / 16 * 16; /* products like even sizes */
+    return rows < N ? rows : N > 0 ? N : 1;
+}
+
+static bool linear_cross_entropy_shape(tl_call *c) {
+    const struct attr_linear_cross_entropy *a = c->attr;
+    const tl_tensor *x = c->input[0], *w = c->input[1], *targets = c->input[2];
+    if (!call_needs_float(c, 0) || !call_needs_float(c, 1) || !call_needs_index(c, 2)) return false;
+    if (x->rank != 2 || w->rank != 2 || x->shape[1] != w->shape[1])
+        return call_fail(c, "inner sizes differ (need x [N,C], weight [V,C] and targets [N])");
+    if (targets->rank != 1 || targets->shape[0] != x->shape[0])
+        return call_fail(c, "one target per row (need x [N,C], weight [V,C] and targets [N])");
+    if (x->dtype != w->dtype) return call_fail(c, "x and weight have different dtypes (need a cast)");
+    int j = 0;
+    call_output(c, j++, statistics_dtype(x->dtype), 0, NULL);
+    if (a->gives_dx) call_output_like(c, j++, 0);
+    if (a->gives_dweight) call_output_like(c, j++, 1);
+    c->n_outputs = j;
+    return true;
+}
+
+/* Forward: the product 2NVC, per logit max, subtract, exp, sum, per row one addition, and the mean's product. Backward: per logit
+ * subtract, exp, times the scale, and one product for each gradient. */
+static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
+    count N = (count)c->input[0]->shape[0], C = (count)c->input[0]->shape[1], V = (count)c->input[1]->shape[0];
+    count read = 0, written = 0;
+    for (int i = 0; i < 3; i++) read += tensor_traffic(c->input[i]);
+    for (int j = 1; j < c->n_outputs; j++) written += tensor_traffic(c->output[j]);
+    *cost = (struct cost){
+        .n_parts = 1, .part[0] = {COST_HERE, 2 * N * V * C + 4 * N * V + N + 1, read, tensor_traffic(c->output[0])}};
+    if (c->n_outputs > 1)
+        cost->part[cost->n_parts++] =
+            (struct cost_part){TL_BACKWARD, 3 * N * V + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
+}
+
+static size_t linear_cross_entropy_workspace(const tl_call *c, const struct target *target) {
+    const struct attr_linear_cross_entropy *a = c->attr;
+    const tl_tensor *x = c->input[0], *w = c->input[1];
+    size_t element = statistics_dtype(x->dtype) == TL_F64 ? 8 : 4;
+    size_t bytes = round_up((size_t)a->chunk_rows * (size_t)w->shape[0] * element, 64);
+    bytes += round_up((size_t)x->shape[0] * element, 64);
+    if (a->gives_dweight && dtype_info(w->dtype)->bits < 32) bytes += round_up((size_t)w->numel * element, 64);
+    return bytes + target->gemm_workspace_bytes;
+}
+
+/* What forward left, times the gradient of the loss: in place where nobody will come again. */
+static tl_tensor *scaled(tl_gradient *g, int output) {
+    tl_tensor *x = gradient_output(g, output);
+    if (!x || g->retains_graph) return x ? tl_mul(x, g->grad[0]) : NULL;
+    x = scope_adopt(tensor_keep(x)); /* the node lets go of it before it is delivered */
+    return x ? tl_mul_(tl_set_purpose(x, TL_TEMPORARY), g->grad[0]) : NULL;
+}
+
+/* dx and dweight of the loss are there; times g */
+static void linear_cross_entropy_backward(tl_gradient *g) {
+    const struct attr_linear_cross_entropy *a = g->node->attr;
+    if (g->creates_graph) {
+        error_set(TL_ERROR_USE,
+                  "derivative for the gradient of linear_cross_entropy is not implemented (need tl_linear and "
+                  "tl_cross_entropy)");
+        return;
+    }
+    if (a->gives_dx && g->needs[0]) g->result[0] = scaled(g, 1);
+    if (a->gives_dweight && g->needs[1]) g->result[1] = scaled(g, a->gives_dx ? 2 : 1);
+}
+
+const tl_op op_linear_cross_entropy = {RECORD(KERNEL, linear_cross_entropy, 3),
+                                       .shapes = "x (N,C), weight (V,C), targets (N): loss () [, dx, dweight]",
+                                       .dtypes = "floats; targets i64, i32; loss f32 (f64 for f64)",
+                                       .flops = "2NVC + 4NV + N + 1; in phase backward 3NV and 2NVC per gradient",
+                                       .shape = linear_cross_entropy_shape,
+                                       .cost = linear_cross_entropy_cost,
+                                       .workspace = linear_cross_entropy_workspace,
+                                       .backward = linear_cross_entropy_backward,
+                                       .saves_any = TL_OUTPUT(1) | TL_OUTPUT(2)};
+
+tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void) {
+    return (tl_linear_cross_entropy_options){.ignore_index = -100};
+}
+
+tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
+                                   const tl_linear_cross_entropy_options *options) {
+    if (!tensor_check(x, "linear_cross_entropy") || !tensor_check(weight, "linear_cross_entropy") ||
+        !tensor_check(targets, "linear_cross_entropy"))
+        return NULL;
+    const tl_linear_cross_entropy_options defaults = tl_linear_cross_entropy_defaults();
+    if (!options) options = &defaults;
+    tl_scope scope = tl_scope_begin(); /* the gradients stay with the node alone */
+    if (!scope.depth) return NULL;
+    tl_tensor *input[3] = {x, weight, targets}, *loss = NULL;
+    for (int i = 0; i < 3; i++) input[i] = tl_contiguous(input[i]);
+    if (input[0] && input[1] && input[2]) {
+        bool is_recording = !thread_state()->grad_off;
+        struct attr_linear_cross_entropy a;
+        memset(&a, 0, sizeof a);
+        a.ignore_index = options->ignore_index;
+        a.is_sum = options->is_sum;
+        a.chunk_rows = x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], x->dtype) : 1;
+        a.gives_dx = is_recording && tensor_needs_grad(input[0]);
+        a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
+        tl_call c;
+        call_begin(&c, &op_linear_cross_entropy, input, 3, ATTR(a));
+        loss = op_apply(&c);
+    }
+    return tl_scope_return(scope, loss);
+}

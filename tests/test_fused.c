@@ -1,0 +1,387 @@
+/* test_fused.c: fused ops against the ops they replace.
+ *
+ * Each oracle is the composite a program would write without the fused op: same results and gradients, more bytes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ops/ops.h"
+#include "support/samples.h"
+
+static tl_device *cpu, *h200;
+
+static tl_tensor *drawn(tl_dtype dtype, int rank, const int64_t *shape) {
+    return tl_requires_grad(tl_detach(tl_cast(tl_normal(rank, shape, 0, 1, TL_F64, cpu), dtype)), true);
+}
+
+/* Largest difference, relative to the largest element of b. */
+static double distance(tl_tensor *a, tl_tensor *b) {
+    double *x = tensor_values(a), *y = tensor_values(b), worst = 0, largest = 0;
+    assert_int_equal(tl_numel(a), tl_numel(b));
+    for (int64_t i = 0; i < tl_numel(a); i++) {
+        largest = fmax(largest, fabs(y[i]));
+        worst = fmax(worst, isnan(x[i] - y[i]) ? INFINITY : fabs(x[i] - y[i]));
+    }
+    free(x), free(y);
+    return worst == 0 ? 0 : worst / largest;
+}
+
+static void within(const char *what, tl_tensor *a, tl_tensor *b, double bound) {
+    double d = distance(a, b);
+    if (!(d <= bound)) fail_msg("%s: off by %g of the largest, allowed %g", what, d, bound);
+}
+
+/* ---- swiglu, sum and norm: bit for bit in f32 and f64 ---- */
+
+/* y = a program of two inputs [and weights], both ways; results and gradients are compared. */
+typedef tl_tensor *(*program)(tl_tensor **in);
+static void programs_agree(const char *what, program fused, program composite, tl_tensor **in, int n, double bound) {
+    tl_tensor *grad[4], *y = fused(in),
+                        *seed = tl_detach(tl_normal(tl_rank(y), tl_shape(y), 0, 1, tl_dtype_of(y), cpu));
+    tl_backward(y, seed, 0);
+    for (int i = 0; i < n; i++) {
+        grad[i] = tl_clone(tl_grad_of(in[i]));
+        tl_zero_grad(in[i], false);
+    }
+    tl_tensor *z = composite(in);
+    tl_backward(z, seed, 0);
+    if (tl_error() != TL_OK) fail_msg("%s: %s", what, tl_error_message());
+    within(what, y, z, bound);
+    for (int i = 0; i < n; i++) within(what, grad[i], tl_grad_of(in[i]), bound);
+    for (int i = 0; i < n; i++) tl_zero_grad(in[i], false);
+}
+
+static tl_tensor *swiglu_fused(tl_tensor **in) { return tl_swiglu(in[0], in[1]); }
+static tl_tensor *swiglu_composite(tl_tensor **in) { return tl_mul(tl_silu(in[0]), in[1]); }
+
+static tl_tensor *rms_fused(tl_tensor **in) {
+    tl_tensor *sum, *y = tl_add_rms_norm(in[0], in[1], in[2], 1e-5, &sum);
+    return tl_mul(y, sum);
+}
+static tl_tensor *rms_composite(tl_tensor **in) {
+    tl_tensor *sum = tl_add(in[0], in[1]);
+    return tl_mul(tl_rms_norm(sum, in[2], 1e-5), sum);
+}
+static tl_tensor *layer_fused(tl_tensor **in) {
+    tl_tensor *sum, *y = tl_add_layer_norm(in[0], in[1], in[2], in[3], 1e-5, &sum);
+    return tl_mul(y, sum);
+}
+static tl_tensor *layer_composite(tl_tensor **in) {
+    tl_tensor *sum = tl_add(in[0], in[1]);
+    return tl_mul(tl_layer_norm(sum, in[2], in[3], 1e-5), sum);
+}
+
+static void fused_ops_equal_their_composites(void **state) {
+    (void)state;
+    const tl_dtype dtype[] = {TL_F64, TL_F32, TL_F16, TL_BF16};
+    /* The same operations in the same order: equal bits. In 16 bits the composite rounds what lies between, and its
+     * gradients twice to three times: a few units in the last place. */
+    const double bound[] = {0, 0, 4 * 0x1p-10, 4 * 0x1p-7};
+    for (int d = 0; d < 4; d++) {
+        tl_scope scope = tl_scope_begin();
+        tl_seed(3);
+        tl_tensor *in[4] = {drawn(dtype[d], TL_SHAPE(3, 50, 130)), drawn(dtype[d], TL_SHAPE(3, 50, 130)),
+                            drawn(dtype[d], TL_SHAPE(130)), drawn(dtype[d], TL_SHAPE(130))};
+        programs_agree("swiglu", swiglu_fused, swiglu_composite, in, 2, bound[d]);
+        programs_agree("add_rms_norm", rms_fused, rms_composite, in, 3, bound[d]);
+        programs_agree("add_layer_norm", layer_fused, layer_composite, in, 4, bound[d]);
+        tl_scope_end(scope);
+    }
+}
+
+/* ---- The head ---- */
+
+struct head_case {
+    tl_tensor *x, *w, *targets;
+};
+
+/* In chunks of the given size; 0: the size that the shapes give. */
+static tl_tensor *head_loss(struct head_case *c, int64_t chunk_rows) {
+    if (!chunk_rows) return tl_linear_cross_entropy(c->x, c->w, c->targets, NULL);
+    struct attr_linear_cross_entropy a;
+    memset(&a, 0, sizeof a);
+    a.ignore_index = -100;
+    a.chunk_rows = chunk_rows;
+    a.gives_dx = a.gives_dweight = true;
+    tl_tensor *input[3] = {c->x, c->w, c->targets};
+    tl_call call;
+    call_begin(&call, &op_linear_cross_entropy, input, 3, &a, sizeof a);
+    return op_apply(&call);
+}
+
+static void head_agrees(tl_dtype dtype, int64_t N, int64_t V, int64_t C, int64_t chunk_rows, double bound) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(5);
+    struct head_case c = {drawn(dtype, TL_SHAPE(N, C)), drawn(dtype, TL_SHAPE(V, C)),
+                          tl_integers(TL_SHAPE(N), 0, V, TL_I64, cpu)};
+    tl_tensor *half = tl_full(TL_SCALAR, 0.375, dtype == TL_F64 ? TL_F64 : TL_F32, cpu);
+    tl_tensor *loss = head_loss(&c, chunk_rows);
+    tl_backward(loss, half, 0); /* the incoming gradient is not 1 */
+    tl_tensor *dx = tl_clone(tl_grad_of(c.x)), *dw = tl_clone(tl_grad_of(c.w));
+    assert_int_equal(tl_purpose_of(tl_grad_of(c.w)), TL_GRADIENT);
+    tl_zero_grad(c.x, false), tl_zero_grad(c.w, false);
+    tl_tensor *plain = tl_cross_entropy(tl_linear(c.x, c.w, NULL), c.targets);
+    tl_backward(plain, half, 0);
+    if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+    within("loss", loss, plain, bound);
+    within("dx", dx, tl_grad_of(c.x), bound);
+    within("dweight", dw, tl_grad_of(c.w), bound);
+    tl_scope_end(scope);
+}
+
+/* The bound. f32, f64: both sides sum products of up to K = max(C, V, N) terms in different orders: K eps. 16 bits: the composite
+ * rounds logits of size s to eps s / 2 each, which moves e^logit, hence each gradient, by that factor (s is 4 sqrt(C) here), and
+ * rounds the logits' gradient; the fused op does neither. */
+static void the_head_equals_its_composite(void **state) {
+    (void)state;
+    for (int64_t chunk_rows = 0; chunk_rows <= 40; chunk_rows += 8) {
+        head_agrees(TL_F64, 37, 101, 24, chunk_rows, 101 * 0x1p-52);
+        head_agrees(TL_F32, 37, 101, 24, chunk_rows, 101 * 0x1p-23);
+        head_agrees(TL_F16, 37, 101, 24, chunk_rows, 4 * sqrt(24) * 0x1p-10);
+        head_agrees(TL_BF16, 37, 101, 24, chunk_rows, 4 * sqrt(24) * 0x1p-7);
+    }
+    head_agrees(TL_F32, 1, 1, 1, 1, 0x1p-20);
+    head_agrees(TL_F32, 70, 200003, 8, 0, 200003 * 0x1p-23); /* chunks of 31 rows: 24 MiB / (4 V) */
+}
+
+static void chunks_of_the_head_have_16_to_32_mib(void **state) {
+    (void)state;
+    tl_device *meta = tl_device_find("meta");
+    const int64_t V[] = {1000, 32000, 50257, 128256, 200019, 262144};
+    for (int i = 0; i < 6; i++) {
+        const int64_t N = 65536, C = 64;
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *x = tl_empty(TL_SHAPE(N, C), TL_F32, meta), *w = tl_empty(TL_SHAPE(V[i], C), TL_F32, meta);
+        tl_tensor *targets = tl_empty(TL_SHAPE(N), TL_I64, meta);
+        tl_ledger *l = tl_ledger_begin("head");
+        tl_linear_cross_entropy(x, w, targets, NULL);
+        tl_ledger_end(l);
+        uint64_t logits = tl_ledger_peak(l, meta, TL_WORKSPACE) - 4 * (uint64_t)N; /* but for one loss per row */
+        assert_in_range(logits, 16 << 20, 32 << 20);
+        tl_ledger_free(l);
+        tl_scope_end(scope);
+    }
+}
+
+/* GPT-2's head on a batch of 16 x 1024 in bf16: what is held at the peak, beyond x, weight and targets. */
+static uint64_t head_peak(bool is_fused, uint64_t *held_between) {
+    const int64_t N = 16384, V = 50257, C = 768;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_requires_grad(tl_empty(TL_SHAPE(N, C), TL_BF16, h200), true);
+    tl_tensor *w = tl_requires_grad(tl_empty(TL_SHAPE(V, C), TL_BF16, h200), true);
+    tl_tensor *targets = tl_empty(TL_SHAPE(N), TL_I64, h200);
+    uint64_t before = tl_device_memory(h200).live_bytes;
+    tl_ledger *l = tl_ledger_begin("head");
+    tl_scope inner = tl_scope_begin();
+    tl_tensor *loss =
+        is_fused ? tl_linear_cross_entropy(x, w, targets, NULL) : tl_cross_entropy(tl_linear(x, w, NULL), targets);
+    loss = tl_scope_return(inner, loss);
+    *held_between = tl_device_memory(h200).live_bytes - before;
+    tl_backward(loss, NULL, 0);
+    tl_ledger_end(l);
+    if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+    uint64_t peak = tl_ledger_peak(l, h200, TL_ALL) - before;
+    tl_ledger_free(l);
+    tl_scope_end(scope);
+    return peak;
+}
+
+static void the_head_never_holds_the_logits(void **state) {
+    (void)state;
+    const uint64_t N = 16384, V = 50257, C = 768, logits = 2 * N * V, dx = 2 * N * C, dw = 2 * V * C;
+    uint64_t between_fused, between_composite, fused = head_peak(true, &between_fused),
+                                               composite = head_peak(false, &between_composite);
+    /* Composite: logits and their gradient meet; lse, expanded g and the scalar of the loss are small beside it. */
+    assert_true(composite >= 2 * logits);
+    assert_true(between_composite >= logits);
+    /* Fused: dx and dweight, the loss; at the peak 96 or more rows of f32 logits, f32 sums of dweight, one loss per row
+     * and the GEMM's workspace. */
+    const uint64_t rows = (24 << 20) / (4 * V) / 16 * 16, chunk = (4 * rows * V + 63) / 64 * 64;
+    assert_int_equal(between_fused, dx + dw + 4);
+    assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + 4 * V * C + (32 << 20));
+    assert_true(fused < logits / 2);
+}
+
+/* The gradients wait for backward, whatever happens to the loss. */
+static void the_head_forgets_with_its_loss(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1);
+    struct head_case c = {drawn(TL_F32, TL_SHAPE(6, 4)), drawn(TL_F32, TL_SHAPE(9, 4)),
+                          tl_integers(TL_SHAPE(6), 0, 9, TL_I64, cpu)};
+    uint64_t before = tl_device_memory(cpu).live_bytes;
+    tl_scope inner = tl_scope_begin();
+    head_loss(&c, 0);
+    tl_scope_end(inner);
+    assert_int_equal(tl_device_memory(cpu).live_bytes, before);
+    /* A graph that is kept can be walked twice: the second pass adds the same again. */
+    tl_tensor *loss = head_loss(&c, 0);
+    assert_true(tl_backward(loss, NULL, TL_RETAIN_GRAPH));
+    tl_tensor *once = tl_clone(tl_grad_of(c.w));
+    assert_true(tl_backward(loss, NULL, 0));
+    within("twice", tl_grad_of(c.w), tl_scale(once, 2), 0);
+    loss = head_loss(&c, 0);
+    tl_tensor *grads[1];
+    assert_false(tl_gradients(loss, NULL, &c.x, 1, TL_CREATE_GRAPH, grads));
+    assert_non_null(strstr(tl_error_message(), "linear_cross_entropy is not implemented"));
+    tl_error_clear();
+    tl_scope_end(scope);
+}
+
+static bool head_in_checkpoint(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
+    (void)n_in, (void)n_out;
+    struct head_case *c = context;
+    out[0] = tl_linear_cross_entropy(in[0], c->w, c->targets, NULL);
+    return out[0] != NULL;
+}
+
+static void the_head_works_in_checkpoints(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1);
+    struct head_case c = {drawn(TL_F32, TL_SHAPE(6, 4)), drawn(TL_F32, TL_SHAPE(9, 4)),
+                          tl_integers(TL_SHAPE(6), 0, 9, TL_I64, cpu)};
+    tl_backward(head_loss(&c, 0), NULL, 0);
+    tl_tensor *dx = tl_clone(tl_grad_of(c.x)), *dw = tl_clone(tl_grad_of(c.w));
+    for (int keep = 0; keep < 2; keep++) {
+        tl_zero_grad(c.x, false), tl_zero_grad(c.w, false);
+        tl_tensor *loss;
+        tl_ledger *l = tl_ledger_begin("checkpoint");
+        assert_true(tl_checkpoint(head_in_checkpoint, &c, sizeof c, (tl_checkpoint_keep)keep, &c.x, 1, &loss, 1));
+        assert_int_equal(tl_ledger_total(l, TL_BACKWARD, "linear_cross_entropy").flops.low, 0);
+        assert_true(tl_backward(loss, NULL, 0));
+        tl_ledger_end(l);
+        /* first without gradients, then, as recomputation, with them */
+        assert_int_equal(tl_ledger_total(l, TL_FORWARD, "linear_cross_entropy").calls, 1);
+        assert_int_equal(tl_ledger_total(l, TL_RECOMPUTE, "linear_cross_entropy").calls, 1);
+        assert_int_equal(tl_ledger_total(l, TL_BACKWARD, "linear_cross_entropy").flops.low, 3 * 6 * 9 + 4 * 6 * 9 * 4);
+        tl_ledger_free(l);
+        within("dx", tl_grad_of(c.x), dx, 0);
+        within("dweight", tl_grad_of(c.w), dw, 0);
+    }
+    tl_scope_end(scope);
+}
+
+/* ---- Optimizers ---- */
+
+/* Rounding at random is right on average, repeats from a generator's state, and takes its words. */
+static void stochastic_rounding_is_right_on_average_and_repeats(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    const int64_t n = 40000;
+    tl_sgd_options o = tl_sgd_defaults();
+    o.lr = 0x1p-10; /* a quarter of the gap between bf16 numbers below 1 */
+    o.update.stochastic = true;
+    tl_tensor *g = tl_ones(TL_SHAPE(n), TL_F32, cpu), *p[2];
+    for (int i = 0; i < 2; i++) {
+        tl_seed(11);
+        p[i] = tl_ones(TL_SHAPE(n), TL_BF16, cpu);
+        assert_true(tl_sgd_momentum_(p[i], g, NULL, &o));
+        assert_int_equal(tl_generator_get().index, n);
+    }
+    within("twice", p[0], p[1], 0);
+    /* Each is 1 or 1 - 2^-8, the latter with probability 1/4: mean 1 - 2^-10, deviation 2^-8 sqrt(3/16 / n) */
+    double mean = tl_item(tl_mean_all(tl_cast(p[0], TL_F64)));
+    assert_true(fabs(mean - (1 - 0x1p-10)) < 5 * 0x1p-8 * sqrt(3.0 / 16 / (double)n));
+    assert_true(tl_sgd_momentum_(p[1], g, NULL, &o)); /* other words now */
+    assert_int_equal(tl_generator_get().index, 2 * n);
+    tl_tensor *exact = tl_ones(TL_SHAPE(5), TL_F32, cpu), *g5 = tl_ones(TL_SHAPE(5), TL_F32, cpu);
+    assert_true(tl_sgd_momentum_(exact, g5, NULL, &o)); /* f32 is not rounded: no words */
+    assert_int_equal(tl_generator_get().index, 2 * n);
+    /* Strides do not change which word an element gets. */
+    tl_seed(11);
+    tl_tensor *t = tl_transpose(tl_ones(TL_SHAPE(200, 200), TL_BF16, cpu), 0, 1);
+    assert_true(tl_sgd_momentum_(t, tl_view(g, TL_SHAPE(200, 200)), NULL, &o));
+    within("transposed", tl_contiguous(t), tl_view(p[0], TL_SHAPE(200, 200)), 0);
+    tl_scope_end(scope);
+}
+
+/* Updates too small for bf16 add up in the master, and the parameter follows it. */
+static void a_master_copy_keeps_what_rounding_would_lose(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_adam_options o = tl_adam_defaults();
+    o.lr = 0x1p-12;
+    tl_tensor *p = tl_ones(TL_SHAPE(7), TL_BF16, cpu), *plain = tl_ones(TL_SHAPE(7), TL_BF16, cpu);
+    tl_tensor *master = tl_ones(TL_SHAPE(7), TL_F32, cpu), *g = tl_ones(TL_SHAPE(7), TL_BF16, cpu);
+    tl_tensor *exact = tl_ones(TL_SHAPE(7), TL_F32, cpu), *state_of[6];
+    for (int i = 0; i < 6; i++) state_of[i] = tl_zeros(TL_SHAPE(7), TL_F32, cpu);
+    for (o.step = 1; o.step <= 64; o.step++) { /* each step is lr */
+        o.update.master = master;
+        assert_true(tl_adam_(p, g, state_of[0], state_of[1], NULL, &o));
+        o.update.master = NULL;
+        assert_true(tl_adam_(plain, g, state_of[2], state_of[3], NULL, &o));
+        assert_true(tl_adam_(exact, tl_cast(g, TL_F32), state_of[4], state_of[5], NULL, &o));
+    }
+    within("master", master, exact, 0);
+    within("parameter", p, tl_cast(exact, TL_BF16), 0);
+    assert_true(tl_at(p, (int64_t[]){0}) < 1);
+    assert_true(tl_at(plain, (int64_t[]){0}) == 1); /* every step was lost */
+    tl_scope_end(scope);
+}
+
+/* Adam with decoupled decay is the adamw of update.c. */
+static void decoupled_adam_is_adamw(void **state) {
+    (void)state;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(2);
+    tl_adam_options o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true};
+    tl_adamw_options w = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+    tl_tensor *p = tl_detach(drawn(TL_F32, TL_SHAPE(50))), *q = tl_clone(p), *s[4];
+    for (int i = 0; i < 4; i++) s[i] = tl_zeros(TL_SHAPE(50), TL_F32, cpu);
+    for (o.step = 1; o.step <= 20; o.step++) {
+        w.step = o.step;
+        tl_tensor *g = tl_detach(drawn(TL_F32, TL_SHAPE(50)));
+        assert_true(tl_adam_(p, g, s[0], s[1], NULL, &o));
+        assert_true(tl_adamw_(q, g, s[2], s[3], &w));
+    }
+    within("parameters", p, q, 1e-6); /* m is beta1 m + (1-beta1) g there, m + (1-beta1)(g-m) here */
+    tl_scope_end(scope);
+}
+
+static int setup(void **state) {
+    (void)state;
+    tl_error_policy(TL_RETURN);
+    cpu = tl_device_find("cpu");
+    h200 = tl_device_find("meta:h200");
+    return cpu && h200 ? 0 : -1;
+}
+
+static int start(void **state) {
+    (void)state;
+    tl_error_clear();
+    tl_scope_reset();
+    tl_grad_mode(true);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    assert_nothing_held("fused", cpu);
+    assert_nothing_held("fused", h200);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(fused_ops_equal_their_composites),
+        TEST(the_head_equals_its_composite),
+        TEST(chunks_of_the_head_have_16_to_32_mib),
+        TEST(the_head_never_holds_the_logits),
+        TEST(the_head_forgets_with_its_loss),
+        TEST(the_head_works_in_checkpoints),
+        TEST(stochastic_rounding_is_right_on_average_and_repeats),
+        TEST(a_master_copy_keeps_what_rounding_would_lose),
+        TEST(decoupled_adam_is_adamw),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
