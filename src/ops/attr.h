@@ -187,6 +187,7 @@ struct attr_multinomial {
     bool has_replacement;
     tl_generator generator;
 };
+
 /* ---- Reductions and scans (fold.c) ---- */
 
 /* min, prod (x any) -> out: attr_reduce, as sum. NaN wins a minimum. A product of floats is taken in f64 and rounded once, one of
@@ -229,6 +230,7 @@ struct attr_scan { bool is_reverse, is_exclusive, is_total; };
  * nll_grad (g dense (N), targets) -> (N,V) zeros, and -g[n] at [n][target]
  * bce (x any, t any, one shape) -> (1 - t) x + max(-x, 0) + log(1 + e^-|x|), in f64, rounded once */
 struct attr_nll { int64_t n_classes; /* V */ };
+
 /* ---- index.c, join.c, sort.c: gathering, joining, sorting. Elements are moved as they are; f4 does not come here. ---- */
 
 /* gather (x any, index any i64/i32, of x's rank) -> index's shape: out[p] = x[p with p[axis] = index[p]].
@@ -310,6 +312,8 @@ struct attr_scalar {
 struct attr_clamp {
     tl_scalar min, max;
     bool has_min, has_max;
+};
+
 /* ---- fused ---- */
 
 /* swiglu (gate any, up any) -> silu(gate) * up, with broadcasting, rounded once
