@@ -5,7 +5,6 @@
  * and the last one is finished into the result. Chunks depend on the shape alone, so the bits are the same for every number
  * of threads and every layout of x. Inside a chunk, sums run in LANES, as in reduce.c.
  */
-#include "device/cpu/copy.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
