@@ -164,8 +164,8 @@ struct attr_dequantize {
 /* ---- More random numbers ---- */
 
 /* random_fill (x any) -> x itself: element i in row-major order is what `random` puts at i, in x's dtype (bernoulli: 0 or 1).
- * is_truncated: a + b * (the standard normal's quantile at p, negated when is_mirrored), held to [low, high], where p is uniform between
- * p_low and p_high. One word per element, a pair for f64; computed in f64. */
+ * is_truncated: a + b * (the standard normal's quantile at p, negated when is_mirrored), held to [low, high], where p is
+ * uniform between p_low and p_high. One word per element, a pair for f64; computed in f64. */
 struct attr_random_fill {
     struct attr_random random;
     bool is_truncated, is_mirrored;
