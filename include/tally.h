@@ -646,6 +646,7 @@ TL_API tl_tensor *tl_multinomial(tl_tensor *p, int64_t n_samples, bool replaceme
 /* Sends the calling thread to the beginning of another stream of its seed: streams never meet. Returns the state
  * before, for tl_generator_set. */
 TL_API tl_generator tl_stream(uint64_t stream);
+
 /* ---- Reductions, scans, losses ------------------------------------------------------------------------ */
 
 /* As tl_sum: over a list of axes (n_axes 0: over all), keep leaves them with size 1. Gradients of ties: tl_min and
@@ -707,6 +708,7 @@ TL_API tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, do
  * part, weight (likewise) the whole. */
 TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                                      tl_reduction reduction);
+
 /* ---- Fused ops ------------------------------------------------------------------------------------------ */
 
 /* *sum = x + residual; returns its norm over the last axis, as tl_rms_norm and tl_layer_norm give it. x and residual have one

@@ -916,6 +916,7 @@ int main(void) {
         TEST(reading_values_costs_what_is_read),
         TEST(folds_count_their_formula),
         TEST(losses_count_their_formula),
+
         TEST(gathers_count_what_they_fetch),
         TEST(scatters_count_the_target_when_it_is_fresh),
         TEST(joining_moves_bytes),

@@ -95,6 +95,8 @@ OP(KERNEL, dequantize)
 OP(KERNEL, random_fill)
 OP(KERNEL, permutation)
 OP(KERNEL, multinomial)
+
+
 /* fold.c, and min in reduce.c */
 OP(KERNEL, min)
 OP(KERNEL, prod)
@@ -113,6 +115,8 @@ OP(KERNEL, log_softmax_grad)
 OP(KERNEL, nll)
 OP(KERNEL, nll_grad)
 OP(KERNEL, bce)
+
+
 /* index.c */
 OP(KERNEL, gather)
 OP(KERNEL, scatter)
@@ -129,6 +133,8 @@ OP(KERNEL, pad)
 OP(KERNEL, sort)
 OP(KERNEL, searchsorted)
 OP(DYNAMIC, unique)
+
+
 /* math.c */
 OP(KERNEL, exp2)
 OP(KERNEL, expm1)
@@ -168,6 +174,8 @@ OP(KERNEL, pow_scalar)
 OP(KERNEL, remainder_scalar)
 OP(KERNEL, compare_scalar)
 OP(KERNEL, clamp)
+
+
 /* fused: elementwise.c, norm.c, head.c, optimizer.c */
 OP(KERNEL, swiglu)
 OP(KERNEL, swiglu_grad)

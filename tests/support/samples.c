@@ -532,7 +532,6 @@ const struct sample samples_gelu[] = {UNARY(tl_gelu, FLOAT), NO_INTEGERS(tl_gelu
 TWIN_OF(silu)
 const struct sample samples_silu[] = {
     ALSO_IN_PLACE(silu, FLOAT),
-    UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), {"swiglu", GRAD, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}, .roundings = 2}, END};
     UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), END};
 
 static tl_tensor *gelu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_grad, x, g, NULL, 0); }
@@ -1169,6 +1168,8 @@ const struct sample samples_multinomial[] = {
     {"integers", 0, .call = multinomial_call, .in = {IN(U8, DENSE, 7)}, .n = {2, true}, .error = "not implemented for uint8"},
     {"negative weights", CPU_ONLY, .call = multinomial_call, .in = {K(64)}, .n = {2, true}, .error = "probability tensor contains either `inf`, `nan` or element < 0"},
     {"nothing to choose from", CPU_ONLY, .call = multinomial_zeros, .in = {K(7)}, .n = {2, true}, .error = "invalid multinomial distribution (sum of probabilities <= 0)"},
+    END};
+
 /* ---- fold.c ---- */
 
 REDUCTION(min)
@@ -1393,6 +1394,8 @@ const struct sample samples_bce[] = {
     {"large", LARGE | GRAD, .binary = bce_rows, .in = {F(40, 501), F(40, 501)}},
     {"other shape", 0, .binary = bce_rows, .in = {F(3, 4), F(4)}, .error = "target size must be the same as input size"},
     {"integers", 0, .binary = bce_rows, .in = {F(3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    END};
+
 /* ---- index.c ---- */
 
 #define IDS_AS(layout_, limit_, ...) {.kind = IN_INDEX, .layout = LAY_##layout_, DIMS(__VA_ARGS__), .limit = limit_}
@@ -1678,6 +1681,8 @@ const struct sample samples_unique[] = {
     {"nothing", CPU_ONLY, .call = unique_call, .in = {F(0, 3)}},
     {"values alone", CPU_ONLY, .call = unique_values, .in = {IN(BOOL, DENSE, 9)}},
     {"large", CPU_ONLY | LARGE, .call = unique_call, .in = {IN(U8, DENSE, 30000)}},
+    END};
+
 /* ---- math.c ---- */
 
 /* UNARY and its in-place form. */
@@ -1928,6 +1933,8 @@ const struct sample samples_clamp[] = {
     {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
     {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
     {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type int32"},
+    END};
+
 /* ---- fused: elementwise.c, norm.c, head.c, optimizer.c ---- */
 
 const struct sample samples_swiglu[] = {

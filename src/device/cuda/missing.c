@@ -23,6 +23,8 @@ MISSING(dequantize)
 MISSING(random_fill)
 MISSING(permutation)
 MISSING(multinomial)
+
+
 /* fold.c, loss.c */
 MISSING(min)
 MISSING(prod)
@@ -39,6 +41,8 @@ MISSING(log_softmax_grad)
 MISSING(nll)
 MISSING(nll_grad)
 MISSING(bce)
+
+
 /* index.c, join.c, sort.c */
 MISSING(gather)
 MISSING(scatter)
@@ -51,6 +55,8 @@ MISSING(pad)
 MISSING(sort)
 MISSING(searchsorted)
 MISSING(unique)
+
+
 /* math.c, scalar.c */
 MISSING(exp2)
 MISSING(expm1)
@@ -88,6 +94,8 @@ MISSING(pow_scalar)
 MISSING(remainder_scalar)
 MISSING(compare_scalar)
 MISSING(clamp)
+
+
 /* fused */
 MISSING(swiglu)
 MISSING(swiglu_grad)
