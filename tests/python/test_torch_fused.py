@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tally_c import Tensor, TallyError, tl
 from test_torch_ops import FLOATS, check, normal
-from torch_peer import NUMPY, assert_as_good, assert_near, from_torch, to_torch
+from torch_peer import NUMPY, assert_near, from_torch, to_torch
 
 
 def with_second(function, *arguments):
@@ -360,3 +360,27 @@ def test_optimizers_refuse():
         tl.adam_(p, tl.tensor(np.ones(4, np.float32)), s, g, None, tl.adam_defaults())
     with pytest.raises(TallyError, match="two of the written-to tensors share memory"):
         tl.adam_(p, g, s, s, None, tl.adam_defaults())
+
+
+# ---- Products of a stack of rows ----
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 1, 3, 4), (0, 3, 4)])
+def test_second_derivatives_of_folded_products(shape):
+    """Gradients of the squared gradients: every product on the way is a folded one."""
+    rng = np.random.default_rng(11)
+    values = [normal(rng, *shape), normal(rng, 5, 4), normal(rng, 5, 4)]
+    ours, theirs = [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+
+    def loss(x, a, b, linear, multiply, total):
+        y = linear(x, a)
+        return total(multiply(multiply(y, y), linear(x, b)))
+    first = tl.gradients_of(loss(*ours, lambda x, w: tl.linear(x, w, None), tl.mul, tl.sum_all), ours, flags=tl.CREATE_GRAPH)
+    their_first = torch.autograd.grad(loss(*theirs, F.linear, torch.mul, torch.sum), theirs, create_graph=True)
+    sum_of_squares = None
+    for g in first:
+        square = tl.sum_all(tl.mul(g, g))
+        sum_of_squares = square if sum_of_squares is None else tl.add(sum_of_squares, square)
+    second = tl.gradients_of(sum_of_squares, ours)
+    their_second = torch.autograd.grad(sum((g * g).sum() for g in their_first), theirs)
+    for a, b in zip(list(first) + second, list(their_first) + list(their_second), strict=True):
+        assert_near(a.numpy(), from_torch(b), f"{shape}")
