@@ -136,8 +136,8 @@ static void attention_backward(tl_gradient *g) {
     tl_tensor *out = gradient_output(g, 0);
     if (!out) return;
     tl_tensor *grad = g->grad[0] ? tl_contiguous(g->grad[0]) : tl_zeros_like(out);
-    tl_tensor *input[8] = {grad, gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2), out,
-                           gradient_output(g, 1)};
+    tl_tensor *input[8] = {grad, gradient_input(g, 0), gradient_input(g, 1), gradient_input(g, 2),
+                           out,  gradient_output(g, 1)};
     int n = 6;
     if (a.has_mask) input[n++] = gradient_input(g, 3);
     if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
@@ -154,7 +154,8 @@ const tl_op op_attention = {RECORD(KERNEL, attention, 2),
                             .workspace = attention_workspace,
                             .backward = attention_backward,
                             .is_costly = true,
-                            .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
+                            .saves_any =
+                                TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
 const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape,
                                  .cost = attention_grad_cost, .workspace = attention_grad_workspace,
                                  .backward = gradient_missing};
@@ -182,7 +183,8 @@ tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_at
     if (lse) *lse = NULL;
     if (!tensor_check(q, "attention")) return NULL;
     if (options->window < 0 || (options->window > 0 && !options->causal)) {
-        error_set(TL_ERROR_USE, "attention: a window is a number of keys before a query (need causal, and window >= 0)");
+        error_set(TL_ERROR_USE,
+                  "attention: a window is a number of keys before a query (need causal, and window >= 0)");
         return NULL;
     }
     struct attr_attention a;

@@ -313,7 +313,6 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
 
 /* ---- Composites ---- */
 
-
 tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
     tl_tensor *difference = tl_sub(prediction, target);
     return tl_mean_all(tl_mul(difference, difference));
@@ -336,7 +335,11 @@ tl_tensor *tl_dropout(tl_tensor *x, double p) {
 static void swiglu_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 5); }
 static void swiglu_grad_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 11); }
 
-static bool swiglu_grad_shape(tl_call *c) { return call_output_like(c, 0, 2) && call_output_like(c, 1, 2); }
+static bool swiglu_grad_shape(tl_call *c) {
+    for (int i = 0; i < 3; i++)
+        if (!call_needs_float(c, i)) return false;
+    return call_output_like(c, 0, 2) && call_output_like(c, 1, 2);
+}
 
 /* s = sigmoid(gate): dgate = g up s (1 + gate (1 - s)), dup = g gate s */
 static void swiglu_backward(tl_gradient *g) {
@@ -348,14 +351,10 @@ static void swiglu_backward(tl_gradient *g) {
 }
 
 /* silu: 4, times up: 1 */
-const tl_op op_swiglu = {RECORD(KERNEL, swiglu, 1),
-                         .shapes = "two, broadcast",
-                         .dtypes = "floats; promoted",
-                         .flops = "5n: silu 4, product",
-                         .shape = binary_float_shape,
-                         .cost = swiglu_cost,
-                         .backward = swiglu_backward,
-                         .saves_any = TL_INPUT(0) | TL_INPUT(1)};
+const tl_op op_swiglu = {RECORD(KERNEL, swiglu, 1),    .shapes = "two, broadcast",
+                         .dtypes = "floats; promoted", .flops = "5n: silu 4, product",
+                         .shape = binary_float_shape,  .cost = swiglu_cost,
+                         .backward = swiglu_backward,  .saves_any = TL_INPUT(0) | TL_INPUT(1)};
 /* s: 4; y = gate s: 1; slope s + y (1 - s): 3; g y: 1; g up slope: 2 */
 const tl_op op_swiglu_grad = {RECORD(KERNEL, swiglu_grad, 2),
                               .shapes = "gate, up, g: dgate, dup like g",

@@ -36,8 +36,7 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     *m = matrix_size(a, at->folds, at->transpose_a);
     *k = matrix_size(a, at->folds, !at->transpose_a);
     *n = matrix_size(b, at->folds, !at->transpose_b);
-    return matrix_size(b, at->folds, at->transpose_b) == *k ||
-           call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
+    return matrix_size(b, at->folds, at->transpose_b) == *k || call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
 }
 
 static bool matmul_shape(tl_call *c) {
@@ -113,11 +112,13 @@ static void matmul_acc_backward(tl_gradient *g) {
     g->result[0] = g->grad[0];
     tl_tensor *grad = tl_cast(g->grad[0], dtype);
     if (g->needs[1])
-        g->result[1] = at->transpose_a ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype, at->folds)
-                                       : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype, at->folds);
+        g->result[1] = at->transpose_a
+                           ? product(gradient_input(g, 2), at->transpose_b, grad, true, NULL, dtype, at->folds)
+                           : product(grad, false, gradient_input(g, 2), !at->transpose_b, NULL, dtype, at->folds);
     if (g->needs[2])
-        g->result[2] = at->transpose_b ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype, at->folds)
-                                       : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
+        g->result[2] = at->transpose_b
+                           ? product(grad, true, gradient_input(g, 1), at->transpose_a, NULL, dtype, at->folds)
+                           : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
 }
 
 const tl_op op_matmul = {RECORD(KERNEL, matmul, 1),

@@ -176,9 +176,7 @@ static void add_norm_backward(tl_gradient *g, const tl_op *fused, const tl_op *p
     g->result[0] = c.output[0];
     for (int j = 0; j < c.n_outputs; j++) g->result[1 + j] = c.output[j];
 }
-static void add_rms_norm_backward(tl_gradient *g) {
-    add_norm_backward(g, &op_add_rms_norm_grad, &op_rms_norm_grad, 1);
-}
+static void add_rms_norm_backward(tl_gradient *g) { add_norm_backward(g, &op_add_rms_norm_grad, &op_rms_norm_grad, 1); }
 static void add_layer_norm_backward(tl_gradient *g) {
     add_norm_backward(g, &op_add_layer_norm_grad, &op_layer_norm_grad, 2);
 }
@@ -208,15 +206,15 @@ const tl_op op_add_layer_norm = {RECORD(KERNEL, add_layer_norm, 4),
                                  .cost = add_layer_norm_cost,
                                  .backward = add_layer_norm_backward,
                                  .saves_any = TL_INPUT(2) | TL_OUTPUT(0) | TL_OUTPUT(2) | TL_OUTPUT(3)};
-const tl_op op_add_layer_norm_grad = {
-    RECORD(KERNEL, add_layer_norm_grad, 3),
-    .shapes = "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)]",
-    .dtypes = NORM_DTYPES,
-    .flops = "10e; with weights 14e: layer_norm_grad's and a sum; e elements of sum",
-    .shape = add_layer_norm_grad_shape,
-    .cost = add_layer_norm_grad_cost,
-    .workspace = norm_grad_workspace,
-    .backward = gradient_missing};
+const tl_op op_add_layer_norm_grad = {RECORD(KERNEL, add_layer_norm_grad, 3),
+                                      .shapes =
+                                          "g, g_sum, sum, mean, rstd [, weight]: d like sum [, dweight, dbias (C)]",
+                                      .dtypes = NORM_DTYPES,
+                                      .flops = "10e; with weights 14e: layer_norm_grad's and a sum; e elements of sum",
+                                      .shape = add_layer_norm_grad_shape,
+                                      .cost = add_layer_norm_grad_cost,
+                                      .workspace = norm_grad_workspace,
+                                      .backward = gradient_missing};
 
 static tl_tensor *add_norm(const tl_op *op, tl_tensor **input, int n_inputs, double eps, tl_tensor **sum) {
     struct attr_norm a = {eps};

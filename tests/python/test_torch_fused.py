@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tally_c import Tensor, TallyError, tl
 from test_torch_ops import FLOATS, check, normal
-from torch_peer import NUMPY, assert_as_good, assert_near, from_torch, to_torch
+from torch_peer import NUMPY, assert_near, from_torch, to_torch
 
 
 def with_second(function, *arguments):
@@ -68,7 +68,9 @@ def test_sum_and_norm(shape, weighted, kind, use):
         y = rms(total, w[0] if w else None, 1e-5) if kind == "rms" else F.layer_norm(total, total.shape[-1:], *w, eps=1e-5)
         return pick(y, total, torch.mul, torch.add)
 
-    check(f"add_{kind}_norm {shape} {use}", ours, theirs, values, ulps=3)
+    # the gradient of the layer norm of one element is 0, and f32 has rounding errors of 1 instead
+    names = ["float64"] if kind == "layer" and shape[-1] == 1 else FLOATS
+    check(f"add_{kind}_norm {shape} {use}", ours, theirs, values, names=names, ulps=3)
 
 
 # ---- The head ----
@@ -126,6 +128,7 @@ def test_head_refuses():
 
 def attention_options(mask=None, causal=False, window=0, scale=0.0):
     options = tl.attention_defaults()
+    options.held = mask  # the struct has its address only
     options.causal, options.window, options.scale = causal, window, scale
     options.mask = mask._as_parameter_ if mask is not None else None
     return options
@@ -163,7 +166,7 @@ def test_windows(B, T, S, H, G, D, window):
     values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
     mask = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, True, window), -torch.inf)
     options = attention_options(causal=True, window=window)
-    names = FLOATS if T >= S or T < 9 else ["float64", "float32"]
+    names = FLOATS if window > 1 and T < 9 else ["float64", "float32"] if window > 1 else ["float64"]  # of one key: q and k have gradient 0
     if T > S:  # queries without keys: torch's formula has NaN on the way back
         out, lse = with_second(tl.library.tl_attention_ex, *(tl.tensor(v) for v in values), options)
         expected, expected_lse = plain_attention(*(torch.from_numpy(v) for v in values), mask, 0)
@@ -174,7 +177,7 @@ def test_windows(B, T, S, H, G, D, window):
           lambda q, k, v: plain_attention(q, k, v, mask, 0)[0], values, names=names, ulps=2)
     check(f"window {window} by torch", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0],
           lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=visible(T, S, True, window),
-                                                         enable_gqa=H != G).transpose(1, 2), values, names=["float64", "float32"])
+                                                         enable_gqa=H != G).transpose(1, 2), values, names=names[:2])
 
 
 @pytest.mark.parametrize("B,T,S,H,G,D", SHAPES)
@@ -354,4 +357,30 @@ def test_optimizers_refuse():
     with pytest.raises(TallyError, match="state must be f32"):
         tl.adagrad_(p, g, tl.tensor(np.ones(3)), tl.adagrad_defaults())
     with pytest.raises(TallyError, match="the parameter's shape"):
-        tl.adam_(p, tl.tensor(np.ones(4, np.float32)), s, s, None, tl.adam_defaults())
+        tl.adam_(p, tl.tensor(np.ones(4, np.float32)), s, g, None, tl.adam_defaults())
+    with pytest.raises(TallyError, match="two of the written-to tensors share memory"):
+        tl.adam_(p, g, s, s, None, tl.adam_defaults())
+
+
+# ---- Products of a stack of rows ----
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 1, 3, 4), (0, 3, 4)])
+def test_second_derivatives_of_folded_products(shape):
+    """Gradients of the squared gradients: every product on the way is a folded one."""
+    rng = np.random.default_rng(11)
+    values = [normal(rng, *shape), normal(rng, 5, 4), normal(rng, 5, 4)]
+    ours, theirs = [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+
+    def loss(x, a, b, linear, multiply, total):
+        y = linear(x, a)
+        return total(multiply(multiply(y, y), linear(x, b)))
+    first = tl.gradients_of(loss(*ours, lambda x, w: tl.linear(x, w, None), tl.mul, tl.sum_all), ours, flags=tl.CREATE_GRAPH)
+    their_first = torch.autograd.grad(loss(*theirs, F.linear, torch.mul, torch.sum), theirs, create_graph=True)
+    sum_of_squares = None
+    for g in first:
+        square = tl.sum_all(tl.mul(g, g))
+        sum_of_squares = square if sum_of_squares is None else tl.add(sum_of_squares, square)
+    second = tl.gradients_of(sum_of_squares, ours)
+    their_second = torch.autograd.grad(sum((g * g).sum() for g in their_first), theirs)
+    for a, b in zip(list(first) + second, list(their_first) + list(their_second), strict=True):
+        assert_near(a.numpy(), from_torch(b), f"{shape}")

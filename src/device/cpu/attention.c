@@ -47,9 +47,9 @@ struct attention {
     int64_t B, T, S, H, H_kv, D;
     double scale;
     bool causal;
-    int64_t window;                /* keys that a query sees at most; S when there is no window */
+    int64_t window;                 /* keys that a query sees at most; S when there is no window */
     const tl_operand *mask, *g_lse; /* NULL where absent */
-    void *delta;   /* backward: (B,H,T) of the compute type */
+    void *delta;                    /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
 
