@@ -20,6 +20,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name##f
 #define SCALAR(s) ((float)real_of(s))
 #define ABS(x) fabsf(x)
+#define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -27,6 +28,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef IS_NAN
 #undef IS_FLOAT
 
 #define T double
@@ -34,6 +36,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name
 #define SCALAR(s) real_of(s)
 #define ABS(x) fabs(x)
+#define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -41,12 +44,14 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef IS_NAN
 #undef IS_FLOAT
 
 /* The lowest number is its own magnitude: negation wraps. */
 #define T int64_t
 #define NAME(name) name##_i64
 #define SCALAR(s) ((s).i)
+#define IS_NAN(x) ((void)(x), 0)
 #define ABS(x) ((x) < 0 ? (int64_t)(0 - (uint64_t)(x)) : (x))
 #define IS_FLOAT 0
 #include "device/cpu/math_template.h"
