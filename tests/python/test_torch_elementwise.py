@@ -44,7 +44,7 @@ def test_unary(name, theirs, draw):
 def test_unary_of_special_values(name, theirs):
     values = SPECIAL.copy()
     if name == "gelu_erf":  # at -inf torch has NaN, we have the limit
-        values[3] = 0
+        values[3] = values[20] = 0
         assert tl.gelu_erf(tl.tensor(np.array([-np.inf]))).numpy() == 0
     for dtype in ("float64", "float32", "float16", "bfloat16"):
         with np.errstate(over="ignore"):
@@ -82,10 +82,9 @@ def test_in_place(name):
             assert (error is None) == (their_error is None), f"{name} {dtype}: ours {error}, torch {their_error}"
 
 
-@pytest.mark.parametrize("name,theirs", [("silu_", lambda x: F.silu(x, inplace=True)), ("gelu_", lambda x: x.copy_(F.gelu(x, approximate="tanh"))),
-                                         ("gelu_erf_", lambda x: x.copy_(F.gelu(x)))])
+@pytest.mark.parametrize("name,theirs", [("silu_", F.silu), ("gelu_", lambda x: F.gelu(x, approximate="tanh")), ("gelu_erf_", F.gelu)])
 def test_activations_in_place(name, theirs):
-    check(name, lambda x: getattr(tl, name)(tl.clone(x)), lambda x: theirs(x.clone()), [normal(np.random.default_rng(0), 3, 4)], ["float64", "float32"])
+    check(name, lambda x: getattr(tl, name)(tl.clone(x)), theirs, [normal(np.random.default_rng(0), 3, 4)], ["float64", "float32"])
 
 
 @pytest.mark.parametrize("slope", [0.01, 0.0, -0.5, 2.0])
@@ -129,7 +128,7 @@ def test_dtypes_promote_as_in_torch(name):
             if name in ("remainder", "div"):
                 b = np.where(b == 0, np.ones_like(b), b)
             if name == "pow":
-                a = np.abs(a) + np.ones_like(a) if first != "bool" else a
+                a = np.asarray(np.abs(a) + np.ones_like(a)) if first != "bool" else a
             y, error = outcome(lambda: getattr(tl, name)(tl.tensor(a), tl.tensor(b)).numpy())
             z, their_error = outcome(lambda: from_torch(getattr(torch, name)(to_torch(a), to_torch(b))))
             what = f"{name} {first}{list(shapes[0])} {second}{list(shapes[1])}"
@@ -142,6 +141,8 @@ def test_dtypes_promote_as_in_torch(name):
 @pytest.mark.parametrize("name", ["pow", "remainder", "minimum", "maximum", "logical_and", "logical_or", "logical_xor"])
 def test_binary_of_special_values(name):
     a, b = (np.array(v) for v in zip(*itertools.product([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e-40, 1e30], repeat=2)))
+    if name == "remainder":
+        a, b = np.where(a == 1e-40, 1, a), np.where(b == 1e-40, 1, b)  # torch's quotient overflows there, and the result is NaN
     for dtype in ("float64", "float32"):
         x, y = a.astype(dtype), b.astype(dtype)
         assert_near(getattr(tl, name)(tl.tensor(x), tl.tensor(y)).numpy(), from_torch(getattr(torch, name)(to_torch(x), to_torch(y))), f"{name} {dtype}")
@@ -211,9 +212,9 @@ def test_numbers_promote_as_in_torch(name):
         if name in ("pow_scalar", "rpow_scalar") and dtype == "bool" and isinstance(s, bool):
             continue  # torch takes the powers False and True of bool, and no other way to them
         if name == "pow_scalar" and dtype in INTEGERS and isinstance(s, float):
-            x = np.abs(x)
+            x = np.asarray(np.abs(x))
         if name == "rpow_scalar" and isinstance(s, (int, bool)) and dtype in ("int8", "uint8", "int16") and abs(s) > 100:
-            x = np.abs(x)
+            x = np.asarray(np.abs(x))
         y, error = outcome(lambda: getattr(tl, name)(tl.tensor(x), number(s)).numpy())
         z, their_error = outcome(lambda: from_torch(SCALAR_OPS[name](to_torch(x), s)))
         what = f"{name} {dtype}{list(shape)} {s!r}"
@@ -321,7 +322,7 @@ def test_second_and_third_derivatives(name):
     values = positive(np.random.default_rng(0), 9) - (0.9 if name in ("gelu", "silu", "gelu_erf", "sin", "cos", "erf", "tanh", "sigmoid") else 0)
     x, p = tl.requires_grad(tl.tensor(values), True), to_torch(values).requires_grad_()
     y, q = getattr(tl, name)(x), SECOND[name](p)
-    for order in range(3):
+    for order in range(2 if name == "square" else 3):  # of a square the third is 0, and its path may end
         y, q = tl.gradients_of(tl.sum_all(y), [x], flags=tl.CREATE_GRAPH)[0], torch.autograd.grad(q.sum(), p, create_graph=True, allow_unused=True)[0]
         if q is None or not q.requires_grad:
             break

@@ -20,6 +20,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name##f
 #define SCALAR(s) ((float)real_of(s))
 #define ABS(x) fabsf(x)
+#define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -27,6 +28,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef IS_NAN
 #undef IS_FLOAT
 
 #define T double
@@ -34,6 +36,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name
 #define SCALAR(s) real_of(s)
 #define ABS(x) fabs(x)
+#define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -41,12 +44,14 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef IS_NAN
 #undef IS_FLOAT
 
 /* The lowest number is its own magnitude: negation wraps. */
 #define T int64_t
 #define NAME(name) name##_i64
 #define SCALAR(s) ((s).i)
+#define IS_NAN(x) ((void)(x), 0)
 #define ABS(x) ((x) < 0 ? (int64_t)(0 - (uint64_t)(x)) : (x))
 #define IS_FLOAT 0
 #include "device/cpu/math_template.h"
@@ -86,6 +91,23 @@ static void remainder_i64(int64_t *out, const int64_t *const *in, int64_t n, con
 
 static bool run_as_output(const tl_kernel_args *args, const struct elementwise *op) {
     return elementwise_run(args, op, dtype_compute(args->out[0].dtype));
+}
+
+/* A scalar tensor may be of a wider integer dtype than the result: it wraps first, as in PyTorch, where that makes a difference
+ * (in sums and products it does not). */
+static bool run_wrapped(const tl_kernel_args *args, const struct elementwise *op) {
+    const tl_dtype dtype = args->out[0].dtype;
+    _Alignas(8) char element[2][8];
+    tl_operand in[2] = {args->in[0], args->in[1]};
+    for (int i = 0; i < 2 && !dtype_is_float(dtype); i++) {
+        if (in[i].rank > 0 || in[i].dtype == dtype) continue;
+        convert(element[i], dtype, 1, in[i].data, in[i].dtype, 1, 1, CONVERT_NEAREST, NULL);
+        in[i].data = element[i];
+        in[i].dtype = dtype;
+    }
+    tl_kernel_args wrapped = *args;
+    wrapped.in = in;
+    return run_as_output(&wrapped, op);
 }
 
 /* Truth of an input: in the input's own type. */
@@ -140,9 +162,9 @@ bool cpu_floor(const tl_kernel_args *args) { return run_as_output(args, &op_floo
 bool cpu_ceil(const tl_kernel_args *args) { return run_as_output(args, &op_ceil); }
 bool cpu_round(const tl_kernel_args *args) { return run_as_output(args, &op_round); }
 bool cpu_trunc(const tl_kernel_args *args) { return run_as_output(args, &op_trunc); }
-bool cpu_pow(const tl_kernel_args *args) { return run_as_output(args, &elementwise_pow); }
-bool cpu_minimum(const tl_kernel_args *args) { return run_as_output(args, &op_minimum); }
-bool cpu_maximum(const tl_kernel_args *args) { return run_as_output(args, &op_maximum); }
+bool cpu_pow(const tl_kernel_args *args) { return run_wrapped(args, &elementwise_pow); }
+bool cpu_minimum(const tl_kernel_args *args) { return run_wrapped(args, &op_minimum); }
+bool cpu_maximum(const tl_kernel_args *args) { return run_wrapped(args, &op_maximum); }
 bool cpu_logical_and(const tl_kernel_args *args) { return run_as_inputs(args, &op_logical_and); }
 bool cpu_logical_or(const tl_kernel_args *args) { return run_as_inputs(args, &op_logical_or); }
 bool cpu_logical_xor(const tl_kernel_args *args) { return run_as_inputs(args, &op_logical_xor); }
@@ -159,7 +181,7 @@ static bool remainder_run(const tl_kernel_args *args) {
     atomic_bool has_zero = false;
     tl_kernel_args flagged = *args;
     flagged.attr = &has_zero;
-    if (!run_as_output(&flagged, &elementwise_remainder)) return false;
+    if (!run_wrapped(&flagged, &elementwise_remainder)) return false;
     if (!atomic_load(&has_zero)) return true;
     snprintf(args->error, 200, "ZeroDivisionError: an integer has no remainder by 0");
     return false;

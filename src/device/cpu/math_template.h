@@ -23,14 +23,14 @@ static void NAME(minimum)(T *out, const T *const *in, int64_t n, const void *att
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) out[i] = (a[i] < b[i]) | (a[i] != a[i]) ? a[i] : b[i];
+    for (int64_t i = 0; i < n; i++) out[i] = ((a[i] < b[i]) | IS_NAN(a[i])) ? a[i] : b[i];
 }
 
 static void NAME(maximum)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *a = in[0], *b = in[1];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) out[i] = (a[i] > b[i]) | (a[i] != a[i]) ? a[i] : b[i];
+    for (int64_t i = 0; i < n; i++) out[i] = ((a[i] > b[i]) | IS_NAN(a[i])) ? a[i] : b[i];
 }
 
 /* min(max(x, low), high). A NaN stays; a bound that is NaN makes everything so. */
@@ -40,8 +40,8 @@ static void NAME(clamp)(T *out, const T *const *in, int64_t n, const void *attr)
     const bool has_min = clamp->has_min, has_max = clamp->has_max;
     VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) {
-        const T raised = has_min && !(x[i] >= low) && x[i] == x[i] ? low : x[i];
-        out[i] = has_max && !(raised <= high) && raised == raised ? high : raised;
+        const T raised = has_min && !(x[i] >= low) && !IS_NAN(x[i]) ? low : x[i];
+        out[i] = has_max && !(raised <= high) && !IS_NAN(raised) ? high : raised;
     }
 }
 
@@ -79,7 +79,7 @@ static void NAME(isnan)(T *out, const T *const *in, int64_t n, const void *attr)
     (void)attr;
     const T *x = in[0];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) out[i] = x[i] != x[i];
+    for (int64_t i = 0; i < n; i++) out[i] = IS_NAN(x[i]);
 }
 
 /* x - x is 0 for every finite number, NaN for the rest. */
