@@ -97,8 +97,6 @@ MISSING(clamp)
 
 
 /* fused */
-MISSING(swiglu)
-MISSING(swiglu_grad)
 MISSING(add_rms_norm)
 MISSING(add_rms_norm_grad)
 MISSING(add_layer_norm)
