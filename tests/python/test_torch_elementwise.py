@@ -13,6 +13,8 @@ from torch_peer import NUMPY, assert_near, from_torch, outcome, to_torch
 INTEGERS = ["int64", "int32", "int16", "int8", "uint8", "bool"]
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (1000,), (0, 3), (2, 1, 3, 2)]
 
+IS_OLD = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < (2, 15)
+
 
 def wide(rng, *shape):
     return np.asarray(rng.standard_normal(shape) * 4)
@@ -215,6 +217,10 @@ def test_numbers_promote_as_in_torch(name):
             x = np.asarray(np.abs(x))
         if name == "rpow_scalar" and isinstance(s, (int, bool)) and dtype in ("int8", "uint8", "int16") and abs(s) > 100:
             x = np.asarray(np.abs(x))
+        if name in ("minimum_scalar", "maximum_scalar") and IS_OLD:
+            whole = dtype in INTEGERS and dtype != "bool" and not isinstance(s, float)
+            if s != s or (whole and not np.iinfo(dtype).min <= s <= np.iinfo(dtype).max):
+                continue  # this PyTorch loses NaN bounds in the rest of a vector, and wraps or refuses bounds out of range
         y, error = outcome(lambda: getattr(tl, name)(tl.tensor(x), number(s)).numpy())
         z, their_error = outcome(lambda: from_torch(SCALAR_OPS[name](to_torch(x), s)))
         what = f"{name} {dtype}{list(shape)} {s!r}"
@@ -232,6 +238,8 @@ def test_gradients_beside_numbers(name):
     for s in (2, 0.3, 3.0, True, 0, 1) if name not in ("sub_scalar", "rsub_scalar") else (2, 0.3):
         if name in ("div_scalar", "remainder_scalar") and s == 0:
             continue
+        if name == "rpow_scalar" and s is True and IS_OLD:
+            continue  # an internal error of this PyTorch
         check(f"{name} {s}", lambda x: getattr(tl, name)(x, number(s)), lambda x: SCALAR_OPS[name](x, s), [x], ulps=4)
 
 
@@ -270,7 +278,11 @@ def test_compare_with_numbers(relation, theirs):
 @pytest.mark.parametrize("low,high", [(-0.5, 1.0), (None, 0.25), (0, None), (1.0, -1.0), (0, 1), (-1.5, 2), (float("nan"), None), (False, True)])
 def test_clamp(low, high):
     ours = (lambda f: lambda x: f(x, None if low is None else number(low), None if high is None else number(high)))
-    x = np.concatenate([normal(np.random.default_rng(8), 40), [0.0, 1.0, -0.5, 0.25]])
+    if low != low and IS_OLD:
+        pytest.skip("this PyTorch loses NaN bounds in the rest of a vector")
+    ties = np.array([0.0, 1.0, -0.5, 0.25])  # values only: the gradient at a bound is 1 in PyTorch before 2.15, and 0 since
+    assert_near(ours(tl.clamp)(tl.tensor(ties)).numpy(), from_torch(torch.clamp(to_torch(ties), low, high)), f"clamp {low} {high}")
+    x = normal(np.random.default_rng(8), 40)
     check("clamp", ours(tl.clamp), lambda x: torch.clamp(x, low, high), [x])
     check("clamp_", lambda x: ours(tl.clamp_)(tl.clone(x)), lambda x: x.clone().clamp_(low, high), [x], ["float64"])
     for dtype in INTEGERS:
