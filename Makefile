@@ -188,7 +188,10 @@ cuda-why: # for scripts: why there will be no plugin, or nothing
 cuda-refused:
 	@echo 'The CUDA plugin cannot be built: $(NO_CUDA).' >&2; exit 1
 
-WHOLE := $(if $(SANITIZE),,$(if $(findstring Free Software,$(shell $(CC) --version)),-flto))
+# Some installations of gcc lack the part that does it (and clang has no such option): try.
+probe = d=$$(mktemp -d) && echo 'int probe;' >$$d/a.c && $(CC) -flto -c -o $$d/a.o $$d/a.c && \
+        $(CC) -r -nostdlib -flto=2 -flinker-output=nolto-rel -o $$d/b.o $$d/a.o && echo -flto; rm -rf "$$d"
+WHOLE := $(if $(SANITIZE),,$(shell { $(probe); } 2>/dev/null))
 $(call objects,$(CORE_SRC)): EXTRA_CFLAGS = $(WHOLE)
 $(BUILD)/core.o: $(call objects,$(CORE_SRC))
 	$(call say,JOIN,$@)$(CC) -r -nostdlib $(CODEGEN) $(CFLAGS) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
