@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -238,6 +240,32 @@ static void what_is_missing_says_so_by_name(void **state) {
     tl_scope_end(scope);
 }
 
+/* The driver does not survive fork(): the child is told so, whatever it calls, and its cpu goes on. */
+static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_ones(TL_SHAPE(4), TL_F32, cuda);
+    pid_t child = fork();
+    if (child == 0) {
+        const char *want = "was opened before fork() and cannot be used in the child";
+        bool ok = !tl_add(x, x) && strstr(tl_error_message(), want);
+        tl_error_clear();
+        ok = ok && !tl_empty(TL_SHAPE(2), TL_F32, cuda) && strstr(tl_error_message(), want);
+        tl_error_clear();
+        ok = ok && !tl_device_sync(cuda) && strstr(tl_error_message(), want);
+        tl_error_clear();
+        ok = ok && tl_item(tl_sum_all(tl_ones(TL_SHAPE(5), TL_F32, cpu))) == 5;
+        _exit(ok ? 0 : 1);
+    }
+    int status = -1;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(tl_item(tl_sum_all(tl_add(x, x))) == 8); /* the parent notices nothing */
+    tl_scope_end(scope);
+}
+
 int main(void) {
     tl_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
@@ -254,6 +282,7 @@ int main(void) {
         cmocka_unit_test(random_numbers_are_those_of_the_cpu),
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
         cmocka_unit_test(what_is_missing_says_so_by_name),
+        cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
