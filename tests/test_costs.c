@@ -617,19 +617,19 @@ static void folds_count_their_formula(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6));
     const int last = -1;
-    COST(tl_min(x, &last, 1, true), "min", 24, 96, 16);                /* 24 comparisons; 24 f32 in, 4 out */
-    COST(tl_prod_all(x), "prod", 24, 96, 4);                           /* 24 products */
-    COST(tl_argmax(x, &last, 1, false), "argmax", 24, 96, 32);         /* 24 comparisons; 4 i64 out */
-    COST(tl_argmin(x, NULL, 0, false), "argmin", 24, 96, 8);           /* 1 i64 out */
-    COST(tl_var(x, &last, 1, 1, false), "var", 4 * 24, 96, 16 + 16);   /* sum, subtract, square, sum; var and mean out */
-    COST(tl_std(x, &last, 1, 1, false), "var", 4 * 24 + 4, 96, 32);    /* and 4 roots */
-    COST(tl_var(of(TL_BF16, TL_SHAPE(8)), NULL, 0, 1, false), "var", 32, 16, 2 + 4);  /* the mean is f32 */
-    COST(tl_norm(x, 2, &last, 1, false), "norm", 2 * 24 + 4, 96, 16);  /* square, sum; 4 roots */
-    COST(tl_norm(x, 1, &last, 1, false), "norm", 2 * 24, 96, 16);      /* magnitude, sum */
-    COST(tl_norm(x, 3, NULL, 0, false), "norm", 3 * 24 + 1, 96, 4);    /* magnitude, power, sum; a root */
+    COST(tl_min(x, &last, 1, true), "min", 24, 96, 16);              /* 24 comparisons; 24 f32 in, 4 out */
+    COST(tl_prod_all(x), "prod", 24, 96, 4);                         /* 24 products */
+    COST(tl_argmax(x, &last, 1, false), "argmax", 24, 96, 32);       /* 24 comparisons; 4 i64 out */
+    COST(tl_argmin(x, NULL, 0, false), "argmin", 24, 96, 8);         /* 1 i64 out */
+    COST(tl_var(x, &last, 1, 1, false), "var", 4 * 24, 96, 16 + 16); /* sum, subtract, square, sum; var and mean out */
+    COST(tl_std(x, &last, 1, 1, false), "var", 4 * 24 + 4, 96, 32);  /* and 4 roots */
+    COST(tl_var(of(TL_BF16, TL_SHAPE(8)), NULL, 0, 1, false), "var", 32, 16, 2 + 4); /* the mean is f32 */
+    COST(tl_norm(x, 2, &last, 1, false), "norm", 2 * 24 + 4, 96, 16);                /* square, sum; 4 roots */
+    COST(tl_norm(x, 1, &last, 1, false), "norm", 2 * 24, 96, 16);                    /* magnitude, sum */
+    COST(tl_norm(x, 3, NULL, 0, false), "norm", 3 * 24 + 1, 96, 4);                  /* magnitude, power, sum; a root */
     COST(tl_logsumexp(x, &last, 1, false), "logsumexp", 4 * 24 + 4, 96, 16); /* max, subtract, exp, sum; 4 logarithms */
-    COST(tl_cumsum(x, 1), "cumsum", 24, 96, 96);                       /* one sum each */
-    COST(tl_cumprod(of(TL_U8, TL_SHAPE(6)), 0), "cumprod", 6, 6, 48);  /* 6 bytes in, 6 i64 out */
+    COST(tl_cumsum(x, 1), "cumsum", 24, 96, 96);                             /* one sum each */
+    COST(tl_cumprod(of(TL_U8, TL_SHAPE(6)), 0), "cumprod", 6, 6, 48);        /* 6 bytes in, 6 i64 out */
     begin();
     tl_cumsum(x, 0); /* not the last axis: turned and turned back */
     ROW("copy", TL_FORWARD, 2, 0, 2 * 96, 2 * 96);
@@ -675,7 +675,7 @@ static void losses_count_their_formula(void **state) {
 static void gathers_count_what_they_fetch(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *rows = of(TL_I32, TL_SHAPE(5));
-    COST(tl_gather(x, 0, at), "gather", 0, 24 * 4 + 24 * 8, 24 * 4); /* 24 f32 of 800, and their indices */
+    COST(tl_gather(x, 0, at), "gather", 0, 24 * 4 + 24 * 8, 24 * 4);       /* 24 f32 of 800, and their indices */
     COST(tl_index_select(x, 0, rows), "index", 0, 5 * 32 + 5 * 4, 5 * 32); /* five rows, five i32 */
     tl_tensor *pair[2] = {of(TL_I64, TL_SHAPE(6)), of(TL_I64, TL_SHAPE(6))};
     COST(tl_index(x, (int[]){0, 1}, pair, 2), "index", 0, 6 * 4 + 2 * 48, 24); /* six f32 by six pairs */
@@ -686,9 +686,9 @@ static void gathers_count_what_they_fetch(void **state) {
 static void scatters_count_the_target_when_it_is_fresh(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *v = f32(TL_SHAPE(3, 8));
-    COST(tl_scatter(x, 0, at, v), "scatter", 0, 3200 + 192 + 96, 3200);       /* x, indices, source; a new x */
-    COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);               /* 24 f32 are written, no other is touched */
-    COST(tl_scatter_value_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);          /* one f32 for all */
+    COST(tl_scatter(x, 0, at, v), "scatter", 0, 3200 + 192 + 96, 3200); /* x, indices, source; a new x */
+    COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);         /* 24 f32 are written, no other is touched */
+    COST(tl_scatter_value_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);    /* one f32 for all */
     COST(tl_scatter_add(x, 0, at, v), "scatter_add", 24, 3200 + 192 + 96, 3200);
     COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to what is there */
     tl_tensor *rows = of(TL_I32, TL_SHAPE(3));
@@ -722,9 +722,9 @@ static void joining_moves_bytes(void **state) {
     COST(tl_pad(x, (int64_t[]){1, 0}, (int64_t[]){0, 1}, TL_PAD_CONSTANT, 0), "pad", 0, 24, 48); /* 3 x 4 f32 */
     begin();
     tl_triu(x, 0);
-    ROW("arange", TL_FORWARD, 2, 4 + 6, 0, 16 + 24);   /* 2 + 3 i64, product and sum */
-    ROW("compare", TL_FORWARD, 1, 6, 16 + 24, 6);      /* 6 bool */
-    ROW("where", TL_FORWARD, 1, 0, 6 + 24 + 4, 24);    /* mask, x and one zero */
+    ROW("arange", TL_FORWARD, 2, 4 + 6, 0, 16 + 24); /* 2 + 3 i64, product and sum */
+    ROW("compare", TL_FORWARD, 1, 6, 16 + 24, 6);    /* 6 bool */
+    ROW("where", TL_FORWARD, 1, 0, 6 + 24 + 4, 24);  /* mask, x and one zero */
     end();
     COST(tl_repeat(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
 }
@@ -732,12 +732,14 @@ static void joining_moves_bytes(void **state) {
 static void sorting_counts_comparisons(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6)), *values, *indices;
-    COST(tl_sort(x, 1, false, &values, &indices), "sort", 24 * 3, 96, 96 + 192); /* ceil(log2 6) = 3 */
+    COST(tl_sort(x, 1, false, &values, &indices), "sort", 24 * 3, 96, 96 + 192);  /* ceil(log2 6) = 3 */
     COST(tl_topk(x, 2, 1, true, &values, &indices), "sort", 24 * 3, 96, 32 + 64); /* 4 x 2 of both out */
-    COST(tl_sort(x, 0, false, &values, &indices), "sort", 24 * 2, 96, 96 + 192); /* ceil(log2 4) = 2 */
+    COST(tl_sort(x, 0, false, &values, &indices), "sort", 24 * 2, 96, 96 + 192);  /* ceil(log2 4) = 2 */
     tl_tensor *sorted = f32(TL_SHAPE(1000));
-    COST(tl_searchsorted(sorted, f32(TL_SHAPE(5)), false), "searchsorted", 50, 20 + 50 * 4, 40); /* ceil(log2 1001) = 10 */
-    COST(tl_searchsorted(sorted, f32(TL_SHAPE(500)), false), "searchsorted", 5000, 2000 + 4000, 4000); /* no more than all */
+    COST(tl_searchsorted(sorted, f32(TL_SHAPE(5)), false), "searchsorted", 50, 20 + 50 * 4,
+         40); /* ceil(log2 1001) = 10 */
+    COST(tl_searchsorted(sorted, f32(TL_SHAPE(500)), false), "searchsorted", 5000, 2000 + 4000,
+         4000); /* no more than all */
     begin();
     tl_unique(tl_zeros(TL_SHAPE(10), TL_F32, cpu), &values, NULL, NULL);
     ROW("unique", TL_FORWARD, 1, 10, 40 + 80, 4 + 80 + 8); /* sorted and order in; one value, inverse, one count */
@@ -789,16 +791,16 @@ static void functions_count_their_formula(void **state) {
     COST(tl_remainder(a, b), "remainder", 24, 48, 24);  /* divide, floor, product, subtract: 4 x 6 */
     COST(tl_remainder_(a, b), "remainder", 24, 48, 24); /* in place: reads both, writes the first */
     COST(tl_minimum(a, b), "minimum", 6, 48, 24);
-    COST(tl_maximum(a, a), "maximum", 6, 24, 24); /* the same bytes: one read */
+    COST(tl_maximum(a, a), "maximum", 6, 24, 24);                               /* the same bytes: one read */
     COST(tl_logical_and(a, of(TL_BOOL, TL_SHAPE(3))), "logical_and", 6, 27, 6); /* 6 f32 + 3 bool in, 6 bool out */
     COST(tl_logical_or(a, b), "logical_or", 6, 48, 6);
     COST(tl_logical_xor(a, b), "logical_xor", 6, 48, 6);
     COST(tl_logical_not(a), "logical_not", 6, 24, 6);
     COST(tl_isnan(a), "isnan", 6, 24, 6);
     COST(tl_isfinite(a), "isfinite", 6, 24, 6);
-    COST(tl_leaky_relu(a, 0.1), "leaky_relu", 12, 24, 24);  /* comparison, product: 2 x 6 */
-    COST(tl_gelu_erf(a), "gelu_erf", 30, 24, 24);           /* 3 products, sum, erf: 5 x 6 */
-    COST(tl_softplus(a, 1, 20), "softplus", 24, 24, 24);    /* product, exp, log, divide: 4 x 6 */
+    COST(tl_leaky_relu(a, 0.1), "leaky_relu", 12, 24, 24); /* comparison, product: 2 x 6 */
+    COST(tl_gelu_erf(a), "gelu_erf", 30, 24, 24);          /* 3 products, sum, erf: 5 x 6 */
+    COST(tl_softplus(a, 1, 20), "softplus", 24, 24, 24);   /* product, exp, log, divide: 4 x 6 */
     COST(tl_div(of(TL_I64, TL_SHAPE(6)), of(TL_U8, TL_SHAPE(6))), "div", 6, 54, 24); /* 48 + 6 bytes in, 6 f32 out */
     begin();
     tl_backward(tl_gelu_erf(leaf(f32(TL_SHAPE(6)))), f32(TL_SHAPE(6)), 0);
@@ -819,7 +821,7 @@ static void numbers_cost_what_tensors_cost(void **state) {
     tl_scalar half = tl_scalar_float(0.5), one = tl_scalar_int(1);
     COST(tl_add_scalar(a, half), "add_scalar", 6, 24, 24); /* 6 f32 in, 6 out */
     COST(tl_rsub_scalar(a, half), "sub_scalar", 6, 24, 24);
-    COST(tl_mul_scalar_(a, half), "mul_scalar", 6, 24, 24); /* in place */
+    COST(tl_mul_scalar_(a, half), "mul_scalar", 6, 24, 24);                      /* in place */
     COST(tl_mul_scalar(of(TL_I64, TL_SHAPE(6)), half), "mul_scalar", 6, 48, 24); /* 6 i64 in, 6 f32 out */
     COST(tl_reciprocal(a), "div_scalar", 6, 24, 24);
     COST(tl_pow_scalar(a, half), "pow_scalar", 6, 24, 24);
@@ -863,10 +865,10 @@ static void block_formats_count_values_and_scales(void **state) {
 static void random_numbers_in_place_are_written_and_not_read(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6));
-    COST(tl_normal_(x, 0, 1), "random_fill", 0, 0, 96);                                    /* 24 f32 */
-    COST(tl_bernoulli_(tl_select(x, 1, 0), 0.5), "random_fill", 0, 0, 16);                 /* 4 f32 */
+    COST(tl_normal_(x, 0, 1), "random_fill", 0, 0, 96);                                      /* 24 f32 */
+    COST(tl_bernoulli_(tl_select(x, 1, 0), 0.5), "random_fill", 0, 0, 16);                   /* 4 f32 */
     COST(tl_trunc_normal(TL_SHAPE(5), 0, 1, -2, 2, TL_BF16, meta), "random_fill", 0, 0, 10); /* 5 bf16 */
-    COST(tl_permutation(10, meta), "permutation", 0, 0, 80);                               /* 10 i64 */
+    COST(tl_permutation(10, meta), "permutation", 0, 0, 80);                                 /* 10 i64 */
     COST(tl_multinomial(x, 3, true), "multinomial", 24, 96, 4 * 3 * 8);      /* a sum of 24 f32; 12 i64 */
     COST(tl_multinomial(x, 3, false), "multinomial", 2 * 24, 96, 4 * 3 * 8); /* log and divide, 24 times */
 }
@@ -875,6 +877,16 @@ static void every_op_has_a_cost_case(void **state) {
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
         if (!is_covered[i]) fail_msg("%s has no case in this file", op_table[i]->name);
+}
+
+static void every_op_says_its_rules_in_words(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++) {
+        const tl_op *op = op_table[i];
+        if (!op->shapes || !*op->shapes) fail_msg("%s has no words for its shapes", op->name);
+        if (!op->dtypes || !*op->dtypes) fail_msg("%s has no words for its dtypes", op->name);
+        if (!op->flops || !*op->flops) fail_msg("%s has no words for its FLOPs", op->name);
+    }
 }
 
 static int setup(void **state) {
@@ -928,6 +940,7 @@ int main(void) {
         TEST(block_formats_count_values_and_scales),
         TEST(random_numbers_in_place_are_written_and_not_read),
         TEST(every_op_has_a_cost_case),
+        TEST(every_op_says_its_rules_in_words),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

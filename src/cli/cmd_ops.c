@@ -1,36 +1,154 @@
 /* cmd_ops.c: tally ops */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "cli/cli.h"
 #include "ops/ops.h"
 
-const char help_ops[] = "usage: tally ops\n\n"
-                        "Lists every op: its kind (VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on "
-                        "data and is refused\n"
-                        "on meta, TRANSFER moves between devices), whether it has a gradient, what that gradient "
-                        "saves, and its workspace.\n";
+const char help_ops[] =
+    "usage: tally ops [NAME] [--json]\n\n"
+    "Lists every op, or the one named: a row of facts, and below it shapes | dtypes | FLOPs, in words.\n\n"
+    "  kind      VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on data and is refused on meta,\n"
+    "            TRANSFER moves between devices\n"
+    "  gradient  yes; none: no gradient flows through it; no rule: asking for one is an error\n"
+    "  scratch   whether it may ask for memory while it runs\n"
+    "  saved     the inputs and outputs that its gradient reads, kept until then\n"
+    "  FLOPs     n is the number of elements of the result; other letters are those of the shapes\n\n"
+    "examples:\n"
+    "  tally ops\n"
+    "  tally ops matmul\n"
+    "  tally ops --json | jq '.[] | select(.scratch) | .name'\n";
 
-static void saves_print(uint32_t saves, const char *prefix) {
-    const char *separator = prefix;
-    for (int i = 0; i < 32; i++) {
-        if (!(saves >> i & 1)) continue;
-        printf("%s%s %d", separator, i < 16 ? "input" : "output", i < 16 ? i : i - 16);
-        separator = ", ";
-    }
+enum { COLUMNS = 120, INDENT = 4 };
+
+static const char *kind_name(const tl_op *op) {
+    static const char *const name[] = {"VIEW", "KERNEL", "DYNAMIC", "TRANSFER"};
+    return name[op->kind];
 }
 
-int cmd_ops(int argc, char **argv) {
-    static const char *const kind[] = {"VIEW", "KERNEL", "DYNAMIC", "TRANSFER"};
-    if (argc > 1) {
-        fprintf(stderr, "tally ops: it takes no \"%s\"; see `tally ops --help`\n", argv[1]);
-        return EXIT_USAGE;
+static const char *gradient_name(const tl_op *op) {
+    return !op->backward ? "none" : op->backward == gradient_missing ? "no rule" : "yes";
+}
+
+/* Bits 0 to 15 are inputs, 16 to 31 outputs. */
+static uint32_t saved(const tl_op *op) {
+    return op->saves_any | op->saves[0] | op->saves[1] | op->saves[2] | op->saves[3];
+}
+static const char *saved_name(int i, char *buffer, size_t size) {
+    snprintf(buffer, size, "%s %d", i < 16 ? "input" : "output", i < 16 ? i : i - 16);
+    return buffer;
+}
+
+/* ---- Text ---- */
+
+/* "input 1, output 0"; three and more in a row are "input 1 to input 15". */
+static void saved_print(const tl_op *op) {
+    char name[16];
+    uint32_t all = saved(op);
+    const char *separator = "";
+    for (int i = 0; i < 32; i++) {
+        if (!(all >> i & 1)) continue;
+        printf("%s%s", separator, saved_name(i, name, sizeof name));
+        separator = ", ";
+        int last = i, end = i < 16 ? 16 : 32;
+        while (last + 1 < end && all >> (last + 1) & 1) last++;
+        if (last < i + 2) continue;
+        printf(" to %s", saved_name(last, name, sizeof name));
+        i = last;
     }
+    printf(all ? "\n" : "-\n");
+}
+
+/* As many on a line as fit. */
+static void words_print(const tl_op *op) {
+    const char *const word[] = {op->shapes, op->dtypes, op->flops}, *const label[] = {"", "", "FLOPs "};
+    int column = 0;
+    for (int i = 0; i < 3; i++) {
+        int length = (int)(strlen(label[i]) + strlen(word[i]));
+        bool fits = column && column + 3 + length <= COLUMNS;
+        column = (fits ? column + 3 : INDENT) + length;
+        if (fits) printf(" | ");
+        else printf("%s%*s", i ? "\n" : "", INDENT, "");
+        printf("%s%s", label[i], word[i]);
+    }
+    printf("\n");
+}
+
+static int table_print(void) {
     printf("%-20s %-9s %-9s %-9s %s\n", "op", "kind", "gradient", "scratch", "saved for the gradient");
     for (int i = 0; i < OP_COUNT; i++) {
         const tl_op *op = op_table[i];
-        uint32_t saves = op->saves_any | op->saves[0] | op->saves[1] | op->saves[2] | op->saves[3];
-        const char *gradient = !op->backward ? "none" : op->backward == gradient_missing ? "no rule" : "yes";
-        printf("%-20s %-9s %-9s %-9s", op->name, kind[op->kind], gradient, op->workspace ? "yes" : "-");
-        saves_print(saves, " ");
-        printf("\n");
+        printf("%-20s %-9s %-9s %-9s ", op->name, kind_name(op), gradient_name(op), op->workspace ? "yes" : "-");
+        saved_print(op);
+        words_print(op);
     }
     return 0;
+}
+
+static int op_print(const tl_op *op) {
+    printf("%s\n  kind      %s\n  shapes    %s\n  dtypes    %s\n  FLOPs     %s\n", op->name, kind_name(op), op->shapes,
+           op->dtypes, op->flops);
+    printf("  gradient  %s\n  scratch   %s\n  saved     ", gradient_name(op), op->workspace ? "yes" : "-");
+    saved_print(op);
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+static json_t *op_json(const tl_op *op) {
+    char name[16];
+    json_t *list = json_array();
+    for (int i = 0; i < 32; i++)
+        if (saved(op) >> i & 1) json_array_append_new(list, json_string(saved_name(i, name, sizeof name)));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:b}", "name", op->name, "kind", kind_name(op), "shapes",
+                     op->shapes, "dtypes", op->dtypes, "flops", op->flops, "gradient", gradient_name(op), "saved", list,
+                     "scratch", (int)(op->workspace != NULL));
+}
+
+/* `only`: the one op, or NULL for all. */
+static int json_print(const tl_op *only) {
+    json_t *all = json_array();
+    for (int i = 0; i < OP_COUNT; i++)
+        if (!only || only == op_table[i]) json_array_append_new(all, op_json(op_table[i]));
+    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    json_decref(all);
+    if (!text) {
+        fprintf(stderr, "tally ops: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
+}
+
+static const tl_op *op_find(const char *name) {
+    const char *names[OP_COUNT];
+    for (int i = 0; i < OP_COUNT; i++) {
+        names[i] = op_table[i]->name;
+        if (!strcmp(name, names[i])) return op_table[i];
+    }
+    const char *near = nearest(name, names, OP_COUNT);
+    fprintf(stderr, "tally ops: there is no op \"%s\"%s%s%s; `tally ops` lists them\n", name,
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return NULL;
+}
+
+int cmd_ops(int argc, char **argv) {
+    const char *name = NULL;
+    bool is_json = false;
+    for (int a = 1; a < argc; a++) {
+        bool is_option = argv[a][0] == '-';
+        if (!strcmp(argv[a], "--json")) is_json = true;
+        else if (is_option || name) {
+            fprintf(stderr,
+                    is_option ? "tally ops: there is no option %s; see `tally ops --help`\n"
+                              : "tally ops: one op at a time, not \"%s\" too; see `tally ops --help`\n",
+                    argv[a]);
+            return EXIT_USAGE;
+        } else name = argv[a];
+    }
+    const tl_op *op = name ? op_find(name) : NULL;
+    if (name && !op) return EXIT_INPUT;
+    return is_json ? json_print(op) : op ? op_print(op) : table_print();
 }

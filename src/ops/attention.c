@@ -26,7 +26,10 @@ static void rope_backward(tl_gradient *g) {
     const struct attr_rope *a = g->node->attr;
     g->result[0] = rope(g->grad[0], a->base, a->first_position, !a->inverse);
 }
-const tl_op op_rope = {RECORD(KERNEL, rope, 1), .shape = rope_shape, .cost = rope_cost, .backward = rope_backward};
+const tl_op op_rope = {RECORD(KERNEL, rope, 1),  .shapes = "x (B,T,H,D), D even -> like x",
+                       .dtypes = "floats",       .flops = "3n: per pair 4 products, 2 sums",
+                       .shape = rope_shape,      .cost = rope_cost,
+                       .backward = rope_backward};
 
 /* Kernels read rows of D. */
 static tl_tensor *with_dense_rows(tl_tensor *x) {
@@ -149,6 +152,9 @@ static void attention_backward(tl_gradient *g) {
 }
 
 const tl_op op_attention = {RECORD(KERNEL, attention, 2),
+                            .shapes = "q (B,T,H,D), k, v (B,S,Hkv,D) [, mask (B,H,T,S)]: out like q; lse (B,H,T)",
+                            .dtypes = "floats, q, k, v alike; mask bool or float; lse f32 (f64 for f64)",
+                            .flops = "4BHD per visible pair of query and key; causal, T on T: T(T+1)/2 pairs",
                             .shape = attention_shape,
                             .cost = attention_cost,
                             .workspace = attention_workspace,
@@ -156,8 +162,13 @@ const tl_op op_attention = {RECORD(KERNEL, attention, 2),
                             .is_costly = true,
                             .saves_any =
                                 TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
-const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3), .shape = attention_grad_shape,
-                                 .cost = attention_grad_cost, .workspace = attention_grad_workspace,
+const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3),
+                                 .shapes = "g, q, k, v, out, lse [, mask] [, g_lse]: dq, dk, dv like q, k, v",
+                                 .dtypes = "floats; mask bool or float; lse f32 (f64 for f64)",
+                                 .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
+                                 .shape = attention_grad_shape,
+                                 .cost = attention_grad_cost,
+                                 .workspace = attention_grad_workspace,
                                  .backward = gradient_missing};
 
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {

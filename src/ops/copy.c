@@ -17,7 +17,10 @@ static bool copy_shape(tl_call *c) {
 }
 /* dx = dout, in x's dtype (the graph casts) */
 static void copy_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
-const tl_op op_copy = {RECORD(KERNEL, copy, 1), .shape = copy_shape, .cost = move_cost, .backward = copy_backward};
+const tl_op op_copy = {RECORD(KERNEL, copy, 1),  .shapes = "x (...) -> (...), dense",
+                       .dtypes = "any to any",   .flops = "0",
+                       .shape = copy_shape,      .cost = move_cost,
+                       .backward = copy_backward};
 
 tl_tensor *tl_clone(tl_tensor *x) {
     if (!tensor_check(x, "clone")) return NULL;
@@ -57,8 +60,14 @@ static void assign_cost(const tl_call *c, struct cost *cost) {
 }
 /* nothing of the old x is left; dsource = dx (the graph undoes broadcasting) */
 static void assign_backward(tl_gradient *g) { g->result[1] = g->grad[0]; }
-const tl_op op_assign = {RECORD(KERNEL, assign, 1), .shape = assign_shape, .cost = assign_cost,
-                         .backward = assign_backward, .overwrites = {OVERWRITES(0)}};
+const tl_op op_assign = {RECORD(KERNEL, assign, 1),
+                         .shapes = "x, source that broadcasts to it -> x",
+                         .dtypes = "any; source is cast to x's",
+                         .flops = "0",
+                         .shape = assign_shape,
+                         .cost = assign_cost,
+                         .backward = assign_backward,
+                         .overwrites = {OVERWRITES(0)}};
 
 tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) { return op_apply2(&op_assign, x, source, NULL, 0); }
 
@@ -72,8 +81,9 @@ static void fill_cost(const tl_call *c, struct cost *cost) {
     *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, 0, tensor_traffic(c->input[0])}};
 }
 static void fill_backward(tl_gradient *g) { (void)g; } /* a constant */
-const tl_op op_fill = {RECORD(KERNEL, fill, 1), .shape = fill_shape, .cost = fill_cost, .backward = fill_backward,
-                       .overwrites = {OVERWRITES(0)}};
+const tl_op op_fill = {
+    RECORD(KERNEL, fill, 1), .shapes = "x -> x", .dtypes = "any",           .flops = "0",
+    .shape = fill_shape,     .cost = fill_cost,  .backward = fill_backward, .overwrites = {OVERWRITES(0)}};
 
 tl_tensor *tl_fill_(tl_tensor *x, double value) {
     struct attr_full a = {value};
@@ -98,7 +108,12 @@ static void unview_backward(tl_gradient *g) {
     tl_tensor *dense = tl_contiguous(g->grad[0]);
     if (dense) g->result[0] = tl_as_strided(dense, e->rank, e->shape, a->stride, dense->offset + a->offset);
 }
-const tl_op op_unview = {RECORD(KERNEL, unview, 1), .shape = unview_shape, .cost = unview_cost,
+const tl_op op_unview = {RECORD(KERNEL, unview, 1),
+                         .shapes = "g of a view -> the shape it is a view of",
+                         .dtypes = "any",
+                         .flops = "0, or one per element of g where they overlap",
+                         .shape = unview_shape,
+                         .cost = unview_cost,
                          .backward = unview_backward};
 
 /* ---- transfer: the same elements on another device ---- */
@@ -129,8 +144,14 @@ static bool transfer_run(const tl_call *c, char *error) {
         return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
     return c->device->functions->copy(c->device, to, from, bytes, COPY_INSIDE, error);
 }
-const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1), .shape = transfer_shape, .cost = transfer_cost,
-                           .backward = transfer_backward, .run = transfer_run};
+const tl_op op_transfer = {RECORD(TRANSFER, transfer, 1),
+                           .shapes = "x (...) -> (...), on another device",
+                           .dtypes = "any",
+                           .flops = "0",
+                           .shape = transfer_shape,
+                           .cost = transfer_cost,
+                           .backward = transfer_backward,
+                           .run = transfer_run};
 
 tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
     if (!tensor_check(x, "to")) return NULL;

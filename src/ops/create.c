@@ -13,9 +13,16 @@ static void made_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cos
 /* start + i*step */
 static void arange_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 2 * (count)c->output[0]->numel); }
 
-const tl_op op_full = {RECORD(KERNEL, full, 1), .shape = made_shape, .cost = made_cost};
-const tl_op op_arange = {RECORD(KERNEL, arange, 1), .shape = made_shape, .cost = arange_cost};
-const tl_op op_random = {RECORD(KERNEL, random, 1), .shape = made_shape, .cost = made_cost};
+const tl_op op_full = {RECORD(KERNEL, full, 1), .shapes = "-> any", .dtypes = "any", .flops = "0",
+                       .shape = made_shape,     .cost = made_cost};
+const tl_op op_arange = {RECORD(KERNEL, arange, 1),   .shapes = "-> (n)",  .dtypes = "any",
+                         .flops = "2n: product, sum", .shape = made_shape, .cost = arange_cost};
+const tl_op op_random = {RECORD(KERNEL, random, 1),
+                         .shapes = "-> any",
+                         .dtypes = "floats; integers and bool for random integers",
+                         .flops = "0",
+                         .shape = made_shape,
+                         .cost = made_cost};
 
 static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dtype dtype, int64_t *numel) {
     if (rank < 0 || rank > TL_MAX_RANK)

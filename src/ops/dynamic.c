@@ -7,13 +7,20 @@ static bool item_shape(tl_call *c) {
 }
 static void dynamic_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
 
-const tl_op op_item = {RECORD(DYNAMIC, item, 0), .shape = item_shape, .cost = dynamic_cost};
+const tl_op op_item = {RECORD(DYNAMIC, item, 0), .shapes = "x of one element -> a number of the host",
+                       .dtypes = "any",          .flops = "0",
+                       .shape = item_shape,      .cost = dynamic_cost};
 
 static bool nonzero_shape(tl_call *c) {
     int64_t shape[2] = {((const struct attr_nonzero *)c->attr)->n, c->input[0]->rank};
     return call_output(c, 0, TL_I64, 2, shape);
 }
-const tl_op op_nonzero = {RECORD(DYNAMIC, nonzero, 1), .shape = nonzero_shape, .cost = dynamic_cost};
+const tl_op op_nonzero = {RECORD(DYNAMIC, nonzero, 1),
+                          .shapes = "x -> (how many are not 0, rank of x): their indices",
+                          .dtypes = "any for arithmetic; result i64",
+                          .flops = "0",
+                          .shape = nonzero_shape,
+                          .cost = dynamic_cost};
 
 static bool item(tl_tensor *x, double *f64, int64_t *i64) {
     struct attr_item a = {f64, i64};

@@ -198,54 +198,120 @@ static void where_backward(tl_gradient *g) {
 
 /* ---- Records ---- */
 
-const tl_op op_add = {RECORD(KERNEL, add, 1), .shape = binary_shape, .cost = cost_1, .backward = add_backward,
+const tl_op op_add = {RECORD(KERNEL, add, 1),
+                      .shapes = "a (...), b (...) -> broadcast",
+                      .dtypes = "any for arithmetic; promoted",
+                      .flops = "n",
+                      .shape = binary_shape,
+                      .cost = cost_1,
+                      .backward = add_backward,
                       .may_overwrite = true};
-const tl_op op_sub = {RECORD(KERNEL, sub, 1), .shape = sub_shape, .cost = cost_1, .backward = sub_backward,
+const tl_op op_sub = {RECORD(KERNEL, sub, 1),
+                      .shapes = "a (...), b (...) -> broadcast",
+                      .dtypes = "any for arithmetic but bool; promoted",
+                      .flops = "n",
+                      .shape = sub_shape,
+                      .cost = cost_1,
+                      .backward = sub_backward,
                       .may_overwrite = true};
 const tl_op op_mul = {RECORD(KERNEL, mul, 1),
+                      .shapes = "a (...), b (...) -> broadcast",
+                      .dtypes = "any for arithmetic; promoted",
+                      .flops = "n",
                       .shape = binary_shape,
                       .cost = cost_1,
                       .backward = mul_backward,
                       .saves = {TL_INPUT(1), TL_INPUT(0)},
                       .may_overwrite = true};
 const tl_op op_div = {RECORD(KERNEL, div, 1),
+                      .shapes = "a (...), b (...) -> broadcast",
+                      .dtypes = "any for arithmetic; promoted; integers and bool give f32",
+                      .flops = "n",
                       .shape = div_shape,
                       .cost = cost_1,
                       .backward = div_backward,
                       .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)},
                       .may_overwrite = true};
-const tl_op op_affine = {RECORD(KERNEL, affine, 1), .shape = unary_any_shape, .cost = affine_cost,
-                         .backward = affine_backward, .may_overwrite = true};
-const tl_op op_neg = {RECORD(KERNEL, neg, 1), .shape = neg_shape, .cost = cost_1, .backward = neg_backward,
+const tl_op op_affine = {
+    RECORD(KERNEL, affine, 1),      .shapes = "x (...) -> (...)",
+    .dtypes = "any for arithmetic", .flops = "n for a scale that is not 1, n for a shift that is not 0",
+    .shape = unary_any_shape,       .cost = affine_cost,
+    .backward = affine_backward,    .may_overwrite = true};
+const tl_op op_neg = {RECORD(KERNEL, neg, 1),
+                      .shapes = "x (...) -> (...)",
+                      .dtypes = "any for arithmetic but bool",
+                      .flops = "n",
+                      .shape = neg_shape,
+                      .cost = cost_1,
+                      .backward = neg_backward,
                       .may_overwrite = true};
-const tl_op op_exp = {RECORD(KERNEL, exp, 1),   .shape = unary_shape,    .cost = cost_1,
-                      .backward = exp_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_log = {RECORD(KERNEL, log, 1),   .shape = unary_shape,   .cost = cost_1,
-                      .backward = log_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),   .shape = unary_shape,    .cost = cost_1,
-                       .backward = sqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),   .shape = unary_shape,    .cost = cost_1,
-                       .backward = tanh_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_exp = {RECORD(KERNEL, exp, 1),   .shapes = "x (...) -> (...)",
+                      .dtypes = "floats",       .flops = "n",
+                      .shape = unary_shape,     .cost = cost_1,
+                      .backward = exp_backward, .saves = {TL_OUTPUT(0)},
+                      .may_overwrite = true};
+const tl_op op_log = {RECORD(KERNEL, log, 1),   .shapes = "x (...) -> (...)",
+                      .dtypes = "floats",       .flops = "n",
+                      .shape = unary_shape,     .cost = cost_1,
+                      .backward = log_backward, .saves = {TL_INPUT(0)},
+                      .may_overwrite = true};
+const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),   .shapes = "x (...) -> (...)",
+                       .dtypes = "floats",        .flops = "n",
+                       .shape = unary_shape,      .cost = cost_1,
+                       .backward = sqrt_backward, .saves = {TL_OUTPUT(0)},
+                       .may_overwrite = true};
+const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),   .shapes = "x (...) -> (...)",
+                       .dtypes = "floats",        .flops = "n",
+                       .shape = unary_shape,      .cost = cost_1,
+                       .backward = tanh_backward, .saves = {TL_OUTPUT(0)},
+                       .may_overwrite = true};
 /* 1 / (1 + e^-x): negate, exp, add, divide */
-const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),   .shape = unary_shape,    .cost = cost_4,
-                          .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_relu = {RECORD(KERNEL, relu, 1),   .shape = unary_shape,    .cost = cost_1,
-                       .backward = relu_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
+const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),   .shapes = "x (...) -> (...)",
+                          .dtypes = "floats",           .flops = "4n: negate, exp, sum, divide",
+                          .shape = unary_shape,         .cost = cost_4,
+                          .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)},
+                          .may_overwrite = true};
+const tl_op op_relu = {RECORD(KERNEL, relu, 1),   .shapes = "x (...) -> (...)",
+                       .dtypes = "floats",        .flops = "n",
+                       .shape = unary_shape,      .cost = cost_1,
+                       .backward = relu_backward, .saves = {TL_OUTPUT(0)},
+                       .may_overwrite = true};
 /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
-const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shape = unary_shape,   .cost = cost_9,
-                       .backward = gelu_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shapes = "x (...) -> (...)",
+                       .dtypes = "floats",        .flops = "9n: products 6, sums 2, tanh",
+                       .shape = unary_shape,      .cost = cost_9,
+                       .backward = gelu_backward, .saves = {TL_INPUT(0)},
+                       .may_overwrite = true};
 /* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4;
  * g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
-const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1), .shape = binary_float_shape, .cost = cost_19,
+const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1),   .shapes = "x (...), g (...) -> broadcast",
+                            .dtypes = "floats; promoted",   .flops = "19n: u 5, tanh 1, 1 - tt 2, u' 4, the rest 7",
+                            .shape = binary_float_shape,    .cost = cost_19,
                             .backward = gelu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 /* x / (1 + e^-x) */
-const tl_op op_silu = {RECORD(KERNEL, silu, 1),   .shape = unary_shape,   .cost = cost_4,
-                       .backward = silu_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
+const tl_op op_silu = {RECORD(KERNEL, silu, 1),   .shapes = "x (...) -> (...)",
+                       .dtypes = "floats",        .flops = "4n: negate, exp, sum, divide",
+                       .shape = unary_shape,      .cost = cost_4,
+                       .backward = silu_backward, .saves = {TL_INPUT(0)},
+                       .may_overwrite = true};
 /* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
-const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1), .shape = binary_float_shape, .cost = cost_9,
+const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1),   .shapes = "x (...), g (...) -> broadcast",
+                            .dtypes = "floats; promoted",   .flops = "9n: sigmoid 4, slope and product 5",
+                            .shape = binary_float_shape,    .cost = cost_9,
                             .backward = silu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
-const tl_op op_compare = {RECORD(KERNEL, compare, 1), .shape = compare_shape, .cost = cost_1};
-const tl_op op_where = {RECORD(KERNEL, where, 1), .shape = where_shape, .cost = cost_0, .backward = where_backward,
+const tl_op op_compare = {RECORD(KERNEL, compare, 1),
+                          .shapes = "a (...), b (...) -> broadcast",
+                          .dtypes = "any for arithmetic -> bool",
+                          .flops = "n",
+                          .shape = compare_shape,
+                          .cost = cost_1};
+const tl_op op_where = {RECORD(KERNEL, where, 1),
+                        .shapes = "condition, a, b -> broadcast",
+                        .dtypes = "condition bool; a, b any for arithmetic; promoted",
+                        .flops = "0",
+                        .shape = where_shape,
+                        .cost = cost_0,
+                        .backward = where_backward,
                         .saves_any = TL_INPUT(0)};
 
 /* ---- Public ---- */

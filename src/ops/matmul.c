@@ -122,16 +122,28 @@ static void matmul_acc_backward(tl_gradient *g) {
 }
 
 const tl_op op_matmul = {RECORD(KERNEL, matmul, 1),
+                         .shapes =
+                             "a (...,m,k), b (...,k,n) -> (...,m,n); either transposed; rows of a stack as one matrix",
+                         .dtypes = "floats, both alike; the result theirs or f32",
+                         .flops = "2mkn per matrix of the result",
                          .shape = matmul_shape,
                          .cost = matmul_cost,
                          .workspace = matmul_workspace,
                          .backward = matmul_backward,
                          .saves = {TL_INPUT(1), TL_INPUT(0)},
                          .is_costly = true};
-const tl_op op_matmul_acc = {
-    RECORD(KERNEL, matmul_acc, 1),          .shape = matmul_acc_shape,        .cost = matmul_cost,
-    .workspace = matmul_workspace,          .backward = matmul_acc_backward,  .overwrites = {OVERWRITES(0)},
-    .saves = {0, TL_INPUT(2), TL_INPUT(1)}, .compute_dtype = matmul_acc_dtype};
+const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
+                             .shapes =
+                                 "sum (m,n), a (m,k), b (k,n) -> sum; either transposed; rows of a stack as one matrix",
+                             .dtypes = "floats, a and b alike; sum theirs or f32",
+                             .flops = "2mkn",
+                             .shape = matmul_acc_shape,
+                             .cost = matmul_cost,
+                             .workspace = matmul_workspace,
+                             .backward = matmul_acc_backward,
+                             .overwrites = {OVERWRITES(0)},
+                             .saves = {0, TL_INPUT(2), TL_INPUT(1)},
+                             .compute_dtype = matmul_acc_dtype};
 
 /* Kernels want one of the last two axes dense. */
 static tl_tensor *matrix(tl_tensor *x) {

@@ -4,6 +4,8 @@
  */
 #include "ops/ops.h"
 
+#define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
+
 static int64_t row_length(const tl_tensor *x) { return x->rank ? x->shape[x->rank - 1] : 0; }
 static count elements(const tl_call *c, int i) { return (count)c->input[i]->numel; }
 
@@ -69,11 +71,18 @@ static void layer_norm_backward(tl_gradient *g) {
     norm_backward(g, &op_layer_norm_grad, input, weighted ? 5 : 4);
 }
 
-const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3), .shape = layer_norm_shape, .cost = layer_norm_cost,
-                             .backward = layer_norm_backward,
-                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
-const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3), .shape = layer_norm_grad_shape,
-                                  .cost = layer_norm_grad_cost, .workspace = norm_grad_workspace,
+const tl_op op_layer_norm = {
+    RECORD(KERNEL, layer_norm, 3),   .shapes = "x (...,C) [, weight, bias (C)]: y like x; mean, rstd (...)",
+    .dtypes = NORM_DTYPES,           .flops = "5n; with weight and bias 7n",
+    .shape = layer_norm_shape,       .cost = layer_norm_cost,
+    .backward = layer_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
+const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3),
+                                  .shapes = "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)]",
+                                  .dtypes = NORM_DTYPES,
+                                  .flops = "9e; with weights 13e; e elements of x",
+                                  .shape = layer_norm_grad_shape,
+                                  .cost = layer_norm_grad_cost,
+                                  .workspace = norm_grad_workspace,
                                   .backward = gradient_missing};
 
 tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps) {
@@ -109,10 +118,17 @@ static void rms_norm_backward(tl_gradient *g) {
     norm_backward(g, &op_rms_norm_grad, input, weighted ? 4 : 3);
 }
 
-const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2), .shape = rms_norm_shape, .cost = rms_norm_cost,
+const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),   .shapes = "x (...,C) [, weight (C)]: y like x; rstd (...)",
+                           .dtypes = NORM_DTYPES,         .flops = "3n; with weight 4n",
+                           .shape = rms_norm_shape,       .cost = rms_norm_cost,
                            .backward = rms_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
-const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2), .shape = rms_norm_grad_shape,
-                                .cost = rms_norm_grad_cost, .workspace = norm_grad_workspace,
+const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
+                                .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)]",
+                                .dtypes = NORM_DTYPES,
+                                .flops = "5e; with weight 9e; e elements of x",
+                                .shape = rms_norm_grad_shape,
+                                .cost = rms_norm_grad_cost,
+                                .workspace = norm_grad_workspace,
                                 .backward = gradient_missing};
 
 tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
@@ -181,7 +197,6 @@ static void add_layer_norm_backward(tl_gradient *g) {
     add_norm_backward(g, &op_add_layer_norm_grad, &op_layer_norm_grad, 2);
 }
 
-#define NORM_DTYPES "floats, all alike; statistics f32 (f64 for f64)"
 const tl_op op_add_rms_norm = {RECORD(KERNEL, add_rms_norm, 3),
                                .shapes = "x, residual (...,C) [, weight (C)]: sum, y like x; rstd (...)",
                                .dtypes = NORM_DTYPES,

@@ -94,9 +94,21 @@ static void extreme_backward(tl_gradient *g) {
     g->result[0] = tl_mul(share, reduce_restore(g->grad[0], e, a->axes));
 }
 
-const tl_op op_sum = {RECORD(KERNEL, sum, 1), .shape = sum_shape, .cost = reduce_cost, .workspace = reduce_workspace,
+const tl_op op_sum = {RECORD(KERNEL, sum, 1),
+                      .shapes = "x; the named axes go, or stay with size 1",
+                      .dtypes = "any for arithmetic; of integers and bool i64",
+                      .flops = "one sum per element of x",
+                      .shape = sum_shape,
+                      .cost = reduce_cost,
+                      .workspace = reduce_workspace,
                       .backward = sum_backward};
-const tl_op op_max = {RECORD(KERNEL, max, 1), .shape = max_shape, .cost = reduce_cost, .backward = extreme_backward,
+const tl_op op_max = {RECORD(KERNEL, max, 1),
+                      .shapes = "x; the named axes go, or stay with size 1",
+                      .dtypes = "any for arithmetic; the result has x's",
+                      .flops = "one comparison per element of x",
+                      .shape = max_shape,
+                      .cost = reduce_cost,
+                      .backward = extreme_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 const tl_op op_min = {RECORD(KERNEL, min, 1),
                       .shapes = "x; the named axes go, or stay with size 1",
@@ -161,9 +173,16 @@ static void softmax_backward(tl_gradient *g) {
     g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &last, 1, true)));
 }
 
-const tl_op op_softmax = {RECORD(KERNEL, softmax, 1), .shape = softmax_shape, .cost = softmax_cost,
+const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),   .shapes = "x; over its last axis",
+                          .dtypes = "floats",           .flops = "5 per element: max, subtract, exp, sum, divide",
+                          .shape = softmax_shape,       .cost = softmax_cost,
                           .backward = softmax_backward, .saves = {TL_OUTPUT(0)}};
-const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1), .shape = softmax_shape, .cost = softmax_grad_cost,
+const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
+                               .shapes = "y, g of one shape",
+                               .dtypes = "floats",
+                               .flops = "4 per element: product, sum, subtract, product",
+                               .shape = softmax_shape,
+                               .cost = softmax_grad_cost,
                                .backward = gradient_missing};
 
 tl_tensor *tl_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }

@@ -43,11 +43,14 @@ static void embedding_backward(tl_gradient *g) {
     g->result[0] = op_apply2(&op_embedding_grad, rows, tl_reshape(ids, TL_SHAPE(ids->numel)), ATTR(a));
 }
 
-const tl_op op_embedding = {RECORD(KERNEL, embedding, 1), .shape = embedding_shape, .cost = embedding_cost,
-                            .backward = embedding_backward, .saves = {TL_INPUT(1)}};
-const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1), .shape = embedding_grad_shape,
-                                 .cost = embedding_grad_cost, .workspace = embedding_grad_workspace,
-                                 .backward = gradient_missing};
+const tl_op op_embedding = {RECORD(KERNEL, embedding, 1),     .shapes = "weight (V,C), ids (...) -> (...,C)",
+                            .dtypes = "floats; ids i64, i32", .flops = "0",
+                            .shape = embedding_shape,         .cost = embedding_cost,
+                            .backward = embedding_backward,   .saves = {TL_INPUT(1)}};
+const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1),     .shapes = "g (N,C), ids (N) -> (V,C)",
+                                 .dtypes = "floats; ids i64, i32",      .flops = "NC: one sum per element of g",
+                                 .shape = embedding_grad_shape,         .cost = embedding_grad_cost,
+                                 .workspace = embedding_grad_workspace, .backward = gradient_missing};
 
 tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids) {
     return op_apply2(&op_embedding, tl_contiguous(weight), ids, NULL, 0);
@@ -99,11 +102,21 @@ static void cross_entropy_backward(tl_gradient *g) {
     g->result[0] = op_apply(&c);
 }
 
-const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2), .shape = cross_entropy_shape,
-                                .cost = cross_entropy_cost, .backward = cross_entropy_backward,
+const tl_op op_cross_entropy = {RECORD(KERNEL, cross_entropy, 2),
+                                .shapes = "logits (N,V), targets (N): loss, lse (N)",
+                                .dtypes = "floats; targets i64, i32; loss, lse f32 (f64 for f64)",
+                                .flops = "4NV: max, subtract, exp, sum",
+                                .shape = cross_entropy_shape,
+                                .cost = cross_entropy_cost,
+                                .backward = cross_entropy_backward,
                                 .saves = {TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)}};
-const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1), .shape = cross_entropy_grad_shape,
-                                     .cost = cross_entropy_grad_cost, .backward = gradient_missing,
+const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1),
+                                     .shapes = "g (N), logits (N,V), targets (N), lse (N) -> (N,V)",
+                                     .dtypes = "floats; targets i64, i32; g, lse f32 (f64 for f64)",
+                                     .flops = "3NV: subtract, exp, product",
+                                     .shape = cross_entropy_grad_shape,
+                                     .cost = cross_entropy_grad_cost,
+                                     .backward = gradient_missing,
                                      .compute_dtype = cross_entropy_grad_dtype};
 
 tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {

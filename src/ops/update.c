@@ -20,9 +20,17 @@ static bool update_shape(tl_call *c) {
 static void adamw_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 14 * (count)c->input[0]->numel); }
 static void sgd_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 2 * (count)c->input[0]->numel); }
 
-const tl_op op_adamw = {RECORD(KERNEL, adamw, 3), .shape = update_shape, .cost = adamw_cost,
+const tl_op op_adamw = {RECORD(KERNEL, adamw, 3),
+                        .shapes = "p, g, m, v, all alike",
+                        .dtypes = "floats; states f32 (f64 for f64 p)",
+                        .flops = "14n: decay 1, m 3, v 4, sqrt and eps 3, step 3",
+                        .shape = update_shape,
+                        .cost = adamw_cost,
                         .overwrites = {OVERWRITES(0), OVERWRITES(2), OVERWRITES(3)}};
-const tl_op op_sgd = {RECORD(KERNEL, sgd, 1), .shape = update_shape, .cost = sgd_cost, .overwrites = {OVERWRITES(0)}};
+const tl_op op_sgd = {RECORD(KERNEL, sgd, 1),       .shapes = "p, g, all alike",
+                      .dtypes = "floats",           .flops = "2n: times lr, subtract",
+                      .shape = update_shape,        .cost = sgd_cost,
+                      .overwrites = {OVERWRITES(0)}};
 
 /* Outside the graph, in the update phase. */
 static bool update(const tl_op *op, tl_tensor **input, int n_inputs, const void *attr, size_t attr_bytes) {

@@ -84,7 +84,12 @@ static bool select_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void select_backward(tl_gradient *g) { part_backward(g, select_layout); }
-const tl_op op_select = {RECORD(VIEW, select, 1), .shape = select_shape, .cost = cost_free,
+const tl_op op_select = {RECORD(VIEW, select, 1),
+                         .shapes = "x -> x without the axis",
+                         .dtypes = "any; pairs of f4 stay whole",
+                         .flops = "0",
+                         .shape = select_shape,
+                         .cost = cost_free,
                          .backward = select_backward};
 
 /* A function that fails before there is a call to name. */
@@ -132,7 +137,13 @@ static bool slice_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void slice_backward(tl_gradient *g) { part_backward(g, slice_layout); }
-const tl_op op_slice = {RECORD(VIEW, slice, 1), .shape = slice_shape, .cost = cost_free, .backward = slice_backward};
+const tl_op op_slice = {RECORD(VIEW, slice, 1),
+                        .shapes = "x -> x, the axis cut to every step-th from start to stop",
+                        .dtypes = "any; pairs of f4 stay whole",
+                        .flops = "0",
+                        .shape = slice_shape,
+                        .cost = cost_free,
+                        .backward = slice_backward};
 
 static int64_t clip(int64_t n, int64_t low, int64_t high) { return n < low ? low : n > high ? high : n; }
 
@@ -175,7 +186,13 @@ static void view_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     g->result[0] = tl_reshape(g->grad[0], e->rank, e->shape);
 }
-const tl_op op_view = {RECORD(VIEW, view, 1), .shape = view_shape, .cost = cost_free, .backward = view_backward};
+const tl_op op_view = {RECORD(VIEW, view, 1),
+                       .shapes = "x -> any shape of as many elements that its strides allow",
+                       .dtypes = "any; pairs of f4 stay whole",
+                       .flops = "0",
+                       .shape = view_shape,
+                       .cost = cost_free,
+                       .backward = view_backward};
 
 /* Fills in a size of -1; false when the sizes do not multiply to numel. */
 static bool shape_complete(const char *what, tl_tensor *x, int rank, const int64_t *shape, struct attr_shape *a) {
@@ -297,7 +314,12 @@ static void permute_backward(tl_gradient *g) {
     for (int i = 0; i < g->node->edges[0].rank; i++) inverse[a->axes[i]] = i;
     g->result[0] = tl_permute(g->grad[0], inverse);
 }
-const tl_op op_permute = {RECORD(VIEW, permute, 1), .shape = permute_shape, .cost = cost_free,
+const tl_op op_permute = {RECORD(VIEW, permute, 1),
+                          .shapes = "x -> its axes in another order",
+                          .dtypes = "any; pairs of f4 stay whole",
+                          .flops = "0",
+                          .shape = permute_shape,
+                          .cost = cost_free,
                           .backward = permute_backward};
 
 tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
@@ -341,7 +363,12 @@ static bool expand_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void expand_backward(tl_gradient *g) { g->result[0] = g->grad[0]; } /* the graph undoes broadcasting */
-const tl_op op_expand = {RECORD(VIEW, expand, 1), .shape = expand_shape, .cost = cost_free,
+const tl_op op_expand = {RECORD(VIEW, expand, 1),
+                         .shapes = "x -> a shape it broadcasts to",
+                         .dtypes = "any; pairs of f4 stay whole",
+                         .flops = "0",
+                         .shape = expand_shape,
+                         .cost = cost_free,
                          .backward = expand_backward};
 
 tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape) {
@@ -393,7 +420,12 @@ static bool diagonal_shape(tl_call *c) {
     return pairs_stay_whole(c);
 }
 static void diagonal_backward(tl_gradient *g) { part_backward(g, diagonal_layout); }
-const tl_op op_diagonal = {RECORD(VIEW, diagonal, 1), .shape = diagonal_shape, .cost = cost_free,
+const tl_op op_diagonal = {RECORD(VIEW, diagonal, 1),
+                           .shapes = "x -> x without two axes, their diagonal as the last",
+                           .dtypes = "any; pairs of f4 stay whole",
+                           .flops = "0",
+                           .shape = diagonal_shape,
+                           .cost = cost_free,
                            .backward = diagonal_backward};
 
 tl_tensor *tl_diagonal(tl_tensor *x, int64_t offset, int axis0, int axis1) {
@@ -441,7 +473,12 @@ static void strided_backward(tl_gradient *g) {
     g->into[0] = NULL; /* the geometry belongs to the input's storage, not to its gradient's */
     part_backward(g, strided_layout);
 }
-const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1), .shape = strided_shape, .cost = cost_free,
+const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1),
+                             .shapes = "x -> any shape and strides inside its storage",
+                             .dtypes = "any; pairs of f4 stay whole",
+                             .flops = "0",
+                             .shape = strided_shape,
+                             .cost = cost_free,
                              .backward = strided_backward};
 
 tl_tensor *tl_as_strided(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset) {
