@@ -35,8 +35,8 @@ static const char *gradient_name(const tl_op *op) {
 static uint32_t saved(const tl_op *op) {
     return op->saves_any | op->saves[0] | op->saves[1] | op->saves[2] | op->saves[3];
 }
-static const char *saved_name(int i, char *buffer, size_t size) {
-    snprintf(buffer, size, "%s %d", i < 16 ? "input" : "output", i < 16 ? i : i - 16);
+static const char *saved_name(int i, char buffer[24]) {
+    snprintf(buffer, 24, "%s %d", i < 16 ? "input" : "output", i < 16 ? i : i - 16);
     return buffer;
 }
 
@@ -44,17 +44,17 @@ static const char *saved_name(int i, char *buffer, size_t size) {
 
 /* "input 1, output 0"; three and more in a row are "input 1 to input 15". */
 static void saved_print(const tl_op *op) {
-    char name[16];
+    char name[24];
     uint32_t all = saved(op);
     const char *separator = "";
     for (int i = 0; i < 32; i++) {
         if (!(all >> i & 1)) continue;
-        printf("%s%s", separator, saved_name(i, name, sizeof name));
+        printf("%s%s", separator, saved_name(i, name));
         separator = ", ";
         int last = i, end = i < 16 ? 16 : 32;
         while (last + 1 < end && all >> (last + 1) & 1) last++;
         if (last < i + 2) continue;
-        printf(" to %s", saved_name(last, name, sizeof name));
+        printf(" to %s", saved_name(last, name));
         i = last;
     }
     printf(all ? "\n" : "-\n");
@@ -97,10 +97,10 @@ static int op_print(const tl_op *op) {
 /* ---- JSON ---- */
 
 static json_t *op_json(const tl_op *op) {
-    char name[16];
+    char name[24];
     json_t *list = json_array();
     for (int i = 0; i < 32; i++)
-        if (saved(op) >> i & 1) json_array_append_new(list, json_string(saved_name(i, name, sizeof name)));
+        if (saved(op) >> i & 1) json_array_append_new(list, json_string(saved_name(i, name)));
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:b}", "name", op->name, "kind", kind_name(op), "shapes",
                      op->shapes, "dtypes", op->dtypes, "flops", op->flops, "gradient", gradient_name(op), "saved", list,
                      "scratch", (int)(op->workspace != NULL));
