@@ -19,7 +19,7 @@ import torch
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-N_RANDOM = 1_000_000
+N_RANDOM = 1_000_000 * int(os.environ.get("TALLY_SOAK", "1"))
 NEAREST, SATURATE, STOCHASTIC = 0, 1, 2
 
 # Order of enum tl_dtype.
