@@ -100,7 +100,8 @@ static void pow_backward(tl_gradient *g) {
         g->result[0] = tl_where(is_zero, zero, tl_mul(g->grad[0], slope));
     }
     if (g->needs[1]) {
-        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(a));
+        tl_tensor *real = dtype_is_float(g->node->edges[0].dtype) ? a : tl_cast(a, g->grad[0]->dtype);
+        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(real));
         tl_tensor *at_zero = tl_cmp(a, TL_EQ, zero);
         at_zero = tl_logical_and(at_zero, tl_cmp(b, TL_GE, zero));
         g->result[1] = tl_mul(g->grad[0], tl_where(at_zero, zero, slope));

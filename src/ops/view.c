@@ -239,9 +239,10 @@ tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape) {
 
 tl_tensor *tl_flatten(tl_tensor *x, int first, int last) {
     if (!tensor_check(x, "flatten")) return NULL;
-    if (x->rank == 0) return tl_reshape(x, TL_SHAPE(1));
-    int from = axis_or_fail("flatten", x, first, x->rank), to = axis_or_fail("flatten", x, last, x->rank);
+    int rank_there = x->rank ? x->rank : 1; /* a scalar has one axis here, as in PyTorch */
+    int from = axis_or_fail("flatten", x, first, rank_there), to = axis_or_fail("flatten", x, last, rank_there);
     if (from < 0 || to < 0) return NULL;
+    if (x->rank == 0) return tl_reshape(x, TL_SHAPE(1));
     if (from > to)
         return fail("flatten", x, "flatten() has invalid args: start_dim %lld cannot come after end_dim %lld", first,
                     last);
