@@ -36,9 +36,6 @@ bool call_fail(const tl_call *c, const char *format, ...) {
     return error_set(TL_ERROR_USE, "%s: %.*s%s%s", c->op->name, (int)(need - message), message, operands, need);
 }
 
-/* Which input output j overwrites; -1 when it is fresh. */
-static int overwritten(const tl_call *c, int j) { return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1; }
-
 /* Two views of one storage that are not the same view: may they share an element? Exact when their strides have a
  * common divisor that tells them apart (even and odd slices), otherwise by their span. */
 static bool views_may_meet(const tl_tensor *a, const tl_tensor *b) {

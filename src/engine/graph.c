@@ -257,8 +257,6 @@ bool tensor_needs_grad(tl_tensor *x) { return view_refresh(x) && x->requires_gra
 
 /* ---- Recording a call ---- */
 
-static int target_of(const tl_call *c, int j) { return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1; }
-
 static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
     if (!x->node && x->requires_grad)
         return call_fail(c, "a leaf Variable that requires grad is being used in an in-place operation (need "
@@ -308,7 +306,7 @@ bool graph_prepare(const tl_call *c, struct graph_record *record) {
         wanted |= c->input[i]->requires_grad;
     }
     wanted = wanted && c->op->backward;
-    int target = c->n_outputs ? target_of(c, 0) : -1;
+    int target = c->n_outputs ? overwritten(c, 0) : -1;
     if (target >= 0 && !may_change(c, c->input[target], wanted)) return false;
     if (!wanted) return true;
     uint32_t saves = wanted_saves(c->op, c->input, c->n_inputs);
@@ -317,7 +315,7 @@ bool graph_prepare(const tl_call *c, struct graph_record *record) {
     for (int j = 0; j < c->n_outputs; j++) {
         tl_tensor *x = c->output[j];
         if ((saves & TL_OUTPUT(j)) &&
-            !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + (target_of(c, j) >= 0))) {
+            !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + (overwritten(c, j) >= 0))) {
             graph_cancel(record);
             return false;
         }
@@ -350,7 +348,7 @@ static void view_link(tl_tensor *view, tl_tensor *of) {
 void graph_commit(const tl_call *c, struct graph_record *r) {
     if (c->op->kind == OP_VIEW) view_link(c->output[0], c->input[0]);
     if (!r->node) return;
-    if (c->n_outputs == 1 && target_of(c, 0) < 0 && dtype_is_float(c->output[0]->dtype)) { /* most calls */
+    if (c->n_outputs == 1 && overwritten(c, 0) < 0 && dtype_is_float(c->output[0]->dtype)) { /* most calls */
         node_give(r->node, c->output[0], 0);
         return;
     }
@@ -358,7 +356,7 @@ void graph_commit(const tl_call *c, struct graph_record *r) {
         tl_tensor *x = c->output[j];
         if (!dtype_is_float(x->dtype)) continue;
         node_attach(r->node, x, j);
-        if (target_of(c, j) >= 0) x->history++;
+        if (overwritten(c, j) >= 0) x->history++;
     }
     if (r->region) {
         /* The view too looks into its base anew when it is used next: what it shows is part of the base from now on. */

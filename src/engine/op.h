@@ -75,6 +75,9 @@ static inline void call_begin(tl_call *c, const tl_op *op, tl_tensor **input, in
     c->device = c->out_device = NULL;
 }
 
+/* Which input output j overwrites; -1 when it is fresh. */
+static inline int overwritten(const tl_call *c, int j) { return c->in_place && j == 0 ? 0 : c->op->overwrites[j] - 1; }
+
 /* Runs a call. Returns output 0 (all are in c->output), owned by the innermost scope; NULL on error. An op without outputs
  * returns input 0. */
 tl_tensor *op_apply(tl_call *c);

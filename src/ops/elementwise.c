@@ -316,14 +316,6 @@ const tl_op op_where = {RECORD(KERNEL, where, 1),
 
 /* ---- Public ---- */
 
-static tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
-static tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
-static tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
-static tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
-    tl_tensor *input[2] = {a, b};
-    return op_apply_in_place(op, input, 2, NULL, 0);
-}
-
 tl_tensor *tl_add(tl_tensor *a, tl_tensor *b) { return binary(&op_add, a, b); }
 tl_tensor *tl_sub(tl_tensor *a, tl_tensor *b) { return binary(&op_sub, a, b); }
 tl_tensor *tl_mul(tl_tensor *a, tl_tensor *b) { return binary(&op_mul, a, b); }

@@ -22,4 +22,13 @@ void elementwise_cost(const tl_call *c, struct cost *cost, int flops);
 /* The rule of y = g f'(x), where f' has a kernel of its own (inputs x and g) and `second` computes f'' in ops. */
 void elementwise_slope_backward(tl_gradient *g, const tl_op *op, tl_tensor *(*second)(tl_tensor *x));
 
+/* Calls without attributes; a name that ends in _ changes its first operand. */
+static inline tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
+static inline tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
+static inline tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
+static inline tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
+    tl_tensor *input[2] = {a, b};
+    return op_apply_in_place(op, input, 2, NULL, 0);
+}
+
 #endif

@@ -229,14 +229,6 @@ const tl_op op_softplus = {RECORD(KERNEL, softplus, 1), FLOAT_WORDS, .flops = "4
 
 /* ---- Public ---- */
 
-static tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
-static tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
-static tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
-static tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
-    tl_tensor *input[2] = {a, b};
-    return op_apply_in_place(op, input, 2, NULL, 0);
-}
-
 tl_tensor *tl_exp2(tl_tensor *x) { return unary(&op_exp2, x); }
 tl_tensor *tl_expm1(tl_tensor *x) { return unary(&op_expm1, x); }
 tl_tensor *tl_log1p(tl_tensor *x) { return unary(&op_log1p, x); }
