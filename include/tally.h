@@ -158,6 +158,9 @@ TL_API void tl_scope_reset(void);
 /* Holds a tensor beyond its scope, until tl_drop. Each keep needs one drop. tl_keep returns its argument. */
 TL_API tl_tensor *tl_keep(tl_tensor *tensor);
 TL_API void tl_drop(tl_tensor *tensor);
+/* Gives one keep to the innermost scope, instead of a tl_drop: for callbacks whose results were kept. Returns its argument,
+ * or NULL when memory is short, and the tensor has then been dropped. */
+TL_API tl_tensor *tl_scope_give(tl_tensor *tensor);
 
 /* The path of the calling thread ("" outside named scopes); valid until the thread's next call. */
 TL_API const char *tl_path(void);
@@ -943,6 +946,14 @@ TL_API tl_tensor *tl_call_input(const tl_call *call, int input);
 TL_API const void *tl_call_attr(const tl_call *call);
 TL_API bool tl_call_output(tl_call *call, int output, tl_dtype dtype, int rank, const int64_t *shape);
 TL_API bool tl_call_fail(tl_call *call, const char *format, ...) TL_PRINTF(2, 3); /* returns false */
+
+/* A gradient rule for results that the caller computed with recording off: outputs[j] are replaced by tensors of the same
+ * storage that lead back to the inputs through the rule. The rule reads tl_gradient_of_output and answers with tl_gradient_set; it
+ * saves nothing but what its context holds. release(context) is called once, when the graph goes, or before
+ * this returns when nothing is recorded, also on error. 1 to 64 inputs, 1 to 8 outputs. */
+typedef void (*tl_function_rule)(tl_gradient *g, void *context);
+TL_API bool tl_function(tl_function_rule rule, void *context, void (*release)(void *context), tl_tensor **inputs,
+                        int n_inputs, tl_tensor **outputs, int n_outputs);
 
 typedef struct tl_op_def {
     const char *name;

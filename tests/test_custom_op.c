@@ -351,6 +351,87 @@ static void kernels_that_fail_or_are_missing_are_named(void **state) {
     expect_true(tl_op_call(gpu_only, &m, 1, NULL, 0, &y)); /* a price needs no kernel */
 }
 
+/* ---- A rule without a kernel --------------------------------------------------------------------------------------- */
+
+static int released;
+static void count_release(void *context) { (void)context, released++; }
+
+/* out0 = x + y, out1 = 3 x, with a gradient that no derivative has: x gets 10 g0 + 100 g1, y nothing. */
+static void odd_rule(tl_gradient *g, void *context) {
+    double *factor = context;
+    tl_tensor *g0 = tl_gradient_of_output(g, 0), *g1 = tl_gradient_of_output(g, 1), *sum = NULL;
+    if (g0) sum = tl_scale(g0, factor[0]);
+    if (g1) g1 = tl_scale(g1, factor[1]);
+    if (g1) sum = sum ? tl_add(sum, g1) : g1;
+    if (tl_gradient_needs(g, 0)) tl_gradient_set(g, 0, sum);
+}
+
+static double odd_factors[2] = {10, 100};
+static bool odd(tl_tensor *x, tl_tensor *y, tl_tensor **out) {
+    bool before = tl_grad_mode(false);
+    out[0] = tl_add(x, y), out[1] = tl_scale(x, 3);
+    tl_grad_mode(before);
+    return tl_function(odd_rule, odd_factors, count_release, (tl_tensor *[]){x, y}, 2, out, 2);
+}
+
+static void a_function_brings_a_rule_and_no_kernel(void **state) {
+    (void)state;
+    released = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *y = vector(2, (double[]){5, 7}), *out[2];
+    assert_true(odd(x, y, out));
+    assert_true(tl_needs_grad(out[0]) && tl_needs_grad(out[1]) && !tl_is_leaf(out[0]));
+    tl_tensor *loss = tl_sum_all(out[0]);
+    assert_true(tl_backward(tl_add(loss, tl_sum_all(out[1])), NULL, 0));
+    expect_true(tl_at(tl_grad_of(x), (int64_t[]){1}) == 110);
+    assert_null(tl_grad_of(y));
+    tl_scope_end(scope);
+    expect_equal(released, 1);
+}
+
+static void a_function_is_released_when_nothing_is_recorded(void **state) {
+    (void)state;
+    released = 0;
+    tl_tensor *x = vector(2, (double[]){1, 2}), *out[2];
+    assert_true(odd(x, x, out));
+    assert_false(tl_needs_grad(out[0]));
+    expect_equal(released, 1);
+    tl_tensor *none = NULL;
+    expect_refused(tl_function(NULL, NULL, count_release, &x, 1, &x, 1), "takes a rule");
+    expect_refused(tl_function(odd_rule, NULL, count_release, &none, 1, &x, 1), "tl_function");
+    expect_equal(released, 3);
+}
+
+static void a_function_survives_every_failing_allocation(void **state) {
+    (void)state;
+    tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *y = vector(2, (double[]){5, 7}), *out[2];
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    bool ok = false;
+    for (uint64_t n = 1; !ok; n++) {
+        tl_scope scope = tl_scope_begin();
+        released = 0;
+        tl_fail_allocation(n, false);
+        ok = odd(x, y, out);
+        tl_fail_allocation(0, false);
+        expect_equal(ok ? TL_OK : TL_ERROR_MEMORY, tl_error());
+        tl_error_clear();
+        tl_scope_end(scope);
+        expect_equal(released, 1);
+    }
+    tl_error_policy(policy);
+}
+
+static void a_kept_result_can_be_given_to_the_scope(void **state) {
+    (void)state;
+    uint64_t live = tl_device_memory(check_cpu()).live_bytes;
+    tl_scope outer = tl_scope_begin(), inner = tl_scope_begin();
+    tl_tensor *x = tl_keep(vector(2, (double[]){1, 2}));
+    tl_scope_end(inner);
+    expect_true(tl_at(tl_scope_give(x), (int64_t[]){1}) == 2);
+    tl_scope_end(outer);
+    expect_equal(tl_device_memory(check_cpu()).live_bytes, live);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(several_outputs_attributes_and_scratch),
@@ -365,6 +446,10 @@ int main(void) {
         TEST(wrong_calls_are_refused),
         TEST(wrong_shape_rules_are_caught),
         TEST(kernels_that_fail_or_are_missing_are_named),
+        TEST(a_function_brings_a_rule_and_no_kernel),
+        TEST(a_function_is_released_when_nothing_is_recorded),
+        TEST(a_function_survives_every_failing_allocation),
+        TEST(a_kept_result_can_be_given_to_the_scope),
     };
     return cmocka_run_group_tests_name("custom_op", tests, NULL, NULL);
 }

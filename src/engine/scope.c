@@ -125,6 +125,8 @@ void tl_drop(tl_tensor *x) {
     if (x && tensor_check(x, "tl_drop")) tensor_drop(x);
 }
 
+tl_tensor *tl_scope_give(tl_tensor *x) { return tensor_check(x, "tl_scope_give") ? scope_adopt(x) : NULL; }
+
 const char *tl_path(void) { return path_text(thread_state()->path); }
 
 tl_phase tl_set_phase(tl_phase phase) {

@@ -1,0 +1,69 @@
+/* function.c: a gradient rule for results that the program computed itself.
+ *
+ * Where an op from outside (custom.c) brings a kernel, a function brings nothing but a rule: its results were made by
+ * ordinary ops that nobody recorded, and one node hangs the rule on them. This is what a binding needs to offer
+ * functions with a derivative of their own. */
+#include "base/error.h"
+#include "engine/graph.h"
+#include "engine/scope.h"
+
+#define MAX_FUNCTION_INPUTS TL_MAX_INPUTS
+
+struct attr_function {
+    tl_function_rule rule;
+    void *context;
+    void (*release)(void *context);
+};
+
+static void function_backward(tl_gradient *g) {
+    const struct attr_function *a = g->node->attr;
+    a->rule(g, a->context);
+}
+
+static void function_forget(void *attr) {
+    const struct attr_function *a = attr;
+    if (a->release) a->release(a->context);
+}
+
+static const tl_op op_function = {
+    .name = "function", .id = -1, .backward = function_backward, .forget = function_forget};
+
+static bool function_check(tl_function_rule rule, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
+                           int n_outputs) {
+    if (!rule || n_inputs < 1 || n_inputs > MAX_FUNCTION_INPUTS || n_outputs < 1 || n_outputs > TL_MAX_OUTPUTS)
+        return error_set(TL_ERROR_USE, "tl_function: takes a rule, 1 to %d inputs and 1 to %d outputs",
+                         MAX_FUNCTION_INPUTS, TL_MAX_OUTPUTS);
+    for (int i = 0; i < n_inputs; i++)
+        if (!tensor_check(inputs[i], "tl_function")) return false;
+    for (int j = 0; j < n_outputs; j++)
+        if (!tensor_check(outputs[j], "tl_function")) return false;
+    return true;
+}
+
+/* Results of their own, which know nothing of how they came about. */
+static bool outputs_alias(tl_tensor **outputs, int n_outputs, tl_tensor **results) {
+    for (int j = 0; j < n_outputs; j++)
+        if (!(results[j] = scope_adopt(tensor_alias(outputs[j])))) return false;
+    return true;
+}
+
+bool tl_function(tl_function_rule rule, void *context, void (*release)(void *context), tl_tensor **inputs, int n_inputs,
+                 tl_tensor **outputs, int n_outputs) {
+    struct attr_function a = {rule, context, release};
+    bool needs_grad = false, ok = function_check(rule, inputs, n_inputs, outputs, n_outputs);
+    for (int i = 0; ok && i < n_inputs && !thread_state()->grad_off; i++) needs_grad |= tensor_needs_grad(inputs[i]);
+    tl_tensor *results[TL_MAX_OUTPUTS];
+    ok = ok && outputs_alias(outputs, n_outputs, results);
+    struct node *n = NULL;
+    if (ok && needs_grad) {
+        n = node_new(&op_function, inputs, n_inputs, n_outputs, &a, sizeof a, 0);
+        ok = n != NULL;
+    }
+    if (!n) function_forget(&a); /* otherwise the node has taken it over */
+    for (int j = 0; ok && j < n_outputs; j++) {
+        if (n && dtype_is_float(results[j]->dtype)) node_attach(n, results[j], j);
+        outputs[j] = results[j];
+    }
+    if (n) node_drop(n);
+    return ok;
+}
