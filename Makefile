@@ -6,6 +6,7 @@
 #: make tsan             the thread tests (tests/test_threads.c) under ThreadSanitizer
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="gemm" runs some of them
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
+#: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
@@ -174,7 +175,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
+.PHONY: all lib python cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -221,6 +222,16 @@ $(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(call objects,$(EXAMPLE_
 
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
 	$(call say,LINK,$@)$(CXX) -shared $(LINKSAFE) -o $@ $^ $(CUDA_LIBS) $(call rpaths,$(CUDA_LIBS))
+
+# One C function per function of tally.h, for Python's stable interface: the same file serves every Python from 3.10 on.
+PYTHON    ?= python3
+PYTHON_INC = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+python: lib $(BUILD)/python/_native.abi3.so
+$(BUILD)/python/_native_all.c: python/tally/_generate.py python/tally/_header.py python/tally/_native.c include/tally.h
+	$(call say,WRITE,$@)mkdir -p $(@D) && $(PYTHON) python/tally/_generate.py include/tally.h python/tally/_native.c >$@
+$(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
+	$(call say,CC,$@)$(CC) -shared -std=gnu17 $(filter-out -fopenmp,$(CODEGEN)) $(CFLAGS) -Wall -Wextra $(if $(call on,WERROR),-Werror) -Iinclude \
+	    -isystem $(PYTHON_INC) -o $@ $< $(SANLINK) $(LDFLAGS) -ldl
 
 # FLAGS_<source> holds options for one file alone, for example FLAGS_src/device/cpu/gemm_avx512.c := -mavx512f
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags

@@ -1,0 +1,319 @@
+"""New tensors: from numbers and arrays, of a constant, of random numbers."""
+import warnings
+
+import numpy as np
+
+from . import _memory
+from ._functions import _sizes
+from ._library import constants, lib
+from ._types import (BY_NAME, as_device, as_dtype, bool_, get_default_dtype, int64)
+
+_Tensor = None  # set by _tensor.py
+_POOL_WORDS = 2**64
+
+
+def _finish(x, requires_grad):
+    return lib.tl_requires_grad(x, True) if requires_grad else x
+
+
+def _code(dtype):
+    return (get_default_dtype() if dtype is None else as_dtype(dtype)).code
+
+
+def _address(device):
+    return None if device is None else as_device(device).address
+
+
+# ---- From data ----
+
+def _infer(data):
+    """The dtype torch gives to nested lists: bool, int64, or the default float."""
+    kinds = set()
+
+    def look(item):
+        if isinstance(item, (list, tuple)):
+            for x in item:
+                look(x)
+        elif isinstance(item, (bool, np.bool_)):
+            kinds.add(bool_)
+        elif isinstance(item, (int, np.integer)):
+            kinds.add(int64)
+        elif isinstance(item, (_Tensor, np.ndarray)):
+            kinds.add(item.dtype if isinstance(item, _Tensor) else _memory.from_numpy_dtype(item.dtype))
+        else:
+            kinds.add(get_default_dtype())
+    look(data)
+    floats = [k for k in kinds if k.is_floating_point]
+    return floats[0] if floats else int64 if kinds - {bool_} else bool_ if kinds else get_default_dtype()
+
+
+def _check_nested(data):
+    """Sizes must agree; torch's words when they do not."""
+    def shape_of(item, depth):
+        if not isinstance(item, (list, tuple)):
+            return ()
+        shapes = [shape_of(x, depth + 1) for x in item]
+        for s in shapes[1:]:
+            if s != shapes[0]:
+                expected = shapes[0][0] if shapes[0] else 0
+                got = s[0] if s else 0
+                raise ValueError(f"expected sequence of length {expected} at dim {depth + 1} (got {got})")
+        return (len(item),) + (shapes[0] if shapes else ())
+    return shape_of(data, 0)
+
+
+def _plain(item):
+    """Tensors inside lists become numbers."""
+    if isinstance(item, (list, tuple)):
+        return [_plain(x) for x in item]
+    return item.tolist() if isinstance(item, (_Tensor, np.ndarray)) else item
+
+
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A copy of numbers, nested lists of them, or an array."""
+    if isinstance(data, _Tensor):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than tensor(sourceTensor).", UserWarning, 2)
+        x = lib.tl_clone(lib.tl_detach(data)).to(dtype=dtype, device=device)
+        return _finish(x, requires_grad)
+    if isinstance(data, (np.ndarray, np.generic)):
+        x = _from_array(np.asarray(data), dtype, device)
+    else:
+        x = _from_nested(data, dtype, device)
+    return _finish(x, requires_grad)
+
+
+def _from_nested(data, dtype, device):
+    if not isinstance(data, (list, tuple, int, float, bool)):
+        if hasattr(data, "__array__"):
+            return _from_array(np.asarray(data), dtype, device)
+        if hasattr(data, "__index__"):
+            data = data.__index__()
+        elif hasattr(data, "__float__") and not isinstance(data, str):
+            data = float(data)
+        else:
+            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    kind = _infer(data) if dtype is None else as_dtype(dtype)
+    data = _plain(data)
+    _check_nested(data)
+    host = "float64" if kind.is_floating_point else kind.numpy_name
+    try:
+        if host == "bool":
+            array = np.asarray(np.asarray(data, dtype=object if data == [] else None) != 0, bool) if data != [] else np.zeros(0, bool)
+        elif host == "float64" or not _holds_floats(data):
+            array = np.array(data, dtype=host)
+        else:
+            array = np.array(data, dtype="float64").astype("int64").astype(host)
+    except OverflowError as error:
+        raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow") from error
+    except TypeError as error:
+        raise TypeError(f"new(): invalid data type: {error}") from None
+    x = _from_array(array, None, device)
+    return lib.tl_cast(x, kind.code)
+
+
+def _holds_floats(data):
+    if isinstance(data, (list, tuple)):
+        return any(map(_holds_floats, data))
+    return isinstance(data, float)
+
+
+def _from_array(array, dtype, device):
+    kind = _memory.from_numpy_dtype(array.dtype)
+    dense = np.ascontiguousarray(array).reshape(array.shape)
+    x = lib.tl_from_data(dense.ctypes.data, dense.shape, kind.code, _address(device))
+    return x if dtype is None else lib.tl_cast(x, as_dtype(dtype).code)
+
+
+def as_tensor(data, dtype=None, device=None):
+    """Shares memory with a tensor or array where it can; else as tensor()."""
+    if isinstance(data, _Tensor):
+        return data.to(dtype=dtype, device=device)
+    if isinstance(data, np.ndarray):
+        return _memory.from_numpy(data).to(dtype=dtype, device=device)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
+    """A tensor without axes."""
+    return tensor(s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+# ---- Constants ----
+
+def empty(*size, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """Of no defined content."""
+    return _finish(lib.tl_empty(_sizes(size), _code(dtype), _address(device)), requires_grad)
+
+
+def zeros(*size, dtype=None, device=None, requires_grad=False):
+    """All 0."""
+    return _finish(lib.tl_zeros(_sizes(size), _code(dtype), _address(device)), requires_grad)
+
+
+def ones(*size, dtype=None, device=None, requires_grad=False):
+    """All 1."""
+    return _finish(lib.tl_ones(_sizes(size), _code(dtype), _address(device)), requires_grad)
+
+
+def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
+    """All one number; its kind gives the dtype."""
+    if isinstance(fill_value, _Tensor):
+        fill_value = fill_value.item()
+    if dtype is None:
+        dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else get_default_dtype()
+    x = lib.tl_empty(_sizes((size,)), as_dtype(dtype).code, _address(device))
+    return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
+
+
+def _like(input, dtype, device):
+    return as_dtype(dtype).code if dtype is not None else lib.tl_dtype_of(input), _address(device) or lib.tl_device_of(input)
+
+
+def empty_like(input, *, dtype=None, device=None, requires_grad=False):
+    """Of input's shape, dtype and device."""
+    return _finish(lib.tl_empty(lib.shape_of(input), *_like(input, dtype, device)), requires_grad)
+
+
+def zeros_like(input, *, dtype=None, device=None, requires_grad=False):
+    """Of input's shape, dtype and device."""
+    return _finish(lib.tl_zeros(lib.shape_of(input), *_like(input, dtype, device)), requires_grad)
+
+
+def ones_like(input, *, dtype=None, device=None, requires_grad=False):
+    """Of input's shape, dtype and device."""
+    return _finish(lib.tl_ones(lib.shape_of(input), *_like(input, dtype, device)), requires_grad)
+
+
+def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False):
+    """Of input's shape, dtype and device."""
+    x = lib.tl_empty(lib.shape_of(input), *_like(input, dtype, device))
+    return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
+
+
+def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    """start, start + step, ... before end."""
+    if end is None:
+        start, end = 0, start
+    numbers = [x.item() if isinstance(x, _Tensor) else x for x in (start, end, step)]
+    start, end, step = numbers
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    whole = all(isinstance(x, (int, np.integer)) for x in numbers)
+    if dtype is None:
+        dtype = int64 if whole else get_default_dtype()
+    n = -(-(end - start) // step) if whole else int(np.ceil((end - start) / step))
+    return _finish(lib.tl_arange(start, step, int(n), as_dtype(dtype).code, _address(device)), requires_grad)
+
+
+def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
+    """`steps` numbers from start to end, both included."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    return _finish(lib.tl_linspace(start, end, steps, _code(dtype), _address(device)), requires_grad)
+
+
+def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+    """1 on the diagonal."""
+    return _finish(lib.tl_eye(n, n if m is None else m, _code(dtype), _address(device)), requires_grad)
+
+
+# ---- Random numbers: counter-based, the same on every device and for every number of threads ----
+
+def manual_seed(seed):
+    """Starts the calling thread's random numbers anew."""
+    lib.tl_seed(int(seed) % _POOL_WORDS)
+
+
+def initial_seed():
+    """The seed of the calling thread's random numbers."""
+    from ._library import c
+    return c.tl_generator_get().seed
+
+
+def get_rng_state():
+    """The state of the calling thread's random numbers: (seed, stream, index)."""
+    from ._library import c
+    g = c.tl_generator_get()
+    return tensor([x - _POOL_WORDS if x >= _POOL_WORDS // 2 else x for x in (g.seed, g.stream, g.index)], dtype=int64)
+
+
+def set_rng_state(new_state):
+    """Puts back what get_rng_state gave."""
+    from ._library import c, structs
+    c.tl_generator_set(structs["tl_generator"](*[x % _POOL_WORDS for x in new_state.tolist()]))
+
+
+def rand(*size, dtype=None, device=None, requires_grad=False):
+    """Uniform in [0, 1)."""
+    return _finish(lib.tl_uniform(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+
+
+def randn(*size, dtype=None, device=None, requires_grad=False):
+    """Normal, mean 0 and deviation 1."""
+    return _finish(lib.tl_normal(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+
+
+def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad=False):
+    """Whole numbers in [low, high)."""
+    if not isinstance(high, int) or size is None:  # randint(high, size)
+        low, high, size = 0, low, high if size is None else size
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    kind = int64 if dtype is None else as_dtype(dtype)
+    if kind.is_floating_point or kind is bool_:
+        return _finish(lib.tl_cast(lib.tl_integers(_sizes((size,)), low, high, int64.code, _address(device)), kind.code), requires_grad)
+    return lib.tl_integers(_sizes((size,)), low, high, kind.code, _address(device))
+
+
+def randperm(n, *, dtype=None, device=None):
+    """0 .. n-1 in random order."""
+    return lib.tl_cast(lib.tl_permutation(n, _address(device)), (int64 if dtype is None else as_dtype(dtype)).code)
+
+
+def rand_like(input, *, dtype=None, device=None, requires_grad=False):
+    """Uniform in [0, 1), of input's shape, dtype and device."""
+    return _finish(lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
+
+
+def randn_like(input, *, dtype=None, device=None, requires_grad=False):
+    """Normal, of input's shape, dtype and device."""
+    return _finish(lib.tl_normal(lib.shape_of(input), 0.0, 1.0, *_like(input, dtype, device)), requires_grad)
+
+
+def randint_like(input, low, high=None, *, dtype=None, device=None):
+    """Whole numbers in [low, high), of input's shape, dtype and device."""
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, lib.shape_of(input), dtype=dtype or input.dtype, device=device or input.device)
+
+
+def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
+    """Normal; mean and deviation are numbers (with a size) or tensors."""
+    if not isinstance(mean, _Tensor) and not isinstance(std, _Tensor):
+        return lib.tl_normal(_sizes((size,)), mean, std, _code(dtype), _address(device))
+    like = mean if isinstance(mean, _Tensor) else std
+    noise = randn_like(like + (std if isinstance(std, _Tensor) else 0))
+    return noise * std + mean
+
+
+def bernoulli(input):
+    """1 with the probability that each element says."""
+    uniform = lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, BY_NAME["float64"].code, lib.tl_device_of(input))
+    return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)), lib.tl_dtype_of(input))
+
+
+def multinomial(input, num_samples, replacement=False):
+    """Numbers of categories, drawn with the given weights."""
+    return lib.tl_multinomial(input, num_samples, replacement)
+
+
+def from_numpy(ndarray):
+    """Shares the array's memory."""
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    return _memory.from_numpy(ndarray)
+
+

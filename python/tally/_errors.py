@@ -1,0 +1,33 @@
+"""What a failing call raises: the class torch would raise, with our message.
+
+The library tells wrong use, memory, I/O and device apart; which of Python's classes a wrong use is, the message tells: torch raises
+IndexError for an axis or index that is not there, TypeError for what is no tensor, and RuntimeError for nearly all else.
+"""
+import threading
+
+from ._library import constants
+
+_MEMORY, _IO = constants["TL_ERROR_MEMORY"], constants["TL_ERROR_IO"]
+_INDEX = ("out of range", "out of bounds", "too many indices")
+state = threading.local()  # .raised: what a callback raised while the library was running
+
+
+class OutOfMemoryError(RuntimeError):
+    """The pool of a device could not give what was asked; the message has the amount asked and the amount live."""
+
+
+def from_status(status, message):
+    """The exception for an error of the library."""
+    raised = getattr(state, "raised", None)
+    if raised is not None:  # a callback's own exception is the true cause
+        state.raised = None
+        return raised
+    if status == _MEMORY:
+        return OutOfMemoryError(message)
+    if status == _IO:
+        return OSError(message)
+    if "got NULL instead of a tensor" in message:
+        return TypeError(message)
+    if any(phrase in message for phrase in _INDEX):
+        return IndexError(message)
+    return RuntimeError(message)

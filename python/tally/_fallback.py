@@ -1,0 +1,257 @@
+"""The binding without a compiler: what _native offers, by ctypes. Slower per call, the same in every other way."""
+import ctypes
+
+_header = _library = None
+_tensor_type = _on_error = None
+_MAY_BE_NONE = {"tl_grad_of"}
+_MAX_LIST = 64
+
+
+class TensorBase:
+    """Holds a tl_tensor."""
+    _address = None
+
+    def __del__(self):
+        if self._address and _library is not None:
+            _library.tl_drop(self._address)
+
+
+def load(path, header):
+    global _header, _library
+    _library, _header = ctypes.CDLL(path), header
+    header.declare(_library)
+    for f in header.functions.values():
+        if f.is_plain and f.name not in ("tl_keep", "tl_drop"):
+            globals()[f.name] = _function(f)
+
+
+def set_types(tensor, on_error):
+    global _tensor_type, _on_error
+    _tensor_type, _on_error = tensor, on_error
+
+
+def shape_of(x):
+    return tuple(_library.tl_size(x._address, i) for i in range(_library.tl_rank(x._address)))
+
+
+def stride_of(x):
+    return tuple(_library.tl_stride(x._address, i) for i in range(_library.tl_rank(x._address)))
+
+
+def address_of(x):
+    return x._address
+
+
+def wrap(kind, address):
+    """Another object for a tensor, which it keeps."""
+    _library.tl_keep(address)
+    return _own(kind, address)
+
+
+def replace(x, y):
+    """The object x stands for y's tensor from now on."""
+    _library.tl_keep(y._address)
+    x._address, old = y._address, x._address
+    _library.tl_drop(old)
+
+
+_owners = {}  # number -> what must live as long as a tensor over its memory
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _release(number):
+    _owners.pop(number, None)
+
+
+def from_external(owner, address, n_bytes, shape, stride, dtype):
+    """A tensor over memory that owner holds."""
+    number = id(owner) or 1
+    while number in _owners:
+        number += 1
+    _owners[number] = owner
+    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
+
+
+def _own(kind, address):
+    x = kind.__new__(kind)
+    x._address = address
+    return x
+
+
+def _check():
+    status = _library.tl_error()
+    if status:
+        message = _library.tl_error_message().decode()
+        _library.tl_error_clear()
+        raise _on_error(status, message)
+
+
+# ---- Arguments: each reader gives what ctypes takes ----
+
+class _Site:
+    def __init__(self, function, position, name):
+        self.function, self.position, self.name = function, position, name
+
+    def refuse(self, want, value):
+        return TypeError(f"{self.function}(): argument '{self.name}' (position {self.position}) must be {want}, not {type(value).__name__}")
+
+
+def _tensor(value, site):
+    if value is None:
+        return None
+    if not isinstance(value, TensorBase):
+        raise site.refuse("Tensor", value)
+    return value._address
+
+
+def _index(value, site):
+    try:
+        return value.__index__()
+    except AttributeError:
+        raise site.refuse("int", value) from None
+
+
+def _ranged(bits, signed):
+    low, high = (-2**(bits - 1), 2**(bits - 1) - 1) if signed else (0, 2**bits - 1)
+
+    def read(value, site):
+        value = _index(value, site)
+        if not low <= value <= high:
+            raise OverflowError(f"{site.function}(): argument '{site.name}': {value} is too large")
+        return value
+    return read
+
+
+def _double(value, site):
+    try:
+        return float(value)
+    except TypeError:
+        raise site.refuse("float", value) from None
+
+
+def _text(value, site):
+    if value is not None and not isinstance(value, str):
+        raise site.refuse("str", value)
+    return None if value is None else value.encode()
+
+
+def _pointer(value, site):
+    if value is not None and not isinstance(value, int):
+        raise site.refuse("an address", value)
+    return value
+
+
+def _scalar(value, site):
+    scalar = _header.structs["tl_scalar"]
+    kinds = _header.constants
+    if isinstance(value, bool):
+        return scalar(kinds["TL_SCALAR_BOOL"], int(value), 0.0)
+    if isinstance(value, int):
+        if not -2**63 <= value < 2**63:
+            raise OverflowError(f"{site.function}(): {value} is too large")
+        return scalar(kinds["TL_SCALAR_INT"], value, 0.0)
+    try:
+        return scalar(kinds["TL_SCALAR_FLOAT"], 0, float(value))
+    except TypeError:
+        raise site.refuse("Number", value) from None
+
+
+def _list(kind, clip):
+    def read(value, site):
+        if value is None:
+            return None
+        if isinstance(value, int):
+            value = [value]
+        try:
+            items = [_index(v, site) for v in value]
+        except TypeError:
+            raise site.refuse("a list of ints", value) from None
+        if len(items) > _MAX_LIST:
+            raise ValueError(f"{site.function}(): {len(items)} sizes are too many")
+        if clip:
+            items = [max(-2**31, min(v, 2**31 - 1)) for v in items]
+        elif any(not -2**63 <= v < 2**63 for v in items):
+            raise OverflowError(f"{site.function}(): a size is too large")
+        return (kind * len(items))(*items)
+    return read
+
+
+def _tensors(value, site):
+    try:
+        items = [_tensor(v, site) for v in value]
+    except TypeError:
+        raise site.refuse("tuple of Tensors", value) from None
+    return (ctypes.c_void_p * len(items))(*items)
+
+
+def _reader(p):
+    if p.kind == "integer":
+        if p.type == "bool":
+            return lambda value, site: bool(value)
+        return _ranged(32 if p.type not in ("int64_t", "uint64_t", "size_t") else 64, p.type not in ("uint64_t", "size_t"))
+    if p.kind == "scalar" and "*" in p.type:
+        return lambda value, site: None if value is None else ctypes.pointer(_scalar(value, site))
+    return {"tensor": _tensor, "tensors": _tensors, "ints": _list(ctypes.c_int, True), "longs": _list(ctypes.c_int64, False),
+            "scalar": _scalar, "double": _double, "text": _text, "pointer": _pointer}[p.kind]
+
+
+def _function(f):
+    function = getattr(_library, f.name)
+    given = [p for p in f.parameters if p.kind not in ("count", "out")]
+    readers = [(_reader(p), _Site(f.name[3:], i + 1, p.name)) for i, p in enumerate(given)]
+    # Where each C argument comes from: ("given", i), ("count", [i ...]) or ("out", i).
+    plan, n_out = [], 0
+    for p in f.parameters:
+        if p.kind == "count":
+            plan.append(("count", [given.index(c) for c in p.counts]))
+        elif p.kind == "out":
+            plan.append(("out", n_out))
+            n_out += 1
+        else:
+            plan.append(("given", given.index(p)))
+
+    def call(*arguments):
+        if len(arguments) != len(readers):
+            raise TypeError(f"{f.name[3:]}() takes {len(readers)} arguments but {len(arguments)} were given")
+        values = [read(a, site) for (read, site), a in zip(readers, arguments)]
+        outs = [ctypes.c_void_p() for _ in range(n_out)]
+        c = []
+        for kind, at in plan:
+            if kind == "given":
+                c.append(values[at])
+            elif kind == "out":
+                c.append(ctypes.addressof(outs[at]))
+            else:
+                c.append(next((len(values[i]) for i in at if values[i] is not None), 0))
+        if f.result != "tensor" and not outs:
+            result = function(*c)
+            _check()
+            return result.decode() if isinstance(result, bytes) else result
+        scope = _library.tl_scope_begin()
+        result = function(*c)
+        tensors = ([result] if f.result == "tensor" else []) + [o.value for o in outs]
+        for t in tensors:
+            if t:
+                _library.tl_keep(t)
+        _library.tl_scope_end(scope)
+        return _give(f, result, tensors, arguments, bool(outs))
+    call.__name__ = f.name
+    return call
+
+
+def _give(f, result, tensors, arguments, is_tuple):
+    if not result:
+        for t in tensors:
+            if t:
+                _library.tl_drop(t)
+        _check()
+        if f.name in _MAY_BE_NONE:
+            return None
+        raise TypeError(f"{f.name[3:]}(): an argument must be Tensor, not None")
+    if is_tuple:
+        return tuple(_own(_tensor_type, t) if t else None for t in tensors)
+    for a in arguments:
+        if isinstance(a, TensorBase) and a._address == result:
+            _library.tl_drop(result)
+            return a
+    return _own(_tensor_type, result)

@@ -1,0 +1,893 @@
+"""Functions of tensors with torch's names, argument order and keyword names. Most of them are methods too: _tensor.py hangs
+them on Tensor as they stand, so that `x.sum(0)` and `tally.sum(x, 0)` are one piece of code.
+"""
+import builtins
+import collections
+import math
+
+from ._library import constants, lib
+from ._types import DTYPES, Size, as_dtype, bool_, float64, get_default_dtype, int64
+
+_EQ, _NE, _LT, _LE, _GT, _GE = (constants["TL_" + n] for n in ("EQ", "NE", "LT", "LE", "GT", "GE"))
+_Tensor = None  # set by _tensor.py
+
+
+# ---- Arguments ----
+
+def _is_number(x):
+    return isinstance(x, (int, float)) or getattr(x, "ndim", None) == 0 and not isinstance(x, _Tensor) and hasattr(x, "item")
+
+
+def _number(x, name, argument):
+    """A Python number; NumPy's numbers become Python's."""
+    if isinstance(x, (int, float)):
+        return x
+    if getattr(x, "ndim", None) == 0 and hasattr(x, "item"):
+        return x.item()
+    raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(x).__name__}")
+
+
+def _axes(dim):
+    """A list of axes; [] is all of them."""
+    if dim is None:
+        return ()
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _sizes(sizes):
+    """f(2, 3), f((2, 3)) and f(size) alike."""
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        only = sizes[0]
+        return (only.__index__(),) if hasattr(only, "__index__") and not hasattr(only, "__len__") else tuple(only)
+    return sizes
+
+
+def _dtype_of(x):
+    return DTYPES[lib.tl_dtype_of(x)]
+
+
+def _cast(x, dtype):
+    return x if dtype is None else lib.tl_cast(x, as_dtype(dtype).code)
+
+
+# ---- Elementwise ----
+
+def _unary(name, doc):
+    call = getattr(lib, "tl_" + name)
+
+    def function(input):
+        return call(input)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+UNARY = {"exp": "e^x", "exp2": "2^x", "expm1": "e^x - 1", "log": "log x", "log1p": "log(1 + x)", "log2": "log2 x", "sqrt": "sqrt x",
+         "rsqrt": "1 / sqrt x", "sin": "sin x", "cos": "cos x", "tanh": "tanh x", "sigmoid": "1 / (1 + e^-x)", "erf": "erf x",
+         "relu": "max(x, 0)", "neg": "-x", "abs": "|x|", "sign": "-1, 0 or 1", "floor": "floor x", "ceil": "ceil x",
+         "trunc": "x without its fraction", "reciprocal": "1 / x", "square": "x x",
+         "logical_not": "not x", "isnan": "is it NaN?", "isfinite": "is it neither infinite nor NaN?"}
+for _name, _doc in UNARY.items():
+    globals()[_name] = _unary(_name, _doc)
+negative, absolute = neg, abs  # noqa: F821
+
+
+def round(input, *, decimals=0):
+    """To the nearest whole number, halves to even; or to so many decimals."""
+    if decimals == 0:
+        return lib.tl_round(input)
+    scale = 10.0 ** decimals
+    return lib.tl_div_scalar(lib.tl_round(lib.tl_mul_scalar(input, scale)), scale)
+
+
+def isinf(input):
+    """Is it infinite?"""
+    return logical_and(logical_not(isfinite(input)), logical_not(isnan(input)))  # noqa: F821
+
+
+def log10(input):
+    """log10 x"""
+    return lib.tl_mul_scalar(lib.tl_log2(input), math.log10(2))
+
+
+def _operand(name, x):
+    """The other operand of a binary function: a tensor, or a number."""
+    if isinstance(x, _Tensor):
+        return x, True
+    return _number(x, name, "other"), False
+
+
+def _add_like(name, input, other, alpha):
+    tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
+    if not isinstance(input, _Tensor):
+        input = full_like_number(input, other)
+    other, is_tensor = _operand(name, other)
+    if alpha != 1:
+        other = lib.tl_mul_scalar(other, alpha) if is_tensor else other * alpha
+    return tensor(input, other) if is_tensor else scalar(input, other)
+
+
+def full_like_number(value, other):
+    """A number beside a tensor, as a scalar tensor that promotes like a number."""
+    if isinstance(value, bool):
+        d = bool_
+    elif isinstance(value, int):
+        d = int64
+    else:
+        d = _dtype_of(other) if _dtype_of(other).is_floating_point else get_default_dtype()
+    return lib.tl_full((), float(value), d.code, lib.tl_device_of(other))
+
+
+def add(input, other, *, alpha=1):
+    """input + alpha other"""
+    return _add_like("add", input, other, alpha)
+
+
+def sub(input, other, *, alpha=1):
+    """input - alpha other"""
+    if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
+    return _add_like("sub", input, other, alpha)
+
+
+def mul(input, other):
+    """input other"""
+    return _add_like("mul", input, other, 1)
+
+
+def div(input, other, *, rounding_mode=None):
+    """input / other; rounding_mode "floor" or "trunc" gives whole numbers, of integers integers."""
+    if rounding_mode is None:
+        return _add_like("div", input, other, 1)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+    return _whole_division(input, other, lib.tl_trunc)
+
+
+def _whole_division(a, b, rounds):
+    is_whole = not _dtype_of(a).is_floating_point and not (isinstance(b, float) or isinstance(b, _Tensor) and b.is_floating_point())
+    if not is_whole:
+        return rounds(div(a, b))
+    kind = add(a, b).dtype if isinstance(b, _Tensor) else _dtype_of(a)
+    if isinstance(b, _Tensor):
+        quotient = lib.tl_div(lib.tl_cast(a, float64.code), lib.tl_cast(b, float64.code))
+    else:
+        quotient = lib.tl_div_scalar(lib.tl_cast(a, float64.code), b)
+    return lib.tl_cast(rounds(quotient), kind.code)
+
+
+def floor_divide(input, other):
+    """floor(input / other), as Python's // has it."""
+    if not isinstance(input, _Tensor):
+        input = full_like_number(input, other)
+    return _whole_division(input, other, lib.tl_floor)
+
+
+subtract, multiply, divide, true_divide = sub, mul, div, div
+
+
+def pow(input, exponent):
+    """input^exponent; either may be a number."""
+    if isinstance(exponent, _Tensor):
+        return lib.tl_pow(input, exponent) if isinstance(input, _Tensor) else lib.tl_rpow_scalar(exponent, _number(input, "pow", "input"))
+    return lib.tl_pow_scalar(input, _number(exponent, "pow", "exponent"))
+
+
+def remainder(input, other):
+    """With the sign of the divisor, as Python's %."""
+    if not isinstance(input, _Tensor):
+        input = full_like_number(input, other)
+    other, is_tensor = _operand("remainder", other)
+    return lib.tl_remainder(input, other) if is_tensor else lib.tl_remainder_scalar(input, other)
+
+
+def fmod(input, other):
+    """With the sign of the dividend, as C's fmod."""
+    quotient = div(input, other, rounding_mode="trunc")
+    return sub(input, mul(quotient, other))
+
+
+def minimum(input, other):
+    """The smaller of two, element by element."""
+    return lib.tl_minimum(input, other)
+
+
+def maximum(input, other):
+    """The larger of two, element by element."""
+    return lib.tl_maximum(input, other)
+
+
+def _compare(name, relation, doc):
+    mirrored = {_LT: _GT, _GT: _LT, _LE: _GE, _GE: _LE}.get(relation, relation)
+
+    def function(input, other):
+        if isinstance(other, _Tensor):
+            return lib.tl_cmp(input, relation, other) if isinstance(input, _Tensor) else lib.tl_cmp_scalar(other, mirrored, input)
+        return lib.tl_cmp_scalar(input, relation, _number(other, name, "other"))
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+eq, ne = _compare("eq", _EQ, "input == other"), _compare("ne", _NE, "input != other")
+lt, le = _compare("lt", _LT, "input < other"), _compare("le", _LE, "input <= other")
+gt, ge = _compare("gt", _GT, "input > other"), _compare("ge", _GE, "input >= other")
+not_equal, less, less_equal, greater, greater_equal = ne, lt, le, gt, ge
+
+
+def logical_and(input, other):
+    """Are both not 0?"""
+    return lib.tl_logical_and(input, other)
+
+
+def logical_or(input, other):
+    """Is one of them not 0?"""
+    return lib.tl_logical_or(input, other)
+
+
+def logical_xor(input, other):
+    """Is exactly one of them not 0?"""
+    return lib.tl_logical_xor(input, other)
+
+
+def _bitwise(name, logical):
+    def function(input, other):
+        other = other if isinstance(other, _Tensor) else full_like_number(other, input)
+        if input.dtype is not bool_ or other.dtype is not bool_:
+            raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: tally.from_numpy(numpy.{name}(...))")
+        return logical(input, other)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = "Of bool tensors."
+    return function
+
+
+bitwise_and, bitwise_or = _bitwise("bitwise_and", logical_and), _bitwise("bitwise_or", logical_or)
+bitwise_xor = _bitwise("bitwise_xor", logical_xor)
+
+
+def bitwise_not(input):
+    """Of bool tensors: not. Of integers: -x - 1."""
+    if input.dtype is bool_:
+        return lib.tl_logical_not(input)
+    if input.is_floating_point():
+        raise RuntimeError("bitwise_not is not there for floating-point tensors")
+    return lib.tl_rsub_scalar(input, -1)
+
+
+def clamp(input, min=None, max=None):
+    """min(max(x, min), max); bounds are numbers or tensors."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if isinstance(min, _Tensor) or isinstance(max, _Tensor):
+        if min is not None:
+            input = lib.tl_maximum(input, min)
+        return input if max is None else lib.tl_minimum(input, max)
+    return lib.tl_clamp(input, min, max)
+
+
+clip = clamp
+
+
+def clamp_min(input, min):
+    """max(x, min)"""
+    return clamp(input, min=min)
+
+
+def clamp_max(input, max):
+    """min(x, max)"""
+    return clamp(input, max=max)
+
+
+def where(condition, input=None, other=None):
+    """input where the condition holds, other elsewhere; with the condition alone, the indices of what is not 0."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    is_a, is_b = isinstance(input, _Tensor), isinstance(other, _Tensor)
+    if is_a and not is_b:
+        return lib.tl_where_scalar(condition, input, _number(other, "where", "other"))
+    if is_b and not is_a:
+        return lib.tl_where_scalar(lib.tl_logical_not(condition), other, _number(input, "where", "input"))
+    if not is_a:
+        a, b = _number(input, "where", "input"), _number(other, "where", "other")
+        kind = get_default_dtype() if isinstance(a, float) or isinstance(b, float) else bool_ if isinstance(a, bool) and isinstance(b, bool) else int64
+        return lib.tl_where_scalar(condition, lib.tl_full((), float(a), kind.code, lib.tl_device_of(condition)), b)
+    return lib.tl_where(condition, input, other)
+
+
+def lerp(input, end, weight):
+    """input + weight (end - input)"""
+    return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+
+
+def addcmul(input, tensor1, tensor2, *, value=1):
+    """input + value tensor1 tensor2"""
+    return lib.tl_addcmul(input, tensor1, tensor2, value)
+
+
+def addcdiv(input, tensor1, tensor2, *, value=1):
+    """input + value tensor1 / tensor2"""
+    return lib.tl_addcdiv(input, tensor1, tensor2, value)
+
+
+# ---- Reductions ----
+
+def sum(input, dim=None, keepdim=False, *, dtype=None):
+    """Over some axes, or all; of integers and bool in int64."""
+    return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
+
+
+def nansum(input, dim=None, keepdim=False, *, dtype=None):
+    """As sum; NaN counts as 0."""
+    return lib.tl_nansum(_cast(input, dtype), _axes(dim), keepdim)
+
+
+def mean(input, dim=None, keepdim=False, *, dtype=None):
+    """Over some axes, or all."""
+    return lib.tl_mean(_cast(input, dtype), _axes(dim), keepdim)
+
+
+def prod(input, dim=None, keepdim=False, *, dtype=None):
+    """Of all elements, or along one axis."""
+    return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
+
+
+_Pair = {name: collections.namedtuple(name, ["values", "indices"]) for name in ("max", "min", "sort", "topk", "cummax", "kthvalue", "median")}
+
+
+def _extreme(name, input, dim, keepdim, other):
+    if isinstance(dim, _Tensor):
+        dim, other = None, dim
+    if other is not None:
+        return (lib.tl_maximum if name == "max" else lib.tl_minimum)(input, other)
+    if dim is None:
+        return (lib.tl_max if name == "max" else lib.tl_min)(input, (), keepdim)
+    index = (lib.tl_argmax if name == "max" else lib.tl_argmin)(input, (dim,), True)
+    if input.ndim == 0:
+        return _Pair[name](lib.tl_clone(input), index)
+    values = lib.tl_gather(input, dim, index)
+    if not keepdim:
+        values, index = lib.tl_squeeze(values, dim), lib.tl_squeeze(index, dim)
+    return _Pair[name](values, index)
+
+
+def max(input, dim=None, keepdim=False, *, other=None):
+    """The largest element; along an axis (values, indices); of two tensors the larger one element by element."""
+    return _extreme("max", input, dim, keepdim, other)
+
+
+def min(input, dim=None, keepdim=False, *, other=None):
+    """The smallest element; along an axis (values, indices); of two tensors the smaller one element by element."""
+    return _extreme("min", input, dim, keepdim, other)
+
+
+def amax(input, dim=(), keepdim=False):
+    """The largest over some axes; equal ones share the gradient."""
+    return lib.tl_max(input, _axes(dim), keepdim)
+
+
+def amin(input, dim=(), keepdim=False):
+    """The smallest over some axes; equal ones share the gradient."""
+    return lib.tl_min(input, _axes(dim), keepdim)
+
+
+def argmax(input, dim=None, keepdim=False):
+    """Where the largest is; of equal ones the first."""
+    return lib.tl_argmax(input, _axes(dim), keepdim)
+
+
+def argmin(input, dim=None, keepdim=False):
+    """Where the smallest is; of equal ones the first."""
+    return lib.tl_argmin(input, _axes(dim), keepdim)
+
+
+def any(input, dim=None, keepdim=False):
+    """Is one of them not 0?"""
+    return lib.tl_any(input, _axes(dim), keepdim)
+
+
+def all(input, dim=None, keepdim=False):
+    """Is none of them 0?"""
+    return lib.tl_all(input, _axes(dim), keepdim)
+
+
+def count_nonzero(input, dim=None):
+    """How many are not 0."""
+    return lib.tl_count_nonzero(input, _axes(dim), False)
+
+
+def _spread(call, input, dim, unbiased, correction, keepdim):
+    if isinstance(dim, bool):  # std(x, False)
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    return call(input, _axes(dim), correction, keepdim)
+
+
+def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """sum (x - mean)^2 / (n - correction)"""
+    return _spread(lib.tl_var, input, dim, unbiased, correction, keepdim)
+
+
+def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+    """The square root of var."""
+    return _spread(lib.tl_std, input, dim, unbiased, correction, keepdim)
+
+
+def logsumexp(input, dim, keepdim=False):
+    """log of the sum of e^x, without overflow."""
+    return lib.tl_logsumexp(input, _axes(dim), keepdim)
+
+
+def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
+    """(sum |x|^p)^(1/p); "fro" is 2."""
+    p = 2.0 if p in ("fro", None) else float(p)
+    return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
+
+
+def cumsum(input, dim, *, dtype=None):
+    """Running sums along an axis."""
+    return lib.tl_cumsum(_cast(input, dtype), dim)
+
+
+def cumprod(input, dim, *, dtype=None):
+    """Running products along an axis."""
+    return lib.tl_cumprod(_cast(input, dtype), dim)
+
+
+def softmax(input, dim, *, dtype=None):
+    """e^x / sum e^x along an axis."""
+    return lib.tl_softmax_axis(_cast(input, dtype), dim)
+
+
+def log_softmax(input, dim, *, dtype=None):
+    """log of softmax, without loss of digits."""
+    return lib.tl_log_softmax(_cast(input, dtype), dim)
+
+
+# ---- Products ----
+
+def matmul(input, other):
+    """(..., m, k) x (..., k, n); a vector is a row on the left and a column on the right."""
+    return lib.tl_matmul(input, other)
+
+
+def mm(input, mat2):
+    """(m, k) x (k, n)"""
+    if input.ndim != 2 or mat2.ndim != 2:
+        raise RuntimeError(f"{'self' if input.ndim != 2 else 'mat2'} must be a matrix")
+    return lib.tl_matmul(input, mat2)
+
+
+def bmm(input, mat2):
+    """(b, m, k) x (b, k, n)"""
+    if input.ndim != 3 or mat2.ndim != 3:
+        raise RuntimeError("batch1 must be a 3D tensor" if input.ndim != 3 else "batch2 must be a 3D tensor")
+    if input.shape[0] != mat2.shape[0]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, {input.shape[2]}] "
+                           f"but got: [{mat2.shape[0]}, {mat2.shape[1]}].")
+    return lib.tl_matmul(input, mat2)
+
+
+def mv(input, vec):
+    """(m, k) x (k)"""
+    if input.ndim != 2 or vec.ndim != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {input.ndim}, {vec.ndim}")
+    return lib.tl_matmul(input, vec)
+
+
+def dot(input, tensor):
+    """The sum of products of two vectors."""
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    return lib.tl_matmul(input, tensor)
+
+
+def outer(input, vec2):
+    """Every product of two vectors' elements."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise RuntimeError(f"outer: Expected 1-D argument {'self' if input.ndim != 1 else 'vec2'}, but got "
+                           f"{(input if input.ndim != 1 else vec2).ndim}-D")
+    return lib.tl_mul(lib.tl_unsqueeze(input, 1), vec2)
+
+
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta input + alpha mat1 mat2"""
+    product = mm(mat1, mat2)
+    if alpha != 1:
+        product = lib.tl_mul_scalar(product, alpha)
+    return lib.tl_add(input if beta == 1 else lib.tl_mul_scalar(input, beta), product)
+
+
+# ---- Views ----
+
+def reshape(input, shape):
+    """A view where strides allow it, else a copy; one size may be -1."""
+    return lib.tl_reshape(input, _sizes((shape,)))
+
+
+def transpose(input, dim0, dim1):
+    """Swaps two axes; a view."""
+    return lib.tl_transpose(input, dim0, dim1)
+
+
+swapaxes = swapdims = transpose
+
+
+def t(input):
+    """The transpose of a matrix; vectors and scalars as they are."""
+    if input.ndim > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return lib.tl_transpose(input, 0, 1) if input.ndim == 2 else input
+
+
+def permute(input, dims):
+    """The axes in another order; a view."""
+    dims = _sizes((dims,))
+    if len(dims) != input.ndim:
+        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
+                           f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}")
+    return lib.tl_permute(input, dims)
+
+
+def movedim(input, source, destination):
+    """Moves axes to other places; a view."""
+    n = input.ndim
+    source, destination = [d % n for d in _axes(source)], [d % n for d in _axes(destination)]
+    order = [None] * n
+    for s, d in zip(source, destination):
+        order[d] = s
+    rest = iter(d for d in range(n) if d not in source)
+    return lib.tl_permute(input, [next(rest) if o is None else o for o in order])
+
+
+moveaxis = movedim
+
+
+def squeeze(input, dim=None):
+    """Leaves out axes of size 1: all of them, one, or some; a view."""
+    if dim is None:
+        return lib.tl_view(input, tuple(n for n in lib.shape_of(input) if n != 1))
+    if isinstance(dim, int):
+        return lib.tl_squeeze(input, dim)
+    n = input.ndim
+    for d in sorted((d % n if n else d for d in dim), reverse=True):
+        input = lib.tl_squeeze(input, d)
+    return input
+
+
+def unsqueeze(input, dim):
+    """A new axis of size 1; a view."""
+    return lib.tl_unsqueeze(input, dim)
+
+
+def flatten(input, start_dim=0, end_dim=-1):
+    """Several axes as one; a view where strides allow it."""
+    return lib.tl_flatten(input, start_dim, end_dim)
+
+
+def unflatten(input, dim, sizes):
+    """One axis as several; a view."""
+    return lib.tl_unflatten(input, dim, sizes)
+
+
+def ravel(input):
+    """One axis; a view where strides allow it."""
+    return lib.tl_reshape(input, (-1,))
+
+
+def narrow(input, dim, start, length):
+    """`length` elements of an axis from `start` on; a view."""
+    size = input.size(dim)
+    start = start.item() if isinstance(start, _Tensor) else start
+    start = start + size if start < 0 else start
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
+    if start > size or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return lib.tl_slice(input, dim, start, start + length, 1)
+
+
+def select(input, dim, index):
+    """One index of an axis, which goes; a view."""
+    return lib.tl_select(input, dim, index)
+
+
+def diagonal(input, offset=0, dim1=0, dim2=1):
+    """A diagonal of two axes, as the last axis; a view."""
+    return lib.tl_diagonal(input, offset, dim1, dim2)
+
+
+def broadcast_to(input, size):
+    """Repeats axes of size 1 without copying; a view."""
+    return lib.tl_broadcast_to(input, size)
+
+
+def broadcast_tensors(*tensors):
+    """All tensors at their common shape; views."""
+    shape = broadcast_shapes(*[x.shape for x in _sizes(tensors)])
+    return tuple(lib.tl_broadcast_to(x, shape) for x in _sizes(tensors))
+
+
+def broadcast_shapes(*shapes):
+    """The shape that all of these broadcast to."""
+    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
+    n = builtins.max((len(s) for s in shapes), default=0)
+    result = [1] * n
+    for s in shapes:
+        for i, size in enumerate(s, n - len(s)):
+            if size != 1 and result[i] not in (1, size):
+                raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+            if size != 1:
+                result[i] = size
+    return Size(result)
+
+
+def split(tensor, split_size_or_sections, dim=0):
+    """Parts of one size (the last may be smaller), or of these sizes; views."""
+    size = tensor.size(dim)
+    sections = split_size_or_sections
+    if isinstance(sections, int):
+        if sections < 0 or sections == 0 and size:
+            raise RuntimeError(f"split expects split_size be non-negative, but got split_size={sections}" if sections < 0 else
+                               f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
+        sections = [builtins.min(sections, size - at) for at in range(0, size, sections)] if size else [size]
+    elif builtins.sum(sections) != size:
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
+                           f"but got split_sizes={list(sections)}")
+    parts, at = [], 0
+    for n in sections:
+        parts.append(lib.tl_slice(tensor, dim, at, at + n, 1))
+        at += n
+    return tuple(parts)
+
+
+def chunk(input, chunks, dim=0):
+    """Up to so many parts of equal size, the last may be smaller; views."""
+    if chunks < 1:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    size = input.size(dim)
+    n = -(-size // chunks)
+    return split(input, n, dim) if n else tuple(lib.tl_slice(input, dim, 0, 0, 1) for _ in range(chunks))
+
+
+def tensor_split(input, indices_or_sections, dim=0):
+    """Parts of nearly equal size, or cut at these indices; views."""
+    size = input.size(dim)
+    if isinstance(indices_or_sections, int):
+        n, extra = divmod(size, indices_or_sections)
+        ends = [n * (i + 1) + builtins.min(i + 1, extra) for i in range(indices_or_sections)]
+    else:
+        ends = [*indices_or_sections, size]
+    return tuple(lib.tl_slice(input, dim, a, b, 1) for a, b in zip([0] + ends[:-1], ends))
+
+
+def unbind(input, dim=0):
+    """Every index of an axis; views."""
+    return tuple(lib.tl_select(input, dim, i) for i in range(input.size(dim)))
+
+
+# ---- Joining, repeating, reordering ----
+
+def cat(tensors, dim=0):
+    """Joins tensors along an axis."""
+    return lib.tl_concat(tensors, dim)
+
+
+concat = concatenate = cat
+
+
+def stack(tensors, dim=0):
+    """Joins tensors along a new axis."""
+    return lib.tl_stack(tensors, dim)
+
+
+def tile(input, dims):
+    """Repeats the whole along each axis."""
+    return lib.tl_tile(input, dims)
+
+
+def repeat_interleave(input, repeats, dim=None):
+    """Each slice of an axis so many times."""
+    if dim is None:
+        input, dim = lib.tl_reshape(input, (-1,)), 0
+    return lib.tl_repeat_interleave_by(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
+
+
+def flip(input, dims):
+    """Turns axes around. A copy, as in torch; a slice with a negative step is the view."""
+    return lib.tl_clone(lib.tl_flip(input, _axes(dims)))
+
+
+def roll(input, shifts, dims=None):
+    """Moves elements along axes, around the end."""
+    return lib.tl_roll(input, _axes(shifts), None if dims is None else _axes(dims))
+
+
+def triu(input, diagonal=0):
+    """Zero below a diagonal."""
+    return lib.tl_triu(input, diagonal)
+
+
+def tril(input, diagonal=0):
+    """Zero above a diagonal."""
+    return lib.tl_tril(input, diagonal)
+
+
+def meshgrid(*tensors, indexing="ij"):
+    """Grids of vectors; views."""
+    tensors = _sizes(tensors)
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    order = [1, 0] + list(range(2, len(tensors))) if indexing == "xy" and len(tensors) > 1 else list(range(len(tensors)))
+    shape = [tensors[i].numel() for i in order]
+    grids = []
+    for i, x in enumerate(tensors):
+        own = [1] * len(tensors)
+        own[order.index(i)] = x.numel()
+        grids.append(lib.tl_expand(lib.tl_reshape(x, own), shape))
+    return tuple(grids)
+
+
+# ---- Gathering ----
+
+def gather(input, dim, index):
+    """out[i][j] = input[index[i][j]][j] for axis 0."""
+    return lib.tl_gather(input, dim, index)
+
+
+def take_along_dim(input, indices, dim=None):
+    """gather, with the other axes broadcast."""
+    if dim is None:
+        input, indices, dim = lib.tl_reshape(input, (-1,)), lib.tl_reshape(indices, (-1,)), 0
+    return lib.tl_take_along(input, dim, indices)
+
+
+def scatter(input, dim, index, src):
+    """input with [index[i][j]][j] = src[i][j] for axis 0."""
+    if not isinstance(src, _Tensor):
+        return lib.tl_scatter_value(input, dim, index, src)
+    return lib.tl_scatter(input, dim, index, src)
+
+
+def scatter_add(input, dim, index, src):
+    """As scatter, with += instead of =."""
+    return lib.tl_scatter_add(input, dim, index, src)
+
+
+def index_select(input, dim, index):
+    """Slices of an axis by their numbers."""
+    return lib.tl_index_select(input, dim, index)
+
+
+def index_add(input, dim, index, source, *, alpha=1):
+    """input with alpha source added to slices of an axis."""
+    return lib.tl_index_add(input, dim, index, source, alpha)
+
+
+def masked_fill(input, mask, value):
+    """value where the mask holds."""
+    if isinstance(value, _Tensor):
+        if value.ndim:
+            raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
+    return lib.tl_masked_fill(input, mask, value)
+
+
+def masked_select(input, mask):
+    """What the mask holds for, as a vector."""
+    return lib.tl_masked_select(input, mask)
+
+
+def nonzero(input, *, as_tuple=False):
+    """The indices of what is not 0: (n, ndim), or a vector per axis."""
+    found = lib.tl_nonzero(input)
+    if not as_tuple:
+        return found
+    return unbind(found, 1) if input.ndim else unbind(lib.tl_nonzero(lib.tl_reshape(input, (1,))), 1)
+
+
+argwhere = nonzero
+
+
+def sort(input, dim=-1, descending=False, stable=False):
+    """(values, indices); always stable."""
+    return _Pair["sort"](*lib.tl_sort(input, dim, descending))
+
+
+def argsort(input, dim=-1, descending=False, stable=False):
+    """The indices that sort."""
+    return lib.tl_argsort(input, dim, descending)
+
+
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """The k largest (or smallest), in order: (values, indices)."""
+    return _Pair["topk"](*lib.tl_topk(input, k, dim, largest))
+
+
+def searchsorted(sorted_sequence, input, *, right=False, side=None):
+    """Where each value would go into a sorted sequence."""
+    if side is not None:
+        right = side == "right"
+    if not isinstance(input, _Tensor):
+        kind = sorted_sequence.dtype if isinstance(input, float) and sorted_sequence.is_floating_point() else float64
+        input = lib.tl_full((), float(input), kind.code, lib.tl_device_of(sorted_sequence))
+    return lib.tl_searchsorted(sorted_sequence, input, right)
+
+
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct values, rising."""
+    if dim is not None:
+        raise NotImplementedError("unique along an axis is not there; flatten, or use numpy.unique(x.numpy(), axis=...)")
+    found = lib.tl_unique(input)
+    wanted = (found[0],) + ((found[1],) if return_inverse else ()) + ((found[2],) if return_counts else ())
+    return wanted if len(wanted) > 1 else found[0]
+
+
+def bincount(input, weights=None, minlength=0):
+    """How often each of 0, 1, ... occurs."""
+    n = builtins.max(int(lib.tl_item_int(lib.tl_max(input, (), False))) + 1 if input.numel() else 0, minlength)
+    return lib.tl_bincount(input, n, weights)
+
+
+# ---- Comparing whole tensors ----
+
+def equal(input, other):
+    """Same shape and values?"""
+    if lib.shape_of(input) != lib.shape_of(other):
+        return False
+    return bool(lib.tl_item(lib.tl_all(lib.tl_cmp(input, _EQ, other), (), False)))
+
+
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """|a - b| <= atol + rtol |b|, or equal."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{_scalar_name(input)} did not match {_scalar_name(other)}")
+    with no_grad():
+        close = lib.tl_cmp(input, _EQ, other)
+        if equal_nan and input.is_floating_point():
+            close = logical_or(close, logical_and(isnan(input), isnan(other)))  # noqa: F821
+        if input.is_floating_point() or rtol or atol:
+            a, b = (input, other) if input.is_floating_point() else (lib.tl_cast(input, float64.code), lib.tl_cast(other, float64.code))
+            allowed = lib.tl_add_scalar(lib.tl_mul_scalar(lib.tl_abs(b), float(rtol)), float(atol))
+            distance = lib.tl_abs(lib.tl_sub(a, b))
+            near = logical_and(lib.tl_isfinite(distance), lib.tl_cmp(distance, _LE, allowed))
+            close = logical_or(close, logical_and(near, lib.tl_isfinite(b)))
+        return close
+
+
+def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Is every element close?"""
+    return bool(all(isclose(input, other, rtol, atol, equal_nan)))
+
+
+def _scalar_name(x):
+    return {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half",
+            "bfloat16": "BFloat16"}.get(x.dtype.name, x.dtype.name)
+
+
+def is_tensor(obj):
+    """Is it a Tensor?"""
+    return isinstance(obj, _Tensor)
+
+
+def numel(input):
+    """How many elements it has."""
+    return lib.tl_numel(input)
+
+
+def is_floating_point(input):
+    """Is its dtype a float?"""
+    return _dtype_of(input).is_floating_point
+
+
+def result_type(tensor1, tensor2):
+    """The dtype that adding them would give."""
+    from ._grad import no_grad as off
+    with off():
+        return add(tensor1, tensor2).dtype
+
+
+from ._grad import no_grad  # noqa: E402
+

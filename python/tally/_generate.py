@@ -1,0 +1,134 @@
+"""Writes the compiled binding: python _generate.py tally.h _native.c > _native_all.c
+
+One C function per function of tally.h, which takes a Python call apart, runs it in a scope of its own with the interpreter lock
+released, and wraps what comes back. _native.c holds the parts that are the same for all, written by hand; what stands here is
+only the repetition. Everything uses Python's stable interface (3.10), so one file serves every Python from then on.
+"""
+import sys
+
+from _header import Header
+
+MAY_BE_NONE = {"tl_grad_of"}  # a NULL that is an answer
+GETTERS = {"tensor": "get_tensor", "ints": "get_ints", "longs": "get_longs", "double": "get_double", "text": "get_text",
+           "pointer": "get_pointer", "tensors": "get_tensors"}
+INTEGERS = {"bool": "get_bool", "int64_t": "get_long", "uint64_t": "get_unsigned", "size_t": "get_unsigned"}  # else an int
+
+
+def releases_lock(f):
+    """Reading a field is quicker than letting another thread in."""
+    return f.result in ("tensor", "bool") or any(p.type == "tl_tensor *" for p in f.parameters)
+
+
+def declare(p, i):
+    if p.kind == "tensors":
+        return f"struct tensor_list a{i} = {{0}};"
+    if p.kind in ("ints", "longs"):
+        return f"struct {p.kind} a{i};"
+    if p.kind == "scalar":
+        return f"tl_scalar a{i};" + (f" bool has{i};" if "*" in p.type else "")
+    if p.kind == "out":
+        return f"tl_tensor *a{i} = NULL;"
+    if p.kind == "integer":
+        return f"{p.type if p.type in INTEGERS else 'int'} a{i};"
+    return {"tensor": f"tl_tensor *a{i};", "double": f"double a{i};", "text": f"const char *a{i};",
+            "pointer": f"void *a{i};", "count": ""}[p.kind]
+
+
+def read(f, p, i, at):
+    """The condition that holds when argument `at` has been read into a{i}."""
+    if p.kind == "scalar":
+        return f'get_scalar(args[{at}], &a{i}, {"&has" + str(i) if "*" in p.type else "NULL"}, &site, {at})'
+    getter = INTEGERS.get(p.type, "get_int") if p.kind == "integer" else GETTERS[p.kind]
+    return f"{getter}(args[{at}], &a{i}, &site, {at})"
+
+
+def pass_on(f, p, i):
+    if p.kind == "count":
+        lists = [f.parameters.index(c) for c in p.counts]
+        return " : ".join([f"a{k}.at ? a{k}.n" for k in lists[:-1]] + [f"a{lists[-1]}.n"])
+    if p.kind == "scalar" and "*" in p.type:
+        return f"has{i} ? &a{i} : NULL"
+    if p.kind in ("ints", "longs", "tensors"):
+        return f"a{i}.at"
+    return f"&a{i}" if p.kind == "out" else f"a{i}"
+
+
+def write_function(f, out):
+    given = [(i, p) for i, p in enumerate(f.parameters) if p.kind not in ("count", "out")]
+    lists = [i for i, p in enumerate(f.parameters) if p.kind == "tensors"]
+    outs = [i for i, p in enumerate(f.parameters) if p.kind == "out"]
+    names = "".join(f'"{p.name}", ' for _, p in given)
+    out(f"static PyObject *call_{f.name}(PyObject *module, PyObject *const *args, Py_ssize_t n) {{")
+    out(f'    static const struct site site = {{"{f.name[3:]}", {len(given)}, {{{names}}}}};')
+    out("    (void)module, (void)args;")
+    for i, p in enumerate(f.parameters):
+        if declare(p, i):
+            out("    " + declare(p, i))
+    clean = "".join(f" list_free(&a{i});" for i in lists)
+    for condition in ["has_count(n, &site)"] + [read(f, p, i, at) for at, (i, p) in enumerate(given)]:
+        out(f"    if (!{condition}) {{{clean} return NULL; }}")
+    arguments = ", ".join(pass_on(f, p, i) for i, p in enumerate(f.parameters))
+    lock = releases_lock(f)
+    scope = f.result == "tensor" or bool(outs)
+    kept = "".join(f" keep(a{i});" for i in outs)
+    result = {"tensor": "tl_tensor *r = ", "void": ""}.get(f.result, f"{f.result_type} r = ")
+    if lock:
+        out("    PyThreadState *thread = PyEval_SaveThread();")
+    if scope:
+        out("    tl_scope scope = p_tl_scope_begin();")
+    out(f"    {result}p_{f.name}({arguments});")
+    if scope:
+        out(f"   {' keep(r);' if f.result == 'tensor' else ''}{kept} p_tl_scope_end(scope);")
+    if lock:
+        out("    PyEval_RestoreThread(thread);")
+    if clean:
+        out("   " + clean)
+    out("    " + give(f, given, outs))
+    out("}")
+
+
+def give(f, given, outs):
+    """The statement that returns the result."""
+    if outs:
+        first = "r" if f.result == "tensor" else None
+        tensors = ", ".join(([first] if first else []) + [f"a{i}" for i in outs])
+        ok = "r != NULL" if first else "r"
+        return f"return give_tuple({ok}, (tl_tensor *[]){{{tensors}}}, {len(outs) + bool(first)}, &site);"
+    if f.result == "tensor":
+        may = "true" if f.name in MAY_BE_NONE else "false"
+        return f"return give_tensor(r, args, {len(given)}, {may}, &site);"
+    unsigned = f.result_type in ("size_t", "uint64_t")
+    made = {"void": "Py_NewRef_None()", "bool": "PyBool_FromLong(r)", "double": "PyFloat_FromDouble(r)",
+            "integer": "PyLong_FromUnsignedLongLong(r)" if unsigned else "PyLong_FromLongLong(r)",
+            "text": "give_text(r)", "pointer": "give_pointer(r)"}[f.result]
+    return f"return has_failed() ? NULL : {made};"
+
+
+def main(header_path, parts_path):
+    functions = [f for f in Header(header_path).functions.values() if f.is_plain and f.name not in ("tl_keep", "tl_drop")]
+    raw = ["tl_keep", "tl_drop", "tl_scope_begin", "tl_scope_end"]
+    lines = ["/* Written by _generate.py. */"]
+    out = lines.append
+    for name in raw + [f.name for f in functions]:
+        out(f"static __typeof__(&{name}) p_{name};")
+    lines.append(f'#line 1 "{parts_path}"')
+    with open(parts_path, encoding="utf-8") as file:
+        head, tail = file.read().split("/* GENERATED */")
+    lines.insert(0, '#define Py_LIMITED_API 0x030A0000\n#define PY_SSIZE_T_CLEAN\n#include <Python.h>\n#include "tally.h"')
+    out(head)
+    for f in functions:
+        write_function(f, out)
+    out("static PyMethodDef generated[] = {")
+    for f in functions:
+        out(f'    {{"{f.name}", (PyCFunction)(void (*)(void))call_{f.name}, METH_FASTCALL, NULL}},')
+    out("    {0}};")
+    out("static const struct symbol symbols[] = {")
+    for name in raw + [f.name for f in functions]:
+        out(f'    {{"{name}", (void **)&p_{name}}},')
+    out("    {0}};")
+    out(tail)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,818 @@
+"""Tensor: what torch.Tensor is, over a tl_tensor.
+
+The functions of _functions.py are methods here as they stand. What follows by hand is what differs as a method (sizes as separate
+arguments), the operators, what reads or describes a tensor, and in-place forms.
+"""
+import ctypes
+
+import numpy as np
+
+from . import _creation, _errors, _functions, _index, _memory
+from ._functions import _sizes
+from ._library import c, constants, lib
+from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type, device as device_type,
+                     float64)
+
+_LT, _LE, _GT, _GE, _EQ, _NE = (constants["TL_" + n] for n in ("LT", "LE", "GT", "GE", "EQ", "NE"))
+_RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
+_NUMBERS = (int, float)
+
+
+class Tensor(lib.TensorBase):
+    """A view of a storage: shape, strides, dtype, device. Made by tally.tensor, tally.zeros and the like."""
+
+    __array_priority__ = 1000  # NumPy's operators leave mixed operands to ours
+
+    def __new__(cls, *args):
+        if args:
+            raise TypeError("tensors are made by tally.tensor(data), tally.empty(2, 3) and the like")
+        return super().__new__(cls)
+
+    # ---- What it is ----
+
+    @property
+    def shape(self):
+        return Size(lib.shape_of(self))
+
+    def size(self, dim=None):
+        if dim is None:
+            return Size(lib.shape_of(self))
+        return lib.shape_of(self)[_axis(dim, lib.tl_rank(self))]
+
+    def stride(self, dim=None):
+        if dim is None:
+            return lib.stride_of(self)
+        return lib.stride_of(self)[_axis(dim, lib.tl_rank(self))]
+
+    @property
+    def ndim(self):
+        return lib.tl_rank(self)
+
+    def dim(self):
+        return lib.tl_rank(self)
+
+    ndimension = dim
+
+    @property
+    def dtype(self):
+        return DTYPES[lib.tl_dtype_of(self)]
+
+    @property
+    def device(self):
+        return device_at(lib.tl_device_of(self))
+
+    def numel(self):
+        return lib.tl_numel(self)
+
+    nelement = numel
+
+    def element_size(self):
+        return self.dtype.itemsize
+
+    @property
+    def itemsize(self):
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self):
+        return lib.tl_bytes(self)
+
+    def storage_offset(self):
+        return lib.tl_offset(self)
+
+    def data_ptr(self):
+        return lib.tl_data(self) or 0
+
+    def untyped_storage(self):
+        return UntypedStorage(self)
+
+    def is_contiguous(self):
+        return lib.tl_is_contiguous(self)
+
+    def get_device(self):
+        return self.device.index if self.device.type == "cuda" else -1
+
+    is_cuda = property(lambda x: x.device.type == "cuda")
+    is_cpu = property(lambda x: x.device.type == "cpu")
+    is_meta = property(lambda x: x.device.type == "meta")
+    is_sparse = is_quantized = is_complex_ = False
+
+    def is_complex(self):
+        return False
+
+    def is_signed(self):
+        return self.dtype.is_signed
+
+    def is_shared(self):
+        return False
+
+    def is_pinned(self):
+        return False
+
+    @property
+    def _version(self):
+        return lib.tl_version_of(self)
+
+    def __len__(self):
+        if not lib.tl_rank(self):
+            raise TypeError("len() of a 0-d tensor")
+        return lib.tl_size(self, 0)
+
+    def __iter__(self):
+        if not lib.tl_rank(self):
+            raise TypeError("iteration over a 0-d tensor")
+        return iter([lib.tl_select(self, 0, i) for i in range(lib.tl_size(self, 0))])
+
+    def __reversed__(self):
+        return _functions.flip(self, 0) if self.ndim else self
+
+    def __contains__(self, element):
+        return bool(_functions.any(_functions.eq(self, element)))
+
+    def __hash__(self):
+        return id(self)
+
+    # ---- Text ----
+
+    def __repr__(self):
+        return _text(self)
+
+    def __format__(self, spec):
+        return format(self.item(), spec) if not self.ndim and not self.is_meta else object.__format__(self, spec)
+
+    # ---- Numbers and arrays ----
+
+    def item(self):
+        if lib.tl_numel(self) != 1:
+            raise RuntimeError(f"a Tensor with {lib.tl_numel(self)} elements cannot be converted to Scalar")
+        kind = self.dtype
+        if kind.is_floating_point:
+            return lib.tl_item(self)
+        value = lib.tl_item_int(self)
+        return bool(value) if kind is bool_ else value
+
+    def tolist(self):
+        x = self.detach() if lib.tl_needs_grad(self) else self
+        if x.dtype.is_floating_point and x.dtype.code > 1:
+            x = lib.tl_cast(x, float64.code)
+        return _memory.to_numpy(x.cpu()).tolist()
+
+    def __bool__(self):
+        n = lib.tl_numel(self)
+        if n != 1:
+            raise RuntimeError(f"Boolean value of Tensor with {'no values' if not n else 'more than one value'} is ambiguous")
+        return bool(self.item())
+
+    def __float__(self):
+        return float(_only(self))
+
+    def __int__(self):
+        return int(_only(self))
+
+    def __index__(self):
+        if self.dtype.is_floating_point or lib.tl_numel(self) != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __complex__(self):
+        return complex(_only(self))
+
+    def numpy(self, *, force=False):
+        """The same memory as a NumPy array."""
+        return _memory.to_numpy(self, force)
+
+    def __array__(self, dtype=None, copy=None):
+        array = _memory.to_numpy(self)
+        if copy:
+            array = array.copy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    @property
+    def __array_interface__(self):
+        if not self.is_cpu:
+            raise AttributeError(f"a tensor on {self.device} has no memory that NumPy can see: use .cpu()")
+        if lib.tl_needs_grad(self):
+            raise AttributeError("a tensor that requires grad is not shared with NumPy: use .detach()")
+        if self.dtype.name not in ("float64", "float32", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool"):
+            raise AttributeError(f"NumPy has no {self.dtype.name}")
+        return _memory.array_interface(self)
+
+    def __array_wrap__(self, array, context=None, return_scalar=False):
+        return _memory.from_numpy(np.asarray(array)) if array.dtype != object else array
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if dl_device is not None and tuple(dl_device) != _memory.dlpack_device(self):
+            raise BufferError(f"the tensor is on {self.device}: move it first")
+        x = self.clone() if copy else self
+        return _memory.to_dlpack(x, versioned=max_version is not None and max_version[0] >= 1, is_copy=bool(copy))
+
+    def __dlpack_device__(self):
+        return _memory.dlpack_device(self)
+
+    def __reduce__(self):
+        if type(self) is not Tensor:
+            return (_rebuild_as, (type(self), _plain_bytes(self), tuple(self.shape), self.dtype, self.requires_grad))
+        return (_rebuild, (_plain_bytes(self), tuple(self.shape), self.dtype, self.requires_grad))
+
+    def __copy__(self):
+        return lib.wrap(type(self), lib.address_of(self))
+
+    def __deepcopy__(self, memo):
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
+        if id(self) in memo:
+            return memo[id(self)]
+        with _grad.no_grad():
+            fresh = lib.tl_clone(lib.tl_detach(self))
+        copy = lib.wrap(type(self), lib.address_of(fresh))
+        lib.tl_requires_grad(copy, self.requires_grad) if self.requires_grad else None
+        copy.__dict__.update(self.__dict__)
+        grad = self.grad
+        if grad is not None:
+            lib.tl_set_grad(copy, lib.tl_clone(grad))
+        memo[id(self)] = copy
+        return copy
+
+    # ---- Indexing ----
+
+    def __getitem__(self, index):
+        if type(index) is int:
+            return lib.tl_select(self, 0, index)
+        return _index.get(self, index)
+
+    def __setitem__(self, index, value):
+        _index.put(self, index, value)
+
+    # ---- Views ----
+
+    def view(self, *shape):
+        if len(shape) == 1 and isinstance(shape[0], dtype_type):
+            return self if shape[0] is self.dtype else _no_view_as(self, shape[0])
+        return lib.tl_view(self, shape if type(shape[0]) is int else _sizes(shape)) if shape else lib.tl_view(self, ())
+
+    def view_as(self, other):
+        return lib.tl_view(self, lib.shape_of(other))
+
+    def reshape(self, *shape):
+        return lib.tl_reshape(self, _sizes(shape))
+
+    def reshape_as(self, other):
+        return lib.tl_reshape(self, lib.shape_of(other))
+
+    def permute(self, *dims):
+        return _functions.permute(self, _sizes(dims))
+
+    def expand(self, *sizes):
+        return lib.tl_expand(self, _sizes(sizes))
+
+    def expand_as(self, other):
+        return lib.tl_expand(self, lib.shape_of(other))
+
+    def repeat(self, *sizes):
+        sizes = _sizes(sizes)
+        if len(sizes) < self.ndim:
+            raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+        return lib.tl_tile(self, sizes)
+
+    def tile(self, *dims):
+        return lib.tl_tile(self, _sizes(dims))
+
+    def flip(self, *dims):
+        return _functions.flip(self, _sizes(dims))
+
+    def as_strided(self, size, stride, storage_offset=None):
+        return lib.tl_as_strided(self, size, stride, lib.tl_offset(self) if storage_offset is None else storage_offset)
+
+    def unfold(self, dimension, size, step):
+        """Windows of an axis, as a new last axis; a view."""
+        axis = _axis(dimension, self.ndim)
+        shape, stride = list(lib.shape_of(self)), list(lib.stride_of(self))
+        if size > shape[axis] or step <= 0:
+            raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {shape[axis]} but size is {size}" if step > 0 else
+                               f"step is {step} but must be > 0")
+        windows, stride_between = (shape[axis] - size) // step + 1, stride[axis] * step
+        shape, stride = shape + [size], stride + [stride[axis]]
+        shape[axis], stride[axis] = windows, stride_between
+        return lib.tl_as_strided(self, shape, stride, lib.tl_offset(self))
+
+    @property
+    def T(self):
+        return lib.tl_permute(self, tuple(range(self.ndim - 1, -1, -1)))
+
+    @property
+    def mT(self):
+        if self.ndim < 2:
+            raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
+        return lib.tl_transpose(self, -2, -1)
+
+    H, mH = T, mT
+
+    # ---- Copies and casts ----
+
+    def clone(self, *, memory_format=None):
+        return lib.tl_clone(self)
+
+    def contiguous(self, memory_format=None):
+        return lib.tl_contiguous(self)
+
+    def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
+        for a in args:
+            if isinstance(a, Tensor):
+                dtype, device = a.dtype, a.device
+            elif isinstance(a, dtype_type) or a in (float, int, bool) and not isinstance(a, int):
+                dtype = a
+            elif isinstance(a, bool) or a is None:
+                continue
+            elif isinstance(a, (str, device_type, int)):
+                device = a
+            else:
+                raise TypeError(f"to() received an invalid combination of arguments - got ({type(a).__name__})")
+        x = self
+        if dtype is not None:
+            x = lib.tl_cast(x, as_dtype(dtype).code)
+        if device is not None:
+            x = lib.tl_to(x, as_device(device).address)
+        return lib.tl_clone(x) if copy and x is self else x
+
+    def type(self, dtype=None):
+        if dtype is None:
+            return f"tally.{_functions._scalar_name(self)}Tensor"
+        return self.to(dtype=dtype)
+
+    def type_as(self, other):
+        return self.to(other.dtype)
+
+    def cpu(self):
+        return lib.tl_to(self, _cpu)
+
+    def cuda(self, device=None, non_blocking=False):
+        return lib.tl_to(self, as_device("cuda" if device is None else device).address)
+
+    def pin_memory(self):
+        """Memory of the cpu is taken as it is: copies to the GPU go through the library's own pinned buffers."""
+        return self
+
+    # ---- Gradients ----
+
+    @property
+    def requires_grad(self):
+        return lib.tl_needs_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, on):
+        self.requires_grad_(on)
+
+    def requires_grad_(self, requires_grad=True):
+        if requires_grad == lib.tl_needs_grad(self):
+            return self
+        if not lib.tl_is_leaf(self):
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+                               "subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+        if requires_grad and not self.dtype.is_floating_point:
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        return lib.tl_requires_grad(self, requires_grad)
+
+    @property
+    def is_leaf(self):
+        return lib.tl_is_leaf(self)
+
+    @property
+    def grad_fn(self):
+        return None if lib.tl_is_leaf(self) else GradFn(self)
+
+    @property
+    def grad(self):
+        return lib.tl_grad_of(self)
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None and value.shape != self.shape:
+            raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} for {tuple(self.shape)}")
+        lib.tl_set_grad(self, value) if value is not None else lib.tl_zero_grad(self, False)
+
+    def retain_grad(self):
+        lib.tl_retain_grad(self)
+
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+        from . import autograd
+        autograd.backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def detach(self):
+        return lib.tl_detach(self)
+
+    def detach_(self):
+        lib.replace(self, lib.tl_detach(self))
+        return self
+
+    @property
+    def data(self):
+        return lib.tl_detach(self)
+
+    @data.setter
+    def data(self, value):
+        on = self.requires_grad
+        lib.replace(self, lib.tl_detach(value))
+        if on:
+            lib.tl_requires_grad(self, True)
+
+    def register_hook(self, hook):
+        """hook(grad) is called when a leaf's gradient is complete; what it returns takes the gradient's place."""
+        from . import autograd
+        return autograd._register_hook(self, lambda leaf: hook(leaf.grad))
+
+    def register_post_accumulate_grad_hook(self, hook):
+        """hook(leaf) is called when a leaf's gradient is complete."""
+        from . import autograd
+        return autograd._register_hook(self, hook)
+
+    # ---- In place ----
+
+    def copy_(self, src, non_blocking=False):
+        return lib.tl_copy_(self, src)
+
+    def fill_(self, value):
+        return lib.tl_copy_(self, value) if isinstance(value, Tensor) else lib.tl_fill_scalar_(self, value)
+
+    def zero_(self):
+        return lib.tl_fill_(self, 0.0)
+
+    def uniform_(self, *args, **kwargs):
+        low, high = _two(args, kwargs, ("from", "to"), (0.0, 1.0))
+        return lib.tl_uniform_(self, low, high)
+
+    def normal_(self, mean=0.0, std=1.0):
+        return lib.tl_normal_(self, mean, std)
+
+    def bernoulli_(self, p=0.5):
+        return lib.tl_bernoulli_(self, p)
+
+    def random_(self, *args):
+        low, high = (0, args[0]) if len(args) == 1 else args or (0, 2**53 if self.dtype.is_floating_point else self.dtype and 2**(self.dtype.bits - 1))
+        return lib.tl_copy_(self, _creation.randint(low, high, self.shape, device=self.device))
+
+    def masked_fill_(self, mask, value):
+        if isinstance(value, Tensor):
+            return lib.tl_copy_(self, _functions.masked_fill(self, mask, value))
+        return lib.tl_masked_fill_(self, mask, value)
+
+    def scatter_(self, dim, index, src=None, *, value=None):
+        src = value if src is None else src
+        return lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor) else lib.tl_scatter_value_(self, dim, index, src)
+
+    def scatter_add_(self, dim, index, src):
+        return lib.tl_scatter_add_(self, dim, index, src)
+
+    def index_add_(self, dim, index, source, *, alpha=1):
+        return lib.tl_index_add_(self, dim, index, source, alpha)
+
+    def index_put_(self, indices, values, accumulate=False):
+        view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
+        lib.tl_index_put_(view, axes, tensors, values, accumulate)
+        return self
+
+    def index_fill_(self, dim, index, value):
+        self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = value
+        return self
+
+    def index_copy_(self, dim, index, tensor):
+        self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = tensor
+        return self
+
+    def set_(self, source):
+        lib.replace(self, source)
+        return self
+
+    # ---- Operators ----
+
+    def __add__(self, other):
+        if isinstance(other, Tensor):
+            return lib.tl_add(self, other)
+        return lib.tl_add_scalar(self, other) if isinstance(other, _NUMBERS) else _other(_functions.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        return _functions.sub(self, other) if isinstance(other, (Tensor, *_NUMBERS)) else _other(_functions.sub, self, other)
+
+    def __rsub__(self, other):
+        return lib.tl_rsub_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.sub, self, other)
+
+    def __mul__(self, other):
+        if isinstance(other, Tensor):
+            return lib.tl_mul(self, other)
+        return lib.tl_mul_scalar(self, other) if isinstance(other, _NUMBERS) else _other(_functions.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other):
+        if isinstance(other, Tensor):
+            return lib.tl_div(self, other)
+        return lib.tl_div_scalar(self, other) if isinstance(other, _NUMBERS) else _other(_functions.div, self, other)
+
+    def __rtruediv__(self, other):
+        return lib.tl_rdiv_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.div, self, other)
+
+    def __floordiv__(self, other):
+        return _other(_functions.floor_divide, self, other)
+
+    def __rfloordiv__(self, other):
+        return _reflected(_functions.floor_divide, self, other)
+
+    def __mod__(self, other):
+        return _other(_functions.remainder, self, other)
+
+    def __rmod__(self, other):
+        return _reflected(_functions.remainder, self, other)
+
+    def __pow__(self, other):
+        return _other(_functions.pow, self, other)
+
+    def __rpow__(self, other):
+        return lib.tl_rpow_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.pow, self, other)
+
+    def __matmul__(self, other):
+        return lib.tl_matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+
+    def __neg__(self):
+        return lib.tl_neg(self)
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return lib.tl_abs(self)
+
+    def __invert__(self):
+        return _functions.bitwise_not(self)
+
+    def __and__(self, other):
+        return _other(_functions.bitwise_and, self, other)
+
+    def __or__(self, other):
+        return _other(_functions.bitwise_or, self, other)
+
+    def __xor__(self, other):
+        return _other(_functions.bitwise_xor, self, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __eq__(self, other):
+        return _other(_functions.eq, self, other)
+
+    def __ne__(self, other):
+        return _other(_functions.ne, self, other)
+
+    def __lt__(self, other):
+        return _other(_functions.lt, self, other)
+
+    def __le__(self, other):
+        return _other(_functions.le, self, other)
+
+    def __gt__(self, other):
+        return _other(_functions.gt, self, other)
+
+    def __ge__(self, other):
+        return _other(_functions.ge, self, other)
+
+    def __iadd__(self, other):
+        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, other)
+
+    def __isub__(self, other):
+        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, other)
+
+    def __imul__(self, other):
+        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, other)
+
+    def __itruediv__(self, other):
+        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, other)
+
+    def __ipow__(self, other):
+        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, other)
+
+    def __imod__(self, other):
+        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, other)
+
+    def __ifloordiv__(self, other):
+        return lib.tl_copy_(self, _functions.floor_divide(self, other))
+
+    def __iand__(self, other):
+        return lib.tl_copy_(self, self & other)
+
+    def __ior__(self, other):
+        return lib.tl_copy_(self, self | other)
+
+    def __ixor__(self, other):
+        return lib.tl_copy_(self, self ^ other)
+
+
+# ---- Helpers of the above ----
+
+def _axis(dim, rank):
+    if not -max(rank, 1) <= dim < max(rank, 1) or not rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], but got {dim})"
+                         if rank or not -1 <= dim < 1 else "Dimension specified as 0 but tensor has no dimensions")
+    return dim
+
+
+def _only(x):
+    if lib.tl_numel(x) != 1:
+        raise RuntimeError(f"a Tensor with {lib.tl_numel(x)} elements cannot be converted to Scalar")
+    return x.item()
+
+
+def _other(function, self, other):
+    """NotImplemented for what is neither tensor nor number, so that Python asks the other operand."""
+    if isinstance(other, (Tensor, *_NUMBERS)):
+        return function(self, other)
+    if isinstance(other, np.generic):
+        return function(self, other.item())
+    if isinstance(other, np.ndarray):
+        return function(self, _creation.as_tensor(other))
+    return NotImplemented
+
+
+def _reflected(function, self, other):
+    if isinstance(other, (np.ndarray, np.generic)):
+        return function(_creation.as_tensor(np.asarray(other)), self)
+    return function(other, self) if isinstance(other, _NUMBERS) else NotImplemented
+
+
+def _two(args, kwargs, names, defaults):
+    values = list(args) + [kwargs[n] if n in kwargs else d for n, d in list(zip(names, defaults))[len(args):]]
+    return values[:2]
+
+
+def _no_view_as(x, kind):
+    raise NotImplementedError(f"a view of {x.dtype} memory as {kind} is not there: use x.numpy().view(...)")
+
+
+def _text(x):
+    if x.is_meta:
+        text = f"tensor(..., device='meta', size={tuple(x.shape)}" + ("" if x.dtype is _creation.get_default_dtype() else f", dtype={x.dtype}") + ")"
+    else:
+        length = c.tl_print(lib.address_of(x), None, 0)
+        if lib.tl_version() and c.tl_error():
+            c.tl_error_clear()
+        buffer = ctypes.create_string_buffer(length + 1)
+        c.tl_print(lib.address_of(x), buffer, length + 1)
+        text = buffer.value.decode().replace("torch.", "tally.")
+    return text
+
+
+def _plain_bytes(x):
+    x = x.detach().cpu().contiguous()
+    return ctypes.string_at(x.data_ptr(), x.nbytes) if x.nbytes else b""
+
+
+def _rebuild(data, shape, kind, requires_grad):
+    x = lib.tl_empty(shape, kind.code, _cpu)
+    if data:
+        ctypes.memmove(lib.tl_data(x), data, len(data))
+    return lib.tl_requires_grad(x, True) if requires_grad else x
+
+
+def _rebuild_as(cls, data, shape, kind, requires_grad):
+    x = lib.wrap(cls, lib.address_of(_rebuild(data, shape, kind, False)))
+    return lib.tl_requires_grad(x, True) if requires_grad else x
+
+
+class UntypedStorage:
+    """The bytes under a tensor."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def _first(self):
+        x = self._tensor
+        return lib.tl_as_strided(lib.tl_detach(x), (1,), (1,), 0) if x.numel() else x
+
+    def data_ptr(self):
+        return self._first().data_ptr()
+
+    def nbytes(self):
+        return _storage_bytes(self._tensor)
+
+    __len__ = size = nbytes
+
+    @property
+    def device(self):
+        return self._tensor.device
+
+    def __eq__(self, other):
+        return isinstance(other, UntypedStorage) and lib.tl_shares_storage(self._tensor, other._tensor)
+
+    def __hash__(self):
+        return hash(self.data_ptr())
+
+
+def _storage_bytes(x):
+    return lib.tl_storage_bytes(x)
+
+
+class GradFn:
+    """That a tensor came about by an op that was recorded."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def __repr__(self):
+        return "<Backward>"
+
+    def name(self):
+        return "Backward"
+
+
+# ---- Methods that are functions ----
+
+_METHODS = """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod minimum maximum eq ne lt le gt ge not_equal less
+less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not clamp clip
+clamp_min clamp_max where lerp addcmul addcdiv round isinf log10 negative absolute
+sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp norm cumsum cumprod softmax log_softmax
+matmul mm bmm mv dot outer addmm transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
+broadcast_to split chunk tensor_split unbind repeat_interleave roll triu tril gather take_along_dim scatter scatter_add
+index_select index_add masked_fill masked_select nonzero argwhere sort argsort topk unique bincount equal isclose allclose
+is_floating_point""".split()
+for _name in _METHODS + list(_functions.UNARY):
+    setattr(Tensor, _name, getattr(_functions, _name))
+
+
+def _where(self, condition, other):
+    return _functions.where(condition, self, other)
+
+
+Tensor.where = _where
+Tensor.multinomial = _creation.multinomial
+Tensor.bernoulli = _creation.bernoulli
+for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
+                     ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")]:
+    setattr(Tensor, _name, (lambda code: lambda self: lib.tl_cast(self, code))(BY_NAME[_kind].code))
+
+
+def _new(make):
+    def method(self, *size, dtype=None, device=None, requires_grad=False):
+        return make(*size, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    return method
+
+
+for _name in ("empty", "zeros", "ones", "full"):
+    setattr(Tensor, "new_" + _name, _new(getattr(_creation, _name)))
+Tensor.new_tensor = _new(_creation.tensor)
+
+
+def _in_place(name):
+    """x.name_(...): the library's own in-place op where it has one, else the result copied into x."""
+    function, own = getattr(_functions, name), getattr(lib, f"tl_{name}_", None)
+    if own is not None and name in _functions.UNARY:
+        return lambda self: own(self)
+    scalar = getattr(lib, f"tl_{name}_scalar_", None)
+    if own is not None and scalar is not None:
+        def method(self, other, *, alpha=1):
+            if alpha != 1:
+                other = other * alpha
+            return own(self, other) if isinstance(other, Tensor) else scalar(self, other)
+        return method
+
+    def method(self, *args, **kwargs):
+        return lib.tl_copy_(self, _checked(self, function(self, *args, **kwargs), name))
+    return method
+
+
+def _checked(x, result, name):
+    """An in-place result must fit: its dtype may not be of a higher kind, nor its shape another."""
+    if result.dtype.is_floating_point and not x.dtype.is_floating_point:
+        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
+    if result.shape != x.shape:
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")
+    return result
+
+
+_IN_PLACE = list(_functions.UNARY) + """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
+clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
+bitwise_not cumsum cumprod triu tril negative absolute addmm""".split()
+for _name in _IN_PLACE:
+    if _name not in ("isnan", "isfinite"):
+        _method = _in_place(_name)
+        _method.__name__ = _method.__qualname__ = _name + "_"
+        setattr(Tensor, _name + "_", _method)
+
+
+def _in_place_view(name):
+    function = getattr(_functions, name)
+
+    def method(self, *args):
+        lib.replace(self, function(self, *args))
+        return self
+    method.__name__ = method.__qualname__ = name + "_"
+    return method
+
+
+for _name in ("squeeze", "unsqueeze", "transpose", "t"):
+    setattr(Tensor, _name + "_", _in_place_view(_name))
+
+_functions._Tensor = _index._Tensor = _creation._Tensor = Tensor
+_index._as_tensor = _creation.as_tensor
+lib.set_types(Tensor, _errors.from_status)
+_cpu = as_device("cpu").address
+
+from . import _grad  # noqa: E402
+

@@ -1,0 +1,256 @@
+"""Gradients: backward, grad, and functions with a derivative of their own."""
+import ctypes
+
+from . import _errors
+from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: F401
+from ._library import c, constants, header, lib
+from ._tensor import Tensor
+
+_RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
+
+
+def _flags(retain_graph, create_graph):
+    retain_graph = create_graph if retain_graph is None else retain_graph
+    return (_RETAIN if retain_graph else 0) | (_CREATE if create_graph else 0)
+
+
+def _check_seed(x, seed):
+    if not lib.tl_needs_grad(x):
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if seed is None and lib.tl_numel(x) != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    if seed is not None and seed.shape != x.shape:
+        raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {seed.shape} and output[0] has a shape of {x.shape}.")
+
+
+def _one(tensors, seeds):
+    """Several outputs as one: the sum of each times its seed. Alone, an output stays as it is."""
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    seeds = [None] * len(tensors) if seeds is None else [seeds] if isinstance(seeds, Tensor) else list(seeds)
+    for x, seed in zip(tensors, seeds):
+        _check_seed(x, seed)
+    if len(tensors) == 1:
+        return tensors[0], seeds[0]
+    total = None
+    for x, seed in zip(tensors, seeds):
+        part = x if seed is None else lib.tl_mul(x, seed)
+        part = lib.tl_sum_all(part)
+        total = part if total is None else lib.tl_add(total, part)
+    return total, None
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
+    """Adds the gradients of the outputs to the .grad of every leaf."""
+    output, seed = _one(tensors, grad_tensors)
+    if inputs is None:
+        lib.tl_backward(output, seed, _flags(retain_graph, create_graph))
+        return
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for x, g in zip(inputs, grad(output, inputs, seed, retain_graph, create_graph, allow_unused=True)):
+        if g is not None:
+            x.grad = g if x.grad is None else x.grad + g
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None, materialize_grads=False):
+    """The gradients of outputs for each of the inputs, without touching any .grad."""
+    output, seed = _one(outputs, grad_outputs)
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for x in inputs:
+        if not lib.tl_needs_grad(x):
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    wanted = (ctypes.c_void_p * len(inputs))(*[lib.address_of(x) for x in inputs])
+    found = (ctypes.c_void_p * len(inputs))()
+    scope = c.tl_scope_begin()
+    ok = c.tl_gradients(lib.address_of(output), None if seed is None else lib.address_of(seed), wanted, len(inputs),
+                        _flags(retain_graph, create_graph), found)
+    results = [lib.wrap(Tensor, p) if p else None for p in found] if ok else []
+    c.tl_scope_end(scope)
+    if not ok:
+        _raise()
+    if any(r is None for r in results) and not (allow_unused or materialize_grads):
+        raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. "
+                           "Set allow_unused=True if this is the desired behavior.")
+    if materialize_grads:
+        results = [lib.tl_zeros_like(x) if r is None else r for x, r in zip(inputs, results)]
+    return tuple(results)
+
+
+def _raise():
+    status, message = c.tl_error(), c.tl_error_message().decode()
+    c.tl_error_clear()
+    raise _errors.from_status(status, message)
+
+
+# ---- What the library calls back ----
+#
+# A callback may raise. The exception is put aside, the library is told that the callback failed, and whoever called the library
+# raises it when the call has come to its end (_errors.from_status).
+
+_living = {}  # number -> the Python side of something the library holds
+
+
+def _hold(thing):
+    number = id(thing)
+    _living[number] = thing
+    return number
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _let_go(number):
+    _living.pop(number, None)
+
+
+def _give(x):
+    """To the scope that is open in the library, which finds it there when Python has let go."""
+    address = lib.address_of(x)
+    c.tl_keep(address)
+    c.tl_scope_give(address)
+    return address
+
+
+_fail = c["tl_matmul"]  # any function sets an error when it is given NULL
+_fail.restype, _fail.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]
+
+
+def _put_aside(error):
+    if getattr(_errors.state, "raised", None) is None:
+        _errors.state.raised = error
+    _fail(None, None)
+
+
+@header.callbacks["tl_grad_hook"]
+def _on_grad(leaf, grad, number):
+    try:
+        x, hooks = _living[number]
+        for hook in list(hooks.values()):
+            result = hook(lib.wrap(Tensor, leaf))
+            if isinstance(result, Tensor):
+                lib.tl_copy_(lib.wrap(Tensor, grad), result)
+    except BaseException as error:
+        _put_aside(error)
+
+
+class RemovableHandle:
+    """Takes a hook away again."""
+
+    def __init__(self, hooks, key):
+        self._hooks, self._key = hooks, key
+
+    def remove(self):
+        self._hooks.pop(self._key, None)
+
+
+def _register_hook(x, hook):
+    if not lib.tl_is_leaf(x):
+        raise NotImplementedError("hooks are there for leaves only: use retain_grad(), or an autograd.Function")
+    if not lib.tl_needs_grad(x):
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    hooks = x.__dict__.get("_grad_hooks")
+    if hooks is None:
+        hooks = x.__dict__["_grad_hooks"] = {}
+        record = (None, hooks)
+        x.__dict__["_grad_hook_record"] = record
+        if not c.tl_set_grad_hook(lib.address_of(x), _on_grad, _hold(record)):
+            _raise()
+    key = len(hooks) + 1
+    while key in hooks:
+        key += 1
+    hooks[key] = hook
+    return RemovableHandle(hooks, key)
+
+
+class Context:
+    """What forward leaves for backward."""
+
+    def __init__(self):
+        self.saved_tensors, self.needs_input_grad = (), ()
+        self._materializes, self._no_grad_for = True, ()
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors):
+        self._no_grad_for = tensors
+
+    def mark_dirty(self, *tensors):
+        raise NotImplementedError("a Function that changes its inputs in place is not there: return a new tensor")
+
+    def set_materialize_grads(self, value):
+        self._materializes = value
+
+
+class _Rule:
+    """One call of a Function, held by the graph."""
+
+    def __init__(self, function, context, positions, outputs):
+        self.function, self.context, self.positions = function, context, positions
+        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) for x in outputs]
+
+    def run(self, g):
+        ctx, grads = self.context, []
+        for j, like in enumerate(self.likes):
+            p = c.tl_gradient_of_output(g, j)
+            grads.append(lib.wrap(Tensor, p) if p else lib.tl_zeros(*like) if ctx._materializes else None)
+        results = self.function.backward(ctx, *grads)
+        results = results if isinstance(results, tuple) else (results,)
+        n = len(ctx.needs_input_grad)
+        if len(results) < n or any(r is not None for r in results[n:]):
+            raise RuntimeError(f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {n}, got {len(results)})")
+        for i, position in enumerate(self.positions):
+            r = results[position]
+            if r is not None and c.tl_gradient_needs(g, i):
+                c.tl_gradient_set(g, i, _give(r))
+
+
+@header.callbacks["tl_function_rule"]
+def _on_rule(g, number):
+    try:
+        _living[number].run(g)
+    except BaseException as error:
+        _put_aside(error)
+
+
+class Function:
+    """An operation with a derivative of its own: forward(ctx, ...) and backward(ctx, *grads) as static methods; call it by apply."""
+
+    @staticmethod
+    def forward(ctx, *args, **kwargs):
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        raise NotImplementedError("You must implement the backward function for your custom autograd.Function.")
+
+    @classmethod
+    def apply(cls, *args):
+        has_setup = "setup_context" in {k for base in cls.__mro__ for k in base.__dict__}
+        ctx = Context()
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and lib.tl_needs_grad(a) for a in args)
+        with no_grad():
+            made = cls.forward(*args) if has_setup else cls.forward(ctx, *args)
+            if has_setup:
+                cls.setup_context(ctx, args, made)
+        outputs = list(made) if isinstance(made, (tuple, list)) else [made]
+        tensors = [x for x in outputs if isinstance(x, Tensor)]
+        inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor)]
+        if is_grad_enabled() and any(ctx.needs_input_grad) and tensors:
+            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], tensors), [a for _, a in inputs], tensors))
+            fresh = [next(hung) if isinstance(x, Tensor) else x for x in outputs]
+            outputs = [lib.tl_detach(f) if any(x is n for n in ctx._no_grad_for) else f for x, f in zip(outputs, fresh)]
+        return tuple(outputs) if isinstance(made, (tuple, list)) else outputs[0]
+
+
+def _hang(rule, inputs, outputs):
+    addresses = (ctypes.c_void_p * len(inputs))(*[lib.address_of(x) for x in inputs])
+    results = (ctypes.c_void_p * len(outputs))(*[lib.address_of(x) for x in outputs])
+    scope = c.tl_scope_begin()
+    ok = c.tl_function(_on_rule, _hold(rule), _let_go, addresses, len(inputs), results, len(outputs))
+    hung = [lib.wrap(Tensor, p) for p in results] if ok else None
+    c.tl_scope_end(scope)
+    if not ok:
+        _raise()
+    return hung
+
+
+class function:  # torch.autograd.function.Function
+    Function = Function
