@@ -1,0 +1,231 @@
+"""What a stretch of code costs: counted while it runs (ledger), or before, on shapes alone (price).
+
+    with tally.ledger() as receipt:
+        loss = model(x); loss.backward()
+    receipt.flops, receipt.bytes, receipt.peak
+
+    tally.price(model, (8, 128))          # the same numbers, without running anything
+
+Both are Ledgers; they print as tables, show themselves in notebooks, and compare exactly: `price.diff(receipt)` is "" when they tally.
+"""
+import copy
+import ctypes
+import html
+import json
+
+from . import autograd
+from ._library import c, lib
+from ._tensor import Tensor
+from ._types import Size, as_device, as_dtype, get_default_dtype
+
+_libc = ctypes.CDLL(None)
+_libc.free.argtypes = [ctypes.c_void_p]
+_COUNTS = ("calls", "flops", "bytes_read", "bytes_written", "transfer_bytes")
+
+
+def _taken(address):
+    """The text at an address that the library malloc'ed, which is freed."""
+    if not address:
+        autograd._raise()
+    text = ctypes.string_at(address).decode()
+    _libc.free(address)
+    return text
+
+
+class Ledger:
+    """Calls, FLOPs, bytes moved and bytes held, by module path, op, phase and dtype. Readable when its `with` has ended."""
+
+    def __init__(self, name="ledger", device=None):
+        self.name, self.result = name, None
+        self._device = None if device is None else as_device(device)
+        self._address, self._data, self._text = None, None, None
+
+    def __enter__(self):
+        if self._device is None:
+            self._device = default_device()
+        self._device.address  # found before the bracket opens
+        self._address = lib.tl_ledger_begin(self.name)
+        return self
+
+    def __exit__(self, *_):
+        lib.tl_ledger_end(self._address)
+        self._text = _taken(lib.tl_ledger_json(self._address, self._device.address))
+        self._data = json.loads(self._text)
+        lib.tl_ledger_free(self._address)
+        self._address = None
+
+    @property
+    def data(self):
+        """The whole ledger: the dictionary of schema tally.ledger/1."""
+        if self._data is None:
+            raise RuntimeError("the ledger is still open: read it after its `with` block")
+        return self._data
+
+    def _total(self, key):
+        return int(self.data["totals"][key])
+
+    calls = property(lambda l: l._total("calls"))
+    flops = property(lambda l: l._total("flops"))
+    bytes_read = property(lambda l: l._total("bytes_read"))
+    bytes_written = property(lambda l: l._total("bytes_written"))
+    bytes = property(lambda l: l.bytes_read + l.bytes_written, doc="Bytes moved: each distinct input once, each output once.")
+    transfer_bytes = property(lambda l: l._total("transfer_bytes"))
+    intensity = property(lambda l: l.flops / l.bytes if l.bytes else 0.0, doc="FLOPs per byte moved.")
+
+    @property
+    def peak(self):
+        """The most bytes held at once on the device."""
+        return int(self.data.get("memory", {}).get("peak_bytes", 0))
+
+    @property
+    def peak_by_purpose(self):
+        return {k: int(v) for k, v in self.data.get("memory", {}).get("peak_by_purpose", {}).items()}
+
+    @property
+    def rows(self):
+        """One dictionary per (path, op, phase, dtype), counts as int."""
+        return [{k: int(v) if k in _COUNTS else v for k, v in row.items()} for row in self.data["rows"]]
+
+    def by(self, *keys):
+        """Counts summed over rows with the same keys: by("phase"), by("path", "op"); the costliest first."""
+        sums = {}
+        for row in self.rows:
+            key = tuple(row[k] for k in keys)
+            total = sums.setdefault(key, dict.fromkeys(_COUNTS, 0))
+            for k in _COUNTS:
+                total[k] += row[k]
+        return dict(sorted(((k[0] if len(k) == 1 else k, v) for k, v in sums.items()), key=lambda item: -item[1]["flops"]))
+
+    def json(self):
+        """The text of schema tally.ledger/1."""
+        self.data
+        return self._text
+
+    def write(self, path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.json())
+
+    def diff(self, other):
+        """A table of what differs in FLOPs, bytes, calls and peaks; "" when the two tally."""
+        report = ctypes.c_void_p()
+        n = c.tl_ledger_diff(self.json().encode(), other.json().encode(), ctypes.byref(report))
+        text = _taken(report.value) if report.value else ""
+        if n < 0:
+            autograd._raise()
+        return text if n else ""
+
+    # ---- As tables ----
+
+    def _tables(self):
+        """(title, head, rows) of what one wants to see first."""
+        phases = [(k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"]) for k, v in self.by("phase").items()]
+        phases.append(("total", self.calls, self.flops, self.bytes))
+        yield f"{self.name} on {self.data['device']}", ("phase", "calls", "FLOPs", "bytes moved"), phases
+        ops = [(*k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"]) for k, v in self.by("op", "dtype").items()]
+        yield "costliest ops", ("op", "dtype", "calls", "FLOPs", "bytes moved"), ops[:12]
+        held = [(k, v) for k, v in self.peak_by_purpose.items() if v] + [("peak", self.peak)]
+        yield "bytes held at the peak", ("purpose", "bytes"), held
+
+    def __str__(self):
+        if self._data is None:
+            return f"<Ledger {self.name!r}, open>"
+        return "\n\n".join(_text_table(*t) for t in self._tables())
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        return "".join(_html_table(*t) for t in self._tables()) if self._data is not None else html.escape(str(self))
+
+
+def _cell(value):
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _text_table(title, head, rows):
+    cells = [list(head)] + [[_cell(v) for v in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    is_number = [i > 0 and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(v.rjust(w) if n else v.ljust(w) for v, w, n in zip(row, widths, is_number)).rstrip() for row in cells]
+    return "\n".join([title] + ["  " + line for line in lines])
+
+
+def _html_table(title, head, rows):
+    top = "".join(f"<th style='text-align:{'left' if not i else 'right'}'>{html.escape(h)}</th>" for i, h in enumerate(head))
+    body = "".join("<tr>" + "".join(f"<td style='text-align:{'right' if isinstance(v, int) else 'left'}'>{html.escape(_cell(v))}</td>"
+                                    for v in row) + "</tr>" for row in rows)
+    return f"<table><caption>{html.escape(title)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def ledger(name="ledger", device=None):
+    """`with tally.ledger() as l:` bills what happens inside; `device` (default: the default device) says whose memory."""
+    return Ledger(name, device)
+
+
+# ---- The default device ----
+
+def default_device(device=None):
+    """The device that creation functions of this thread use; given one, sets it and returns the one before."""
+    from ._types import device_at
+    cpu = as_device("cpu").address
+    if device is not None:
+        return device_at(lib.tl_default_device(as_device(device).address))
+    before = lib.tl_default_device(cpu)
+    lib.tl_default_device(before)
+    return device_at(before)
+
+
+def set_default_device(device):
+    default_device("cpu" if device is None else device)
+
+
+get_default_device = default_device
+
+
+# ---- Prices ----
+
+def price(function, *arguments, device="meta", name="price"):
+    """What a call would cost, without running it.
+
+    Arguments stand for tensors: a shape (a tuple of ints: of the default dtype), (shape, dtype), or a tensor, of which only shape and dtype
+    are used. Anything else is passed as it is. A module is priced with copies of its parameters that have no data. `device` is
+    "meta" for this machine, or "meta:h200" and the like. Tensors made inside have no data either. The answer is a Ledger; its
+    .result is what the function gave."""
+    target = as_device(device)
+    if target.type != "meta":
+        raise ValueError(f"a price is made on meta, not on {target}")
+    before = default_device(target)
+    try:
+        function = _shadow(function, target)
+        arguments = [_stand_in(a, target) for a in arguments]
+        with Ledger(name, target) as l:
+            l.result = function(*arguments)
+    finally:
+        default_device(before)
+    return l
+
+
+def _shadow(function, target):
+    """A module with parameters on meta."""
+    return copy.deepcopy(function).to(target) if hasattr(function, "named_parameters") else function
+
+
+def _is_shape(a):
+    return isinstance(a, (tuple, Size)) and all(isinstance(n, int) and not isinstance(n, bool) for n in a)
+
+
+def _stand_in(a, target):
+    if isinstance(a, Tensor):
+        x = lib.tl_empty(lib.shape_of(a), lib.tl_dtype_of(a), target.address)
+        return x.requires_grad_(True) if a.requires_grad else x
+    if _is_shape(a):
+        return lib.tl_empty(a, get_default_dtype().code, target.address)
+    if isinstance(a, tuple) and len(a) == 2 and _is_shape(a[0]):
+        return lib.tl_empty(a[0], as_dtype(a[1]).code, target.address)
+    return a
+
+
+def profile(on=True):
+    """Times every kernel (and waits for it), for the time_s of ledgers. Returns the setting before."""
+    return c.tl_profile(on)
+
+
