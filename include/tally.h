@@ -903,6 +903,92 @@ TL_API bool tl_profile(bool on);
 TL_API const char *tl_count_text(tl_count count, char buffer[40]);
 TL_API double tl_count_value(tl_count count);
 
+/* ---- Modules ------------------------------------------------------------------------------------------ */
+
+/* A module is a node of a tree: named parameters and buffers of its own, named children, and a forward function. Names are
+ * PyTorch's, joined by dots ("transformer.h.0.attn.c_attn.weight"), so that weights travel. A module owns what is below it:
+ * free the root alone. Parameters are created by whoever makes the module, on a device and in a dtype of its choice, and may be
+ * replaced later (tl_module_to, tl_module_cast): hold the module, not its tensors. */
+typedef struct tl_module tl_module;
+
+/* What a kind of module is. forward: x -> result, given to the scope; NULL (and an error) when it fails. A kind without forward
+ * only holds others, as a list does: tl_module_forward refuses it. describe (may be NULL) writes what the printed tree shows
+ * in brackets. */
+typedef struct tl_module_kind {
+    const char *name; /* "Linear" */
+    tl_tensor *(*forward)(tl_module *module, tl_tensor *x);
+    void (*describe)(const tl_module *module, char *text, size_t size);
+    size_t state_bytes; /* plain data of each module, zero at first: tl_module_state */
+} tl_module_kind;
+
+/* `kind` must live as long as the module. */
+TL_API tl_module *tl_module_new(const tl_module_kind *kind);
+TL_API void tl_module_free(tl_module *module);
+TL_API const tl_module_kind *tl_module_kind_of(const tl_module *module);
+TL_API void *tl_module_state(tl_module *module);
+/* Puts a child under a name (no dots). It is the parent's from then on, and freed when this fails. Returns the child, or NULL. */
+TL_API tl_module *tl_module_add(tl_module *parent, const char *name, tl_module *child);
+/* A parameter becomes a leaf that requires a gradient (floats only), a buffer does not; both are kept. NULL stands for one that is
+ * left out, as a bias may be. Numbered in the order of adding, both kinds together. False on error. */
+TL_API bool tl_module_add_parameter(tl_module *module, const char *name, tl_tensor *x);
+TL_API bool tl_module_add_buffer(tl_module *module, const char *name, tl_tensor *x);
+/* Makes `path` (which may be left out so far) the same tensor as the parameter at `source`, for good: tied weights. */
+TL_API bool tl_module_tie(tl_module *root, const char *path, const char *source);
+
+TL_API tl_tensor *tl_module_tensor(const tl_module *module, int index); /* a module's own, by number; NULL: left out */
+TL_API tl_module *tl_module_find(tl_module *module, const char *path);    /* "h.3.attn"; NULL: there is none */
+TL_API tl_tensor *tl_module_find_tensor(tl_module *module, const char *path); /* "h.3.attn.c_attn.weight"; NULL: none */
+TL_API int tl_module_children(const tl_module *module);
+TL_API tl_module *tl_module_child(const tl_module *module, int index);
+TL_API const char *tl_module_name(const tl_module *module); /* under its parent; "" for a root */
+
+/* Every tensor of the tree in the order of adding, parents before children. A tied one comes once, under its first name. Valid
+ * until the tree changes; NULL on error. */
+typedef struct tl_named_tensor {
+    const char *name; /* its path from `module` */
+    tl_tensor *tensor;
+    bool is_buffer;
+    tl_module *owner;
+} tl_named_tensor;
+TL_API const tl_named_tensor *tl_module_list(tl_module *module, int *n);
+TL_API int64_t tl_module_parameters(tl_module *module); /* how many numbers the parameters hold; -1 on error */
+
+/* Runs forward in a scope of its own that bears the module's name: a scope names, owns and bills. The root's name is its kind's
+ * unless it was given one (tl_module_set_name). */
+TL_API tl_tensor *tl_module_forward(tl_module *module, tl_tensor *x);
+TL_API bool tl_module_set_name(tl_module *root, const char *name);
+
+/* For the whole tree. Modules train at first; dropout asks. A frozen parameter requires no gradient. tl_module_to and _cast replace
+ * tensors (cast: floats only) and let their gradients go. */
+TL_API void tl_module_train(tl_module *module, bool on);
+TL_API bool tl_module_is_training(const tl_module *module);
+TL_API bool tl_module_freeze(tl_module *module, bool on);
+TL_API bool tl_module_to(tl_module *module, tl_device *device);
+TL_API bool tl_module_cast(tl_module *module, tl_dtype dtype);
+TL_API void tl_module_zero_grad(tl_module *module, bool keep);
+/* The tree as PyTorch prints it, into a buffer; returns the length of the whole text. */
+TL_API size_t tl_module_print(tl_module *module, char *buffer, size_t size);
+
+/* Layers. Parameters are initialised as PyTorch's are: weights of Linear uniform in +-1/sqrt(in), so that the scale of results
+ * does not depend on the width; Embedding normal(0,1); norms 1 and 0. `device` NULL: the thread's default. NULL on error. */
+TL_API tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device);
+TL_API tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device); /* forward takes ids */
+TL_API tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device);
+TL_API tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_device *device);
+TL_API tl_module *tl_nn_dropout(double p);
+TL_API tl_module *tl_nn_gelu(bool is_tanh);
+TL_API tl_module *tl_nn_silu(void);
+TL_API tl_module *tl_nn_sequential(void); /* children in turn; add them as "0", "1", ... */
+TL_API tl_module *tl_nn_list(void);       /* holds children, has no forward */
+
+/* Initialisers, in place, without being recorded; they return x. fan_in and fan_out are x's second and first size, times the
+ * rest; x needs two axes. */
+typedef enum tl_fan { TL_FAN_IN, TL_FAN_OUT } tl_fan;
+TL_API tl_tensor *tl_init_xavier_uniform_(tl_tensor *x, double gain); /* +-gain sqrt(6 / (fan_in + fan_out)) */
+TL_API tl_tensor *tl_init_xavier_normal_(tl_tensor *x, double gain);  /* deviation gain sqrt(2 / (fan_in + fan_out)) */
+TL_API tl_tensor *tl_init_kaiming_uniform_(tl_tensor *x, double slope, tl_fan fan); /* +-sqrt(6 / ((1 + slope^2) fan)) */
+TL_API tl_tensor *tl_init_kaiming_normal_(tl_tensor *x, double slope, tl_fan fan);  /* deviation sqrt(2 / ((1 + slope^2) fan)) */
+
 /* ---- Ops of your own ---------------------------------------------------------------------------------- */
 
 /* Kernels see raw pointers, shapes and strides, and nothing else. data is the address of the first element. */

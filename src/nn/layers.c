@@ -1,0 +1,138 @@
+/* layers.c: the modules that models are made of. Each holds its tensors in the order of the enum above it. */
+#include <math.h>
+#include <stdio.h>
+
+#include "nn/module.h"
+
+/* ---- Linear: x weight^T + bias ---- */
+
+enum { WEIGHT, BIAS };
+struct linear {
+    int64_t in, out;
+};
+
+static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
+    return tl_linear(x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS));
+}
+static void linear_describe(const tl_module *m, char *text, size_t size) {
+    const struct linear *l = m->state;
+    snprintf(text, size, "in_features=%lld, out_features=%lld, bias=%s", (long long)l->in, (long long)l->out,
+             tl_module_tensor(m, BIAS) ? "True" : "False");
+}
+static const tl_module_kind linear_kind = {"Linear", linear_forward, linear_describe, sizeof(struct linear)};
+
+tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
+    tl_module *m = tl_module_new(&linear_kind);
+    if (!m) return NULL;
+    *(struct linear *)m->state = (struct linear){in, out};
+    double range = in > 0 ? 1 / sqrt((double)in) : 0;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *weight = tl_uniform(TL_SHAPE(out, in), -range, range, dtype, device);
+    tl_tensor *b = bias ? tl_uniform(TL_SHAPE(out), -range, range, dtype, device) : NULL;
+    bool ok = tl_module_add_parameter(m, "weight", weight) && tl_module_add_parameter(m, "bias", b);
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+/* ---- Embedding: rows of weight by ids ---- */
+
+static tl_tensor *embedding_forward(tl_module *m, tl_tensor *ids) {
+    return tl_embedding(tl_module_tensor(m, WEIGHT), ids);
+}
+static void embedding_describe(const tl_module *m, char *text, size_t size) {
+    const struct linear *l = m->state;
+    snprintf(text, size, "%lld, %lld", (long long)l->in, (long long)l->out);
+}
+static const tl_module_kind embedding_kind = {"Embedding", embedding_forward, embedding_describe,
+                                              sizeof(struct linear)};
+
+tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device) {
+    tl_module *m = tl_module_new(&embedding_kind);
+    if (!m) return NULL;
+    *(struct linear *)m->state = (struct linear){n, channels};
+    tl_scope scope = tl_scope_begin();
+    bool ok = tl_module_add_parameter(m, "weight", tl_normal(TL_SHAPE(n, channels), 0, 1, dtype, device));
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+/* ---- Norms over the last axis ---- */
+
+struct norm {
+    int64_t channels;
+    double eps;
+};
+
+static tl_tensor *layer_norm_forward(tl_module *m, tl_tensor *x) {
+    return tl_layer_norm(x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS), ((struct norm *)m->state)->eps);
+}
+static tl_tensor *rms_norm_forward(tl_module *m, tl_tensor *x) {
+    return tl_rms_norm(x, tl_module_tensor(m, WEIGHT), ((struct norm *)m->state)->eps);
+}
+static void norm_describe(const tl_module *m, char *text, size_t size) {
+    const struct norm *n = m->state;
+    snprintf(text, size, "(%lld,), eps=%g, elementwise_affine=True", (long long)n->channels, n->eps);
+}
+static const tl_module_kind layer_norm_kind = {"LayerNorm", layer_norm_forward, norm_describe, sizeof(struct norm)};
+static const tl_module_kind rms_norm_kind = {"RMSNorm", rms_norm_forward, norm_describe, sizeof(struct norm)};
+
+static tl_module *norm_new(const tl_module_kind *kind, int64_t channels, double eps, bool bias, tl_dtype dtype,
+                           tl_device *device) {
+    tl_module *m = tl_module_new(kind);
+    if (!m) return NULL;
+    *(struct norm *)m->state = (struct norm){channels, eps};
+    tl_scope scope = tl_scope_begin();
+    bool ok = tl_module_add_parameter(m, "weight", tl_ones(TL_SHAPE(channels), dtype, device));
+    if (ok && bias) ok = tl_module_add_parameter(m, "bias", tl_zeros(TL_SHAPE(channels), dtype, device));
+    return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+tl_module *tl_nn_layer_norm(int64_t channels, double eps, bool bias, tl_dtype dtype, tl_device *device) {
+    return norm_new(&layer_norm_kind, channels, eps, bias, dtype, device);
+}
+tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_device *device) {
+    return norm_new(&rms_norm_kind, channels, eps, false, dtype, device);
+}
+
+/* ---- Without parameters ---- */
+
+static tl_tensor *dropout_forward(tl_module *m, tl_tensor *x) {
+    double p = *(double *)m->state;
+    return tl_module_is_training(m) && p > 0 ? tl_dropout(x, p) : x;
+}
+static void dropout_describe(const tl_module *m, char *text, size_t size) {
+    snprintf(text, size, "p=%g, inplace=False", *(double *)m->state);
+}
+static const tl_module_kind dropout_kind = {"Dropout", dropout_forward, dropout_describe, sizeof(double)};
+
+tl_module *tl_nn_dropout(double p) {
+    tl_module *m = tl_module_new(&dropout_kind);
+    if (m) *(double *)m->state = p;
+    return m;
+}
+
+static tl_tensor *gelu_forward(tl_module *m, tl_tensor *x) { return *(bool *)m->state ? tl_gelu(x) : tl_gelu_erf(x); }
+static void gelu_describe(const tl_module *m, char *text, size_t size) {
+    snprintf(text, size, "approximate='%s'", *(bool *)m->state ? "tanh" : "none");
+}
+static const tl_module_kind gelu_kind = {"GELU", gelu_forward, gelu_describe, sizeof(bool)};
+
+tl_module *tl_nn_gelu(bool is_tanh) {
+    tl_module *m = tl_module_new(&gelu_kind);
+    if (m) *(bool *)m->state = is_tanh;
+    return m;
+}
+
+static tl_tensor *silu_forward(tl_module *m, tl_tensor *x) { return (void)m, tl_silu(x); }
+static const tl_module_kind silu_kind = {"SiLU", silu_forward, NULL, 0};
+tl_module *tl_nn_silu(void) { return tl_module_new(&silu_kind); }
+
+/* ---- Containers ---- */
+
+static tl_tensor *sequential_forward(tl_module *m, tl_tensor *x) {
+    for (size_t i = 0; x && i < m->n_children; i++) x = tl_module_forward(m->children[i], x);
+    return x;
+}
+static const tl_module_kind sequential_kind = {"Sequential", sequential_forward, NULL, 0};
+tl_module *tl_nn_sequential(void) { return tl_module_new(&sequential_kind); }
+
+static const tl_module_kind list_kind = {"ModuleList", NULL, NULL, 0};
+tl_module *tl_nn_list(void) { return tl_module_new(&list_kind); }

@@ -1,0 +1,41 @@
+/* module.h: the tree under a model. See tally.h for what users see. */
+#ifndef NN_MODULE_H
+#define NN_MODULE_H
+
+#include "tally.h"
+
+struct slot { /* a named tensor of a module */
+    char *name;
+    tl_tensor *tensor; /* NULL: left out */
+    bool is_buffer;
+};
+
+struct tl_module {
+    const tl_module_kind *kind;
+    void *state;
+    tl_module *parent;
+    char *name; /* "" for a root */
+    char *
+        scope_name; /* what forward bills to: the name, after those of lists above, which have no forward of their own */
+    tl_module **children;
+    size_t n_children, child_capacity;
+    struct slot *slots;
+    size_t n_slots, slot_capacity;
+    bool is_evaluating; /* zero is the default: training */
+
+    /* tl_module_list's answer, kept until the tree changes */
+    tl_named_tensor *list;
+    size_t n_list, list_capacity;
+    char *names;
+    size_t names_length, names_capacity;
+    bool is_listed;
+};
+
+/* A module that was just made: everything that was added to it succeeded, or it is freed. Returns it or NULL. */
+static inline tl_module *module_finish(tl_module *m, bool ok) {
+    if (ok) return m;
+    tl_module_free(m);
+    return NULL;
+}
+
+#endif
