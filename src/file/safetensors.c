@@ -151,8 +151,9 @@ tl_tensor *tl_safetensors_get(tl_safetensors *f, const char *name) {
         return refuse(f, name, "two elements share a byte (need a last axis of even length)");
     const unsigned char *data = f->data + e->begin;
     size_t element_bytes = e->type->bits < 8 ? 1 : (size_t)e->type->bits / 8;
-    /* Writers other than the reference need not align: such a tensor is copied. */
-    if ((uintptr_t)data % element_bytes) return tl_from_data(data, e->rank, shape, dtype, tl_device_find("cpu"));
+    /* Writers other than the reference need not align: such a tensor is copied. An empty one needs no file. */
+    if ((uintptr_t)data % element_bytes || e->begin == e->end)
+        return tl_from_data(data, e->rank, shape, dtype, tl_device_find("cpu"));
     file_map_keep(f->map);
     return tl_from_external((void *)data, e->end - e->begin, e->rank, shape, NULL, dtype, file_map_drop, f->map);
 }
