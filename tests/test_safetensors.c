@@ -1,5 +1,6 @@
-/* Safetensors: what is written comes back bit by bit; each rule of the format is broken once and named; no failure of memory, disk or power
- * leaves half a file; hostile headers are refused. tests/python/test_safetensors.py compares with the reference. */
+/* Safetensors: what is written comes back bit by bit; each rule of the format is broken once and named; no failure of
+ * memory, disk or power leaves half a file; hostile headers are refused. tests/python/test_safetensors.py compares
+ * with the reference. */
 #include "support/check.h"
 
 #include <dirent.h>

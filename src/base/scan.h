@@ -1,8 +1,9 @@
 /* scan.h: JSON from files nobody vouches for, read in one pass and without memory.
  *
- * For headers of files that may be hostile. A tree of values takes up to seventy times the bytes of the text ("{},{},..."), and
- * jansson's parser is not safe when memory runs out within; here strings are decoded where they stand, in the buffer the
- * caller owns, and the caller keeps what it wants. The first problem stays: every later call returns false.
+ * For headers of files that may be hostile. A tree of values takes up to seventy times the bytes of the text
+ * ("{},{},..."), and jansson's parser is not safe when memory runs out within; here strings are decoded where they
+ * stand, in the buffer the caller owns, and the caller keeps what it wants. The first problem stays: every later call
+ * returns false.
  *
  *     struct scan s = scan_begin(buffer, length);          // buffer[length] is 0
  *     for (bool more = scan_open(&s, '{'); more; more = scan_next(&s, '}')) {

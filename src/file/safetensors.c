@@ -1,8 +1,8 @@
 /* safetensors.c: tensors in a file, without a copy.
  *
- * The header is read into memory and checked there; the file is then mapped, privately, and each tensor looks into the mapping
- * and holds a reference to it. Nothing that was checked is read a second time, so a file that changes meanwhile can give
- * other numbers but no other sizes.
+ * The header is read into memory and checked there; the file is then mapped, privately, and each tensor looks into
+ * the mapping and holds a reference to it. Nothing that was checked is read a second time, so a file that changes
+ * meanwhile can give other numbers but no other sizes.
  */
 #include "file/safetensors.h"
 

@@ -1,8 +1,8 @@
 /* safetensors_header.c: every rule of the format, before any tensor is made.
  *
- * The header comes from outside. Nothing in it is believed: numbers are bounded and multiplied with checks, and the ranges of all
- * tensors together must be the data, byte for byte, without hole or overlap. Memory stays in proportion to the header: some
- * fifty bytes of text make an entry of fifty bytes.
+ * The header comes from outside. Nothing in it is believed: numbers are bounded and multiplied with checks, and the
+ * ranges of all tensors together must be the data, byte for byte, without hole or overlap. Memory stays in proportion
+ * to the header: some fifty bytes of text make an entry of fifty bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* safetensors_save.c: tensors into a file, the same bytes as the reference library would write.
  *
- * Tensors are ordered by type (wide ones first, which aligns them all) and then by name; the header is padded with spaces to
- * a multiple of 8. Metadata is sorted by key, where the reference has no order of its own. Tensors that are not
- * dense in host memory are fetched piece by piece through one buffer.
+ * Tensors are ordered by type (wide ones first, which aligns them all) and then by name; the header is padded with
+ * spaces to a multiple of 8. Metadata is sorted by key, where the reference has no order of its own. Tensors that are
+ * not dense in host memory are fetched piece by piece through one buffer.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,8 +134,8 @@ static bool piece_write(struct saving *s, struct file_writer *w, tl_tensor *x) {
     return tl_to_data(x, s->piece, bytes) && file_writer_write(w, s->piece, bytes);
 }
 
-/* In row-major order: slices of the first axis that has more than one row, each as many rows as fit (or one, which is then
- * divided along its next axis). */
+/* In row-major order: slices of the first axis that has more than one row, each as many rows as fit (or one, which is
+ * then divided along its next axis). */
 static bool pieces_write(struct saving *s, struct file_writer *w, tl_tensor *x) {
     if (tl_bytes(x) <= PIECE_BYTES) return piece_write(s, w, x);
     int axis = 0;
