@@ -476,6 +476,14 @@ TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 TL_API tl_tensor *tl_dropout(tl_tensor *x, double p);
 /* Rotary positions on x (B,T,H,D), D even, halves rotated (GPT-NeoX, Llama): position = first_position + t. */
 TL_API tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position);
+/* Longer contexts by slower rotation. original_context 0: every frequency is divided by factor. Otherwise Llama 3's rule: pairs
+ * that turn more than high_frequency times within the original context stay, those that turn less than low_frequency times are
+ * divided by factor, and between the two it is blended. factor 0 or 1, or NULL: none. */
+typedef struct tl_rope_scaling {
+    double factor, low_frequency, high_frequency;
+    int64_t original_context;
+} tl_rope_scaling;
+TL_API tl_tensor *tl_rope_scaled(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling);
 /* Attention of q (B,T,H,D) on k, v (B,S,Hkv,D), H a multiple of Hkv -> (B,T,H,D). scale 0 means 1/sqrt(D).
  * Causal: query t sees keys 0 .. S-T+t. No T x S buffer is ever made. Any strides with the last axis dense. */
 TL_API tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale);
@@ -988,6 +996,53 @@ TL_API tl_tensor *tl_init_xavier_uniform_(tl_tensor *x, double gain); /* +-gain 
 TL_API tl_tensor *tl_init_xavier_normal_(tl_tensor *x, double gain);  /* deviation gain sqrt(2 / (fan_in + fan_out)) */
 TL_API tl_tensor *tl_init_kaiming_uniform_(tl_tensor *x, double slope, tl_fan fan); /* +-sqrt(6 / ((1 + slope^2) fan)) */
 TL_API tl_tensor *tl_init_kaiming_normal_(tl_tensor *x, double slope, tl_fan fan);  /* deviation sqrt(2 / ((1 + slope^2) fan)) */
+
+/* ---- Models ------------------------------------------------------------------------------------------- */
+
+typedef enum tl_family {
+    TL_GPT2,       /* learned positions, LayerNorm, GELU (tanh), biases, tied head */
+    TL_LLAMA,      /* rotary positions, RMSNorm, SwiGLU, grouped heads; with qkv biases it is Qwen 2's */
+    TL_DEEP_LINEAR, /* the teaching model: n_layers bias-free square linear layers and a head of one output */
+    TL_FAMILY_COUNT
+} tl_family;
+
+/* The numbers of a model. Deep linear has n_layers and channels alone. */
+typedef struct tl_model_config {
+    tl_family family;
+    int64_t n_layers, n_heads, n_kv_heads, head_size, channels, ff, vocabulary, context;
+    double norm_eps, rope_base, dropout, init_std;
+    bool is_tied, has_qkv_bias; /* the head is the embedding; Qwen's biases of q, k and v */
+    tl_rope_scaling rope_scaling;
+} tl_model_config;
+
+TL_API const char *tl_family_name(tl_family family); /* "gpt2", "llama", "deep-linear"; "?" for none */
+TL_API const char *tl_model_preset_name(int index);  /* "gpt2-124m", ...; NULL after the last */
+TL_API bool tl_model_preset(const char *name, tl_model_config *config);
+/* Sizes that fit together; otherwise an error says which do not. */
+TL_API bool tl_model_config_check(const tl_model_config *config);
+/* A config.json of Hugging Face's (gpt2, llama, qwen2; and our deep-linear). Keys we do not need are passed over; what would change the
+ * results and is not known here is refused by name. */
+TL_API bool tl_model_config_read(const char *path, tl_model_config *config);
+TL_API bool tl_model_config_write(const tl_model_config *config, const char *path);
+/* How many numbers the parameters hold, by formula, without making them. */
+TL_API int64_t tl_model_config_parameters(const tl_model_config *config);
+
+/* A model with fresh parameters: normal(0, init_std), GPT-2's residual projections over sqrt(2 n_layers), biases 0. Names are
+ * Hugging Face's. `device` NULL: the thread's default. */
+TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device);
+TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
+/* What the blocks keep for backward (tl_checkpoint_layers). */
+TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);
+/* tokens (B,T), i64 or i32 -> logits (B,T,V). Deep linear: x (B,C), a float -> (B). */
+TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
+/* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never there as a whole. Deep linear: mean squared
+ * error to targets (B). */
+TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+/* Weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, cast to the
+ * model's dtype. Every parameter must be there in its shape; names of the model without its head's prefix are known too. */
+TL_API bool tl_model_load(tl_module *model, const char *path);
+/* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
+TL_API bool tl_model_save(tl_module *model, const char *folder);
 
 /* ---- Ops of your own ---------------------------------------------------------------------------------- */
 

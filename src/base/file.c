@@ -64,6 +64,21 @@ bool file_read(int fd, const char *path, void *to, size_t bytes, size_t offset) 
     return true;
 }
 
+char *file_get(const char *path, size_t limit, size_t *bytes) {
+    int fd = file_open(path, bytes);
+    if (fd < 0) return NULL;
+    char *text = NULL;
+    if (*bytes > limit) error_set(TL_ERROR_USE, "%s: has %zu bytes (at most %zu are taken)", path, *bytes, limit);
+    else if (!(text = memory_new(*bytes + 1))) error_memory(*bytes + 1, "a file");
+    if (text) text[*bytes] = 0;
+    if (text && !file_read(fd, path, text, *bytes, 0)) {
+        memory_free(text);
+        text = NULL;
+    }
+    file_close(fd);
+    return text;
+}
+
 struct file_map {
     atomic_int refs;
     unsigned char *data;
@@ -211,4 +226,31 @@ void file_writer_discard(struct file_writer *w) {
     if (w->fd >= 0) close(w->fd);
     unlink(w->temporary);
     memory_free(w);
+}
+
+bool file_put(const char *path, const void *data, size_t bytes) {
+    struct file_writer *w = file_writer_new(path);
+    if (!w) return false;
+    if (file_writer_write(w, data, bytes)) return file_writer_commit(w);
+    file_writer_discard(w);
+    return false;
+}
+
+bool file_make_folder(const char *path) {
+    size_t length = strlen(path);
+    char *part = memory_new(length + 1);
+    if (!part) return error_memory(length + 1, "a path");
+    memcpy(part, path, length + 1);
+    bool ok = true;
+    for (size_t i = 1; ok && i <= length; i++) { /* every folder on the way, then the last */
+        if (path[i] != '/' && path[i]) continue;
+        part[i] = 0;
+        if (fault("mkdir", part) || (mkdir(part, 0777) < 0 && errno != EEXIST)) ok = failed(part, "cannot be made");
+        part[i] = path[i];
+    }
+    struct stat status;
+    if (ok && (stat(path, &status) < 0 || !S_ISDIR(status.st_mode)))
+        ok = error_set(TL_ERROR_IO, "%s: is there and not a folder", path);
+    memory_free(part);
+    return ok;
 }

@@ -26,6 +26,9 @@ void file_close(int fd);
 /* All of `bytes` from `offset`; a file that ends before is an error. */
 bool file_read(int fd, const char *path, void *to, size_t bytes, size_t offset);
 
+/* A whole file of at most `limit` bytes, followed by a 0; free it with memory_free. NULL: recorded. */
+char *file_get(const char *path, size_t limit, size_t *bytes);
+
 /* The file's bytes in memory, private: what is written there stays there. One reference to start with. Another
  * process that cuts the file short makes the missing pages unreadable (SIGBUS); one that renames a new file over it
  * does no harm. */
@@ -49,5 +52,9 @@ bool file_writer_write(struct file_writer *w, const void *data, size_t bytes);
  * temporary is gone. (Only when the very last step fails, the sync of the folder, is the new file in place.) */
 bool file_writer_commit(struct file_writer *w);
 void file_writer_discard(struct file_writer *w); /* NULL allowed */
+/* All of it in one call. */
+bool file_put(const char *path, const void *data, size_t bytes);
+/* Makes a folder (and those above it) where there is none. */
+bool file_make_folder(const char *path);
 
 #endif

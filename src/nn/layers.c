@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "nn/layers.h"
 #include "nn/module.h"
 
 /* ---- Linear: x weight^T + bias ---- */
@@ -21,16 +22,24 @@ static void linear_describe(const tl_module *m, char *text, size_t size) {
 }
 static const tl_module_kind linear_kind = {"Linear", linear_forward, linear_describe, sizeof(struct linear)};
 
-tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
+tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias) {
     tl_module *m = tl_module_new(&linear_kind);
     if (!m) return NULL;
     *(struct linear *)m->state = (struct linear){in, out};
+    bool is_uniform = make->std < 0;
     double range = in > 0 ? 1 / sqrt((double)in) : 0;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *weight = tl_uniform(TL_SHAPE(out, in), -range, range, dtype, device);
-    tl_tensor *b = bias ? tl_uniform(TL_SHAPE(out), -range, range, dtype, device) : NULL;
+    tl_tensor *weight = is_uniform ? tl_uniform(TL_SHAPE(out, in), -range, range, make->dtype, make->device)
+                                   : tl_normal(TL_SHAPE(out, in), 0, make->std, make->dtype, make->device);
+    tl_tensor *b = !bias        ? NULL
+                   : is_uniform ? tl_uniform(TL_SHAPE(out), -range, range, make->dtype, make->device)
+                                : tl_zeros(TL_SHAPE(out), make->dtype, make->device);
     bool ok = tl_module_add_parameter(m, "weight", weight) && tl_module_add_parameter(m, "bias", b);
     return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
+    return linear_make(&(struct make){dtype, device, -1}, in, out, bias);
 }
 
 /* ---- Embedding: rows of weight by ids ---- */
@@ -45,13 +54,18 @@ static void embedding_describe(const tl_module *m, char *text, size_t size) {
 static const tl_module_kind embedding_kind = {"Embedding", embedding_forward, embedding_describe,
                                               sizeof(struct linear)};
 
-tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device) {
+tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels) {
     tl_module *m = tl_module_new(&embedding_kind);
     if (!m) return NULL;
     *(struct linear *)m->state = (struct linear){n, channels};
+    double std = make->std < 0 ? 1 : make->std;
     tl_scope scope = tl_scope_begin();
-    bool ok = tl_module_add_parameter(m, "weight", tl_normal(TL_SHAPE(n, channels), 0, 1, dtype, device));
+    bool ok = tl_module_add_parameter(m, "weight", tl_normal(TL_SHAPE(n, channels), 0, std, make->dtype, make->device));
     return module_finish(m, tl_scope_end(scope) && ok);
+}
+
+tl_module *tl_nn_embedding(int64_t n, int64_t channels, tl_dtype dtype, tl_device *device) {
+    return embedding_make(&(struct make){dtype, device, -1}, n, channels);
 }
 
 /* ---- Norms over the last axis ---- */

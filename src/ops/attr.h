@@ -96,12 +96,13 @@ struct attr_embedding { int64_t n_rows; /* V */ };
  * loss = lse - logits[target]. A target outside [0,V) fails.
  * cross_entropy_grad (g dense (N), logits, targets, lse) -> (exp(logits - lse) - onehot) * g[n] */
 
-/* rope (x (B,T,H,D), last axis stride 1) -> dense: with angle a = (first_position + t) * base^(-2i/D),
+/* rope (x (B,T,H,D), last axis stride 1) -> dense: with angle a = (first_position + t) * rope_frequency(attr, i, D/2),
  * out[i] = x[i] cos a - x[i+D/2] sin a; out[i+D/2] = x[i+D/2] cos a + x[i] sin a; inverse rotates by -a. */
 struct attr_rope {
     double base;
     int64_t first_position;
     bool inverse;
+    tl_rope_scaling scaling;
 };
 
 /* attention (q (B,T,H,D), k (B,S,Hkv,D), v (B,S,Hkv,D); last axis stride 1, other strides any)

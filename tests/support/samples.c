@@ -895,7 +895,12 @@ const struct sample samples_cross_entropy_grad[] = {
 /* ---- attention.c ---- */
 
 CALL(rope_call) { return one(out, tl_rope(in[0], s->d[0], s->n[0])); }
+CALL(rope_scaled_call) {
+    return one(out, tl_rope_scaled(in[0], s->d[0], s->n[0], &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]}));
+}
 const struct sample samples_rope[] = {
+    {"a longer context, linear", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100, 8}, .n = {7}},
+    {"a longer context, Llama 3's", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 12)}, .d = {100, 8}, .n = {7, 64}},
     {"heads", GRAD, .call = rope_call, .in = {F(2, 3, 2, 4)}, .d = {10000}},
     {"later positions, other base", GRAD, .call = rope_call, .in = {F(1, 3, 1, 6)}, .d = {500000}, .n = {100}},
     {"no time", GRAD, .call = rope_call, .in = {F(2, 0, 2, 4)}, .d = {10000}},

@@ -28,6 +28,7 @@
 #include "device/cpu/tile.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
+#include "ops/rope.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -157,7 +158,8 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
 
 struct rope {
     const tl_operand *x, *out;
-    double base, sign;
+    const struct attr_rope *attr;
+    double sign;
     int64_t first_position;
 };
 
@@ -176,7 +178,7 @@ bool cpu_rope(const tl_kernel_args *args) {
     struct rope rope = {
         .x = &args->in[0],
         .out = &args->out[0],
-        .base = attr->base,
+        .attr = attr,
         .sign = attr->inverse ? -1 : 1,
         .first_position = attr->first_position,
     };

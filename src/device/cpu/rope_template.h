@@ -1,6 +1,6 @@
 /* rope_template.h: the loop of rope in attention.c for one compute type. REAL and NAME are set by the includer. */
 
-/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * base^(-2i/D). Angles are computed in f64: positions
+/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * frequency of i. Angles are computed in f64: positions
  * of thousands times frequencies near 1 leave few digits of an f32. */
 static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
     const struct rope *rope = context;
@@ -11,7 +11,7 @@ static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
         double frequency[ROPE_PAIRS];
         REAL cosine[ROPE_PAIRS], sine[ROPE_PAIRS];
         for (int64_t i = 0; i < n; i++) {
-            frequency[i] = pow(rope->base, -2.0 * (double)(i0 + i) / (double)D);
+            frequency[i] = rope_frequency(rope->attr, i0 + i, half);
         }
         for (int64_t t = first; t < last; t++) {
             for (int64_t i = 0; i < n; i++) {

@@ -1,23 +1,23 @@
 /* rope.cu: rotary positions. A block per (b,t): its D/2 angles are computed once, in f64, and serve all heads. */
 #include "device/cuda/common.cuh"
+#include "ops/rope.h"
 
 struct rope_shape {
     int64_t T, H, half;                   /* half = D/2 */
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
 };
 
-/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;  a = position base^(-i/half) */
+/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;  a = position rope_frequency(i) */
 template <class T>
-__global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, double base, int64_t first_position,
-                          double sign) {
+__global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, struct attr_rope attr) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double2 table[]; /* cos and sin of each angle */
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t b = row / s.T, t = row % s.T;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < s.half; i += blockDim.x) {
-            const double angle = (double)(first_position + t) * pow(base, -(double)i / (double)s.half);
-            table[i] = make_double2(cos(angle), sign * sin(angle));
+            const double angle = (double)(attr.first_position + t) * rope_frequency(&attr, i, s.half);
+            table[i] = make_double2(cos(angle), attr.inverse ? -sin(angle) : sin(angle));
         }
         __syncthreads();
         for (int64_t j = threadIdx.x; j < s.H * s.half; j += blockDim.x) {
@@ -37,8 +37,7 @@ template <class T> static bool rope_launch(const tl_kernel_args *args, rope_shap
     const size_t table_bytes = (size_t)s.half * sizeof(double2);
     const unsigned blocks = (unsigned)(n_rows < INT32_MAX ? n_rows : INT32_MAX);
     rope_rows<T><<<blocks, threads_for_row(s.H * s.half), table_bytes, stream_of(args)>>>(
-        (const T *)args->in[0].data, (T *)args->out[0].data, s, n_rows, attr->base, attr->first_position,
-        attr->inverse ? -1.0 : 1.0);
+        (const T *)args->in[0].data, (T *)args->out[0].data, s, n_rows, *attr);
     return true;
 }
 

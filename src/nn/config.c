@@ -1,0 +1,314 @@
+/* config.c: the numbers of a model: checked, counted, and as Hugging Face's config.json.
+ *
+ * The file comes from outside. It is small (a megabyte at most is looked at), every number is checked for type and range,
+ * and a key that would change results in a way we do not compute is refused by name rather than passed over. */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "tally.h"
+
+static const char *const names[TL_FAMILY_COUNT] = {"gpt2", "llama", "deep-linear"};
+const char *tl_family_name(tl_family family) { return (unsigned)family < TL_FAMILY_COUNT ? names[family] : "?"; }
+
+/* ---- Checks ---- */
+
+#define LARGEST_SIZE ((int64_t)1 << 40)
+#define LARGEST_FILE ((size_t)1 << 20)
+
+static bool size_check(const char *name, int64_t n) {
+    return (n >= 1 && n <= LARGEST_SIZE) ||
+           error_set(TL_ERROR_USE, "model: %s is %lld (need 1 to 2^40)", name, (long long)n);
+}
+
+static bool transformer_check(const tl_model_config *c) {
+    if (!size_check("n_heads", c->n_heads) || !size_check("n_kv_heads", c->n_kv_heads) ||
+        !size_check("head_size", c->head_size) || !size_check("ff", c->ff) ||
+        !size_check("vocabulary", c->vocabulary) || !size_check("context", c->context))
+        return false;
+    if (c->n_heads % c->n_kv_heads)
+        return error_set(TL_ERROR_USE, "model: %lld heads cannot share %lld heads of keys and values evenly",
+                         (long long)c->n_heads, (long long)c->n_kv_heads);
+    if (c->family == TL_GPT2 && (c->n_heads * c->head_size != c->channels || c->n_kv_heads != c->n_heads))
+        return error_set(TL_ERROR_USE, "model: GPT-2's heads are its channels: %lld heads of %lld are not %lld",
+                         (long long)c->n_heads, (long long)c->head_size, (long long)c->channels);
+    if (c->family == TL_LLAMA && c->head_size % 2)
+        return error_set(TL_ERROR_USE, "model: rotary positions turn pairs: a head size of %lld is odd",
+                         (long long)c->head_size);
+    if (!(c->norm_eps >= 0 && isfinite(c->norm_eps)))
+        return error_set(TL_ERROR_USE, "model: norm_eps is %g (need 0 or more)", c->norm_eps);
+    if (c->family == TL_LLAMA && !(c->rope_base > 1 && isfinite(c->rope_base)))
+        return error_set(TL_ERROR_USE, "model: rope_base is %g (need more than 1)", c->rope_base);
+    if (!(c->dropout >= 0 && c->dropout < 1))
+        return error_set(TL_ERROR_USE, "model: dropout is %g (need 0 to below 1)", c->dropout);
+    return (c->init_std >= 0 && isfinite(c->init_std)) ||
+           error_set(TL_ERROR_USE, "model: init_std is %g (need 0 or more)", c->init_std);
+}
+
+bool tl_model_config_check(const tl_model_config *c) {
+    if (!c) return error_set(TL_ERROR_USE, "model: got NULL instead of a config");
+    if ((unsigned)c->family >= TL_FAMILY_COUNT)
+        return error_set(TL_ERROR_USE, "model: no family has the number %d", (int)c->family);
+    if (!size_check("n_layers", c->n_layers) || !size_check("channels", c->channels)) return false;
+    if (c->n_layers > 100000) return error_set(TL_ERROR_USE, "model: %lld layers are too many", (long long)c->n_layers);
+    if (c->family != TL_DEEP_LINEAR && !transformer_check(c)) return false;
+    return tl_model_config_parameters(c) >= 0;
+}
+
+/* ---- Counting ---- */
+
+/* Sums of products that may overflow: is_whole stays true while they do not. */
+struct total {
+    int64_t n;
+    bool is_whole;
+};
+static void add(struct total *t, int64_t times, int64_t a, int64_t b) {
+    int64_t product;
+    t->is_whole =
+        t->is_whole && size_mul(a, b, &product) && size_mul(product, times, &product) && size_add(t->n, product, &t->n);
+}
+
+/* GPT-2:  V C + T C + L (12 C^2 + 13 C) + 2 C   with F = 4 C
+ * Llama:  V C (twice untied) + L ((2 H + 2 Hkv) D C + 3 F C + 2 C) + C, and with biases L (H + 2 Hkv) D
+ * Deep linear: L C^2 + C */
+int64_t tl_model_config_parameters(const tl_model_config *c) {
+    struct total t = {0, true};
+    int64_t L = c->n_layers, C = c->channels, F = c->ff, q = c->n_heads * c->head_size,
+            kv = c->n_kv_heads * c->head_size;
+    if (c->family == TL_DEEP_LINEAR) {
+        add(&t, L, C, C);
+        add(&t, 1, C, 1);
+    } else {
+        add(&t, c->is_tied ? 1 : 2, c->vocabulary, C);
+    }
+    if (c->family == TL_GPT2) {
+        add(&t, 1, c->context, C);
+        add(&t, L, C, 3 * C + C);         /* c_attn, c_proj */
+        add(&t, L, C, 2 * F);             /* c_fc, c_proj */
+        add(&t, L, 1, 3 * C + C + F + C); /* their biases */
+        add(&t, L, C, 4);                 /* two norms */
+        add(&t, 1, C, 2);
+    }
+    if (c->family == TL_LLAMA) {
+        add(&t, L, C, 2 * q + 2 * kv);
+        add(&t, L, C, 3 * F);
+        add(&t, L, C, 2);
+        add(&t, 1, C, 1);
+        if (c->has_qkv_bias) add(&t, L, 1, q + 2 * kv);
+    }
+    if (t.is_whole) return t.n;
+    error_set(TL_ERROR_USE, "model: more parameters than 2^63 - 1");
+    return -1;
+}
+
+/* ---- Reading ---- */
+
+struct reader {
+    const char *path;
+    json_t *root;
+    bool ok;
+};
+
+static void fail(struct reader *r, const char *key, const char *need) {
+    if (r->ok) error_set(TL_ERROR_USE, "%s: \"%s\" is not %s", r->path, key, need);
+    r->ok = false;
+}
+
+/* A number under the first of two keys that is there (the second may be NULL); without either, the fallback, or an error
+ * when it is negative. null counts as not there. */
+static json_t *value_of(struct reader *r, const char *key, const char *other) {
+    json_t *v = json_object_get(r->root, key);
+    if ((!v || json_is_null(v)) && other) v = json_object_get(r->root, other);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+static int64_t read_size(struct reader *r, const char *key, const char *other, int64_t fallback) {
+    json_t *v = value_of(r, key, other);
+    if (!v && fallback >= 0) return fallback;
+    if (!v || !json_is_integer(v) || json_integer_value(v) < 1) fail(r, key, "a whole number from 1 on");
+    return v ? (int64_t)json_integer_value(v) : 0;
+}
+
+static double read_real(struct reader *r, const char *key, const char *other, double fallback) {
+    json_t *v = value_of(r, key, other);
+    if (!v) return fallback;
+    if (!json_is_number(v)) fail(r, key, "a number");
+    return json_number_value(v);
+}
+
+static bool read_truth(struct reader *r, const char *key, bool fallback) {
+    json_t *v = value_of(r, key, NULL);
+    if (v && !json_is_boolean(v)) fail(r, key, "true or false");
+    return v ? json_is_true(v) : fallback;
+}
+
+/* A key whose other values we would compute wrongly. */
+static void demand_text(struct reader *r, const char *key, const char *known, const char *also) {
+    json_t *v = value_of(r, key, NULL);
+    const char *text = v ? json_string_value(v) : known;
+    if (text && (!strcmp(text, known) || (also && !strcmp(text, also)))) return;
+    if (r->ok) error_set(TL_ERROR_USE, "%s: \"%s\" is \"%s\" (need \"%s\")", r->path, key, text ? text : "?", known);
+    r->ok = false;
+}
+
+static void demand_truth(struct reader *r, const char *key, bool known) {
+    if (read_truth(r, key, known) != known)
+        fail(r, key, known ? "true, the only value known here" : "false, the only value known here");
+}
+
+static void read_gpt2(struct reader *r, tl_model_config *c) {
+    c->family = TL_GPT2;
+    c->n_layers = read_size(r, "n_layer", "num_hidden_layers", -1);
+    c->n_heads = c->n_kv_heads = read_size(r, "n_head", "num_attention_heads", -1);
+    c->channels = read_size(r, "n_embd", "hidden_size", -1);
+    c->ff = read_size(r, "n_inner", NULL, 4 * c->channels);
+    c->context = read_size(r, "n_positions", "n_ctx", 1024);
+    c->norm_eps = read_real(r, "layer_norm_epsilon", NULL, 1e-5);
+    c->dropout = read_real(r, "resid_pdrop", NULL, 0.1);
+    c->is_tied = read_truth(r, "tie_word_embeddings", true);
+    c->head_size = c->n_heads ? c->channels / c->n_heads : 0;
+    demand_text(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    demand_truth(r, "scale_attn_weights", true);
+    demand_truth(r, "scale_attn_by_inverse_layer_idx", false);
+    demand_truth(r, "add_cross_attention", false);
+}
+
+static void read_rope_scaling(struct reader *r, tl_model_config *c) {
+    json_t *v = value_of(r, "rope_scaling", "rope_parameters");
+    if (!v) return;
+    if (!json_is_object(v)) {
+        fail(r, "rope_scaling", "an object");
+        return;
+    }
+    struct reader inner = {r->path, v, r->ok};
+    json_t *type = value_of(&inner, "rope_type", "type");
+    const char *name = type ? json_string_value(type) : "default";
+    if (!value_of(r, "rope_theta", NULL)) c->rope_base = read_real(&inner, "rope_theta", NULL, 10000);
+    if (name && !strcmp(name, "llama3")) {
+        c->rope_scaling.low_frequency = read_real(&inner, "low_freq_factor", NULL, 1);
+        c->rope_scaling.high_frequency = read_real(&inner, "high_freq_factor", NULL, 4);
+        c->rope_scaling.original_context = read_size(&inner, "original_max_position_embeddings", NULL, -1);
+    } else if (!name || (strcmp(name, "linear") && strcmp(name, "default"))) {
+        if (inner.ok)
+            error_set(TL_ERROR_USE, "%s: \"rope_scaling\" is of type \"%s\" (known are \"llama3\" and \"linear\")",
+                      r->path, name ? name : "?");
+        inner.ok = false;
+    }
+    if (name && strcmp(name, "default")) c->rope_scaling.factor = read_real(&inner, "factor", NULL, 1);
+    r->ok = inner.ok;
+}
+
+static void read_llama(struct reader *r, tl_model_config *c, bool is_qwen) {
+    c->family = TL_LLAMA;
+    c->n_layers = read_size(r, "num_hidden_layers", NULL, -1);
+    c->n_heads = read_size(r, "num_attention_heads", NULL, -1);
+    c->n_kv_heads = read_size(r, "num_key_value_heads", NULL, c->n_heads);
+    c->channels = read_size(r, "hidden_size", NULL, -1);
+    c->head_size = read_size(r, "head_dim", NULL, c->n_heads ? c->channels / c->n_heads : 0);
+    c->ff = read_size(r, "intermediate_size", NULL, -1);
+    c->context = read_size(r, "max_position_embeddings", NULL, 2048);
+    c->norm_eps = read_real(r, "rms_norm_eps", NULL, 1e-6);
+    c->rope_base = read_real(r, "rope_theta", NULL, 10000);
+    c->is_tied = read_truth(r, "tie_word_embeddings", false);
+    c->has_qkv_bias = is_qwen;
+    demand_text(r, "hidden_act", "silu", NULL);
+    demand_truth(r, "mlp_bias", false);
+    demand_truth(r, "attention_bias", is_qwen ? read_truth(r, "attention_bias", true) : false);
+    demand_truth(r, "use_sliding_window", false);
+    read_rope_scaling(r, c);
+}
+
+static void read_family(struct reader *r, tl_model_config *c) {
+    json_t *type = json_object_get(r->root, "model_type");
+    const char *name = type ? json_string_value(type) : NULL;
+    bool is_qwen = name && !strcmp(name, "qwen2");
+    if (name && !strcmp(name, "gpt2")) read_gpt2(r, c);
+    else if (name && (is_qwen || !strcmp(name, "llama"))) read_llama(r, c, is_qwen);
+    else if (name && !strcmp(name, "deep-linear")) {
+        c->family = TL_DEEP_LINEAR;
+        c->n_layers = read_size(r, "num_hidden_layers", NULL, -1);
+        c->channels = read_size(r, "hidden_size", NULL, -1);
+        return;
+    } else {
+        if (r->ok)
+            error_set(TL_ERROR_USE, "%s: \"model_type\" is \"%s\" (known are gpt2, llama, qwen2 and deep-linear)",
+                      r->path, name ? name : "?");
+        r->ok = false;
+        return;
+    }
+    c->vocabulary = read_size(r, "vocab_size", NULL, -1);
+    c->init_std = read_real(r, "initializer_range", NULL, 0.02);
+}
+
+bool tl_model_config_read(const char *path, tl_model_config *config) {
+    if (!path || !config) return error_set(TL_ERROR_USE, "tl_model_config_read: got NULL");
+    size_t bytes;
+    char *text = file_get(path, LARGEST_FILE, &bytes);
+    if (!text) return false;
+    json_error_t problem;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+    memory_free(text);
+    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    tl_model_config c = {0};
+    struct reader r = {path, root, true};
+    if (json_is_object(root)) read_family(&r, &c);
+    else r.ok = error_set(TL_ERROR_USE, "%s: a model's config is a JSON object", path);
+    json_decref(root);
+    if (!r.ok || !tl_model_config_check(&c)) return false;
+    *config = c;
+    return true;
+}
+
+/* ---- Writing ---- */
+
+static json_t *gpt2_json(const tl_model_config *c) {
+    return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:b}",
+                     "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)c->n_layers,
+                     "n_head", (json_int_t)c->n_heads, "n_embd", (json_int_t)c->channels, "n_inner", (json_int_t)c->ff,
+                     "n_positions", (json_int_t)c->context, "n_ctx", (json_int_t)c->context, "vocab_size",
+                     (json_int_t)c->vocabulary, "layer_norm_epsilon", c->norm_eps, "resid_pdrop", c->dropout,
+                     "embd_pdrop", c->dropout, "attn_pdrop", 0.0, "initializer_range", c->init_std,
+                     "activation_function", "gelu_new", "tie_word_embeddings", (int)c->is_tied);
+}
+
+static json_t *llama_json(const tl_model_config *c) {
+    bool is_qwen = c->has_qkv_bias;
+    json_t *root = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:b}", "architectures",
+        is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type", is_qwen ? "qwen2" : "llama",
+        "num_hidden_layers", (json_int_t)c->n_layers, "num_attention_heads", (json_int_t)c->n_heads,
+        "num_key_value_heads", (json_int_t)c->n_kv_heads, "head_dim", (json_int_t)c->head_size, "hidden_size",
+        (json_int_t)c->channels, "intermediate_size", (json_int_t)c->ff, "max_position_embeddings",
+        (json_int_t)c->context, "vocab_size", (json_int_t)c->vocabulary, "rms_norm_eps", c->norm_eps, "rope_theta",
+        c->rope_base, "initializer_range", c->init_std, "hidden_act", "silu", "tie_word_embeddings", (int)c->is_tied);
+    const tl_rope_scaling *s = &c->rope_scaling;
+    json_t *scaling = NULL;
+    if (s->factor != 0 && s->factor != 1)
+        scaling = s->original_context
+                      ? json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", s->factor,
+                                  "low_freq_factor", s->low_frequency, "high_freq_factor", s->high_frequency,
+                                  "original_max_position_embeddings", (json_int_t)s->original_context)
+                      : json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
+    if (root && scaling) json_object_set_new(root, "rope_scaling", scaling);
+    return root;
+}
+
+bool tl_model_config_write(const tl_model_config *c, const char *path) {
+    if (!path) return error_set(TL_ERROR_USE, "tl_model_config_write: got NULL instead of a path");
+    if (!tl_model_config_check(c)) return false;
+    json_t *root = c->family == TL_GPT2 ? gpt2_json(c)
+                   : c->family == TL_LLAMA
+                       ? llama_json(c)
+                       : json_pack("{s:s, s:I, s:I}", "model_type", "deep-linear", "num_hidden_layers",
+                                   (json_int_t)c->n_layers, "hidden_size", (json_int_t)c->channels);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    json_decref(root);
+    if (!text) return error_memory(4096, "a config");
+    bool ok = file_put(path, text, strlen(text));
+    free(text);
+    return ok;
+}

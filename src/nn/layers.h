@@ -1,0 +1,17 @@
+/* layers.h: what models need of layers beyond tally.h. */
+#ifndef NN_LAYERS_H
+#define NN_LAYERS_H
+
+#include "tally.h"
+
+struct make { /* where parameters are made, and how they begin */
+    tl_dtype dtype;
+    tl_device *device;
+    double std; /* of weights; negative: as PyTorch does */
+};
+
+/* tl_nn_linear and tl_nn_embedding whose weights are normal(0, std) and whose bias is 0. */
+tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias);
+tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
+
+#endif

@@ -1,0 +1,70 @@
+/* model.c: a model of any family, made from its numbers. */
+#include "nn/model.h"
+
+#include "base/error.h"
+#include "nn/module.h"
+
+/* One row per family: everything that is said of it elsewhere goes through here. */
+static const struct family {
+    tl_module_kind kind;
+    bool (*fill)(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
+    tl_tensor *(*loss)(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+} families[TL_FAMILY_COUNT] = {
+    [TL_GPT2] = {{"GPT2LMHeadModel", lm_logits, NULL, sizeof(struct model)}, lm_fill, lm_loss},
+    [TL_LLAMA] = {{"LlamaForCausalLM", lm_logits, NULL, sizeof(struct model)}, lm_fill, lm_loss},
+    [TL_DEEP_LINEAR] = {{"DeepLinear", deep_linear_logits, NULL, sizeof(struct model)},
+                        deep_linear_fill,
+                        deep_linear_loss},
+};
+
+static const struct family *family_of(const tl_module *model) {
+    const tl_module_kind *kind = tl_module_kind_of(model);
+    for (int i = 0; i < TL_FAMILY_COUNT; i++)
+        if (kind == &families[i].kind) return &families[i];
+    error_set(TL_ERROR_USE, "this module is no model (need one from tl_model_new)");
+    return NULL;
+}
+
+tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device) {
+    if (!tl_model_config_check(config)) return NULL;
+    if ((unsigned)dtype > TL_BF16) {
+        error_set(TL_ERROR_USE, "tl_model_new: parameters cannot be %s (need a float that computes)",
+                  tl_dtype_name(dtype));
+        return NULL;
+    }
+    const struct family *family = &families[config->family];
+    tl_module *m = tl_module_new(&family->kind);
+    if (!m) return NULL;
+    ((struct model *)m->state)->config = *config;
+    tl_phase phase = tl_set_phase(TL_OTHER);
+    tl_scope scope = tl_scope_enter("model");
+    bool ok = scope.depth && tl_module_set_name(m, "model") && family->fill(m, config, dtype, device);
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    tl_set_phase(phase);
+    return module_finish(m, ok);
+}
+
+const tl_model_config *tl_model_config_of(const tl_module *model) {
+    return family_of(model) ? &((const struct model *)model->state)->config : NULL;
+}
+
+bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k) {
+    if (!family_of(model)) return false;
+    if (policy == TL_CHECKPOINT_EVERY_K && k < 1)
+        return error_set(TL_ERROR_USE, "tl_model_set_checkpointing: groups of %d layers (need at least 1)", k);
+    struct model *s = model->state;
+    s->policy = policy;
+    s->k = k;
+    return true;
+}
+
+tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens) {
+    return family_of(model) ? tl_module_forward(model, tokens) : NULL;
+}
+
+tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    const struct family *family = family_of(model);
+    if (!family) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    return scope.depth ? tl_scope_return(scope, family->loss(model, tokens, targets)) : NULL;
+}

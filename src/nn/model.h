@@ -1,0 +1,23 @@
+/* model.h: what all models share. A model is a module whose state begins with this. */
+#ifndef NN_MODEL_H
+#define NN_MODEL_H
+
+#include "tally.h"
+
+struct model {
+    tl_model_config config;
+    tl_checkpoint_policy policy;
+    int k;
+    /* the parts, owned by the tree; NULL where a family has none */
+    tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
+};
+
+bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
+tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
+tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+
+bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
+tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);
+tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
+
+#endif

@@ -1,0 +1,91 @@
+/* presets.c: models by name. Numbers are those of the published config.json files; the small ones are ours, for laptops: byte-level
+ * vocabulary, sized to learn something in a minute. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tally.h"
+
+#define GPT2(L, H, C)                                                                                            \
+    {                                                                                                            \
+        .family = TL_GPT2, .n_layers = L, .n_heads = H, .n_kv_heads = H, .head_size = (C) / (H), .channels = C,  \
+        .ff = 4 * (C), .vocabulary = 50257, .context = 1024, .norm_eps = 1e-5, .init_std = 0.02, .is_tied = true \
+    }
+#define LLAMA3(L, H, KV, C, F, T)                                                                                 \
+    {                                                                                                             \
+        .family = TL_LLAMA, .n_layers = L, .n_heads = H, .n_kv_heads = KV, .head_size = (C) / (H), .channels = C, \
+        .ff = F, .vocabulary = 128256, .context = T, .norm_eps = 1e-5, .rope_base = 500000, .init_std = 0.02      \
+    }
+#define LLAMA31(L, H, KV, C, F, T, times)                                                                         \
+    {                                                                                                             \
+        .family = TL_LLAMA, .n_layers = L, .n_heads = H, .n_kv_heads = KV, .head_size = (C) / (H), .channels = C, \
+        .ff = F, .vocabulary = 128256, .context = T, .norm_eps = 1e-5, .rope_base = 500000, .init_std = 0.02,     \
+        .rope_scaling = {                                                                                         \
+            times,                                                                                                \
+            1,                                                                                                    \
+            4,                                                                                                    \
+            8192                                                                                                  \
+        }                                                                                                         \
+    }
+#define QWEN(L, H, KV, C, F, V, T, tied)                                                                          \
+    {                                                                                                             \
+        .family = TL_LLAMA, .n_layers = L, .n_heads = H, .n_kv_heads = KV, .head_size = (C) / (H), .channels = C, \
+        .ff = F, .vocabulary = V, .context = T, .norm_eps = 1e-6, .rope_base = 1000000, .init_std = 0.02,         \
+        .is_tied = tied, .has_qkv_bias = true                                                                     \
+    }
+#define BYTES(family_, L, H, C, F, T)                                                                           \
+    {                                                                                                           \
+        .family = family_, .n_layers = L, .n_heads = H, .n_kv_heads = H, .head_size = (C) / (H), .channels = C, \
+        .ff = F, .vocabulary = 256, .context = T, .norm_eps = 1e-5, .rope_base = 10000, .init_std = 0.02,       \
+        .is_tied = true                                                                                         \
+    }
+
+static const struct preset {
+    const char *name;
+    tl_model_config config;
+} presets[] = {
+    {"tiny", BYTES(TL_LLAMA, 4, 4, 128, 352, 256)},     /* 0.8 M: a minute on two cores */
+    {"tiny-gpt2", BYTES(TL_GPT2, 4, 4, 128, 512, 256)}, /* the same size, in the other family */
+    {"small", BYTES(TL_LLAMA, 6, 6, 384, 1024, 512)},   /* 10.7 M: ten minutes and more */
+    {"gpt2-124m", GPT2(12, 12, 768)},
+    {"gpt2-350m", GPT2(24, 16, 1024)},
+    {"gpt2-774m", GPT2(36, 20, 1280)},
+    {"gpt2-1558m", GPT2(48, 25, 1600)},
+    {"llama-3.2-1b",
+     {.family = TL_LLAMA,
+      .n_layers = 16,
+      .n_heads = 32,
+      .n_kv_heads = 8,
+      .head_size = 64,
+      .channels = 2048,
+      .ff = 8192,
+      .vocabulary = 128256,
+      .context = 131072,
+      .norm_eps = 1e-5,
+      .rope_base = 500000,
+      .init_std = 0.02,
+      .is_tied = true,
+      .rope_scaling = {32, 1, 4, 8192}}},
+    {"llama-3-8b", LLAMA3(32, 32, 8, 4096, 14336, 8192)},
+    {"llama-3-70b", LLAMA3(80, 64, 8, 8192, 28672, 8192)},
+    {"llama-3.1-405b", LLAMA31(126, 128, 8, 16384, 53248, 131072, 8)},
+    {"qwen2.5-0.5b", QWEN(24, 14, 2, 896, 4864, 151936, 32768, true)},
+    {"qwen2.5-1.5b", QWEN(28, 12, 2, 1536, 8960, 151936, 131072, true)},
+    {"qwen2.5-7b", QWEN(28, 28, 4, 3584, 18944, 152064, 131072, false)},
+    {"deep-linear", {.family = TL_DEEP_LINEAR, .n_layers = 4, .channels = 64}},
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+const char *tl_model_preset_name(int index) { return index >= 0 && index < N_PRESETS ? presets[index].name : NULL; }
+
+bool tl_model_preset(const char *name, tl_model_config *config) {
+    for (int i = 0; name && i < N_PRESETS; i++) {
+        if (strcmp(presets[i].name, name)) continue;
+        *config = presets[i].config;
+        return true;
+    }
+    char known[400] = "";
+    for (int i = 0; i < N_PRESETS; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", presets[i].name);
+    return error_set(TL_ERROR_USE, "there is no model \"%s\" (there are %s)", name ? name : "", known);
+}

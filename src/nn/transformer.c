@@ -1,0 +1,250 @@
+/* transformer.c: the GPT-2 and Llama families as trees of modules, under Hugging Face's names.
+ *
+ *     GPT-2   x = wte[tokens] + wpe[0..T)              Llama   x = embed_tokens[tokens]
+ *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_layernorm(x));  x += mlp(post_...(x))
+ *             logits = ln_f(x) wte^T                           logits = norm(x) lm_head^T
+ *
+ * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V vocabulary. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "nn/layers.h"
+#include "nn/model.h"
+#include "nn/module.h"
+
+/* ---- Attention ---- */
+
+struct attention {
+    int64_t n_heads, n_kv_heads, head_size;
+    double rope_base;
+    tl_rope_scaling rope_scaling;
+};
+
+enum { C_ATTN, C_PROJ, RESID_DROPOUT };
+enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
+
+/* x (B,T,C) -> (B,T,C). q, k and v are read from one packed product, by strides. */
+static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
+    const struct attention *a = m->state;
+    int64_t B = tl_size(x, 0), T = tl_size(x, 1), H = a->n_heads, D = a->head_size;
+    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x);
+    tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
+    tl_tensor *q = tl_select(qkv, 2, 0), *k = tl_select(qkv, 2, 1), *v = tl_select(qkv, 2, 2); /* (B,T,H,D) */
+    tl_tensor *o = tl_view(tl_attention(q, k, v, true, 0), TL_SHAPE(B, T, H * D));
+    return tl_module_forward(m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
+}
+
+static tl_tensor *heads_of(tl_module *projection, tl_tensor *x, int64_t n_heads, int64_t D) {
+    tl_tensor *y = tl_module_forward(projection, x);
+    return tl_view(y, TL_SHAPE(tl_size(x, 0), tl_size(x, 1), n_heads, D)); /* (B,T,heads,D) */
+}
+
+static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
+    const struct attention *a = m->state;
+    int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
+    tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
+    q = tl_rope_scaled(q, a->rope_base, 0, &a->rope_scaling);
+    k = tl_rope_scaled(k, a->rope_base, 0, &a->rope_scaling);
+    tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
+    tl_tensor *o = tl_view(tl_attention(q, k, v, true, 0), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
+    return tl_module_forward(m->children[O_PROJ], o);
+}
+
+static const tl_module_kind gpt2_attention_kind = {"GPT2Attention", gpt2_attention_forward, NULL,
+                                                   sizeof(struct attention)};
+static const tl_module_kind llama_attention_kind = {"LlamaAttention", llama_attention_forward, NULL,
+                                                    sizeof(struct attention)};
+
+static tl_module *attention_new(const tl_module_kind *kind, const tl_model_config *c) {
+    tl_module *m = tl_module_new(kind);
+    if (m)
+        *(struct attention *)m->state =
+            (struct attention){c->n_heads, c->n_kv_heads, c->head_size, c->rope_base, c->rope_scaling};
+    return m;
+}
+
+static tl_module *gpt2_attention_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
+    tl_module *m = attention_new(&gpt2_attention_kind, c);
+    bool ok = m && tl_module_add(m, "c_attn", linear_make(make, c->channels, 3 * c->channels, true)) &&
+              tl_module_add(m, "c_proj", linear_make(residual, c->channels, c->channels, true)) &&
+              tl_module_add(m, "resid_dropout", tl_nn_dropout(c->dropout));
+    return module_finish(m, ok);
+}
+
+static tl_module *llama_attention_new(const tl_model_config *c, const struct make *make) {
+    int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
+    tl_module *m = attention_new(&llama_attention_kind, c);
+    bool ok = m && tl_module_add(m, "q_proj", linear_make(make, c->channels, q, c->has_qkv_bias)) &&
+              tl_module_add(m, "k_proj", linear_make(make, c->channels, kv, c->has_qkv_bias)) &&
+              tl_module_add(m, "v_proj", linear_make(make, c->channels, kv, c->has_qkv_bias)) &&
+              tl_module_add(m, "o_proj", linear_make(make, q, c->channels, false));
+    return module_finish(m, ok);
+}
+
+/* ---- MLP ---- */
+
+enum { C_FC, MLP_PROJ, MLP_DROPOUT };
+enum { GATE_PROJ, UP_PROJ, DOWN_PROJ };
+
+static tl_tensor *gpt2_mlp_forward(tl_module *m, tl_tensor *x) {
+    tl_tensor *h = tl_gelu(tl_module_forward(m->children[C_FC], x)); /* (B,T,F) */
+    return tl_module_forward(m->children[MLP_DROPOUT], tl_module_forward(m->children[MLP_PROJ], h));
+}
+
+static tl_tensor *llama_mlp_forward(tl_module *m, tl_tensor *x) {
+    tl_tensor *gate = tl_module_forward(m->children[GATE_PROJ], x); /* (B,T,F) */
+    tl_tensor *up = tl_module_forward(m->children[UP_PROJ], x);
+    return tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up));
+}
+
+static const tl_module_kind gpt2_mlp_kind = {"GPT2MLP", gpt2_mlp_forward, NULL, 0};
+static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, 0};
+
+static tl_module *gpt2_mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
+    tl_module *m = tl_module_new(&gpt2_mlp_kind);
+    bool ok = m && tl_module_add(m, "c_fc", linear_make(make, c->channels, c->ff, true)) &&
+              tl_module_add(m, "c_proj", linear_make(residual, c->ff, c->channels, true)) &&
+              tl_module_add(m, "dropout", tl_nn_dropout(c->dropout));
+    return module_finish(m, ok);
+}
+
+static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *make) {
+    tl_module *m = tl_module_new(&llama_mlp_kind);
+    bool ok = m && tl_module_add(m, "gate_proj", linear_make(make, c->channels, c->ff, false)) &&
+              tl_module_add(m, "up_proj", linear_make(make, c->channels, c->ff, false)) &&
+              tl_module_add(m, "down_proj", linear_make(make, c->ff, c->channels, false));
+    return module_finish(m, ok);
+}
+
+/* ---- Blocks: norm, attention, norm, MLP, in this order in both families ---- */
+
+enum { NORM1, ATTENTION, NORM2, MLP };
+
+static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
+    for (int part = NORM1; part < MLP; part += 2) {
+        tl_tensor *h = tl_module_forward(m->children[part], x);
+        x = tl_add(x, tl_module_forward(m->children[part + 1], h));
+    }
+    return x;
+}
+
+static const tl_module_kind gpt2_block_kind = {"GPT2Block", block_forward, NULL, 0};
+static const tl_module_kind llama_block_kind = {"LlamaDecoderLayer", block_forward, NULL, 0};
+
+/* GPT-2 starts its residual projections smaller, by the number of them, so that their sum has the scale of one. */
+static tl_module *gpt2_block_new(const tl_model_config *c, const struct make *make) {
+    struct make residual = *make;
+    residual.std /= sqrt(2.0 * (double)c->n_layers);
+    tl_module *m = tl_module_new(&gpt2_block_kind);
+    bool ok = m &&
+              tl_module_add(m, "ln_1", tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device)) &&
+              tl_module_add(m, "attn", gpt2_attention_new(c, make, &residual)) &&
+              tl_module_add(m, "ln_2", tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device)) &&
+              tl_module_add(m, "mlp", gpt2_mlp_new(c, make, &residual));
+    return module_finish(m, ok);
+}
+
+static tl_module *llama_block_new(const tl_model_config *c, const struct make *make) {
+    tl_module *m = tl_module_new(&llama_block_kind);
+    bool ok =
+        m && tl_module_add(m, "input_layernorm", tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device)) &&
+        tl_module_add(m, "self_attn", llama_attention_new(c, make)) &&
+        tl_module_add(m, "post_attention_layernorm",
+                      tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device)) &&
+        tl_module_add(m, "mlp", llama_mlp_new(c, make));
+    return module_finish(m, ok);
+}
+
+static tl_module *blocks_new(const tl_model_config *c, const struct make *make) {
+    tl_module *list = tl_nn_list();
+    bool ok = list != NULL;
+    for (int64_t l = 0; ok && l < c->n_layers; l++) {
+        char name[32];
+        snprintf(name, sizeof name, "%lld", (long long)l);
+        tl_module *block = c->family == TL_GPT2 ? gpt2_block_new(c, make) : llama_block_new(c, make);
+        ok = tl_module_add(list, name, block) != NULL;
+    }
+    return module_finish(list, ok);
+}
+
+/* ---- Models ---- */
+
+static tl_tensor *run_block(void *context, int layer, tl_tensor *x) {
+    tl_module *blocks = context;
+    return tl_module_forward(blocks->children[layer], x);
+}
+
+/* tokens (B,T) -> the normed result of the last block (B,T,C). */
+static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
+    const struct model *s = model->state;
+    int64_t T = tl_size(tokens, 1);
+    tl_tensor *x = tl_module_forward(s->embedding, tokens);
+    if (s->positions) {
+        tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, 0, T, 1); /* (T,C) */
+        x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
+    }
+    x = tl_checkpoint_layers(run_block, s->blocks, (int)s->config.n_layers, s->policy, s->k, x);
+    return tl_module_forward(s->norm, x);
+}
+
+static bool tokens_fit(const struct model *s, tl_tensor *tokens) {
+    if (!tokens) return error_set(TL_ERROR_USE, "model: got NULL instead of tokens");
+    if (tl_rank(tokens) != 2)
+        return error_set(TL_ERROR_USE, "model: tokens have %d axes (need (B,T))", tl_rank(tokens));
+    return tl_size(tokens, 1) <= s->config.context ||
+           error_set(TL_ERROR_USE, "model: %lld tokens in a row exceed the model's context of %lld",
+                     (long long)tl_size(tokens, 1), (long long)s->config.context);
+}
+
+tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {
+    const struct model *s = model->state;
+    if (!tokens_fit(s, tokens)) return NULL;
+    tl_tensor *x = backbone(model, tokens);
+    return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
+}
+
+tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
+    const struct model *s = model->state;
+    if (!tokens_fit(s, tokens)) return NULL;
+    tl_tensor *x = backbone(model, tokens);
+    x = tl_flatten(x, 0, 1); /* (B T, C) */
+    tl_tensor *flat = tl_flatten(targets, 0, -1);
+    return tl_linear_cross_entropy(x, tl_module_tensor(s->head, 0), flat, NULL);
+}
+
+static bool gpt2_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
+    struct model *s = m->state;
+    tl_module *body = tl_module_add(m, "transformer", tl_nn_list());
+    s->embedding = body ? tl_module_add(body, "wte", embedding_make(make, c->vocabulary, c->channels)) : NULL;
+    s->positions = s->embedding ? tl_module_add(body, "wpe", embedding_make(make, c->context, c->channels)) : NULL;
+    s->embedding_dropout = s->positions ? tl_module_add(body, "drop", tl_nn_dropout(c->dropout)) : NULL;
+    s->blocks = s->embedding_dropout ? tl_module_add(body, "h", blocks_new(c, make)) : NULL;
+    s->norm = s->blocks ? tl_module_add(body, "ln_f",
+                                        tl_nn_layer_norm(c->channels, c->norm_eps, true, make->dtype, make->device))
+                        : NULL;
+    return s->norm != NULL;
+}
+
+static bool llama_fill(tl_module *m, const tl_model_config *c, const struct make *make) {
+    struct model *s = m->state;
+    tl_module *body = tl_module_add(m, "model", tl_nn_list());
+    s->embedding = body ? tl_module_add(body, "embed_tokens", embedding_make(make, c->vocabulary, c->channels)) : NULL;
+    s->blocks = s->embedding ? tl_module_add(body, "layers", blocks_new(c, make)) : NULL;
+    s->norm = s->blocks
+                  ? tl_module_add(body, "norm", tl_nn_rms_norm(c->channels, c->norm_eps, make->dtype, make->device))
+                  : NULL;
+    return s->norm != NULL;
+}
+
+bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device) {
+    struct model *s = m->state;
+    struct make make = {dtype, device, c->init_std};
+    bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
+    if (ok && c->is_tied) { /* the head has no tensor of its own */
+        s->head = s->embedding;
+        return true;
+    }
+    s->head = ok ? tl_module_add(m, "lm_head", linear_make(&make, c->channels, c->vocabulary, false)) : NULL;
+    return s->head != NULL;
+}

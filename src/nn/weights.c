@@ -1,0 +1,191 @@
+/* weights.c: a model's parameters from and to files of Hugging Face's library.
+ *
+ * Names in the tree are the files' names. Two things differ: GPT-2's linear weights lie transposed in files (its layer
+ * was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name ("h.0..." for "transformer.h.0..."). A
+ * model may be cut into several files with an index that says which tensor is where; the names of these files come from outside. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "nn/module.h"
+#include "tally.h"
+
+#define LARGEST_INDEX ((size_t)64 << 20)
+#define MAX_FILES 1000
+
+struct weights { /* open files, and what they are called in messages */
+    const char *path;
+    int n_files;
+    tl_safetensors *files[MAX_FILES];
+};
+
+static void weights_close(struct weights *w) {
+    for (int i = 0; i < w->n_files; i++) tl_safetensors_close(w->files[i]);
+}
+
+static bool open_one(struct weights *w, const char *path) {
+    if (w->n_files == MAX_FILES) return error_set(TL_ERROR_USE, "%s: names more than %d files", w->path, MAX_FILES);
+    tl_safetensors *file = tl_safetensors_open(path);
+    if (file) w->files[w->n_files++] = file;
+    return file != NULL;
+}
+
+static char *joined(const char *folder, const char *name) {
+    size_t bytes = strlen(folder) + strlen(name) + 2;
+    char *path = memory_new(bytes);
+    if (path) snprintf(path, bytes, "%s/%s", folder, name);
+    else error_memory(bytes, "a path");
+    return path;
+}
+
+/* Opens each file that the index's weight_map names, once. */
+static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
+    const char *key;
+    json_t *value, *seen = json_object();
+    bool ok = seen != NULL || error_memory(64, "an index");
+    json_object_foreach(map, key, value) {
+        const char *name = json_string_value(value);
+        if (!ok) break;
+        if (!name || !*name || strchr(name, '/') || !strcmp(name, ".."))
+            ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not in a file beside the index", w->path, key);
+        if (!ok || json_object_get(seen, name)) continue;
+        char *path = joined(folder, name);
+        ok = path && open_one(w, path) && json_object_set_new(seen, name, json_true()) == 0;
+        memory_free(path);
+    }
+    json_decref(seen);
+    return ok;
+}
+
+static bool open_index(struct weights *w, const char *folder, const char *path) {
+    size_t bytes;
+    char *text = file_get(path, LARGEST_INDEX, &bytes);
+    if (!text) return false;
+    json_error_t problem;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+    memory_free(text);
+    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    json_t *map = json_object_get(root, "weight_map");
+    bool ok = json_is_object(map) ? open_mapped(w, folder, map)
+                                  : error_set(TL_ERROR_USE, "%s: has no \"weight_map\" object", path);
+    json_decref(root);
+    return ok;
+}
+
+static bool is_there(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0;
+}
+
+static bool weights_open(struct weights *w, const char *path) {
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return open_one(w, path);
+    char *single = joined(path, "model.safetensors"), *index = joined(path, "model.safetensors.index.json");
+    bool ok = single && index;
+    if (ok && is_there(single)) ok = open_one(w, single);
+    else if (ok && is_there(index)) ok = open_index(w, path, index);
+    else if (ok)
+        ok = error_set(TL_ERROR_IO, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
+    memory_free(single);
+    memory_free(index);
+    return ok;
+}
+
+static tl_tensor *weights_get(struct weights *w, const char *name) {
+    for (int i = 0; i < w->n_files; i++)
+        if (tl_safetensors_find(w->files[i], name) >= 0) return tl_safetensors_get(w->files[i], name);
+    return NULL;
+}
+
+/* GPT-2's linear layers are the only ones called c_something. */
+static bool is_transposed(const tl_model_config *c, const char *name) {
+    const char *dot = strrchr(name, '.'), *part = dot;
+    if (c->family != TL_GPT2 || !dot || strcmp(dot, ".weight")) return false;
+    while (part > name && part[-1] != '.') part--;
+    return part[0] == 'c' && part[1] == '_';
+}
+
+static bool same_shape(tl_tensor *a, tl_tensor *b) {
+    bool same = tl_rank(a) == tl_rank(b);
+    for (int i = 0; same && i < tl_rank(a); i++) same = tl_size(a, i) == tl_size(b, i);
+    return same;
+}
+
+static bool load_one(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+    const char *bare = strchr(to->name, '.');
+    tl_tensor *x = weights_get(w, to->name);
+    if (!x && bare && tl_error() == TL_OK) x = weights_get(w, bare + 1);
+    if (tl_error() != TL_OK) return false;
+    if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name);
+    if (is_transposed(c, to->name) && tl_rank(x) == 2) x = tl_transpose(x, 0, 1);
+    if (!x) return false;
+    if (!same_shape(x, to->tensor)) {
+        char got[128], need[128];
+        tl_describe(x, got, sizeof got);
+        tl_describe(to->tensor, need, sizeof need);
+        return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", w->path, to->name, got, need);
+    }
+    tl_device *device = tl_device_of(to->tensor);
+    return tl_copy_(to->tensor, tl_to(tl_cast(x, tl_dtype_of(to->tensor)), device)) != NULL;
+}
+
+bool tl_model_load(tl_module *model, const char *path) {
+    const tl_model_config *c = tl_model_config_of(model);
+    int n = 0;
+    const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
+    if (!list) return false;
+    if (!path) return error_set(TL_ERROR_USE, "tl_model_load: got NULL instead of a path");
+    struct weights *w = memory_new(sizeof *w);
+    if (!w) return error_memory(sizeof *w, "weights");
+    w->path = path;
+    w->n_files = 0;
+    bool ok = weights_open(w, path), mode = tl_grad_mode(false);
+    for (int i = 0; ok && i < n; i++) {
+        tl_scope scope = tl_scope_begin();
+        ok = load_one(w, c, &list[i]);
+        ok = tl_scope_end(scope) && ok;
+    }
+    tl_grad_mode(mode);
+    weights_close(w);
+    memory_free(w);
+    return ok;
+}
+
+static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, const char *path) {
+    const char **names = memory_new((size_t)(n + 1) * sizeof *names);
+    tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
+    bool ok = names && tensors, mode = tl_grad_mode(false);
+    if (!ok) error_memory((size_t)(n + 1) * sizeof *names, "weights");
+    tl_scope scope = tl_scope_begin();
+    for (int i = 0; ok && i < n; i++) {
+        names[i] = list[i].name;
+        tensors[i] = is_transposed(c, list[i].name) ? tl_transpose(list[i].tensor, 0, 1) : list[i].tensor;
+        ok = tensors[i] != NULL;
+    }
+    static const char *const key = "format", *const value = "pt"; /* without it the library does not take the file */
+    ok = ok && tl_safetensors_save(path, names, tensors, n, &key, &value, 1);
+    ok = tl_scope_end(scope) && ok;
+    tl_grad_mode(mode);
+    memory_free(names);
+    memory_free(tensors);
+    return ok;
+}
+
+bool tl_model_save(tl_module *model, const char *folder) {
+    const tl_model_config *c = tl_model_config_of(model);
+    int n = 0;
+    const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
+    if (!list) return false;
+    if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
+    char *config = joined(folder, "config.json"), *weights = joined(folder, "model.safetensors");
+    bool ok = config && weights && file_make_folder(folder) && tl_model_config_write(c, config) &&
+              save_tensors(c, list, n, weights);
+    memory_free(config);
+    memory_free(weights);
+    return ok;
+}
