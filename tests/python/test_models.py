@@ -1,0 +1,149 @@
+"""Models against Hugging Face's transformers: the same files, the same logits, the same gradients; both ways."""
+import ctypes
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tally_c import TallyError, Tensor, tl
+
+transformers = pytest.importorskip("transformers")
+
+CONFIGS = {
+    "gpt2": lambda: transformers.GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40, resid_pdrop=0.0,
+                                            embd_pdrop=0.0, attn_pdrop=0.0),
+    "llama": lambda: transformers.LlamaConfig(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+                                              intermediate_size=88, vocab_size=97, max_position_embeddings=40),
+    "llama 3's positions": lambda: transformers.LlamaConfig(
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, hidden_size=64, intermediate_size=88, vocab_size=97,
+        max_position_embeddings=64, head_dim=32, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 16, "rope_theta": 500.0}),
+    "qwen2": lambda: transformers.Qwen2Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+                                              intermediate_size=88, vocab_size=97, max_position_embeddings=40, tie_word_embeddings=True),
+}
+MODELS = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM,
+          "llama 3's positions": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM}
+
+
+def make_theirs(name):
+    torch.manual_seed(3)
+    model = MODELS[name](CONFIGS[name]())
+    with torch.no_grad():  # biases and norms begin as 0 and 1, which would hide a mix-up
+        for p in model.parameters():
+            p.add_(0.02 * torch.randn_like(p))
+    return model.eval()
+
+
+class Model:
+    """A model of ours from a folder."""
+
+    def __init__(self, folder, dtype=np.float32):
+        self.config = tl.model_config()
+        tl.model_config_read(str(folder / "config.json"), self.config)
+        self.module = tl.model_new(self.config, np.dtype(dtype), None)
+        self.load(folder)
+
+    def load(self, folder):
+        tl.model_load(self.module, str(folder))
+
+    def __del__(self):
+        tl.library.tl_module_free(self.module)
+
+    def tensors(self):
+        n = ctypes.c_int()
+        rows = ctypes.cast(tl.library.tl_module_list(self.module, ctypes.byref(n)), ctypes.POINTER(tl.named_tensor))
+        return {ctypes.cast(rows[i].name, ctypes.c_char_p).value.decode(): Tensor(rows[i].tensor) for i in range(n.value)}
+
+
+@pytest.fixture(params=CONFIGS)
+def both(request, tmp_path):
+    theirs = make_theirs(request.param)
+    theirs.save_pretrained(tmp_path)
+    return Model(tmp_path), theirs, tmp_path
+
+
+def tokens(seed=0, shape=(2, 11)):
+    return np.random.default_rng(seed).integers(0, 97, shape)
+
+
+def test_logits_are_transformers(both):
+    ours, theirs, _ = both
+    ids = tokens()
+    want = theirs(torch.from_numpy(ids)).logits.detach().numpy()
+    got = tl.model_logits(ours.module, tl.tensor(ids)).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_every_gradient_is_transformers(both):
+    ours, theirs, _ = both
+    ids, targets = tokens(), tokens(1)
+    logits = theirs(torch.from_numpy(ids)).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
+    loss.backward()
+    our_loss = tl.model_loss(ours.module, tl.tensor(ids), tl.tensor(targets))
+    assert our_loss.numpy() == pytest.approx(loss.item(), rel=1e-5)
+    tl.backward(our_loss, None, 0)
+    wanted = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    found = ours.tensors()
+    assert set(found) == set(wanted)
+    for name, want in wanted.items():
+        got = found[name].grad.numpy()
+        if got.shape != want.shape or ".c_" in name and name.endswith("weight"):
+            got = got.T
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max(), err_msg=name)
+
+
+def test_what_we_save_transformers_loads(both, tmp_path_factory):
+    ours, theirs, _ = both
+    folder = tmp_path_factory.mktemp("saved")
+    tl.model_save(ours.module, str(folder))
+    back = type(theirs).from_pretrained(folder).eval()
+    ids = torch.from_numpy(tokens())
+    assert torch.equal(back(ids).logits, theirs(ids).logits)
+
+
+def test_a_model_in_several_files_loads(both, tmp_path_factory):
+    ours, theirs, _ = both
+    folder = tmp_path_factory.mktemp("shards")
+    theirs.save_pretrained(folder, max_shard_size="20KB")
+    assert (folder / "model.safetensors.index.json").exists()
+    again = Model(folder)
+    ids = tl.tensor(tokens())
+    assert np.array_equal(tl.model_logits(again.module, ids).numpy(), tl.model_logits(ours.module, ids).numpy())
+
+
+def test_a_bare_model_without_the_first_part_of_names_loads(tmp_path):
+    theirs = make_theirs("gpt2")
+    theirs.transformer.save_pretrained(tmp_path)
+    ours = Model(tmp_path)
+    want = theirs(torch.from_numpy(tokens())).logits.detach().numpy()
+    np.testing.assert_allclose(tl.model_logits(ours.module, tl.tensor(tokens())).numpy(), want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_wrong_files_are_refused_by_name(tmp_path):
+    theirs = make_theirs("llama")
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    ours = Model(tmp_path)
+    index_path = tmp_path / "model.safetensors.index.json"
+    index = json.loads(index_path.read_text())
+
+    def refused(change, words):
+        broken = json.loads(json.dumps(index))
+        change(broken)
+        index_path.write_text(json.dumps(broken))
+        with pytest.raises(TallyError, match=words):
+            ours.load(tmp_path)
+    refused(lambda i: i.update(weight_map=7), 'has no "weight_map" object')
+    refused(lambda i: i["weight_map"].update({"model.norm.weight": "../x"}), "not in a file beside the index")
+    refused(lambda i: i["weight_map"].update({"model.norm.weight": "absent.safetensors"}), "absent.safetensors")
+    first = next(iter(index["weight_map"].values()))
+    refused(lambda i: i.update(weight_map={k: v for k, v in i["weight_map"].items() if v == first}), "has no tensor")
+    index_path.unlink()
+    with pytest.raises(TallyError, match="has neither model.safetensors nor"):
+        ours.load(tmp_path)
+    other = make_theirs("qwen2")
+    other.save_pretrained(tmp_path)
+    with pytest.raises(TallyError, match="model.safetensors|has no tensor|need"):
+        ours.load(tmp_path)

@@ -1,0 +1,341 @@
+/* Trees of modules: names, listing, ties, modes, replacement; and the models made of them. */
+#include "support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tl_module *two_layers(void) {
+    tl_module *m = tl_nn_sequential();
+    assert_non_null(tl_module_add(m, "0", tl_nn_linear(3, 4, true, TL_F32, NULL)));
+    assert_non_null(tl_module_add(m, "1", tl_nn_gelu(true)));
+    assert_non_null(tl_module_add(m, "2", tl_nn_linear(4, 2, false, TL_F32, NULL)));
+    return m;
+}
+
+static void parameters_are_listed_by_path_in_order(void **state) {
+    (void)state;
+    tl_module *m = two_layers();
+    static const char *const names[] = {"0.weight", "0.bias", "2.weight"};
+    int n;
+    const tl_named_tensor *list = tl_module_list(m, &n);
+    expect_equal(n, 3);
+    for (int i = 0; i < n; i++) expect_text(list[i].name, names[i]);
+    expect_equal(tl_module_parameters(m), 3 * 4 + 4 + 4 * 2);
+    expect_true(tl_module_find_tensor(m, "2.weight") == list[2].tensor);
+    assert_null(tl_module_find_tensor(m, "2.bias"));
+    assert_null(tl_module_find_tensor(m, "7.weight"));
+    expect_true(tl_module_find(m, "0") == tl_module_child(m, 0));
+    expect_equal(tl_purpose_of(list[0].tensor), TL_PARAMETER);
+    expect_true(tl_needs_grad(list[0].tensor));
+    tl_module_free(m);
+}
+
+static void forward_bills_the_modules_path(void **state) {
+    (void)state;
+    tl_module *m = two_layers();
+    tl_module_set_name(m, "net");
+    tl_ledger *ledger = tl_ledger_begin("test");
+    tl_tensor *y = tl_module_forward(m, tl_ones(TL_SHAPE(5, 3), TL_F32, NULL));
+    tl_ledger_end(ledger);
+    expect_shape(y, 5, 2);
+    char *json = tl_ledger_json(ledger, check_cpu());
+    assert_non_null(strstr(json, "\"net.0\""));
+    assert_non_null(strstr(json, "\"net.1\""));
+    free(json);
+    tl_ledger_free(ledger);
+    tl_module_free(m);
+}
+
+static void the_tree_prints_as_pytorchs(void **state) {
+    (void)state;
+    tl_module *m = two_layers();
+    char text[512], start[8];
+    static const char *const want = "Sequential(\n"
+                                    "  (0): Linear(in_features=3, out_features=4, bias=True)\n"
+                                    "  (1): GELU(approximate='tanh')\n"
+                                    "  (2): Linear(in_features=4, out_features=2, bias=False)\n"
+                                    ")";
+    expect_equal(tl_module_print(m, text, sizeof text), strlen(want));
+    expect_text(text, want);
+    expect_equal(tl_module_print(m, start, sizeof start), strlen(want));
+    expect_text(start, "Sequent");
+    tl_module_free(m);
+}
+
+static void wrong_names_and_trees_are_refused(void **state) {
+    (void)state;
+    tl_module *m = two_layers();
+    expect_refused(tl_module_add(m, "0", tl_nn_silu()), "has a \"0\" already");
+    expect_refused(tl_module_add(m, "a.b", tl_nn_silu()), "is no name");
+    expect_refused(tl_module_add(m, "", tl_nn_silu()), "is no name");
+    expect_refused(tl_module_add(m, "x", NULL), "NULL instead of a module");
+    expect_refused(tl_module_add(tl_module_child(m, 0), "x", tl_module_child(m, 1)), "somebody's child already");
+    expect_refused(tl_module_forward(tl_module_add(m, "list", tl_nn_list()), tl_ones(TL_SHAPE(1), TL_F32, NULL)),
+                   "only holds other modules");
+    expect_refused(tl_module_tie(m, "2.weight", "none"), "there is no parameter \"none\"");
+    expect_refused(tl_module_cast(m, TL_I32), "cannot be i32");
+    tl_module_free(m);
+}
+
+static void a_tied_parameter_is_one_tensor_for_good(void **state) {
+    (void)state;
+    tl_module *m = tl_nn_list();
+    tl_module_add(m, "a", tl_nn_linear(3, 3, false, TL_F32, NULL));
+    tl_module_add(m, "b", tl_nn_linear(3, 3, false, TL_F32, NULL));
+    assert_true(tl_module_tie(m, "b.weight", "a.weight"));
+    expect_equal(tl_module_parameters(m), 9);
+    assert_true(tl_module_cast(m, TL_BF16));
+    expect_true(tl_module_find_tensor(m, "a.weight") == tl_module_find_tensor(m, "b.weight"));
+    expect_equal(tl_dtype_of(tl_module_find_tensor(m, "b.weight")), TL_BF16);
+    expect_equal(tl_purpose_of(tl_module_find_tensor(m, "b.weight")), TL_PARAMETER);
+    expect_true(tl_needs_grad(tl_module_find_tensor(m, "b.weight")));
+    tl_module_free(m);
+}
+
+static void frozen_parameters_and_evaluation_mode(void **state) {
+    (void)state;
+    tl_module *m = tl_nn_sequential();
+    tl_module_add(m, "0", tl_nn_dropout(0.5));
+    tl_module_add(m, "1", tl_nn_linear(8, 8, true, TL_F32, NULL));
+    tl_tensor *x = tl_ones(TL_SHAPE(4, 8), TL_F32, NULL);
+    tl_module *drop = tl_module_child(m, 0);
+    expect_true(tl_item(tl_min(tl_module_forward(drop, x), NULL, 0, false)) == 0);
+    tl_module_train(m, false);
+    expect_true(!tl_module_is_training(drop) && tl_module_forward(drop, x) == x);
+    assert_true(tl_module_freeze(m, true));
+    expect_true(!tl_needs_grad(tl_module_forward(m, x)));
+    assert_true(tl_module_freeze(m, false));
+    expect_true(tl_needs_grad(tl_module_forward(m, x)));
+    tl_module_free(m);
+}
+
+/* The lesson of 1/sqrt(fan_in): the deviation of a linear layer's results does not depend on the width. With the weights of
+ * PyTorch's Linear, uniform in +-1/sqrt(in), it is 1/sqrt(3) for inputs of deviation 1; with weights of deviation 1 it would
+ * be sqrt(width). */
+static void the_scale_of_results_does_not_depend_on_the_width(void **state) {
+    (void)state;
+    for (int64_t width = 64; width <= 1024; width *= 4) {
+        tl_scope scope = tl_scope_begin();
+        tl_module *m = tl_nn_linear(width, width, false, TL_F32, NULL);
+        tl_tensor *x = tl_normal(TL_SHAPE(256, width), 0, 1, TL_F32, NULL);
+        expect_near(tl_item(tl_std(tl_module_forward(m, x), NULL, 0, 1, false)), 1 / sqrt(3), 0.02);
+        tl_tensor *raw = tl_matmul(x, tl_normal(TL_SHAPE(width, width), 0, 1, TL_F32, NULL));
+        expect_near(tl_item(tl_std(raw, NULL, 0, 1, false)) / sqrt((double)width), 1, 0.05);
+        tl_module_free(m);
+        tl_scope_end(scope);
+    }
+}
+
+static void initialisers_have_the_deviation_they_promise(void **state) {
+    (void)state;
+    tl_tensor *x = tl_empty(TL_SHAPE(400, 100), TL_F64, NULL);
+    double sum = 500, in = 100, out = 400;
+    expect_near(tl_item(tl_std(tl_init_xavier_uniform_(x, 2), NULL, 0, 1, false)), 2 * sqrt(2 / sum), 2e-3);
+    expect_near(tl_item(tl_std(tl_init_xavier_normal_(x, 2), NULL, 0, 1, false)), 2 * sqrt(2 / sum), 2e-3);
+    expect_near(tl_item(tl_std(tl_init_kaiming_uniform_(x, 0, TL_FAN_IN), NULL, 0, 1, false)), sqrt(2 / in), 2e-3);
+    expect_near(tl_item(tl_std(tl_init_kaiming_normal_(x, 0, TL_FAN_OUT), NULL, 0, 1, false)), sqrt(2 / out), 2e-3);
+    expect_near(tl_item(tl_max(tl_init_kaiming_uniform_(x, sqrt(5), TL_FAN_IN), NULL, 0, false)), 1 / sqrt(in), 1e-3);
+    expect_refused(tl_init_xavier_normal_(tl_ones(TL_SHAPE(3), TL_F32, NULL), 1), "need two axes");
+}
+
+/* ---- Models ---- */
+
+static void presets_hold_the_published_numbers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } known[] = {{"gpt2-124m", 124439808},     {"gpt2-350m", 354823168},         {"gpt2-774m", 774030080},
+                 {"gpt2-1558m", 1557611200},   {"llama-3.2-1b", 1235814400},     {"llama-3-8b", 8030261248},
+                 {"llama-3-70b", 70553706496}, {"llama-3.1-405b", 405853388800}, {"qwen2.5-0.5b", 494032768},
+                 {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-7b", 7615616512}};
+    tl_model_config c;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        assert_true(tl_model_preset(known[i].name, &c));
+        expect_equal(tl_model_config_parameters(&c), known[i].parameters);
+    }
+    expect_refused(tl_model_preset("gpt5", &c), "there are tiny, ");
+}
+
+static void the_formula_counts_what_the_tree_holds(void **state) {
+    (void)state;
+    for (int i = 0; tl_model_preset_name(i); i++) {
+        tl_model_config c;
+        assert_true(tl_model_preset(tl_model_preset_name(i), &c));
+        if (tl_model_config_parameters(&c) > 20e9) c.n_layers = 2; /* more than the target's memory */
+        tl_module *m = tl_model_new(&c, TL_BF16, tl_device_find("meta:h200"));
+        assert_non_null(m);
+        expect_equal(tl_module_parameters(m), tl_model_config_parameters(&c));
+        tl_module_free(m);
+    }
+}
+
+static tl_model_config small(tl_family family) {
+    tl_model_config c;
+    assert_true(tl_model_preset(family == TL_GPT2 ? "tiny-gpt2" : "tiny", &c));
+    c.n_layers = 2, c.n_heads = 2, c.n_kv_heads = family == TL_GPT2 ? 2 : 1, c.channels = 16, c.head_size = 8;
+    c.ff = 24, c.vocabulary = 11, c.context = 12;
+    return c;
+}
+
+static void the_loss_is_that_of_the_logits(void **state) {
+    (void)state;
+    for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++) {
+        tl_model_config c = small(family);
+        tl_module *m = tl_model_new(&c, TL_F64, NULL);
+        tl_tensor *tokens = tl_integers(TL_SHAPE(3, 7), 0, 11, TL_I64, NULL);
+        tl_tensor *targets = tl_integers(TL_SHAPE(3, 7), 0, 11, TL_I64, NULL);
+        tl_tensor *logits = tl_model_logits(m, tokens), *loss = tl_model_loss(m, tokens, targets);
+        expect_shape(logits, 3, 7, 11);
+        tl_tensor *plain = tl_cross_entropy(tl_flatten(logits, 0, 1), tl_flatten(targets, 0, -1));
+        expect_near(tl_item(loss), tl_item(plain), 1e-12);
+        assert_true(tl_backward(loss, NULL, 0));
+        int n;
+        const tl_named_tensor *list = tl_module_list(m, &n);
+        for (int i = 0; i < n; i++) assert_non_null(tl_grad_of(list[i].tensor));
+        tl_module_free(m);
+    }
+}
+
+static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
+    (void)state;
+    static const tl_checkpoint_policy policies[] = {TL_CHECKPOINT_EVERY_K, TL_CHECKPOINT_SQRT, TL_CHECKPOINT_FULL,
+                                                    TL_CHECKPOINT_NOTHING, TL_CHECKPOINT_SELECTIVE};
+    tl_model_config c = small(TL_LLAMA);
+    c.dropout = 0.1;
+    tl_module *m = tl_model_new(&c, TL_F32, NULL);
+    tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+    int n;
+    const tl_named_tensor *list = tl_module_list(m, &n);
+    tl_generator generator = tl_generator_get();
+    assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+    tl_tensor *plain[64];
+    for (int i = 0; i < n; i++) plain[i] = tl_clone(tl_grad_of(list[i].tensor));
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        tl_module_zero_grad(m, false);
+        assert_true(tl_model_set_checkpointing(m, policies[p], 2));
+        tl_generator_set(generator);
+        assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+        for (int i = 0; i < n; i++) expect_same_bits(tl_grad_of(list[i].tensor), plain[i]);
+    }
+    expect_refused(tl_model_set_checkpointing(m, TL_CHECKPOINT_EVERY_K, 0), "groups of 0 layers");
+    tl_module_free(m);
+}
+
+/* L C^2 + C weights; 2 B (L C^2 + C) FLOPs in matmuls forward, twice that backward less what the input needs not. */
+static void the_teaching_model_costs_what_can_be_computed_by_hand(void **state) {
+    (void)state;
+    tl_model_config c;
+    assert_true(tl_model_preset("deep-linear", &c));
+    c.n_layers = 3, c.channels = 5;
+    tl_module *m = tl_model_new(&c, TL_F32, NULL);
+    expect_equal(tl_module_parameters(m), 3 * 5 * 5 + 5);
+    tl_tensor *x = tl_normal(TL_SHAPE(4, 5), 0, 1, TL_F32, NULL), *y = tl_zeros(TL_SHAPE(4), TL_F32, NULL);
+    tl_ledger *ledger = tl_ledger_begin("step");
+    assert_true(tl_backward(tl_model_loss(m, x, y), NULL, 0));
+    tl_ledger_end(ledger);
+    const uint64_t forward = 2 * 4 * (3 * 25 + 5), first_input = 2 * 4 * 25;
+    expect_count(tl_ledger_total(ledger, TL_FORWARD, "matmul").flops, forward);
+    expect_count(tl_ledger_total(ledger, TL_BACKWARD, "matmul").flops, 2 * forward - first_input);
+    tl_ledger_free(ledger);
+    tl_module_free(m);
+}
+
+static void configs_travel_through_files(void **state) {
+    (void)state;
+    for (int i = 0; tl_model_preset_name(i); i++) {
+        tl_model_config c, back;
+        assert_true(tl_model_preset(tl_model_preset_name(i), &c));
+        assert_true(tl_model_config_write(&c, "/tmp/tally-test-config.json"));
+        assert_true(tl_model_config_read("/tmp/tally-test-config.json", &back));
+        expect_equal(back.family, c.family);
+        expect_equal(tl_model_config_parameters(&back), tl_model_config_parameters(&c));
+        expect_equal(back.context, c.context);
+        expect_equal(back.is_tied, c.is_tied);
+        expect_true(back.rope_base == c.rope_base || c.family != TL_LLAMA);
+        expect_true(back.norm_eps == c.norm_eps && back.rope_scaling.factor == c.rope_scaling.factor);
+        expect_equal(back.rope_scaling.original_context, c.rope_scaling.original_context);
+    }
+    remove("/tmp/tally-test-config.json");
+}
+
+static void refuse_config(const char *text, const char *part) {
+    const char *path = "/tmp/tally-test-bad.json";
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    tl_model_config c;
+    expect_refused(tl_model_config_read(path, &c), part);
+    remove(path);
+}
+
+#define LLAMA \
+    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"intermediate_size\":9,\"vocab_size\":5"
+static void wrong_configs_are_refused_by_key(void **state) {
+    (void)state;
+    refuse_config("", "1:0: ");
+    refuse_config("[]", "is a JSON object");
+    refuse_config("{\"a\":1,\"a\":2}", "duplicate");
+    refuse_config("{}", "\"model_type\" is \"?\"");
+    refuse_config("{\"model_type\":\"mamba\"}", "\"model_type\" is \"mamba\"");
+    refuse_config("{\"model_type\":7}", "\"model_type\" is \"?\"");
+    refuse_config("{" LLAMA "}", "\"num_attention_heads\" is not a whole number");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2.5}", "\"num_attention_heads\" is not a whole number");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":-1}", "\"num_attention_heads\" is not a whole number");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"num_key_value_heads\":3}", "cannot share 3 heads");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"head_dim\":3}", "a head size of 3 is odd");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\"");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"tie_word_embeddings\":1}", "is not true or false");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rms_norm_eps\":\"x\"}", "\"rms_norm_eps\" is not a number");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
+                  "of type \"yarn\"");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":true}", "\"mlp_bias\" is not false");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":9223372036854775807}", "(need 1 to 2^40)");
+    tl_model_config c;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    expect_true(!tl_model_config_read("/nonexistent/config.json", &c));
+    expect_error(TL_ERROR_IO, "/nonexistent/config.json");
+    tl_error_policy(policy);
+}
+
+static void making_a_model_survives_every_failing_allocation(void **state) {
+    (void)state;
+    tl_model_config c = small(TL_GPT2);
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_module *m = NULL;
+    uint64_t live = tl_device_memory(check_cpu()).live_bytes;
+    for (uint64_t n = 1; !m; n += 1 + n / 16) {
+        tl_fail_allocation(n, false);
+        m = tl_model_new(&c, TL_F32, NULL);
+        tl_fail_allocation(0, false);
+        expect_equal(m ? TL_OK : TL_ERROR_MEMORY, tl_error());
+        tl_error_clear();
+        if (!m) expect_equal(tl_device_memory(check_cpu()).live_bytes, live);
+    }
+    tl_error_policy(policy);
+    tl_module_free(m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(parameters_are_listed_by_path_in_order),
+        TEST(forward_bills_the_modules_path),
+        TEST(the_tree_prints_as_pytorchs),
+        TEST(wrong_names_and_trees_are_refused),
+        TEST(a_tied_parameter_is_one_tensor_for_good),
+        TEST(frozen_parameters_and_evaluation_mode),
+        TEST(the_scale_of_results_does_not_depend_on_the_width),
+        TEST(initialisers_have_the_deviation_they_promise),
+        TEST(presets_hold_the_published_numbers),
+        TEST(the_formula_counts_what_the_tree_holds),
+        TEST(the_loss_is_that_of_the_logits),
+        TEST(checkpointing_leaves_every_bit_of_the_gradients),
+        TEST(the_teaching_model_costs_what_can_be_computed_by_hand),
+        TEST(configs_travel_through_files),
+        TEST(wrong_configs_are_refused_by_key),
+        TEST(making_a_model_survives_every_failing_allocation),
+    };
+    return cmocka_run_group_tests_name("module", tests, NULL, NULL);
+}
