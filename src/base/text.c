@@ -71,3 +71,34 @@ void text_copy(char *to, size_t size, const char *from) {
     memcpy(to, from, length);
     to[length] = 0;
 }
+
+static int edit_distance(const char *a, const char *b) {
+    int row[64], n = (int)strlen(b);
+    if (n >= 64) return 64;
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *text_nearest(const char *word, const char *const *known, int n_known) {
+    const char *best = NULL;
+    int distance = 4;
+    for (int i = 0; i < n_known; i++) {
+        int d = edit_distance(word, known[i]);
+        if (d < distance && d < (int)strlen(known[i])) { /* something of it is left */
+            distance = d;
+            best = known[i];
+        }
+    }
+    return best;
+}

@@ -20,4 +20,7 @@ const char *text_show(char *buffer, size_t size, const char *text);
 /* Copies at most size-1 bytes, and never half a character. */
 void text_copy(char *to, size_t size, const char *from);
 
+/* The known word nearest to `word`, or NULL when none is near: for "did you mean". */
+const char *text_nearest(const char *word, const char *const *known, int n_known);
+
 #endif

@@ -32,7 +32,4 @@ int cli_error(void);
 const char *bytes_text(double bytes, char *buffer);
 const char *count_text(double value, char *buffer);
 
-/* The known word nearest to `word`, or NULL when none is near. */
-const char *nearest(const char *word, const char *const *known, int n_known);
-
 #endif

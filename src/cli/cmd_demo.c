@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "transformer.h"
 
@@ -117,7 +118,7 @@ static int options_read(int argc, char **argv, struct options *o) {
         int k = 0;
         while (k < n_table && strcmp(argv[a], names[k])) k++;
         if (k == n_table) {
-            const char *near = nearest(argv[a], names, n_table);
+            const char *near = text_nearest(argv[a], names, n_table);
             return near ? fail("there is no option %s, did you mean %s?", argv[a], near)
                         : fail("there is no option %s%s", argv[a], "");
         }

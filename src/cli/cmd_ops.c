@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "ops/ops.h"
 
@@ -128,7 +129,7 @@ static const tl_op *op_find(const char *name) {
         names[i] = op_table[i]->name;
         if (!strcmp(name, names[i])) return op_table[i];
     }
-    const char *near = nearest(name, names, OP_COUNT);
+    const char *near = text_nearest(name, names, OP_COUNT);
     fprintf(stderr, "tally ops: there is no op \"%s\"%s%s%s; `tally ops` lists them\n", name,
             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return NULL;

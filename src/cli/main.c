@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 
 static const struct command commands[] = {
@@ -51,37 +52,6 @@ const char *count_text(double value, char *buffer) {
     return buffer;
 }
 
-static int edit_distance(const char *a, const char *b) {
-    int row[64], n = (int)strlen(b);
-    if (n >= 64) return 64;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
-const char *nearest(const char *word, const char *const *known, int n_known) {
-    const char *best = NULL;
-    int distance = 4;
-    for (int i = 0; i < n_known; i++) {
-        int d = edit_distance(word, known[i]);
-        if (d < distance && d < (int)strlen(known[i])) { /* something of it is left */
-            distance = d;
-            best = known[i];
-        }
-    }
-    return best;
-}
-
 static int command_run(int argc, char **argv) {
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
     if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0 ? EXIT_IO : 0;
@@ -94,7 +64,7 @@ static int command_run(int argc, char **argv) {
                 return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
-    const char *near = nearest(argv[1], names, N_COMMANDS);
+    const char *near = text_nearest(argv[1], names, N_COMMANDS);
     fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return EXIT_USAGE;

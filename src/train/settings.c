@@ -1,0 +1,279 @@
+/* settings.c: one table of settings, read in every direction. See settings_list.h. */
+#include "train/settings.h"
+
+#include <jansson.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
+
+struct setting {
+    enum kind kind;
+    const char *name;   /* a group's title */
+    size_t offset;      /* in struct settings */
+    const char *value;  /* the default, as text */
+    double least, most; /* exact: every bound is below 2^53 */
+    const char *choices, *help;
+};
+
+static const struct setting table[] = {
+#define AT(name) offsetof(struct settings, name)
+#define GROUP(title) {IS_GROUP, title, 0, NULL, 0, 0, NULL, NULL},
+#define INTEGER(name, value, least, most, help) {IS_INTEGER, #name, AT(name), #value, least, most, NULL, help},
+#define REAL(name, value, least, most, help) {IS_REAL, #name, AT(name), #value, least, most, NULL, help},
+#define TEXT(name, value, help) {IS_TEXT, #name, AT(name), value, 0, 0, NULL, help},
+#define CHOICE(name, value, choices, help) {IS_CHOICE, #name, AT(name), value, 0, 0, choices, help},
+#define TRUTH(name, value, help) {IS_TRUTH, #name, AT(name), #value, 0, 0, NULL, help},
+#include "train/settings_list.h"
+};
+enum { N_TABLE = sizeof table / sizeof *table };
+
+static const struct setting *setting_find(const char *name) {
+    for (int i = 0; i < N_TABLE; i++)
+        if (table[i].kind != IS_GROUP && !strcmp(table[i].name, name)) return &table[i];
+    return NULL;
+}
+
+static void *field(const struct settings *s, const struct setting *row) { return (char *)s + row->offset; }
+
+/* ---- Choices: "one|two|three" ---- */
+
+/* The place of `text` among the choices; -1: it is none of them. */
+static int choice_find(const char *choices, const char *text, size_t length) {
+    for (int i = 0; *choices; i++) {
+        size_t n = strcspn(choices, "|");
+        if (n == length && !memcmp(choices, text, n)) return i;
+        choices += n + (choices[n] == '|');
+    }
+    return -1;
+}
+
+static const char *choice_text(const struct setting *row, int place, char *buffer, size_t size) {
+    const char *at = row->choices;
+    for (; place > 0; place--) at += strcspn(at, "|") + 1;
+    snprintf(buffer, size, "%.*s", (int)strcspn(at, "|"), at);
+    return buffer;
+}
+
+const char *settings_choice(const struct settings *s, const char *name) {
+    static _Thread_local char text[64];
+    const struct setting *row = setting_find(name);
+    INVARIANT(row && row->kind == IS_CHOICE);
+    return choice_text(row, *(int *)field(s, row), text, sizeof text);
+}
+
+/* ---- Setting one ---- */
+
+static bool refuse(const struct setting *row, const char *value, const char *need) {
+    return error_set(TL_ERROR_USE, "%s: \"%s\" is not %s", row->name, value, need);
+}
+
+static bool set_integer(struct settings *s, const struct setting *row, const char *value) {
+    char *end, need[96];
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    snprintf(need, sizeof need, "a whole number from %.0f to %.0f", row->least, row->most);
+    if (!*value || *end || errno || (double)n < row->least || (double)n > row->most) return refuse(row, value, need);
+    *(int64_t *)field(s, row) = n;
+    return true;
+}
+
+static bool set_real(struct settings *s, const struct setting *row, const char *value) {
+    char *end, need[96];
+    double x = strtod(value, &end);
+    snprintf(need, sizeof need, "a number from %g to %g", row->least, row->most);
+    if (!*value || *end || !(x >= row->least && x <= row->most)) return refuse(row, value, need);
+    *(double *)field(s, row) = x;
+    return true;
+}
+
+static bool set_text(struct settings *s, const struct setting *row, const char *value) {
+    if (!text_is_utf8(value)) return refuse(row, "?", "UTF-8 text");
+    if (strlen(value) >= SETTING_TEXT) return refuse(row, "...", "shorter than 1024 bytes");
+    strcpy(field(s, row), value);
+    return true;
+}
+
+static bool set_choice(struct settings *s, const struct setting *row, const char *value) {
+    char need[160];
+    int place = choice_find(row->choices, value, strlen(value));
+    snprintf(need, sizeof need, "one of %s", row->choices);
+    if (place < 0) return refuse(row, value, need);
+    *(int *)field(s, row) = place;
+    return true;
+}
+
+static bool set_truth(struct settings *s, const struct setting *row, const char *value) {
+    bool is_true = !strcmp(value, "true");
+    if (!is_true && strcmp(value, "false")) return refuse(row, value, "true or false");
+    *(bool *)field(s, row) = is_true;
+    return true;
+}
+
+static bool set_row(struct settings *s, const struct setting *row, const char *value) {
+    switch (row->kind) {
+    case IS_INTEGER:
+        return set_integer(s, row, value);
+    case IS_REAL:
+        return set_real(s, row, value);
+    case IS_TEXT:
+        return set_text(s, row, value);
+    case IS_CHOICE:
+        return set_choice(s, row, value);
+    default:
+        return set_truth(s, row, value);
+    }
+}
+
+static bool no_such_setting(const char *name) {
+    const char *known[N_TABLE];
+    int n = 0;
+    for (int i = 0; i < N_TABLE; i++)
+        if (table[i].kind != IS_GROUP) known[n++] = table[i].name;
+    const char *near = text_nearest(name, known, n);
+    return error_set(TL_ERROR_USE, "there is no setting \"%s\"%s%s%s", name, near ? ", did you mean \"" : "",
+                     near ? near : "", near ? "\"?" : "");
+}
+
+bool settings_set(struct settings *s, const char *name, const char *value) {
+    const struct setting *row = setting_find(name);
+    return row ? set_row(s, row, value) : no_such_setting(name);
+}
+
+struct settings settings_default(void) {
+    struct settings s;
+    memset(&s, 0, sizeof s);
+    for (int i = 0; i < N_TABLE; i++) {
+        bool ok = table[i].kind == IS_GROUP || set_row(&s, &table[i], table[i].value);
+        INVARIANT(ok); /* a default of the table is wrong */
+    }
+    return s;
+}
+
+/* ---- Files ---- */
+
+static bool set_json(struct settings *s, const char *path, const char *name, json_t *value) {
+    const struct setting *row = setting_find(name);
+    char number[64];
+    const char *text = NULL;
+    if (!row) return no_such_setting(name);
+    bool is_text = row->kind == IS_TEXT || row->kind == IS_CHOICE;
+    if (is_text) text = json_string_value(value);
+    else if (row->kind == IS_TRUTH && json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
+    else if (row->kind == IS_INTEGER && json_is_integer(value))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value)), text = number;
+    else if (row->kind == IS_REAL && json_is_number(value))
+        snprintf(number, sizeof number, "%.17g", json_number_value(value)), text = number;
+    if (!text)
+        return error_set(TL_ERROR_USE, "%s: \"%s\" has the wrong type (need %s)", path, name,
+                         is_text                   ? "a string"
+                         : row->kind == IS_TRUTH   ? "true or false"
+                         : row->kind == IS_INTEGER ? "a whole number"
+                                                   : "a number");
+    return set_row(s, row, text);
+}
+
+#define LARGEST_FILE ((size_t)1 << 20)
+
+bool settings_read(struct settings *s, const char *path) {
+    size_t bytes;
+    char *text = file_get(path, LARGEST_FILE, &bytes);
+    if (!text) return false;
+    json_error_t problem;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem), *value;
+    memory_free(text);
+    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
+    const char *name;
+    json_object_foreach(root, name, value) {
+        if (ok) ok = set_json(s, path, name, value);
+    }
+    json_decref(root);
+    return ok;
+}
+
+static json_t *row_json(const struct settings *s, const struct setting *row) {
+    char text[64];
+    switch (row->kind) {
+    case IS_INTEGER:
+        return json_integer(*(int64_t *)field(s, row));
+    case IS_REAL:
+        return json_real(*(double *)field(s, row));
+    case IS_TEXT:
+        return json_string(field(s, row));
+    case IS_CHOICE:
+        return json_string(choice_text(row, *(int *)field(s, row), text, sizeof text));
+    default:
+        return json_boolean(*(bool *)field(s, row));
+    }
+}
+
+char *settings_json(const struct settings *s) {
+    json_t *root = json_object();
+    bool ok = root != NULL;
+    for (int i = 0; ok && i < N_TABLE; i++)
+        if (table[i].kind != IS_GROUP) ok = json_object_set_new(root, table[i].name, row_json(s, &table[i])) == 0;
+    char *text = ok ? json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(root);
+    if (!text) error_memory(4096, "settings");
+    return text;
+}
+
+/* ---- Rows, for --help ---- */
+
+const struct setting_row *settings_row(int index) {
+    static _Thread_local struct setting_row row;
+    static const char *const kinds[] = {[IS_INTEGER] = "N", [IS_REAL] = "X", [IS_TEXT] = "TEXT", [IS_TRUTH] = ""};
+    int at = 0;
+    const char *group = NULL;
+    for (; at < N_TABLE; at++) {
+        if (table[at].kind == IS_GROUP) group = table[at].name;
+        else if (index-- == 0) break;
+        else group = NULL;
+    }
+    if (at == N_TABLE) return NULL;
+    const struct setting *s = &table[at];
+    row = (struct setting_row){group, s->name, s->kind == IS_CHOICE ? s->choices : kinds[s->kind], s->value, s->help};
+    return &row;
+}
+
+/* ---- Combinations ---- */
+
+bool settings_check(const struct settings *s) {
+    if (!*s->out) return error_set(TL_ERROR_USE, "out: a run needs a folder");
+    if (s->warmup > s->steps)
+        return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up are more than the run's %" PRId64,
+                         s->warmup, s->steps);
+    if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");
+    return s->lr > 0 || error_set(TL_ERROR_USE, "lr: a learning rate of 0 learns nothing");
+}
+
+const char *settings_conflict(const struct settings *a, const struct settings *b) {
+    static const char *const free_to_change[] = {"out",           "eval_every", "eval_batches", "sample_every",
+                                                 "sample_tokens", "prompt",     "log_every",    "save_every",
+                                                 "keep",          "threads",    "temperature",  "top_k"};
+    for (int i = 0; i < N_TABLE; i++) {
+        const struct setting *row = &table[i];
+        bool may_differ = row->kind == IS_GROUP;
+        for (size_t k = 0; k < sizeof free_to_change / sizeof *free_to_change; k++)
+            may_differ = may_differ || !strcmp(row->name, free_to_change[k]);
+        if (may_differ) continue;
+        const void *x = field(a, row), *y = field(b, row);
+        bool same = row->kind == IS_TEXT     ? !strcmp(x, y)
+                    : row->kind == IS_REAL   ? *(double *)x == *(double *)y
+                    : row->kind == IS_TRUTH  ? *(bool *)x == *(bool *)y
+                    : row->kind == IS_CHOICE ? *(int *)x == *(int *)y
+                                             : *(int64_t *)x == *(int64_t *)y;
+        if (!same) return row->name;
+    }
+    return NULL;
+}

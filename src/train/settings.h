@@ -1,0 +1,51 @@
+/* settings.h: what a run is asked to do. */
+#ifndef TRAIN_SETTINGS_H
+#define TRAIN_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SETTING_TEXT 1024
+
+struct settings {
+#define GROUP(title)
+#define INTEGER(name, value, least, most, help) int64_t name;
+#define REAL(name, value, least, most, help) double name;
+#define TEXT(name, value, help) char name[SETTING_TEXT];
+#define CHOICE(name, value, choices, help) int name; /* its place among the choices */
+#define TRUTH(name, value, help) bool name;
+#include "train/settings_list.h"
+#undef GROUP
+#undef INTEGER
+#undef REAL
+#undef TEXT
+#undef CHOICE
+#undef TRUTH
+};
+
+struct settings settings_default(void);
+/* Sets one by its name, from text. False: an error that names the setting, what was given, what is needed, and a
+ * name that is near when there is no such setting. */
+bool settings_set(struct settings *s, const char *name, const char *value);
+/* A JSON object with some of the settings. */
+bool settings_read(struct settings *s, const char *path);
+/* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
+char *settings_json(const struct settings *s);
+/* What no single setting can tell: combinations. */
+bool settings_check(const struct settings *s);
+/* The text of a choice: settings_choice(s, "recipe") is "bf16". */
+const char *settings_choice(const struct settings *s, const char *name);
+
+/* For --help and for flags: one row of the table; NULL after the last. */
+struct setting_row {
+    const char *group;                      /* the title of the part it begins, or NULL */
+    const char *name, *kind, *value, *help; /* kind: "N", "X", "TEXT", "a|b", ""; value: the default as text */
+};
+const struct setting_row *settings_row(int index);
+
+/* The first setting in which two runs differ so that one cannot continue the other; NULL: none. What may differ: where
+ * it writes, how often it looks, how many steps in all, threads. */
+const char *settings_conflict(const struct settings *a, const struct settings *b);
+
+#endif
