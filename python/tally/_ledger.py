@@ -187,7 +187,8 @@ def price(function, *arguments, device="meta", name="price"):
     """What a call would cost, without running it.
 
     Arguments stand for tensors: a shape (a tuple of ints: of the default dtype), (shape, dtype), or a tensor, of which only shape and dtype
-    are used. Anything else is passed as it is. A module is priced with copies of its parameters that have no data. `device` is
+    are used. A module, as the function or as an argument, is priced with copies of its parameters that have no data. Anything else is
+    passed as it is. `device` is
     "meta" for this machine, or "meta:h200" and the like. Tensors made inside have no data either. The answer is a Ledger; its
     .result is what the function gave."""
     target = as_device(device)
@@ -205,7 +206,7 @@ def price(function, *arguments, device="meta", name="price"):
 
 
 def _shadow(function, target):
-    """A module with parameters on meta."""
+    """A module as a copy with parameters on meta; anything else as it is."""
     return copy.deepcopy(function).to(target) if hasattr(function, "named_parameters") else function
 
 
@@ -221,7 +222,7 @@ def _stand_in(a, target):
         return lib.tl_empty(a, get_default_dtype().code, target.address)
     if isinstance(a, tuple) and len(a) == 2 and _is_shape(a[0]):
         return lib.tl_empty(a[0], as_dtype(a[1]).code, target.address)
-    return a
+    return _shadow(a, target)
 
 
 def profile(on=True):
