@@ -279,7 +279,7 @@ TL_API tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, 
 /* One size may be -1. tl_view refuses what strides cannot express; tl_reshape then copies. */
 TL_API tl_tensor *tl_view(tl_tensor *x, int rank, const int64_t *shape);
 TL_API tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape);
-TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1);
+TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1); /* a scalar has axis 0, as in tl_squeeze */
 TL_API tl_tensor *tl_permute(tl_tensor *x, const int *axes); /* rank numbers */
 TL_API tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape); /* -1 keeps a size */
 TL_API tl_tensor *tl_broadcast_to(tl_tensor *x, int rank, const int64_t *shape);
@@ -299,7 +299,7 @@ TL_API tl_tensor *tl_contiguous(tl_tensor *x);               /* x itself when it
 TL_API tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype);     /* x itself when it has that dtype */
 TL_API tl_tensor *tl_to(tl_tensor *x, tl_device *device);    /* x itself when it is there */
 TL_API tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source); /* x = source, broadcast and cast; returns x */
-TL_API tl_tensor *tl_fill_(tl_tensor *x, double value);
+TL_API tl_tensor *tl_fill_(tl_tensor *x, double value); /* x may be expanded; the value is converted as tl_cast does */
 
 /* ---- Ops ---------------------------------------------------------------------------------------------- */
 
@@ -317,12 +317,12 @@ TL_API tl_tensor *tl_affine(tl_tensor *x, double scale, double shift); /* x * sc
 TL_API tl_tensor *tl_affine_(tl_tensor *x, double scale, double shift);
 TL_API tl_tensor *tl_scale(tl_tensor *x, double scale);
 TL_API tl_tensor *tl_neg(tl_tensor *x);
-TL_API tl_tensor *tl_exp(tl_tensor *x);
+TL_API tl_tensor *tl_exp(tl_tensor *x); /* of integers and bool f32, as all functions of real numbers below */
 TL_API tl_tensor *tl_log(tl_tensor *x);
 TL_API tl_tensor *tl_sqrt(tl_tensor *x);
 TL_API tl_tensor *tl_tanh(tl_tensor *x);
 TL_API tl_tensor *tl_sigmoid(tl_tensor *x);
-TL_API tl_tensor *tl_relu(tl_tensor *x);
+TL_API tl_tensor *tl_relu(tl_tensor *x); /* floats and integers keep their dtype */
 TL_API tl_tensor *tl_gelu(tl_tensor *x); /* the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 TL_API tl_tensor *tl_silu(tl_tensor *x); /* x sigmoid(x) */
 TL_API tl_tensor *tl_exp_(tl_tensor *x);
@@ -404,7 +404,7 @@ TL_API tl_tensor *tl_isnan(tl_tensor *x);
 TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
 
 /* Several steps in one name. */
-TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype */
+TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype; rounded once */
 TL_API tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight);
 TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a b */
 TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a / b; floats */
@@ -437,7 +437,7 @@ TL_API tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar val
 TL_API tl_tensor *tl_clamp(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
 TL_API tl_tensor *tl_minimum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with max */
 TL_API tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with min */
-TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b); /* a where it holds, b elsewhere */
+TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b); /* a where it holds, b (as tl_fill_scalar_ takes it) elsewhere */
 TL_API tl_tensor *tl_add_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_sub_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_mul_scalar_(tl_tensor *x, tl_scalar value);
@@ -445,9 +445,11 @@ TL_API tl_tensor *tl_div_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_pow_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_remainder_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_clamp_(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
-TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value); /* an integer that does not fit is refused */
+/* A finite number beyond the dtype's range is refused, but a negative integer wraps in u8 and u16 (-1 is 255), as in PyTorch. */
+TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value);
 
-/* Reductions over a list of axes (n_axes 0: over all). keep leaves the axes with size 1. */
+/* Reductions over a list of axes (n_axes 0: over all; a scalar has axis 0). keep leaves the axes with size 1. Extremes over an
+ * axis without elements are refused, even where the result is empty. */
 TL_API tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep);
@@ -666,12 +668,12 @@ TL_API tl_tensor *tl_count_nonzero(tl_tensor *x, const int *axes, int n_axes, bo
 /* sum (x - mean)^2 / (n - correction): correction 1 for a sample, 0 for a whole population. Floats. */
 TL_API tl_tensor *tl_var(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep);
 TL_API tl_tensor *tl_std(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep); /* gradient 0 at 0 */
-TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep);
+TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep); /* integers and bool: cast to f32 first */
 /* (sum |x|^p)^(1/p). p 0 counts what is not 0; INFINITY and -INFINITY are the largest and smallest |x|. The gradient at norm 0
  * is 0. */
 TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, bool keep);
 
-/* Running sums and products along one axis; of integers and bool in i64. */
+/* Running sums and products along one axis; of integers and bool in i64 (in place: not of bool). */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
@@ -704,8 +706,8 @@ TL_API tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_
 TL_API tl_tensor *tl_l1_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction);
 /* d^2 / 2 beta where |d| < beta, else |d| - beta/2. beta 0 is tl_l1_loss. */
 TL_API tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double beta, tl_reduction reduction);
-/* -t log sigmoid(x) - (1-t) log(1 - sigmoid(x)), of one shape. pos_weight (broadcasts to x; NULL: 1) multiplies the first
- * part, weight (likewise) the whole. */
+/* -t log sigmoid(x) - (1-t) log(1 - sigmoid(x)), of one shape. pos_weight (broadcasts with x; NULL: 1) multiplies the first
+ * part, weight (broadcasts to that) the whole. */
 TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                                      tl_reduction reduction);
 

@@ -85,9 +85,23 @@ const tl_op op_fill = {
     RECORD(KERNEL, fill, 1), .shapes = "x -> x", .dtypes = "any",           .flops = "0",
     .shape = fill_shape,     .cost = fill_cost,  .backward = fill_backward, .overwrites = {OVERWRITES(0)}};
 
+/* Each element of an expanded tensor once: it may be filled, unlike most changes in place. x itself, when there is nothing to
+ * leave out. */
+static tl_tensor *without_repeats(tl_tensor *x) {
+    int64_t shape[TL_MAX_RANK];
+    bool has_repeats = false;
+    for (int i = 0; i < x->rank; i++) {
+        bool repeats = x->stride[i] == 0 && x->shape[i] > 1;
+        shape[i] = repeats ? 1 : x->shape[i];
+        has_repeats = has_repeats || repeats;
+    }
+    return has_repeats ? tl_as_strided(x, x->rank, shape, x->stride, x->offset) : x;
+}
+
 tl_tensor *tl_fill_(tl_tensor *x, double value) {
     struct attr_full a = {value};
-    return op_apply1(&op_fill, x, ATTR(a));
+    if (!tensor_check(x, "fill")) return NULL;
+    return op_apply1(&op_fill, without_repeats(x), ATTR(a)) ? x : NULL;
 }
 
 /* ---- unview: zeros with g at a view's place ---- */

@@ -321,6 +321,13 @@ tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight
         tl_tensor *factor = tl_mul(tl_affine(pos_weight, 1, -1), target);
         loss = tl_add(loss, tl_mul(factor, positive));
     }
-    if (loss && weight) loss = tl_mul(loss, weight);
+    if (loss && weight) {
+        if (!tensor_check(weight, "bce_with_logits")) return NULL;
+        if (!shape_broadcasts_to(weight->rank, weight->shape, loss->rank, loss->shape)) {
+            error_set(TL_ERROR_USE, "bce_with_logits: the weight does not broadcast to the loss");
+            return NULL;
+        }
+        loss = tl_mul(loss, weight);
+    }
     return reduced(loss, reduction);
 }

@@ -7,17 +7,8 @@
 
 /* ---- Shapes ---- */
 
-static bool real_shape(tl_call *c) {
-    tl_dtype dtype = c->input[0]->dtype;
-    return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
-}
-
 static bool float_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
-static bool number_shape(tl_call *c) {
-    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
-    return any_shape(c);
-}
 
 static bool pair_shape(tl_call *c) {
     tl_dtype dtype;
@@ -143,11 +134,13 @@ static tl_tensor *gelu_erf_second(tl_tensor *x) {
 static void gelu_erf_grad_backward(tl_gradient *g) {
     elementwise_slope_backward(g, &op_gelu_erf_grad, gelu_erf_second);
 }
-/* g sigmoid(beta x), and g where beta x > threshold */
+/* g sigmoid(beta x), and g where beta x > threshold: in f32 at least, as forward compares, or the two part near the threshold */
 static void softplus_backward(tl_gradient *g) {
     const struct attr_softplus *a = g->node->attr;
-    tl_tensor *bx = tl_scale(gradient_input(g, 0), a->beta);
-    tl_tensor *threshold = tl_full(0, NULL, a->threshold, bx ? bx->dtype : TL_F32, g->grad[0]->storage->device);
+    tl_tensor *x = gradient_input(g, 0);
+    if (!x) return;
+    tl_tensor *bx = tl_scale(tl_cast(x, statistics_dtype(x->dtype)), a->beta);
+    tl_tensor *threshold = tl_full(0, NULL, a->threshold, statistics_dtype(x->dtype), x->storage->device);
     tl_tensor *soft = tl_mul(g->grad[0], tl_sigmoid(bx));
     g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), g->grad[0], soft);
 }
@@ -162,35 +155,35 @@ static void softplus_backward(tl_gradient *g) {
 #define TRUTH_WORDS .shapes = "x (...) -> (...)", .dtypes = "any -> bool"
 #define FLOAT_WORDS .shapes = "x (...) -> (...)", .dtypes = "floats"
 
-const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                        .backward = exp2_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                         .backward = expm1_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                         .backward = log1p_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_log2 = {RECORD(KERNEL, log2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_log2 = {RECORD(KERNEL, log2, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                        .backward = log2_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 /* square root, divide */
-const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), REAL_WORDS, .flops = "2n", .shape = real_shape, .cost = cost_2,
+const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), REAL_WORDS, .flops = "2n", .shape = elementwise_real_shape, .cost = cost_2,
                         .backward = rsqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_sin = {RECORD(KERNEL, sin, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_sin = {RECORD(KERNEL, sin, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                       .backward = sin_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_cos = {RECORD(KERNEL, cos, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_cos = {RECORD(KERNEL, cos, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                       .backward = cos_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_erf = {RECORD(KERNEL, erf, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_erf = {RECORD(KERNEL, erf, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
                       .backward = erf_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 
-const tl_op op_abs = {RECORD(KERNEL, abs, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
+const tl_op op_abs = {RECORD(KERNEL, abs, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
                       .backward = abs_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 const tl_op op_sign = {RECORD(KERNEL, sign, 1), .shapes = "x (...) -> (...)", .dtypes = "floats, integers, bool",
                        .flops = "n", .shape = any_shape, .cost = cost_1, .backward = step_backward, .may_overwrite = true};
-const tl_op op_floor = {RECORD(KERNEL, floor, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
+const tl_op op_floor = {RECORD(KERNEL, floor, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
-const tl_op op_ceil = {RECORD(KERNEL, ceil, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
+const tl_op op_ceil = {RECORD(KERNEL, ceil, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
                        .backward = step_backward, .may_overwrite = true};
-const tl_op op_round = {RECORD(KERNEL, round, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
+const tl_op op_round = {RECORD(KERNEL, round, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
-const tl_op op_trunc = {RECORD(KERNEL, trunc, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
+const tl_op op_trunc = {RECORD(KERNEL, trunc, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
 
 const tl_op op_pow = {RECORD(KERNEL, pow, 1), PAIR_WORDS, .flops = "n", .shape = number_pair_shape, .cost = cost_1,
@@ -304,20 +297,41 @@ static bool are_floats_of_one_dtype(const char *what, const tl_tensor *a, const 
                                              dtype_info(a->dtype)->torch_name, dtype_info(b->dtype)->torch_name);
 }
 
-tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight) {
-    if (!are_floats_of_one_dtype("lerp", a, b) || !are_floats_of_one_dtype("lerp", a, weight)) return NULL;
-    tl_tensor *difference = tl_sub(b, a);
-    return tl_add(a, tl_mul(weight, difference));
+/* base + step (b - a), from the nearer end: (a, weight) or (b, weight - 1), so that weight 1 gives b itself. In f32 at least, and
+ * rounded once. */
+static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, tl_scalar number) {
+    const tl_dtype dtype = a->dtype, wide = statistics_dtype(dtype);
+    a = tl_cast(a, wide);
+    b = tl_cast(b, wide);
+    tl_tensor *difference = tl_sub(b, a), *base = number.f < 0.5 && number.f > -0.5 ? a : b, *move;
+    if (weight) {
+        weight = tl_cast(weight, wide);
+        tl_tensor *half = tl_full(TL_SCALAR, 0.5, wide, a ? a->storage->device : NULL);
+        tl_tensor *is_near = tl_logical_and(tl_cmp(weight, TL_LT, half), tl_cmp(weight, TL_GT, tl_neg(half)));
+        base = tl_where(is_near, a, b);
+        move = tl_mul(tl_where(is_near, weight, tl_affine(weight, 1, -1)), difference);
+    } else {
+        move = tl_scale(difference, base == a ? number.f : number.f - 1);
+    }
+    tl_tensor *sum = tl_add(base, move);
+    return sum ? tl_cast(sum, dtype) : NULL;
 }
 
-/* From the nearer end, so that weight 1 gives b itself. */
+tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight) {
+    if (!are_floats_of_one_dtype("lerp", a, b) || !are_floats_of_one_dtype("lerp", a, weight)) return NULL;
+    return lerp(a, b, weight, tl_scalar_float(0));
+}
 tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight) {
     if (!are_floats_of_one_dtype("lerp", a, b)) return NULL;
-    tl_tensor *difference = tl_sub(b, a);
-    return weight < 0.5 ? tl_add(a, tl_scale(difference, weight)) : tl_sub(b, tl_scale(difference, 1 - weight));
+    return lerp(a, b, NULL, tl_scalar_float(weight));
 }
 
 tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
+    if (!tensor_check(x, "addcmul") || !tensor_check(a, "addcmul") || !tensor_check(b, "addcmul")) return NULL;
+    if (x->dtype == TL_BOOL && a->dtype == TL_BOOL && b->dtype == TL_BOOL) {
+        error_set(TL_ERROR_USE, "addcmul: not implemented for bool (need a number)");
+        return NULL;
+    }
     return tl_add(x, tl_scale(tl_mul(a, b), value));
 }
 

@@ -20,6 +20,12 @@ int reduce_axes(uint32_t axes, int rank, int *list) {
     return n;
 }
 
+bool reduce_is_empty(const tl_tensor *x, const struct attr_reduce *a) {
+    for (int i = 0; i < x->rank; i++)
+        if (a->axes >> i & 1 && x->shape[i] == 0) return true;
+    return false;
+}
+
 tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes) {
     int64_t shape[TL_MAX_RANK];
     for (int i = 0; i < e->rank; i++) shape[i] = axes >> i & 1 ? 1 : e->shape[i];
@@ -30,12 +36,13 @@ bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool
     if (!tensor_check(x, op)) return false;
     *a = (struct attr_reduce){.keep = keep};
     for (int k = 0; k < n_axes; k++) {
-        int at = axis_normal(axes[k], x->rank);
+        int at = axis_normal(axes[k], x->rank ? x->rank : 1); /* as PyTorch: a scalar has one axis here */
         if (at < 0 || a->axes >> at & 1)
             return error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op, axes[k],
                              at < 0 ? "out of range" : "named twice", x->rank);
         a->axes |= (uint32_t)1 << at;
     }
+    if (x->rank == 0) a->axes = 0;
     if (n_axes == 0)
         for (int i = 0; i < x->rank; i++) a->axes |= (uint32_t)1 << i;
     return true;
@@ -55,11 +62,10 @@ static bool sum_shape(tl_call *c) {
 static bool extreme_shape(tl_call *c, const char *what) {
     const tl_tensor *x = c->input[0];
     int rank;
-    int64_t shape[TL_MAX_RANK], numel;
+    int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
     reduce_shape(x, c->attr, &rank, shape);
-    shape_numel(rank, shape, &numel);
-    if (x->numel == 0 && numel > 0) return call_fail(c, "the %s of no elements does not exist", what);
+    if (reduce_is_empty(x, c->attr)) return call_fail(c, "the %s of no elements does not exist", what);
     return call_output(c, 0, x->dtype, rank, shape);
 }
 static bool max_shape(tl_call *c) { return extreme_shape(c, "maximum"); }
