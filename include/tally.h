@@ -406,8 +406,8 @@ TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
 /* Several steps in one name. */
 TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype; rounded once */
 TL_API tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight);
-TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a b */
-TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a / b; floats */
+TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) b */
+TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) / b; floats */
 
 /* A number with its kind. Beside a tensor it promotes as a Python number does in PyTorch: a float tensor keeps its dtype
  * beside any number, an integer tensor beside an integer or bool, a bool tensor beside a bool; an integer beside bool
@@ -551,7 +551,7 @@ TL_API tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool rig
 TL_API bool tl_unique(tl_tensor *x, tl_tensor **values, tl_tensor **inverse, tl_tensor **counts);
 
 TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_device *device);
-TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device); /* both ends */
+TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device); /* both ends; no bool */
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
 
@@ -706,8 +706,8 @@ TL_API tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_
 TL_API tl_tensor *tl_l1_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction);
 /* d^2 / 2 beta where |d| < beta, else |d| - beta/2. beta 0 is tl_l1_loss. */
 TL_API tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double beta, tl_reduction reduction);
-/* -t log sigmoid(x) - (1-t) log(1 - sigmoid(x)), of one shape. pos_weight (broadcasts with x; NULL: 1) multiplies the first
- * part, weight (broadcasts to that) the whole. */
+/* -t log sigmoid(x) - (1-t) log(1 - sigmoid(x)), of one shape. pos_weight (broadcasts to x; NULL: 1) multiplies the first
+ * part, weight (likewise) the whole. */
 TL_API tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                                      tl_reduction reduction);
 

@@ -88,14 +88,9 @@ const tl_op op_fill = {
 /* Each element of an expanded tensor once: it may be filled, unlike most changes in place. x itself, when there is nothing to
  * leave out. */
 static tl_tensor *without_repeats(tl_tensor *x) {
-    int64_t shape[TL_MAX_RANK];
-    bool has_repeats = false;
-    for (int i = 0; i < x->rank; i++) {
-        bool repeats = x->stride[i] == 0 && x->shape[i] > 1;
-        shape[i] = repeats ? 1 : x->shape[i];
-        has_repeats = has_repeats || repeats;
-    }
-    return has_repeats ? tl_as_strided(x, x->rank, shape, x->stride, x->offset) : x;
+    for (int i = 0; x && i < x->rank; i++)
+        if (x->stride[i] == 0 && x->shape[i] > 1) x = tl_slice(x, i, 0, 1, 1);
+    return x;
 }
 
 tl_tensor *tl_fill_(tl_tensor *x, double value) {

@@ -280,7 +280,7 @@ tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double be
     tl_tensor *d = distance(prediction, target);
     if (!d) return NULL;
     tl_tensor *limit = tl_full(TL_SCALAR, beta, d->dtype, d->storage->device);
-    tl_tensor *least = tl_where(tl_cmp(d, TL_LT, limit), d, limit);
+    tl_tensor *least = tl_where(tl_cmp(d, TL_GE, limit), limit, d); /* NaN stays, and in the gradient too */
     tl_tensor *rest = tl_sub(d, tl_scale(least, 0.5));
     return reduced(tl_mul(tl_scale(least, 1 / beta), rest), reduction);
 }
@@ -311,23 +311,24 @@ const tl_op op_bce = {RECORD(KERNEL, bce, 1),   .shapes = "x, t of one shape",
                       .shape = bce_shape,       .cost = bce_cost,
                       .backward = bce_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 
+static bool weight_check(const char *name, const tl_tensor *weight, const tl_tensor *loss) {
+    if (!weight) return true;
+    if (!tensor_check(weight, "bce_with_logits")) return false;
+    return shape_broadcasts_to(weight->rank, weight->shape, loss->rank, loss->shape) ||
+           error_set(TL_ERROR_USE, "bce_with_logits: %s does not broadcast to the input's shape", name);
+}
+
 /* pos_weight multiplies t log sigmoid(x), and -log sigmoid(x) is the loss at t = 1: bce(x, t) + (pos_weight - 1) t bce(x, 1) */
 tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                               tl_reduction reduction) {
     if (!reduction_check("bce_with_logits", reduction)) return NULL;
     tl_tensor *loss = op_apply2(&op_bce, x, target, NULL, 0);
-    if (loss && pos_weight) {
+    if (!loss || !weight_check("pos_weight", pos_weight, loss) || !weight_check("weight", weight, loss)) return NULL;
+    if (pos_weight) {
         tl_tensor *positive = op_apply2(&op_bce, x, tl_ones_like(target), NULL, 0);
         tl_tensor *factor = tl_mul(tl_affine(pos_weight, 1, -1), target);
         loss = tl_add(loss, tl_mul(factor, positive));
     }
-    if (loss && weight) {
-        if (!tensor_check(weight, "bce_with_logits")) return NULL;
-        if (!shape_broadcasts_to(weight->rank, weight->shape, loss->rank, loss->shape)) {
-            error_set(TL_ERROR_USE, "bce_with_logits: the weight does not broadcast to the loss");
-            return NULL;
-        }
-        loss = tl_mul(loss, weight);
-    }
+    if (loss && weight) loss = tl_mul(loss, weight);
     return reduced(loss, reduction);
 }

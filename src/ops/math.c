@@ -85,14 +85,16 @@ static void step_backward(tl_gradient *g) { (void)g; }
 /* d(a^b): da = g b a^(b-1), 0 where b is 0; db = g a^b log a, 0 where a is 0 and b is not negative (the limit) */
 static void pow_backward(tl_gradient *g) {
     tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
+    if (!a || !b) return;
     if (g->needs[0]) {
-        tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(b, 1, -1)));
+        tl_tensor *exponent =
+            dtype_is_float(b->dtype) ? tl_cast(b, g->grad[0]->dtype) : b; /* b - 1 in the wider of two */
+        tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(exponent, 1, -1)));
         tl_tensor *is_zero = tl_cmp(b, TL_EQ, zero);
         g->result[0] = tl_where(is_zero, zero, tl_mul(g->grad[0], slope));
     }
     if (g->needs[1]) {
-        tl_tensor *real = dtype_is_float(g->node->edges[0].dtype) ? a : tl_cast(a, g->grad[0]->dtype);
-        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(real));
+        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(tl_cast(a, g->grad[0]->dtype)));
         tl_tensor *at_zero = tl_cmp(a, TL_EQ, zero);
         at_zero = tl_logical_and(at_zero, tl_cmp(b, TL_GE, zero));
         g->result[1] = tl_mul(g->grad[0], tl_where(at_zero, zero, slope));
@@ -139,10 +141,11 @@ static void softplus_backward(tl_gradient *g) {
     const struct attr_softplus *a = g->node->attr;
     tl_tensor *x = gradient_input(g, 0);
     if (!x) return;
-    tl_tensor *bx = tl_scale(tl_cast(x, statistics_dtype(x->dtype)), a->beta);
-    tl_tensor *threshold = tl_full(0, NULL, a->threshold, statistics_dtype(x->dtype), x->storage->device);
-    tl_tensor *soft = tl_mul(g->grad[0], tl_sigmoid(bx));
-    g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), g->grad[0], soft);
+    const tl_dtype wide = statistics_dtype(x->dtype);
+    tl_tensor *bx = tl_scale(tl_cast(x, wide), a->beta), *grad = tl_cast(g->grad[0], wide);
+    tl_tensor *threshold = tl_full(0, NULL, a->threshold, wide, x->storage->device);
+    tl_tensor *soft = tl_mul(grad, tl_sigmoid(bx));
+    g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), grad, soft);
 }
 
 /* ---- Records ---- */
@@ -326,21 +329,36 @@ tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight) {
     return lerp(a, b, NULL, tl_scalar_float(weight));
 }
 
+/* x + (value a) b or x + (value a) / b. Operands of one narrow dtype: in f32, and rounded once. */
+static tl_tensor *add_combined(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value,
+                               tl_tensor *(*combine)(tl_tensor *, tl_tensor *)) {
+    const tl_dtype dtype = x->dtype;
+    const bool is_narrow =
+        dtype_is_float(dtype) && dtype_info(dtype)->bits < 32 && a->dtype == dtype && b->dtype == dtype;
+    if (is_narrow) {
+        x = tl_cast(x, TL_F32);
+        a = tl_cast(a, TL_F32);
+        b = tl_cast(b, TL_F32);
+    }
+    tl_tensor *sum = tl_add(x, combine(tl_scale(a, value), b));
+    return is_narrow && sum ? tl_cast(sum, dtype) : sum;
+}
+
 tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
     if (!tensor_check(x, "addcmul") || !tensor_check(a, "addcmul") || !tensor_check(b, "addcmul")) return NULL;
     if (x->dtype == TL_BOOL && a->dtype == TL_BOOL && b->dtype == TL_BOOL) {
         error_set(TL_ERROR_USE, "addcmul: not implemented for bool (need a number)");
         return NULL;
     }
-    return tl_add(x, tl_scale(tl_mul(a, b), value));
+    return add_combined(x, a, b, value, tl_mul);
 }
 
 tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
-    if (!tensor_check(a, "addcdiv") || !tensor_check(b, "addcdiv")) return NULL;
+    if (!tensor_check(x, "addcdiv") || !tensor_check(a, "addcdiv") || !tensor_check(b, "addcdiv")) return NULL;
     if (!dtype_is_float(a->dtype) && !dtype_is_float(b->dtype)) {
         error_set(TL_ERROR_USE,
                   "addcdiv: integer division with addcdiv is not supported (need a floating point dtype)");
         return NULL;
     }
-    return tl_add(x, tl_scale(tl_div(a, b), value));
+    return add_combined(x, a, b, value, tl_div);
 }
