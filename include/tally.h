@@ -590,7 +590,7 @@ TL_API tl_dtype tl_promote(tl_dtype a, tl_dtype b);
 /* How a value becomes one of a narrower dtype. */
 typedef enum tl_rounding {
     TL_NEAREST,   /* ties to even; what overflows becomes infinity, NaN in f8e4m3, the largest value in f4e2m1 */
-    TL_SATURATE,  /* nearest, but what overflows (an infinity too) becomes the largest finite value */
+    TL_SATURATE,  /* nearest, but what overflows (an infinity too, except in f64) becomes the largest finite value */
     TL_STOCHASTIC /* up or down with probabilities that make the mean exact; overflow as in TL_NEAREST */
 } tl_rounding;
 /* tl_cast with a mode: x itself when it has that dtype. TL_STOCHASTIC takes one word of the thread's generator per element;

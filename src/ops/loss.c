@@ -4,7 +4,7 @@
  * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
  * probabilities as targets need every log probability, and go through log_softmax.
  */
-#include "ops/ops.h"
+#include "ops/reduce.h"
 
 /* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
 
@@ -175,11 +175,13 @@ static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_ent
     return rows->weight != NULL;
 }
 
-/* The weighted mean: what is summed has its weights already. */
+/* The weighted mean: what is summed has its weights already. Both sums in f32 at least: bf16 cannot count to 257. */
 static tl_tensor *rows_reduced(const struct rows *rows, tl_tensor *loss, tl_reduction reduction) {
     if (reduction == TL_REDUCE_NONE) return loss;
-    tl_tensor *sum = tl_sum_all(loss);
-    return reduction == TL_REDUCE_SUM ? sum : tl_div(sum, tl_sum_all(rows->weight));
+    if (reduction == TL_REDUCE_SUM || !loss) return tl_sum_all(loss);
+    tl_tensor *sum = reduce_sum_wide("nll_loss", loss, NULL, 0, false);
+    tl_tensor *mean = tl_div(sum, reduce_sum_wide("nll_loss", rows->weight, NULL, 0, false));
+    return mean ? tl_cast(mean, loss->dtype) : NULL;
 }
 
 /* loss[n] w[target[n]]; what a row that does not count holds, NaN too, is left out. */

@@ -56,7 +56,9 @@ static bool sum_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
     reduce_shape(x, c->attr, &rank, shape);
-    return call_output(c, 0, dtype_is_float(x->dtype) ? x->dtype : TL_I64, rank, shape);
+    const struct attr_reduce *a = c->attr;
+    tl_dtype dtype = !dtype_is_float(x->dtype) ? TL_I64 : a->is_wide ? statistics_dtype(x->dtype) : x->dtype;
+    return call_output(c, 0, dtype, rank, shape);
 }
 
 static bool extreme_shape(tl_call *c, const char *what) {
@@ -86,7 +88,8 @@ static size_t reduce_workspace(const tl_call *c, const struct target *target) {
 static void sum_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
-    g->result[0] = tl_expand(reduce_restore(g->grad[0], e, a->axes), e->rank, e->shape);
+    tl_tensor *grad = tl_cast(g->grad[0], e->dtype); /* before it becomes large */
+    g->result[0] = tl_expand(reduce_restore(grad, e, a->axes), e->rank, e->shape);
 }
 
 /* elements equal to the maximum (minimum) share g evenly */
@@ -96,13 +99,13 @@ static void extreme_backward(tl_gradient *g) {
     int axes[TL_MAX_RANK], n_axes = reduce_axes(a->axes, e->rank, axes);
     tl_tensor *is_extreme = tl_cmp(gradient_input(g, 0), TL_EQ, reduce_restore(gradient_output(g, 0), e, a->axes));
     tl_tensor *mask = is_extreme ? tl_cast(is_extreme, e->dtype) : NULL;
-    tl_tensor *share = n_axes ? tl_div(mask, tl_sum(mask, axes, n_axes, true)) : mask;
+    tl_tensor *share = tl_div(mask, n_axes ? tl_sum(mask, axes, n_axes, true) : mask); /* NaN equals nothing: 0/0 */
     g->result[0] = tl_mul(share, reduce_restore(g->grad[0], e, a->axes));
 }
 
 const tl_op op_sum = {RECORD(KERNEL, sum, 1),
                       .shapes = "x; the named axes go, or stay with size 1",
-                      .dtypes = "any for arithmetic; of integers and bool i64",
+                      .dtypes = "any for arithmetic; of integers and bool i64; within a mean f32 for narrower floats",
                       .flops = "one sum per element of x",
                       .shape = sum_shape,
                       .cost = reduce_cost,
@@ -130,6 +133,13 @@ static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_a
     return reduce_over(op->name, x, axes, n_axes, keep, &a) ? op_apply1(op, x, ATTR(a)) : NULL;
 }
 
+tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    struct attr_reduce a;
+    if (!reduce_over(name, x, axes, n_axes, keep, &a)) return NULL;
+    a.is_wide = true;
+    return op_apply1(&op_sum, x, ATTR(a));
+}
+
 tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return reduce(&op_sum, x, axes, n_axes, keep);
 }
@@ -150,9 +160,11 @@ tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
                   tl_dtype_name(x->dtype));
         return NULL;
     }
-    tl_tensor *sum = tl_sum(x, axes, n_axes, keep);
+    tl_tensor *sum = reduce_sum_wide("mean", x, axes, n_axes, keep);
     if (!sum) return NULL;
-    return tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
+    tl_tensor *mean =
+        tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
+    return mean ? tl_cast(mean, x->dtype) : NULL;
 }
 
 /* ---- softmax over the last axis: y = e^(x - max) / sum ---- */
