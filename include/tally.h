@@ -404,7 +404,8 @@ TL_API tl_tensor *tl_isnan(tl_tensor *x);
 TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
 
 /* Several steps in one name. */
-TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype; rounded once */
+/* a + weight (b - a), floats of one dtype; rounded once */
+TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight);
 TL_API tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight);
 TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) b */
 TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) / b; floats */
@@ -437,7 +438,8 @@ TL_API tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar val
 TL_API tl_tensor *tl_clamp(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
 TL_API tl_tensor *tl_minimum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with max */
 TL_API tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with min */
-TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b); /* a where it holds, b (as tl_fill_scalar_ takes it) elsewhere */
+/* a where it holds, b (as tl_fill_scalar_ takes it) elsewhere */
+TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b);
 TL_API tl_tensor *tl_add_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_sub_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_mul_scalar_(tl_tensor *x, tl_scalar value);
@@ -445,11 +447,11 @@ TL_API tl_tensor *tl_div_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_pow_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_remainder_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_clamp_(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
-/* A finite number beyond the dtype's range is refused, but a negative integer wraps in u8 and u16 (-1 is 255), as in PyTorch. */
+/* A finite number beyond the dtype's range is refused; but a negative integer wraps in u8 and u16 (-1 is 255). */
 TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value);
 
-/* Reductions over a list of axes (n_axes 0: over all; a scalar has axis 0). keep leaves the axes with size 1. Extremes over an
- * axis without elements are refused, even where the result is empty. */
+/* Reductions over a list of axes (n_axes 0: over all; a scalar has axis 0). keep leaves the axes with size 1. Extremes over
+ * an axis without elements are refused, even where the result is empty. */
 TL_API tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep);
@@ -551,7 +553,8 @@ TL_API tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool rig
 TL_API bool tl_unique(tl_tensor *x, tl_tensor **values, tl_tensor **inverse, tl_tensor **counts);
 
 TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_device *device);
-TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device); /* both ends; no bool */
+/* n numbers, both ends among them; no bool */
+TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device);
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
 
@@ -668,7 +671,8 @@ TL_API tl_tensor *tl_count_nonzero(tl_tensor *x, const int *axes, int n_axes, bo
 /* sum (x - mean)^2 / (n - correction): correction 1 for a sample, 0 for a whole population. Floats. */
 TL_API tl_tensor *tl_var(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep);
 TL_API tl_tensor *tl_std(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep); /* gradient 0 at 0 */
-TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep); /* integers and bool: cast to f32 first */
+/* Integers and bool are cast to f32 first. */
+TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep);
 /* (sum |x|^p)^(1/p). p 0 counts what is not 0; INFINITY and -INFINITY are the largest and smallest |x|. The gradient at norm 0
  * is 0. */
 TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, bool keep);

@@ -85,8 +85,7 @@ const tl_op op_fill = {
     RECORD(KERNEL, fill, 1), .shapes = "x -> x", .dtypes = "any",           .flops = "0",
     .shape = fill_shape,     .cost = fill_cost,  .backward = fill_backward, .overwrites = {OVERWRITES(0)}};
 
-/* Each element of an expanded tensor once: it may be filled, unlike most changes in place. x itself, when there is nothing to
- * leave out. */
+/* Each element of an expanded tensor once: so it may be filled. x itself, when there is nothing to leave out. */
 static tl_tensor *without_repeats(tl_tensor *x) {
     for (int i = 0; x && i < x->rank; i++)
         if (x->stride[i] == 0 && x->shape[i] > 1) x = tl_slice(x, i, 0, 1, 1);

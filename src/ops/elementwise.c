@@ -18,11 +18,11 @@ bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dty
 
 static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
-bool elementwise_real_shape(tl_call *c) {
+bool real_shape(tl_call *c) {
     tl_dtype dtype = c->input[0]->dtype;
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
 }
-bool elementwise_number_shape(tl_call *c) {
+bool number_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
     return unary_any_shape(c);
 }
@@ -257,7 +257,7 @@ const tl_op op_exp = {RECORD(KERNEL, exp, 1),
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
-                      .shape = elementwise_real_shape,
+                      .shape = real_shape,
                       .cost = cost_1,
                       .backward = exp_backward,
                       .saves = {TL_OUTPUT(0)},
@@ -266,7 +266,7 @@ const tl_op op_log = {RECORD(KERNEL, log, 1),
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
-                      .shape = elementwise_real_shape,
+                      .shape = real_shape,
                       .cost = cost_1,
                       .backward = log_backward,
                       .saves = {TL_INPUT(0)},
@@ -275,7 +275,7 @@ const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),
                        .shapes = "x (...) -> (...)",
                        .dtypes = "floats; integers and bool give f32",
                        .flops = "n",
-                       .shape = elementwise_real_shape,
+                       .shape = real_shape,
                        .cost = cost_1,
                        .backward = sqrt_backward,
                        .saves = {TL_OUTPUT(0)},
@@ -284,7 +284,7 @@ const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),
                        .shapes = "x (...) -> (...)",
                        .dtypes = "floats; integers and bool give f32",
                        .flops = "n",
-                       .shape = elementwise_real_shape,
+                       .shape = real_shape,
                        .cost = cost_1,
                        .backward = tanh_backward,
                        .saves = {TL_OUTPUT(0)},
@@ -294,19 +294,15 @@ const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),
                           .shapes = "x (...) -> (...)",
                           .dtypes = "floats; integers and bool give f32",
                           .flops = "4n: negate, exp, sum, divide",
-                          .shape = elementwise_real_shape,
+                          .shape = real_shape,
                           .cost = cost_4,
                           .backward = sigmoid_backward,
                           .saves = {TL_OUTPUT(0)},
                           .may_overwrite = true};
-const tl_op op_relu = {RECORD(KERNEL, relu, 1),
-                       .shapes = "x (...) -> (...)",
-                       .dtypes = "floats, integers",
-                       .flops = "n",
-                       .shape = elementwise_number_shape,
-                       .cost = cost_1,
-                       .backward = relu_backward,
-                       .saves = {TL_OUTPUT(0)},
+const tl_op op_relu = {RECORD(KERNEL, relu, 1),      .shapes = "x (...) -> (...)",
+                       .dtypes = "floats, integers", .flops = "n",
+                       .shape = number_shape,        .cost = cost_1,
+                       .backward = relu_backward,    .saves = {TL_OUTPUT(0)},
                        .may_overwrite = true};
 /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
 const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shapes = "x (...) -> (...)",

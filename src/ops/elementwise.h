@@ -17,9 +17,9 @@ static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
 }
 
 /* A function of real numbers: floats keep their dtype, integers and bool give f32. */
-bool elementwise_real_shape(tl_call *c);
+bool real_shape(tl_call *c);
 /* Like input 0, which is no bool. */
-bool elementwise_number_shape(tl_call *c);
+bool number_shape(tl_call *c);
 
 /* So many FLOPs for each element of the result, and the bytes of all operands. */
 void elementwise_cost(const tl_call *c, struct cost *cost, int flops);

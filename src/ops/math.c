@@ -136,7 +136,7 @@ static tl_tensor *gelu_erf_second(tl_tensor *x) {
 static void gelu_erf_grad_backward(tl_gradient *g) {
     elementwise_slope_backward(g, &op_gelu_erf_grad, gelu_erf_second);
 }
-/* g sigmoid(beta x), and g where beta x > threshold: in f32 at least, as forward compares, or the two part near the threshold */
+/* g sigmoid(beta x), and g where beta x > threshold: in f32 at least, as forward compares */
 static void softplus_backward(tl_gradient *g) {
     const struct attr_softplus *a = g->node->attr;
     tl_tensor *x = gradient_input(g, 0);
@@ -158,35 +158,35 @@ static void softplus_backward(tl_gradient *g) {
 #define TRUTH_WORDS .shapes = "x (...) -> (...)", .dtypes = "any -> bool"
 #define FLOAT_WORDS .shapes = "x (...) -> (...)", .dtypes = "floats"
 
-const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                        .backward = exp2_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                         .backward = expm1_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                         .backward = log1p_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_log2 = {RECORD(KERNEL, log2, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_log2 = {RECORD(KERNEL, log2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                        .backward = log2_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 /* square root, divide */
-const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), REAL_WORDS, .flops = "2n", .shape = elementwise_real_shape, .cost = cost_2,
+const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), REAL_WORDS, .flops = "2n", .shape = real_shape, .cost = cost_2,
                         .backward = rsqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_sin = {RECORD(KERNEL, sin, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_sin = {RECORD(KERNEL, sin, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                       .backward = sin_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_cos = {RECORD(KERNEL, cos, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_cos = {RECORD(KERNEL, cos, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                       .backward = cos_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_erf = {RECORD(KERNEL, erf, 1), REAL_WORDS, .flops = "n", .shape = elementwise_real_shape, .cost = cost_1,
+const tl_op op_erf = {RECORD(KERNEL, erf, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                       .backward = erf_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 
-const tl_op op_abs = {RECORD(KERNEL, abs, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
+const tl_op op_abs = {RECORD(KERNEL, abs, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                       .backward = abs_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 const tl_op op_sign = {RECORD(KERNEL, sign, 1), .shapes = "x (...) -> (...)", .dtypes = "floats, integers, bool",
                        .flops = "n", .shape = any_shape, .cost = cost_1, .backward = step_backward, .may_overwrite = true};
-const tl_op op_floor = {RECORD(KERNEL, floor, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
+const tl_op op_floor = {RECORD(KERNEL, floor, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
-const tl_op op_ceil = {RECORD(KERNEL, ceil, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
+const tl_op op_ceil = {RECORD(KERNEL, ceil, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                        .backward = step_backward, .may_overwrite = true};
-const tl_op op_round = {RECORD(KERNEL, round, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
+const tl_op op_round = {RECORD(KERNEL, round, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
-const tl_op op_trunc = {RECORD(KERNEL, trunc, 1), NUMBER_WORDS, .flops = "n", .shape = elementwise_number_shape, .cost = cost_1,
+const tl_op op_trunc = {RECORD(KERNEL, trunc, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
 
 const tl_op op_pow = {RECORD(KERNEL, pow, 1), PAIR_WORDS, .flops = "n", .shape = number_pair_shape, .cost = cost_1,
@@ -300,13 +300,13 @@ static bool are_floats_of_one_dtype(const char *what, const tl_tensor *a, const 
                                              dtype_info(a->dtype)->torch_name, dtype_info(b->dtype)->torch_name);
 }
 
-/* base + step (b - a), from the nearer end: (a, weight) or (b, weight - 1), so that weight 1 gives b itself. In f32 at least, and
- * rounded once. */
-static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, tl_scalar number) {
+/* base + step (b - a), from the nearer end: (a, weight) or (b, weight - 1), so that weight 1 gives b itself. In f32 at
+ * least, and rounded once. */
+static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, double number) {
     const tl_dtype dtype = a->dtype, wide = statistics_dtype(dtype);
     a = tl_cast(a, wide);
     b = tl_cast(b, wide);
-    tl_tensor *difference = tl_sub(b, a), *base = number.f < 0.5 && number.f > -0.5 ? a : b, *move;
+    tl_tensor *difference = tl_sub(b, a), *base = number < 0.5 && number > -0.5 ? a : b, *move;
     if (weight) {
         weight = tl_cast(weight, wide);
         tl_tensor *half = tl_full(TL_SCALAR, 0.5, wide, a ? a->storage->device : NULL);
@@ -314,7 +314,7 @@ static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, tl_scalar 
         base = tl_where(is_near, a, b);
         move = tl_mul(tl_where(is_near, weight, tl_affine(weight, 1, -1)), difference);
     } else {
-        move = tl_scale(difference, base == a ? number.f : number.f - 1);
+        move = tl_scale(difference, base == a ? number : number - 1);
     }
     tl_tensor *sum = tl_add(base, move);
     return sum ? tl_cast(sum, dtype) : NULL;
@@ -322,11 +322,11 @@ static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, tl_scalar 
 
 tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight) {
     if (!are_floats_of_one_dtype("lerp", a, b) || !are_floats_of_one_dtype("lerp", a, weight)) return NULL;
-    return lerp(a, b, weight, tl_scalar_float(0));
+    return lerp(a, b, weight, 0);
 }
 tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight) {
     if (!are_floats_of_one_dtype("lerp", a, b)) return NULL;
-    return lerp(a, b, NULL, tl_scalar_float(weight));
+    return lerp(a, b, NULL, weight);
 }
 
 /* x + (value a) b or x + (value a) / b. Operands of one narrow dtype: in f32, and rounded once. */

@@ -86,8 +86,8 @@ static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds);
 
-/* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that the terms
- * of that sum are not rounded one by one. */
+/* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that
+ * the terms of that sum are not rounded one by one. */
 static tl_dtype gradient_dtype(const struct edge *e, const tl_tensor *grad, bool folds) {
     int64_t n_own = 1, n_all = 1;
     for (int i = 0; i < e->rank - 2; i++) n_own *= e->shape[i];

@@ -632,21 +632,16 @@ def index_many(c, name):
     for a, index in zip(axes, indices):
         at[a] = to_torch(index)
     at = tuple(at)
-    dtype = c.input(ALL, shape, is_target=name.endswith("_"))
+    places = outcome(lambda: torch.arange(math.prod(shape)).reshape(shape)[at])[0]
+    # what stays of several is torch's secret: then sums, which bool has not
+    is_distinct = places is not None and places.unique().numel() == places.numel()
+    dtype = c.input(ALL if is_distinct or name == "index" else ALL[:-1], shape, is_target=name.endswith("_"))
+    is_sum = c.note(is_sum=dtype != "bool" and (not is_distinct or c.chance(0.5)))
     for index in indices:
         c.add(index, layouts=("dense", "permuted", "sliced", "flipped"))
     n = len(axes)
     if name == "index":
         return lambda x, *i: tl.index(x, axes, list(i), n), lambda x, *i: x[at]
-    places = outcome(lambda: torch.arange(math.prod(shape)).reshape(shape)[at])[0]
-    # what stays of several is torch's secret: sums, or places that differ
-    is_sum = c.note(is_sum=dtype != "bool" and (places is None or places.unique().numel() < places.numel() or c.chance(0.5)))
-    if dtype == "bool" and (places is None or places.unique().numel() < places.numel()):
-        c.inputs.pop(0)
-        dtype = "float32"
-        c.input(dtype, shape, is_target=name.endswith("_"))
-        c.inputs.insert(0, c.inputs.pop())
-        is_sum = c.note(is_sum=True)
     c.input(dtype, c.part(tuple(places.shape)) if places is not None else ())
 
     def theirs(x, *rest):  # torch's index_put takes no slices: each element by all its indices
