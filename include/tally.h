@@ -282,7 +282,7 @@ TL_API tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, 
 /* One size may be -1. tl_view refuses what strides cannot express; tl_reshape then copies. */
 TL_API tl_tensor *tl_view(tl_tensor *x, int rank, const int64_t *shape);
 TL_API tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape);
-TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1);
+TL_API tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1); /* a scalar has axis 0, as in tl_squeeze */
 TL_API tl_tensor *tl_permute(tl_tensor *x, const int *axes); /* rank numbers */
 TL_API tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape); /* -1 keeps a size */
 TL_API tl_tensor *tl_broadcast_to(tl_tensor *x, int rank, const int64_t *shape);
@@ -302,7 +302,7 @@ TL_API tl_tensor *tl_contiguous(tl_tensor *x);               /* x itself when it
 TL_API tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype);     /* x itself when it has that dtype */
 TL_API tl_tensor *tl_to(tl_tensor *x, tl_device *device);    /* x itself when it is there */
 TL_API tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source); /* x = source, broadcast and cast; returns x */
-TL_API tl_tensor *tl_fill_(tl_tensor *x, double value);
+TL_API tl_tensor *tl_fill_(tl_tensor *x, double value); /* x may be expanded; the value is converted as tl_cast does */
 
 /* ---- Ops ---------------------------------------------------------------------------------------------- */
 
@@ -320,12 +320,12 @@ TL_API tl_tensor *tl_affine(tl_tensor *x, double scale, double shift); /* x * sc
 TL_API tl_tensor *tl_affine_(tl_tensor *x, double scale, double shift);
 TL_API tl_tensor *tl_scale(tl_tensor *x, double scale);
 TL_API tl_tensor *tl_neg(tl_tensor *x);
-TL_API tl_tensor *tl_exp(tl_tensor *x);
+TL_API tl_tensor *tl_exp(tl_tensor *x); /* of integers and bool f32, as all functions of real numbers below */
 TL_API tl_tensor *tl_log(tl_tensor *x);
 TL_API tl_tensor *tl_sqrt(tl_tensor *x);
 TL_API tl_tensor *tl_tanh(tl_tensor *x);
 TL_API tl_tensor *tl_sigmoid(tl_tensor *x);
-TL_API tl_tensor *tl_relu(tl_tensor *x);
+TL_API tl_tensor *tl_relu(tl_tensor *x); /* floats and integers keep their dtype */
 TL_API tl_tensor *tl_gelu(tl_tensor *x); /* the tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 TL_API tl_tensor *tl_silu(tl_tensor *x); /* x sigmoid(x) */
 TL_API tl_tensor *tl_exp_(tl_tensor *x);
@@ -407,10 +407,11 @@ TL_API tl_tensor *tl_isnan(tl_tensor *x);
 TL_API tl_tensor *tl_isfinite(tl_tensor *x); /* neither infinite nor NaN */
 
 /* Several steps in one name. */
-TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight); /* a + weight (b - a), floats of one dtype */
+/* a + weight (b - a), floats of one dtype; rounded once */
+TL_API tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight);
 TL_API tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight);
-TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a b */
-TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + value a / b; floats */
+TL_API tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) b */
+TL_API tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value); /* x + (value a) / b; floats */
 
 /* A number with its kind. Beside a tensor it promotes as a Python number does in PyTorch: a float tensor keeps its dtype
  * beside any number, an integer tensor beside an integer or bool, a bool tensor beside a bool; an integer beside bool
@@ -440,7 +441,8 @@ TL_API tl_tensor *tl_cmp_scalar(tl_tensor *x, tl_compare relation, tl_scalar val
 TL_API tl_tensor *tl_clamp(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
 TL_API tl_tensor *tl_minimum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with max */
 TL_API tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value); /* as clamp with min */
-TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b); /* a where it holds, b elsewhere */
+/* a where it holds, b (as tl_fill_scalar_ takes it) elsewhere */
+TL_API tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b);
 TL_API tl_tensor *tl_add_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_sub_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_mul_scalar_(tl_tensor *x, tl_scalar value);
@@ -448,9 +450,11 @@ TL_API tl_tensor *tl_div_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_pow_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_remainder_scalar_(tl_tensor *x, tl_scalar value);
 TL_API tl_tensor *tl_clamp_(tl_tensor *x, const tl_scalar *min, const tl_scalar *max);
-TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value); /* an integer that does not fit is refused */
+/* A finite number beyond the dtype's range is refused; but a negative integer wraps in u8 and u16 (-1 is 255). */
+TL_API tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value);
 
-/* Reductions over a list of axes (n_axes 0: over all). keep leaves the axes with size 1. */
+/* Reductions over a list of axes (n_axes 0: over all; a scalar has axis 0). keep leaves the axes with size 1. Extremes over
+ * an axis without elements are refused, even where the result is empty. */
 TL_API tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep);
 TL_API tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep);
@@ -560,7 +564,8 @@ TL_API tl_tensor *tl_searchsorted(tl_tensor *sorted, tl_tensor *values, bool rig
 TL_API bool tl_unique(tl_tensor *x, tl_tensor **values, tl_tensor **inverse, tl_tensor **counts);
 
 TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_device *device);
-TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device); /* both ends */
+/* n numbers, both ends among them; no bool */
+TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device);
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
 
@@ -599,7 +604,7 @@ TL_API tl_dtype tl_promote(tl_dtype a, tl_dtype b);
 /* How a value becomes one of a narrower dtype. */
 typedef enum tl_rounding {
     TL_NEAREST,   /* ties to even; what overflows becomes infinity, NaN in f8e4m3, the largest value in f4e2m1 */
-    TL_SATURATE,  /* nearest, but what overflows (an infinity too) becomes the largest finite value */
+    TL_SATURATE,  /* nearest, but what overflows (an infinity too, except in f64) becomes the largest finite value */
     TL_STOCHASTIC /* up or down with probabilities that make the mean exact; overflow as in TL_NEAREST */
 } tl_rounding;
 /* tl_cast with a mode: x itself when it has that dtype. TL_STOCHASTIC takes one word of the thread's generator per element;
@@ -677,12 +682,13 @@ TL_API tl_tensor *tl_count_nonzero(tl_tensor *x, const int *axes, int n_axes, bo
 /* sum (x - mean)^2 / (n - correction): correction 1 for a sample, 0 for a whole population. Floats. */
 TL_API tl_tensor *tl_var(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep);
 TL_API tl_tensor *tl_std(tl_tensor *x, const int *axes, int n_axes, double correction, bool keep); /* gradient 0 at 0 */
+/* Integers and bool are cast to f32 first. */
 TL_API tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep);
 /* (sum |x|^p)^(1/p). p 0 counts what is not 0; INFINITY and -INFINITY are the largest and smallest |x|. The gradient at norm 0
  * is 0. */
 TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, bool keep);
 
-/* Running sums and products along one axis; of integers and bool in i64. */
+/* Running sums and products along one axis; of integers and bool in i64 (in place: not of bool). */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);

@@ -54,13 +54,14 @@ struct attr_compare { tl_compare relation; };
 /* gelu_grad (x any, g any) -> g * gelu'(x);  silu_grad likewise;  where (condition bool any, a any, b any) */
 
 /* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without.
- * sum of integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once.
+ * sum of integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all).
  * The reduced elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed
  * by itself and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). */
 #define REDUCE_CHUNK 4096
 struct attr_reduce {
     uint32_t axes;
     bool keep;
+    bool is_wide; /* sum: of floats narrower than f32 the result is f32 */
 };
 
 /* softmax (x dense) -> over the last axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)) */

@@ -85,9 +85,17 @@ const tl_op op_fill = {
     RECORD(KERNEL, fill, 1), .shapes = "x -> x", .dtypes = "any",           .flops = "0",
     .shape = fill_shape,     .cost = fill_cost,  .backward = fill_backward, .overwrites = {OVERWRITES(0)}};
 
+/* Each element of an expanded tensor once: so it may be filled. x itself, when there is nothing to leave out. */
+static tl_tensor *without_repeats(tl_tensor *x) {
+    for (int i = 0; x && i < x->rank; i++)
+        if (x->stride[i] == 0 && x->shape[i] > 1) x = tl_slice(x, i, 0, 1, 1);
+    return x;
+}
+
 tl_tensor *tl_fill_(tl_tensor *x, double value) {
     struct attr_full a = {value};
-    return op_apply1(&op_fill, x, ATTR(a));
+    if (!tensor_check(x, "fill")) return NULL;
+    return op_apply1(&op_fill, without_repeats(x), ATTR(a)) ? x : NULL;
 }
 
 /* ---- unview: zeros with g at a view's place ---- */

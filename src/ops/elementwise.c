@@ -18,6 +18,14 @@ bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dty
 
 static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
+bool real_shape(tl_call *c) {
+    tl_dtype dtype = c->input[0]->dtype;
+    return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
+}
+bool number_shape(tl_call *c) {
+    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
+    return unary_any_shape(c);
+}
 static bool neg_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL)
         return call_fail(c, "negation, the `-` operator, on a bool tensor is not supported");
@@ -151,10 +159,10 @@ static void sigmoid_backward(tl_gradient *g) {
     tl_tensor *gy = tl_mul(g->grad[0], y);
     g->result[0] = tl_mul(gy, tl_affine(y, -1, 1));
 }
-/* g where y > 0 */
+/* g, and 0 where y is 0: NaN lets it pass */
 static void relu_backward(tl_gradient *g) {
     tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
-    g->result[0] = tl_where(tl_cmp(gradient_output(g, 0), TL_GT, zero), g->grad[0], zero);
+    g->result[0] = tl_where(tl_cmp(gradient_output(g, 0), TL_LE, zero), zero, g->grad[0]);
 }
 static void gelu_backward(tl_gradient *g) {
     g->result[0] = op_apply2(&op_gelu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
@@ -245,36 +253,56 @@ const tl_op op_neg = {RECORD(KERNEL, neg, 1),
                       .cost = cost_1,
                       .backward = neg_backward,
                       .may_overwrite = true};
-const tl_op op_exp = {RECORD(KERNEL, exp, 1),   .shapes = "x (...) -> (...)",
-                      .dtypes = "floats",       .flops = "n",
-                      .shape = unary_shape,     .cost = cost_1,
-                      .backward = exp_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_exp = {RECORD(KERNEL, exp, 1),
+                      .shapes = "x (...) -> (...)",
+                      .dtypes = "floats; integers and bool give f32",
+                      .flops = "n",
+                      .shape = real_shape,
+                      .cost = cost_1,
+                      .backward = exp_backward,
+                      .saves = {TL_OUTPUT(0)},
                       .may_overwrite = true};
-const tl_op op_log = {RECORD(KERNEL, log, 1),   .shapes = "x (...) -> (...)",
-                      .dtypes = "floats",       .flops = "n",
-                      .shape = unary_shape,     .cost = cost_1,
-                      .backward = log_backward, .saves = {TL_INPUT(0)},
+const tl_op op_log = {RECORD(KERNEL, log, 1),
+                      .shapes = "x (...) -> (...)",
+                      .dtypes = "floats; integers and bool give f32",
+                      .flops = "n",
+                      .shape = real_shape,
+                      .cost = cost_1,
+                      .backward = log_backward,
+                      .saves = {TL_INPUT(0)},
                       .may_overwrite = true};
-const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),   .shapes = "x (...) -> (...)",
-                       .dtypes = "floats",        .flops = "n",
-                       .shape = unary_shape,      .cost = cost_1,
-                       .backward = sqrt_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),
+                       .shapes = "x (...) -> (...)",
+                       .dtypes = "floats; integers and bool give f32",
+                       .flops = "n",
+                       .shape = real_shape,
+                       .cost = cost_1,
+                       .backward = sqrt_backward,
+                       .saves = {TL_OUTPUT(0)},
                        .may_overwrite = true};
-const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),   .shapes = "x (...) -> (...)",
-                       .dtypes = "floats",        .flops = "n",
-                       .shape = unary_shape,      .cost = cost_1,
-                       .backward = tanh_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),
+                       .shapes = "x (...) -> (...)",
+                       .dtypes = "floats; integers and bool give f32",
+                       .flops = "n",
+                       .shape = real_shape,
+                       .cost = cost_1,
+                       .backward = tanh_backward,
+                       .saves = {TL_OUTPUT(0)},
                        .may_overwrite = true};
 /* 1 / (1 + e^-x): negate, exp, add, divide */
-const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),   .shapes = "x (...) -> (...)",
-                          .dtypes = "floats",           .flops = "4n: negate, exp, sum, divide",
-                          .shape = unary_shape,         .cost = cost_4,
-                          .backward = sigmoid_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),
+                          .shapes = "x (...) -> (...)",
+                          .dtypes = "floats; integers and bool give f32",
+                          .flops = "4n: negate, exp, sum, divide",
+                          .shape = real_shape,
+                          .cost = cost_4,
+                          .backward = sigmoid_backward,
+                          .saves = {TL_OUTPUT(0)},
                           .may_overwrite = true};
-const tl_op op_relu = {RECORD(KERNEL, relu, 1),   .shapes = "x (...) -> (...)",
-                       .dtypes = "floats",        .flops = "n",
-                       .shape = unary_shape,      .cost = cost_1,
-                       .backward = relu_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_relu = {RECORD(KERNEL, relu, 1),      .shapes = "x (...) -> (...)",
+                       .dtypes = "floats, integers", .flops = "n",
+                       .shape = number_shape,        .cost = cost_1,
+                       .backward = relu_backward,    .saves = {TL_OUTPUT(0)},
                        .may_overwrite = true};
 /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
 const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shapes = "x (...) -> (...)",

@@ -16,6 +16,11 @@ static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
     return call_output(c, 0, dtype, x->rank, x->shape);
 }
 
+/* A function of real numbers: floats keep their dtype, integers and bool give f32. */
+bool real_shape(tl_call *c);
+/* Like input 0, which is no bool. */
+bool number_shape(tl_call *c);
+
 /* So many FLOPs for each element of the result, and the bytes of all operands. */
 void elementwise_cost(const tl_call *c, struct cost *cost, int flops);
 

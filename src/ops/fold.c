@@ -34,13 +34,12 @@ static bool prod_shape(tl_call *c) {
 static bool arg_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     int rank;
-    int64_t shape[TL_MAX_RANK], numel;
+    int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
     if (x->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a cast first)");
     reduce_shape(x, over(c), &rank, shape);
-    shape_numel(rank, shape, &numel);
-    if (x->numel == 0 && numel > 0)
-        return call_fail(c, "Expected reduction dim to be specified for input.numel() == 0: no elements, no place");
+    if (reduce_is_empty(x, over(c)))
+        return call_fail(c, "Expected reduction dim to have non-zero size: no elements, no place");
     return call_output(c, 0, TL_I64, rank, shape);
 }
 
@@ -51,10 +50,8 @@ static bool var_shape(tl_call *c) {
 
 static bool norm_shape(tl_call *c) {
     const struct attr_vector_norm *a = c->attr;
-    int64_t numel;
     if (!float_shape(c)) return false;
-    shape_numel(c->out[0].rank, c->out[0].shape, &numel);
-    if (c->input[0]->numel == 0 && numel > 0 && (a->p < 0 || isinf(a->p)))
+    if (reduce_is_empty(c->input[0], over(c)) && (a->p < 0 || isinf(a->p)))
         return call_fail(c, "cannot compute the %g norm of no elements, because it has no identity", a->p);
     return true;
 }
@@ -309,7 +306,8 @@ tl_tensor *tl_argmin(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return reduce(&op_argmin, x, axes, n_axes, keep);
 }
 tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_logsumexp, x, axes, n_axes, keep);
+    if (!tensor_check(x, "logsumexp")) return NULL;
+    return reduce(&op_logsumexp, dtype_is_float(x->dtype) ? x : tl_cast(x, TL_F32), axes, n_axes, keep);
 }
 
 static tl_tensor *variance(const char *name, tl_tensor *x, const int *axes, int n_axes, double correction, bool keep) {
@@ -434,6 +432,16 @@ static tl_tensor *scan(const tl_op *op, tl_tensor *x, int axis) {
 
 tl_tensor *tl_cumsum(tl_tensor *x, int axis) { return scan(&op_cumsum, x, axis); }
 tl_tensor *tl_cumprod(tl_tensor *x, int axis) { return scan(&op_cumprod, x, axis); }
-tl_tensor *tl_cumsum_(tl_tensor *x, int axis) { return tl_copy_(x, tl_cumsum(x, axis)); }
+
+/* The sums of bool are i64, which bool cannot hold. */
+static bool can_hold_scan(const char *name, const tl_tensor *x) {
+    if (!tensor_check(x, name)) return false;
+    return x->dtype != TL_BOOL || error_set(TL_ERROR_USE, "%s: not implemented for bool (need a cast first)", name);
+}
+tl_tensor *tl_cumsum_(tl_tensor *x, int axis) {
+    return can_hold_scan("cumsum_", x) ? tl_copy_(x, tl_cumsum(x, axis)) : NULL;
+}
 /* Its gradient reads what x was. */
-tl_tensor *tl_cumprod_(tl_tensor *x, int axis) { return tl_copy_(x, tl_cumprod(tl_clone(x), axis)); }
+tl_tensor *tl_cumprod_(tl_tensor *x, int axis) {
+    return can_hold_scan("cumprod_", x) ? tl_copy_(x, tl_cumprod(tl_clone(x), axis)) : NULL;
+}

@@ -408,14 +408,16 @@ tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_device *
     return diagonal && tl_fill_(diagonal, 1) ? x : NULL;
 }
 
+/* In f64 for integers, which are truncated as in a cast. */
 tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device) {
-    if (n < 0 || !dtype_is_float(dtype)) {
-        error_set(TL_ERROR_USE, "linspace: number of steps must be non-negative, and the dtype a floating point one");
+    if (n < 0 || !dtype_info(dtype) || dtype == TL_BOOL) {
+        error_set(TL_ERROR_USE, "linspace: number of steps must be non-negative, and the dtype no bool");
         return NULL;
     }
-    tl_tensor *x = tl_arange(start, n > 1 ? (stop - start) / (double)(n - 1) : 0, n, dtype, device);
-    if (!x || n < 2) return x;
-    return tl_fill_(tl_select(x, 0, -1), stop) ? x : NULL; /* the sum of the steps may miss the end by a rounding */
+    tl_dtype made = dtype_is_float(dtype) ? dtype : TL_F64;
+    tl_tensor *x = tl_arange(start, n > 1 ? (stop - start) / (double)(n - 1) : 0, n, made, device);
+    if (x && n > 1 && !tl_fill_(tl_select(x, 0, -1), stop)) return NULL; /* the sum of the steps may miss the end */
+    return x ? tl_cast(x, dtype) : NULL;
 }
 
 bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids) {

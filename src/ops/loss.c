@@ -4,7 +4,7 @@
  * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
  * probabilities as targets need every log probability, and go through log_softmax.
  */
-#include "ops/ops.h"
+#include "ops/reduce.h"
 
 /* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
 
@@ -175,11 +175,13 @@ static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_ent
     return rows->weight != NULL;
 }
 
-/* The weighted mean: what is summed has its weights already. */
+/* The weighted mean: what is summed has its weights already. Both sums in f32 at least: bf16 cannot count to 257. */
 static tl_tensor *rows_reduced(const struct rows *rows, tl_tensor *loss, tl_reduction reduction) {
     if (reduction == TL_REDUCE_NONE) return loss;
-    tl_tensor *sum = tl_sum_all(loss);
-    return reduction == TL_REDUCE_SUM ? sum : tl_div(sum, tl_sum_all(rows->weight));
+    if (reduction == TL_REDUCE_SUM || !loss) return tl_sum_all(loss);
+    tl_tensor *sum = reduce_sum_wide("nll_loss", loss, NULL, 0, false);
+    tl_tensor *mean = tl_div(sum, reduce_sum_wide("nll_loss", rows->weight, NULL, 0, false));
+    return mean ? tl_cast(mean, loss->dtype) : NULL;
 }
 
 /* loss[n] w[target[n]]; what a row that does not count holds, NaN too, is left out. */
@@ -280,7 +282,7 @@ tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double be
     tl_tensor *d = distance(prediction, target);
     if (!d) return NULL;
     tl_tensor *limit = tl_full(TL_SCALAR, beta, d->dtype, d->storage->device);
-    tl_tensor *least = tl_where(tl_cmp(d, TL_LT, limit), d, limit);
+    tl_tensor *least = tl_where(tl_cmp(d, TL_GE, limit), limit, d); /* NaN stays, and in the gradient too */
     tl_tensor *rest = tl_sub(d, tl_scale(least, 0.5));
     return reduced(tl_mul(tl_scale(least, 1 / beta), rest), reduction);
 }
@@ -311,12 +313,20 @@ const tl_op op_bce = {RECORD(KERNEL, bce, 1),   .shapes = "x, t of one shape",
                       .shape = bce_shape,       .cost = bce_cost,
                       .backward = bce_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 
+static bool weight_check(const char *name, const tl_tensor *weight, const tl_tensor *loss) {
+    if (!weight) return true;
+    if (!tensor_check(weight, "bce_with_logits")) return false;
+    return shape_broadcasts_to(weight->rank, weight->shape, loss->rank, loss->shape) ||
+           error_set(TL_ERROR_USE, "bce_with_logits: %s does not broadcast to the input's shape", name);
+}
+
 /* pos_weight multiplies t log sigmoid(x), and -log sigmoid(x) is the loss at t = 1: bce(x, t) + (pos_weight - 1) t bce(x, 1) */
 tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                               tl_reduction reduction) {
     if (!reduction_check("bce_with_logits", reduction)) return NULL;
     tl_tensor *loss = op_apply2(&op_bce, x, target, NULL, 0);
-    if (loss && pos_weight) {
+    if (!loss || !weight_check("pos_weight", pos_weight, loss) || !weight_check("weight", weight, loss)) return NULL;
+    if (pos_weight) {
         tl_tensor *positive = op_apply2(&op_bce, x, tl_ones_like(target), NULL, 0);
         tl_tensor *factor = tl_mul(tl_affine(pos_weight, 1, -1), target);
         loss = tl_add(loss, tl_mul(factor, positive));

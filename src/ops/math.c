@@ -7,17 +7,8 @@
 
 /* ---- Shapes ---- */
 
-static bool real_shape(tl_call *c) {
-    tl_dtype dtype = c->input[0]->dtype;
-    return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
-}
-
 static bool float_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
 static bool any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
-static bool number_shape(tl_call *c) {
-    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
-    return any_shape(c);
-}
 
 static bool pair_shape(tl_call *c) {
     tl_dtype dtype;
@@ -94,14 +85,16 @@ static void step_backward(tl_gradient *g) { (void)g; }
 /* d(a^b): da = g b a^(b-1), 0 where b is 0; db = g a^b log a, 0 where a is 0 and b is not negative (the limit) */
 static void pow_backward(tl_gradient *g) {
     tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
+    if (!a || !b) return;
     if (g->needs[0]) {
-        tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(b, 1, -1)));
+        tl_tensor *exponent =
+            dtype_is_float(b->dtype) ? tl_cast(b, g->grad[0]->dtype) : b; /* b - 1 in the wider of two */
+        tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(exponent, 1, -1)));
         tl_tensor *is_zero = tl_cmp(b, TL_EQ, zero);
         g->result[0] = tl_where(is_zero, zero, tl_mul(g->grad[0], slope));
     }
     if (g->needs[1]) {
-        tl_tensor *real = dtype_is_float(g->node->edges[0].dtype) ? a : tl_cast(a, g->grad[0]->dtype);
-        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(real));
+        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(tl_cast(a, g->grad[0]->dtype)));
         tl_tensor *at_zero = tl_cmp(a, TL_EQ, zero);
         at_zero = tl_logical_and(at_zero, tl_cmp(b, TL_GE, zero));
         g->result[1] = tl_mul(g->grad[0], tl_where(at_zero, zero, slope));
@@ -143,13 +136,16 @@ static tl_tensor *gelu_erf_second(tl_tensor *x) {
 static void gelu_erf_grad_backward(tl_gradient *g) {
     elementwise_slope_backward(g, &op_gelu_erf_grad, gelu_erf_second);
 }
-/* g sigmoid(beta x), and g where beta x > threshold */
+/* g sigmoid(beta x), and g where beta x > threshold: in f32 at least, as forward compares */
 static void softplus_backward(tl_gradient *g) {
     const struct attr_softplus *a = g->node->attr;
-    tl_tensor *bx = tl_scale(gradient_input(g, 0), a->beta);
-    tl_tensor *threshold = tl_full(0, NULL, a->threshold, bx ? bx->dtype : TL_F32, g->grad[0]->storage->device);
-    tl_tensor *soft = tl_mul(g->grad[0], tl_sigmoid(bx));
-    g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), g->grad[0], soft);
+    tl_tensor *x = gradient_input(g, 0);
+    if (!x) return;
+    const tl_dtype wide = statistics_dtype(x->dtype);
+    tl_tensor *bx = tl_scale(tl_cast(x, wide), a->beta), *grad = tl_cast(g->grad[0], wide);
+    tl_tensor *threshold = tl_full(0, NULL, a->threshold, wide, x->storage->device);
+    tl_tensor *soft = tl_mul(grad, tl_sigmoid(bx));
+    g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), grad, soft);
 }
 
 /* ---- Records ---- */
@@ -304,29 +300,65 @@ static bool are_floats_of_one_dtype(const char *what, const tl_tensor *a, const 
                                              dtype_info(a->dtype)->torch_name, dtype_info(b->dtype)->torch_name);
 }
 
-tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight) {
-    if (!are_floats_of_one_dtype("lerp", a, b) || !are_floats_of_one_dtype("lerp", a, weight)) return NULL;
-    tl_tensor *difference = tl_sub(b, a);
-    return tl_add(a, tl_mul(weight, difference));
+/* base + step (b - a), from the nearer end: (a, weight) or (b, weight - 1), so that weight 1 gives b itself. In f32 at
+ * least, and rounded once. */
+static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, double number) {
+    const tl_dtype dtype = a->dtype, wide = statistics_dtype(dtype);
+    a = tl_cast(a, wide);
+    b = tl_cast(b, wide);
+    tl_tensor *difference = tl_sub(b, a), *base = number < 0.5 && number > -0.5 ? a : b, *move;
+    if (weight) {
+        weight = tl_cast(weight, wide);
+        tl_tensor *half = tl_full(TL_SCALAR, 0.5, wide, a ? a->storage->device : NULL);
+        tl_tensor *is_near = tl_logical_and(tl_cmp(weight, TL_LT, half), tl_cmp(weight, TL_GT, tl_neg(half)));
+        base = tl_where(is_near, a, b);
+        move = tl_mul(tl_where(is_near, weight, tl_affine(weight, 1, -1)), difference);
+    } else {
+        move = tl_scale(difference, base == a ? number : number - 1);
+    }
+    tl_tensor *sum = tl_add(base, move);
+    return sum ? tl_cast(sum, dtype) : NULL;
 }
 
-/* From the nearer end, so that weight 1 gives b itself. */
+tl_tensor *tl_lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight) {
+    if (!are_floats_of_one_dtype("lerp", a, b) || !are_floats_of_one_dtype("lerp", a, weight)) return NULL;
+    return lerp(a, b, weight, 0);
+}
 tl_tensor *tl_lerp_scalar(tl_tensor *a, tl_tensor *b, double weight) {
     if (!are_floats_of_one_dtype("lerp", a, b)) return NULL;
-    tl_tensor *difference = tl_sub(b, a);
-    return weight < 0.5 ? tl_add(a, tl_scale(difference, weight)) : tl_sub(b, tl_scale(difference, 1 - weight));
+    return lerp(a, b, NULL, weight);
+}
+
+/* x + (value a) b or x + (value a) / b. Operands of one narrow dtype: in f32, and rounded once. */
+static tl_tensor *add_combined(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value,
+                               tl_tensor *(*combine)(tl_tensor *, tl_tensor *)) {
+    const tl_dtype dtype = x->dtype;
+    const bool is_narrow =
+        dtype_is_float(dtype) && dtype_info(dtype)->bits < 32 && a->dtype == dtype && b->dtype == dtype;
+    if (is_narrow) {
+        x = tl_cast(x, TL_F32);
+        a = tl_cast(a, TL_F32);
+        b = tl_cast(b, TL_F32);
+    }
+    tl_tensor *sum = tl_add(x, combine(tl_scale(a, value), b));
+    return is_narrow && sum ? tl_cast(sum, dtype) : sum;
 }
 
 tl_tensor *tl_addcmul(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
-    return tl_add(x, tl_scale(tl_mul(a, b), value));
+    if (!tensor_check(x, "addcmul") || !tensor_check(a, "addcmul") || !tensor_check(b, "addcmul")) return NULL;
+    if (x->dtype == TL_BOOL && a->dtype == TL_BOOL && b->dtype == TL_BOOL) {
+        error_set(TL_ERROR_USE, "addcmul: not implemented for bool (need a number)");
+        return NULL;
+    }
+    return add_combined(x, a, b, value, tl_mul);
 }
 
 tl_tensor *tl_addcdiv(tl_tensor *x, tl_tensor *a, tl_tensor *b, double value) {
-    if (!tensor_check(a, "addcdiv") || !tensor_check(b, "addcdiv")) return NULL;
+    if (!tensor_check(x, "addcdiv") || !tensor_check(a, "addcdiv") || !tensor_check(b, "addcdiv")) return NULL;
     if (!dtype_is_float(a->dtype) && !dtype_is_float(b->dtype)) {
         error_set(TL_ERROR_USE,
                   "addcdiv: integer division with addcdiv is not supported (need a floating point dtype)");
         return NULL;
     }
-    return tl_add(x, tl_scale(tl_div(a, b), value));
+    return add_combined(x, a, b, value, tl_div);
 }

@@ -86,6 +86,15 @@ static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds);
 
+/* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that
+ * the terms of that sum are not rounded one by one. */
+static tl_dtype gradient_dtype(const struct edge *e, const tl_tensor *grad, bool folds) {
+    int64_t n_own = 1, n_all = 1;
+    for (int i = 0; i < e->rank - 2; i++) n_own *= e->shape[i];
+    for (int i = 0; i < grad->rank - 2; i++) n_all *= grad->shape[i];
+    return folds || n_own == n_all ? e->dtype : statistics_dtype(e->dtype);
+}
+
 /* C = A B: dA = g B^T, dB = A^T g, each in the layout its operand has (transposed operands: the transposed product).
  * A product that ends in a sum which is there already is added to it by the GEMM. */
 static void matmul_backward(tl_gradient *g) {
@@ -93,13 +102,16 @@ static void matmul_backward(tl_gradient *g) {
     tl_tensor *grad = g->grad[0];
     tl_dtype dtype = g->node->edges[0].dtype;
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
+    if (!grad) return;
     if (g->needs[0]) {
         tl_tensor *b = gradient_input(g, 1);
+        dtype = gradient_dtype(&g->node->edges[0], grad, at->folds);
         g->result[0] = at->transpose_a ? product(b, at->transpose_b, grad, true, g->into[0], dtype, at->folds)
                                        : product(grad, false, b, !at->transpose_b, g->into[0], dtype, at->folds);
     }
     if (g->needs[1]) {
         tl_tensor *a = gradient_input(g, 0);
+        dtype = gradient_dtype(&g->node->edges[1], grad, at->folds);
         g->result[1] = at->transpose_b ? product(grad, true, a, at->transpose_a, g->into[1], dtype, at->folds)
                                        : product(a, !at->transpose_a, grad, false, g->into[1], dtype, at->folds);
     }

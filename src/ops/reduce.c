@@ -20,6 +20,12 @@ int reduce_axes(uint32_t axes, int rank, int *list) {
     return n;
 }
 
+bool reduce_is_empty(const tl_tensor *x, const struct attr_reduce *a) {
+    for (int i = 0; i < x->rank; i++)
+        if (a->axes >> i & 1 && x->shape[i] == 0) return true;
+    return false;
+}
+
 tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes) {
     int64_t shape[TL_MAX_RANK];
     for (int i = 0; i < e->rank; i++) shape[i] = axes >> i & 1 ? 1 : e->shape[i];
@@ -30,12 +36,13 @@ bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool
     if (!tensor_check(x, op)) return false;
     *a = (struct attr_reduce){.keep = keep};
     for (int k = 0; k < n_axes; k++) {
-        int at = axis_normal(axes[k], x->rank);
+        int at = axis_normal(axes[k], x->rank ? x->rank : 1); /* as PyTorch: a scalar has one axis here */
         if (at < 0 || a->axes >> at & 1)
             return error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op, axes[k],
                              at < 0 ? "out of range" : "named twice", x->rank);
         a->axes |= (uint32_t)1 << at;
     }
+    if (x->rank == 0) a->axes = 0;
     if (n_axes == 0)
         for (int i = 0; i < x->rank; i++) a->axes |= (uint32_t)1 << i;
     return true;
@@ -49,17 +56,18 @@ static bool sum_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
     reduce_shape(x, c->attr, &rank, shape);
-    return call_output(c, 0, dtype_is_float(x->dtype) ? x->dtype : TL_I64, rank, shape);
+    const struct attr_reduce *a = c->attr;
+    tl_dtype dtype = !dtype_is_float(x->dtype) ? TL_I64 : a->is_wide ? statistics_dtype(x->dtype) : x->dtype;
+    return call_output(c, 0, dtype, rank, shape);
 }
 
 static bool extreme_shape(tl_call *c, const char *what) {
     const tl_tensor *x = c->input[0];
     int rank;
-    int64_t shape[TL_MAX_RANK], numel;
+    int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
     reduce_shape(x, c->attr, &rank, shape);
-    shape_numel(rank, shape, &numel);
-    if (x->numel == 0 && numel > 0) return call_fail(c, "the %s of no elements does not exist", what);
+    if (reduce_is_empty(x, c->attr)) return call_fail(c, "the %s of no elements does not exist", what);
     return call_output(c, 0, x->dtype, rank, shape);
 }
 static bool max_shape(tl_call *c) { return extreme_shape(c, "maximum"); }
@@ -80,7 +88,8 @@ static size_t reduce_workspace(const tl_call *c, const struct target *target) {
 static void sum_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
-    g->result[0] = tl_expand(reduce_restore(g->grad[0], e, a->axes), e->rank, e->shape);
+    tl_tensor *grad = tl_cast(g->grad[0], e->dtype); /* before it becomes large */
+    g->result[0] = tl_expand(reduce_restore(grad, e, a->axes), e->rank, e->shape);
 }
 
 /* elements equal to the maximum (minimum) share g evenly */
@@ -90,13 +99,13 @@ static void extreme_backward(tl_gradient *g) {
     int axes[TL_MAX_RANK], n_axes = reduce_axes(a->axes, e->rank, axes);
     tl_tensor *is_extreme = tl_cmp(gradient_input(g, 0), TL_EQ, reduce_restore(gradient_output(g, 0), e, a->axes));
     tl_tensor *mask = is_extreme ? tl_cast(is_extreme, e->dtype) : NULL;
-    tl_tensor *share = n_axes ? tl_div(mask, tl_sum(mask, axes, n_axes, true)) : mask;
+    tl_tensor *share = tl_div(mask, n_axes ? tl_sum(mask, axes, n_axes, true) : mask); /* NaN equals nothing: 0/0 */
     g->result[0] = tl_mul(share, reduce_restore(g->grad[0], e, a->axes));
 }
 
 const tl_op op_sum = {RECORD(KERNEL, sum, 1),
                       .shapes = "x; the named axes go, or stay with size 1",
-                      .dtypes = "any for arithmetic; of integers and bool i64",
+                      .dtypes = "any for arithmetic; of integers and bool i64; within a mean f32 for narrower floats",
                       .flops = "one sum per element of x",
                       .shape = sum_shape,
                       .cost = reduce_cost,
@@ -124,6 +133,13 @@ static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_a
     return reduce_over(op->name, x, axes, n_axes, keep, &a) ? op_apply1(op, x, ATTR(a)) : NULL;
 }
 
+tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    struct attr_reduce a;
+    if (!reduce_over(name, x, axes, n_axes, keep, &a)) return NULL;
+    a.is_wide = true;
+    return op_apply1(&op_sum, x, ATTR(a));
+}
+
 tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return reduce(&op_sum, x, axes, n_axes, keep);
 }
@@ -144,9 +160,11 @@ tl_tensor *tl_mean(tl_tensor *x, const int *axes, int n_axes, bool keep) {
                   tl_dtype_name(x->dtype));
         return NULL;
     }
-    tl_tensor *sum = tl_sum(x, axes, n_axes, keep);
+    tl_tensor *sum = reduce_sum_wide("mean", x, axes, n_axes, keep);
     if (!sum) return NULL;
-    return tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
+    tl_tensor *mean =
+        tl_scale(sum, (double)sum->numel / (double)x->numel); /* 0/0 is NaN, as the mean of nothing should be */
+    return mean ? tl_cast(mean, x->dtype) : NULL;
 }
 
 /* ---- softmax over the last axis: y = e^(x - max) / sum ---- */

@@ -17,6 +17,12 @@ void reduce_shape(const tl_tensor *x, const struct attr_reduce *a, int *rank, in
 /* Elements of x that make one element of a result with n_outputs of them. */
 int64_t reduce_count(const tl_tensor *x, int64_t n_outputs);
 
+/* Whether one of the reduced axes has no elements: it has no extremes, even where the result is empty too. */
+bool reduce_is_empty(const tl_tensor *x, const struct attr_reduce *a);
+
+/* tl_sum, in f32 for narrower floats: a sum on its way to a mean may exceed what f16 can hold. `name` is for errors. */
+tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int n_axes, bool keep);
+
 /* Gives a reduced tensor the axes of size 1 back that an input's shape (an edge of the graph) says. */
 tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes);
 

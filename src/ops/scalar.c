@@ -58,7 +58,7 @@ static bool pow_scalar_shape(tl_call *c) {
 
 static bool remainder_scalar_shape(tl_call *c) {
     tl_dtype dtype = promoted(c->input[0]->dtype, *value_of(c));
-    if (!dtype_is_float(dtype) && value_of(c)->i == 0)
+    if (!dtype_is_float(dtype) && value_of(c)->i == 0 && c->input[0]->numel)
         return call_fail(c, "ZeroDivisionError: an integer has no remainder by 0");
     return has_number(c) && scalar_shape(c);
 }
@@ -244,23 +244,32 @@ tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value) { return tl_clamp(x,
 
 tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b) {
     if (!tensor_check(a, "where")) return NULL;
-    tl_tensor *number = tl_zeros(0, NULL, promoted(a->dtype, b), a->storage->device);
-    return tl_where(condition, a, number ? tl_fill_scalar_(number, b) : NULL);
+    tl_dtype dtype = promoted(a->dtype, b);
+    tl_dtype wide = dtype_is_float(dtype) ? statistics_dtype(dtype) : dtype; /* 16 bits: what overflows is infinite */
+    tl_tensor *number = tl_fill_scalar_(tl_zeros(0, NULL, wide, a->storage->device), b);
+    return tl_where(condition, a, number ? tl_cast(number, dtype) : NULL);
+}
+
+/* PyTorch's rule: finite numbers must lie within the dtype, but negative integers wrap in unsigned ones. */
+static bool number_fits(const struct dtype_info *info, tl_scalar s) {
+    if (info->kind == DTYPE_BOOL) return true;
+    if (info->kind == DTYPE_FLOAT) return !isfinite(real_of(s)) || fabs(real_of(s)) <= info->max;
+    if (s.kind == TL_SCALAR_FLOAT) return s.f >= (double)info->integer_min && s.f <= (double)info->integer_max;
+    int64_t lowest = info->kind == DTYPE_UNSIGNED ? -info->integer_max : info->integer_min;
+    return s.i >= lowest && s.i <= info->integer_max;
 }
 
 /* A double holds every number but large integers: those go by way of a tensor of one. */
 tl_tensor *tl_fill_scalar_(tl_tensor *x, tl_scalar value) {
     if (!tensor_check(x, "fill")) return NULL;
     const struct dtype_info *info = dtype_info(x->dtype);
-    bool is_integer = info->kind == DTYPE_SIGNED || info->kind == DTYPE_UNSIGNED;
-    bool fits = value.kind == TL_SCALAR_FLOAT
-                    ? value.f > (double)info->integer_min - 1 && value.f < (double)info->integer_max + 1
-                    : value.i >= info->integer_min && value.i <= info->integer_max;
-    if (is_integer && !fits) {
+    if (!number_fits(info, value)) {
         error_set(TL_ERROR_USE, "fill: value cannot be converted to type %s without overflow", info->torch_name);
         return NULL;
     }
-    if (value.kind == TL_SCALAR_FLOAT || (value.i > -(1LL << 53) && value.i < 1LL << 53))
-        return tl_fill_(x, real_of(value));
+    if (value.kind == TL_SCALAR_FLOAT || (value.i > -(1LL << 53) && value.i < 1LL << 53)) {
+        bool wraps = info->kind == DTYPE_UNSIGNED && value.kind != TL_SCALAR_FLOAT && value.i < 0;
+        return tl_fill_(x, real_of(value) + (wraps ? (double)info->integer_max + 1 : 0));
+    }
     return tl_copy_(x, tl_from_data(&value.i, 0, NULL, TL_I64, x->storage->device));
 }

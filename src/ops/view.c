@@ -278,7 +278,7 @@ tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *sizes) 
 
 tl_tensor *tl_squeeze(tl_tensor *x, int axis) {
     if (!tensor_check(x, "squeeze")) return NULL;
-    int at = axis_or_fail("squeeze", x, axis, x->rank), n = 0;
+    int at = axis_or_fail("squeeze", x, axis, x->rank ? x->rank : 1), n = 0; /* a scalar may be said to have one axis */
     if (at < 0) return NULL;
     int64_t shape[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++)
@@ -340,7 +340,8 @@ tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
 
 tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1) {
     if (!tensor_check(x, "transpose")) return NULL;
-    int a = axis_or_fail("transpose", x, axis0, x->rank), b = axis_or_fail("transpose", x, axis1, x->rank);
+    int rank = x->rank ? x->rank : 1; /* a scalar may be said to have one axis */
+    int a = axis_or_fail("transpose", x, axis0, rank), b = axis_or_fail("transpose", x, axis1, rank);
     if (a < 0 || b < 0) return NULL;
     int axes[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++) axes[i] = i == a ? b : i == b ? a : i;

@@ -418,3 +418,17 @@ def test_refused(name):
     ours, theirs = REFUSED[name]
     assert outcome(theirs)[1] is not None, "torch takes it"
     assert outcome(ours)[1] is not None, "torch refuses it"
+
+
+# ---- Means of more than 16 bits can count or hold ----
+
+def test_means_of_many_narrow_numbers():
+    many = np.full(70000, 3, np.float16)
+    assert tl.mean_all(tl.tensor(many)).numpy() == 3  # their sum is no f16
+    assert tl.mse_loss(tl.tensor(many), tl.tensor(many - 1)).numpy() == 1
+    x = np.full((1001, 2), -2.5).astype(NUMPY["bfloat16"])  # bf16 has no 1001
+    ids = np.zeros(1001, np.int64)
+    assert tl.nll_loss(tl.tensor(x), tl.tensor(ids), tl.cross_entropy_default()).numpy() == 2.5
+    leaf = tl.requires_grad(tl.tensor(many), True)
+    tl.backward(tl.mean_all(leaf), None, 0)
+    assert np.allclose(leaf.grad.numpy().astype(np.float64), 1 / 70000, rtol=2e-3)

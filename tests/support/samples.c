@@ -194,6 +194,7 @@ const struct sample samples_view[] = {
     {"unflatten", GRAD, .call = unflatten_call, .in = {F(2, 6)}, .n = {1, 2, 2, -1}},
     {"unsqueeze", GRAD, .call = unsqueeze_call, .in = {IN(FLOAT, REVERSED, 2, 3)}, .n = {1}},
     {"squeeze", GRAD, .call = squeeze_call, .in = {F(2, 1, 3)}, .n = {1}},
+    {"squeeze of a scalar", GRAD, .call = squeeze_call, .in = {SCALAR(FLOAT)}, .n = {-1}},
     {"of bool", 0, .call = reshape_call, .in = {IN(BOOL, DENSE, 4)}, .n = {2, 2, 2}},
     {"wrong size", 0, .call = view_call, .in = {F(4, 6)}, .n = {1, 23}, .error = "shape '[23]' is invalid for input of size 24"},
     {"across strides", GEOMETRY, .call = view_call, .in = {IN(FLOAT, PERMUTED, 4, 6)}, .n = {1, 24},
@@ -212,6 +213,7 @@ const struct sample samples_permute[] = {
     {"of a scalar", GRAD, .call = permute_call, .in = {SCALAR(FLOAT)}},
     {"size 0", GRAD, .call = permute_call, .in = {F(2, 0)}, .n = {1, 0}},
     {"transpose of sliced", GRAD, .call = transpose_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {0, -1}},
+    {"transpose of a scalar", GRAD, .call = transpose_call, .in = {SCALAR(FLOAT)}, .n = {0, -1}},
     {"transpose of expanded", GRAD, .call = transpose_call, .in = {IN(FLOAT, EXPANDED, 2, 3)}, .n = {0, 1}},
     {"axis named twice", 0, .call = permute_call, .in = {F(2, 3)}, .n = {1, 1}, .error = "axis 1 is named twice"},
     END};
@@ -341,7 +343,11 @@ CALL(fill_part_call) {
     tl_tensor *x = tl_clone(in[0]);
     return tl_fill_(tl_select(x, -1, 1), s->d[0]) ? one(out, x) : 0;
 }
-CALL(fill_expanded_call) { return one(out, tl_fill_(in[0], s->d[0])); }
+/* A vector whose one half is filled by way of a view that shows it three times. */
+CALL(fill_expanded_call) {
+    tl_tensor *x = tl_clone(in[0]), *wide = tl_expand(tl_slice(x, 0, 0, 2, 1), TL_SHAPE(3, 2));
+    return tl_fill_(wide, s->d[0]) ? one(out, tl_add(x, tl_select(tl_reshape(wide, TL_SHAPE(6)), 0, 5))) : 0;
+}
 CALL(fill_twin) { return one(out, tl_full(tl_rank(in[0]), tl_shape(in[0]), s->d[0], tl_dtype_of(in[0]), tl_device_of(in[0]))); }
 const struct sample samples_fill[] = {
     {"matrix", GRAD, DT_ARITHMETIC, .call = fill_call, .twin = fill_twin, .in = {F(3, 4)}, .d = {0.5}},
@@ -351,7 +357,10 @@ const struct sample samples_fill[] = {
     {"integers", 0, .call = fill_call, .in = {IN(U8, DENSE, 5)}, .d = {3}},
     {"a number", GRAD, .call = fill_number_call, .in = {F(3, 4)}, .n = {TL_SCALAR_FLOAT}, .d = {0.1}},
     {"an integer that does not fit", 0, .call = fill_number_call, .in = {IN(U8, DENSE, 5)}, .n = {TL_SCALAR_INT}, .d = {300}, .error = "value cannot be converted to type uint8 without overflow"},
-    {"expanded", 0, .call = fill_expanded_call, .in = {IN(CONSTANT, EXPANDED, 3, 4)}, .d = {1}, .error = "more than one element of the written-to tensor refers to a single memory location"},
+    {"an integer that wraps", 0, .call = fill_number_call, .in = {IN(U8, DENSE, 5)}, .n = {TL_SCALAR_INT}, .d = {-255}},
+    {"one that does not", 0, .call = fill_number_call, .in = {IN(U8, DENSE, 5)}, .n = {TL_SCALAR_INT}, .d = {-256}, .error = "value cannot be converted to type uint8 without overflow"},
+    {"a float below the range", 0, .call = fill_number_call, .in = {IN(U8, DENSE, 5)}, .n = {TL_SCALAR_FLOAT}, .d = {-0.5}, .error = "value cannot be converted to type uint8 without overflow"},
+    {"expanded", GRAD, .call = fill_expanded_call, .in = {F(4)}, .d = {1}},
     END};
 
 CALL(unview_call) {
@@ -497,6 +506,12 @@ const struct sample samples_affine[] = {
     {"large", LARGE | GRAD, .unary = f, .in = {IN(kind_, DENSE, 33, 1031)}}
 #define NO_INTEGERS(f) \
     {"integers", 0, .unary = f, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"}
+#define INTEGERS_TO_F32(f) \
+    {"integers", 0, .unary = f, .in = {IN(I32, SLICED, 3, 4)}}, {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 5)}}
+#define NO_INTEGERS_IN_PLACE(name) \
+    {"integers in place", 0, .unary = name##_in_place, .in = {IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"}
+#define NO_BOOL(f) {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
+#define INTEGERS(f) {"integers", 0, .unary = f, .in = {IN(I64, REVERSED, 3, 4)}}, {"of u8", 0, .unary = f, .in = {IN(U8, SLICED, 3, 4)}}
 
 static tl_tensor *neg_in_place(tl_tensor *x) { return tl_neg_(tl_clone(x)); }
 CALL(neg_twin) { return (void)s, one(out, tl_neg(in[0])); }
@@ -507,25 +522,25 @@ const struct sample samples_neg[] = {
 static tl_tensor *exp_in_place(tl_tensor *x) { return tl_exp_(tl_clone(x)); }
 CALL(exp_twin) { return (void)s, one(out, tl_exp(in[0])); }
 const struct sample samples_exp[] = {
-    UNARY(tl_exp, FLOAT), NO_INTEGERS(tl_exp),
+    UNARY(tl_exp, FLOAT), INTEGERS_TO_F32(tl_exp), NO_INTEGERS_IN_PLACE(exp),
     {"in place", GRAD, DT_ARITHMETIC, .unary = exp_in_place, .twin = exp_twin, .in = {F(3, 4)}}, END};
 #define TWIN_OF(name)                                                                     \
     static tl_tensor *name##_in_place(tl_tensor *x) { return tl_##name##_(tl_clone(x)); } \
     CALL(name##_twin) { return (void)s, one(out, tl_##name(in[0])); }
 #define ALSO_IN_PLACE(name, kind_) {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}
 TWIN_OF(log)
-const struct sample samples_log[] = {UNARY(tl_log, POSITIVE), NO_INTEGERS(tl_log), ALSO_IN_PLACE(log, POSITIVE), END};
+const struct sample samples_log[] = {UNARY(tl_log, POSITIVE), INTEGERS_TO_F32(tl_log), NO_INTEGERS_IN_PLACE(log), ALSO_IN_PLACE(log, POSITIVE), END};
 TWIN_OF(sqrt)
-const struct sample samples_sqrt[] = {UNARY(tl_sqrt, POSITIVE), NO_INTEGERS(tl_sqrt), ALSO_IN_PLACE(sqrt, POSITIVE), END};
+const struct sample samples_sqrt[] = {UNARY(tl_sqrt, POSITIVE), INTEGERS_TO_F32(tl_sqrt), NO_INTEGERS_IN_PLACE(sqrt), ALSO_IN_PLACE(sqrt, POSITIVE), END};
 TWIN_OF(tanh)
-const struct sample samples_tanh[] = {UNARY(tl_tanh, FLOAT), NO_INTEGERS(tl_tanh), ALSO_IN_PLACE(tanh, FLOAT), END};
+const struct sample samples_tanh[] = {UNARY(tl_tanh, FLOAT), INTEGERS_TO_F32(tl_tanh), NO_INTEGERS_IN_PLACE(tanh), ALSO_IN_PLACE(tanh, FLOAT), END};
 TWIN_OF(sigmoid)
-const struct sample samples_sigmoid[] = {UNARY(tl_sigmoid, FLOAT), NO_INTEGERS(tl_sigmoid), ALSO_IN_PLACE(sigmoid, FLOAT), END};
+const struct sample samples_sigmoid[] = {UNARY(tl_sigmoid, FLOAT), INTEGERS_TO_F32(tl_sigmoid), NO_INTEGERS_IN_PLACE(sigmoid), ALSO_IN_PLACE(sigmoid, FLOAT), END};
 
 static tl_tensor *relu_in_place(tl_tensor *x) { return tl_relu_(tl_clone(x)); }
 CALL(relu_twin) { return (void)s, one(out, tl_relu(in[0])); }
 const struct sample samples_relu[] = {
-    UNARY(tl_relu, FLOAT), NO_INTEGERS(tl_relu),
+    UNARY(tl_relu, FLOAT), INTEGERS(tl_relu), NO_BOOL(tl_relu),
     {"in place", GRAD, DT_ARITHMETIC, .unary = relu_in_place, .twin = relu_twin, .in = {F(3, 4)}}, END};
 TWIN_OF(gelu)
 const struct sample samples_gelu[] = {UNARY(tl_gelu, FLOAT), NO_INTEGERS(tl_gelu), ALSO_IN_PLACE(gelu, FLOAT), END};
@@ -563,6 +578,7 @@ const struct sample samples_compare[] = {
     END};
 
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
+CALL(where_integer_call) { return one(out, tl_where_scalar(in[0], in[1], tl_scalar_int((int64_t)s->d[0]))); }
 CALL(where_number_call) { return (void)s, one(out, tl_where_scalar(in[0], in[1], tl_scalar_float(s->d[0]))); }
 CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
 /* index.c's masks, join.c's triangles */
@@ -585,6 +601,8 @@ const struct sample samples_where[] = {
     {"strided", GRAD, DT_ARITHMETIC, .call = where_call, .in = {IN(BOOL, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}},
     {"integers", 0, .call = where_call, .in = {IN(BOOL, DENSE, 6), IN(I64, DENSE, 6), IN(I32, DENSE, 6)}},
     {"with a number", GRAD, .call = where_number_call, .in = {IN(BOOL, DENSE, 3, 4), F(3, 4)}, .d = {0.5}},
+    {"u8 with an integer that wraps", 0, .call = where_integer_call, .in = {IN(BOOL, DENSE, 3, 4), IN(U8, DENSE, 4)}, .d = {-1}},
+    {"u8 with one that does not", 0, .call = where_integer_call, .in = {IN(BOOL, DENSE, 3, 4), IN(U8, DENSE, 4)}, .d = {300}, .error = "without overflow"},
     {"integers with a number", 0, .call = where_number_call, .in = {IN(BOOL, DENSE, 3, 4), IN(I32, DENSE, 4)}, .d = {0.5}},
     {"dropout", GRAD, .call = dropout_call, .in = {F(4, 5)}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = where_call, .in = {IN(BOOL, DENSE, 257, 129), F(257, 129), F(129)}},
@@ -621,10 +639,11 @@ CALL(smooth_l1_call) { return one(out, tl_smooth_l1_loss(in[0], in[1], s->d[0], 
     {"permuted", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, .n = {1, 1}},         \
     {"sliced", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, SLICED, 3, 4)}, .n = {1, 1}},                \
     {"reversed", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, REVERSED, 3, 4)}},                         \
-    {"over no element of no output", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 0, 0)}, .n = {1, 1}}, \
+    {"of a scalar's one axis", GRAD, DT_ARITHMETIC, .call = call_, .in = {SCALAR(kind_)}, .n = {1, -1}},         \
     {"axis named twice", 0, .call = call_, .in = {F(3, 4)}, .n = {2, 1, -1}, .error = "axis -1 is named twice (rank 2)"}
 const struct sample samples_sum[] = {
     REDUCTIONS(sum_call, FLOAT),
+    {"over no element of no output", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {F(0, 0)}, .n = {1, 1}},
     {"expanded", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
     {"of nothing", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {F(3, 0)}, .n = {1, 1}},
     {"bool: counts", 0, .call = sum_call, .in = {IN(BOOL, DENSE, 3, 5)}, .n = {1, 1}},
@@ -654,6 +673,8 @@ const struct sample samples_max[] = {
     {"ties share the gradient", GRAD | ROUNDS, .call = max_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 0}},
     {"large", LARGE | GRAD, .call = max_call, .in = {F(40, 1001)}, .n = {1, 1}},
     {"of nothing", 0, .call = max_call, .in = {F(3, 0)}, .n = {1, 1}, .error = "the maximum of no elements does not exist"},
+    {"over rows of which there are none", GRAD, .call = max_call, .in = {F(0, 3)}, .n = {1, 1}},
+    {"of nothing, nowhere", 0, .call = max_call, .in = {F(0, 0)}, .n = {1, 1}, .error = "the maximum of no elements does not exist"},
     END};
 
 CALL(softmax_axis_call) { return one(out, tl_softmax_axis(in[0], (int)s->n[0])); }
@@ -1188,6 +1209,8 @@ const struct sample samples_min[] = {
     {"ties share the gradient", GRAD | ROUNDS, .call = min_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 0}},
     {"large", LARGE | GRAD, .call = min_call, .in = {F(40, 1001)}, .n = {1, 1}},
     {"of nothing", 0, .call = min_call, .in = {F(3, 0)}, .n = {1, 1}, .error = "the minimum of no elements does not exist"},
+    {"over rows of which there are none", GRAD, .call = min_call, .in = {F(0, 3)}, .n = {1, 1}},
+    {"of nothing, nowhere", 0, .call = min_call, .in = {F(0, 0)}, .n = {1, 1}, .error = "the minimum of no elements does not exist"},
     END};
 const struct sample samples_prod[] = {
     REDUCTIONS(prod_call, FLOAT),
@@ -1251,6 +1274,7 @@ const struct sample samples_norm[] = {
     {"2, expanded", GRAD, .call = norm_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .d = {2}},
     {"2, of a scalar", GRAD, .call = norm_call, .in = {SCALAR(FLOAT)}, .d = {2}},
     {"2, of one", GRAD, .call = norm_call, .in = {F(1, 1)}, .n = {1, 0}, .d = {2}},
+    {"inf, of nothing, nowhere", 0, .call = norm_call, .in = {F(0, 0)}, .n = {1, 1}, .d = {INFINITY}, .error = "it has no identity"},
     {"2, of nothing", GRAD, .call = norm_call, .in = {F(3, 0)}, .n = {1, 1}, .d = {2}},
     {"several chunks", LARGE | GRAD, .call = norm_call, .in = {F(3, 9000)}, .n = {1, 1}, .d = {2}},
     {"many rows", LARGE | GRAD, .call = norm_call, .in = {IN(FLOAT, SLICED, 300, 101)}, .n = {1, 1}, .d = {INFINITY}},
@@ -1271,7 +1295,7 @@ const struct sample samples_logsumexp[] = {
     {"of nothing", GRAD, .call = logsumexp_call, .in = {F(3, 0)}, .n = {1, 1}},
     {"several chunks", LARGE | GRAD, .call = logsumexp_call, .in = {F(3, 9000)}, .n = {1, 1}},
     {"many rows", LARGE | GRAD, .call = logsumexp_call, .in = {F(300, 101)}, .n = {1, 1}},
-    {"of integers", 0, .call = logsumexp_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    {"of integers", 0, .call = logsumexp_call, .in = {IN(I32, DENSE, 3)}},
     END};
 
 #define SCANS(call_, place_, kind_)                                                                              \
@@ -1694,11 +1718,6 @@ const struct sample samples_unique[] = {
 #define IN_PLACE(name, kind_) \
     {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}, \
     {"in place, strided", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, PERMUTED, 3, 4)}}
-#define INTEGERS_TO_F32(f) \
-    {"integers", 0, .unary = f, .in = {IN(I32, SLICED, 3, 4)}}, {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 5)}}
-#define NO_INTEGERS_IN_PLACE(name) \
-    {"integers in place", 0, .unary = name##_in_place, .in = {IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"}
-#define NO_BOOL(f) {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
 
 TWIN_OF(exp2)
 const struct sample samples_exp2[] = {UNARY(tl_exp2, FLOAT), IN_PLACE(exp2, FLOAT), INTEGERS_TO_F32(tl_exp2), NO_INTEGERS_IN_PLACE(exp2), END};
@@ -1718,7 +1737,6 @@ const struct sample samples_cos[] = {UNARY(tl_cos, FLOAT), IN_PLACE(cos, FLOAT),
 TWIN_OF(erf)
 const struct sample samples_erf[] = {UNARY(tl_erf, FLOAT), IN_PLACE(erf, FLOAT), INTEGERS_TO_F32(tl_erf), NO_INTEGERS_IN_PLACE(erf), END};
 
-#define INTEGERS(f) {"integers", 0, .unary = f, .in = {IN(I64, REVERSED, 3, 4)}}, {"of u8", 0, .unary = f, .in = {IN(U8, SLICED, 3, 4)}}
 TWIN_OF(abs)
 const struct sample samples_abs[] = {UNARY(tl_abs, FLOAT), IN_PLACE(abs, FLOAT), INTEGERS(tl_abs), NO_BOOL(tl_abs), END};
 TWIN_OF(sign)
@@ -1890,6 +1908,7 @@ const struct sample samples_pow_scalar[] = {
     {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "integers to negative integer powers are not allowed"}, END};
 const struct sample samples_remainder_scalar[] = {
     NUMBERS(remainder_scalar_call, FLOAT, 2.25), NUMBER_IN_PLACE(remainder_scalar, FLOAT, 2.25),
+    {"no integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 0)}, WHOLE(0)},
     {"integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(0), .error = "ZeroDivisionError"},
     {"bool", 0, .call = remainder_scalar_call, .in = {IN(BOOL, DENSE, 3)}, TRUE_OR_FALSE(1), .error = "not implemented for bool"}, END};
 CALL(compare_scalar_call) { return one(out, tl_cmp_scalar(in[0], (tl_compare)s->n[1], number(s))); }

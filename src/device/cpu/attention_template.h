@@ -295,7 +295,7 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
         scale = 1;
     }
     for (int64_t i = 0; i < w->n; i++) {
-        const int64_t n_visible = lse[i] > -INFINITY ? visible_keys(attention, w->t + i) - w->s : 0;
+        const int64_t n_visible = lse[i] == -INFINITY ? 0 : visible_keys(attention, w->t + i) - w->s; /* NaN stays */
         const int64_t first = first_key(attention, w->t + i) - w->s;
         NAME(weights_row)(w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i], first, n_visible);
     }

@@ -29,6 +29,11 @@ static void NAME(affine)(T *out, const T *const *in, int64_t n, const void *attr
     const struct attr_affine *affine = attr;
     const ARITHMETIC scale = (ARITHMETIC)SCALAR(affine->scale), shift = (ARITHMETIC)SCALAR(affine->shift);
     const T *x = in[0];
+    if (shift == 0) { /* -0 stays -0 */
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)x[i] * scale);
+        return;
+    }
     VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)x[i] * scale + shift);
 }

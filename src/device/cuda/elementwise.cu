@@ -24,11 +24,17 @@ struct f_div {
     __device__ double operator()(double a, double b) const { return a / b; }
 };
 
-/* Two roundings, whatever the compiler thinks of fused multiply-add. */
+/* Two roundings, whatever the compiler thinks of fused multiply-add; without a shift -0 stays -0. */
 struct f_affine {
     double scale, shift;
-    __device__ float operator()(float x) const { return __fadd_rn(__fmul_rn(x, (float)scale), (float)shift); }
-    __device__ double operator()(double x) const { return __dadd_rn(__dmul_rn(x, scale), shift); }
+    __device__ float operator()(float x) const {
+        const float y = __fmul_rn(x, (float)scale);
+        return (float)shift == 0 ? y : __fadd_rn(y, (float)shift);
+    }
+    __device__ double operator()(double x) const {
+        const double y = __dmul_rn(x, scale);
+        return shift == 0 ? y : __dadd_rn(y, shift);
+    }
     __device__ int64_t operator()(int64_t x) const { return x * (int64_t)scale + (int64_t)shift; }
 };
 
@@ -40,7 +46,7 @@ struct f_relu {
     template <class C> __device__ C operator()(C x) const { return x < C(0) ? C(0) : x; }
 };
 
-/* Functors of floats only; integers never come here (their ops' rules refuse them). */
+/* Functors of floats only: integers are refused by their ops' rules, or read as floats. */
 struct f_exp {
     __device__ float operator()(float x) const { return expf(x); }
     __device__ double operator()(double x) const { return exp(x); }
