@@ -465,8 +465,9 @@ TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias
 TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> a scalar, f32 (f64 for f64
- * logits). */
+/* Mean over rows of -log softmax(logits)[target]: logits (V), (N,V) or (N,V,d1,...), targets (), (N) or (N,d1,...), i64 or
+ * i32, or probabilities of the logits' shape -> a scalar, f32 (f64 for f64 logits). Classes that are not the last axis cost
+ * a copy. Every id counts: for an ignore_index see tl_cross_entropy_with. */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
 TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 /* Zeroes each element with probability p and scales the rest by 1/(1-p). */
@@ -693,10 +694,11 @@ typedef struct tl_cross_entropy_options {
     tl_reduction reduction;
 } tl_cross_entropy_options;
 TL_API tl_cross_entropy_options tl_cross_entropy_default(void); /* NULL, -100, 0, mean */
-/* logits (N,V); targets are ids (N), i64 or i32, or probabilities (N,V), floats, for which ignore_index has no meaning and the mean
- * is over N. The loss is f32 (f64 for f64 logits). options NULL: the default ones. */
+/* logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or i32, or probabilities of the logits' shape,
+ * floats, for which ignore_index has no meaning and the mean is over rows. TL_REDUCE_NONE gives the shape of the ids. The loss
+ * is f32 (f64 for f64 logits). options NULL: the default ones. */
 TL_API tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
-/* The same from log probabilities, in their dtype: -x[n][target[n]]. label_smoothing must be 0. */
+/* The same from log probabilities and ids, in x's dtype: -x[n][target[n]]. label_smoothing must be 0. */
 TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);
 
 /* Losses of single elements; prediction and target broadcast. */

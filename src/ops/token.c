@@ -118,9 +118,3 @@ const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1),
                                      .cost = cross_entropy_grad_cost,
                                      .backward = gradient_missing,
                                      .compute_dtype = cross_entropy_grad_dtype};
-
-tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
-    logits = tl_contiguous(logits);
-    tl_tensor *rows = op_apply2(&op_cross_entropy, logits, tl_contiguous(targets), NULL, 0);
-    return tl_mean_all(rows);
-}

@@ -452,7 +452,10 @@ def entropies(c, name):
         c.add(ids)
         return lambda x, w, t: tl.linear_cross_entropy(x, w, t, tl.linear_cross_entropy_defaults()), \
             lambda x, w, t: F.cross_entropy((x if x.dtype == torch.float64 else x.float()) @ (w if w.dtype == torch.float64 else w.float()).T, t.long())
-    c.input(dtype, (n, v))
+    rest = tuple(c.size(1) for _ in range(c.r.randrange(3))) if c.chance(0.4) else ()
+    rows = () if c.chance(0.1) else (n, *rest)
+    c.input(dtype, (n, v, *rest) if rows else (v,))
+    ids = np.asarray(c.index(v, rows)).astype(ids.dtype)
     if name == "cross_entropy":  # the loss of 16-bit logits is f32, as documented
         c.add(ids)
         return tl.cross_entropy, lambda x, t: F.cross_entropy(x if x.dtype == torch.float64 else x.float(), t.long())
@@ -474,6 +477,7 @@ def entropies(c, name):
         x = x.float() if x.dtype != torch.float64 and name == "cross_entropy_with" else x
         w = to_torch(weight).to(x.dtype) if is_weighted else None
         more = {"label_smoothing": smoothing} if name == "cross_entropy_with" else {}
+        x = x.contiguous()  # its gradient of four axes refuses other strides
         return (F.cross_entropy if more else F.nll_loss)(x, t.long(), w, ignore_index=ignored, reduction=REDUCE[how], **more)
     return ours, theirs
 

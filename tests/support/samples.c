@@ -875,7 +875,15 @@ const struct sample samples_cross_entropy[] = {
     {"no rows", GRAD, .call = cross_entropy_rows, .in = {F(0, 5), IDS(5, 0)}},
     {"permuted logits, reversed targets", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}, .roundings = 2},
     {"large", LARGE | GRAD, .binary = tl_cross_entropy, .in = {F(90, 611), IDS(611, 90)}, .roundings = 2},
-    {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row of logits"},
+    {"one row alone", GRAD, .binary = tl_cross_entropy, .in = {F(5), IDS(5)}, .roundings = 2},
+    {"classes inside", GRAD, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 2, 3)}, .roundings = 2},
+    {"classes inside, permuted", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 2), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(2, 2, 2), .limit = 3}}, .roundings = 2},
+    {"classes inside, weighted, some left out", GRAD, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 4), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_NONE, 1, 2, true}, .roundings = 2},
+    {"classes inside, no rows", GRAD, .call = options_call, .in = {F(2, 3, 0), IDS(3, 2, 0)}, .n = {TL_REDUCE_SUM, 0, 0, true}},
+    {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"targets of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 3, 2)}, .error = "one target per row"},
+    {"probabilities of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), F(2, 3)}, .error = "probabilities must have the shape of the logits"},
+    {"no classes", 0, .binary = tl_cross_entropy, .in = {F(), IDS(1)}, .error = "logits have an axis of classes"},
     {"target outside", CPU_ONLY, .unary = target_outside, .in = {F(2, 5)}, .error = "-1 is outside [0, 5)"},
     END};
 CALL(cross_entropy_grad_call) {
@@ -1322,6 +1330,7 @@ const struct sample samples_cumprod_grad[] = {
 
 CALL(log_softmax_call) { return one(out, tl_log_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_log_softmax[] = {
+    {"cross entropy with probabilities", GRAD, .binary = tl_cross_entropy, .in = {F(2, 4, 2), F(2, 4, 2)}, .roundings = 2},
     {"cross entropy of probabilities", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, SLICED, 4, 5)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .roundings = 2},
     {"the same, smoothed and weighted", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, DENSE, 4, 5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 0, true}, .d = {0.25}, .roundings = 2},
     {"probabilities of another shape", 0, .call = options_call, .in = {F(4, 5), F(4, 4)}, .n = {0, 0, 0, true}, .error = "probabilities must have the shape of the logits"},
@@ -1362,7 +1371,11 @@ const struct sample samples_nll[] = {
     {"smoothed cross entropy", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .d = {0.25}, .roundings = 2},
     {"smoothed, weighted, rows", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = options_call, .in = {F(300, 151), IDS(151, 300)}, .n = {TL_REDUCE_NONE}},
+    {"one row alone", GRAD, .call = options_call, .in = {F(5), IDS(5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1}},
+    {"classes inside", GRAD, .call = options_call, .in = {F(2, 3, 2, 2), IDS(3, 2, 2, 2)}, .n = {TL_REDUCE_NONE, 0, 1}},
+    {"smoothed, classes inside", GRAD, .call = options_call, .in = {F(2, 5, 2), IDS(5, 2, 2), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_MEAN, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"one target too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"targets of another shape", 0, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 3)}, .error = "nll_loss: one target per row"},
     {"a weight too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4), F(4)}, .n = {0, 1}, .error = "should be defined either for all 5 classes"},
     {"smoothing of 2", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {0, 0, 0, true}, .d = {2}, .error = "label_smoothing must be between"},
     {"no such reduction", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {3}, .error = "nll_loss: no reduction has the number 3"},
