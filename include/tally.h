@@ -497,9 +497,11 @@ TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_te
 TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
 /* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
  * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
- * slice x before. */
+ * slice x before. A bool tensor of rank r among them is a mask: it stands for r axes from its own on, whose sizes it has, and
+ * is the same as the r columns of its tl_nonzero, so it depends on data and is refused on meta. */
 TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
-/* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
+/* x[i, j] = values, or += values; values broadcast to what tl_index would give. One mask and one value are tl_where: these
+ * work on meta, and in place cost a pass over x. */
 TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_put_(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index); /* index: a vector */

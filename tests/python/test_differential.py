@@ -592,6 +592,11 @@ def index_many(c, name):
     axes = c.note(axes=c.r.sample(range(len(shape)), c.r.randint(1, min(3, len(shape)))))
     common = c.shape(rank=c.r.randint(1, 2))
     indices = [c.index(shape[a], common, 0.01, -shape[a]) for a in axes]
+    if c.chance(0.3):  # a mask for the first, all others meet its number or have one element
+        first = axes[0]
+        mask = np.array([c.chance(0.5) for _ in range(shape[first] + c.chance(0.05))], bool)
+        n = int(mask.sum())
+        indices = [mask] + [c.index(shape[a], (c.r.choice((1, n)),), 0.01, -shape[a]) for a in axes[1:]]
     at = [slice(None)] * len(shape)
     for a, index in zip(axes, indices):
         at[a] = to_torch(index)
