@@ -676,7 +676,7 @@ TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, b
 
 /* Running sums and products along one axis; of integers and bool in i64. */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
-TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis); /* its second derivative makes n x n elements for each n along the axis */
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod_(tl_tensor *x, int axis);
 
@@ -824,7 +824,9 @@ TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; oth
 typedef enum tl_backward_flags {
     TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
     TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
-                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). */
+                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). All ops with a
+                          * gradient have higher ones but attention and linear_cross_entropy, which refuse. Norms, swiglu,
+                          * softmax and cross entropy then run as several ops, in place of one that is fused. */
 } tl_backward_flags;
 
 /* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */
