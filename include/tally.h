@@ -229,6 +229,8 @@ typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
 TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
 TL_API void tl_generator_set(tl_generator generator); /* ... and to put back */
+/* In [low, high): what would be rounded up to high becomes the largest number of the dtype below it (where there is one that is
+ * not below low). */
 TL_API tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device); /* bool */

@@ -27,6 +27,7 @@ struct attr_random {
     enum random_kind kind;
     tl_generator generator;
     double a, b;       /* uniform: low, high; normal: mean, std; bernoulli: p, - */
+    double limit;      /* uniform: what is above, before it is rounded to the output's dtype, becomes this (draw.h) */
     int64_t low, high; /* integers in [low, high) */
 };
 
