@@ -727,9 +727,11 @@ TL_API tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor
 typedef struct tl_attention_options {
     double scale;    /* 0: 1/sqrt(D) */
     bool causal;     /* query t sees keys 0 .. S-T+t */
-    int64_t window;  /* causal: of these the last `window` only; 0: all */
+    int64_t window;  /* query t sees keys s with |s - (S-T+t)| < window only, and when causal none after it: the last
+                      * `window` keys, or window - 1 to either side (FlashAttention's window_size of window - 1 twice). 0: all */
     tl_tensor *mask; /* NULL, or what broadcasts to (B,H,T,S), any strides: bool, true where the query sees the key; or a
-                      * float, which is added to the scaled score and gets no gradient */
+                      * float, which is added to the scaled score. Its gradient, where the mask needs one, is made as
+                      * (B,H,T,S) and then summed to the mask's shape: the one case that holds T x S numbers */
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A

@@ -177,28 +177,28 @@ static double truncated_below(double x, const double *p) {
 
 /* ---- The upper end of a uniform range is no result, in any dtype ---- */
 
-static const struct { double low, high; } ranges[] = {{0, 1},          {-1, 0},      {-3, -1},         {0.1, 0.3}, {-2, 0x1p-14},
+static const struct { double low, high; } ends[] = {{0, 1},          {-1, 0},      {-3, -1},         {0.1, 0.3}, {-2, 0x1p-14},
                                                       {1, 1 + 0x1p-8}, {0.5, 1.125}, {-0x1p-16, 1e-7}, {0, 448},   {0, 1e30}};
 
 /* All 2^24 numbers of [0,1) that f32 draws have, as the kernels take them. */
 static void no_word_gives_the_upper_end_in_bf16(void **state) {
     (void)state;
-    enum { N = 1 << 16 };
-    static float plain[N], x[N];
-    static uint16_t rounded[N], y[N];
-    for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++) {
-        const double low = ranges[r].low, high = ranges[r].high, limit = draw_limit(low, high, TL_BF16);
+    enum { BLOCK = 1 << 16 };
+    static float plain[BLOCK], x[BLOCK];
+    static uint16_t rounded[BLOCK], y[BLOCK];
+    for (size_t r = 0; r < sizeof ends / sizeof *ends; r++) {
+        const double low = ends[r].low, high = ends[r].high, limit = draw_limit(low, high, TL_BF16);
         const float width = (float)(high - low);
-        for (uint32_t word = 0; word < 1u << 24; word += N) {
-            for (uint32_t i = 0; i < N; i++) {
+        for (uint32_t word = 0; word < 1u << 24; word += BLOCK) {
+            for (uint32_t i = 0; i < BLOCK; i++) {
                 plain[i] = fmaf(rng_uniform_f32((word + i) << 8), width, (float)low);
                 x[i] = rng_between_f32(rng_uniform_f32((word + i) << 8), (float)low, width, (float)limit);
             }
-            convert_from_f32(rounded, TL_BF16, 1, plain, N);
-            convert_from_f32(y, TL_BF16, 1, x, N);
-            convert_to_f32(plain, rounded, TL_BF16, 1, N);
-            convert_to_f32(x, y, TL_BF16, 1, N);
-            for (uint32_t i = 0; i < N; i++) /* to nearest, unless that is the end or above */
+            convert_from_f32(rounded, TL_BF16, 1, plain, BLOCK);
+            convert_from_f32(y, TL_BF16, 1, x, BLOCK);
+            convert_to_f32(plain, rounded, TL_BF16, 1, BLOCK);
+            convert_to_f32(x, y, TL_BF16, 1, BLOCK);
+            for (uint32_t i = 0; i < BLOCK; i++) /* to nearest, unless that is the end or above */
                 if (x[i] >= high || x[i] != (plain[i] >= high ? limit : plain[i]))
                     fail_msg("[%g, %g), word %u: %.9g, rounded %.9g, limit %.9g", low, high, word + i, (double)x[i], (double)plain[i], limit);
         }
@@ -221,9 +221,9 @@ static void uniform_stays_below_its_end_in_every_dtype(void **state) {
     (void)state;
     static const tl_dtype dtypes[] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2};
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-        for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++) {
+        for (size_t r = 0; r < sizeof ends / sizeof *ends; r++) {
             tl_scope scope = tl_scope_begin();
-            double low = ranges[r].low, high = ranges[r].high, max = dtype_info(dtypes[d])->max;
+            double low = ends[r].low, high = ends[r].high, max = dtype_info(dtypes[d])->max;
             double limit = draw_limit(low, high, dtypes[d]);
             tl_tensor *made = tl_uniform(TL_SHAPE(1 << 15), low, high, dtypes[d], NULL);
             tl_tensor *filled = tl_uniform_(tl_empty(TL_SHAPE(1 << 15), dtypes[d], NULL), low, high);

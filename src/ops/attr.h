@@ -110,14 +110,14 @@ struct attr_rope {
  * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv).
  * attention_grad (g dense, q, k, v, out, lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense.
  * No T x S buffer. Workspace: see attention.c.
- * window > 0 (causal): query t sees the last `window` of its keys. has_mask: input 3 of attention, input 6 of attention_grad is
+ * window > 0: query t sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention, input 6 of attention_grad is
  * (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores. attention_grad's last input may be
- * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). A query that sees nothing has out 0, lse -inf and no part in gradients. */
+ * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in gradients. */
 struct attr_attention {
     double scale;
     bool causal;
     int64_t window;
-    bool has_mask, has_lse_grad;
+    bool has_mask, has_lse_grad, has_mask_grad;
 };
 
 /* adamw (p any, g any, m any, v any) -> p, m, v themselves, all of one shape; arithmetic in f32 (f64 for f64 p):
