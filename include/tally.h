@@ -620,6 +620,9 @@ TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
 TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
 /* value x scale, rounded once to dtype (a float that is not for storage only). */
 TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);
+/* What tl_quantize and tl_dequantize make of x, in x's dtype, bit for bit and with the same random words, in one pass; for
+ * training with narrow weights and activations. The gradient passes straight through, that of held-back values too. */
+TL_API tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding mode);
 
 /* Creation, of x's shape, dtype and device. */
 TL_API tl_tensor *tl_full_like(tl_tensor *x, double value);

@@ -873,6 +873,8 @@ static void block_formats_count_values_and_scales(void **state) {
     COST(tl_cast_mode(x, TL_F4E2M1, TL_SATURATE), "cast_mode", 0, 1024, 128); /* two f4 a byte */
     COST(tl_quantize(x, TL_MXFP8_E4M3, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 256 + 8); /* 8 scales */
     COST(tl_dequantize(&q, TL_F32), "dequantize", 256, 256 + 8, 1024);
+    COST(tl_fake_quantize(x, TL_MXFP4, TL_NEAREST), "fake_quantize", 3 * 256, 1024, 1024);      /* 2 + 1 */
+    COST(tl_fake_quantize(x, TL_NVFP4, TL_NEAREST), "fake_quantize", 4 * 256 + 16, 1024, 1024); /* 3 + 1, 16 blocks */
     COST(tl_quantize(x, TL_MXFP4, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 128 + 8);
     COST(tl_dequantize(&q, TL_BF16), "dequantize", 256, 128 + 8, 512);
     COST(tl_quantize(x, TL_NVFP4, TL_NEAREST, &q), "quantize", 3 * 256, 1024,

@@ -147,7 +147,8 @@ struct attr_cast {
 
 /* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h, in f64.
  * TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale, the workspace
- * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes. */
+ * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes.
+ * fake_quantize (x any (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same workspace. */
 #define QUANTIZE_CHUNK 256
 struct attr_quantize {
     tl_format format;

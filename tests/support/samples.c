@@ -1099,6 +1099,25 @@ const struct sample samples_quantize[] = {
     {"no such format", 0, .call = quantize_call, .in = {K(32)}, .n = {4}, .error = "quantize: no format has the number 4"},
     END};
 
+CALL(fake_quantize_call) { return one(out, tl_fake_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1])); }
+CALL(there_and_back) {
+    tl_quantized q;
+    return tl_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1], &q) ? one(out, tl_dequantize(&q, tl_dtype_of(in[0]))) : 0;
+}
+const struct sample samples_fake_quantize[] = {
+    {"mxfp8 e4m3", ROUNDS | GRAD, DT_ARITHMETIC, .call = fake_quantize_call, .twin = there_and_back, .in = {F(3, 64)}, .n = {TL_MXFP8_E4M3}},
+    {"mxfp8 e5m2, stochastic", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(2, 2, 32)}, .n = {TL_MXFP8_E5M2, TL_STOCHASTIC}},
+    {"mxfp4, permuted", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, PERMUTED, 3, 64)}, .n = {TL_MXFP4}},
+    {"nvfp4, reversed, stochastic", ROUNDS | GRAD, .call = fake_quantize_call, .in = {IN(FLOAT, REVERSED, 3, 48)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
+    {"nvfp4, sliced", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, SLICED, 2, 16)}, .n = {TL_NVFP4}},
+    {"expanded", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, EXPANDED, 3, 32)}, .n = {TL_MXFP4, TL_SATURATE}},
+    {"no rows", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(0, 32)}, .n = {TL_MXFP4}},
+    {"no columns", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(3, 0)}, .n = {TL_NVFP4}},
+    {"large", ROUNDS | LARGE | GRAD, .call = fake_quantize_call, .in = {F(130, 320)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
+    {"a part of a block", 0, .call = fake_quantize_call, .in = {F(3, 40)}, .n = {TL_MXFP4}, .error = "the last axis has 40 elements, mxfp4 has blocks of 32"},
+    {"no such format", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {4}, .error = "fake_quantize: no format has the number 4"},
+    {"no such mode", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {0, 3}, .error = "fake_quantize: no rounding mode has the number 3"},
+    END};
 CALL(dequantize_call) {
     tl_quantized q;
     return tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q) ? one(out, tl_dequantize(&q, (tl_dtype)s->n[1])) : 0;
