@@ -1821,6 +1821,7 @@ const struct sample samples_remainder[] = {
     {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
     {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
     {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
+    {"bool beside integers", 0, .binary = remainder_of_integers, .in = {IN(BOOL, DENSE, 5, 4), IN(I16, DENSE, 4)}},
     {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
     END};
 const struct sample samples_minimum[] = {
