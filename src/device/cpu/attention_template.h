@@ -20,6 +20,9 @@ static struct NAME(part) NAME(part_at)(int64_t D, int64_t d) {
 /* Rows t .. t + n - 1 of head h, one part of them, as (n_padded, width). */
 static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int64_t h, int64_t n, int64_t n_padded,
                        struct NAME(part) part) {
+    if (part.n == 0) { /* then x has no elements, and perhaps no address */
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         REAL *row = out + i * part.width;
         NAME(convert_to)(row, block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d), x->dtype, 1, part.n);
@@ -33,7 +36,7 @@ static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int
 /* The first n rows of a padded tile, times the row's factor (NULL: 1) and `scale`, into a dense (B,T,H,D) output. */
 static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h, int64_t n, struct NAME(part) part,
                          const REAL *tile, const REAL *factor, REAL scale) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && part.n > 0; i++) {
         const int64_t at = ((b * out->shape[1] + t + i) * out->shape[2] + h) * out->shape[3] + part.d;
         const REAL f = factor ? factor[i] * scale : scale;
         REAL buffer[NAME(PART)];
@@ -383,9 +386,11 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
         const int64_t row = (b * attention->H + h) * attention->T + t;
         const REAL g_lse = attention->g_lse ? ((const REAL *)attention->g_lse->data)[row] : 0;
         ((REAL *)attention->delta)[row] = NAME(block_total)(lane) - g_lse;
-        memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
+        if (D > 0) {
+            memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
+        }
     }
-    if (attention->dmask) { /* blocks that no query sees are not visited */
+    if (attention->dmask && attention->T * attention->S > 0) { /* blocks that no query sees are not visited */
         const int64_t n = attention->T * attention->S, at = (b * attention->H + h) * n;
         memset(block_at(attention->dmask->data, attention->dmask->dtype, at), 0,
                (size_t)n * (size_t)dtype_info(attention->dmask->dtype)->bits / 8);
