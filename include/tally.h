@@ -232,6 +232,8 @@ typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
 TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
 TL_API void tl_generator_set(tl_generator generator); /* ... and to put back */
+/* In [low, high): what would be rounded up to high becomes the largest number of the dtype below it (where there is one that is
+ * not below low). */
 TL_API tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device); /* bool */
@@ -472,8 +474,9 @@ TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias
 TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> a scalar, f32 (f64 for f64
- * logits). */
+/* Mean over rows of -log softmax(logits)[target]: logits (V), (N,V) or (N,V,d1,...), targets (), (N) or (N,d1,...), i64 or
+ * i32, or probabilities of the logits' shape -> a scalar, f32 (f64 for f64 logits). Classes that are not the last axis cost
+ * a copy. Every id counts: for an ignore_index see tl_cross_entropy_with. */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
 TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 /* Zeroes each element with probability p and scales the rest by 1/(1-p). */
@@ -511,9 +514,11 @@ TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_te
 TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
 /* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
  * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
- * slice x before. */
+ * slice x before. A bool tensor of rank r among them is a mask: it stands for r axes from its own on, whose sizes it has, and
+ * is the same as the r columns of its tl_nonzero, so it depends on data and is refused on meta. */
 TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
-/* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
+/* x[i, j] = values, or += values; values broadcast to what tl_index would give. One mask and one value are tl_where: these
+ * work on meta, and in place cost a pass over x. */
 TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_put_(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index); /* index: a vector */
@@ -631,6 +636,9 @@ TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
 TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
 /* value x scale, rounded once to dtype (a float that is not for storage only). */
 TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);
+/* What tl_quantize and tl_dequantize make of x, in x's dtype, bit for bit and with the same random words, in one pass; for
+ * training with narrow weights and activations. The gradient passes straight through, that of held-back values too. */
+TL_API tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding mode);
 
 /* Creation, of x's shape, dtype and device. */
 TL_API tl_tensor *tl_full_like(tl_tensor *x, double value);
@@ -690,7 +698,7 @@ TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, b
 
 /* Running sums and products along one axis; of integers and bool in i64 (in place: not of bool). */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
-TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis); /* its second derivative makes n x n elements for each n along the axis */
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod_(tl_tensor *x, int axis);
 
@@ -710,10 +718,11 @@ typedef struct tl_cross_entropy_options {
     tl_reduction reduction;
 } tl_cross_entropy_options;
 TL_API tl_cross_entropy_options tl_cross_entropy_default(void); /* NULL, -100, 0, mean */
-/* logits (N,V); targets are ids (N), i64 or i32, or probabilities (N,V), floats, for which ignore_index has no meaning and the mean
- * is over N. The loss is f32 (f64 for f64 logits). options NULL: the default ones. */
+/* logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or i32, or probabilities of the logits' shape,
+ * floats, for which ignore_index has no meaning and the mean is over rows. TL_REDUCE_NONE gives the shape of the ids. The loss
+ * is f32 (f64 for f64 logits). options NULL: the default ones. */
 TL_API tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
-/* The same from log probabilities, in their dtype: -x[n][target[n]]. label_smoothing must be 0. */
+/* The same from log probabilities and ids, in x's dtype: -x[n][target[n]]. label_smoothing must be 0. */
 TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);
 
 /* Losses of single elements; prediction and target broadcast. */
@@ -738,9 +747,11 @@ TL_API tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor
 typedef struct tl_attention_options {
     double scale;    /* 0: 1/sqrt(D) */
     bool causal;     /* query t sees keys 0 .. S-T+t */
-    int64_t window;  /* causal: of these the last `window` only; 0: all */
+    int64_t window;  /* query t sees keys s with |s - (S-T+t)| < window only, and when causal none after it: the last
+                      * `window` keys, or window - 1 to either side (FlashAttention's window_size of window - 1 twice). 0: all */
     tl_tensor *mask; /* NULL, or what broadcasts to (B,H,T,S), any strides: bool, true where the query sees the key; or a
-                      * float, which is added to the scaled score and gets no gradient */
+                      * float, which is added to the scaled score. Its gradient, where the mask needs one, is made as
+                      * (B,H,T,S) and then summed to the mask's shape: the one case that holds T x S numbers */
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A
@@ -837,7 +848,9 @@ TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; oth
 typedef enum tl_backward_flags {
     TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
     TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
-                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). */
+                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). All ops with a
+                          * gradient have higher ones but attention and linear_cross_entropy, which refuse. Norms, swiglu,
+                          * softmax and cross entropy then run as several ops, in place of one that is fused. */
 } tl_backward_flags;
 
 /* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */
