@@ -20,6 +20,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name##f
 #define SCALAR(s) ((float)real_of(s))
 #define ABS(x) fabsf(x)
+#define SELECT vector_select
 #define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
@@ -28,6 +29,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef SELECT
 #undef IS_NAN
 #undef IS_FLOAT
 
@@ -36,6 +38,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name
 #define SCALAR(s) real_of(s)
 #define ABS(x) fabs(x)
+#define SELECT vector_select_f64
 #define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
@@ -44,6 +47,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef SELECT
 #undef IS_NAN
 #undef IS_FLOAT
 

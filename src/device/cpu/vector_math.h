@@ -237,7 +237,7 @@ static inline double vector_gelu_slope_f64(double x) {
 
 /* ---- Functions through f64 -----------------------------------------------------------------------------------
  *
- * exp2, expm1, log2, log1p, sin, cos, erf, pow and what is made of erf: the f32 argument is widened, the polynomial is f64,
+ * exp2, expm1, log2, log1p, sin, cos, erf, pow, fmod and what is made of erf: the f32 argument is widened, the polynomial is f64,
  * and the result is rounded once. With some 40 good bits before that rounding, the result is nearly always the nearest
  * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits; no fma, since its f64 form is
  * slow where the chip lacks it. Where an argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_`
@@ -485,6 +485,19 @@ static inline float vector_log1p_exp_f32(float x) {
     return vector_select(x > 0.0f, x, vector_select(x == x, 0.0f, x)) + vector_log1p_f32(e);
 }
 static inline double vector_log1p_exp_f64(double x) { return (x > 0.0 ? x : x == x ? 0.0 : x) + log1p(exp(-fabs(x))); }
+
+/* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away from an
+ * integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's sign. */
+static inline int vector_fmod_is_easy_f32(float a, float b) {
+    return (fabsf(a) < 0x1p24f * fabsf(b)) & (fabsf(a) <= FLT_MAX) & (fabsf(b) <= FLT_MAX);
+}
+static inline int vector_fmod_is_easy_f64(double a, double b) { return (void)a, (void)b, 0; }
+
+static inline float vector_fmod_f32(float a, float b) {
+    const double wide_a = a, wide_b = b;
+    return copysignf((float)(wide_a - trunc(wide_a / wide_b) * wide_b), a);
+}
+static inline double vector_fmod_f64(double a, double b) { return fmod(a, b); }
 
 static inline float vector_rsqrt_f32(float x) { return 1.0f / sqrtf(x); }
 static inline double vector_rsqrt_f64(double x) { return 1.0 / sqrt(x); }
