@@ -38,13 +38,12 @@ static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     int64_t i = 0;
 #ifdef CHOOSE
     i = NAME(choose)(lanes, x, n);
-#else
+#endif
     T held[LANES];
     for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
     for (; i + LANES <= n; i += LANES)
         for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], x[i + lane]);
     for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
-#endif
     for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }
 

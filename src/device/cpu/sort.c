@@ -124,7 +124,7 @@ static void sort_words_short(uint64_t *w, int64_t n) {
     }
 }
 
-/* By the four digits of the key, least significant first; a digit that is the same everywhere costs no pass. Returns where the
+/* By the four digits of the key, least significant first, of words in the order of their indices; a digit that is the same everywhere costs no pass. Returns where the
  * sorted words are: w or other. */
 static uint64_t *sort_words(uint64_t *w, uint64_t *other, int64_t n) {
     int64_t count[4][DIGIT] = {{0}};
@@ -181,6 +181,16 @@ static void offer(uint64_t *heap, int64_t k, const uint32_t *key, int64_t first,
     }
 }
 
+/* By whole words: their indices are in no order. */
+static void heap_sort(uint64_t *heap, int64_t k) {
+    for (int64_t last = k - 1; last > 0; last--) {
+        const uint64_t word = heap[last];
+        heap[last] = heap[0];
+        heap[0] = word;
+        sink(heap, last, 0);
+    }
+}
+
 struct sort {
     const struct attr_sort *attr;
     struct iterate walk; /* x, values, indices: without the axis */
@@ -210,7 +220,9 @@ static const uint64_t *order_words(const struct sort *s, uint64_t *words, const 
             for (int64_t parent = k / 2 - 1; parent >= 0; parent--) sink(words, k, parent);
         offer(words, k, key + i, at + i, m - i);
     }
-    return sort_words(words, words + n, n);
+    if (!takes_few(s)) return sort_words(words, words + n, n);
+    heap_sort(words, k);
+    return words;
 }
 
 static void write_sorted(const struct sort *s, int64_t place, int64_t index, const char *x, char *values,
