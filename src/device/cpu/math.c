@@ -223,7 +223,25 @@ bool cpu_add_scalar(const tl_kernel_args *args) { return run_scalar(args, &eleme
 bool cpu_sub_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_sub); }
 bool cpu_mul_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_mul); }
 bool cpu_div_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_div); }
-bool cpu_pow_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_pow); }
+
+/* x^2, x^1 and 1/x of floats are one operation, rounded once. */
+bool cpu_pow_scalar(const tl_kernel_args *args) {
+    const struct attr_scalar *attr = args->attr;
+    const double exponent = real_of(attr->value);
+    if (attr->is_first || !dtype_is_float(args->out[0].dtype)) return run_scalar(args, &elementwise_pow);
+    if (exponent == 2) {
+        const tl_operand in[2] = {args->in[0], args->in[0]};
+        tl_kernel_args square = *args;
+        square.in = in;
+        square.n_in = 2;
+        return run_as_output(&square, &elementwise_mul);
+    }
+    if (exponent != 1 && exponent != -1) return run_scalar(args, &elementwise_pow);
+    const struct attr_scalar one = {.value = {TL_SCALAR_INT, 1, 0}, .is_first = true};
+    tl_kernel_args simple = *args;
+    simple.attr = &one;
+    return run_scalar(&simple, exponent == 1 ? &elementwise_mul : &elementwise_div);
+}
 
 static bool run_remainder(const tl_kernel_args *args, const struct elementwise *op) {
     (void)op;
