@@ -2,7 +2,7 @@
 
     build/venv/bin/python bench/bench_ops.py [--json] [--threads 2] [--only softmax,sort] [--sizes small,medium,large]
 
-or `make bench BENCH=ops`. The ratio is ours / torch: below 1 we are faster, '!' is above 3, and then the exit status is 1.
+or `make bench BENCH=ops BENCH_ARGS="--only sort"`. The ratio is ours / torch: below 1 we are faster, '!' is above 3, and then the exit status is 1.
 
 Both run in one process, in turns, each turn after a pause (idle threads of the other side stop spinning) and an
 untimed call; a row is the median of the turns. A row above 3 is measured twice more, and the middle one of the three stands:

@@ -147,7 +147,8 @@ static bool check_indices(const tl_kernel_args *args, const tl_operand *index, i
     struct check c = {.dtype = index->dtype, .size = size};
     iterate_begin(&c.walk, index->rank, index->shape, &index, 1, ITERATE_ANY_ORDER);
     parallel_for(c.walk.n, parallel_grain(1), args->n_threads, check_range, &c);
-    return !atomic_load(&c.is_wrong) || read_indices(args, index, index->rank, index->shape, axis, size, false, NULL, 0);
+    return !atomic_load(&c.is_wrong) ||
+           read_indices(args, index, index->rank, index->shape, axis, size, false, NULL, 0);
 }
 
 /* ---- The table that writers write to ---- */

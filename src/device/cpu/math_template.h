@@ -138,7 +138,8 @@ static void NAME(remainder)(T *out, const T *const *in, int64_t n, const void *a
             for (int k = 0; k < VECTOR_TILE; k++) r[k] = NAME(vector_fmod)(a[k], b[k]);
         else
             for (int k = 0; k < VECTOR_TILE; k++) r[k] = REAL(fmod)(a[k], b[k]);
-        for (int k = 0; k < VECTOR_TILE; k++) r[k] = SELECT((r[k] != 0) & ((r[k] < 0) != (b[k] < 0)), r[k] + b[k], r[k]);
+        for (int k = 0; k < VECTOR_TILE; k++)
+            r[k] = SELECT((r[k] != 0) & ((r[k] < 0) != (b[k] < 0)), r[k] + b[k], r[k]);
         for (int k = 0; k < length; k++) out[i + k] = r[k];
     }
 }

@@ -200,9 +200,7 @@ struct sort {
     struct pair *pairs; /* 2 n for each slot */
 };
 
-static bool has_words(const struct sort *s) {
-    return iterate_element_bytes(s->dtype) <= 4 && s->n <= UINT32_MAX;
-}
+static bool has_words(const struct sort *s) { return iterate_element_bytes(s->dtype) <= 4 && s->n <= UINT32_MAX; }
 static bool takes_few(const struct sort *s) { return has_words(s) && s->attr->k <= s->n / FEW; }
 
 /* The first k words of a line, in order. `words` has room for 2 n. */
@@ -283,8 +281,8 @@ bool cpu_sort(const tl_kernel_args *args) {
                      .pairs = args->workspace};
     iterate_begin(&s.walk, a.rank, a.shape, (const tl_operand *[]){&a, &b, &c}, 3, ITERATE_ROW_MAJOR);
     s.n_slots = s.walk.n < SORT_SLOTS ? s.walk.n : SORT_SLOTS;
-    const int64_t lines = (s.walk.n + s.n_slots - 1) / s.n_slots;      /* of a slot */
-    const int64_t work = (takes_few(&s) ? 4 : 16) * s.n * lines; /* units for an element */
+    const int64_t lines = (s.walk.n + s.n_slots - 1) / s.n_slots; /* of a slot */
+    const int64_t work = (takes_few(&s) ? 4 : 16) * s.n * lines;  /* units for an element */
     parallel_for(s.n_slots, parallel_grain(work), args->n_threads, sort_slots, &s);
     return true;
 }
