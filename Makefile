@@ -4,7 +4,8 @@
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #: make tsan             the thread tests (tests/test_threads.c) under ThreadSanitizer
-#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="gemm" runs some of them
+#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
+#:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
@@ -67,7 +68,8 @@ BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
 
 objects      = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 TEST_BINS   := $(TESTS:%=$(BUILD)/tests/test_%)
-BENCH_BINS  := $(BENCH:%=$(BUILD)/bench/bench_%)
+BENCH_BINS  := $(patsubst %,$(BUILD)/bench/bench_%,$(filter-out ops,$(BENCH)))
+PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
 # ---------------------------------------------------------------------------------------------------- compiler flags
 
@@ -241,7 +243,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(CLI_SRC) $(BENCH:%=bench/bench_%.c)): EXTRA_CFLAGS = -Iexamples
+$(call objects,$(CLI_SRC) $(patsubst %,bench/bench_%.c,$(filter-out ops,$(BENCH)))): EXTRA_CFLAGS = -Iexamples
 $(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests -Iexamples $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
@@ -272,8 +274,9 @@ asan:
 tsan:
 	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS=threads test
 
-bench: $(BENCH_BINS)
+bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)
 	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done
+	$(if $(filter ops,$(BENCH)),@TALLY_LIB=$(abspath $(BUILD)/libtally.so) $(PYTHON) bench/bench_ops.py $(BENCH_ARGS))
 
 # -------------------------------------------------------------------------------------------------------------- install
 

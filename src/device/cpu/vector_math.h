@@ -237,9 +237,10 @@ static inline double vector_gelu_slope_f64(double x) {
 
 /* ---- Functions through f64 -----------------------------------------------------------------------------------
  *
- * exp2, expm1, log2, log1p, sin, cos, erf, pow and what is made of erf: the f32 argument is widened, the polynomial is f64,
+ * exp2, expm1, log2, log1p, sin, cos, erf, pow, fmod and what is made of erf: the f32 argument is widened, the polynomial is f64,
  * and the result is rounded once. With some 40 good bits before that rounding, the result is nearly always the nearest
- * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits; no fma, since its f64 form is
+ * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits, the long ones in two halves
+ * (even and odd powers) that run side by side; no fma, since its f64 form is
  * slow where the chip lacks it. Where an argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_`
  * says so, and the caller takes libm for that element.
  *
@@ -274,25 +275,34 @@ static inline double vector_power_f64(double shifted) {
     return vector_from_bits_f64((vector_bits_f64(shifted) + 1023u) << 52);
 }
 
-/* 2^x in f64, relative error 1e-12; beyond +-400 the ends, which are 0 and infinity in f32. */
-static inline double vector_wide_exp2(double x) {
-    x = vector_select_f64(x > 400.0, 400.0, x);
-    x = vector_select_f64(x < -400.0, -400.0, x);
+/* 2^x in f64, relative error 1e-12, for |x| <= 1000. */
+static inline double vector_near_exp2(double x) {
     const double shifted = x + VECTOR_ROUNDER_F64;
     const double r = x - (shifted - VECTOR_ROUNDER_F64);
-    double p = 0x1.63d136366db24p-20;
-    p = p * r + 0x1.00dc4a532fb8ep-16;
-    p = p * r + 0x1.4308ac85aa947p-13;
-    p = p * r + 0x1.5d8745a728441p-10;
-    p = p * r + 0x1.3b2ab7181b755p-7;
-    p = p * r + 0x1.c6b08dd6fd234p-5;
-    p = p * r + 0x1.ebfbdff823cedp-3;
-    p = p * r + 0x1.62e42fef84cf0p-1;
-    p = p * r + 1.0;
+    const double r2 = r * r;
+    double p_even = 0x1.63d136366db24p-20;
+    p_even = p_even * r2 + 0x1.4308ac85aa947p-13;
+    p_even = p_even * r2 + 0x1.3b2ab7181b755p-7;
+    p_even = p_even * r2 + 0x1.ebfbdff823cedp-3;
+    p_even = p_even * r2 + 1.0;
+    double p_odd = 0x1.00dc4a532fb8ep-16;
+    p_odd = p_odd * r2 + 0x1.5d8745a728441p-10;
+    p_odd = p_odd * r2 + 0x1.c6b08dd6fd234p-5;
+    p_odd = p_odd * r2 + 0x1.62e42fef84cf0p-1;
+    const double p = p_even + r * p_odd;
     return p * vector_power_f64(shifted);
 }
 
-static inline float vector_exp2_f32(float x) { return (float)vector_wide_exp2(x); }
+/* The same; beyond +-400 the ends, which are 0 and infinity in f32. */
+static inline double vector_wide_exp2(double x) {
+    x = vector_select_f64(x > 400.0, 400.0, x);
+    return vector_near_exp2(vector_select_f64(x < -400.0, -400.0, x));
+}
+
+static inline float vector_exp2_f32(float x) {
+    x = vector_select(x > 400.0f, 400.0f, x);
+    return (float)vector_near_exp2(vector_select(x < -400.0f, -400.0f, x));
+}
 static inline double vector_exp2_f64(double x) { return exp2(x); }
 
 /* expm1(x) = 2^n expm1(r) + (2^n - 1), as for tanh above. */
@@ -400,34 +410,43 @@ static inline double vector_cos_f64(double x) { return cos(x); }
 struct vector_erf {
     double erf, erfc; /* of |x|: whichever has the digits is exact to them, the other is 1 minus it */
 };
+/* A division in f32 and one step of Newton's: 1/d to 2^-46. f64 division is the slowest instruction of all. */
+static inline double vector_reciprocal(double d) {
+    const double guess = 1.0f / (float)d;
+    return guess * (2.0 - d * guess);
+}
 static inline struct vector_erf vector_wide_erf(double x) {
     double t = fabs(x);
     t = vector_select_f64(t > 11.0, 11.0, t);
-    const double z = t * t, w = 1.0 / (1.0 + 0.5 * t);
-    double p = 0x1.285d87b24861ep-27;
-    p = p * z - 0x1.3d27eba9f3431p-23;
-    p = p * z + 0x1.b353cc48b1aabp-20;
-    p = p * z - 0x1.f405f26d975b2p-17;
-    p = p * z + 0x1.f99309defbd13p-14;
-    p = p * z - 0x1.c02ce1ec2f9f1p-11;
-    p = p * z + 0x1.565bc65c7457ep-8;
-    p = p * z - 0x1.b82ce2d2a1f27p-6;
-    p = p * z + 0x1.ce2f219f09521p-4;
-    p = p * z - 0x1.812746b03545ep-2;
-    p = p * z + 0x1.20dd750429b61p+0;
-    double q = 0x1.392b61ef61302p-4;
-    q = q * w - 0x1.935e541373c47p-2;
-    q = q * w + 0x1.a7afe97edd2b1p-1;
-    q = q * w - 0x1.b75b00e67f339p-1;
-    q = q * w + 0x1.c4f94347a3195p-2;
-    q = q * w - 0x1.bf063871441a0p-3;
-    q = q * w + 0x1.30c72973efea6p-3;
-    q = q * w + 0x1.4c412f4f8f3b9p-3;
-    q = q * w + 0x1.fddacd8bdf679p-3;
-    q = q * w + 0x1.20a6124b66decp-2;
-    q = q * w + 0x1.20e0bda3739f0p-2;
-    q = q * w - 0x1.66bda4d26b449p-22;
-    const double small = t * p, large = q * vector_wide_exp2(z * -0x1.71547652b82fep+0);
+    const double z = t * t, w = vector_reciprocal(1.0 + 0.5 * t);
+    const double z2 = z * z;
+    double p_even = 0x1.285d87b24861ep-27;
+    p_even = p_even * z2 + 0x1.b353cc48b1aabp-20;
+    p_even = p_even * z2 + 0x1.f99309defbd13p-14;
+    p_even = p_even * z2 + 0x1.565bc65c7457ep-8;
+    p_even = p_even * z2 + 0x1.ce2f219f09521p-4;
+    p_even = p_even * z2 + 0x1.20dd750429b61p+0;
+    double p_odd = -0x1.3d27eba9f3431p-23;
+    p_odd = p_odd * z2 - 0x1.f405f26d975b2p-17;
+    p_odd = p_odd * z2 - 0x1.c02ce1ec2f9f1p-11;
+    p_odd = p_odd * z2 - 0x1.b82ce2d2a1f27p-6;
+    p_odd = p_odd * z2 - 0x1.812746b03545ep-2;
+    const double p = p_even + z * p_odd;
+    const double w2 = w * w;
+    double q_even = -0x1.935e541373c47p-2;
+    q_even = q_even * w2 - 0x1.b75b00e67f339p-1;
+    q_even = q_even * w2 - 0x1.bf063871441a0p-3;
+    q_even = q_even * w2 + 0x1.4c412f4f8f3b9p-3;
+    q_even = q_even * w2 + 0x1.20a6124b66decp-2;
+    q_even = q_even * w2 - 0x1.66bda4d26b449p-22;
+    double q_odd = 0x1.392b61ef61302p-4;
+    q_odd = q_odd * w2 + 0x1.a7afe97edd2b1p-1;
+    q_odd = q_odd * w2 + 0x1.c4f94347a3195p-2;
+    q_odd = q_odd * w2 + 0x1.30c72973efea6p-3;
+    q_odd = q_odd * w2 + 0x1.fddacd8bdf679p-3;
+    q_odd = q_odd * w2 + 0x1.20e0bda3739f0p-2;
+    const double q = q_even + w * q_odd;
+    const double small = t * p, large = q * vector_near_exp2(z * -0x1.71547652b82fep+0);
     return (struct vector_erf){vector_select_f64(t < 1.0, small, 1.0 - large),
                                vector_select_f64(t < 1.0, 1.0 - small, large)};
 }
@@ -453,7 +472,7 @@ static inline double vector_gelu_erf_f64(double x) {
 static inline float vector_gelu_erf_slope_f32(float x) {
     double wide = vector_select_f64(x < -16.0f, -16.0, x);
     wide = vector_select_f64(wide > 16.0, 16.0, wide);
-    const double density = 0x1.9884533d43651p-2 * vector_wide_exp2(wide * wide * -0x1.71547652b82fep-1);
+    const double density = 0x1.9884533d43651p-2 * vector_near_exp2(wide * wide * -0x1.71547652b82fep-1);
     return (float)(vector_wide_normal(wide) + wide * density);
 }
 static inline double vector_gelu_erf_slope_f64(double x) {
@@ -485,6 +504,19 @@ static inline float vector_log1p_exp_f32(float x) {
     return vector_select(x > 0.0f, x, vector_select(x == x, 0.0f, x)) + vector_log1p_f32(e);
 }
 static inline double vector_log1p_exp_f64(double x) { return (x > 0.0 ? x : x == x ? 0.0 : x) + log1p(exp(-fabs(x))); }
+
+/* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away from an
+ * integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's sign. */
+static inline int vector_fmod_is_easy_f32(float a, float b) {
+    return (fabsf(a) < 0x1p24f * fabsf(b)) & (fabsf(a) <= FLT_MAX) & (fabsf(b) <= FLT_MAX);
+}
+static inline int vector_fmod_is_easy_f64(double a, double b) { return (void)a, (void)b, 0; }
+
+static inline float vector_fmod_f32(float a, float b) {
+    const double wide_a = a, wide_b = b;
+    return copysignf((float)(wide_a - trunc(wide_a / wide_b) * wide_b), a);
+}
+static inline double vector_fmod_f64(double a, double b) { return fmod(a, b); }
 
 static inline float vector_rsqrt_f32(float x) { return 1.0f / sqrtf(x); }
 static inline double vector_rsqrt_f64(double x) { return 1.0 / sqrt(x); }
