@@ -492,7 +492,7 @@ static void reduce_round(bool is_max) {
     for (int axis = 0; axis < rank && is_max; axis++) shape[axis] += shape[axis] == 0;
     const tl_dtype dtype = dtypes[draw(8)];
     const tl_dtype out_dtype = is_max || dtype_is_float(dtype) ? dtype : TL_I64;
-    const struct attr_reduce attr = {(uint32_t)draw(1 << rank), true};
+    const struct attr_reduce attr = {.axes = (uint32_t)draw(1 << rank), .keep = true};
     for (int axis = 0; axis < rank; axis++) out_shape[axis] = attr.axes >> axis & 1 ? 1 : shape[axis];
     struct box x, dense, out[4];
     box_new(&x, dtype, rank, shape, draw(3) > 0, true);
@@ -560,7 +560,7 @@ static void long_reductions_use_chunks(void **unused) {
             call(cpu_assign, "assign", pair, 2, &turned.operand, NULL, NULL, 0, 2);
             const size_t bytes = 8 * (size_t)(out_shape[0] * out_shape[1] * (shape[0] * shape[1] / REDUCE_CHUNK + 1));
             void *workspace = malloc(bytes);
-            const struct attr_reduce attr = {axes, true};
+            const struct attr_reduce attr = {.axes = axes, .keep = true};
             for (int i = 0; i < 2; i++) box_new(&out[i], TL_F32, 2, out_shape, false, false);
             call(cpu_sum, "sum", &x.operand, 1, &out[0].operand, &attr, workspace, bytes, 3);
             call(cpu_sum, "sum", &turned.operand, 1, &out[1].operand, &attr, NULL, 0, 1);
@@ -582,9 +582,9 @@ static void max_of_nan_is_nan(void **unused) {
     x[4 * 33 + 7] = NAN;
     const tl_operand in = {x, TL_F32, 2, shape, stride};
     const tl_operand columns = {out, TL_F32, 1, column, one}, rows = {out, TL_F32, 1, nine, one};
-    call(cpu_max, "max", &in, 1, &columns, &(struct attr_reduce){1, false}, NULL, 0, 1);
+    call(cpu_max, "max", &in, 1, &columns, &(struct attr_reduce){.axes = 1}, NULL, 0, 1);
     assert_true(isnan(out[7]) && out[8] == 8 * 33 + 8);
-    call(cpu_max, "max", &in, 1, &rows, &(struct attr_reduce){2, false}, NULL, 0, 1);
+    call(cpu_max, "max", &in, 1, &rows, &(struct attr_reduce){.axes = 2}, NULL, 0, 1);
     assert_true(isnan(out[4]) && out[5] == 5 * 33 + 32);
 }
 

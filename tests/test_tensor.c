@@ -319,8 +319,11 @@ static void expand_repeats_with_stride_zero(void **state) {
         tl_expand(x, TL_SHAPE(4)),
         "the number of sizes provided (1) must be greater or equal to the number of dimensions in the tensor (2)");
     expect_refused(tl_expand(x, TL_SHAPE(-1, 3, 1)), "must be given");
-    expect_refused(tl_fill_(y, 1), "more than one element of the written-to tensor refers to a single memory location");
+    expect_refused(tl_neg_(y), "more than one element of the written-to tensor refers to a single memory location");
     expect_values(tl_sum_all(y), 2 * 4 * (0 + 1 + 2));
+    expect_values(tl_fill_(tl_clone(x), 1), 1, 1, 1);
+    tl_fill_(y, 5); /* one value for all is the same value for each */
+    expect_values(x, 5, 5, 5);
 }
 
 static void diagonal_walks_both_axes(void **state) {
