@@ -190,11 +190,11 @@ bool file_writer_write(struct file_writer *w, const void *data, size_t bytes) {
     return true;
 }
 
-static bool folder_sync(const struct file_writer *w) {
-    int fd = fault("open folder", w->folder) ? -1 : open(w->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && !fault("sync folder", w->folder) && fsync(fd) == 0;
+bool file_sync_folder(const char *path) {
+    int fd = fault("open folder", path) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 && !fault("sync folder", path) && fsync(fd) == 0;
     ok = ok || (fd >= 0 && errno == EINVAL); /* a file system without such a thing */
-    if (!ok) failed(w->path, "is written, but its folder cannot be synced");
+    if (!ok) failed(path, "its names cannot be synced");
     if (fd >= 0) close(fd);
     return ok;
 }
@@ -215,7 +215,7 @@ bool file_writer_commit(struct file_writer *w) {
     if (ok && (fault("rename", w->path) || rename(w->temporary, w->path) != 0))
         ok = failed(w->path, "its temporary cannot be renamed");
     if (ok) {
-        ok = folder_sync(w);
+        ok = file_sync_folder(w->folder);
         memory_free(w);
     } else file_writer_discard(w);
     return ok;
