@@ -607,7 +607,7 @@ static void every_step_of_saving_may_fail(void **state) {
             expect_true(!ok);
             if (!strstr(tl_error_message(), path) || !strstr(tl_error_message(), strerror(reasons[r])))
                 fail_msg("step %d: the message is \"%s\"", at, tl_error_message());
-            expect_error(TL_ERROR_IO, at > 8 ? "its names cannot be synced" : path);
+            expect_error(TL_ERROR_IO, at > 8 ? "is written, but its folder cannot be synced" : path);
             expect_equal(content(), at > 8 ? 2 : 1);
         }
     }
