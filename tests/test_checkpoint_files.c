@@ -28,6 +28,8 @@ static void folder_end(void) {
     assert_int_equal(system(command), 0);
 }
 
+static int64_t n_elements = 1000; /* of the largest tensor */
+
 /* Two files, whose values are made from the step. */
 struct content {
     tl_tensor *x[3];
@@ -37,8 +39,7 @@ struct content {
 };
 
 static void content_make(struct content *c, double step) {
-    static const int64_t big = 400000; /* more than one block */
-    c->x[0] = tl_full(1, &big, step, TL_F32, NULL);
+    c->x[0] = tl_full(TL_SHAPE(n_elements), step, TL_F32, NULL);
     c->x[1] = tl_full(TL_SHAPE(3, 2), step + 1, TL_BF16, NULL);
     c->x[2] = tl_full(TL_SCALAR, step + 2, TL_F64, NULL);
     c->model[0] = (tl_named_tensor){.name = "a.weight", .tensor = c->x[0]};
@@ -141,6 +142,7 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         {"manifest.json", 30, 't', "manifest.json"},
         {"manifest.json", 0, 't', "manifest.json"},
     };
+    n_elements = 400000; /* more than one block */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         folder_begin();
         assert_true(save(5) && save(40));
@@ -154,6 +156,7 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         tl_error_policy(policy);
         folder_end();
     }
+    n_elements = 1000;
 }
 
 /* A manifest whose checksum is right and whose content is not: what it says is still not believed. */
@@ -228,7 +231,7 @@ static int fault_or_kill(const char *operation, const char *path) {
 
 static void a_save_that_fails_anywhere_leaves_the_one_before(void **state) {
     (void)state;
-    static const int reasons[] = {EIO, ENOSPC, EMFILE};
+    static const int reasons[] = {EIO, ENOSPC};
     tl_policy policy = tl_error_policy(TL_RETURN);
     for (size_t r = 0; r < sizeof reasons / sizeof *reasons; r++) {
         bool ok = false;
