@@ -24,3 +24,4 @@ from ._functions import *  # noqa: E402, F401, F403
 from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
 from ._memory import from_dlpack  # noqa: E402, F401
 from . import autograd  # noqa: E402, F401
+from . import _einops  # noqa: E402, F401
