@@ -30,8 +30,15 @@ static PyObject *on_error; /* (status, message, function) -> exception */
 
 /* ---- Arguments ---- */
 
+static bool too_large(const struct site *site, int at) {
+    PyErr_Format(PyExc_OverflowError, "%s(): argument '%s' (position %d) is out of range", site->name, site->names[at], at + 1);
+    return false;
+}
+
+/* Reading an argument failed. Python's own words for a wrong type or a large int become ours; what the argument itself raised stays. */
 static bool wrong_type(const struct site *site, int at, const char *want, PyObject *got) {
     if (PyErr_Occurred()) {
+        if (PyLong_Check(got) && PyErr_ExceptionMatches(PyExc_OverflowError)) return too_large(site, at);
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
         PyErr_Clear();
     }
@@ -69,11 +76,7 @@ static bool get_unsigned(PyObject *o, uint64_t *x, const struct site *site, int 
 static bool get_int(PyObject *o, int *x, const struct site *site, int at) {
     int64_t wide;
     if (!get_long(o, &wide, site, at)) return false;
-    if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%s(): argument '%s': %lld is too large", site->name, site->names[at],
-                     (long long)wide);
-        return false;
-    }
+    if (wide < INT_MIN || wide > INT_MAX) return too_large(site, at);
     *x = (int)wide;
     return true;
 }
