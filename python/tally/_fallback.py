@@ -72,13 +72,13 @@ def _release(number):
     _owners.pop(number, None)
 
 
-def from_external(owner, address, n_bytes, shape, stride, dtype):
+def from_external(owner, address, n_bytes, shape, stride, dtype, device):
     """A tensor over memory that owner holds."""
     number = id(owner) or 1
     while number in _owners:
         number += 1
     _owners[number] = owner
-    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
+    return globals()["tl_from_external_on"](device, address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
 
 
 def _own(kind, address):

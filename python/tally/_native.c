@@ -345,21 +345,22 @@ static void owner_release(void *owner) {
     PyGILState_Release(lock);
 }
 
-/* from_external(owner, address, bytes, shape, stride, dtype): a tensor over memory that owner holds. */
+/* from_external(owner, address, bytes, shape, stride, dtype, device): a tensor over memory that owner holds. */
 static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    static const struct site site = {"from_external", 6, {"owner", "address", "bytes", "shape", "stride", "dtype"}};
+    static const struct site site = {"from_external", 7, {"owner", "address", "bytes", "shape", "stride", "dtype", "device"}};
     (void)module;
-    void *address;
+    void *address, *device;
     uint64_t bytes;
     struct longs shape, stride;
     int dtype;
     if (!has_count(n, &site) || !get_pointer(args[1], &address, &site, 1) || !get_unsigned(args[2], &bytes, &site, 2) ||
         !get_longs(args[3], &shape, &site, 3) || !get_longs(args[4], &stride, &site, 4) ||
-        !get_int(args[5], &dtype, &site, 5))
+        !get_int(args[5], &dtype, &site, 5) || !get_pointer(args[6], &device, &site, 6))
         return NULL;
     Py_INCREF(args[0]);
     tl_scope scope = p_tl_scope_begin();
-    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release, args[0]);
+    tl_tensor *x = p_tl_from_external_on(device, address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release,
+                                         args[0]);
     keep(x);
     p_tl_scope_end(scope);
     return give_tensor(x, args, 0, false, &site);

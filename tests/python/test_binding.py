@@ -209,9 +209,12 @@ lib.wrap(tally.Tensor, lib.address_of(x)).tolist()
 lib.wrap(int, lib.address_of(x))
 lib.replace(x.clone(), 3)
 lib.address_of("x")
-lib.from_external(None, None, 0, (0,), None, f32).shape
-lib.from_external(None, None, 0, (3,), None, f32)
-lib.from_external(None, 16, 4, (3,), None, f32)
+lib.from_external(None, None, 0, (0,), None, f32, None).shape
+lib.from_external(None, None, 0, (3,), None, f32, None)
+lib.from_external(None, 16, 4, (3,), None, f32, lib.tl_device_of(x))
+lib.from_external(None, 16, 12, (3,), None, f32, lib.tl_device_find("meta"))
+lib.tl_device_stream(lib.tl_device_of(x))
+lib.tl_device_stream(None)
 tally.Tensor()
 tally.Tensor.__new__(tally.Tensor).shape
 tally.Tensor.__new__(tally.Tensor) + 1
