@@ -218,7 +218,8 @@ def median(input, dim=None, keepdim=False):
     """The middle one, of two the lower; along an axis (values, indices). NaN where there is one."""
     if dim is None:
         if not input.numel():
-            return f._full_like_number(math.nan, input) if input.is_floating_point() else f._full_like_number(-2**63, input)
+            low = math.nan if input.is_floating_point() else 0
+            return lib.tl_fill_scalar_(lib.tl_empty((), lib.tl_dtype_of(input), lib.tl_device_of(input)), low)
         return median(lib.tl_reshape(input, (-1,)), 0).values
     size = input.size(dim) if input.ndim else 1
     if not size:
@@ -371,15 +372,24 @@ def block_diag(*tensors):
         if x.ndim > 2:
             raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions")
     blocks = [atleast_2d(x) for x in tensors]
-    kind = blocks[0].dtype
-    for x in blocks[1:]:
-        kind = promote_types(kind, x.dtype)
+    kind = _common_dtype(tensors)
     whole = lib.tl_zeros((builtins.sum(x.shape[0] for x in blocks), builtins.sum(x.shape[1] for x in blocks)), kind.code, lib.tl_device_of(blocks[0]))
     row = column = 0
     for x in blocks:
         lib.tl_copy_(lib.tl_slice(lib.tl_slice(whole, 0, row, row + x.shape[0], 1), 1, column, column + x.shape[1], 1), x)
         row, column = row + x.shape[0], column + x.shape[1]
     return whole
+
+
+def _common_dtype(tensors):
+    """torch's rule: scalars have a say only where they are of a higher kind than all others."""
+    kinds = {}
+    for x in tensors:
+        old = kinds.get(x.ndim > 0)
+        kinds[x.ndim > 0] = x.dtype if old is None else promote_types(old, x.dtype)
+    if len(kinds) == 1:
+        return next(iter(kinds.values()))
+    return kinds[True] if can_cast(kinds[False], kinds[True]) else promote_types(kinds[True], kinds[False])
 
 
 def cartesian_prod(*tensors):
@@ -478,6 +488,8 @@ def sum_to_size(input, *size):
     lead = input.ndim - len(size)
     if lead < 0 or builtins.any(s not in (1, n) for s, n in zip(size, input.shape[lead:])):
         raise RuntimeError(f"size {{{list(size)}}} is not expandable to size {{{list(input.shape)}}}.")
+    if not size:
+        return f.sum(input)
     axes = list(range(lead)) + [i + lead for i, s in enumerate(size) if s == 1 and input.shape[i + lead] != 1]
     return lib.tl_reshape(f.sum(input, axes, True), size) if axes else input
 
@@ -561,7 +573,7 @@ def index_fill(input, dim, index, value):
 
 def masked_scatter(input, mask, source):
     """input where the mask does not hold; where it does, source's elements one after the other."""
-    input, mask = f.broadcast_tensors(input, mask)
+    mask, input = f.broadcast_tensors(mask, input)
     if mask.dtype is not bool_:
         raise RuntimeError("masked_scatter: expected BoolTensor for mask")
     if source.dtype is not input.dtype:

@@ -40,8 +40,12 @@ def _infer(data):
             kinds.add(int64)
         elif isinstance(item, (_Tensor, np.ndarray)):
             kinds.add(item.dtype if isinstance(item, _Tensor) else _memory.from_numpy_dtype(item.dtype))
-        else:
+        elif isinstance(item, (float, np.floating)):
             kinds.add(get_default_dtype())
+        elif isinstance(item, str):
+            raise TypeError("new(): invalid data type 'str'")
+        else:
+            raise RuntimeError(f"Could not infer dtype of {type(item).__name__}")
     look(data)
     floats = [k for k in kinds if k.is_floating_point]
     return floats[0] if floats else int64 if kinds - {bool_} else bool_ if kinds else get_default_dtype()
@@ -93,8 +97,10 @@ def _from_nested(data, dtype, device):
             data = data.__index__()
         elif hasattr(data, "__float__") and not isinstance(data, str):
             data = float(data)
+        elif isinstance(data, str):
+            raise TypeError("new(): invalid data type 'str'")
         else:
-            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
     kind = _infer(data) if dtype is None else as_dtype(dtype)
     data = _plain(data)
     _check_nested(data)
@@ -196,10 +202,14 @@ def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False
     return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def arange(*args, start=0, end=None, step=1, dtype=None, device=None, requires_grad=False):
     """start, start + step, ... before end."""
-    if end is None:
-        start, end = 0, start
+    if len(args) == 1:
+        end = args[0]
+    elif args:
+        start, end, step = (*args, step)[:3]
+    if end is None or len(args) > 3:
+        raise TypeError(f"arange() received an invalid combination of arguments - got {len(args)}: end is needed")
     numbers = [x.item() if isinstance(x, _Tensor) else x for x in (start, end, step)]
     start, end, step = numbers
     if step == 0:

@@ -149,7 +149,8 @@ def _scalar(value, site):
     kinds = _header.constants
     if isinstance(value, bool):
         return scalar(kinds["TL_SCALAR_BOOL"], int(value), 0.0)
-    if isinstance(value, int):
+    if not isinstance(value, float) and hasattr(value, "__index__"):  # NumPy's integers too
+        value = value.__index__()
         if not -2**63 <= value < 2**63:
             raise OverflowError(f"{site.function}(): {value} is too large")
         return scalar(kinds["TL_SCALAR_INT"], value, 0.0)

@@ -7,7 +7,7 @@ import functools
 import math
 
 from ._library import constants, lib
-from ._types import BY_NAME, DTYPES, Size, as_dtype, bool_, float64, get_default_dtype, int64
+from ._types import BY_NAME, DTYPES, Size, as_dtype, bool_, float32, float64, get_default_dtype, int64
 
 _EQ, _NE, _LT, _LE, _GT, _GE = (constants["TL_" + n] for n in ("EQ", "NE", "LT", "LE", "GT", "GE"))
 _Tensor = None  # set by _tensor.py
@@ -178,6 +178,21 @@ def div(input, other, *, rounding_mode=None):
     return _whole_division(input, other, lib.tl_trunc)
 
 
+def _without_gradient(divide):
+    """A step: where an operand requires grad, the result does, and the gradient is 0."""
+    @functools.wraps(divide)
+    def call(a, b, *args):
+        with no_grad():
+            quotient = divide(a, b, *args)
+        for x in (a, b):
+            if isinstance(x, _Tensor) and lib.tl_needs_grad(x) and _dtype_of(quotient).is_floating_point:
+                never = lib.tl_zeros((), bool_.code, lib.tl_device_of(x))
+                quotient = lib.tl_where(never, lib.tl_cast(x, lib.tl_dtype_of(quotient)), quotient)
+        return quotient
+    return call
+
+
+@_without_gradient
 def _whole_division(a, b, rounds):
     is_whole = not _dtype_of(a).is_floating_point and not (isinstance(b, float) or isinstance(b, _Tensor) and b.is_floating_point())
     if not is_whole:
@@ -194,7 +209,26 @@ def floor_divide(input, other):
     """floor(input / other), as Python's // has it."""
     if not isinstance(input, _Tensor):
         input = _full_like_number(input, other)
-    return _whole_division(input, other, lib.tl_floor)
+    if not isinstance(other, _Tensor):
+        other = _number(other, "floor_divide", "other")
+    kind = result_type(input, other)
+    if not kind.is_floating_point:
+        return _whole_division(input, other, lib.tl_floor)
+    if kind.bits < 32:  # 16-bit floats are computed with in float32, and rounded once
+        other = lib.tl_cast(other, float32.code) if isinstance(other, _Tensor) else other
+        return lib.tl_cast(_float_floor_division(lib.tl_cast(input, float32.code), other), kind.code)
+    return _float_floor_division(lib.tl_cast(input, kind.code), other)
+
+
+@_without_gradient
+def _float_floor_division(a, b):
+    """(a - a % b) / b is whole but for rounding; where b is 0, a / b."""
+    plain = div(a, b)
+    is_zero = eq(b, 0) if isinstance(b, _Tensor) else bool(b == 0)
+    if is_zero is True:
+        return plain
+    whole = lib.tl_round(div(sub(a, remainder(a, b)), b))
+    return whole if is_zero is False else where(is_zero, plain, whole)
 
 
 subtract, multiply, divide, true_divide = sub, mul, div, div
@@ -285,7 +319,7 @@ def bitwise_not(input):
     if input.dtype is bool_:
         return lib.tl_logical_not(input)
     if input.is_floating_point():
-        raise RuntimeError("bitwise_not is not there for floating-point tensors")
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return lib.tl_rsub_scalar(input, -1)
 
 
@@ -331,7 +365,11 @@ def where(condition, input=None, other=None):
 
 def lerp(input, end, weight):
     """input + weight (end - input)"""
-    return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+    try:
+        return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+    except RuntimeError:  # its parts name the operands in another order
+        _common_shape([lib.shape_of(x) for x in (input, end, weight) if isinstance(x, _Tensor)])
+        raise
 
 
 def addcmul(input, tensor1, tensor2, *, value=1):
@@ -378,7 +416,7 @@ def _not_empty(name, input, dim):
     if lib.tl_numel(input):
         return
     if dim is None or dim == ():
-        raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+        raise (IndexError if name.startswith("arg") else RuntimeError)(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
     for d in _axes(dim):
         at = _axis(d, input.ndim)
         if input.ndim and not input.shape[at]:
@@ -640,11 +678,17 @@ def unsqueeze(input, dim):
 
 def flatten(input, start_dim=0, end_dim=-1):
     """Several axes as one; a view where strides allow it."""
+    n = lib.tl_rank(input)
+    if n and _axis(start_dim, n) == _axis(end_dim, n):
+        return input
     return lib.tl_flatten(input, start_dim, end_dim)
 
 
 def unflatten(input, dim, sizes):
     """One axis as several; a view."""
+    if not input.ndim:
+        _axis(dim, 0)
+        raise RuntimeError("unflatten: Dimension specified as 0 but tensor has no dimensions")
     return lib.tl_unflatten(input, dim, sizes)
 
 
@@ -655,6 +699,8 @@ def ravel(input):
 
 def narrow(input, dim, start, length):
     """`length` elements of an axis from `start` on; a view."""
+    if not input.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     size = input.size(dim)
     start = start.item() if isinstance(start, _Tensor) else start
     start = start + size if start < 0 else start
@@ -793,6 +839,8 @@ def tile(input, dims):
 
 def repeat_interleave(input, repeats, dim=None):
     """Each slice of an axis so many times."""
+    if dim is not None and not input.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if dim is None:
         input, dim = lib.tl_reshape(input, (-1,)), 0
     return lib.tl_repeat_interleave_by(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
@@ -805,6 +853,8 @@ def flip(input, dims):
 
 def roll(input, shifts, dims=None):
     """Moves elements along axes, around the end."""
+    if dims is not None and not input.ndim:
+        raise IndexError(f"Dimension specified as {_axes(dims)[0]} but tensor has no dimensions")
     return lib.tl_roll(input, _axes(shifts), None if dims is None else _axes(dims))
 
 
@@ -842,6 +892,8 @@ def gather(input, dim, index):
 
 def take_along_dim(input, indices, dim=None):
     """gather, with the other axes broadcast."""
+    if dim is not None and not input.ndim:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     if dim is None:
         input, indices, dim = lib.tl_reshape(input, (-1,)), lib.tl_reshape(indices, (-1,)), 0
     return lib.tl_take_along(input, dim, indices)
@@ -874,6 +926,7 @@ def masked_fill(input, mask, value):
     if isinstance(value, _Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        _common_shape([lib.shape_of(input), lib.shape_of(mask)])
         return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
     return lib.tl_masked_fill(input, mask, value)
 
@@ -930,6 +983,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, ... occurs."""
+    input = lib.tl_cast(input, int64.code) if input.dtype.name in ("uint8", "int8", "int16") else input
     n = builtins.max(int(lib.tl_item_int(lib.tl_max(input, (), False))) + 1 if input.numel() else 0, minlength)
     return lib.tl_bincount(input, n, weights)
 

@@ -37,7 +37,7 @@ def _is_list(i):
 
 def _consumed(i):
     """How many axes of the tensor an index is for."""
-    if i is None or i is Ellipsis or isinstance(i, (bool, np.bool_)):
+    if i is None or i is Ellipsis or isinstance(i, bool):
         return 0
     if isinstance(i, _Tensor):
         return i.ndim if lib.tl_dtype_of(i) in (_BOOL, _UINT8) else 1
@@ -92,7 +92,9 @@ def _mask_indices(view, axis, mask, at):
 def take_apart(x, items):
     """(view, axes, tensors): what is left to do when the views are made."""
     if type(items) is not tuple:
-        items = (items,)
+        # torch takes a list that holds more than numbers for a tuple, as NumPy once did
+        is_tuple = type(items) is list and any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, _Tensor)) for i in items)
+        items = tuple(items) if is_tuple else (items,)
     rank = lib.tl_rank(x)
     consumed = 0
     for i in items:  # the common kinds first: this is what every x[...] passes
@@ -114,7 +116,7 @@ def take_apart(x, items):
         elif i is Ellipsis:
             if not has_ellipsis:
                 axis, at, has_ellipsis = axis + rank - consumed, at + rank - consumed, True
-        elif isinstance(i, (bool, np.bool_)):
+        elif kind is bool:
             view = lib.tl_unsqueeze(view, axis)
             axes.append(axis)
             tensors.append(lib.tl_zeros((int(i),), _INT64, lib.tl_device_of(x)))
@@ -135,7 +137,7 @@ def take_apart(x, items):
                 axes.append(axis)
                 tensors.append(i)
                 axis, at = axis + 1, at + 1
-        elif hasattr(i, "__index__"):
+        elif hasattr(i, "__index__") and not isinstance(i, np.bool_):
             view, at = _select(view, axis, i.__index__(), at), at + 1
         else:
             raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
@@ -168,18 +170,28 @@ def _value_tensor(x, value):
 def put(x, items, value):
     if isinstance(items, _Tensor) and lib.tl_dtype_of(items) == _BOOL and isinstance(value, (int, float)) and _fill_masked(x, items, value):
         return
-    view, axes, tensors = take_apart(x, items)
     if not isinstance(value, _Tensor):
         value = _value_tensor(x, value)
     elif not lib.tl_rank(value) and lib.tl_device_of(value) != lib.tl_device_of(x):
         value = lib.tl_to(value, lib.tl_device_of(x))
+    view, axes, tensors = take_apart(x, items)
     if tensors:
+        if lib.tl_numel(value) == 1 and _is_one_mask(items):
+            value = lib.tl_cast(value, lib.tl_dtype_of(x))
         _put_indexed(x, view, axes, tensors, value)
         return
     extra = lib.tl_rank(value) - lib.tl_rank(view)
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         value = lib.tl_view(value, value.shape[extra:]) if value.is_contiguous() else lib.tl_reshape(value, value.shape[extra:])
+    if lib.tl_rank(value) and lib.shape_of(value) != lib.shape_of(view):
+        value = lib.tl_expand(value, lib.shape_of(view))
     lib.tl_copy_(view, value)
+
+
+def _is_one_mask(items):
+    """One mask and nothing else that is no view: there torch casts a single value."""
+    lists = [i for i in (items if type(items) is tuple else (items,)) if _is_list(i) or isinstance(i, bool)]
+    return len(lists) == 1 and isinstance(lists[0], _Tensor) and lib.tl_dtype_of(lists[0]) == _BOOL and lib.tl_rank(lists[0]) > 0
 
 
 def _fill_masked(x, mask, value):
@@ -199,9 +211,11 @@ def _fill_masked(x, mask, value):
 
 def _put_indexed(x, view, axes, tensors, value):
     if lib.tl_dtype_of(value) != lib.tl_dtype_of(x):
-        if lib.tl_rank(value):
-            raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_scalar_name(x)} for the destination and {_scalar_name(value)} for the source.")
-        value = lib.tl_cast(value, lib.tl_dtype_of(x))
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_scalar_name(x)} for the destination and {_scalar_name(value)} for the source.")
+    rank = lib.tl_rank(view) - len(axes) + max(lib.tl_rank(t) for t in tensors)
+    extra = lib.tl_rank(value) - rank
+    if extra > 0 and all(n == 1 for n in value.shape[:extra]):
+        value = lib.tl_reshape(value, value.shape[extra:])
     try:
         lib.tl_index_put_(view, axes, tensors, value, False)
     except RuntimeError as error:

@@ -111,7 +111,8 @@ static bool get_scalar(PyObject *o, tl_scalar *x, bool *has, const struct site *
     *x = (tl_scalar){0};
     if (has && !(*has = o != Py_None)) return true;
     if (PyBool_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_BOOL, .i = o == Py_True};
-    else if (PyLong_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
+    else if (PyLong_Check(o) || (!PyFloat_Check(o) && PyIndex_Check(o))) /* NumPy's integers too */
+        *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
     else *x = (tl_scalar){.kind = TL_SCALAR_FLOAT, .f = PyFloat_AsDouble(o)};
     return !PyErr_Occurred() || wrong_type(site, at, "Number", o);
 }

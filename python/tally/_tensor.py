@@ -97,7 +97,7 @@ class Tensor(lib.TensorBase):
         return UntypedStorage(self)
 
     def is_contiguous(self):
-        return lib.tl_is_contiguous(self)
+        return lib.tl_is_contiguous(self) or not lib.tl_numel(self)
 
     def get_device(self):
         return self.device.index if self.device.type == "cuda" else -1
@@ -275,6 +275,8 @@ class Tensor(lib.TensorBase):
         return _functions.permute(self, _sizes(dims))
 
     def expand(self, *sizes):
+        if not sizes:
+            raise TypeError('expand() missing 1 required positional arguments: "size"')
         return lib.tl_expand(self, _sizes(sizes))
 
     def expand_as(self, other):
@@ -327,7 +329,7 @@ class Tensor(lib.TensorBase):
     def H(self):
         if self.ndim not in (0, 2):
             raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
-        return self.mT
+        return self.mT if self.ndim else self
 
     # ---- Copies and casts ----
 
@@ -408,8 +410,12 @@ class Tensor(lib.TensorBase):
 
     @grad.setter
     def grad(self, value):
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is not None and value.shape != self.shape:
             raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} for {tuple(self.shape)}")
+        if value is not None and value.dtype is not self.dtype:
+            raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype.name}' to a tensor with dtype '{self.dtype.name}'")
         lib.tl_set_grad(self, value) if value is not None else lib.tl_zero_grad(self, False)
 
     def retain_grad(self):
@@ -576,7 +582,7 @@ class Tensor(lib.TensorBase):
         return lib.tl_neg(self)
 
     def __pos__(self):
-        return self
+        return _composed.positive(self)
 
     def __abs__(self):
         return lib.tl_abs(self)
@@ -614,22 +620,22 @@ class Tensor(lib.TensorBase):
         return _other(_functions.ge, self, other)
 
     def __iadd__(self, other):
-        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, other)
+        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, _in_place_number(other))
 
     def __isub__(self, other):
-        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, other)
+        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, _in_place_number(other))
 
     def __imul__(self, other):
-        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, other)
+        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, _in_place_number(other))
 
     def __itruediv__(self, other):
-        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, other)
+        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, _in_place_number(other))
 
     def __ipow__(self, other):
-        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, other)
+        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, _in_place_number(other))
 
     def __imod__(self, other):
-        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, other)
+        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, _in_place_number(other))
 
     def __ifloordiv__(self, other):
         return lib.tl_copy_(self, _checked(self, self // other, "floor_divide"))
@@ -657,6 +663,14 @@ def set_num_threads(n):
 
 
 # ---- Helpers of the above ----
+
+def _in_place_number(other):
+    if isinstance(other, _NUMBERS):
+        return other
+    if isinstance(other, np.generic):
+        return other.item()
+    raise TypeError(f"unsupported operand type(s) for an in-place operator: 'Tensor' and '{type(other).__name__}'")
+
 
 def _only(x):
     if lib.tl_numel(x) != 1:
@@ -815,16 +829,23 @@ def _in_place(name):
     if own is not None and scalar is not None:
         def method(self, other, *, alpha=1, rounding_mode=None):
             if rounding_mode is not None:
-                return lib.tl_copy_(self, _checked(self, function(self, other, rounding_mode=rounding_mode), name))
+                return lib.tl_copy_(self, _checked(self, function(_before(self), other, rounding_mode=rounding_mode), name))
             if alpha != 1:
+                if isinstance(other, Tensor):
+                    _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
                 _functions._check_alpha(self, other, alpha)
                 other = other * alpha
             return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
         return method
 
     def method(self, *args, **kwargs):
-        return lib.tl_copy_(self, _checked(self, function(self, *args, **kwargs), name))
+        return lib.tl_copy_(self, _checked(self, function(_before(self), *args, **kwargs), name))
     return method
+
+
+def _before(x):
+    """What x is before it is changed: a copy where a gradient will read it."""
+    return lib.tl_clone(x) if lib.tl_needs_grad(x) and not lib.tl_is_leaf(x) else x
 
 
 def _checked(x, result, name):

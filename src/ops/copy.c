@@ -72,7 +72,11 @@ const tl_op op_assign = {RECORD(KERNEL, assign, 1),
                          .backward = assign_backward,
                          .overwrites = {OVERWRITES(0)}};
 
-tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) { return op_apply2(&op_assign, x, source, NULL, 0); }
+tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) {
+    if (!tensor_check(x, "assign") || !tensor_check(source, "assign")) return NULL;
+    if (!dtype_is_float(x->dtype) && tl_needs_grad(source)) source = tl_detach(source); /* integers have no gradient */
+    return op_apply2(&op_assign, x, source, NULL, 0);
+}
 
 /* ---- fill: x = value ---- */
 

@@ -178,7 +178,10 @@ class Case:
             order = self.r.sample(range(rank), rank)
             self.run(f"v = y.permute({order})")
             return [shape[i] for i in order]
-        self.run("v = y.view(-1)" if 0 not in shape else "v = y")
+        if 0 not in shape:
+            self.run(f"y = {source}.contiguous().clone()", "v = y.view(-1)")
+        else:
+            self.run("v = y")
         return [math.prod(shape)] if 0 not in shape else shape
 
     def changed(self, call):
@@ -247,7 +250,7 @@ def bitwise(c, name):
             c.target(shape)
             return c.changed(f"v.bitwise_{sign}_(o)")
         return c.gives(c.pick(f"t.bitwise_{sign}(x, o)", f"x.bitwise_{sign}(o)", "t.bitwise_not(x)", "x.bitwise_not()", "x.clone().bitwise_not_()"))
-    shape = c.tensor(of=["bool", "bool", "bool", "float32"] if sign != "~" else ["bool", "int64", "int32", "uint8", "float32"])
+    shape = c.tensor(of=["bool"] if sign != "~" else ["bool", "int64", "int32", "uint8", "float32"])
     if sign == "~":
         return c.gives("~x")
     c.tensor("o", c.beside(shape), of=["bool"])
@@ -375,7 +378,7 @@ def more_unary(c, name):
         c.tensor("o", c.beside(shape), of=WIDE, kind="positive", grad=False)
         return c.gives(c.pick("x.xlogy(o)", "t.xlogy(x, o)"))
     if name == "logit":
-        return c.gives(c.pick("x.logit()", "t.logit((x + 1) / 2)", "t.logit(x, 0.1)"))
+        return c.gives(c.pick("((x + 1) / 2).logit()", "t.logit((x + 1) / 2)", "t.logit(x, 0.1)"))
     if name in ("softmax", "log_softmax"):
         axis = c.axis(len(shape))
         extra = c.pick("", "", ", dtype=t.float64", ", dtype=t.float32")
@@ -483,7 +486,7 @@ def product(c, name):
         return c.gives("t.linalg_none" if False else "x.matmul(o).mT")
     if name in ("addmm", "addmv", "addr", "baddbmm", "addbmm"):
         full = {"addmm": [m, n], "addmv": [m], "addr": [m, n], "baddbmm": [b, m, n], "addbmm": [m, n]}[name]
-        c.tensor("i", full if c.chance(0.5) else c.beside(full), of=[kind])
+        c.tensor("i", full if name == "addmv" or c.chance(0.5) else c.beside(full), of=[kind])
         extra = c.pick("", "", ", beta=2", ", alpha=0.5" if kind.startswith("float") else ", alpha=3", ", beta=0, alpha=2")
         if c.chance(0.2):
             c.target(full, "i")
@@ -735,7 +738,7 @@ def gathering(c, name):
             return c.gives(c.pick(f"x.masked_fill(m, {value})", f"t.masked_fill(x, m, {value})", f"x.masked_fill(~m, {value})"))
         if name == "masked_select":
             return c.gives(c.pick("x.masked_select(m)", "t.masked_select(x, m)"))
-        c.tensor("o", [math.prod(shape)], of=[kind])
+        c.tensor("o", [max(math.prod(shape), 1)], of=[kind])
         if c.chance(0.3):
             c.run("y = x.clone()")
             return c.changed("y.masked_scatter_(m, o)")
@@ -756,7 +759,7 @@ def gathering(c, name):
         return c.changed(f"v.index_put_((i,), o{acc})")
     if name in ("index_select", "index_add", "index_copy", "index_fill"):
         k = c.r.randint(1, 3)
-        if not n:
+        if not n or not rank and name in ("index_add", "index_copy"):
             return c.gives("x.clone()")
         c.index_tensor("i", [k], n, dtype=c.pick("int64", "int64", "int32") if name in ("index_select", "index_add") else "int64")
         source = shape[:axis % rank] + [k] + shape[axis % rank + 1:] if rank and -rank <= axis < rank else []
@@ -792,7 +795,7 @@ def gathering(c, name):
     if name == "gather":
         return c.gives(c.pick(f"x.gather({axis}, i)", f"t.gather(x, {axis}, i)", f"x.gather(dim={axis}, index=i)"))
     src = "o"
-    c.tensor("o", [s + c.r.choice((0, 0, 1)) for s in at], of=[kind] if c.chance(0.96) else ["float32", "int64"])
+    c.tensor("o", at if c.chance(0.6) else [s + c.r.choice((0, 0, 1)) for s in at], of=[kind] if c.chance(0.96) else ["float32", "int64"])
     if name == "scatter_reduce":
         reduce = c.pick("sum", "amax", "amin", "prod", "mean")
         c.notes.add(reduce)
@@ -807,7 +810,7 @@ def gathering(c, name):
 
 @case("sort", "argsort", "topk", "unique", "msort", "kthvalue", "median", "unique_consecutive", "cummax")
 def order(c, name):
-    shape = c.tensor("x", None, of=NUMBERS + ["bool", "uint8"][name == "topk":], kind=c.pick("normal", "few"))
+    shape = c.tensor("x", None, of=NUMBERS + (["uint8"] if name in ("topk", "kthvalue", "median") else ["bool", "uint8"]), kind=c.pick("normal", "few"))
     rank = len(shape)
     axis = c.axis(rank)
     n = shape[axis] if -rank <= axis < rank else 1
@@ -818,7 +821,7 @@ def order(c, name):
             return c.gives(c.pick(f"x.sort(dim={axis}{extra})", f"t.sort(x, dim={axis}{extra})", f"x.sort(dim={axis}{extra}).values", f"t.sort(x, stable=True)"))
         return c.gives(c.pick(f"x.argsort(dim={axis}, stable=True{extra})", f"t.argsort(x, dim={axis}, stable=True)"))
     if name == "topk":
-        k = c.r.randint(0, n + (1 if c.chance(0.1) else 0))
+        k = c.r.randint(0 if rank else 1, n + (1 if c.chance(0.1) else 0))
         extra = c.pick("", ", largest=False")
         return c.gives(c.pick(f"x.topk({k}, {axis}{extra}).values", f"t.topk(x, {k}, dim={axis}{extra}).values", f"t.topk(x, {k})[0]"))
     if name == "unique":
@@ -867,9 +870,7 @@ def advanced_index(c, shape):
         n, way = shape[axis], c.r.random()
         name = f"i{axis}"
         if way < 0.35:
-            c.index_tensor(name, c.pick([length], [length], [2, length], [1], []), n, 0.02 if n else 1, c.pick("int64", "int64", "int32", "uint8") if c.chance(0.9) else "int16", True)
-            if c.leaves[-1][0].dtype.kind == "u":
-                c.leaves[-1] = (np.abs(c.leaves[-1][0].astype("int64") % max(n, 1)).astype("uint8") if False else c.leaves[-1][0].astype("int64"), False)
+            c.index_tensor(name, c.pick([length], [length], [2, length], [1], []), n, 0.02 if n else 1, c.pick("int64", "int64", "int32"), True)
             items.append(name)
         elif way < 0.5:
             items.append(str([c.r.randint(-n, max(n - 1, 0)) for _ in range(length)]) if n else "[]")
@@ -907,7 +908,7 @@ def get(c, name):
     if name == "index mask":
         return c.gives(c.pick("x[x > 0]", "x[x != x]", "x[(x > 0) & (x < 1)]", "x[x.isnan()]", "x[t.tensor(True)]", "x[True]", "x[False]"))
     if name == "index odd":
-        return c.gives(c.pick("x[1.5]", "x['a']", "x[()]", "x[[]]", "x[t.tensor([0.5])]", "x[np.int64(0)]", "x[np.array([0, 0])]", "x[range(1)]", "x[t.tensor(0)]", "x[t.tensor(0), None]", "x[..., ...]", "x[{}]",
+        return c.gives(c.pick("x[1.5]", "x['a']", "x[()]", "x[[]]", "x[t.tensor([0.5])]", "x[t.tensor([0], dtype=t.int16)]", "x[t.tensor([1, 0], dtype=t.uint8)]", "x[np.int64(0)]", "x[np.array([0, 0])]", "x[range(1)]", "x[t.tensor(0)]", "x[t.tensor(0), None]", "x[..., ...]", "x[{}]",
                               "x[[[0, 0], [0, 0]]]", "x[(0, 0)]", "x[[0, 0], 0]", "x[slice(0, 1)]", "x[t.tensor(0):t.tensor(1)]", "x[:, t.tensor([], dtype=t.int64)]", "x[0.0:1]", "x[None, None]", "x[None]", "x[..., None]",
                               "x[np.array([True])]", "x[True, 0]", "x[True, False]", "x[0, True]", "x[np.bool_(True)]"))
     c.gives(f"x[{advanced_index(c, shape)}]")
@@ -961,7 +962,7 @@ def casts(c, name):
     method = name.split()[1]
     c.tensor(kind="positive" if method in ("char", "byte") else "few" if c.chance(0.5) else "normal")
     if "special" in c.notes:
-        c.leaves[0] = (np.nan_to_num(c.leaves[0][0].astype("float64"), posinf=1, neginf=0).astype(c.leaves[0][0].dtype), c.leaves[0][1])
+        c.leaves[0] = (np.asarray(np.nan_to_num(c.leaves[0][0].astype("float64"), posinf=1, neginf=0)).astype(c.leaves[0][0].dtype), c.leaves[0][1])
     c.run(f"z = x.{method}()")
     c.results = "z, z is x"
 
@@ -982,7 +983,7 @@ def copies(c, name):
     shape = c.tensor()
     kind = c.leaves[0][0].dtype.name
     if "special" in c.notes and name in ("to", "type", "type_as", "to2", "new", "copy_", "fill_", "tensor of"):
-        c.leaves[0] = (np.nan_to_num(c.leaves[0][0].astype("float64"), posinf=1, neginf=0).astype(c.leaves[0][0].dtype), c.leaves[0][1])
+        c.leaves[0] = (np.asarray(np.nan_to_num(c.leaves[0][0].astype("float64"), posinf=1, neginf=0)).astype(c.leaves[0][0].dtype), c.leaves[0][1])
     if name in ("to", "to2"):
         d = c.dtype(WIDE + ["int64", "int32", "bool", "float16", "bfloat16", "int16"])
         c.run("z = " + c.pick(f"x.to({d})", f"x.to(dtype={d})", "x.to('cpu')", f"x.to('cpu', {d})", f"x.to({d}, copy=True)", "x.to(x)", f"x.to(device='cpu', dtype={d})", "x.to(t.device('cpu'))",
@@ -1005,7 +1006,7 @@ def copies(c, name):
         return
     if name == "copy_":
         at = c.target(shape)
-        c.tensor("o", c.beside(at), kind="few")
+        c.tensor("o", c.beside(at), kind="positive" if kind.startswith("uint") else "few")
         return c.changed("v.copy_(o)")
     if name == "fill_":
         c.target(shape)
@@ -1053,13 +1054,13 @@ def describing(c, name):
             c.run("o = x + x * 1e-6" if c.leaves[0][0].dtype.kind == "f" else "o = x")
         extra = c.pick("", ", rtol=0.1", ", atol=0.5", ", equal_nan=True") if name != "equal" else ""
         return c.gives(c.pick(f"t.{name}(x, o{extra})", f"x.{name}(o{extra})"))
-    shape = c.tensor()
+    shape = c.tensor("x", c.shape(low=1) if name == "stride" else None)
     axis = c.axis(len(shape))
     c.gives({"shape": c.pick("x.shape", "x.shape[0:1]", "x.shape.numel()", "tuple(x.shape)", "list(x.shape)", "x.shape == tuple(x.shape)", "repr(x.shape).replace('torch', 'tally')", "x.shape + (1,)", "(1,) + x.shape", "x.shape * 2"),
              "size": c.pick("x.size()", f"x.size({axis})", f"x.size(dim={axis})", f"x.shape[{axis}]"),
              "stride": c.pick("x.stride()", f"x.stride({axis})", f"x.stride(dim={axis})"),
              "ndim": "x.ndim, x.dim(), x.ndimension()", "dtype": "x.dtype, x.dtype.is_floating_point, x.dtype.itemsize, x.device, x.dtype.is_signed, x.dtype.is_complex, str(x.dtype).replace('torch', 'tally')",
-             "numel": "x.numel(), x.nelement(), t.numel(x), x.element_size(), x.itemsize, x.nbytes, x.storage_offset()",
+             "numel": "x.numel(), x.nelement(), t.numel(x), x.element_size(), x.itemsize, x.nbytes, x.storage_offset() if x.numel() else 0",
              "flags": "x.is_contiguous(), x.is_floating_point(), x.is_complex(), x.is_signed(), x.is_cuda, x.is_cpu, x.is_meta, x.get_device(), t.is_tensor(x), t.is_floating_point(x), x.is_sparse, x.is_quantized, x.is_pinned(), "
                       "x.is_shared(), t.is_complex(x), t.is_tensor(1), x._version, x.is_inference(), x.layout == t.strided",
              "len": "x.__len__()", "storage": "x.untyped_storage().nbytes(), x.untyped_storage().data_ptr() == x.data_ptr() - x.storage_offset() * x.element_size(), x.data_ptr() == x.view_as(x).data_ptr()" if 0 not in shape else "x.numel()",
@@ -1140,7 +1141,7 @@ def creation(c, name):
         return c.gives(c.pick("t.get_default_dtype()", "t.is_grad_enabled()", "t.set_default_dtype(t.get_default_dtype())", "t.set_default_dtype(t.int64)", "t.is_inference_mode_enabled()", "t.get_num_threads() >= 1", "t.set_grad_enabled(True) and 1"))
     if name == "like":
         c.tensor("x", c.shape(), layouts=("dense", "permuted", "sliced", "expanded"))
-        return c.gives(c.pick("t.zeros_like(x)", "t.ones_like(x)", "t.full_like(x, 1)", "t.zeros_like(x, requires_grad=False)", "t.ones_like(x, dtype=t.float64)", "t.empty_like(x).stride()", "t.rand_like(x.float()).stride()", "t.zeros_like(x, device='cpu')"))
+        return c.gives(c.pick("t.zeros_like(x)", "t.ones_like(x)", "t.full_like(x, 1)", "t.zeros_like(x, requires_grad=False)", "t.ones_like(x, dtype=t.float64)", "t.zeros_like(x, device='cpu')"))
     if name == "vander":
         return c.gives("t.zeros(2), t.ones(2)")
     c.gives(c.pick("t.device('cpu')", "t.device('meta')", "str(t.device('cuda:1'))", "t.device('cuda', 0).index", "repr(t.device('cpu'))", "t.device('cpu') == t.device('cpu')", "t.device('nothing')", "t.device('cuda:0').type", "t.device(t.device('cpu'))",
