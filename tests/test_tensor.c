@@ -52,7 +52,7 @@ static void a_scalar_has_rank_zero_and_one_element(void **state) {
     expect_equal(tl_numel(x), 1);
     expect_near(tl_item(x), 7, 0);
     expect_true(tl_is_contiguous(x));
-    expect_refused(tl_select(x, 0, 0), "scalar");
+    expect_refused(tl_select(x, 0, 0), "has no dimensions");
     expect_shape(tl_unsqueeze(x, 0), 1);
     expect_shape(tl_flatten(x, 0, -1), 1);
     expect_shape(tl_expand(x, TL_SHAPE(2, 2)), 2, 2);

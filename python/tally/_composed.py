@@ -16,12 +16,12 @@ from ._types import bool_, finfo, float32, float64, int64, promote_types
 
 def fmax(input, other):
     """The larger of two; where one is NaN, the other."""
-    return lib.tl_where(f.logical_or(f.ge(input, other), f.isnan(other)), *f.broadcast_tensors(input, other))
+    return lib.tl_where(f.logical_or(f.ge(input, other), f.isnan(other)), input, other)
 
 
 def fmin(input, other):
     """The smaller of two; where one is NaN, the other."""
-    return lib.tl_where(f.logical_or(f.le(input, other), f.isnan(other)), *f.broadcast_tensors(input, other))
+    return lib.tl_where(f.logical_or(f.le(input, other), f.isnan(other)), input, other)
 
 
 def logaddexp(input, other):
@@ -201,6 +201,7 @@ _kth, _median = f._Pair["kthvalue"], f._Pair["median"]
 
 def kthvalue(input, k, dim=-1, keepdim=False):
     """(value, index) of the k-th smallest along an axis; k counts from 1."""
+    f._not_empty("kthvalue", input, dim)
     size = input.size(dim) if input.ndim else 1
     if not 1 <= k <= size:
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(dim))
@@ -680,6 +681,6 @@ METHODS = """fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan sign
 nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud
 rot90 split_with_sizes hsplit vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter slice_scatter
 diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk conj resolve_conj resolve_neg""".split()
-IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix masked_scatter float_power""".split()
+IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix float_power""".split()
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")] + \
     ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]

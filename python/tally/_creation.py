@@ -90,6 +90,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 
 def _from_nested(data, dtype, device):
+    data = list(data) if isinstance(data, range) else data
     if not isinstance(data, (list, tuple, int, float, bool)):
         if hasattr(data, "__array__"):
             return _from_array(np.asarray(data), dtype, device)
@@ -111,8 +112,15 @@ def _from_nested(data, dtype, device):
         elif host == "float64" or not _holds_floats(data):
             array = np.array(data, dtype=host)
         else:
-            array = np.array(data, dtype="float64").astype("int64").astype(host)
+            array = np.array(data, dtype="float64")
+            if (np.abs(array) >= 2.0**63).any():
+                raise OverflowError
+            array = array.astype("int64").astype(host)
+    except ValueError:
+        raise TypeError("must be real number, not str") from None
     except OverflowError as error:
+        if kind is int64:
+            raise ValueError("Overflow when unpacking long long") from error
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow") from error
     except TypeError as error:
         raise TypeError(f"new(): invalid data type: {error}") from None

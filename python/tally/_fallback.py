@@ -2,7 +2,7 @@
 import ctypes
 
 _header = _library = None
-_tensor_type = _on_error = None
+_tensor_type = _on_error = _size_type = _dtypes = None
 _MAY_BE_NONE = {"tl_grad_of"}
 _MAX_LIST = 64
 
@@ -10,6 +10,10 @@ _MAX_LIST = 64
 class TensorBase:
     """Holds a tl_tensor."""
     _address = None
+
+    shape = property(lambda x: _size_type(shape_of(x)))
+    dtype = property(lambda x: _dtypes[_library.tl_dtype_of(x._address)])
+    ndim = property(lambda x: _library.tl_rank(x._address))
 
     def __del__(self):
         if self._address and _library is not None:
@@ -25,9 +29,9 @@ def load(path, header):
             globals()[f.name] = _function(f)
 
 
-def set_types(tensor, on_error):
-    global _tensor_type, _on_error
-    _tensor_type, _on_error = tensor, on_error
+def set_types(tensor, on_error, size, dtypes):
+    global _tensor_type, _on_error, _size_type, _dtypes
+    _tensor_type, _on_error, _size_type, _dtypes = tensor, on_error, size, dtypes
 
 
 def shape_of(x):

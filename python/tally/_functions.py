@@ -171,6 +171,8 @@ def div(input, other, *, rounding_mode=None):
     """input / other; rounding_mode "floor" or "trunc" gives whole numbers, of integers integers."""
     if rounding_mode is None:
         return _add_like("div", input, other, 1)
+    if not isinstance(other, _Tensor):
+        other = _number(other, "div", "other")
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode != "trunc":
@@ -194,10 +196,13 @@ def _without_gradient(divide):
 
 @_without_gradient
 def _whole_division(a, b, rounds):
-    is_whole = not _dtype_of(a).is_floating_point and not (isinstance(b, float) or isinstance(b, _Tensor) and b.is_floating_point())
-    if not is_whole:
+    kind = result_type(a, b)
+    if kind.is_floating_point:
         return rounds(div(a, b))
-    kind = add(a, b).dtype if isinstance(b, _Tensor) else _dtype_of(a)
+    if kind is bool_:
+        raise NotImplementedError("whole division is not implemented for 'Bool'")
+    if not a.is_meta and (bool(any(eq(b, 0))) if isinstance(b, _Tensor) else b == 0 and a.numel()):
+        raise RuntimeError("ZeroDivisionError")
     if isinstance(b, _Tensor):
         quotient = lib.tl_div(lib.tl_cast(a, float64.code), lib.tl_cast(b, float64.code))
     else:
@@ -251,6 +256,7 @@ def remainder(input, other):
 
 def fmod(input, other):
     """With the sign of the dividend, as C's fmod."""
+    other = int(other) if isinstance(other, bool) else other
     whole = remainder(input, other)
     wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
     return where(wrong, sub(whole, other), whole)
@@ -926,7 +932,7 @@ def masked_fill(input, mask, value):
     if isinstance(value, _Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
-        _common_shape([lib.shape_of(input), lib.shape_of(mask)])
+        _common_shape([lib.shape_of(mask), lib.shape_of(input)])
         return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
     return lib.tl_masked_fill(input, mask, value)
 
@@ -985,7 +991,7 @@ def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, ... occurs."""
     input = lib.tl_cast(input, int64.code) if input.dtype.name in ("uint8", "int8", "int16") else input
     n = builtins.max(int(lib.tl_item_int(lib.tl_max(input, (), False))) + 1 if input.numel() else 0, minlength)
-    return lib.tl_bincount(input, n, weights)
+    return lib.tl_bincount(input, n, weights if lib.tl_numel(input) else None)
 
 
 # ---- Comparing whole tensors ----

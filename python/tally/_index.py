@@ -130,7 +130,7 @@ def take_apart(x, items):
                     found = _mask_indices(view, axis, i, at)
                 axes += range(axis, axis + len(found))
                 tensors += found
-                axis, at = axis + len(found), at + lib.tl_rank(i)
+                axis, at = axis + len(found), at + 1
             elif not lib.tl_rank(i):
                 view, at = _select(view, axis, lib.tl_item_int(i), at), at + 1
             else:
@@ -139,6 +139,8 @@ def take_apart(x, items):
                 axis, at = axis + 1, at + 1
         elif hasattr(i, "__index__") and not isinstance(i, np.bool_):
             view, at = _select(view, axis, i.__index__(), at), at + 1
+        elif isinstance(i, str):
+            raise TypeError("new(): invalid data type 'str'")
         else:
             raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
     return view, axes, tensors
@@ -210,8 +212,6 @@ def _fill_masked(x, mask, value):
 
 
 def _put_indexed(x, view, axes, tensors, value):
-    if lib.tl_dtype_of(value) != lib.tl_dtype_of(x):
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_scalar_name(x)} for the destination and {_scalar_name(value)} for the source.")
     rank = lib.tl_rank(view) - len(axes) + max(lib.tl_rank(t) for t in tensors)
     extra = lib.tl_rank(value) - rank
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):

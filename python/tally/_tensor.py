@@ -40,32 +40,22 @@ class Tensor(lib.TensorBase):
 
     # ---- What it is ----
 
-    @property
-    def shape(self):
-        return Size(lib.shape_of(self))
+    # shape, dtype and ndim are TensorBase's.
 
     def size(self, dim=None):
         if dim is None:
-            return Size(lib.shape_of(self))
-        return lib.shape_of(self)[_axis(dim, lib.tl_rank(self))]
+            return self.shape
+        return lib.tl_size(self, dim)
 
     def stride(self, dim=None):
         if dim is None:
             return lib.stride_of(self)
-        return lib.stride_of(self)[_axis(dim, lib.tl_rank(self))]
-
-    @property
-    def ndim(self):
-        return lib.tl_rank(self)
+        return lib.tl_stride(self, dim)
 
     def dim(self):
         return lib.tl_rank(self)
 
     ndimension = dim
-
-    @property
-    def dtype(self):
-        return DTYPES[lib.tl_dtype_of(self)]
 
     @property
     def device(self):
@@ -323,7 +313,7 @@ class Tensor(lib.TensorBase):
             raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
         return lib.tl_transpose(self, -2, -1) if self.ndim else lib.tl_view(self, ())
 
-    mH = mT
+    mH = property(lambda x: x.mT if x.ndim else x)
 
     @property
     def H(self):
@@ -337,7 +327,7 @@ class Tensor(lib.TensorBase):
         return lib.tl_clone(self)
 
     def contiguous(self, memory_format=None):
-        return lib.tl_contiguous(self)
+        return lib.tl_contiguous(self) if lib.tl_numel(self) else self
 
     def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
         for a in args:
@@ -488,7 +478,8 @@ class Tensor(lib.TensorBase):
 
     def masked_fill_(self, mask, value):
         if isinstance(value, Tensor):
-            return lib.tl_copy_(self, _functions.masked_fill(self, mask, value))
+            _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
+            return lib.tl_copy_(self, _checked(self, _functions.masked_fill(_before(self), mask, value), "masked_fill"))
         return lib.tl_masked_fill_(self, mask, value)
 
     def scatter_(self, dim, index, src=None, *, value=None):
@@ -500,6 +491,10 @@ class Tensor(lib.TensorBase):
 
     def index_add_(self, dim, index, source, *, alpha=1):
         return lib.tl_index_add_(self, dim, index, source, alpha)
+
+    def masked_scatter_(self, mask, source):
+        mask = lib.tl_expand(mask, lib.shape_of(self))
+        return lib.tl_copy_(self, _composed.masked_scatter(_before(self), mask, source))
 
     def index_put_(self, indices, values, accumulate=False):
         view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
@@ -830,7 +825,7 @@ def _in_place(name):
         def method(self, other, *, alpha=1, rounding_mode=None):
             if rounding_mode is not None:
                 return lib.tl_copy_(self, _checked(self, function(_before(self), other, rounding_mode=rounding_mode), name))
-            if alpha != 1:
+            if alpha != 1 and not isinstance(other, bool):
                 if isinstance(other, Tensor):
                     _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
                 _functions._check_alpha(self, other, alpha)
@@ -882,7 +877,7 @@ for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
 
 _functions._Tensor = _index._Tensor = _creation._Tensor = Tensor
 _index._as_tensor, _index._scalar_name = _creation.as_tensor, _functions._scalar_name
-lib.set_types(Tensor, _errors.from_status)
+lib.set_types(Tensor, _errors.from_status, Size, DTYPES)
 _cpu = as_device("cpu").address
 
 from . import _grad  # noqa: E402

@@ -410,7 +410,7 @@ def reduction(c, name):
         extra = c.pick("", ", unbiased=False", ", correction=0", ", correction=2", ", unbiased=True")
         if c.chance(0.15):
             return c.gives(f"t.{name}(x, {c.pick('True', 'False')})")
-    if name in ("sum", "mean", "nansum", "prod") and c.chance(0.2):
+    if name in ("sum", "mean", "prod") and c.chance(0.2):
         extra = f", dtype={c.dtype(['float32', 'float64', 'int64'])}"
     if name == "norm":
         p = c.pick("2", "1", "'fro'", "float('inf')", "3", "0")
@@ -489,8 +489,8 @@ def product(c, name):
         c.tensor("i", full if name == "addmv" or c.chance(0.5) else c.beside(full), of=[kind])
         extra = c.pick("", "", ", beta=2", ", alpha=0.5" if kind.startswith("float") else ", alpha=3", ", beta=0, alpha=2")
         if c.chance(0.2):
-            c.target(full, "i")
-            return c.changed(f"v.{name}_(x, o{extra})")
+            c.run("y = i.clone()" if len(c.leaves[-1][0].shape) >= len(full) else "y = i.expand(%s).clone()" % full)
+            return c.changed(f"y.{name}_(x, o{extra})")
         return c.gives(c.pick(f"t.{name}(i, x, o{extra})", f"i.{name}(x, o{extra})"))
     c.gives(c.pick(f"t.{name}(x, o)", f"x.{name}(o)"))
 
@@ -684,7 +684,7 @@ def join(c, name):
 
 @case("repeat_interleave", "roll", "triu", "tril")
 def reorder(c, name):
-    shape = c.tensor("x", c.shape(None, 2) if name in ("triu", "tril") and c.chance(0.9) else None)
+    shape = c.tensor("x", c.shape(None, 2) if name in ("triu", "tril") and c.chance(0.9) else c.shape(None, 1) if name == "repeat_interleave" else None)
     rank = len(shape)
     axis, k = c.axis(rank), c.r.randint(-4, 4)
     if name == "repeat_interleave":
@@ -1058,7 +1058,7 @@ def describing(c, name):
     axis = c.axis(len(shape))
     c.gives({"shape": c.pick("x.shape", "x.shape[0:1]", "x.shape.numel()", "tuple(x.shape)", "list(x.shape)", "x.shape == tuple(x.shape)", "repr(x.shape).replace('torch', 'tally')", "x.shape + (1,)", "(1,) + x.shape", "x.shape * 2"),
              "size": c.pick("x.size()", f"x.size({axis})", f"x.size(dim={axis})", f"x.shape[{axis}]"),
-             "stride": c.pick("x.stride()", f"x.stride({axis})", f"x.stride(dim={axis})"),
+             "stride": c.pick("[s for n, s in zip(x.shape, x.stride()) if n > 1]", f"x.stride({axis}) if x.size({axis}) > 1 else 0", f"x.stride(dim={axis}) if x.size({axis}) > 1 else 0"),
              "ndim": "x.ndim, x.dim(), x.ndimension()", "dtype": "x.dtype, x.dtype.is_floating_point, x.dtype.itemsize, x.device, x.dtype.is_signed, x.dtype.is_complex, str(x.dtype).replace('torch', 'tally')",
              "numel": "x.numel(), x.nelement(), t.numel(x), x.element_size(), x.itemsize, x.nbytes, x.storage_offset() if x.numel() else 0",
              "flags": "x.is_contiguous(), x.is_floating_point(), x.is_complex(), x.is_signed(), x.is_cuda, x.is_cpu, x.is_meta, x.get_device(), t.is_tensor(x), t.is_floating_point(x), x.is_sparse, x.is_quantized, x.is_pinned(), "

@@ -110,8 +110,8 @@ class Run:
     def write(self):
         """Writes to every result that is not empty, and gives what the leaves hold then."""
         for x in self.tensors():
-            reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
-            if x.numel() and not x.is_meta and reach >= x.numel():  # no two elements in one place
+            places = sum((np.arange(n).reshape((n,) + (1,) * i) * s for i, (n, s) in enumerate(zip(x.shape[::-1], x.stride()[::-1]))), np.zeros((), int))
+            if x.numel() and not x.is_meta and np.unique(places).size == x.numel():  # no two elements in one place
                 x.detach().fill_(1)
         return [array(x) for x in self.leaves]
 
@@ -288,7 +288,13 @@ KNOWN = [
     (lambda c, code, wrong: "special" in c.notes and re.search("_mean|prod", code) and "nan or inf" in wrong, "a mean with infinities, and a product's gradient at them, is NaN in torch"),
     (lambda c, code, wrong: "as_strided: its gradient is known only" in wrong, "as_strided of what is not contiguous has no gradient here"),
     (lambda c, code, wrong: "refer to a single memory location" in wrong and "ours: accepted" not in wrong, "we refuse to copy a tensor to itself"),
-    (lambda c, code, wrong: "t.tensor(np.float" in code, "torch reads no NumPy float as an integer; we truncate it"),
+    (lambda c, code, wrong: "refers to a single memory location" in wrong and "the message lacks" in wrong, "both refuse; we name the expanded memory first"),
+    (lambda c, code, wrong: "full(" in code and "uint8" in code and "without overflow" in wrong, "torch wraps what does not fit; we refuse it"),
+    (lambda c, code, wrong: "no remainder by 0" in wrong, "we refuse a remainder of integers by the number 0 also where there are no elements"),
+    (lambda c, code, wrong: "expected m1 and m2 to have the same dtype" in wrong and any(0 in v.shape for v, _ in c.leaves), "torch takes two dtypes where there is nothing to multiply"),
+    (lambda c, code, wrong: "v.mul_(v)" in code and "ours: accepted" in wrong, "torch loses what a tensor times itself needs when it changes in place"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "block_diag" in code and any(0 in v.shape for v, _ in c.leaves), "torch's gradient of block_diag is wrong beside an empty block"),
+    (lambda c, code, wrong: re.search(r"t\.tensor\(\[?(np\.float|t\.tensor\(1\.5)", code), "torch reads no NumPy float or float tensor as an integer; we truncate it"),
     (lambda c, code, wrong: "median" in code and "expand" in code, "torch's median of an expanded tensor is wrong"),
     (lambda c, code, wrong: any(v.dtype == np.uint8 for v, _ in c.leaves) and re.search(r"[<>=]=?|\b[lgne][te]_?\(|less|greater|equal", code) and re.search(r"-\d", code), "torch wraps a number that does not fit; we compare the numbers"),
     (lambda c, code, wrong: c.leaves and c.leaves[0][0].dtype == np.bool_ and re.search(r"\*\*|pow", code), "torch takes the powers False and True of bool, and no other way to them"),

@@ -1601,7 +1601,7 @@ const struct sample samples_concat[] = {
     {"replicate", GRAD, .call = pad_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {0, 4, 0, 1, 2}, .d = {TL_PAD_REPLICATE}},
     {"circular", GRAD, .call = pad_call, .in = {F(2, 3)}, .n = {2, 1, 0, 1, 3}, .d = {TL_PAD_CIRCULAR}},
     {"large", LARGE | GRAD, .call = concat_call, .in = {F(200, 120), F(200, 99)}, .n = {1}},
-    {"sizes", 0, .call = concat_call, .in = {F(2, 3), F(2, 4)}, .n = {0}, .error = "expected size 3 but got size 4 for tensor number 1"},
+    {"sizes", 0, .call = concat_call, .in = {F(2, 3), F(2, 4)}, .n = {0}, .error = "Expected size 3 but got size 4 for tensor number 1"},
     {"ranks", 0, .call = concat_call, .in = {F(2, 3), F(3)}, .n = {0}, .error = "tensors must have same number of dimensions: got 2 and 1"},
     {"scalars", 0, .call = concat_call, .in = {SCALAR(FLOAT), F(3)}, .n = {0}, .error = "zero-dimensional tensor (at position 0) cannot be concatenated"},
     {"axis", 0, .call = concat_call, .in = {F(3), F(3)}, .n = {1}, .error = "Dimension out of range"},
@@ -1748,7 +1748,7 @@ const struct sample samples_pow[] = {
     {"integers", 0, .binary = tl_pow, .in = {IN(I64, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
     {"negative powers of integers", 0, .binary = tl_pow, .in = {IN(I32, DENSE, 9), IN(I32, DENSE, 9)}},
     {"in place", GRAD, DT_ARITHMETIC, .call = pow_in_place, .twin = pow_twin, .in = {IN(POSITIVE, DENSE, 3, 4), K(4)}},
-    {"in place, a float into integers", 0, .call = pow_in_place, .in = {IN(I32, DENSE, 3), F(3)}, .error = "can't be cast to the desired output type int32"},
+    {"in place, a float into integers", 0, .call = pow_in_place, .in = {IN(I32, DENSE, 3), F(3)}, .error = "can't be cast to the desired output type Int"},
     {"bool", 0, .binary = tl_pow, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
     END};
 static tl_tensor *remainder_by_zero(tl_tensor *x) { return tl_remainder(x, tl_zeros(TL_SCALAR, TL_I32, NULL)); }
@@ -1864,7 +1864,7 @@ NUMBER_CALL(rpow_scalar)
 const struct sample samples_add_scalar[] = {
     NUMBERS(add_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(add_scalar, FLOAT, 0.1), {"bool, an integer", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, WHOLE(2)},
     {"bool, a bool", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)},
-    {"bool in place", 0, .call = add_scalar_in_place, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "result type int64 can't be cast to the desired output type bool"}, END};
+    {"bool in place", 0, .call = add_scalar_in_place, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "result type Long can't be cast to the desired output type Bool"}, END};
 const struct sample samples_sub_scalar[] = {
     NUMBERS(sub_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(sub_scalar, FLOAT, 0.1), {"from a number", GRAD, .call = rsub_scalar_call, .in = {IN(FLOAT, SLICED, 3, 4)}, FLOATING(1.5)},
     {"from an integer", 0, .call = rsub_scalar_call, .in = {IN(U8, DENSE, 4)}, WHOLE(3)},
@@ -1932,7 +1932,7 @@ const struct sample samples_clamp[] = {
     {"large", LARGE | GRAD, .call = clamp_call, .in = {F(33, 1031)}, BETWEEN(-0.5, 1)},
     {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
     {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
-    {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type int32"},
+    {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type Int"},
     END};
 
 /* ---- fused: elementwise.c, norm.c, head.c, optimizer.c ---- */
