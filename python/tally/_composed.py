@@ -675,12 +675,24 @@ def real(input):
     return input
 
 
+def fill(input, value):
+    """A tensor like input, all one value."""
+    return lib.tl_clone(input).fill_(value)
+
+
+def rsub(input, other, *, alpha=1):
+    """other - alpha input"""
+    scaled = f.mul(input, alpha) if alpha != 1 else input
+    return f.sub(other, scaled) if f.is_tensor(other) else lib.tl_rsub_scalar(scaled, f._number(other, "rsub", "other"))
+
+
+unsafe_split_with_sizes = split_with_sizes
 sgn, ger, fix, unsafe_split, unsafe_chunk = f.sign, f.outer, f.trunc, f.split, f.chunk
 conj = resolve_conj = resolve_neg = real
 METHODS = """fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan signbit deg2rad rad2deg xlogy positive float_power isposinf isneginf isreal
 nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud
 rot90 split_with_sizes hsplit vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter slice_scatter
-diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk conj resolve_conj resolve_neg""".split()
+diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg""".split()
 IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix float_power""".split()
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")] + \
     ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]

@@ -28,6 +28,19 @@ class layout:
 strided = layout()
 
 
+class memory_format:
+    """An order of axes in memory. Results are dense and row-major, whatever is asked for."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return "tally." + self._name
+
+
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+
+
 class Tensor(lib.TensorBase):
     """A view of a storage: shape, strides, dtype, device. Made by tally.tensor, tally.zeros and the like."""
 
@@ -414,6 +427,11 @@ class Tensor(lib.TensorBase):
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         if not lib.tl_is_leaf(self):
             lib.tl_retain_grad(self)
+            self.__dict__["_retains_grad"] = True
+
+    @property
+    def retains_grad(self):
+        return not lib.tl_is_leaf(self) and bool(self.__dict__.get("_retains_grad"))
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         from . import autograd
@@ -461,6 +479,16 @@ class Tensor(lib.TensorBase):
 
     def zero_(self):
         return lib.tl_fill_(self, 0.0)
+
+    def fill_diagonal_(self, fill_value, wrap=False):
+        """The diagonal of a matrix, or of all axes where they are equal, all one value."""
+        if self.ndim < 2 or self.ndim > 2 and len(set(self.shape)) > 1:
+            raise RuntimeError("all dimensions of input must be of equal length" if self.ndim > 2 else "dimensions must larger than 1")
+        if wrap:
+            raise NotImplementedError("fill_diagonal_ with wrap=True is not there")
+        n = min(self.shape)
+        lib.tl_as_strided(self, (n,), (sum(lib.stride_of(self)),), lib.tl_offset(self)).fill_(fill_value)
+        return self
 
     def uniform_(self, *args, **kwargs):
         low, high = _two(args, kwargs, ("from", "to"), (0.0, 1.0))

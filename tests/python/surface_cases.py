@@ -1210,3 +1210,29 @@ def gradients(c, name):
     else:
         c.run(c.pick("y = x.detach().requires_grad_()", "y = x.detach()", "y = x.clone().detach().requires_grad_(True)", "y = x.requires_grad_()", "y = x.requires_grad_(False)", "y = t.zeros_like(x, requires_grad=True)"))
         c.gives("y.requires_grad, y.is_leaf, y is x, y.grad")
+
+
+# ---- The rest of the names ----
+
+@case("rest", "rest 2", "rest 3", "rest 4")
+def rest(c, name):
+    shape = c.tensor("x", c.shape(None, 2), of=WIDE, kind="unit")
+    kind, axis = c.leaves[0][0].dtype.name, c.axis(len(shape))
+    n = shape[axis] if -len(shape) <= axis < len(shape) else 1
+    c.tensor("o", c.pick(shape, c.beside(shape)), of=[kind], kind="positive")
+    if name in ("rest", "rest 2"):
+        call = c.pick("deg2rad_()", "rad2deg_()", "fix_()", "frac_()", "sgn_()", "tan_()", "float_power_(2)", "greater_(0)", "greater_equal_(o)", "less_(0.1)", "less_equal_(0)", "not_equal_(0)", "hypot_(o)", "logit_(0.1)", "xlogy_(o)",
+                      "fill_diagonal_(2.5)", "swapaxes_(0, 1)", "swapdims_(0, -1)", "uniform_(2, 2)")
+        if "(o)" in call or call.startswith("swap"):
+            c.run("y = x.clone()", "v = y")
+        else:
+            c.target(shape)
+        return c.changed(f"v.{call}")
+    if name == "rest 3":
+        i = c.r.randrange(n) if n else 0
+        return c.gives(c.pick(f"x.select_scatter(o.sum(), {axis}, {i})", f"t.select_scatter(x, x.select({axis}, {i}) * 2, {axis}, {i})", f"t.slice_scatter(x, x.narrow({axis}, 0, {n // 2}) * 2, {axis}, 0, {n // 2})", f"x.slice_scatter(x[0:1] * 2, 0, 0, 1)",
+                              "x.diagonal_scatter(x.diagonal() * 3)", "t.diagonal_scatter(x, x.diagonal(1) * 3, 1)", f"x.narrow_copy({axis}, 0, {n // 2})", f"t.rot90(x, {c.r.randint(-3, 5)})", f"x.rot90({c.r.randint(0, 3)}, [1, 0])", "t.diagflat(x)",
+                              "x.diagflat(1)", "t.cosine_similarity(x, o, 0)" if 0 not in shape else "x", "t.fill(x, 2)", "t.rsub(x, o)", "t.rsub(x, 2, alpha=3)", "t.fix(x)", "x.fix()", "t.float_power(x, 2)", "x.float_power(o)", "t.threshold(x, 0.1, 20)",
+                              "x[t.newaxis]"))
+    c.gives(c.pick("t.isneginf(x)", "x.isposinf()", "t.isreal(x)", "t.is_nonzero(x.sum())", "x.sum().is_nonzero()", "(x * 1).retains_grad", "t.inf, t.pi, t.e, t.nan", "x.new_empty(2, 3).shape", "t.randint_like(x, 3).shape", "t.randn_like(x).shape",
+                   "t.bernoulli(x * 0)", "(x * 0).bernoulli()", "t.initial_seed() >= 0", "x.detach().clone().exponential_().ge(0).all()", "t.bitwise_and(x > 0, x < 1)", "(x > 0).bitwise_and(x < 1)", "x.isneginf()", "t.isposinf(x)"))
