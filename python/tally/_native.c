@@ -25,7 +25,8 @@ struct symbol {
     void **address;
 };
 
-static PyTypeObject *base_type, *tensor_type;
+static PyTypeObject *base_type, *tensor_type, *size_type;
+static PyObject *dtypes;   /* a list, in the order of enum tl_dtype */
 static PyObject *on_error; /* (status, message, function) -> exception */
 
 /* ---- Arguments ---- */
@@ -114,7 +115,8 @@ static bool get_scalar(PyObject *o, tl_scalar *x, bool *has, const struct site *
     *x = (tl_scalar){0};
     if (has && !(*has = o != Py_None)) return true;
     if (PyBool_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_BOOL, .i = o == Py_True};
-    else if (PyLong_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
+    else if (PyLong_Check(o) || (!PyFloat_Check(o) && PyIndex_Check(o))) /* NumPy's integers too */
+        *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
     else *x = (tl_scalar){.kind = TL_SCALAR_FLOAT, .f = PyFloat_AsDouble(o)};
     return !PyErr_Occurred() || wrong_type(site, at, "Number", o);
 }
@@ -290,7 +292,40 @@ static void base_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
+/* What programs read most, without a step through Python. */
+static PyObject *base_shape(PyObject *self, void *unused) {
+    (void)unused;
+    const tl_tensor *x = ((TensorBase *)self)->tensor;
+    int rank = p_tl_rank(x);
+    const int64_t *shape = p_tl_shape(x);
+    PyObject *size = PyType_GenericAlloc(size_type, rank); /* a subclass of tuple is filled like one */
+    for (int i = 0; size && i < rank; i++) {
+        PyObject *item = PyLong_FromLongLong(shape[i]);
+        if (!item || PyTuple_SetItem(size, i, item)) Py_CLEAR(size);
+    }
+    return size;
+}
+
+static PyObject *base_dtype(PyObject *self, void *unused) {
+    (void)unused;
+    PyObject *dtype = PyList_GetItem(dtypes, (Py_ssize_t)p_tl_dtype_of(((TensorBase *)self)->tensor));
+    Py_XINCREF(dtype);
+    return dtype;
+}
+
+static PyObject *base_ndim(PyObject *self, void *unused) {
+    (void)unused;
+    return PyLong_FromLong(p_tl_rank(((TensorBase *)self)->tensor));
+}
+
+static PyGetSetDef base_fields[] = {
+    {"shape", base_shape, NULL, "The sizes, as a Size.", NULL},
+    {"dtype", base_dtype, NULL, "The element type.", NULL},
+    {"ndim", base_ndim, NULL, "How many axes it has.", NULL},
+    {0},
+};
 static PyType_Slot base_slots[] = {
+    {Py_tp_getset, base_fields},
     {Py_tp_dealloc, base_dealloc},
     {Py_tp_doc, "Holds a tl_tensor."},
     {0, NULL},
@@ -395,13 +430,17 @@ static PyObject *load(PyObject *module, PyObject *path) {
     Py_RETURN_NONE;
 }
 
-/* set_types(class of results, function that makes exceptions) */
+/* set_types(class of results, function that makes exceptions, class of shapes, list of dtypes) */
 static PyObject *set_types(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     (void)module;
-    if (n != 2 || !PyType_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "set_types(class, function)");
+    if (n != 4 || !PyType_Check(args[0]) || !PyType_Check(args[2]) || !PyList_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "set_types(class, function, class, list)");
         return NULL;
     }
+    Py_INCREF(args[2]);
+    size_type = (PyTypeObject *)args[2];
+    Py_INCREF(args[3]);
+    dtypes = args[3];
     Py_INCREF(args[0]);
     Py_XDECREF((PyObject *)tensor_type);
     tensor_type = (PyTypeObject *)args[0];

@@ -31,7 +31,7 @@ static bool logic_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0) || !call_needs_arithmetic(c, 1)) return false;
     if (!shape_broadcast(a->rank, a->shape, b->rank, b->shape, &rank, shape))
-        return call_fail(c, "the sizes of the tensors must match at every axis that is not 1");
+        return call_fail_clash(c, c->input[0]->rank, c->input[0]->shape, c->input[1]->rank, c->input[1]->shape);
     return call_output(c, 0, TL_BOOL, rank, shape);
 }
 static bool truth_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_as(c, TL_BOOL); }
