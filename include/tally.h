@@ -971,6 +971,45 @@ TL_API const tl_op *tl_op_register(const tl_op_def *def);
 TL_API bool tl_op_call(const tl_op *op, tl_tensor **inputs, int n_inputs, const void *attr, size_t attr_bytes,
                        tl_tensor **outputs);
 
+/* ---- Files ---------------------------------------------------------------------------------------------- */
+
+/* A safetensors file, opened: docs/files.md has the rules. Opening reads and checks the whole header, so that a file which
+ * breaks any rule of the format is refused here (TL_ERROR_USE; what the system refuses is TL_ERROR_IO). It may then be read from
+ * several threads. Tensors are numbered in the order of their data. */
+typedef struct tl_safetensors tl_safetensors;
+TL_API tl_safetensors *tl_safetensors_open(const char *path);
+TL_API void tl_safetensors_close(tl_safetensors *file); /* NULL allowed; tensors that were got stay valid */
+
+TL_API int tl_safetensors_count(const tl_safetensors *file);
+TL_API const char *tl_safetensors_name(const tl_safetensors *file, int index); /* valid until close; NULL out of range */
+TL_API int tl_safetensors_find(const tl_safetensors *file, const char *name);  /* its index; -1: not there, no error */
+
+typedef struct tl_safetensors_info {
+    const char *name, *type; /* type: the format's name, "BF16" */
+    tl_dtype dtype;          /* TL_DTYPE_COUNT for a type we have not (U32, U64, C64, ...) */
+    int rank;
+    const int64_t *shape;    /* rank sizes; all pointers are valid until close */
+    uint64_t begin, bytes;   /* where in the data, and how much */
+} tl_safetensors_info;
+TL_API bool tl_safetensors_info_at(const tl_safetensors *file, int index, tl_safetensors_info *info); /* false: out of range */
+
+/* A tensor of the file on the cpu, owned by the innermost scope. It looks into the file without a copy (only one that is not aligned is
+ * copied); writing to it changes neither the file nor what other programs see of it, but does change what a second
+ * get of the same name sees. Types we have not are refused by name. Cutting a file short while it is open makes
+ * its tensors unreadable (SIGBUS); replacing it by renaming, as tl_safetensors_save does, is safe. */
+TL_API tl_tensor *tl_safetensors_get(tl_safetensors *file, const char *name);
+
+/* The file's own texts: a value by its key (NULL: not there, no error), and the keys in sorted order. */
+TL_API const char *tl_safetensors_metadata(const tl_safetensors *file, const char *key);
+TL_API int tl_safetensors_metadata_count(const tl_safetensors *file);
+TL_API const char *tl_safetensors_metadata_key(const tl_safetensors *file, int index);
+
+/* Writes n tensors of any layout and device (not meta) under their names, with n_metadata pairs of text (sorted by key). The
+ * file is whole or not there: a temporary beside it is written, synced and renamed, and the folder synced; on failure what was at
+ * `path` is untouched. The bytes are those the reference library writes. Names and texts are any UTF-8. */
+TL_API bool tl_safetensors_save(const char *path, const char *const *names, tl_tensor *const *tensors, int n,
+                                const char *const *keys, const char *const *values, int n_metadata);
+
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 
 /* Makes the n-th allocation from now on fail (1 = the next; 0 switches off): host objects, pool blocks and

@@ -20,6 +20,9 @@ int cmd_ops(int argc, char **argv);
 int cmd_dtypes(int argc, char **argv);
 extern const char help_dtypes[];
 
+int cmd_inspect(int argc, char **argv);
+extern const char help_inspect[];
+
 extern const char help_demo[], help_diff[], help_ops[];
 
 /* Says the pending error on stderr; the exit code that belongs to it. */

@@ -10,6 +10,7 @@ static const struct command commands[] = {
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
+    {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 
