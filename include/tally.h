@@ -468,8 +468,9 @@ TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias
 TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> a scalar, f32 (f64 for f64
- * logits). */
+/* Mean over rows of -log softmax(logits)[target]: logits (V), (N,V) or (N,V,d1,...), targets (), (N) or (N,d1,...), i64 or
+ * i32, or probabilities of the logits' shape -> a scalar, f32 (f64 for f64 logits). Classes that are not the last axis cost
+ * a copy. Every id counts: for an ignore_index see tl_cross_entropy_with. */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
 TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 /* Zeroes each element with probability p and scales the rest by 1/(1-p). */
@@ -499,9 +500,11 @@ TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_te
 TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
 /* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
  * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
- * slice x before. */
+ * slice x before. A bool tensor of rank r among them is a mask: it stands for r axes from its own on, whose sizes it has, and
+ * is the same as the r columns of its tl_nonzero, so it depends on data and is refused on meta. */
 TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
-/* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
+/* x[i, j] = values, or += values; values broadcast to what tl_index would give. One mask and one value are tl_where: these
+ * work on meta, and in place cost a pass over x. */
 TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_put_(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index); /* index: a vector */
@@ -676,7 +679,7 @@ TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, b
 
 /* Running sums and products along one axis; of integers and bool in i64. */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
-TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis); /* its second derivative makes n x n elements for each n along the axis */
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod_(tl_tensor *x, int axis);
 
@@ -696,10 +699,11 @@ typedef struct tl_cross_entropy_options {
     tl_reduction reduction;
 } tl_cross_entropy_options;
 TL_API tl_cross_entropy_options tl_cross_entropy_default(void); /* NULL, -100, 0, mean */
-/* logits (N,V); targets are ids (N), i64 or i32, or probabilities (N,V), floats, for which ignore_index has no meaning and the mean
- * is over N. The loss is f32 (f64 for f64 logits). options NULL: the default ones. */
+/* logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or i32, or probabilities of the logits' shape,
+ * floats, for which ignore_index has no meaning and the mean is over rows. TL_REDUCE_NONE gives the shape of the ids. The loss
+ * is f32 (f64 for f64 logits). options NULL: the default ones. */
 TL_API tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
-/* The same from log probabilities, in their dtype: -x[n][target[n]]. label_smoothing must be 0. */
+/* The same from log probabilities and ids, in x's dtype: -x[n][target[n]]. label_smoothing must be 0. */
 TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);
 
 /* Losses of single elements; prediction and target broadcast. */
@@ -823,7 +827,9 @@ TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; oth
 typedef enum tl_backward_flags {
     TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
     TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
-                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). */
+                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). All ops with a
+                          * gradient have higher ones but attention and linear_cross_entropy, which refuse. Norms, swiglu,
+                          * softmax and cross entropy then run as several ops, in place of one that is fused. */
 } tl_backward_flags;
 
 /* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */

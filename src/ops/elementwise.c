@@ -399,8 +399,21 @@ static bool swiglu_grad_shape(tl_call *c) {
     return call_output_like(c, 0, 2) && call_output_like(c, 1, 2);
 }
 
+/* The same in ops, so that it can be differentiated again. */
+static void swiglu_slope(tl_gradient *g) {
+    tl_tensor *gate = gradient_input(g, 0), *up = gradient_input(g, 1);
+    tl_tensor *s = tl_sigmoid(gate), *y = tl_mul(gate, s);
+    tl_tensor *slope = tl_add(s, tl_mul(y, tl_affine(s, -1, 1)));
+    if (g->needs[0]) g->result[0] = tl_mul(tl_mul(g->grad[0], up), slope);
+    if (g->needs[1]) g->result[1] = tl_mul(g->grad[0], y);
+}
+
 /* s = sigmoid(gate): dgate = g up s (1 + gate (1 - s)), dup = g gate s */
 static void swiglu_backward(tl_gradient *g) {
+    if (g->creates_graph) {
+        swiglu_slope(g);
+        return;
+    }
     tl_tensor *input[3] = {gradient_input(g, 0), gradient_input(g, 1), g->grad[0]};
     tl_call c;
     call_begin(&c, &op_swiglu_grad, input, 3, NULL, 0);

@@ -127,7 +127,8 @@ static void pow_scalar_backward(tl_gradient *g) {
         g->result[0] = s == 0 ? slope : tl_mul(g->grad[0], slope);
         return;
     }
-    tl_tensor *y = tl_rpow_scalar(x, a->value), *slope = tl_scale(y, log(s));
+    tl_tensor *y = tl_rpow_scalar(x, a->value);
+    tl_tensor *slope = tl_scale(s == 0 ? tl_detach(y) : y, log(s)); /* a way through log 0 would make 0 -inf of 0 */
     if (s == 0) {
         tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
         slope = tl_where(tl_cmp(x, TL_GE, zero), zero, slope);

@@ -384,3 +384,73 @@ def test_second_derivatives_of_folded_products(shape):
     their_second = torch.autograd.grad(sum((g * g).sum() for g in their_first), theirs)
     for a, b in zip(list(first) + second, list(their_first) + list(their_second), strict=True):
         assert_near(a.numpy(), from_torch(b), f"{shape}")
+
+
+def add_norm(function, *weights):
+    """The norm and the sum in one number each, so that both have a gradient."""
+    def run(x, residual, *w):
+        y, total = with_second(function, x, residual, *(w or [None] * weights[0]), 1e-5)
+        return tl.add(y, tl.mul(total, total))
+    return run
+
+
+def their_add_norm(norm):
+    def run(x, residual, *w):
+        total = x + residual
+        return norm(total, *w) + total * total
+    return run
+
+
+def their_rms(x, w=None):
+    return F.rms_norm(x, x.shape[-1:], w, eps=1e-5)
+
+
+def their_layer(x, *w):
+    return F.layer_norm(x, x.shape[-1:], *w)
+
+
+IDS = np.array([[3, 0, 3], [1, 3, 0]])
+TWICE = {
+    "layer_norm": ([(2, 3, 4)], lambda x: tl.layer_norm(x, None, None, 1e-5), their_layer),
+    "layer_norm, weights": ([(2, 3, 4), (4,), (4,)], lambda *x: tl.layer_norm(*x, 1e-5), their_layer),
+    "rms_norm": ([(2, 3, 4)], lambda x: tl.rms_norm(x, None, 1e-5), their_rms),
+    "rms_norm, weight": ([(2, 3, 4), (4,)], lambda *x: tl.rms_norm(*x, 1e-5), their_rms),
+    "add_rms_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_rms_norm, 1), their_add_norm(their_rms)),
+    "add_rms_norm, weight": ([(3, 4)] * 2 + [(4,)], add_norm(tl.library.tl_add_rms_norm), their_add_norm(their_rms)),
+    "add_layer_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_layer_norm, 2), their_add_norm(their_layer)),
+    "add_layer_norm, weights": ([(3, 4)] * 2 + [(4,)] * 2, add_norm(tl.library.tl_add_layer_norm), their_add_norm(their_layer)),
+    "swiglu": ([(2, 3, 4), (3, 1)], tl.swiglu, lambda a, b: F.silu(a) * b),
+    "embedding": ([(4, 2)], lambda w: tl.embedding(w, tl.tensor(IDS)), lambda w: F.embedding(torch.tensor(IDS), w)),
+    "cumprod": ([(3, 5)], lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1)),
+    "cumprod along the first": ([(5, 3)], lambda x: tl.cumprod(x, 0), lambda x: torch.cumprod(x, 0)),
+    "prod": ([(3, 5)], lambda x: tl.prod(x, [1], 1, False), lambda x: torch.prod(x, 1)),
+    "0 to a power": ([(3,)], lambda x: tl.rpow_scalar(tl.mul(x, x), tl.scalar_float(0)), lambda x: x * 0),
+    "gelu": ([(3, 4)], tl.gelu, lambda x: F.gelu(x, approximate="tanh")),
+    "silu": ([(3, 4)], tl.silu, F.silu),
+}
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name, zeros):
+    """Of sum(seed y^2), so that what flows in depends on the inputs too; zeros in the inputs forbid dividing by them."""
+    shapes, ours, theirs = TWICE[name]
+    rng = np.random.default_rng(zeros)
+    values = [rng.standard_normal(shape) for shape in shapes]
+    for _ in range(zeros):
+        for v in values:
+            v.flat[rng.integers(v.size)] = 0
+    x, z = [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+    y, t = ours(*x), theirs(*z)
+    seed = rng.standard_normal(y.shape)
+    first = tl.gradients_of(tl.sum_all(tl.mul(tl.tensor(seed), tl.mul(y, y))), x, None, tl.CREATE_GRAPH)
+    their_first = torch.autograd.grad((to_torch(seed) * t * t).sum(), z, create_graph=True)
+    directions = [rng.standard_normal(v.shape) for v in values]
+    total, their_total = None, 0
+    for g, h, d in zip(first, their_first, directions):
+        assert_near(g.numpy(), from_torch(h), name + " first")
+        part = tl.sum_all(tl.mul(g, tl.tensor(d)))
+        total = tl.add(total, part) if total else part
+        their_total = their_total + (h * to_torch(d)).sum()
+    for a, b in zip(tl.gradients_of(total, x), torch.autograd.grad(their_total, z)):
+        assert_near(a.numpy(), from_torch(b), name + " second")

@@ -569,7 +569,15 @@ CALL(dropout_call) { return one(out, tl_dropout(in[0], s->d[0])); }
 CALL(masked_fill_call) { return one(out, tl_masked_fill(in[0], in[1], s->d[0])); }
 CALL(masked_fill_in_place) { return one(out, tl_masked_fill_(tl_clone(in[0]), in[1], s->d[0])); }
 CALL(triangle_call) { return one(out, s->n[1] ? tl_triu(in[0], s->n[0]) : tl_tril(in[0], s->n[0])); }
+static int put_call(const struct sample *s, tl_tensor **in, tl_tensor **out, bool in_place);
+CALL(mask_put_call) { return put_call(s, in, out, false); }
+CALL(mask_put_in_place) { return put_call(s, in, out, true); }
 const struct sample samples_where[] = {
+    {"one value by a mask", GRAD, DT_ARITHMETIC, .call = mask_put_call, .in = {F(2, 3, 4), SCALAR(FLOAT), IN(BOOL, DENSE, 2, 3)}, .n = {1, 0}},
+    {"one value by a mask of inner axes", GRAD, .call = mask_put_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4, 2), F(1, 1), IN(BOOL, PERMUTED, 3, 4)}, .n = {1, 1}},
+    {"one value added by a mask", GRAD, .call = mask_put_call, .in = {F(2, 3, 4), F(1), IN(BOOL, DENSE, 4)}, .n = {1, -1, 0, 0, 0, true}},
+    {"one value by a mask, in place", GRAD, .call = mask_put_in_place, .twin = mask_put_call, .in = {F(3, 4), SCALAR(FLOAT), IN(BOOL, SLICED, 3)}, .n = {1, 0}},
+    {"one integer added by a mask", 0, .call = mask_put_call, .in = {IN(I32, DENSE, 3, 4), SCALAR(I32), IN(BOOL, DENSE, 3, 4)}, .n = {1, 0, 0, 0, 0, true}},
     {"masked_fill", GRAD, .call = masked_fill_call, .in = {F(2, 3, 4), IN(BOOL, DENSE, 3, 1)}, .d = {-0.5}},
     {"masked_fill in place", GRAD, .call = masked_fill_in_place, .twin = masked_fill_call, .in = {F(3, 4), IN(BOOL, PERMUTED, 3, 4)}, .d = {-0.5}},
     {"triu", GRAD, .call = triangle_call, .in = {F(2, 3, 4)}, .n = {1, true}},
@@ -875,7 +883,15 @@ const struct sample samples_cross_entropy[] = {
     {"no rows", GRAD, .call = cross_entropy_rows, .in = {F(0, 5), IDS(5, 0)}},
     {"permuted logits, reversed targets", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}, .roundings = 2},
     {"large", LARGE | GRAD, .binary = tl_cross_entropy, .in = {F(90, 611), IDS(611, 90)}, .roundings = 2},
-    {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row of logits"},
+    {"one row alone", GRAD, .binary = tl_cross_entropy, .in = {F(5), IDS(5)}, .roundings = 2},
+    {"classes inside", GRAD, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 2, 3)}, .roundings = 2},
+    {"classes inside, permuted", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 2), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(2, 2, 2), .limit = 3}}, .roundings = 2},
+    {"classes inside, weighted, some left out", GRAD, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 4), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_NONE, 1, 2, true}, .roundings = 2},
+    {"classes inside, no rows", GRAD, .call = options_call, .in = {F(2, 3, 0), IDS(3, 2, 0)}, .n = {TL_REDUCE_SUM, 0, 0, true}},
+    {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"targets of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 3, 2)}, .error = "one target per row"},
+    {"probabilities of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), F(2, 3)}, .error = "probabilities must have the shape of the logits"},
+    {"no classes", 0, .binary = tl_cross_entropy, .in = {F(), IDS(1)}, .error = "logits have an axis of classes"},
     {"target outside", CPU_ONLY, .unary = target_outside, .in = {F(2, 5)}, .error = "-1 is outside [0, 5)"},
     END};
 CALL(cross_entropy_grad_call) {
@@ -1322,6 +1338,7 @@ const struct sample samples_cumprod_grad[] = {
 
 CALL(log_softmax_call) { return one(out, tl_log_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_log_softmax[] = {
+    {"cross entropy with probabilities", GRAD, .binary = tl_cross_entropy, .in = {F(2, 4, 2), F(2, 4, 2)}, .roundings = 2},
     {"cross entropy of probabilities", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, SLICED, 4, 5)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .roundings = 2},
     {"the same, smoothed and weighted", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, DENSE, 4, 5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 0, true}, .d = {0.25}, .roundings = 2},
     {"probabilities of another shape", 0, .call = options_call, .in = {F(4, 5), F(4, 4)}, .n = {0, 0, 0, true}, .error = "probabilities must have the shape of the logits"},
@@ -1362,7 +1379,11 @@ const struct sample samples_nll[] = {
     {"smoothed cross entropy", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .d = {0.25}, .roundings = 2},
     {"smoothed, weighted, rows", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = options_call, .in = {F(300, 151), IDS(151, 300)}, .n = {TL_REDUCE_NONE}},
+    {"one row alone", GRAD, .call = options_call, .in = {F(5), IDS(5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1}},
+    {"classes inside", GRAD, .call = options_call, .in = {F(2, 3, 2, 2), IDS(3, 2, 2, 2)}, .n = {TL_REDUCE_NONE, 0, 1}},
+    {"smoothed, classes inside", GRAD, .call = options_call, .in = {F(2, 5, 2), IDS(5, 2, 2), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_MEAN, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"one target too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"targets of another shape", 0, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 3)}, .error = "nll_loss: one target per row"},
     {"a weight too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4), F(4)}, .n = {0, 1}, .error = "should be defined either for all 5 classes"},
     {"smoothing of 2", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {0, 0, 0, true}, .d = {2}, .error = "label_smoothing must be between"},
     {"no such reduction", 0, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {3}, .error = "nll_loss: no reduction has the number 3"},
@@ -1500,8 +1521,16 @@ const struct sample samples_index[] = {
     {"large rows", LARGE | GRAD, .call = index_call, .in = {F(50, 700), IDS(50, 90)}, .n = {1, 0}},
     {"large pairs", LARGE | GRAD, .call = index_call, .in = {F(90, 80), IDS(90, 20000), IDS(80, 20000)}, .n = {2, 0, 1}},
     {"no broadcast", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 3)}, .n = {2, 0, 1}, .error = "indexing tensors could not be broadcast together"},
-    {"twice the same axis", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 2)}, .n = {2, 0, -2}, .error = "axis -2 is named twice"},
-    {"a mask", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 3)}, .n = {1, 0}, .error = "need tl_masked_select"},
+    {"twice the same axis", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 2)}, .n = {2, 0, -2}, .error = "axis 0 is named twice"},
+    {"a mask", GRAD | CPU_ONLY, .call = index_call, .in = {F(5, 4), IN(BOOL, DENSE, 5)}, .n = {1, 0}},
+    {"a mask of inner axes", GRAD | CPU_ONLY, .call = index_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4, 2), IN(BOOL, PERMUTED, 3, 4)}, .n = {1, 1}},
+    {"a mask and an index, apart", GRAD | CPU_ONLY, .call = index_call, .in = {F(4, 2, 3), IDS(3), IN(BOOL, SLICED, 4)}, .n = {2, -1, 0}},
+    {"a mask of another shape", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 3, 3)}, .n = {1, 0}, .error = "The shape of the mask [3,3] at index 1 does not match the shape of the indexed tensor [3,4] at index 1"},
+    {"a mask of too many axes", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 4, 1)}, .n = {1, 1}, .error = "The shape of the mask [4,1] at index 1 does not match"},
+    {"a mask of no axes", 0, .call = index_call, .in = {F(3, 4), SCALAR(BOOL)}, .n = {1, 0}, .error = "a mask of rank 0 stands for no axis"},
+    {"a mask over another's axes", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 3, 4), IDS(4, 2)}, .n = {2, 0, 1}, .error = "too many indices for tensor of dimension 2: 3"},
+    {"a mask and an index of one axis", 0, .call = index_call, .in = {F(3, 4, 2), IN(BOOL, DENSE, 3, 4), IDS(4, 2)}, .n = {2, 0, 1}, .error = "axis 1 is named twice"},
+    {"a mask of u8", 0, .call = index_call, .in = {F(3, 4), IN(U8, DENSE, 3)}, .n = {1, 0}, .error = "need bool, or ids i64 or i32"},
     {"too many", 0, .call = index_call, .in = {F(3), IDS(3, 2), IDS(3, 2)}, .n = {2, 0, 0}, .error = "too many indices for tensor of dimension 1"},
     {"select by a matrix", 0, .call = index_select_call, .in = {F(3), IDS(3, 2, 2)}, .error = "Index is supposed to be a vector"},
     {"outside", CPU_ONLY, .unary = index_outside, .in = {F(2, 4)}, .error = "index -5 is out of bounds for dimension 1 with size 4"},
@@ -1547,6 +1576,10 @@ const struct sample samples_index_put[] = {
     {"by way of index", GRAD | VIA_BACKWARD, .call = index_call, .in = {F(3, 4), IDS(3, 6), IDS(4, 6)}, .n = {2, 0, 1}},
     {"large", LARGE | GRAD, .call = index_put_call, .in = {F(40, 700), F(90, 700), IDS(40, 90)}, .n = {1, 0, 0, 0, 0, true}},
     {"large, last stays", LARGE | GRAD, .call = index_put_call, .in = {F(700, 40), F(700, 90), IDS(40, 90)}, .n = {1, 1}},
+    {"by a mask", GRAD | CPU_ONLY, .call = index_put_call, .in = {F(5, 3), F(3), IN(BOOL, DENSE, 5)}, .n = {1, 0}},
+    {"by a mask, added in place", GRAD | CPU_ONLY, .call = index_put_in_place, .twin = index_put_call, .in = {F(2, 3, 4), F(2, 1), IN(BOOL, PERMUTED, 3, 4)}, .n = {1, 1, 0, 0, 0, true}},
+    {"a mask of another shape", 0, .call = index_put_call, .in = {F(3, 4), SCALAR(FLOAT), IN(BOOL, DENSE, 4)}, .n = {1, 0}, .error = "index_put: The shape of the mask [4] at index 0 does not match the shape of the indexed tensor [3,4] at index 0"},
+    {"one value by a mask, dtypes that differ", CPU_ONLY, .call = index_put_call, .in = {F(3), IN(I32, DENSE, 1), IN(BOOL, DENSE, 3)}, .n = {1, 0}, .error = "source and destination dtypes must match"},
     {"dtypes that differ", 0, .call = index_put_call, .in = {F(3), IN(I32, DENSE, 2), IDS(3, 2)}, .n = {1, 0}, .error = "source and destination dtypes must match"},
     {"values of another shape", 0, .call = index_put_call, .in = {F(3, 2), F(3, 2), IDS(3, 2)}, .n = {1, 0}, .error = "cannot be broadcast to indexing result of shape [2,2]"},
     {"index_add of another shape", 0, .call = index_add_call, .in = {F(2, 3), IDS(3, 4), F(1, 4)}, .n = {1}, .d = {1}, .error = "source tensor shape must match self tensor shape"},
