@@ -23,4 +23,7 @@ from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
 from ._memory import from_dlpack  # noqa: E402, F401
-from . import autograd  # noqa: E402, F401
+from . import amp, autograd, nn, optim, utils  # noqa: E402, F401
+from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402, F401
+from .nn.functional import cosine_similarity, dropout, layer_norm, rms_norm  # noqa: E402, F401
+from ._files import load, save  # noqa: E402, F401

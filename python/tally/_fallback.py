@@ -55,6 +55,18 @@ def replace(x, y):
     _library.tl_drop(old)
 
 
+def scope_enter(name):
+    """Opens a named scope; gives what scope_end takes."""
+    scope = _library.tl_scope_enter(name.encode())
+    _check()
+    return scope
+
+
+def scope_end(scope):
+    _library.tl_scope_end(scope)
+    _check()
+
+
 _owners = {}  # number -> what must live as long as a tensor over its memory
 
 
@@ -73,7 +85,7 @@ def from_external(owner, address, n_bytes, shape, stride, dtype):
 
 
 def _own(kind, address):
-    x = kind.__new__(kind)
+    x = object.__new__(kind)  # a subclass's __new__ may want arguments
     x._address = address
     return x
 

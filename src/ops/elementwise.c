@@ -245,15 +245,25 @@ const tl_op op_neg = {RECORD(KERNEL, neg, 1),
                       .cost = cost_1,
                       .backward = neg_backward,
                       .may_overwrite = true};
-const tl_op op_exp = {RECORD(KERNEL, exp, 1),   .shapes = "x (...) -> (...)",
-                      .dtypes = "floats",       .flops = "n",
-                      .shape = unary_shape,     .cost = cost_1,
-                      .backward = exp_backward, .saves = {TL_OUTPUT(0)},
+const tl_op op_exp = {RECORD(KERNEL, exp, 1),
+                      .is_wide = true,
+                      .shapes = "x (...) -> (...)",
+                      .dtypes = "floats",
+                      .flops = "n",
+                      .shape = unary_shape,
+                      .cost = cost_1,
+                      .backward = exp_backward,
+                      .saves = {TL_OUTPUT(0)},
                       .may_overwrite = true};
-const tl_op op_log = {RECORD(KERNEL, log, 1),   .shapes = "x (...) -> (...)",
-                      .dtypes = "floats",       .flops = "n",
-                      .shape = unary_shape,     .cost = cost_1,
-                      .backward = log_backward, .saves = {TL_INPUT(0)},
+const tl_op op_log = {RECORD(KERNEL, log, 1),
+                      .is_wide = true,
+                      .shapes = "x (...) -> (...)",
+                      .dtypes = "floats",
+                      .flops = "n",
+                      .shape = unary_shape,
+                      .cost = cost_1,
+                      .backward = log_backward,
+                      .saves = {TL_INPUT(0)},
                       .may_overwrite = true};
 const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),   .shapes = "x (...) -> (...)",
                        .dtypes = "floats",        .flops = "n",
@@ -372,6 +382,8 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
 /* ---- Composites ---- */
 
 tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
+    prediction = autocast_wide(prediction);
+    target = autocast_wide(target);
     tl_tensor *difference = tl_sub(prediction, target);
     return tl_mean_all(tl_mul(difference, difference));
 }
