@@ -352,19 +352,29 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     Without dropout no (T, S) tensor is made. Dropout, values with another head size than keys and masks with a gradient take the long way.
     """
-    if attn_mask is not None and is_causal:
-        raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 dimensional")
     if not enable_gqa and query.ndim > 2 and query.size(-3) != key.size(-3):
         raise RuntimeError(f"scaled_dot_product_attention: the heads differ: {query.size(-3)} of the query, {key.size(-3)} of the key "
                            "(need enable_gqa=True)")
+    if attn_mask is not None and is_causal:  # both: what is later is hidden, beside what the mask hides
+        attn_mask, is_causal = _with_causal(attn_mask, query.size(-2), key.size(-2)), False
     is_plain = (dropout_p == 0.0 and key.shape == value.shape and query.ndim == key.ndim <= 4
                 and query.shape[:-3] == key.shape[:-3] and query.size(-1) == key.size(-1))
     if attn_mask is not None:
         is_plain = is_plain and attn_mask.ndim <= 4 and not (is_grad_enabled() and lib.tl_needs_grad(attn_mask))
     run = _flash if is_plain else _spelled_out
     return run(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def _causal_mask(n_queries, n_keys, like):
+    """(T, S), true where query t sees key s: s <= t."""
+    return lib.tl_tril(lib.tl_ones((n_queries, n_keys), bool_.code, lib.tl_device_of(like)), 0)
+
+
+def _with_causal(mask, n_queries, n_keys):
+    seen = _causal_mask(n_queries, n_keys, mask)
+    return lib.tl_logical_and(mask, seen) if mask.dtype is bool_ else lib.tl_where_scalar(seen, mask, -math.inf)
 
 
 def _flash(query, key, value, mask, _dropout, is_causal, scale):
@@ -376,7 +386,7 @@ def _flash(query, key, value, mask, _dropout, is_causal, scale):
     if is_causal and n_keys > n_queries:  # counted from the first key, no query sees the keys beyond
         k, v, n_keys = lib.tl_slice(k, 2, 0, n_queries, 1), lib.tl_slice(v, 2, 0, n_queries, 1), n_queries
     if is_causal and n_keys < n_queries:
-        mask, is_causal = lib.tl_tril(lib.tl_ones((n_queries, n_keys), bool_.code, lib.tl_device_of(q)), 0), False
+        mask, is_causal = _causal_mask(n_queries, n_keys, q), False
     q, k, v = (lib.tl_transpose(x, 1, 2) for x in (q, k, v))
     scale = 0.0 if scale is None else float(scale)
     if mask is None:
@@ -403,7 +413,7 @@ def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     scores = lib.tl_matmul(lib.tl_mul_scalar(query, float(scale)), lib.tl_transpose(key, -2, -1))
     if is_causal:
-        mask = lib.tl_tril(lib.tl_ones(tuple(scores.shape[-2:]), bool_.code, lib.tl_device_of(scores)), 0)
+        mask = _causal_mask(scores.size(-2), scores.size(-1), scores)
     if mask is not None and mask.dtype is bool_:
         scores = lib.tl_where_scalar(mask, scores, -math.inf)
     elif mask is not None:

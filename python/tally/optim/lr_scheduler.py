@@ -24,10 +24,10 @@ class LRScheduler:
                                "loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run (not recommended)")
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._step_count = 0
-        self._is_initial = self._get_lr_called_within_step = False
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
-        self._is_initial = True
+        self._initial_step()
+
+    def _initial_step(self):
+        self._step_count, self._is_initial = 0, True
         self.step()
         self._is_initial = False
 
@@ -47,13 +47,20 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, epoch=None):
+        if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value of the schedule is skipped.",
+                          UserWarning, 2)
         self._step_count += 1
+        if epoch is not None:
+            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible.", UserWarning, 2)
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch=None):
         self._get_lr_called_within_step = True
         if epoch is None:
             self.last_epoch += 1
             rates = self.get_lr()
         else:
-            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible.", UserWarning, 2)
             self.last_epoch = epoch
             rates = self._get_closed_form_lr() if hasattr(self, "_get_closed_form_lr") else self.get_lr()
         self._get_lr_called_within_step = False
@@ -130,6 +137,10 @@ class MultiStepLR(LRScheduler):
         if self.last_epoch not in self.milestones:
             return self._rates()
         return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._rates()]
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.milestones = collections.Counter(self.milestones)  # a file gives a plain dict
 
     def _get_closed_form_lr(self):
         n = bisect.bisect_right(sorted(self.milestones.elements()), self.last_epoch)
@@ -295,23 +306,16 @@ class SequentialLR(LRScheduler):
         self._schedulers, self._milestones, self.last_epoch, self.optimizer = schedulers, milestones, last_epoch + 1, optimizer
         for group in optimizer.param_groups:  # each scheduler has taken its first step: undo them
             group["lr"] = group["initial_lr"]
-        for s in schedulers:
-            s.last_epoch -= 1
-        self._initial(schedulers[0])
+        _undo(self)
+        schedulers[0]._initial_step()
         self._last_lr = schedulers[0].get_last_lr()
-
-    @staticmethod
-    def _initial(scheduler):
-        scheduler._is_initial = True
-        scheduler.step()
-        scheduler._is_initial = False
 
     def step(self):
         self.last_epoch += 1
         i = bisect.bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]
         if i > 0 and self._milestones[i - 1] == self.last_epoch:
-            scheduler.step(0)
+            scheduler._update_lr(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
@@ -325,6 +329,14 @@ class SequentialLR(LRScheduler):
         self.__dict__.update({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for s, state in zip(self._schedulers, state_dict["_schedulers"]):
             s.load_state_dict(state)
+
+
+def _undo(scheduler):
+    for s in scheduler._schedulers:
+        if hasattr(s, "_schedulers"):
+            _undo(s)
+        else:
+            s.last_epoch -= 1
 
 
 class ChainedScheduler(LRScheduler):

@@ -28,6 +28,7 @@ def _billed(step):
     def wrapped(self, *args, **kwargs):
         for hook in list(self._pre_hooks.values()):
             hook(self, args, kwargs)
+        self._opt_called = True  # schedulers ask
         before = lib.tl_set_phase(_UPDATE)
 
         def outside(closure):
