@@ -143,8 +143,9 @@ class _Reader:
 
 def _refuse_pickle(f):
     with open(f, "rb") as file:
-        start = file.read(4)
-    if start[:2] == b"PK" or start[:1] == b"\x80":
+        start = file.read(9)
+    # A safetensors file begins with a length of 8 bytes, any of which may look like something else, and a brace.
+    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise RuntimeError(f"{os.fspath(f)} is a {'PyTorch archive' if start[:2] == b'PK' else 'pickle'}, which can run code when it is read, so it is "
                            "not read here. Load it with torch, and write it with safetensors.torch.save_file(state_dict, path).")
 

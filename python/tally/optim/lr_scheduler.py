@@ -275,7 +275,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             if epoch < 0:
                 raise ValueError(f"Expected non-negative epoch, but got {epoch}")
             self._place(epoch)
-        self.last_epoch = math.floor(epoch)
+        self.last_epoch, self._get_lr_called_within_step = math.floor(epoch), False
         self._set(self.get_lr())
 
     def _place(self, epoch):
