@@ -9,11 +9,12 @@ _MAX_LIST = 64
 
 class TensorBase:
     """Holds a tl_tensor."""
-    _address = None
+    __slots__ = ("_address",)  # not in __dict__, which copies take over
 
     def __del__(self):
-        if self._address and _library is not None:
-            _library.tl_drop(self._address)
+        address = getattr(self, "_address", None)
+        if address and _library is not None:
+            _library.tl_drop(address)
 
 
 def load(path, header):
