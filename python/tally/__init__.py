@@ -27,3 +27,4 @@ from . import amp, autograd, nn, optim, utils  # noqa: E402, F401
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402, F401
 from .nn.functional import cosine_similarity, dropout, layer_norm, rms_norm  # noqa: E402, F401
 from ._files import load, save  # noqa: E402, F401
+from . import _einops  # noqa: E402, F401

@@ -30,8 +30,15 @@ static PyObject *on_error; /* (status, message, function) -> exception */
 
 /* ---- Arguments ---- */
 
+static bool too_large(const struct site *site, int at) {
+    PyErr_Format(PyExc_OverflowError, "%s(): argument '%s' (position %d) is out of range", site->name, site->names[at], at + 1);
+    return false;
+}
+
+/* Reading an argument failed. Python's own words for a wrong type or a large int become ours; what the argument itself raised stays. */
 static bool wrong_type(const struct site *site, int at, const char *want, PyObject *got) {
     if (PyErr_Occurred()) {
+        if (PyLong_Check(got) && PyErr_ExceptionMatches(PyExc_OverflowError)) return too_large(site, at);
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
         PyErr_Clear();
     }
@@ -69,11 +76,7 @@ static bool get_unsigned(PyObject *o, uint64_t *x, const struct site *site, int 
 static bool get_int(PyObject *o, int *x, const struct site *site, int at) {
     int64_t wide;
     if (!get_long(o, &wide, site, at)) return false;
-    if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%s(): argument '%s': %lld is too large", site->name, site->names[at],
-                     (long long)wide);
-        return false;
-    }
+    if (wide < INT_MIN || wide > INT_MAX) return too_large(site, at);
     *x = (int)wide;
     return true;
 }
@@ -342,21 +345,22 @@ static void owner_release(void *owner) {
     PyGILState_Release(lock);
 }
 
-/* from_external(owner, address, bytes, shape, stride, dtype): a tensor over memory that owner holds. */
+/* from_external(owner, address, bytes, shape, stride, dtype, device): a tensor over memory that owner holds. */
 static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    static const struct site site = {"from_external", 6, {"owner", "address", "bytes", "shape", "stride", "dtype"}};
+    static const struct site site = {"from_external", 7, {"owner", "address", "bytes", "shape", "stride", "dtype", "device"}};
     (void)module;
-    void *address;
+    void *address, *device;
     uint64_t bytes;
     struct longs shape, stride;
     int dtype;
     if (!has_count(n, &site) || !get_pointer(args[1], &address, &site, 1) || !get_unsigned(args[2], &bytes, &site, 2) ||
         !get_longs(args[3], &shape, &site, 3) || !get_longs(args[4], &stride, &site, 4) ||
-        !get_int(args[5], &dtype, &site, 5))
+        !get_int(args[5], &dtype, &site, 5) || !get_pointer(args[6], &device, &site, 6))
         return NULL;
     Py_INCREF(args[0]);
     tl_scope scope = p_tl_scope_begin();
-    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release, args[0]);
+    tl_tensor *x = p_tl_from_external_on(device, address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release,
+                                         args[0]);
     keep(x);
     p_tl_scope_end(scope);
     return give_tensor(x, args, 0, false, &site);
