@@ -414,7 +414,9 @@ class Tensor(lib.TensorBase):
     def data(self, value):
         if lib.tl_shares_storage(self, value) and _layout(self) == _layout(value):
             return  # x.data -= y has done its work already
+        from . import autograd
         on, grad, purpose = self.requires_grad, lib.tl_grad_of(self), lib.tl_purpose_of(self)
+        hooks = autograd._leaves.get(lib.address_of(self))
         lib.replace(self, lib.tl_detach(value))
         if purpose == _PARAMETER:
             lib.tl_set_purpose(self, purpose)
@@ -422,6 +424,8 @@ class Tensor(lib.TensorBase):
             lib.tl_requires_grad(self, True)
         if grad is not None and (grad.shape, grad.dtype, grad.device) == (self.shape, self.dtype, self.device):
             lib.tl_set_grad(self, grad)
+        if hooks is not None and on:
+            autograd._put_hooks(self, hooks)
 
     def register_hook(self, hook):
         """hook(grad) is called with the gradient of a pass; what it returns takes the gradient's place. On a result, it sees what comes

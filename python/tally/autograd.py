@@ -191,12 +191,16 @@ def _on_grad(leaf, grad, number):
 def _leaf_hooks(x):
     if not lib.tl_needs_grad(x):
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if lib.address_of(x) not in _leaves:
+        _put_hooks(x, _LeafHooks())
+    return _leaves[lib.address_of(x)]
+
+
+def _put_hooks(x, hooks):
     address = lib.address_of(x)
-    if address not in _leaves:
-        if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
-            _raise()
-        _leaves[address] = _LeafHooks()
-    return _leaves[address]
+    if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
+        _raise()
+    _leaves[address] = hooks
 
 
 class _earlier_put_aside:

@@ -461,8 +461,15 @@ def test_parameter():
     (p * 3).sum().backward()
     p.data -= 0.5 * p.grad  # as students write it
     assert p.tolist() == [-0.5, -0.5] and p.grad.tolist() == [3, 3] and p.requires_grad
+    seen = []
+    handle = p.register_hook(lambda g: seen.append(g.tolist()))
     p.data = p.data * 2
     assert p.tolist() == [-1, -1] and p.grad.tolist() == [3, 3] and p.requires_grad
+    (p * 2).sum().backward()
+    assert seen == [[2, 2]] and p.grad.tolist() == [5, 5]
+    handle.remove()
+    (p * 2).sum().backward()
+    assert len(seen) == 1
 
 
 def test_containers():

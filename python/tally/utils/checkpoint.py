@@ -4,7 +4,7 @@ import weakref
 
 from .._library import c, constants, header, lib
 from .._tensor import Tensor
-from .._types import int64
+from .._types import as_device, int64
 from ..autograd import _give, _put_aside, _raise
 
 _MAX_INPUTS, _MAX_OUTPUTS = 15, constants["TL_MAX_OUTPUTS"]  # the library's 16 inputs, less the one that holds the record
@@ -22,7 +22,7 @@ class _Record:
         _records[id(self)] = self
 
     def carrier(self):
-        return lib.from_external(self, ctypes.addressof(self.memory), 1, (1,), None, constants["TL_U8"])
+        return lib.from_external(self, ctypes.addressof(self.memory), 1, (1,), None, constants["TL_U8"], as_device("cpu").address)
 
     def run(self, inputs):
         """The tensors among the results; `result` remembers where they were."""
