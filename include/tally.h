@@ -252,6 +252,7 @@ TL_API const int64_t *tl_shape(const tl_tensor *x);     /* rank sizes, valid as 
 TL_API int64_t tl_offset(const tl_tensor *x);
 TL_API int64_t tl_numel(const tl_tensor *x);
 TL_API size_t tl_bytes(const tl_tensor *x);             /* numel x element size */
+TL_API size_t tl_storage_bytes(const tl_tensor *x);     /* of the whole storage that x is a view of */
 TL_API tl_dtype tl_dtype_of(const tl_tensor *x);
 TL_API tl_device *tl_device_of(const tl_tensor *x);
 TL_API tl_purpose tl_purpose_of(const tl_tensor *x);

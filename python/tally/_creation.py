@@ -54,6 +54,8 @@ def _check_nested(data):
             return ()
         shapes = [shape_of(x, depth + 1) for x in item]
         for s in shapes[1:]:
+            if shapes[0] and not s:
+                raise TypeError("not a sequence")
             if s != shapes[0]:
                 expected = shapes[0][0] if shapes[0] else 0
                 got = s[0] if s else 0
@@ -134,6 +136,9 @@ def as_tensor(data, dtype=None, device=None):
     return tensor(data, dtype=dtype, device=device)
 
 
+asarray = as_tensor
+
+
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
     """A tensor without axes."""
     return tensor(s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
@@ -141,19 +146,19 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 # ---- Constants ----
 
-def empty(*size, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def empty(*args, size=None, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Of no defined content."""
-    return _finish(lib.tl_empty(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_empty(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False):
+def zeros(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 0."""
-    return _finish(lib.tl_zeros(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_zeros(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False):
+def ones(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 1."""
-    return _finish(lib.tl_ones(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_ones(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
@@ -215,6 +220,12 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
     return _finish(lib.tl_linspace(start, end, steps, _code(dtype), _address(device)), requires_grad)
 
 
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
+    """base^start to base^end, evenly spaced in the exponent."""
+    exponents = linspace(start, end, steps, dtype=BY_NAME["float64"], device=device)
+    return _finish(lib.tl_cast(lib.tl_rpow_scalar(exponents, float(base)), _code(dtype)), requires_grad)
+
+
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
     """1 on the diagonal."""
     return _finish(lib.tl_eye(n, n if m is None else m, _code(dtype), _address(device)), requires_grad)
@@ -246,14 +257,14 @@ def set_rng_state(new_state):
     c.tl_generator_set(structs["tl_generator"](*[x % _POOL_WORDS for x in new_state.tolist()]))
 
 
-def rand(*size, dtype=None, device=None, requires_grad=False):
+def rand(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
-    return _finish(lib.tl_uniform(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
 
 
-def randn(*size, dtype=None, device=None, requires_grad=False):
+def randn(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Normal, mean 0 and deviation 1."""
-    return _finish(lib.tl_normal(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
 
 
 def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad=False):
@@ -305,6 +316,11 @@ def bernoulli(input):
     return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)), lib.tl_dtype_of(input))
 
 
+def exponential_(self, lambd=1.0):
+    """Fills with exponentially distributed numbers: -log(1 - u) / lambd."""
+    return lib.tl_copy_(self, lib.tl_mul_scalar(lib.tl_log1p(lib.tl_neg(rand_like(self))), -1.0 / lambd))
+
+
 def multinomial(input, num_samples, replacement=False):
     """Numbers of categories, drawn with the given weights."""
     return lib.tl_multinomial(input, num_samples, replacement)
@@ -317,3 +333,4 @@ def from_numpy(ndarray):
     return _memory.from_numpy(ndarray)
 
 
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

@@ -8,7 +8,7 @@ import threading
 from ._library import constants
 
 _MEMORY, _IO = constants["TL_ERROR_MEMORY"], constants["TL_ERROR_IO"]
-_INDEX = ("out of range", "out of bounds", "too many indices")
+_INDEX = ("out of range", "out of bounds", "too many indices", "has no dimensions")
 state = threading.local()  # .raised: what a callback raised while the library was running
 
 

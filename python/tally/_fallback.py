@@ -81,8 +81,11 @@ _owners = {}  # number -> what must live as long as a tensor over its memory
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _release(number):
-    _owners.pop(number, None)
+def _release(number, pop=_owners.pop):
+    pop(number, None)
+
+
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release))  # tensors may go after this module, at exit
 
 
 def from_external(owner, address, n_bytes, shape, stride, dtype, device):

@@ -3,10 +3,11 @@ them on Tensor as they stand, so that `x.sum(0)` and `tally.sum(x, 0)` are one p
 """
 import builtins
 import collections
+import functools
 import math
 
 from ._library import constants, lib
-from ._types import DTYPES, Size, as_dtype, bool_, float64, get_default_dtype, int64
+from ._types import BY_NAME, DTYPES, Size, as_dtype, bool_, float64, get_default_dtype, int64
 
 _EQ, _NE, _LT, _LE, _GT, _GE = (constants["TL_" + n] for n in ("EQ", "NE", "LT", "LE", "GT", "GE"))
 _Tensor = None  # set by _tensor.py
@@ -27,6 +28,20 @@ def _number(x, name, argument):
     raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(x).__name__}")
 
 
+_UINT8 = BY_NAME["uint8"].code
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+
+def _numpy_names(function):
+    """Takes axis= and keepdims= for dim= and keepdim=, as torch does."""
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if not kwargs.keys().isdisjoint(_NUMPY_NAMES):
+            kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+    return call
+
+
 def _axes(dim):
     """A list of axes; [] is all of them."""
     if dim is None:
@@ -40,6 +55,14 @@ def _sizes(sizes):
         only = sizes[0]
         return (only.__index__(),) if hasattr(only, "__index__") and not hasattr(only, "__len__") else tuple(only)
     return sizes
+
+
+def _axis(dim, rank):
+    """An axis counted from 0; a scalar has one, as in torch."""
+    n = builtins.max(rank, 1)
+    if not -n <= dim < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
+    return dim + n if dim < 0 else dim
 
 
 def _dtype_of(x):
@@ -97,17 +120,26 @@ def _operand(name, x):
     return _number(x, name, "other"), False
 
 
+def _check_alpha(input, other, alpha):
+    if isinstance(alpha, bool) and not _dtype_of(input) is bool_:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    is_real = _dtype_of(input).is_floating_point or isinstance(other, float) or isinstance(other, _Tensor) and _dtype_of(other).is_floating_point
+    if isinstance(alpha, float) and not is_real:
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+
+
 def _add_like(name, input, other, alpha):
     tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
+        input = _full_like_number(input, other)
     other, is_tensor = _operand(name, other)
     if alpha != 1:
+        _check_alpha(input, other, alpha)
         other = lib.tl_mul_scalar(other, alpha) if is_tensor else other * alpha
     return tensor(input, other) if is_tensor else scalar(input, other)
 
 
-def full_like_number(value, other):
+def _full_like_number(value, other):
     """A number beside a tensor, as a scalar tensor that promotes like a number."""
     if isinstance(value, bool):
         d = bool_
@@ -161,7 +193,7 @@ def _whole_division(a, b, rounds):
 def floor_divide(input, other):
     """floor(input / other), as Python's // has it."""
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
+        input = _full_like_number(input, other)
     return _whole_division(input, other, lib.tl_floor)
 
 
@@ -178,15 +210,16 @@ def pow(input, exponent):
 def remainder(input, other):
     """With the sign of the divisor, as Python's %."""
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
+        input = _full_like_number(input, other)
     other, is_tensor = _operand("remainder", other)
     return lib.tl_remainder(input, other) if is_tensor else lib.tl_remainder_scalar(input, other)
 
 
 def fmod(input, other):
     """With the sign of the dividend, as C's fmod."""
-    quotient = div(input, other, rounding_mode="trunc")
-    return sub(input, mul(quotient, other))
+    whole = remainder(input, other)
+    wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
+    return where(wrong, sub(whole, other), whole)
 
 
 def minimum(input, other):
@@ -234,7 +267,7 @@ def logical_xor(input, other):
 
 def _bitwise(name, logical):
     def function(input, other):
-        other = other if isinstance(other, _Tensor) else full_like_number(other, input)
+        other = other if isinstance(other, _Tensor) else _full_like_number(other, input)
         if input.dtype is not bool_ or other.dtype is not bool_:
             raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: tally.from_numpy(numpy.{name}(...))")
         return logical(input, other)
@@ -313,21 +346,25 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 # ---- Reductions ----
 
+@_numpy_names
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
     return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
 
 
+@_numpy_names
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """As sum; NaN counts as 0."""
     return lib.tl_nansum(_cast(input, dtype), _axes(dim), keepdim)
 
 
+@_numpy_names
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all."""
     return lib.tl_mean(_cast(input, dtype), _axes(dim), keepdim)
 
 
+@_numpy_names
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Of all elements, or along one axis."""
     return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
@@ -336,14 +373,28 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 _Pair = {name: collections.namedtuple(name, ["values", "indices"]) for name in ("max", "min", "sort", "topk", "cummax", "kthvalue", "median")}
 
 
+def _not_empty(name, input, dim):
+    """An extreme of no elements does not exist; torch's words and classes."""
+    if lib.tl_numel(input):
+        return
+    if dim is None or dim == ():
+        raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+    for d in _axes(dim):
+        at = _axis(d, input.ndim)
+        if input.ndim and not input.shape[at]:
+            raise IndexError(f"{name}(): Expected reduction dim {at} to have non-zero size.")
+
+
 def _extreme(name, input, dim, keepdim, other):
     if isinstance(dim, _Tensor):
         dim, other = None, dim
     if other is not None:
         return (lib.tl_maximum if name == "max" else lib.tl_minimum)(input, other)
+    _not_empty(name, input, dim)
     if dim is None:
         return (lib.tl_max if name == "max" else lib.tl_min)(input, (), keepdim)
-    index = (lib.tl_argmax if name == "max" else lib.tl_argmin)(input, (dim,), True)
+    looked = lib.tl_cast(input, _UINT8) if lib.tl_dtype_of(input) == bool_.code else input
+    index = (lib.tl_argmax if name == "max" else lib.tl_argmin)(looked, (dim,), True)
     if input.ndim == 0:
         return _Pair[name](lib.tl_clone(input), index)
     values = lib.tl_gather(input, dim, index)
@@ -352,46 +403,59 @@ def _extreme(name, input, dim, keepdim, other):
     return _Pair[name](values, index)
 
 
+@_numpy_names
 def max(input, dim=None, keepdim=False, *, other=None):
     """The largest element; along an axis (values, indices); of two tensors the larger one element by element."""
     return _extreme("max", input, dim, keepdim, other)
 
 
+@_numpy_names
 def min(input, dim=None, keepdim=False, *, other=None):
     """The smallest element; along an axis (values, indices); of two tensors the smaller one element by element."""
     return _extreme("min", input, dim, keepdim, other)
 
 
+@_numpy_names
 def amax(input, dim=(), keepdim=False):
     """The largest over some axes; equal ones share the gradient."""
+    _not_empty("amax", input, dim)
     return lib.tl_max(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def amin(input, dim=(), keepdim=False):
     """The smallest over some axes; equal ones share the gradient."""
+    _not_empty("amin", input, dim)
     return lib.tl_min(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def argmax(input, dim=None, keepdim=False):
     """Where the largest is; of equal ones the first."""
+    _not_empty("argmax", input, dim)
     return lib.tl_argmax(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def argmin(input, dim=None, keepdim=False):
     """Where the smallest is; of equal ones the first."""
+    _not_empty("argmin", input, dim)
     return lib.tl_argmin(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def any(input, dim=None, keepdim=False):
     """Is one of them not 0?"""
     return lib.tl_any(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def all(input, dim=None, keepdim=False):
     """Is none of them 0?"""
     return lib.tl_all(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def count_nonzero(input, dim=None):
     """How many are not 0."""
     return lib.tl_count_nonzero(input, _axes(dim), False)
@@ -405,42 +469,50 @@ def _spread(call, input, dim, unbiased, correction, keepdim):
     return call(input, _axes(dim), correction, keepdim)
 
 
+@_numpy_names
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """sum (x - mean)^2 / (n - correction)"""
     return _spread(lib.tl_var, input, dim, unbiased, correction, keepdim)
 
 
+@_numpy_names
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The square root of var."""
     return _spread(lib.tl_std, input, dim, unbiased, correction, keepdim)
 
 
+@_numpy_names
 def logsumexp(input, dim, keepdim=False):
     """log of the sum of e^x, without overflow."""
     return lib.tl_logsumexp(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
 
+@_numpy_names
 def cumsum(input, dim, *, dtype=None):
     """Running sums along an axis."""
     return lib.tl_cumsum(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def cumprod(input, dim, *, dtype=None):
     """Running products along an axis."""
     return lib.tl_cumprod(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def softmax(input, dim, *, dtype=None):
     """e^x / sum e^x along an axis."""
     return lib.tl_softmax_axis(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def log_softmax(input, dim, *, dtype=None):
     """log of softmax, without loss of digits."""
     return lib.tl_log_softmax(_cast(input, dtype), dim)
@@ -492,14 +564,6 @@ def outer(input, vec2):
     return lib.tl_mul(lib.tl_unsqueeze(input, 1), vec2)
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta input + alpha mat1 mat2"""
-    product = mm(mat1, mat2)
-    if alpha != 1:
-        product = lib.tl_mul_scalar(product, alpha)
-    return lib.tl_add(input if beta == 1 else lib.tl_mul_scalar(input, beta), product)
-
-
 # ---- Views ----
 
 def reshape(input, shape):
@@ -509,6 +573,9 @@ def reshape(input, shape):
 
 def transpose(input, dim0, dim1):
     """Swaps two axes; a view."""
+    if not lib.tl_rank(input):
+        _axis(dim0, 0), _axis(dim1, 0)
+        return lib.tl_view(input, ())
     return lib.tl_transpose(input, dim0, dim1)
 
 
@@ -519,7 +586,7 @@ def t(input):
     """The transpose of a matrix; vectors and scalars as they are."""
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return lib.tl_transpose(input, 0, 1) if input.ndim == 2 else input
+    return lib.tl_transpose(input, 0, 1) if input.ndim == 2 else lib.tl_view(input, lib.shape_of(input))
 
 
 def permute(input, dims):
@@ -534,7 +601,13 @@ def permute(input, dims):
 def movedim(input, source, destination):
     """Moves axes to other places; a view."""
     n = input.ndim
-    source, destination = [d % n for d in _axes(source)], [d % n for d in _axes(destination)]
+    source, destination = [_axis(d, n) for d in _axes(source)], [_axis(d, n) for d in _axes(destination)]
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({source} dims) should contain the same number of dims as destination ({destination} dims)")
+    if len(set(source)) < len(source) or len(set(destination)) < len(destination):
+        raise RuntimeError("movedim: repeated dim in `source` or `destination`")
+    if not n:
+        return lib.tl_view(input, ())
     order = [None] * n
     for s, d in zip(source, destination):
         order[d] = s
@@ -545,18 +618,21 @@ def movedim(input, source, destination):
 moveaxis = movedim
 
 
+@_numpy_names
 def squeeze(input, dim=None):
     """Leaves out axes of size 1: all of them, one, or some; a view."""
     if dim is None:
         return lib.tl_view(input, tuple(n for n in lib.shape_of(input) if n != 1))
-    if isinstance(dim, int):
-        return lib.tl_squeeze(input, dim)
     n = input.ndim
-    for d in sorted((d % n if n else d for d in dim), reverse=True):
+    axes = [_axis(d, n) for d in _axes(dim)]
+    if not n or not axes:
+        return lib.tl_view(input, lib.shape_of(input))
+    for d in sorted(axes, reverse=True):
         input = lib.tl_squeeze(input, d)
     return input
 
 
+@_numpy_names
 def unsqueeze(input, dim):
     """A new axis of size 1; a view."""
     return lib.tl_unsqueeze(input, dim)
@@ -574,7 +650,7 @@ def unflatten(input, dim, sizes):
 
 def ravel(input):
     """One axis; a view where strides allow it."""
-    return lib.tl_reshape(input, (-1,))
+    return lib.tl_view(lib.tl_contiguous(input), (-1,))
 
 
 def narrow(input, dim, start, length):
@@ -596,6 +672,9 @@ def select(input, dim, index):
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A diagonal of two axes, as the last axis; a view."""
+    if not input.ndim:
+        if _axis(dim1, 0) == _axis(dim2, 0):
+            raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return lib.tl_diagonal(input, offset, dim1, dim2)
 
 
@@ -606,8 +685,22 @@ def broadcast_to(input, size):
 
 def broadcast_tensors(*tensors):
     """All tensors at their common shape; views."""
-    shape = broadcast_shapes(*[x.shape for x in _sizes(tensors)])
-    return tuple(lib.tl_broadcast_to(x, shape) for x in _sizes(tensors))
+    tensors = _sizes(tensors)
+    shape = _common_shape([lib.shape_of(x) for x in tensors])
+    return tuple(x if lib.shape_of(x) == shape else lib.tl_broadcast_to(x, shape) for x in tensors)
+
+
+def _common_shape(shapes):
+    """What shapes broadcast to; in torch's words where they clash."""
+    common = ()
+    for s in shapes:
+        n = builtins.max(len(s), len(common))
+        a, b = (1,) * (n - len(common)) + tuple(common), (1,) * (n - len(s)) + tuple(s)
+        for i in range(n - 1, -1, -1):
+            if a[i] != b[i] and 1 not in (a[i], b[i]):
+                raise RuntimeError(f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at non-singleton dimension {i}")
+        common = tuple(y if x == 1 else x for x, y in zip(a, b))
+    return common
 
 
 def broadcast_shapes(*shapes):
@@ -626,6 +719,8 @@ def broadcast_shapes(*shapes):
 
 def split(tensor, split_size_or_sections, dim=0):
     """Parts of one size (the last may be smaller), or of these sizes; views."""
+    if not tensor.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
     size = tensor.size(dim)
     sections = split_size_or_sections
     if isinstance(sections, int):
@@ -647,6 +742,8 @@ def chunk(input, chunks, dim=0):
     """Up to so many parts of equal size, the last may be smaller; views."""
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if not input.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     size = input.size(dim)
     n = -(-size // chunks)
     return split(input, n, dim) if n else tuple(lib.tl_slice(input, dim, 0, 0, 1) for _ in range(chunks))
@@ -654,8 +751,12 @@ def chunk(input, chunks, dim=0):
 
 def tensor_split(input, indices_or_sections, dim=0):
     """Parts of nearly equal size, or cut at these indices; views."""
+    if not input.ndim:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     size = input.size(dim)
     if isinstance(indices_or_sections, int):
+        if indices_or_sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
         n, extra = divmod(size, indices_or_sections)
         ends = [n * (i + 1) + builtins.min(i + 1, extra) for i in range(indices_or_sections)]
     else:
@@ -670,6 +771,7 @@ def unbind(input, dim=0):
 
 # ---- Joining, repeating, reordering ----
 
+@_numpy_names
 def cat(tensors, dim=0):
     """Joins tensors along an axis."""
     return lib.tl_concat(tensors, dim)
@@ -678,6 +780,7 @@ def cat(tensors, dim=0):
 concat = concatenate = cat
 
 
+@_numpy_names
 def stack(tensors, dim=0):
     """Joins tensors along a new axis."""
     return lib.tl_stack(tensors, dim)
@@ -863,8 +966,12 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def _scalar_name(x):
-    return {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half",
-            "bfloat16": "BFloat16"}.get(x.dtype.name, x.dtype.name)
+    """torch's name of a dtype in messages and tensor types."""
+    return _SCALAR_NAMES.get(x.dtype.name, x.dtype.name)
+
+
+_SCALAR_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half", "bfloat16": "BFloat16",
+                 "int16": "Short", "int8": "Char", "uint8": "Byte", "uint16": "UInt16"}
 
 
 def is_tensor(obj):
@@ -891,3 +998,4 @@ def result_type(tensor1, tensor2):
 
 from ._grad import no_grad  # noqa: E402
 
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

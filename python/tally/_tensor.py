@@ -8,8 +8,8 @@ import functools
 
 import numpy as np
 
-from . import _creation, _errors, _functions, _index, _memory
-from ._functions import _sizes
+from . import _composed, _creation, _errors, _functions, _index, _memory
+from ._functions import _axis, _sizes
 from ._library import c, constants, lib
 from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type, device as device_type,
                      float64)
@@ -18,6 +18,16 @@ _LT, _LE, _GT, _GE, _EQ, _NE = (constants["TL_" + n] for n in ("LT", "LE", "GT",
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
 _PARAMETER = constants["TL_PARAMETER"]
 _NUMBERS = (int, float)
+
+
+class layout:
+    """How elements lie: strided, always."""
+
+    def __repr__(self):
+        return "tally.strided"
+
+
+strided = layout()
 
 
 class Tensor(lib.TensorBase):
@@ -97,7 +107,9 @@ class Tensor(lib.TensorBase):
     is_cuda = property(lambda x: x.device.type == "cuda")
     is_cpu = property(lambda x: x.device.type == "cpu")
     is_meta = property(lambda x: x.device.type == "meta")
-    is_sparse = is_quantized = is_complex_ = False
+    is_sparse = is_quantized = is_nested = is_mkldnn = is_mps = is_xla = is_xpu = False
+    layout = strided
+    names = name = None
 
     def is_complex(self):
         return False
@@ -288,13 +300,17 @@ class Tensor(lib.TensorBase):
     def unfold(self, dimension, size, step):
         """Windows of an axis, as a new last axis; a view."""
         axis = _axis(dimension, self.ndim)
-        shape, stride = list(lib.shape_of(self)), list(lib.stride_of(self))
+        shape, stride = list(lib.shape_of(self)) or [1], list(lib.stride_of(self)) or [1]
         if size > shape[axis] or step <= 0:
             raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {shape[axis]} but size is {size}" if step > 0 else
                                f"step is {step} but must be > 0")
         windows, stride_between = (shape[axis] - size) // step + 1, stride[axis] * step
+        if size < 0:
+            raise RuntimeError(f"size is {size} but must be >= 0")
         shape, stride = shape + [size], stride + [stride[axis]]
         shape[axis], stride[axis] = windows, stride_between
+        if not self.ndim:
+            shape, stride = shape[1:], stride[1:]
         return lib.tl_as_strided(self, shape, stride, lib.tl_offset(self))
 
     @property
@@ -303,11 +319,17 @@ class Tensor(lib.TensorBase):
 
     @property
     def mT(self):
-        if self.ndim < 2:
-            raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
-        return lib.tl_transpose(self, -2, -1)
+        if self.ndim == 1:
+            raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        return lib.tl_transpose(self, -2, -1) if self.ndim else lib.tl_view(self, ())
 
-    H, mH = T, mT
+    mH = mT
+
+    @property
+    def H(self):
+        if self.ndim not in (0, 2):
+            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
+        return self.mT
 
     # ---- Copies and casts ----
 
@@ -393,7 +415,11 @@ class Tensor(lib.TensorBase):
         lib.tl_set_grad(self, value) if value is not None else lib.tl_zero_grad(self, False)
 
     def retain_grad(self):
-        lib.tl_retain_grad(self)
+        """Backward fills .grad of this result too."""
+        if not lib.tl_needs_grad(self):
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if not lib.tl_is_leaf(self):
+            lib.tl_retain_grad(self)
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         from . import autograd
@@ -444,7 +470,11 @@ class Tensor(lib.TensorBase):
         return lib.tl_copy_(self, src)
 
     def fill_(self, value):
-        return lib.tl_copy_(self, value) if isinstance(value, Tensor) else lib.tl_fill_scalar_(self, value)
+        if isinstance(value, Tensor):
+            if lib.tl_rank(value):
+                raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {lib.tl_rank(value)} dimensions.")
+            return lib.tl_copy_(self, value)
+        return lib.tl_fill_scalar_(self, value)
 
     def zero_(self):
         return lib.tl_fill_(self, 0.0)
@@ -480,14 +510,23 @@ class Tensor(lib.TensorBase):
 
     def index_put_(self, indices, values, accumulate=False):
         view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
+        if values.dtype is not self.dtype:
+            raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_functions._scalar_name(self)} for the "
+                               f"destination and {_functions._scalar_name(values)} for the source.")
         lib.tl_index_put_(view, axes, tensors, values, accumulate)
         return self
 
     def index_fill_(self, dim, index, value):
+        if not lib.tl_rank(self):
+            lib.tl_view(self, (1,)).index_fill_(dim, index, value)
+            return self
         self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = value
         return self
 
     def index_copy_(self, dim, index, tensor):
+        if not lib.tl_rank(self):
+            lib.tl_view(self, (1,)).index_copy_(dim, index, lib.tl_reshape(tensor, (-1,)))
+            return self
         self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = tensor
         return self
 
@@ -606,26 +645,31 @@ class Tensor(lib.TensorBase):
         return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, other)
 
     def __ifloordiv__(self, other):
-        return lib.tl_copy_(self, _functions.floor_divide(self, other))
+        return lib.tl_copy_(self, _checked(self, self // other, "floor_divide"))
 
     def __iand__(self, other):
-        return lib.tl_copy_(self, self & other)
+        return lib.tl_copy_(self, _checked(self, self & other, "bitwise_and"))
 
     def __ior__(self, other):
-        return lib.tl_copy_(self, self | other)
+        return lib.tl_copy_(self, _checked(self, self | other, "bitwise_or"))
 
     def __ixor__(self, other):
-        return lib.tl_copy_(self, self ^ other)
+        return lib.tl_copy_(self, _checked(self, self ^ other, "bitwise_xor"))
+
+
+def get_num_threads():
+    """How many threads kernels use."""
+    n = lib.tl_set_threads(1)
+    lib.tl_set_threads(n)
+    return n
+
+
+def set_num_threads(n):
+    """How many threads kernels use; 0: as many as the machine has."""
+    lib.tl_set_threads(n)
 
 
 # ---- Helpers of the above ----
-
-def _axis(dim, rank):
-    if not -max(rank, 1) <= dim < max(rank, 1) or not rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], but got {dim})"
-                         if rank or not -1 <= dim < 1 else "Dimension specified as 0 but tensor has no dimensions")
-    return dim
-
 
 def _layout(x):
     return lib.shape_of(x), lib.stride_of(x), lib.tl_offset(x), lib.tl_dtype_of(x)
@@ -633,7 +677,7 @@ def _layout(x):
 
 def _only(x):
     if lib.tl_numel(x) != 1:
-        raise RuntimeError(f"a Tensor with {lib.tl_numel(x)} elements cannot be converted to Scalar")
+        raise ValueError("only one element tensors can be converted to Python scalars")
     return x.item()
 
 
@@ -708,7 +752,7 @@ class UntypedStorage:
         return self._first().data_ptr()
 
     def nbytes(self):
-        return _storage_bytes(self._tensor)
+        return lib.tl_storage_bytes(self._tensor)
 
     __len__ = size = nbytes
 
@@ -721,10 +765,6 @@ class UntypedStorage:
 
     def __hash__(self):
         return hash(self.data_ptr())
-
-
-def _storage_bytes(x):
-    return lib.tl_storage_bytes(x)
 
 
 class GradFn:
@@ -746,12 +786,14 @@ _METHODS = """add sub mul div subtract multiply divide true_divide floor_divide 
 less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not clamp clip
 clamp_min clamp_max where lerp addcmul addcdiv round isinf log10 negative absolute
 sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp norm cumsum cumprod softmax log_softmax
-matmul mm bmm mv dot outer addmm transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
+matmul mm bmm mv dot outer transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
 broadcast_to split chunk tensor_split unbind repeat_interleave roll triu tril gather take_along_dim scatter scatter_add
 index_select index_add masked_fill masked_select nonzero argwhere sort argsort topk unique bincount equal isclose allclose
 is_floating_point""".split()
 for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
+for _name in _composed.METHODS:
+    setattr(Tensor, _name, getattr(_composed, _name))
 
 
 def _as_numpy_calls_it(function):
@@ -782,6 +824,7 @@ def _where(self, condition, other):
 Tensor.where = _where
 Tensor.multinomial = _creation.multinomial
 Tensor.bernoulli = _creation.bernoulli
+Tensor.exponential_ = _creation.exponential_
 for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
                      ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")]:
     setattr(Tensor, _name, (lambda code: lambda self: lib.tl_cast(self, code))(BY_NAME[_kind].code))
@@ -798,17 +841,24 @@ for _name in ("empty", "zeros", "ones", "full"):
 Tensor.new_tensor = _new(_creation.tensor)
 
 
+_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs"}
+
+
 def _in_place(name):
     """x.name_(...): the library's own in-place op where it has one, else the result copied into x."""
-    function, own = getattr(_functions, name), getattr(lib, f"tl_{name}_", None)
+    function, name = getattr(Tensor, name), _ALIASES.get(name, name)
+    own = getattr(lib, f"tl_{name}_", None)
     if own is not None and name in _functions.UNARY:
         return lambda self: own(self)
     scalar = getattr(lib, f"tl_{name}_scalar_", None)
     if own is not None and scalar is not None:
-        def method(self, other, *, alpha=1):
+        def method(self, other, *, alpha=1, rounding_mode=None):
+            if rounding_mode is not None:
+                return lib.tl_copy_(self, _checked(self, function(self, other, rounding_mode=rounding_mode), name))
             if alpha != 1:
+                _functions._check_alpha(self, other, alpha)
                 other = other * alpha
-            return own(self, other) if isinstance(other, Tensor) else scalar(self, other)
+            return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
         return method
 
     def method(self, *args, **kwargs):
@@ -817,17 +867,17 @@ def _in_place(name):
 
 
 def _checked(x, result, name):
-    """An in-place result must fit: its dtype may not be of a higher kind, nor its shape another."""
-    if result.dtype.is_floating_point and not x.dtype.is_floating_point:
-        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
+    """An in-place result must fit: its shape may not be another, nor its dtype of a higher kind."""
     if result.shape != x.shape:
         raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")
+    if not _composed.can_cast(result.dtype, x.dtype):
+        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
     return result
 
 
 _IN_PLACE = list(_functions.UNARY) + """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
 clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
-bitwise_not cumsum cumprod triu tril negative absolute addmm""".split()
+bitwise_not cumsum cumprod triu tril negative absolute log10 not_equal less less_equal greater greater_equal""".split() + _composed.IN_PLACE
 for _name in _IN_PLACE:
     if _name not in ("isnan", "isfinite"):
         _method = _in_place(_name)
@@ -845,11 +895,11 @@ def _in_place_view(name):
     return method
 
 
-for _name in ("squeeze", "unsqueeze", "transpose", "t"):
+for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
     setattr(Tensor, _name + "_", _in_place_view(_name))
 
 _functions._Tensor = _index._Tensor = _creation._Tensor = Tensor
-_index._as_tensor = _creation.as_tensor
+_index._as_tensor, _index._scalar_name = _creation.as_tensor, _functions._scalar_name
 lib.set_types(Tensor, _errors.from_status)
 _cpu = as_device("cpu").address
 

@@ -31,7 +31,7 @@ bool call_fail(const tl_call *c, const char *format, ...) {
         used += (size_t)snprintf(operands + used, sizeof operands - used, i ? " x " : ": ");
         if (used < sizeof operands) used += tl_describe(c->input[i], operands + used, sizeof operands - used);
     }
-    /* What is needed comes last: "inner sizes differ: A x B (need [m,k] x [k,n])". */
+    /* What is needed comes last: "sizes differ: A x B (need [m,k] x [k,n])". */
     char *need = message;
     while (*need && !(need[0] == ' ' && need[1] == '(' && need[2] == 'n' && need[3] == 'e')) need++;
     return error_set(TL_ERROR_USE, "%s: %.*s%s%s", c->op->name, (int)(need - message), message, operands, need);
@@ -76,7 +76,7 @@ static bool call_check(tl_call *c) {
     for (int i = 0; i < c->n_inputs; i++) {
         if (!tensor_check(c->input[i], c->op->name)) return false;
         tl_device *device = c->input[i]->storage->device;
-        if (c->device && c->device != device) return call_fail(c, "the operands are on different devices (need tl_to)");
+        if (c->device && c->device != device) return call_fail(c, "Expected all tensors to be on the same device (need tl_to)");
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;

@@ -450,11 +450,8 @@ static tl_tensor *scan(const tl_op *op, tl_tensor *x, int axis) {
     if (!tensor_check(x, op->name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(scan(op, tl_reshape(x, TL_SHAPE(1)), 0), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", op->name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(op->name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return op_apply1(op, tl_contiguous(x), ATTR(a));
     tl_tensor *moved = tl_contiguous(tl_transpose(x, at, -1));
     return tl_contiguous(tl_transpose(op_apply1(op, moved, ATTR(a)), at, -1));

@@ -36,7 +36,7 @@ static bool concat_shape(tl_call *c) {
         for (int k = 0; k < rank; k++)
             if (k != a->axis && x->shape[k] != c->input[first]->shape[k])
                 return call_fail(c,
-                                 "sizes of tensors must match except in dimension %d: expected size %lld but got "
+                                 "Sizes of tensors must match except in dimension %d. Expected size %lld but got "
                                  "size %lld for tensor number %d",
                                  a->axis, (long long)c->input[first]->shape[k], (long long)x->shape[k], i);
         if (__builtin_add_overflow(shape[a->axis], x->shape[a->axis], &shape[a->axis]))
@@ -109,16 +109,14 @@ tl_tensor *tl_concat(tl_tensor **inputs, int n, int axis) {
 
 tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis) {
     if (!tensors_check("stack", inputs, n)) return NULL;
-    int rank = inputs[0]->rank, at = axis_normal(axis, rank + 1);
+    int rank = inputs[0]->rank, at = axis_check("stack", axis, rank + 1);
     for (int i = 0; at >= 0 && i < n; i++)
         if (!shape_equal(rank, inputs[0]->shape, inputs[i]->rank, inputs[i]->shape)) {
             error_set(TL_ERROR_USE, "stack: expects each tensor to be equal size, but entry %d is not", i);
             return NULL;
         }
-    if (at < 0 || rank == TL_MAX_RANK) {
-        error_set(TL_ERROR_USE, "stack: axis %d is out of range (rank %d)", axis, rank + 1);
-        return NULL;
-    }
+    if (rank == TL_MAX_RANK) error_set(TL_ERROR_USE, "stack: rank is %d already", rank);
+    if (at < 0 || rank == TL_MAX_RANK) return NULL;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
     tl_tensor *part[TL_MAX_INPUTS];

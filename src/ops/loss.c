@@ -54,11 +54,8 @@ static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tenso
     if (!tensor_check(x, name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return f(x);
     return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
 }

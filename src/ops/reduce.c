@@ -30,12 +30,13 @@ bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool
     if (!tensor_check(x, op)) return false;
     *a = (struct attr_reduce){.keep = keep};
     for (int k = 0; k < n_axes; k++) {
-        int at = axis_normal(axes[k], x->rank);
-        if (at < 0 || a->axes >> at & 1)
-            return error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op, axes[k],
-                             at < 0 ? "out of range" : "named twice", x->rank);
+        int at = axis_check(op, axes[k], x->rank ? x->rank : 1);
+        if (at < 0) return false;
+        if (a->axes >> at & 1)
+            return error_set(TL_ERROR_USE, "%s: dim %d appears multiple times in the list of dims", op, at);
         a->axes |= (uint32_t)1 << at;
     }
+    if (x->rank == 0) a->axes = 0; /* as PyTorch: a scalar has one axis here, and stays as it is */
     if (n_axes == 0)
         for (int i = 0; i < x->rank; i++) a->axes |= (uint32_t)1 << i;
     return true;

@@ -137,8 +137,8 @@ const struct sample samples_select[] = {
     {"of reversed", GRAD, .call = select_call, .in = {IN(FLOAT, REVERSED, 2, 3, 4)}, .n = {1, 2}},
     {"of expanded", GRAD, .call = select_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {0, 2}},
     {"of integers", 0, .call = select_call, .in = {IN(I32, DENSE, 3, 4)}, .n = {0, 1}},
-    {"index too large", 0, .call = select_call, .in = {F(3, 4)}, .n = {0, 3}, .error = "index 3 is out of bounds for an axis of size 3"},
-    {"axis of a scalar", 0, .call = select_call, .in = {SCALAR(FLOAT)}, .n = {0, 0}, .error = "axis 0 of a scalar"},
+    {"index too large", 0, .call = select_call, .in = {F(3, 4)}, .n = {0, 3}, .error = "index 3 is out of bounds for dimension 0 with size 3"},
+    {"axis of a scalar", 0, .call = select_call, .in = {SCALAR(FLOAT)}, .n = {0, 0}, .error = "Dimension specified as 0 but tensor has no dimensions"},
     END};
 
 CALL(slice_call) { return one(out, tl_slice(in[0], (int)s->n[0], s->n[1], s->n[2], s->n[3])); }
@@ -172,7 +172,7 @@ const struct sample samples_slice[] = {
     {"of permuted", GRAD, .call = slice_call, .in = {IN(FLOAT, PERMUTED, 4, 3)}, .n = {0, 1, TL_END, 2}},
     {"of sliced", GRAD, .call = slice_call, .in = {IN(FLOAT, SLICED, 4, 5)}, .n = {1, 0, TL_END, 3}},
     {"step 0", 0, .call = slice_call, .in = {F(4)}, .n = {0, 0, 4, 0}, .error = "step 0 is not allowed"},
-    {"no such axis", 0, .call = slice_call, .in = {F(4)}, .n = {1, 0, 4, 1}, .error = "axis 1 is out of range"},
+    {"no such axis", 0, .call = slice_call, .in = {F(4)}, .n = {1, 0, 4, 1}, .error = "but got 1)"},
     END};
 
 CALL(view_call) { return one(out, tl_view(in[0], (int)s->n[0], s->n + 1)); }
@@ -223,7 +223,7 @@ const struct sample samples_expand[] = {
     {"scalar", GRAD, .call = expand_call, .in = {SCALAR(FLOAT)}, .n = {2, 2, 3}},
     {"to size 0", GRAD, .call = expand_call, .in = {F(1, 3)}, .n = {2, 0, 3}},
     {"nothing to repeat", GRAD, .call = expand_call, .in = {F(2, 3)}, .n = {2, 2, 3}},
-    {"other size", 0, .call = expand_call, .in = {F(2, 3)}, .n = {2, 4, 3}, .error = "the expanded size of the tensor (4) must match the existing size (2)"},
+    {"other size", 0, .call = expand_call, .in = {F(2, 3)}, .n = {2, 4, 3}, .error = "The expanded size of the tensor (4) must match the existing size (2)"},
     {"fewer axes", 0, .call = expand_call, .in = {F(2, 3)}, .n = {1, 3}, .error = "must be greater or equal to the number of dimensions"},
     END};
 
@@ -332,7 +332,7 @@ const struct sample samples_assign[] = {
     {"nothing", GRAD, .call = assign_call, .in = {F(0), F(0)}},
     {"into a view: the base sees it", GRAD, .call = assign_part_call, .in = {F(5, 2), IN(FLOAT, REVERSED, 2, 2)}},
     {"integers into floats", GRAD, .call = assign_call, .in = {F(3, 2), IN(I32, PERMUTED, 3, 2)}},
-    {"no broadcast", 0, .call = assign_call, .in = {F(3, 4), F(3)}, .error = "the source does not broadcast to the target"},
+    {"no broadcast", 0, .call = assign_call, .in = {F(3, 4), F(3)}, .error = "The size of tensor a (4) must match the size of tensor b (3) at non-singleton dimension 1"},
     END};
 
 CALL(fill_call) { return one(out, tl_fill_(tl_clone(in[0]), s->d[0])); }
@@ -397,7 +397,7 @@ const struct sample samples_transfer[] = {
     {"reversed and expanded", GRAD, DT_ARITHMETIC, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(a_kind, EXPANDED, 3, 4)}}, \
     {"with integers", GRAD, .binary = f, .in = {F(3, 4), IN(U8, DENSE, 1, 4)}},                                    \
     {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), IN(a_kind, DENSE, 129)}},                  \
-    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match at every axis that is not 1"}
+    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match the size of tensor b"}
 
 CALL(add_in_place) { return (void)s, one(out, tl_add_(tl_clone(in[0]), in[1])); }
 CALL(add_twin) { return (void)s, one(out, tl_add(in[0], in[1])); }
@@ -467,7 +467,7 @@ const struct sample samples_div[] = {
     {"large, broadcast", LARGE | GRAD, .binary = tl_div, .in = {F(257, 129), IN(POSITIVE, DENSE, 129)}},
     {"integers", 0, .binary = div_of_integers, .in = {IN(I32, DENSE, 3, 4), IN(I64, SLICED, 4)}},
     {"bool by u8", 0, .binary = div_of_integers, .in = {IN(BOOL, DENSE, 3), IN(U8, DENSE, 3)}},
-    {"integers in place", 0, .call = div_in_place, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"},
+    {"integers in place", 0, .call = div_in_place, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "result type Float can't be cast to the desired output type Int"},
     END};
 
 CALL(affine_call) { return one(out, tl_affine(in[0], s->d[0], s->d[1])); }
@@ -559,7 +559,7 @@ const struct sample samples_compare[] = {
     {"at least, size 0", 0, DT_ARITHMETIC, .call = compare_call, .in = {F(0), F(1)}, .n = {TL_GE}},
     {"floats with integers", 0, .call = compare_call, .in = {F(7), IN(I32, DENSE, 7)}, .n = {TL_GE}},
     {"large", LARGE, .call = compare_call, .in = {F(40001), F(40001)}, .n = {TL_LT}},
-    {"no broadcast", 0, .call = compare_call, .in = {F(3), F(4)}, .error = "must match at every axis that is not 1"},
+    {"no broadcast", 0, .call = compare_call, .in = {F(3), F(4)}, .error = "must match the size of tensor b"},
     END};
 
 CALL(where_call) { return (void)s, one(out, tl_where(in[0], in[1], in[2])); }
@@ -630,7 +630,7 @@ CALL(smooth_l1_call) { return one(out, tl_smooth_l1_loss(in[0], in[1], s->d[0], 
     {"sliced", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, SLICED, 3, 4)}, .n = {1, 1}},                \
     {"reversed", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, REVERSED, 3, 4)}},                         \
     {"over no element of no output", GRAD, DT_ARITHMETIC, .call = call_, .in = {IN(kind_, DENSE, 0, 0)}, .n = {1, 1}}, \
-    {"axis named twice", 0, .call = call_, .in = {F(3, 4)}, .n = {2, 1, -1}, .error = "axis -1 is named twice (rank 2)"}
+    {"axis named twice", 0, .call = call_, .in = {F(3, 4)}, .n = {2, 1, -1}, .error = "dim 1 appears multiple times in the list of dims"}
 const struct sample samples_sum[] = {
     REDUCTIONS(sum_call, FLOAT),
     {"expanded", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
@@ -669,7 +669,7 @@ const struct sample samples_softmax[] = {
     {"columns", GRAD, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {0}},
     {"middle axis of permuted", GRAD, .call = softmax_axis_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {1}},
     {"axis of a scalar", GRAD, .call = softmax_axis_call, .in = {SCALAR(FLOAT)}, .n = {0}},
-    {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax_axis: axis -3 is out of range (rank 2)"},
+    {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax_axis: Dimension out of range"},
     {"rows", GRAD, .unary = tl_softmax, .in = {F(3, 5)}},
     {"one vector", GRAD, .unary = tl_softmax, .in = {F(6)}},
     {"rows of one", GRAD, .unary = tl_softmax, .in = {F(4, 1)}},
@@ -735,7 +735,7 @@ const struct sample samples_matmul[] = {
     {"large batch", LARGE | GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(8, 40, 50), F(8, 50, 30)}},
     {"inner sizes", 0, .binary = tl_matmul, .in = {F(4, 6), F(4, 6)}, .error = "(need [m,k] x [k,n])"},
     {"batch sizes", 0, .binary = tl_matmul, .in = {F(2, 4, 6), F(3, 6, 4)}, .error = "the batch axes do not broadcast"},
-    {"different dtypes", 0, .binary = tl_matmul, .in = {F(4, 6), IN(I32, DENSE, 6, 4)}, .error = "the operands have different dtypes"},
+    {"different dtypes", 0, .binary = tl_matmul, .in = {F(4, 6), IN(I32, DENSE, 6, 4)}, .error = "expected m1 and m2 to have the same dtype"},
     END};
 
 CALL(matmul_acc_call) {
@@ -1246,7 +1246,7 @@ const struct sample samples_var[] = {
     {"several chunks", LARGE | GRAD, .call = var_call, .in = {F(3, 9000)}, .n = {1, 1}},
     {"many rows", LARGE | GRAD, .call = std_call, .in = {F(300, 101)}, .n = {1, 1}},
     {"of integers", 0, .call = var_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
-    {"std, axis", 0, .call = std_call, .in = {F(3)}, .n = {1, 1}, .error = "std: axis 1 is out of range (rank 1)"},
+    {"std, axis", 0, .call = std_call, .in = {F(3)}, .n = {1, 1}, .error = "std: Dimension out of range"},
     END};
 
 CALL(norm_call) { return one(out, tl_norm(in[0], s->d[0], (int[]){(int)s->n[1], (int)s->n[2]}, (int)s->n[0], s->n[5])); }
@@ -1300,7 +1300,7 @@ const struct sample samples_logsumexp[] = {
     {"of bool", 0, .call = call_, .in = {IN(BOOL, DENSE, 3, 4)}, .n = {1}},                                      \
     {"of i16", 0, .call = call_, .in = {IN(I16, PERMUTED, 3, 4)}, .n = {1}},                                     \
     {"in place", GRAD, DT_FLOATS, .call = place_, .twin = call_, .in = {IN(kind_, DENSE, 3, 4)}, .n = {1}},      \
-    {"no such axis", 0, .call = call_, .in = {F(3, 4)}, .n = {2}, .error = "axis 2 is out of range (rank 2)"}
+    {"no such axis", 0, .call = call_, .in = {F(3, 4)}, .n = {2}, .error = "but got 2)"}
 CALL(cumsum_call) { return one(out, tl_cumsum(in[0], (int)s->n[0])); }
 CALL(cumsum_in_place) { return one(out, tl_cumsum_(tl_clone(in[0]), (int)s->n[0])); }
 CALL(cumprod_call) { return one(out, tl_cumprod(in[0], (int)s->n[0])); }
@@ -1352,7 +1352,7 @@ const struct sample samples_log_softmax[] = {
     {"sliced", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1}},
     {"expanded", GRAD, .call = log_softmax_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {-1}},
     {"large", LARGE | GRAD, .call = log_softmax_call, .in = {F(40, 1101)}, .n = {1}},
-    {"no such axis", 0, .call = log_softmax_call, .in = {F(3, 5)}, .n = {2}, .error = "log_softmax: axis 2 is out of range (rank 2)"},
+    {"no such axis", 0, .call = log_softmax_call, .in = {F(3, 5)}, .n = {2}, .error = "log_softmax: Dimension out of range"},
     {"integers", 0, .call = log_softmax_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
     END};
 static tl_tensor *log_softmax_grad(tl_tensor *y, tl_tensor *g) {
@@ -1441,7 +1441,7 @@ const struct sample samples_gather[] = {
     {"ranks", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 2)}, .error = "index tensor must have the same number of dimensions"},
     {"index too long", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 2, 5)}, .n = {0}, .error = "size does not match at dimension 1"},
     {"float indices", 0, .call = gather_call, .in = {F(3, 4), F(3, 4)}, .error = "ids must be i64 or i32"},
-    {"no such axis", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 3, 4)}, .n = {2}, .error = "dimension out of range"},
+    {"no such axis", 0, .call = gather_call, .in = {F(3, 4), IDS(3, 3, 4)}, .n = {2}, .error = "Dimension out of range"},
     {"index outside", CPU_ONLY, .unary = gather_outside, .in = {F(2, 4)}, .error = "index 4 is out of bounds for dimension 1 with size 4"},
     {"negative index", CPU_ONLY, .unary = gather_negative, .in = {F(2, 4)}, .error = "index -1 is out of bounds for dimension 1 with size 4"},
     END};
@@ -1637,7 +1637,7 @@ const struct sample samples_concat[] = {
     {"sizes", 0, .call = concat_call, .in = {F(2, 3), F(2, 4)}, .n = {0}, .error = "expected size 3 but got size 4 for tensor number 1"},
     {"ranks", 0, .call = concat_call, .in = {F(2, 3), F(3)}, .n = {0}, .error = "tensors must have same number of dimensions: got 2 and 1"},
     {"scalars", 0, .call = concat_call, .in = {SCALAR(FLOAT), F(3)}, .n = {0}, .error = "zero-dimensional tensor (at position 0) cannot be concatenated"},
-    {"axis", 0, .call = concat_call, .in = {F(3), F(3)}, .n = {1}, .error = "dimension out of range"},
+    {"axis", 0, .call = concat_call, .in = {F(3), F(3)}, .n = {1}, .error = "Dimension out of range"},
     {"stack of others", 0, .call = stack_call, .in = {F(3), F(4)}, .n = {0}, .error = "stack: expects each tensor to be equal size"},
     {"reflect too far", 0, .call = pad_call, .in = {F(3)}, .n = {3}, .d = {TL_PAD_REFLECT}, .error = "padding size should be less than the corresponding input dimension"},
     END};
@@ -1682,7 +1682,7 @@ const struct sample samples_sort[] = {
     {"large", LARGE | GRAD, .call = sort_call, .in = {F(70, 501)}, .n = {1}},
     {"one long line", LARGE | GRAD, .call = topk_call, .in = {F(40001)}, .n = {0, true, 100}},
     {"k too large", 0, .call = topk_call, .in = {F(3)}, .n = {0, true, 4}, .error = "selected index k out of range"},
-    {"no such axis", 0, .call = sort_call, .in = {F(3)}, .n = {1}, .error = "dimension out of range"},
+    {"no such axis", 0, .call = sort_call, .in = {F(3)}, .n = {1}, .error = "Dimension out of range"},
     END};
 
 CALL(search_call) {
@@ -1725,7 +1725,7 @@ const struct sample samples_unique[] = {
 #define INTEGERS_TO_F32(f) \
     {"integers", 0, .unary = f, .in = {IN(I32, SLICED, 3, 4)}}, {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 5)}}
 #define NO_INTEGERS_IN_PLACE(name) \
-    {"integers in place", 0, .unary = name##_in_place, .in = {IN(I32, DENSE, 3)}, .error = "result type float32 can't be cast to the desired output type int32"}
+    {"integers in place", 0, .unary = name##_in_place, .in = {IN(I32, DENSE, 3)}, .error = "result type Float can't be cast to the desired output type Int"}
 #define NO_BOOL(f) {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
 
 TWIN_OF(exp2)
@@ -1771,7 +1771,7 @@ static tl_tensor *remainder_of(tl_tensor *a, tl_tensor *b) { return tl_remainder
     {"permuted and sliced", GRAD, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4)}, .roundings = n_},   \
     {"reversed and expanded", GRAD, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}, .roundings = n_}, \
     {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), F(129)}, .roundings = n_},                             \
-    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match at every axis that is not 1"}
+    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match the size of tensor b"}
 CALL(pow_in_place) { return (void)s, one(out, tl_pow_(tl_clone(in[0]), in[1])); }
 CALL(pow_twin) { return (void)s, one(out, tl_pow(in[0], in[1])); }
 const struct sample samples_pow[] = {
@@ -1810,7 +1810,7 @@ const struct sample samples_maximum[] = {
     {"scalars", 0, .binary = f, .in = {SCALAR(BOOL), SCALAR(I32)}},                                                  \
     {"size 0", 0, .binary = f, .in = {IN(BOOL, DENSE, 0), IN(BOOL, DENSE, 1)}},                                      \
     {"large", LARGE, .binary = f, .in = {IN(BOOL, DENSE, 40001), IN(BOOL, DENSE, 40001)}},                           \
-    {"no broadcast", 0, .binary = f, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 4)}, .error = "must match at every axis that is not 1"}
+    {"no broadcast", 0, .binary = f, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 4)}, .error = "must match the size of tensor b"}
 const struct sample samples_logical_and[] = {LOGIC(tl_logical_and), END};
 const struct sample samples_logical_or[] = {LOGIC(tl_logical_or), END};
 const struct sample samples_logical_xor[] = {LOGIC(tl_logical_xor), END};
@@ -1893,7 +1893,7 @@ NUMBER_CALL(rdiv_scalar)
 NUMBER_CALL(rpow_scalar)
 #define NUMBER_IN_PLACE(name, kind_, v) \
     {"in place", GRAD, .call = name##_in_place, .twin = name##_call, .in = {IN(kind_, PERMUTED, 3, 4)}, FLOATING(v)}, \
-    {"in place, a float into integers", 0, .call = name##_in_place, .in = {IN(I32, DENSE, 3)}, FLOATING(0.5), .error = "result type float32 can't be cast to the desired output type int32"}
+    {"in place, a float into integers", 0, .call = name##_in_place, .in = {IN(I32, DENSE, 3)}, FLOATING(0.5), .error = "result type Float can't be cast to the desired output type Int"}
 const struct sample samples_add_scalar[] = {
     NUMBERS(add_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(add_scalar, FLOAT, 0.1), {"bool, an integer", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, WHOLE(2)},
     {"bool, a bool", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)},
@@ -1915,7 +1915,7 @@ const struct sample samples_pow_scalar[] = {
     {"powers of a number", GRAD, .call = rpow_scalar_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, FLOATING(1.5)},
     {"powers of 0", GRAD, .call = rpow_scalar_call, .in = {IN(POSITIVE, DENSE, 3, 4)}, FLOATING(0)},
     {"integers as powers", 0, .call = rpow_scalar_call, .in = {IN(I64, DENSE, 9)}, WHOLE(2)},
-    {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "integers to negative integer powers are not allowed"}, END};
+    {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "Integers to negative integer powers are not allowed"}, END};
 const struct sample samples_remainder_scalar[] = {
     NUMBERS(remainder_scalar_call, FLOAT, 2.25), NUMBER_IN_PLACE(remainder_scalar, FLOAT, 2.25),
     {"integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(0), .error = "ZeroDivisionError"},

@@ -4,6 +4,7 @@ import math
 import warnings
 
 from .. import _functions
+from .._composed import cosine_similarity, threshold  # noqa: F401
 from .._functions import relu, sigmoid, tanh  # noqa: F401
 from .._grad import is_grad_enabled
 from .._library import constants, lib, structs
@@ -175,13 +176,6 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     """x / max(norm, eps)"""
     return lib.tl_div(input, lib.tl_clamp(_functions.norm(input, p, dim, keepdim=True), eps, None))
-
-
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """x1 x2 / (max(|x1|, eps) max(|x2|, eps))"""
-    product = _functions.sum(lib.tl_mul(x1, x2), dim)
-    norms = [lib.tl_clamp(_functions.norm(x, 2, dim), eps, None) for x in (x1, x2)]
-    return lib.tl_div(product, lib.tl_mul(*norms))
 
 
 # ---- Tokens and shapes ----

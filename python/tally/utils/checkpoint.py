@@ -2,7 +2,7 @@
 import ctypes
 import weakref
 
-from .._library import c, constants, header, lib
+from .._library import c, constants, forever, header, lib
 from .._tensor import Tensor
 from .._types import as_device, int64
 from ..autograd import _give, _put_aside, _raise
@@ -41,6 +41,7 @@ class _Record:
 _TENSOR = object()  # stands where a tensor was
 
 
+@forever
 @header.callbacks["tl_checkpoint_fn"]
 def _on_run(number, inputs, n_inputs, outputs, n_outputs):
     try:
