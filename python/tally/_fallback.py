@@ -12,10 +12,14 @@ class TensorBase:
     """Holds a tl_tensor."""
     __slots__ = ("_address",)  # not in __dict__, which copies take over
 
+    def __new__(cls, *args, **kwargs):
+        self = object.__new__(cls)
+        self._address = None
+        return self
+
     def __del__(self):
-        address = getattr(self, "_address", None)
-        if address and _library is not None:
-            _library.tl_drop(address)
+        if self._address and _library is not None:
+            _library.tl_drop(self._address)
 
 
 def load(path, header):
