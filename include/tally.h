@@ -238,6 +238,8 @@ typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
 TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
 TL_API void tl_generator_set(tl_generator generator); /* ... and to put back */
+/* In [low, high): what would be rounded up to high becomes the largest number of the dtype below it (where there is one that is
+ * not below low). */
 TL_API tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device); /* bool */
@@ -636,6 +638,9 @@ TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
 TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
 /* value x scale, rounded once to dtype (a float that is not for storage only). */
 TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);
+/* What tl_quantize and tl_dequantize make of x, in x's dtype, bit for bit and with the same random words, in one pass; for
+ * training with narrow weights and activations. The gradient passes straight through, that of held-back values too. */
+TL_API tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding mode);
 
 /* Creation, of x's shape, dtype and device. */
 TL_API tl_tensor *tl_full_like(tl_tensor *x, double value);
@@ -743,9 +748,11 @@ TL_API tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor
 typedef struct tl_attention_options {
     double scale;    /* 0: 1/sqrt(D) */
     bool causal;     /* query t sees keys 0 .. S-T+t */
-    int64_t window;  /* causal: of these the last `window` only; 0: all */
+    int64_t window;  /* query t sees keys s with |s - (S-T+t)| < window only, and when causal none after it: the last
+                      * `window` keys, or window - 1 to either side (FlashAttention's window_size of window - 1 twice). 0: all */
     tl_tensor *mask; /* NULL, or what broadcasts to (B,H,T,S), any strides: bool, true where the query sees the key; or a
-                      * float, which is added to the scaled score and gets no gradient */
+                      * float, which is added to the scaled score. Its gradient, where the mask needs one, is made as
+                      * (B,H,T,S) and then summed to the mask's shape: the one case that holds T x S numbers */
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A

@@ -308,12 +308,12 @@ static double directional_at(struct walk *w, tl_tensor **in, tl_tensor **leaf, i
 
 /* Ops whose gradient is final: these, and no others, say so. */
 static const char *const only_once[] = {"attention", "linear_cross_entropy"};
-static int n_refused[sizeof only_once / sizeof *only_once];
+static int n_once[sizeof only_once / sizeof *only_once];
 
 static void refusal_is_known(struct walk *w) {
     for (size_t i = 0; i < sizeof only_once / sizeof *only_once; i++)
         if (strstr(tl_error_message(), "is not implemented") && strstr(tl_error_message(), only_once[i])) {
-            n_refused[i]++;
+            n_once[i]++;
             tl_error_clear();
             return;
         }
@@ -355,7 +355,7 @@ static void second_derivatives_match_differences_of_the_first(void **state) {
     (void)state;
     walk(second_agrees, GRAD, LARGE | ROUNDS, DT(TL_F64), false);
     for (size_t i = 0; i < sizeof only_once / sizeof *only_once; i++)
-        if (!n_refused[i]) fail_msg("%s has a second derivative: take it out of the list", only_once[i]);
+        if (!n_once[i]) fail_msg("%s has a second derivative: take it out of the list", only_once[i]);
 }
 
 /* ---- (c) Layout of the inputs ---- */
@@ -601,6 +601,97 @@ static void results_do_not_depend_on_threads(void **state) {
     walk(threads_agree, 0, 0, DT(TL_F32) | DT(TL_BF16), false);
 }
 
+/* ---- The words of `tally ops` ---- */
+
+#define DT_INTEGERS (DT(TL_I64) | DT(TL_I32) | DT(TL_I16) | DT(TL_U16) | DT(TL_I8) | DT(TL_U8))
+#define DT_COMPUTES (DT_ARITHMETIC | DT_INTEGERS | DT(TL_BOOL))
+#define DT_ANY (DT_COMPUTES | DT(TL_F8E8M0) | DT(TL_F4E2M1))
+
+/* What the first words of an op's `dtypes` say of its first operand (of the result, where it has none). The longest that fits. */
+static const struct { const char *words; unsigned dtypes; } dtype_words[] = {
+    {"floats", DT_ARITHMETIC},
+    {"x float", DT_ARITHMETIC},
+    {"g float", DT_ARITHMETIC},
+    {"floats, integers", DT_ARITHMETIC | DT_INTEGERS},
+    {"floats, integers, bool", DT_COMPUTES},
+    {"floats; integers and bool", DT_COMPUTES},
+    {"floats; bernoulli: any that computes", DT_COMPUTES},
+    {"any", DT_ANY},
+    {"any; pairs of f4 stay whole", DT_ANY & ~DT(TL_F4E2M1)}, /* and f4, where the call leaves pairs together */
+    {"any but f4", DT_ANY & ~DT(TL_F4E2M1)},
+    {"any x but f4", DT_ANY & ~DT(TL_F4E2M1)},
+    {"any for arithmetic", DT_COMPUTES},
+    {"any arithmetic", DT_COMPUTES},
+    {"any for arithmetic but bool", DT_COMPUTES & ~DT(TL_BOOL)},
+    {"i64", DT(TL_I64)},
+    {"i64, i32", DT(TL_I64) | DT(TL_I32)},
+    {"condition bool", DT(TL_BOOL)},
+    {"the dtypes of a format", DT(TL_F8E4M3) | DT(TL_F8E5M2) | DT(TL_F4E2M1)},
+};
+
+static unsigned dtypes_said(const char *words) {
+    size_t longest = 0;
+    unsigned dtypes = 0;
+    for (size_t i = 0; i < sizeof dtype_words / sizeof *dtype_words; i++) {
+        size_t length = strlen(dtype_words[i].words);
+        if (length <= longest || strncmp(words, dtype_words[i].words, length)) continue;
+        longest = length;
+        dtypes = dtype_words[i].dtypes;
+    }
+    return dtypes;
+}
+
+/* The dtypes that the op was called with, in the calls and gradients of a sample whose float inputs are zeros of `dtype`. */
+static unsigned dtypes_run(const struct sample_op *op, const struct sample *s, tl_dtype dtype) {
+    tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS];
+    const bool is_drawn = DT_ARITHMETIC & DT(dtype);
+    unsigned seen = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1234);
+    bool ok = sample_inputs(s, cpu, is_drawn ? dtype : TL_F32, true, LAY_COUNT, in);
+    for (int i = 0; ok && !is_drawn && i < sample_input_count(s); i++)
+        if (s->in[i].kind <= IN_CONSTANT && s->in[i].kind != IN_STATE) ok = (in[i] = tl_zeros(tl_rank(in[i]), tl_shape(in[i]), dtype, cpu)) != NULL;
+    tl_ledger *l = tl_ledger_begin("words");
+    if (ok && sample_call(s, in, out) > 0 && can_go_back(s, out[0])) tl_backward(out[0], tl_ones_like(out[0]), 0);
+    tl_error_clear();
+    tl_ledger_end(l);
+    for (size_t i = 0; i < l->n_rows; i++)
+        if (l->rows[i].calls && !strcmp(l->rows[i].key.op, op->name) && l->rows[i].key.dtype < TL_DTYPE_COUNT) seen |= DT(l->rows[i].key.dtype);
+    tl_ledger_free(l);
+    tl_scope_end(scope);
+    return seen;
+}
+
+static void words_list(unsigned dtypes, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int d = 0; d < TL_DTYPE_COUNT && used < size; d++)
+        if (dtypes & DT(d)) used += (size_t)snprintf(text + used, size - used, " %s", tl_dtype_name((tl_dtype)d));
+}
+
+/* Every dtype that the words name is taken by some sample's call, and no other. */
+static void dtype_words_are_what_the_rules_take(void **state) {
+    (void)state;
+    const char *pairs = "pairs of f4 stay whole";
+    int n_wrong = 0;
+    for (const struct sample_op *op = sample_ops; op->name; op++) {
+        unsigned taken = 0, said = dtypes_said(op_table[op->id]->dtypes);
+        bool has_floats = false;
+        for (const struct sample *s = op->samples; s->text; s++)
+            for (int d = 0; d < TL_DTYPE_COUNT && !s->error && !(s->flags & LARGE); d++) taken |= dtypes_run(op, s, (tl_dtype)d);
+        for (const struct sample *s = op->samples; s->text; s++) has_floats |= s->in[0].kind && s->in[0].kind <= IN_CONSTANT;
+        if (!has_floats && !(taken & ~said) && taken) continue; /* nothing to put dtypes into: the samples' own are looked at */
+        if (strstr(op_table[op->id]->dtypes, pairs)) taken &= ~DT(TL_F4E2M1);
+        if (taken == said) continue;
+        char more[200], less[200];
+        words_list(taken & ~said, more, sizeof more);
+        words_list(said & ~taken, less, sizeof less);
+        print_error("%s, \"%s\": also takes:%s; does not take:%s\n", op->name, op_table[op->id]->dtypes, more, less);
+        n_wrong++;
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
 /* ---- Errors ---- */
 
 static void fails_on(struct walk *w, tl_device *device) {
@@ -657,6 +748,7 @@ int main(void) {
         cmocka_unit_test_setup(in_place_equals_out_of_place, start),
         cmocka_unit_test_setup(every_op_that_may_overwrite_does_so_correctly, start),
         cmocka_unit_test_setup(results_do_not_depend_on_threads, start),
+        cmocka_unit_test_setup(dtype_words_are_what_the_rules_take, start),
         cmocka_unit_test_setup(wrong_calls_say_what_is_wrong_and_leave_nothing, start),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

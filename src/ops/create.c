@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/draw.h"
 #include "ops/ops.h"
 
 /* Creation ops have no inputs: the caller fills out[0], the rule has nothing to add. */
@@ -114,7 +115,9 @@ tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, t
     a.kind = RANDOM_UNIFORM;
     a.a = low;
     a.b = high;
-    return needs_float("uniform", dtype) ? make_random(rank, shape, &a, dtype, device) : NULL;
+    if (!needs_float("uniform", dtype)) return NULL;
+    a.limit = draw_limit(low, high, dtype);
+    return make_random(rank, shape, &a, dtype, device);
 }
 
 tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device) {

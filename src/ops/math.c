@@ -157,9 +157,11 @@ static void softplus_backward(tl_gradient *g) {
 /* clang-format off */
 #define REAL_WORDS .shapes = "x (...) -> (...)", .dtypes = "floats; integers and bool give f32"
 #define NUMBER_WORDS .shapes = "x (...) -> (...)", .dtypes = "floats, integers"
-#define PAIR_WORDS .shapes = "a (...), b (...) -> broadcast", .dtypes = "floats, integers; promoted"
-#define LOGIC_WORDS .shapes = "a (...), b (...) -> broadcast", .dtypes = "any -> bool"
-#define TRUTH_WORDS .shapes = "x (...) -> (...)", .dtypes = "any -> bool"
+#define PAIR_WORDS .shapes = "a (...), b (...) -> broadcast", .dtypes = "floats, integers, bool; promoted"
+#define NUMBER_PAIR_WORDS \
+    .shapes = "a (...), b (...) -> broadcast", .dtypes = "floats, integers, bool beside one; promoted"
+#define LOGIC_WORDS .shapes = "a (...), b (...) -> broadcast", .dtypes = "any for arithmetic -> bool"
+#define TRUTH_WORDS .shapes = "x (...) -> (...)", .dtypes = "any for arithmetic -> bool"
 #define FLOAT_WORDS .shapes = "x (...) -> (...)", .dtypes = "floats"
 
 const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
@@ -193,11 +195,11 @@ const tl_op op_round = {RECORD(KERNEL, round, 1), NUMBER_WORDS, .flops = "n", .s
 const tl_op op_trunc = {RECORD(KERNEL, trunc, 1), NUMBER_WORDS, .flops = "n", .shape = number_shape, .cost = cost_1,
                         .backward = step_backward, .may_overwrite = true};
 
-const tl_op op_pow = {RECORD(KERNEL, pow, 1), PAIR_WORDS, .flops = "n", .shape = number_pair_shape, .cost = cost_1,
+const tl_op op_pow = {RECORD(KERNEL, pow, 1), NUMBER_PAIR_WORDS, .flops = "n", .shape = number_pair_shape, .cost = cost_1,
                       .backward = pow_backward, .may_overwrite = true,
                       .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(0)}};
 /* divide, floor, product, subtract */
-const tl_op op_remainder = {RECORD(KERNEL, remainder, 1), PAIR_WORDS, .flops = "4n", .shape = number_pair_shape,
+const tl_op op_remainder = {RECORD(KERNEL, remainder, 1), NUMBER_PAIR_WORDS, .flops = "4n", .shape = number_pair_shape,
                             .cost = cost_4, .backward = remainder_backward, .may_overwrite = true,
                             .saves = {0, TL_INPUT(0) | TL_INPUT(1)}};
 const tl_op op_minimum = {RECORD(KERNEL, minimum, 1), PAIR_WORDS, .flops = "n", .shape = pair_shape, .cost = cost_1,

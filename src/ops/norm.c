@@ -26,6 +26,7 @@ static bool norm_shape(tl_call *c, int n_weights) {
 
 /* dx like x; dweight, dbias like the weight (the last input), when there is one */
 static bool norm_grad_shape(tl_call *c, int n_without_weight) {
+    if (!call_needs_float(c, 1)) return false;
     call_output_like(c, 0, 1);
     int64_t length = row_length(c->input[1]);
     if (c->n_inputs == n_without_weight) c->n_outputs = 1;

@@ -157,7 +157,8 @@ static void clamp_backward(tl_gradient *g) {
 
 const tl_op op_add_scalar = {RECORD(KERNEL, add_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
                              .backward = add_scalar_backward, .may_overwrite = true};
-const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), WORDS, .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
+const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), .shapes = "x (...) -> (...)",
+                             .dtypes = "floats, integers; promoted by the number's kind", .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
                              .backward = sub_scalar_backward, .may_overwrite = true};
 const tl_op op_mul_scalar = {RECORD(KERNEL, mul_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
                              .backward = mul_scalar_backward, .may_overwrite = true};
@@ -169,7 +170,7 @@ const tl_op op_pow_scalar = {RECORD(KERNEL, pow_scalar, 1), WORDS, .flops = "n",
 const tl_op op_remainder_scalar = {RECORD(KERNEL, remainder_scalar, 1), WORDS, .flops = "4n",
                                    .shape = remainder_scalar_shape, .cost = cost_4,
                                    .backward = remainder_scalar_backward, .may_overwrite = true};
-const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any -> bool",
+const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any for arithmetic -> bool",
                                  .flops = "n", .shape = compare_scalar_shape, .cost = cost_1};
 const tl_op op_clamp = {RECORD(KERNEL, clamp, 1), WORDS, .flops = "n, 2n with two bounds", .shape = clamp_shape,
                         .cost = clamp_cost, .backward = clamp_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};

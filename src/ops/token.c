@@ -22,6 +22,7 @@ static void embedding_cost(const tl_call *c, struct cost *cost) {
 static bool embedding_grad_shape(tl_call *c) {
     const struct attr_embedding *a = c->attr;
     int64_t shape[2] = {a->n_rows, c->input[0]->shape[1]};
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     return call_output(c, 0, c->input[0]->dtype, 2, shape);
 }
 static void embedding_grad_cost(const tl_call *c, struct cost *cost) {
@@ -74,7 +75,7 @@ static void cross_entropy_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
 }
 
-static bool cross_entropy_grad_shape(tl_call *c) { return call_output_like(c, 0, 1); }
+static bool cross_entropy_grad_shape(tl_call *c) { return call_needs_float(c, 1) && call_output_like(c, 0, 1); }
 /* per logit: subtract, exp, times g */
 static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 3 * (count)c->input[1]->numel);

@@ -883,7 +883,7 @@ const struct sample samples_cross_entropy[] = {
     {"no rows", GRAD, .call = cross_entropy_rows, .in = {F(0, 5), IDS(5, 0)}},
     {"permuted logits, reversed targets", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}, .roundings = 2},
     {"large", LARGE | GRAD, .binary = tl_cross_entropy, .in = {F(90, 611), IDS(611, 90)}, .roundings = 2},
-    {"one row alone", GRAD, .binary = tl_cross_entropy, .in = {F(5), IDS(5)}, .roundings = 2},
+    {"one row alone", GRAD, .binary = tl_cross_entropy, .in = {F(5), {.kind = IN_INDEX, .limit = 5}}, .roundings = 2},
     {"classes inside", GRAD, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 2, 3)}, .roundings = 2},
     {"classes inside, permuted", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 2), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(2, 2, 2), .limit = 3}}, .roundings = 2},
     {"classes inside, weighted, some left out", GRAD, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 4), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_NONE, 1, 2, true}, .roundings = 2},
@@ -891,7 +891,7 @@ const struct sample samples_cross_entropy[] = {
     {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
     {"targets of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 3, 2)}, .error = "one target per row"},
     {"probabilities of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), F(2, 3)}, .error = "probabilities must have the shape of the logits"},
-    {"no classes", 0, .binary = tl_cross_entropy, .in = {F(), IDS(1)}, .error = "logits have an axis of classes"},
+    {"no classes", 0, .binary = tl_cross_entropy, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}}, .error = "logits have an axis of classes"},
     {"target outside", CPU_ONLY, .unary = target_outside, .in = {F(2, 5)}, .error = "-1 is outside [0, 5)"},
     END};
 CALL(cross_entropy_grad_call) {
@@ -966,7 +966,16 @@ const struct sample samples_attention[] = {
     {"lse alone, masked", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(2, 3, 2, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), K(1, 1, 3, 3)}, .n = {false, 0, true, true}},
     {"large window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 230, 2, 16), F(1, 250, 1, 16), F(1, 250, 1, 16)}, .n = {true, 70}},
     {"large mask, wide head", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 120, 2, 150), F(1, 110, 1, 150), F(1, 110, 1, 150), IN(BOOL, DENSE, 1, 2, 120, 110)}, .n = {false, 0, true}},
-    {"window without causal", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {false, 2}, .error = "a window is a number of keys before a query"},
+    {"window to both sides", GRAD, .call = attention_ex_call, .in = {F(1, 6, 2, 3), F(1, 6, 1, 3), F(1, 6, 1, 3)}, .n = {false, 2}},
+    {"window to both sides, more keys", GRAD, .call = attention_ex_call, .in = {F(2, 3, 2, 2), F(2, 6, 1, 2), F(2, 6, 1, 2)}, .n = {false, 1}},
+    {"window to both sides, queries that see nothing", GRAD, .call = attention_ex_call, .in = {F(1, 6, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {false, 2}},
+    {"window to both sides, larger than all", GRAD, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 4, 1, 2), F(1, 4, 1, 2)}, .n = {false, INT64_MAX}},
+    {"large window to both sides", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 230, 2, 16), F(1, 250, 1, 16), F(1, 250, 1, 16)}, .n = {false, 70}},
+    {"mask with a gradient", GRAD, .call = attention_ex_call, .in = {F(1, 3, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2), F(1, 2, 3, 4)}, .n = {true, 3, true}, .roundings = 2},
+    {"mask for all with a gradient", GRAD, .call = attention_lse_call, .in = {F(2, 3, 2, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), IN(FLOAT, REVERSED, 3, 1)}, .n = {false, 2, true}, .roundings = 4},
+    {"a mask alone", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 3, 2, 0), F(1, 4, 1, 0), F(1, 4, 1, 0), F(1, 2, 3, 4)}, .n = {true, 0, true, true}},
+    {"large mask with a gradient, wide head", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 120, 2, 150), F(1, 110, 1, 150), F(1, 110, 1, 150), F(2, 120, 110)}, .n = {true, 60, true}, .roundings = 2},
+    {"negative window", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .n = {false, -1}, .error = "a window of -1 (need a number of keys"},
     {"mask of another shape", 0, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 4, 1, 2), F(2, 4, 1, 2), K(3, 3)}, .n = {false, 0, true}, .error = "must match the existing size"},
     {"mask of integers", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2), IN(I32, DENSE, 3, 3)}, .n = {false, 0, true}, .error = "not implemented for int32"},
     {"large", LARGE | GRAD, .call = attention_call, .in = {F(2, 120, 4, 32), F(2, 120, 2, 32), F(2, 120, 2, 32)}, .n = {true}},
@@ -1090,6 +1099,25 @@ const struct sample samples_quantize[] = {
     {"no such format", 0, .call = quantize_call, .in = {K(32)}, .n = {4}, .error = "quantize: no format has the number 4"},
     END};
 
+CALL(fake_quantize_call) { return one(out, tl_fake_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1])); }
+CALL(there_and_back) {
+    tl_quantized q;
+    return tl_quantize(in[0], (tl_format)s->n[0], (tl_rounding)s->n[1], &q) ? one(out, tl_dequantize(&q, tl_dtype_of(in[0]))) : 0;
+}
+const struct sample samples_fake_quantize[] = {
+    {"mxfp8 e4m3", ROUNDS | GRAD, DT_ARITHMETIC, .call = fake_quantize_call, .twin = there_and_back, .in = {F(3, 64)}, .n = {TL_MXFP8_E4M3}},
+    {"mxfp8 e5m2, stochastic", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(2, 2, 32)}, .n = {TL_MXFP8_E5M2, TL_STOCHASTIC}},
+    {"mxfp4, permuted", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, PERMUTED, 3, 64)}, .n = {TL_MXFP4}},
+    {"nvfp4, reversed, stochastic", ROUNDS | GRAD, .call = fake_quantize_call, .in = {IN(FLOAT, REVERSED, 3, 48)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
+    {"nvfp4, sliced", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, SLICED, 2, 16)}, .n = {TL_NVFP4}},
+    {"expanded", ROUNDS | GRAD, .call = fake_quantize_call, .twin = there_and_back, .in = {IN(FLOAT, EXPANDED, 3, 32)}, .n = {TL_MXFP4, TL_SATURATE}},
+    {"no rows", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(0, 32)}, .n = {TL_MXFP4}},
+    {"no columns", ROUNDS | GRAD, .call = fake_quantize_call, .in = {F(3, 0)}, .n = {TL_NVFP4}},
+    {"large", ROUNDS | LARGE | GRAD, .call = fake_quantize_call, .in = {F(130, 320)}, .n = {TL_NVFP4, TL_STOCHASTIC}},
+    {"a part of a block", 0, .call = fake_quantize_call, .in = {F(3, 40)}, .n = {TL_MXFP4}, .error = "the last axis has 40 elements, mxfp4 has blocks of 32"},
+    {"no such format", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {4}, .error = "fake_quantize: no format has the number 4"},
+    {"no such mode", 0, .call = fake_quantize_call, .in = {F(32)}, .n = {0, 3}, .error = "fake_quantize: no rounding mode has the number 3"},
+    END};
 CALL(dequantize_call) {
     tl_quantized q;
     return tl_quantize(in[0], (tl_format)s->n[0], TL_NEAREST, &q) ? one(out, tl_dequantize(&q, (tl_dtype)s->n[1])) : 0;
@@ -1379,7 +1407,7 @@ const struct sample samples_nll[] = {
     {"smoothed cross entropy", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .d = {0.25}, .roundings = 2},
     {"smoothed, weighted, rows", GRAD, .call = options_call, .in = {F(4, 5), IDS(5, 4), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"large", LARGE | GRAD, .call = options_call, .in = {F(300, 151), IDS(151, 300)}, .n = {TL_REDUCE_NONE}},
-    {"one row alone", GRAD, .call = options_call, .in = {F(5), IDS(5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1}},
+    {"one row alone", GRAD, .call = options_call, .in = {F(5), {.kind = IN_INDEX, .limit = 5}, IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1}},
     {"classes inside", GRAD, .call = options_call, .in = {F(2, 3, 2, 2), IDS(3, 2, 2, 2)}, .n = {TL_REDUCE_NONE, 0, 1}},
     {"smoothed, classes inside", GRAD, .call = options_call, .in = {F(2, 5, 2), IDS(5, 2, 2), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_MEAN, 1, 3, true}, .d = {0.25}, .roundings = 2},
     {"one target too few", 0, .call = options_call, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
@@ -1524,7 +1552,7 @@ const struct sample samples_index[] = {
     {"twice the same axis", 0, .call = index_call, .in = {F(3, 4), IDS(3, 2), IDS(4, 2)}, .n = {2, 0, -2}, .error = "axis 0 is named twice"},
     {"a mask", GRAD | CPU_ONLY, .call = index_call, .in = {F(5, 4), IN(BOOL, DENSE, 5)}, .n = {1, 0}},
     {"a mask of inner axes", GRAD | CPU_ONLY, .call = index_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4, 2), IN(BOOL, PERMUTED, 3, 4)}, .n = {1, 1}},
-    {"a mask and an index, apart", GRAD | CPU_ONLY, .call = index_call, .in = {F(4, 2, 3), IDS(3), IN(BOOL, SLICED, 4)}, .n = {2, -1, 0}},
+    {"a mask and an index, apart", GRAD | CPU_ONLY, .call = index_call, .in = {F(4, 2, 3), {.kind = IN_INDEX, .limit = 3}, IN(BOOL, SLICED, 4)}, .n = {2, -1, 0}},
     {"a mask of another shape", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 3, 3)}, .n = {1, 0}, .error = "The shape of the mask [3,3] at index 1 does not match the shape of the indexed tensor [3,4] at index 1"},
     {"a mask of too many axes", 0, .call = index_call, .in = {F(3, 4), IN(BOOL, DENSE, 4, 1)}, .n = {1, 1}, .error = "The shape of the mask [4,1] at index 1 does not match"},
     {"a mask of no axes", 0, .call = index_call, .in = {F(3, 4), SCALAR(BOOL)}, .n = {1, 0}, .error = "a mask of rank 0 stands for no axis"},
@@ -1793,6 +1821,7 @@ const struct sample samples_remainder[] = {
     {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
     {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
     {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
+    {"bool beside integers", 0, .binary = remainder_of_integers, .in = {IN(BOOL, DENSE, 5, 4), IN(I16, DENSE, 4)}},
     {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
     END};
 const struct sample samples_minimum[] = {
