@@ -211,8 +211,11 @@ def _list(kind, clip):
 
 
 def _tensors(value, site):
-    items = [_tensor(v, site) for v in _items(value, "tuple of Tensors", site)]
-    return (ctypes.c_void_p * len(items))(*items)
+    held = _items(value, "tuple of Tensors", site)
+    items = [_tensor(v, site) for v in held]
+    array = (ctypes.c_void_p * len(items))(*items)
+    array.held = held  # nobody else may hold on to them during the call
+    return array
 
 
 def _reader(p):
@@ -226,9 +229,28 @@ def _reader(p):
             "scalar": _scalar, "double": _double, "text": _text, "pointer": _pointer}[p.kind]
 
 
+def _check_lengths(f, given):
+    """A function that refuses lists which C would take for equally long when they are not (see lengths in _generate.py)."""
+    pairs = [(given.index(p.counts[0]), given.index(p.counts[1])) for p in f.parameters if p.kind == "count" and len(p.counts) == 2]
+    per_axis = [given.index(p) for p in given if p.is_per_axis]
+    name = f.name[3:]
+
+    def check(values):
+        for i, k in pairs:
+            n = len(values[i] or ())
+            if values[k] is not None and n != len(values[k]):
+                raise RuntimeError(f"{name}(): '{given[i].name}' has {n} items and '{given[k].name}' has {len(values[k])}: there must be as many")
+        for i in per_axis:
+            n, rank = -1 if values[i] is None else len(values[i]), _library.tl_rank(values[0]) if values[0] else None
+            if rank is not None and n != rank:
+                raise RuntimeError(f"{name}(): '{given[i].name}' has {max(n, 0)} items, and the tensor {rank} axes")
+    return check if pairs or per_axis else None
+
+
 def _function(f):
     function = getattr(_library, f.name)
     given = [p for p in f.parameters if p.kind not in ("count", "out")]
+    check = _check_lengths(f, given)
     readers = [(_reader(p), _Site(f.name[3:], i + 1, p.name)) for i, p in enumerate(given)]
     # Where each C argument comes from: ("given", i), ("count", [i ...]) or ("out", i).
     plan, n_out = [], 0
@@ -245,6 +267,8 @@ def _function(f):
         if len(arguments) != len(readers):
             raise TypeError(f"{f.name[3:]}() takes {len(readers)} arguments but {len(arguments)} were given")
         values = [read(a, site) for (read, site), a in zip(readers, arguments)]
+        if check is not None:
+            check(values)
         outs = [ctypes.c_void_p() for _ in range(n_out)]
         c = []
         for kind, at in plan:
@@ -253,7 +277,7 @@ def _function(f):
             elif kind == "out":
                 c.append(ctypes.addressof(outs[at]))
             else:
-                c.append(next((len(values[i]) for i in at if values[i] is not None), 0))
+                c.append(len(values[at[0]] or ()))  # of two, the second is as long
         if f.result != "tensor" and not outs:
             result = function(*c)
             _check()

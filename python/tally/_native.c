@@ -132,6 +132,7 @@ struct longs {
 struct tensor_list {
     int n;
     tl_tensor **at;
+    PyObject *held; /* the tensors, which nobody else may hold on to during the call */
 };
 
 static PyObject *list_item(PyObject *list, Py_ssize_t i) { /* borrowed */
@@ -175,22 +176,37 @@ static bool get_ints(PyObject *o, struct ints *x, const struct site *site, int a
     return x->n >= 0;
 }
 
-static void list_free(struct tensor_list *x) { PyMem_Free(x->at); }
+static void list_free(struct tensor_list *x) {
+    PyMem_Free(x->at);
+    Py_XDECREF(x->held);
+}
 
 static bool get_tensors(PyObject *o, struct tensor_list *x, const struct site *site, int at) {
-    PyObject *list = PyTuple_Check(o) || PyList_Check(o) ? (Py_INCREF(o), o) : PySequence_Tuple(o);
-    if (!list) return wrong_type(site, at, "tuple of Tensors", o);
-    Py_ssize_t n = PyTuple_Check(list) ? PyTuple_Size(list) : PyList_Size(list);
+    x->held = PySequence_Tuple(o); /* not the list itself: another thread might empty it meanwhile */
+    if (!x->held) return wrong_type(site, at, "tuple of Tensors", o);
+    Py_ssize_t n = PyTuple_Size(x->held);
     x->at = PyMem_Malloc(((size_t)n + 1) * sizeof *x->at);
-    bool ok = x->at && n >= 0 && n < INT_MAX;
     if (!x->at) PyErr_NoMemory();
-    for (Py_ssize_t i = 0; ok && i < n; i++) {
-        PyObject *item = list_item(list, i);
-        ok = item && get_tensor(item, &x->at[i], site, at);
-    }
+    bool ok = x->at && n < INT_MAX;
+    for (Py_ssize_t i = 0; ok && i < n; i++) ok = get_tensor(PyTuple_GetItem(x->held, i), &x->at[i], site, at);
     x->n = (int)n;
-    Py_DECREF(list); /* the caller holds the tensors: its list lives as long as the call */
     return ok;
+}
+
+/* Two lists with one length. -1 is no list: the first has no items then, the second is not asked. */
+static bool same_length(int n, int other_n, const struct site *site, int at, int other_at) {
+    if (n < 0) n = 0;
+    if (n == other_n || other_n < 0) return true;
+    PyErr_Format(PyExc_RuntimeError, "%s(): '%s' has %d items and '%s' has %d: there must be as many", site->name,
+                 site->names[at], n, site->names[other_at], other_n);
+    return false;
+}
+
+static bool one_per_axis(const tl_tensor *x, int n, const struct site *site, int at) {
+    if (!x || n == p_tl_rank(x)) return true; /* without a tensor the library will refuse the call */
+    PyErr_Format(PyExc_RuntimeError, "%s(): '%s' has %d items, and the tensor %d axes", site->name, site->names[at],
+                 n < 0 ? 0 : n, p_tl_rank(x));
+    return false;
 }
 
 /* ---- Results ---- */

@@ -281,20 +281,29 @@ class _Rule:
 
     def __init__(self, function, context, positions, outputs):
         self.function, self.context, self.positions = function, context, positions
-        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) for x in outputs]
+        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None for x in outputs]
+
+    def gradients(self, g):
+        """One per output of forward: zeros where nothing flowed, None for what is no tensor."""
+        j = 0
+        for like in self.likes:
+            p = c.tl_gradient_of_output(g, j) if like is not None else None
+            j += like is not None
+            if p:
+                yield lib.wrap(Tensor, p)
+            else:
+                yield lib.tl_zeros(*like) if like is not None and self.context._materializes else None
 
     def run(self, g):
-        ctx, grads = self.context, []
-        for j, like in enumerate(self.likes):
-            p = c.tl_gradient_of_output(g, j)
-            grads.append(lib.wrap(Tensor, p) if p else lib.tl_zeros(*like) if ctx._materializes else None)
-        results = self.function.backward(ctx, *grads)
+        name, n = f"function {self.function.__name__}Backward", len(self.context.needs_input_grad)
+        results = self.function.backward(self.context, *self.gradients(g))
         results = results if isinstance(results, tuple) else (results,)
-        n = len(ctx.needs_input_grad)
         if len(results) < n or any(r is not None for r in results[n:]):
-            raise RuntimeError(f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {n}, got {len(results)})")
+            raise RuntimeError(f"{name} returned an incorrect number of gradients (expected {n}, got {len(results)})")
         for i, position in enumerate(self.positions):
             r = results[position]
+            if r is not None and not isinstance(r, Tensor):
+                raise RuntimeError(f"{name}: expected a Tensor or None as gradient {position}, got {type(r).__name__}")
             if r is not None and c.tl_gradient_needs(g, i):
                 c.tl_gradient_set(g, i, _give(r))
 
@@ -332,7 +341,7 @@ class Function:
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor)]
         if is_grad_enabled() and any(ctx.needs_input_grad) and tensors:
-            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], tensors), [a for _, a in inputs], tensors))
+            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], outputs), [a for _, a in inputs], tensors))
             fresh = [next(hung) if isinstance(x, Tensor) else x for x in outputs]
             outputs = [lib.tl_detach(f) if any(x is n for n in ctx._no_grad_for) else f for x, f in zip(outputs, fresh)]
         return tuple(outputs) if isinstance(made, (tuple, list)) else outputs[0]

@@ -163,6 +163,34 @@ lib.tl_index(x, (0,), (i,))
 lib.tl_index(x, (0, 1), (i, i))
 lib.tl_index(x, (0, 1), (i,))
 lib.tl_index(x, (0,), (i + 5,))
+lib.tl_index(x, (0,), (i, i))
+lib.tl_index(x, (), ())
+lib.tl_index(x, None, (i,))
+lib.tl_index(x, None, ())
+lib.tl_index_put_(x.clone(), (0, 1), (i,), x, False)
+lib.tl_concat((x * k for k in range(3)), 0)
+lib.tl_roll(x, (1,), (0, 1))
+lib.tl_roll(x, (1, 1), (0,))
+lib.tl_roll(x, (1,), None)
+lib.tl_roll(x, (1, 1), None)
+lib.tl_roll(x, None, None)
+lib.tl_permute(x, (1, 0))
+lib.tl_permute(x, (1,))
+lib.tl_permute(x, (1, 0, 2))
+lib.tl_permute(x, None)
+lib.tl_permute(None, (1, 0))
+lib.tl_permute(None, None)
+lib.tl_at(x, (1, 2))
+lib.tl_at(x, (1,))
+lib.tl_pad(x, (0, 0), (1, 1), 0, 0.0)
+lib.tl_pad(x, (0, 0), (1,), 0, 0.0)
+lib.tl_pad(x, None, (1, 1), 0, 0.0)
+lib.tl_as_strided(x, (2,), (3,), 0)
+lib.tl_as_strided(x, (2,), (3, 1), 0)
+lib.tl_as_strided(x, (2, 2), (3,), 0)
+lib.tl_as_strided(x, None, (1,), 0)
+lib.tl_as_strided(x, (2,), None, 0)
+lib.tl_as_strided(x, (), (), 0)
 lib.tl_topk(x, 2, 1, True)
 lib.tl_topk(x, 9, 1, True)
 lib.tl_sort(x, 1, True, False)
@@ -252,7 +280,8 @@ def test_same_answers(both):
     ("lib.tl_add(x, x.T)", "RuntimeError"), ("lib.tl_add_scalar(i, 2**63)", "OverflowError"),
     ("lib.tl_add_scalar(x, BadFloat())", "ZeroDivisionError"), ("lib.tl_sum(x, (5,), False)", "IndexError"),
     ("lib.tl_sum(x, (0,) * 65, False)", "ValueError"), ("lib.tl_sum(x, (0,), BadBool())", "ZeroDivisionError"),
-    ("lib.tl_select(x, 0, 2)", "IndexError"), ("lib.tl_select(x, 2**40, 0)", "OverflowError"),
+    ("lib.tl_index(x, (0, 1), (i,))", "RuntimeError"), ("lib.tl_permute(x, (1,))", "RuntimeError"),
+    ("lib.tl_as_strided(x, (2, 2), (3,), 0)", "RuntimeError"), ("lib.tl_select(x, 0, 2)", "IndexError"), ("lib.tl_select(x, 2**40, 0)", "OverflowError"),
     ("lib.tl_select(x, 0, 1.0)", "TypeError"), ("lib.tl_zeros((2**40, 2**40), f32, None)", "RuntimeError"),
     ("lib.tl_full((2,), 10**400, f32, None)", "OverflowError"), ("lib.tl_device_find(3)", "TypeError"), ("lib.tl_seed(-1)", "OverflowError")])
 def test_classes_of_exceptions(both, call, kind):
