@@ -570,7 +570,7 @@ TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids
 
 /* Mixed precision without casts in the program, per thread: from here on products (tl_matmul, tl_linear, tl_attention and its
  * like, tl_linear_cross_entropy) cast f32, f16 and bf16 operands to `dtype`, and these cast f16 and bf16 ones to f32:
- * softmax, log_softmax, layer_norm, rms_norm, losses, sum, mean, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
+ * softmax, log_softmax, layer_norm, rms_norm, losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
  * log1p, log2, rsqrt, softplus. In-place forms and all other ops run as they are given. The casts are ordinary ones, recorded
  * and billed. Backward runs without it, and a checkpoint runs again as it ran. dtype: TL_BF16, TL_F16, TL_F32, or
  * TL_DTYPE_COUNT for off, as at first. Returns the old one. */
