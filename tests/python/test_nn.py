@@ -703,6 +703,29 @@ def test_a_program_written_for_torch_follows_torch(tmp_path):
     assert losses["tally"]["sample"] == losses["torch"]["sample"]
 
 
+def test_training_leaves_nothing_behind():
+    import gc
+    from tally._library import c
+    from tally.utils.checkpoint import checkpoint
+    model = tally.nn.Sequential(tally.nn.Linear(16, 16), tally.nn.LayerNorm(16), tally.nn.Dropout(0.1), tally.nn.Linear(16, 4))
+    optimizer, scaler = tally.optim.AdamW(model.parameters()), tally.amp.GradScaler("cpu")
+    live = []
+    for _ in range(3):
+        for _ in range(5):
+            with tally.autocast("cpu"):
+                loss = tally.nn.functional.cross_entropy(checkpoint(model, tally.randn(8, 16)), tally.randint(4, (8,)))
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            tally.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        gc.collect()
+        memory = c.tl_device_memory(tally.device("cpu").address)
+        live.append((memory.live_bytes, memory.live_tensors))
+    assert live[0] == live[1] == live[2]
+
+
 def test_no_warning_that_torch_does_not_give():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

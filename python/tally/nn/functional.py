@@ -8,7 +8,6 @@ from .._composed import cosine_similarity, threshold  # noqa: F401
 from .._functions import relu, sigmoid, tanh  # noqa: F401
 from .._grad import is_grad_enabled
 from .._library import constants, lib, structs
-from .._tensor import Tensor
 from .._types import bool_, finfo, float32, int64
 
 _REDUCTIONS = {"none": constants["TL_REDUCE_NONE"], "mean": constants["TL_REDUCE_MEAN"], "sum": constants["TL_REDUCE_SUM"]}
@@ -418,4 +417,4 @@ def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
     return lib.tl_matmul(dropout(weights, dropout_p), value)
 
 
-__all__ = [n for n, x in list(globals().items()) if callable(x) and not n.startswith("_") and n not in ("Tensor", "finfo", "is_grad_enabled")]
+__all__ = [n for n, x in list(globals().items()) if callable(x) and not n.startswith("_") and n not in ("finfo", "is_grad_enabled")]
