@@ -1,4 +1,5 @@
-/* Autocast: the casts a program would write, and no others; recorded, billed, run again by a checkpoint, off in backward. */
+/* Autocast: the casts a program would write, and no others; recorded, billed, run again by a checkpoint, off in
+ * backward. */
 #include "support/check.h"
 
 #include <stdlib.h>
