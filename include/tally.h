@@ -581,6 +581,14 @@ TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dty
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
 
+/* Mixed precision without casts in the program, per thread: from here on products (tl_matmul, tl_linear, tl_attention and its
+ * like, tl_linear_cross_entropy) cast f32, f16 and bf16 operands to `dtype`, and these cast f16 and bf16 ones to f32:
+ * softmax, log_softmax, layer_norm, rms_norm, losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
+ * log1p, log2, rsqrt, softplus. In-place forms and all other ops run as they are given. The casts are ordinary ones, recorded
+ * and billed. Backward runs without it, and a checkpoint runs again as it ran. dtype: TL_BF16, TL_F16, TL_F32, or
+ * TL_DTYPE_COUNT for off, as at first. Returns the old one. */
+TL_API tl_dtype tl_autocast(tl_dtype dtype);
+
 /* Updates in place, billed to the update phase. State tensors m, v: the parameter's shape, f32 (f64 for f64 parameters). */
 typedef struct tl_adamw_options {
     double lr, beta1, beta2, eps, weight_decay;

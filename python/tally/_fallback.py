@@ -10,7 +10,12 @@ _MAX_LIST = 64
 
 class TensorBase:
     """Holds a tl_tensor."""
-    _address = None
+    __slots__ = ("_address",)  # not in __dict__, which copies take over
+
+    def __new__(cls, *args, **kwargs):
+        self = object.__new__(cls)
+        self._address = None
+        return self
 
     shape = property(lambda x: _size_type(shape_of(x)))
     dtype = property(lambda x: _dtypes[_library.tl_dtype_of(x._address)])
@@ -68,6 +73,18 @@ def replace(x, y):
     _library.tl_drop(old)
 
 
+def scope_enter(name):
+    """Opens a named scope; gives what scope_end takes."""
+    scope = _library.tl_scope_enter(name.encode())
+    _check()
+    return scope
+
+
+def scope_end(scope):
+    _library.tl_scope_end(scope)
+    _check()
+
+
 _owners = {}  # number -> what must live as long as a tensor over its memory
 
 
@@ -89,7 +106,7 @@ def from_external(owner, address, n_bytes, shape, stride, dtype, device):
 
 
 def _own(kind, address):
-    x = kind.__new__(kind)
+    x = object.__new__(kind)  # a subclass's __new__ may want arguments
     x._address = address
     return x
 

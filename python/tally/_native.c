@@ -417,6 +417,23 @@ static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize
     return give_tensor(x, args, 0, false, &site);
 }
 
+/* scope_enter(name) -> a number for scope_end: every call of a module opens a scope, so that must be quick. */
+static PyObject *scope_enter(PyObject *module, PyObject *name) {
+    (void)module;
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    if (!text) return NULL;
+    tl_scope scope = p_tl_scope_enter(text);
+    return has_failed() ? NULL : PyLong_FromUnsignedLongLong((uint64_t)scope.depth << 32 | scope.serial);
+}
+
+static PyObject *scope_end(PyObject *module, PyObject *number) {
+    (void)module;
+    uint64_t scope = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred()) return NULL;
+    p_tl_scope_end((tl_scope){.depth = (uint32_t)(scope >> 32), .serial = (uint32_t)scope});
+    return has_failed() ? NULL : Py_NewRef_None();
+}
+
 static PyObject *load(PyObject *module, PyObject *path) {
     (void)module;
     const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
@@ -460,6 +477,8 @@ static PyMethodDef by_hand[] = {
     {"wrap", FAST(wrap_address)},
     {"replace", FAST(replace)},
     {"from_external", FAST(from_external)},
+    {"scope_enter", scope_enter, METH_O, NULL},
+    {"scope_end", scope_end, METH_O, NULL},
     {0},
 };
 

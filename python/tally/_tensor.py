@@ -16,6 +16,7 @@ from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_a
 
 _LT, _LE, _GT, _GE, _EQ, _NE = (constants["TL_" + n] for n in ("LT", "LE", "GT", "GE", "EQ", "NE"))
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
+_PARAMETER = constants["TL_PARAMETER"]
 _NUMBERS = (int, float)
 
 
@@ -451,10 +452,20 @@ class Tensor(lib.TensorBase):
 
     @data.setter
     def data(self, value):
-        on = self.requires_grad
+        if lib.tl_shares_storage(self, value) and _layout(self) == _layout(value):
+            return  # x.data -= y has done its work already
+        from . import autograd
+        on, grad, purpose = self.requires_grad, lib.tl_grad_of(self), lib.tl_purpose_of(self)
+        hooks = autograd._leaves.get(lib.address_of(self))
         lib.replace(self, lib.tl_detach(value))
+        if purpose == _PARAMETER:
+            lib.tl_set_purpose(self, purpose)
         if on:
             lib.tl_requires_grad(self, True)
+        if grad is not None and (grad.shape, grad.dtype, grad.device) == (self.shape, self.dtype, self.device):
+            lib.tl_set_grad(self, grad)
+        if hooks is not None and on:
+            autograd._put_hooks(self, hooks)
 
     def register_hook(self, hook):
         """hook(grad) is called with the gradient of a pass; what it returns takes the gradient's place. On a result, it sees what comes
@@ -697,6 +708,10 @@ def _in_place_number(other):
     raise TypeError(f"unsupported operand type(s) for an in-place operator: 'Tensor' and '{type(other).__name__}'")
 
 
+def _layout(x):
+    return lib.shape_of(x), lib.stride_of(x), lib.tl_offset(x), lib.tl_dtype_of(x)
+
+
 def _only(x):
     if lib.tl_numel(x) != 1:
         raise ValueError("only one element tensors can be converted to Python scalars")
@@ -755,7 +770,8 @@ def _rebuild(data, shape, kind, requires_grad):
 
 
 def _rebuild_as(cls, data, shape, kind, requires_grad):
-    x = lib.wrap(cls, lib.address_of(_rebuild(data, shape, kind, False)))
+    plain = _rebuild(data, shape, kind, False)
+    x = lib.wrap(cls, lib.address_of(plain))
     return lib.tl_requires_grad(x, True) if requires_grad else x
 
 

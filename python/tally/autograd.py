@@ -176,11 +176,13 @@ class _LeafHooks:
 _leaves = {}  # address of a leaf -> its hooks, as long as the library has the leaf
 
 
+@forever
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _forget_leaf(address):
     _leaves.pop(address, None)
 
 
+@forever
 @header.callbacks["tl_grad_hook"]
 def _on_grad(leaf, grad, number):
     try:
@@ -192,12 +194,16 @@ def _on_grad(leaf, grad, number):
 def _leaf_hooks(x):
     if not lib.tl_needs_grad(x):
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if lib.address_of(x) not in _leaves:
+        _put_hooks(x, _LeafHooks())
+    return _leaves[lib.address_of(x)]
+
+
+def _put_hooks(x, hooks):
     address = lib.address_of(x)
-    if address not in _leaves:
-        if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
-            _raise()
-        _leaves[address] = _LeafHooks()
-    return _leaves[address]
+    if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
+        _raise()
+    _leaves[address] = hooks
 
 
 class _earlier_put_aside:

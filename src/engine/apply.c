@@ -13,6 +13,7 @@
 
 #include "account/ledger.h"
 #include "base/error.h"
+#include "engine/autocast.h"
 #include "engine/checkpoint.h"
 #include "engine/graph.h"
 #include "engine/op.h"
@@ -178,6 +179,7 @@ static bool call_run(tl_call *c) {
 tl_tensor *op_apply(tl_call *c) {
     struct graph_record record;
     INVARIANT(c->op->shape && c->op->cost);
+    if (c->op->is_wide && thread_state()->autocast && !c->in_place && !autocast_call(c)) return NULL;
     if (!call_check(c) || !c->op->shape(c)) return NULL;
     if (c->op->is_costly && !keeper_replay(c)) return NULL;
     if (!c->is_replayed && !outputs_new(c)) return NULL;

@@ -254,6 +254,7 @@ const tl_op op_neg = {RECORD(KERNEL, neg, 1),
                       .backward = neg_backward,
                       .may_overwrite = true};
 const tl_op op_exp = {RECORD(KERNEL, exp, 1),
+                      .is_wide = true,
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
@@ -263,6 +264,7 @@ const tl_op op_exp = {RECORD(KERNEL, exp, 1),
                       .saves = {TL_OUTPUT(0)},
                       .may_overwrite = true};
 const tl_op op_log = {RECORD(KERNEL, log, 1),
+                      .is_wide = true,
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
@@ -400,6 +402,8 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
 /* ---- Composites ---- */
 
 tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
+    prediction = autocast_wide(prediction);
+    target = autocast_wide(target);
     tl_tensor *difference = tl_sub(prediction, target);
     return tl_mean_all(tl_mul(difference, difference));
 }

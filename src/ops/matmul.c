@@ -209,6 +209,9 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
                   a->rank, b->rank);
         return NULL;
     }
+    a = autocast_narrow(a);
+    b = autocast_narrow(b);
+    if (!a || !b) return NULL;
     bool vector_a = a->rank == 1, vector_b = b->rank == 1;
     if (vector_a) a = tl_unsqueeze(a, 0); /* PyTorch's rule: a vector is a row on the left, a column on the right */
     if (vector_b) b = tl_unsqueeze(b, 1);
@@ -228,6 +231,9 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
 
 tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     if (!tensor_check(x, "linear") || !tensor_check(weight, "linear")) return NULL;
+    x = autocast_narrow(x);
+    weight = autocast_narrow(weight);
+    if (!x || !weight || (bias && !(bias = autocast_narrow(bias)))) return NULL;
     bool vector = x->rank == 1;
     if (vector) x = tl_unsqueeze(x, 0);
     tl_tensor *y = x ? rows_times(x, weight, true) : NULL;

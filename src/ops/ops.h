@@ -3,6 +3,7 @@
 #define OPS_OPS_H
 
 #include "base/error.h"
+#include "engine/autocast.h"
 #include "engine/graph.h"
 #include "engine/op.h"
 #include "engine/scope.h"

@@ -104,6 +104,7 @@ static void extreme_backward(tl_gradient *g) {
 }
 
 const tl_op op_sum = {RECORD(KERNEL, sum, 1),
+                      .is_wide = true,
                       .shapes = "x; the named axes go, or stay with size 1",
                       .dtypes = "any for arithmetic; of integers and bool i64; within a mean f32 for narrower floats",
                       .flops = "one sum per element of x",
@@ -191,10 +192,15 @@ static void softmax_backward(tl_gradient *g) {
     g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &last, 1, true)));
 }
 
-const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),   .shapes = "x; over its last axis",
-                          .dtypes = "floats",           .flops = "5 per element: max, subtract, exp, sum, divide",
-                          .shape = softmax_shape,       .cost = softmax_cost,
-                          .backward = softmax_backward, .saves = {TL_OUTPUT(0)}};
+const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),
+                          .is_wide = true,
+                          .shapes = "x; over its last axis",
+                          .dtypes = "floats",
+                          .flops = "5 per element: max, subtract, exp, sum, divide",
+                          .shape = softmax_shape,
+                          .cost = softmax_cost,
+                          .backward = softmax_backward,
+                          .saves = {TL_OUTPUT(0)}};
 const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
                                .shapes = "y, g of one shape",
                                .dtypes = "floats",
