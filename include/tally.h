@@ -528,8 +528,9 @@ TL_API tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *aft
 TL_API tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes);
 /* Element i goes to i + shift, around the end; axes NULL (and n 1): as if x were flat. */
 TL_API tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n);
-TL_API tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts); /* rank: at least x's; lined up at the end */
-TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);      /* the same, also with fewer counts */
+/* x counts[i] times along axis i: torch's repeat and tile. The counts are lined up with the axes at the end; the shorter of
+ * the two is filled with ones. tl_repeat is another thing: see Einops. */
+TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);
 TL_API tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t count); /* each slice count times */
 /* Slice i counts[i] times; depends on data: refused on meta. */
 TL_API tl_tensor *tl_repeat_interleave_by(tl_tensor *x, int axis, tl_tensor *counts);

@@ -289,16 +289,15 @@ const struct sample samples_random[] = {
 
 CALL(cast_call) { return one(out, tl_cast(in[0], (tl_dtype)s->n[0])); }
 /* join.c's repetitions */
-CALL(repeat_call) { return one(out, tl_repeat(in[0], (int)s->n[0], s->n + 1)); }
 CALL(tile_call) { return one(out, tl_tile(in[0], (int)s->n[0], s->n + 1)); }
 CALL(interleave_call) { return one(out, tl_repeat_interleave(in[0], (int)s->n[0], s->n[1])); }
 const struct sample samples_copy[] = {
-    {"repeat", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
-    {"repeat no times", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
+    {"tile with new axes", GRAD, .call = tile_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
+    {"tile no times", GRAD, .call = tile_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
     {"tile, permuted", GRAD, .call = tile_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}, .n = {1, 2}},
     {"each twice", GRAD, .call = interleave_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1, 2}},
     {"each scalar twice", GRAD, .call = interleave_call, .in = {SCALAR(FLOAT)}, .n = {0, 2}},
-    {"too few repetitions", 0, .call = repeat_call, .in = {F(2, 3)}, .n = {1, 2}, .error = "can not be smaller than number of dimensions of tensor"},
+    {"negative counts", 0, .call = tile_call, .in = {F(2, 3)}, .n = {2, 1, -2}, .error = "counts are not negative"},
     {"negative repetitions", 0, .call = interleave_call, .in = {F(2)}, .n = {0, -1}, .error = "repeats must be non-negative"},
     {"clone", GRAD, .unary = tl_clone, .in = {F(3, 4)}},
     {"clone of a scalar", GRAD, .unary = tl_clone, .in = {SCALAR(FLOAT)}},
