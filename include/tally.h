@@ -746,6 +746,29 @@ TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
 TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                           const tl_linear_cross_entropy_options *options);
 
+/* ---- Einops ------------------------------------------------------------------------------------------- */
+
+/* Axes by name; docs/einops.md explains. A pattern names the axes of the input and those of the result:
+ *
+ *      tl_rearrange(x, "b s (h d) -> b h s d", "h=8")         // (B,S,H D) -> (B,H,S,D): a view
+ *      tl_reduce(x, "b (h 2) (w 2) c -> b h w c", "max", NULL) // 2x2 max pooling
+ *      tl_repeat(x, "h w -> h w c", "c=3")                     // a view with stride 0
+ *
+ * Parentheses split an axis of the input, or merge axes of the result, the last of them fastest. "..." stands for any number
+ * of axes, 1 and () for an axis of size 1, a larger number for an axis without a name. A size that does not follow from the
+ * input is a length: "h=8 w=4" or "h=8, w=4"; NULL for none. The forms that end in _with take names and sizes in arrays.
+ *
+ * Splitting, permuting, widening, and merging where strides allow it are views; what must be copied is copied once. The
+ * result is x itself when there is nothing to do. A pattern is read once, then found in a table; any thread may call. */
+TL_API tl_tensor *tl_rearrange(tl_tensor *x, const char *pattern, const char *lengths); /* every axis on both sides */
+/* Axes that are on the left side only go: "sum", "mean" (floats), "max", "min", "prod", "any", "all" or "logsumexp". */
+TL_API tl_tensor *tl_reduce(tl_tensor *x, const char *pattern, const char *reduction, const char *lengths);
+TL_API tl_tensor *tl_repeat(tl_tensor *x, const char *pattern, const char *lengths); /* axes on the right side only are new */
+TL_API tl_tensor *tl_rearrange_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+TL_API tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *reduction, const char *const *names,
+                                 const int64_t *sizes, int n);
+TL_API tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+
 /* ---- Optimizers ----------------------------------------------------------------------------------------- */
 
 /* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the

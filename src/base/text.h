@@ -4,6 +4,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* Length of the character that begins at `text`, and its code point; 0 when it is not well-formed UTF-8 (overlong, surrogate,
+ * beyond U+10FFFF, cut off by the end of the text). */
+int text_character(const char *text, uint32_t *code_point);
 
 /* Well-formed UTF-8 without control characters: what a name in a file of ours may be. */
 bool text_is_name(const char *text);
