@@ -769,6 +769,35 @@ TL_API tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *
                                  const int64_t *sizes, int n);
 TL_API tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
 
+/* Sums of products over axes: tl_einsum("b i k, b k j -> b i j", TL_TENSORS(x, y)). Axes are names, inputs are separated by
+ * commas, an axis that the output does not have is summed over; a name twice in one input is its diagonal; "..." broadcasts,
+ * and so does size 1. tl_einsum_letters takes the spelling of torch.einsum instead, where every letter is an axis: "bik,bkj->bij".
+ * It may leave out the arrow: the letters that occur once are the output, in alphabetical order, after the ellipsis.
+ *
+ * 1 to 64 tensors, dtypes promote. They are contracted in pairs, in the order with the fewest FLOPs (exactly for up to 8
+ * tensors, by a good guess beyond). A pair is one batched matmul; one without a sum is a product of elements. Integers have no
+ * matmul: they are multiplied and summed. Operands are not copied where strides allow it. The result may be a
+ * permuted view. */
+#define TL_TENSORS(...) ((tl_tensor *[]){__VA_ARGS__}), ((int)(sizeof((tl_tensor *[]){__VA_ARGS__}) / sizeof(tl_tensor *)))
+TL_API tl_tensor *tl_einsum(const char *pattern, tl_tensor **tensors, int n);
+TL_API tl_tensor *tl_einsum_letters(const char *pattern, tl_tensor **tensors, int n);
+
+/* What an einsum will do, without doing it. A step takes two of: inputs 0 .. n-1, results n, n+1, ... of earlier steps. */
+typedef struct tl_einsum_step {
+    int left, right;
+    tl_count flops;
+    int64_t numel; /* elements of its result */
+} tl_einsum_step;
+typedef struct tl_contraction {
+    int n_steps;
+    tl_count flops;          /* of all steps, and of the sums before them; the ledger will count the same */
+    tl_count flops_in_order; /* from left to right instead */
+    int64_t largest;         /* elements of the largest result on the way; 0 with fewer than two steps */
+} tl_contraction;
+/* `steps` receives n-1 of them. `text` receives it all in words, malloc'ed. Each of the three may be NULL. */
+TL_API bool tl_einsum_plan(const char *pattern, bool is_letters, tl_tensor **tensors, int n, tl_einsum_step *steps,
+                           tl_contraction *total, char **text);
+
 /* ---- Optimizers ----------------------------------------------------------------------------------------- */
 
 /* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the
