@@ -798,6 +798,47 @@ typedef struct tl_contraction {
 TL_API bool tl_einsum_plan(const char *pattern, bool is_letters, tl_tensor **tensors, int n, tl_einsum_step *steps,
                            tl_contraction *total, char **text);
 
+/* The packed axes of one tensor. */
+typedef struct tl_packed {
+    int rank;
+    int64_t size[TL_MAX_RANK];
+} tl_packed;
+/* Joins tensors of different rank along *: with "i j * k" the first two axes and the last are common, and whatever lies
+ * between is flattened and joined. `shapes` (n of them, or NULL) receives what * took of each, for tl_unpack. One tensor alone is
+ * reshaped, not copied. */
+TL_API tl_tensor *tl_pack(tl_tensor **tensors, int n, const char *pattern, tl_packed *shapes);
+/* The way back: n views of x. One size among all shapes may be -1. */
+TL_API bool tl_unpack(tl_tensor *x, const tl_packed *shapes, int n, const char *pattern, tl_tensor **parts);
+
+/* Names of axes and their sizes. Starts empty: tl_dims d = {0}. */
+typedef struct tl_dims {
+    int n; /* names */
+    int64_t size[TL_MAX_RANK];
+    uint16_t name[TL_MAX_RANK], by[TL_MAX_RANK]; /* where in text: the name, and the tensor that bound it */
+    uint16_t used;
+    char text[512];
+    int n_waiting; /* products of names whose sizes are not known yet; their size is -1 */
+    int64_t product[4];
+    uint16_t product_by[4];
+    uint8_t n_factors[4], factor[16];
+} tl_dims;
+TL_API int64_t tl_dim(const tl_dims *dims, const char *name);                /* its size; -1 and an error when there is none */
+TL_API const char *tl_dims_name(const tl_dims *dims, int i);                 /* name i; NULL when there is none */
+TL_API bool tl_dims_set(tl_dims *dims, const char *name, int64_t size);      /* binds a name by hand */
+/* The sizes of x by name: "b _ h 1" skips axis 1 and wants size 1 of the last. Clears dims first. */
+TL_API bool tl_parse_shape(tl_tensor *x, const char *pattern, tl_dims *dims);
+
+/* A contract about a tensor's shape. The first tensor that shows a name binds it; all later ones must agree:
+ *
+ *      tl_dims d = {0};
+ *      if (!tl_expect(&d, x, "x", "batch seq (heads d) : f32|bf16 @cpu") || !tl_expect(&d, w, "w", "d out")) return NULL;
+ *      int64_t heads = tl_dim(&d, "heads"); // x said heads d, w said d
+ *
+ * A pattern is one side of the others, where a name may come twice. _ is any size, "..." any number of axes. Of a group that
+ * has several unknown sizes the product is kept until later tensors tell the rest. Behind a colon: dtypes (or float,
+ * integer), and a device; meta stands in for every device. A refused tensor binds nothing. */
+TL_API bool tl_expect(tl_dims *dims, tl_tensor *x, const char *name, const char *pattern);
+
 /* ---- Optimizers ----------------------------------------------------------------------------------------- */
 
 /* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the

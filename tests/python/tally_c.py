@@ -23,7 +23,7 @@ NUMPY_DTYPES = [np.dtype(t) for t in (
     ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn, np.int64, np.int32, np.int16, np.uint16, np.int8, np.uint8,
     np.bool_)]
 SCALARS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "double": ctypes.c_double,
-           "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32,
+           "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16, "uint8_t": ctypes.c_uint8,
            "char": ctypes.c_char}
 
 
@@ -37,7 +37,8 @@ class Header:
     """What tally.h declares: .constants, .types (structs, enums, callbacks) and .functions, name -> (result, arguments)."""
 
     def __init__(self, path):
-        text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
+        self.text = path.read_text()
+        text = re.sub(r"/\*.*?\*/", " ", self.text, flags=re.S)
         text = re.sub(r"^\s*#.*?(?<!\\)$", "", text, flags=re.M | re.S)
         text = text.replace("TL_API", "").replace("extern \"C\" {", "")
         text = re.sub(r"TL_PRINTF\([^)]*\)", "", text)
@@ -72,8 +73,13 @@ class Header:
             kind, names = re.match(r"((?:const\s+)?\w+)\s*(.*)", line, re.S).groups()
             for item in names.split(","):
                 pointer = "*" in item
-                fields.append((item.strip(" *"), ctypes.c_void_p if pointer else self.type_of(kind)))
+                item, _, length = item.strip(" *]").partition("[")
+                kind_of = ctypes.c_void_p if pointer else self.type_of(kind)
+                fields.append((item, kind_of * self.length_of(length) if length else kind_of))
         self.types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+
+    def length_of(self, text):
+        return int(text) if text.isdigit() else int(re.search(rf"^#define {text} (\d+)", self.text, re.M).group(1))
 
     def type_of(self, text):
         text = re.sub(r"\bconst\b", "", text).strip()
