@@ -236,11 +236,6 @@ static bool is_underscore(const struct subject *s, const struct pattern_axis *a)
     return a->bytes == 1 && s->pattern[a->at] == '_';
 }
 
-/* Who bound a name, for a message. */
-static const char *bound_by(const tl_dims *d, int i) {
-    return d->by[i] == BY_HAND ? "tl_dims_set" : d->text + d->by[i];
-}
-
 static int writer(struct check *k) {
     if (k->by < 0) k->by = dims_write(k->dims, k->name, (int)strlen(k->name));
     return k->by < 0 ? BY_HAND : k->by;
