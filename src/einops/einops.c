@@ -185,7 +185,7 @@ static bool lengths_assign(const struct subject *s, struct recipe *r) {
         }
         if (!is_used)
             return pattern_fail(s, -1, "a length is given for \"%.*s\", which is not in the pattern",
-                                s->lengths->item[k].bytes, s->lengths->item[k].name);
+                                PART(s->lengths->item[k].name, 0, s->lengths->item[k].bytes));
     }
     for (int g = 0; g < r->n_in; g++) {
         int unknown = -1;

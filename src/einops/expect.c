@@ -35,7 +35,7 @@ static bool dims_bind(tl_dims *d, const char *name, int bytes, int64_t size, int
     int at = d->n < TL_MAX_RANK ? dims_write(d, name, bytes) : -1;
     if (at < 0)
         return error_set(TL_ERROR_USE, "no room for the name \"%.*s\": %d names with %d characters are there already",
-                         bytes, name, d->n, d->used);
+                         PART(name, 0, bytes), d->n, d->used);
     d->size[d->n] = size;
     d->name[d->n] = (uint16_t)at;
     d->by[d->n++] = (uint16_t)by;
@@ -45,13 +45,16 @@ static bool dims_bind(tl_dims *d, const char *name, int bytes, int64_t size, int
 /* Who bound a name, for a message. */
 static const char *bound_by(const tl_dims *d, int by) { return by == BY_HAND ? "tl_dims_set" : d->text + by; }
 
-/* "heads d" of a product that waits. */
-static const char *waiting_print(const tl_dims *d, int w, char *text, size_t size) {
+/* "heads x d" of a product that waits; with the sizes that are known, "heads x d=3". */
+static const char *waiting_print(const tl_dims *d, int w, bool with_sizes, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
-    for (int i = 0; i < d->n_factors[w] && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " x " : "",
-                                 d->text + d->name[d->factor[w * DIMS_FACTORS + i]]);
+    for (int i = 0; i < d->n_factors[w] && used < size; i++) {
+        int name = d->factor[w * DIMS_FACTORS + i];
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " x " : "", d->text + d->name[name]);
+        if (with_sizes && d->size[name] >= 0 && used < size)
+            used += (size_t)snprintf(text + used, size - used, "=%lld", (long long)d->size[name]);
+    }
     return text;
 }
 
@@ -64,7 +67,7 @@ int64_t tl_dim(const tl_dims *dims, const char *name) {
             if (dims->factor[w * DIMS_FACTORS + k] == i)
                 error_set(TL_ERROR_USE,
                           "dim: \"%.60s\" is not known yet, only %s = %lld (need another tensor, or tl_dims_set)", name,
-                          waiting_print(dims, w, text, sizeof text), (long long)dims->product[w]);
+                          waiting_print(dims, w, false, text, sizeof text), (long long)dims->product[w]);
     error_set(TL_ERROR_USE, "dim: no axis is called \"%.60s\"", name ? name : "NULL");
     return -1;
 }
@@ -137,7 +140,7 @@ bool tl_dims_set(tl_dims *dims, const char *name, int64_t size) {
     if (w < 0) return true;
     char text[100];
     error_set(TL_ERROR_USE, "dims_set: %.60s = %lld does not fit %s = %lld, from %s", name, (long long)size,
-              waiting_print(dims, w, text, sizeof text), (long long)dims->product[w],
+              waiting_print(dims, w, false, text, sizeof text), (long long)dims->product[w],
               bound_by(dims, dims->product_by[w]));
     undo_all(dims, &undo);
     return false;
@@ -348,8 +351,8 @@ static bool check_shape(struct check *k) {
     if (n_open && !check_groups(k, GROUPS_THAT_WAIT, &n_open)) return false;
     int w = waiting_settle(k->dims);
     char text[100];
-    return w < 0 || pattern_fail(k->s, -1, "%s: its sizes do not fit %s = %lld, from %s", k->name,
-                                 waiting_print(k->dims, w, text, sizeof text), (long long)k->dims->product[w],
+    return w < 0 || pattern_fail(k->s, -1, "%s: %s does not fit: the product is %lld, from %s", k->name,
+                                 waiting_print(k->dims, w, true, text, sizeof text), (long long)k->dims->product[w],
                                  bound_by(k->dims, k->dims->product_by[w]));
 }
 

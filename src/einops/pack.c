@@ -20,10 +20,10 @@ static bool packing_add(const struct subject *s, struct packing *p, int at, int 
     const char *text = s->pattern + at;
     bool is_star = bytes == 1 && *text == '*';
     const char *problem = is_star ? NULL : name_problem(text, bytes);
-    if (problem) return pattern_fail(s, at, "\"%.*s\" is no name of an axis: %s", bytes, text, problem);
+    if (problem) return pattern_fail(s, at, "\"%.*s\" is no name of an axis: %s", PART(text, 0, bytes), problem);
     for (int i = 0; i < p->n_axes; i++)
         if (p->axis[i].bytes == bytes && memcmp(s->pattern + p->axis[i].at, text, (size_t)bytes) == 0)
-            return pattern_fail(s, at, "\"%.*s\" comes twice", bytes, text);
+            return pattern_fail(s, at, "\"%.*s\" comes twice", PART(text, 0, bytes));
     if (p->n_axes == TL_MAX_RANK) return pattern_fail(s, at, "more than %d axes", TL_MAX_RANK);
     if (is_star) p->star = p->n_axes;
     p->axis[p->n_axes].at = at;

@@ -65,9 +65,18 @@ bool pattern_fail(const struct subject *s, int at, const char *format, ...) {
     }
     if (s->n_tensors > 6) put(context, sizeof context, &used, ", ...");
     for (int i = 0; s->lengths && i < s->lengths->n; i++)
-        put(context, sizeof context, &used, "%s%.*s=%lld", i ? ", " : "\n  lengths: ", s->lengths->item[i].bytes,
-            s->lengths->item[i].name, (long long)s->lengths->item[i].size);
+        put(context, sizeof context, &used, "%s%.*s=%lld",
+            i ? ", " : "\n  lengths: ", PART(s->lengths->item[i].name, 0, s->lengths->item[i].bytes),
+            (long long)s->lengths->item[i].size);
     return error_set(TL_ERROR_USE, "%s: %s%s", s->op, message, context);
+}
+
+int part_bytes(const char *text, int bytes) {
+    const int most = 60;
+    if (bytes <= most) return bytes;
+    bytes = most;
+    while (bytes > 0 && ((unsigned char)text[bytes] & 0xc0) == 0x80) bytes--;
+    return bytes;
 }
 
 /* ---- Names and numbers ---- */
@@ -186,7 +195,7 @@ static bool token_add(const struct subject *s, int at, int bytes, unsigned flags
         problem = is_underscore && (flags & SIDE_UNDERSCORE) ? NULL : name_problem(text, bytes);
         if (problem) return token_fail(s, at, bytes, problem);
         if (!(flags & SIDE_REPEATS) && !is_underscore && side_find(side, s->pattern, text, bytes) >= 0)
-            return pattern_fail(s, at, "the name \"%.*s\" comes twice on one side", bytes, text);
+            return pattern_fail(s, at, "the name \"%.*s\" comes twice on one side", PART(text, 0, bytes));
     }
     if (!in_group && side->n_groups < SIDE_MAX)
         side->group[side->n_groups++] = (struct pattern_group){at, bytes, side->n_axes, 0};
@@ -238,11 +247,13 @@ bool side_parse(const struct subject *s, int from, int to, unsigned flags, struc
 static bool length_add(const struct subject *s, struct lengths *l, const char *name, int bytes, int64_t size) {
     for (int i = 0; i < l->n; i++)
         if (l->item[i].bytes == bytes && memcmp(l->item[i].name, name, (size_t)bytes) == 0)
-            return pattern_fail(s, -1, "the length of \"%.*s\" is given twice", bytes, name);
+            return pattern_fail(s, -1, "the length of \"%.*s\" is given twice", PART(name, 0, bytes));
     const char *problem = name_problem(name, bytes);
-    if (problem) return pattern_fail(s, -1, "a length for \"%.*s\", which is no name: %s", bytes, name, problem);
+    if (problem)
+        return pattern_fail(s, -1, "a length for \"%.*s\", which is no name: %s", PART(name, 0, bytes), problem);
     if (size < 0)
-        return pattern_fail(s, -1, "the length of \"%.*s\" is %lld (need 0 or more)", bytes, name, (long long)size);
+        return pattern_fail(s, -1, "the length of \"%.*s\" is %lld (need 0 or more)", PART(name, 0, bytes),
+                            (long long)size);
     if (l->n == TL_MAX_RANK) return pattern_fail(s, -1, "more than %d lengths", TL_MAX_RANK);
     l->item[l->n].name = name;
     l->item[l->n].bytes = bytes;

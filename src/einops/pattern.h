@@ -82,7 +82,9 @@ bool lengths_parse(const struct subject *s, const char *text, struct lengths *le
 bool lengths_collect(const struct subject *s, const char *const *names, const int64_t *sizes, int n,
                      struct lengths *lengths);
 
-/* For a message: `bytes` of the text at `at`, as printf's "%.*s" takes them. */
-#define PART(text, at, bytes) (bytes), (text) + (at)
+/* For a message: `bytes` of the text at `at`, as printf's "%.*s" takes them; of a very long name the beginning, whole
+ * characters. */
+#define PART(text, at, bytes) part_bytes((text) + (at), bytes), (text) + (at)
+int part_bytes(const char *text, int bytes);
 
 #endif

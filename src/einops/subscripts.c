@@ -183,7 +183,7 @@ static bool size_add_axis(const struct subject *s, const struct equation *e, int
     int label = t->label[axis];
     int64_t found = s->tensors[input]->shape[axis];
     const char *name = e->label[label].bytes ? s->pattern + e->label[label].at : "...";
-    int bytes = e->label[label].bytes ? e->label[label].bytes : 3;
+    int bytes = e->label[label].bytes ? part_bytes(name, e->label[label].bytes) : 3;
     for (int k = 0; k < axis; k++)
         if (t->label[k] == label && s->tensors[input]->shape[k] != found)
             return pattern_fail(s, t->axis_at[axis],
