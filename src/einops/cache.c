@@ -20,14 +20,27 @@ void key_add(struct cache_key *k, const void *data, size_t bytes) {
 void key_end(struct cache_key *k) {
     uint64_t h = 0x9e3779b97f4a7c15u ^ k->bytes, word;
     if (k->bytes > CACHE_KEY_BYTES) return;
+    memset(k->text + k->bytes, 0, 8); /* so that the last word is whole */
     for (size_t i = 0; i < k->bytes; i += 8) {
-        size_t n = k->bytes - i < 8 ? k->bytes - i : 8;
-        word = 0;
-        memcpy(&word, k->text + i, n);
+        memcpy(&word, k->text + i, 8);
         h = (h ^ word) * 0xff51afd7ed558ccdu;
         h ^= h >> 32;
     }
     k->hash = h;
+}
+
+/* While the process has one thread, counting needs no atomic operation (base/lock.h). */
+static void count_up(struct cached *c) {
+    if (__libc_single_threaded)
+        atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) + 1, memory_order_relaxed);
+    else refs_keep(&c->refs);
+}
+
+static bool count_down(struct cached *c) {
+    if (!__libc_single_threaded) return refs_drop(&c->refs);
+    int n = atomic_load_explicit(&c->refs, memory_order_relaxed) - 1;
+    atomic_store_explicit(&c->refs, n, memory_order_relaxed);
+    return n == 0;
 }
 
 void *cache_find(const struct cache_key *k) {
@@ -39,7 +52,7 @@ void *cache_find(const struct cache_key *k) {
         if (set[i] && set[i]->hash == k->hash && set[i]->key_bytes == k->bytes &&
             memcmp(set[i]->key, k->text, k->bytes) == 0)
             found = set[i];
-    if (found) refs_keep(&found->refs);
+    if (found) count_up(found);
     lock_release(&table_lock);
     return found;
 }
@@ -63,7 +76,7 @@ void *cached_new(const struct cache_key *k, size_t bytes) {
 void cache_keep(void *entry, const struct cache_key *k) {
     struct cached *c = entry;
     if (k->bytes > CACHE_KEY_BYTES) return;
-    refs_keep(&c->refs);
+    count_up(c);
     lock_take(&table_lock);
     size_t set = k->hash % CACHE_SETS;
     int way = oldest[set]++ % CACHE_WAYS;
@@ -75,5 +88,5 @@ void cache_keep(void *entry, const struct cache_key *k) {
 
 void cached_drop(void *entry) {
     struct cached *c = entry;
-    if (c && refs_drop(&c->refs)) memory_free(c);
+    if (c && count_down(c)) memory_free(c);
 }

@@ -17,7 +17,7 @@ enum { CACHE_SETS = 128, CACHE_WAYS = 4, CACHE_KEY_BYTES = 1024 };
 struct cache_key {
     size_t bytes; /* more than CACHE_KEY_BYTES: too long */
     uint64_t hash;
-    char text[CACHE_KEY_BYTES];
+    char text[CACHE_KEY_BYTES + 8];
 };
 
 /* Begins what is kept; made by cached_new. */

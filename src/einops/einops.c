@@ -176,6 +176,10 @@ static bool lengths_assign(const struct subject *s, struct recipe *r) {
     const char *p = s->pattern;
     for (int k = 0; k < s->lengths->n; k++) {
         bool is_used = false;
+        const char *problem = name_problem(s->lengths->item[k].name, s->lengths->item[k].bytes);
+        if (problem)
+            return pattern_fail(s, -1, "a length for \"%.*s\", which is no name: %s",
+                                PART(s->lengths->item[k].name, 0, s->lengths->item[k].bytes), problem);
         for (int i = 0; i < r->n_all; i++) {
             struct elementary *e = &r->axis[i];
             bool same = e->bytes == s->lengths->item[k].bytes &&
@@ -241,8 +245,8 @@ static struct recipe *recipe_find(const struct subject *s, int operation, int ra
     key_begin(&key, 'r');
     key_add(&key, head, sizeof head);
     for (int i = 0; i < s->lengths->n; i++) {
+        key_add(&key, &s->lengths->item[i].bytes, sizeof s->lengths->item[i].bytes);
         key_add(&key, s->lengths->item[i].name, (size_t)s->lengths->item[i].bytes);
-        key_add(&key, " ", 1); /* which no name has */
     }
     key_add(&key, s->pattern, strlen(s->pattern));
     key_end(&key);
@@ -300,6 +304,10 @@ static bool sizes_infer(const struct subject *s, const struct recipe *r, const i
     }
     for (int g = 0; g < r->n_in; g++) {
         int first = r->in[g].first, unknown = r->in[g].unknown;
+        if (unknown == first && r->in[g].n == 1) { /* the common case */
+            size[first] = shape[g];
+            continue;
+        }
         int64_t known = 1;
         bool fits = true;
         for (int i = first; i < first + r->in[g].n; i++)

@@ -34,6 +34,11 @@ struct operand {
     uint8_t label[TL_MAX_RANK];
     labels wide, lone; /* those of size other than 1; of these, the ones that are summed first */
     uint64_t sum_flops;
+    bool is_plain; /* no axis of size 1, none repeated, none to be summed */
+};
+
+struct list {
+    uint8_t n, label[TL_MAX_RANK];
 };
 
 struct step {
@@ -41,6 +46,8 @@ struct step {
     labels result;
     tl_count flops;
     int64_t numel;
+    bool is_turned; /* B A instead of A B: then the output's last axis comes last */
+    struct list batch, m, n, k, kept;
 };
 
 struct plan {
@@ -90,8 +97,11 @@ static void step_append(struct plan *p, int *n_steps, int a, int b, labels in_a,
     struct step *s = &p->step[(*n_steps)++];
     labels result = (in_a | in_b) & needed;
     count numel = volume(p, result);
-    *s = (struct step){a, b, result, count_public(step_flops(p, in_a, in_b, needed)),
-                       numel > INT64_MAX ? INT64_MAX : (int64_t)numel};
+    s->a = a;
+    s->b = b;
+    s->result = result;
+    s->flops = count_public(step_flops(p, in_a, in_b, needed));
+    s->numel = numel > INT64_MAX ? INT64_MAX : (int64_t)numel;
 }
 
 /* What a set of inputs leaves: the axes that others, or the output, need. */
@@ -211,6 +221,38 @@ static void order_choose(struct plan *p) {
 
 /* ---- From a pattern to a plan ---- */
 
+static labels term_set(const struct plan *p, int id) {
+    return id < p->n ? p->operand[id].wide & ~p->operand[id].lone : p->step[id - p->n].result;
+}
+
+static void list_add(struct list *list, int label) {
+    if (list->n < TL_MAX_RANK) list->label[list->n++] = (uint8_t)label; /* no tensor has more: see plan_fill */
+}
+
+/* Sorts the axes of a step into its four kinds; the last step's in the order of the output. */
+static void step_sort(struct plan *p, struct step *s, bool is_last) {
+    labels in_a = term_set(p, s->a), in_b = term_set(p, s->b), seen = 0;
+    int want[LABELS_MAX], n = 0, last = -1;
+    for (int i = 0; is_last && i < p->out_rank; i++) {
+        if (!has(in_a | in_b, p->out[i])) continue;
+        want[n++] = last = p->out[i];
+        seen |= (labels)1 << p->out[i];
+    }
+    for (labels rest = (in_a | in_b) & ~seen; rest; rest &= rest - 1) want[n++] = __builtin_ctzll(rest);
+    s->is_turned = last >= 0 && !has(in_b, last);
+    if (s->is_turned) {
+        labels swapped = in_a;
+        in_a = in_b;
+        in_b = swapped;
+    }
+    s->batch.n = s->m.n = s->n.n = s->k.n = s->kept.n = 0;
+    for (int i = 0; i < n; i++) {
+        bool is_kept = has(s->result, want[i]), both = has(in_a & in_b, want[i]);
+        list_add(!is_kept ? &s->k : both ? &s->batch : has(in_a, want[i]) ? &s->m : &s->n, want[i]);
+        if (is_kept) list_add(&s->kept, want[i]);
+    }
+}
+
 static void operand_fill(struct operand *o, const struct subscripts *t, const tl_tensor *x) {
     o->rank = t->n;
     memcpy(o->label, t->label, (size_t)t->n);
@@ -234,12 +276,14 @@ static bool plan_fill(const struct subject *s, bool is_letters, struct plan *p) 
         labels others = p->out_wide;
         for (int k = 0; k < p->n; k++) others |= k == i ? 0 : p->operand[k].wide;
         p->operand[i].lone = p->operand[i].wide & ~others;
+        p->operand[i].is_plain = !p->operand[i].lone && __builtin_popcountll(p->operand[i].wide) == p->operand[i].rank;
         if (p->operand[i].lone) p->operand[i].sum_flops = (uint64_t)volume(p, p->operand[i].wide);
     }
     order_choose(p);
     for (int i = 0; i < p->n - 1; i++)
         if (__builtin_popcountll(p->step[i].result) > TL_MAX_RANK)
             return pattern_fail(s, -1, "a result between the steps has more than %d axes", TL_MAX_RANK);
+    for (int i = 0; i < p->n - 1; i++) step_sort(p, &p->step[i], i == p->n - 2);
     return true;
 }
 
@@ -280,26 +324,15 @@ static struct plan *plan_find(const struct subject *s, bool is_letters) {
 
 /* A tensor whose axes are labels, each once, none of size 1. */
 struct term {
-    tl_tensor *x; /* held */
+    tl_tensor *x;
     int rank;
     uint8_t label[TL_MAX_RANK];
-};
-
-struct list {
-    int n;
-    uint8_t label[LABELS_MAX];
 };
 
 static int axis_of(const struct term *t, int label) {
     for (int i = 0; i < t->rank; i++)
         if (t->label[i] == label) return i;
     return -1;
-}
-
-static labels term_labels(const struct term *t) {
-    labels set = 0;
-    for (int i = 0; i < t->rank; i++) set |= (labels)1 << t->label[i];
-    return set;
 }
 
 static tl_tensor *permuted(tl_tensor *x, const int *axes) {
@@ -336,8 +369,10 @@ static bool term_begin(const struct plan *p, int input, tl_tensor *x, tl_dtype d
     int axes[TL_MAX_RANK], n_axes = 0, n = 0;
     t->rank = o->rank;
     memcpy(t->label, o->label, (size_t)o->rank);
-    tl_scope scope = tl_scope_begin();
-    if (!scope.depth) return false;
+    if (o->is_plain) {
+        t->x = x->dtype == dtype ? x : tl_cast(x, dtype);
+        return t->x != NULL;
+    }
     x = diagonals(t, tl_cast(x, dtype));
     for (int i = 0; x && i < t->rank; i++)
         if (x->shape[i] != 1) {
@@ -346,13 +381,11 @@ static bool term_begin(const struct plan *p, int input, tl_tensor *x, tl_dtype d
         }
     t->rank = n;
     x = reshaped(x, n, shape);
-    for (int i = n = 0; i < t->rank; i++)
+    for (int i = n = 0; o->lone && i < t->rank; i++)
         if (has(o->lone, t->label[i])) axes[n_axes++] = i;
         else t->label[n++] = t->label[i];
-    t->rank = n;
-    if (x && n_axes) x = tl_sum(x, axes, n_axes, false);
-    t->x = x ? tl_keep(x) : NULL;
-    tl_scope_end(scope);
+    if (o->lone) t->rank = n;
+    t->x = x && n_axes ? tl_sum(x, axes, n_axes, false) : x;
     return t->x != NULL;
 }
 
@@ -369,8 +402,7 @@ static tl_tensor *aligned(const struct term *t, const struct list *list) {
 }
 
 static void list_join(struct list *to, const struct list *from) {
-    memcpy(to->label + to->n, from->label, (size_t)from->n);
-    to->n += from->n;
+    for (int i = 0; i < from->n; i++) to->label[to->n++] = from->label[i]; /* a few: memcpy takes longer */
 }
 
 /* Products of elements; then the sum over k, for dtypes that have no matrix product. */
@@ -440,6 +472,7 @@ static tl_tensor *matrix(const struct term *t, const struct list *batch, const s
 /* One order of k for both, so that as few elements as possible are copied. */
 static struct list columns_settle(const struct term *a, bool a_rows, const struct term *b, bool b_rows,
                                   const struct list *k) {
+    if (k->n == 1) return *k;
     struct list order[2] = {by_stride(a, k), by_stride(b, k)};
     int64_t copied[2];
     for (int i = 0; i < 2; i++)
@@ -448,92 +481,60 @@ static struct list columns_settle(const struct term *a, bool a_rows, const struc
     return copied[1] < copied[0] ? order[1] : order[0];
 }
 
-static tl_tensor *multiply_matrices(const struct plan *p, const struct term *a, const struct term *b,
-                                    const struct list *batch, struct list *m, struct list *n, const struct list *k) {
-    bool a_rows = rows_settle(a, m), b_rows = rows_settle(b, n);
-    struct list columns = columns_settle(a, a_rows, b, b_rows, k), all = *batch;
-    tl_tensor *left = matrix(a, batch, m, &columns), *right = left ? matrix(b, batch, &columns, n) : NULL;
+static tl_tensor *multiply_matrices(const struct plan *p, const struct step *s, const struct term *a,
+                                    const struct term *b, struct list *kept) {
+    struct list m = s->m, n = s->n;
+    bool a_rows = rows_settle(a, &m), b_rows = rows_settle(b, &n);
+    struct list columns = columns_settle(a, a_rows, b, b_rows, &s->k);
+    tl_tensor *left = matrix(a, &s->batch, &m, &columns), *right = left ? matrix(b, &s->batch, &columns, &n) : NULL;
     tl_tensor *y = right ? tl_matmul(left, right) : NULL;
     int64_t shape[TL_MAX_RANK];
-    list_join(&all, m);
-    list_join(&all, n);
-    for (int i = 0; i < all.n; i++) shape[i] = p->size[all.label[i]];
-    return reshaped(y, all.n, shape);
+    *kept = s->batch;
+    list_join(kept, &m);
+    list_join(kept, &n);
+    for (int i = 0; i < kept->n; i++) shape[i] = p->size[kept->label[i]];
+    return reshaped(y, kept->n, shape);
 }
 
-/* Sorts the axes of a step into its four kinds; those that are kept in the order of `want`. */
-struct kinds {
-    struct list batch, m, n, k;
-};
-static void kinds_sort(const struct term *a, const struct term *b, labels kept, const struct list *want,
-                       struct kinds *kinds) {
-    labels in_a = term_labels(a), in_b = term_labels(b);
-    kinds->batch.n = kinds->m.n = kinds->n.n = kinds->k.n = 0;
-    for (int i = 0; i < want->n; i++) {
-        int label = want->label[i];
-        if (!has(in_a | in_b, label)) continue;
-        struct list *to = !has(kept, label)   ? &kinds->k
-                          : !has(in_b, label) ? &kinds->m
-                          : !has(in_a, label) ? &kinds->n
-                                              : &kinds->batch;
-        to->label[to->n++] = (uint8_t)label;
-    }
-}
-
-/* The order that a result should have: the output's for the last step, and then whatever is left. */
-static struct list wanted(const struct plan *p, const struct term *a, const struct term *b, bool is_last) {
-    struct list want = {0};
-    labels seen = 0;
-    for (int i = 0; is_last && i < p->out_rank; i++) {
-        want.label[want.n++] = p->out[i];
-        seen |= (labels)1 << p->out[i];
-    }
-    for (int pass = 0; pass < 2; pass++) {
-        const struct term *t = pass ? b : a;
-        for (int i = 0; i < t->rank; i++)
-            if (!has(seen, t->label[i])) {
-                want.label[want.n++] = t->label[i];
-                seen |= (labels)1 << t->label[i];
-            }
-    }
-    return want;
-}
-
-/* One step: y has the axes of batch, m and n, in that order, or in the wanted one. */
+/* One step: y has the axes of batch, m and n, in that order, or those of a product of elements in the wanted one. */
 static tl_tensor *contract(const struct plan *p, const struct step *s, const struct term *a, const struct term *b,
-                           bool is_last, struct term *result) {
-    struct list want = wanted(p, a, b, is_last), kept = {0};
-    struct kinds kinds;
-    kinds_sort(a, b, s->result, &want, &kinds);
-    int last = -1;
-    for (int i = 0; i < want.n; i++)
-        if (has(s->result, want.label[i])) last = kept.label[kept.n++] = want.label[i];
-    if (is_last && last >= 0 && axis_of(b, last) < 0) { /* B A instead of A B has the output's last axis last */
-        const struct term *t = a;
-        a = b;
-        b = t;
-        kinds_sort(a, b, s->result, &want, &kinds);
-    }
+                           struct term *result) {
+    const struct term *left = s->is_turned ? b : a, *right = s->is_turned ? a : b;
+    struct list kept;
     tl_tensor *y;
-    if (kinds.k.n && dtype_is_float(a->x->dtype)) {
-        y = multiply_matrices(p, a, b, &kinds.batch, &kinds.m, &kinds.n, &kinds.k);
-        kept = kinds.batch;
-        list_join(&kept, &kinds.m);
-        list_join(&kept, &kinds.n);
+    if (s->k.n && dtype_is_float(a->x->dtype)) {
+        y = multiply_matrices(p, s, left, right, &kept);
     } else {
-        y = multiply_and_sum(a, b, &kept, &kinds.k);
+        kept = s->kept;
+        y = multiply_and_sum(left, right, &kept, &s->k);
     }
     result->rank = kept.n;
-    memcpy(result->label, kept.label, (size_t)kept.n);
+    memcpy(result->label, kept.label, kept.n);
     return y;
 }
 
 /* The last term in the order of the output, with its axes of size 1: views. */
 static tl_tensor *finish(const struct plan *p, const struct term *t, tl_dtype dtype) {
-    struct list out = {.n = p->out_rank};
+    if (t->rank == p->out_rank && memcmp(t->label, p->out, (size_t)t->rank) == 0) return tl_cast(t->x, dtype);
+    struct list out = {.n = (uint8_t)p->out_rank};
     memcpy(out.label, p->out, (size_t)p->out_rank);
     tl_tensor *y = aligned(t, &out);
     return y ? tl_cast(y, dtype) : NULL;
+}
+
+/* One or two inputs: one scope for all. */
+static tl_tensor *plan_run_small(const struct plan *p, tl_tensor *const *tensors, tl_dtype dtype) {
+    struct term term[3];
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    bool ok = term_begin(p, 0, tensors[0], dtype, &term[0]);
+    if (p->n == 2) {
+        ok = ok && term_begin(p, 1, tensors[1], dtype, &term[1]);
+        term[2].x = ok ? contract(p, &p->step[0], &term[0], &term[1], &term[2]) : NULL;
+        ok = term[2].x != NULL;
+    }
+    tl_tensor *y = ok ? finish(p, &term[p->n == 2 ? 2 : 0], dtype) : NULL;
+    return tl_scope_return(scope, y);
 }
 
 static void term_drop(struct term *t) {
@@ -541,30 +542,30 @@ static void term_drop(struct term *t) {
     t->x = NULL;
 }
 
-/* Every step in a scope of its own, so that nothing outlives its use. */
+/* More: every step in a scope of its own, and results are held by hand, so that none outlives its use. */
 static tl_tensor *plan_run(const struct plan *p, tl_tensor *const *tensors, tl_dtype dtype) {
     struct term term[2 * TL_MAX_INPUTS];
     int n_terms = 2 * p->n - 1;
     bool ok = true;
-    for (int i = 0; i < n_terms; i++) term[i].x = NULL;
-    for (int i = 0; ok && i < p->n; i++) ok = term_begin(p, i, tensors[i], dtype, &term[i]);
-    for (int i = 0; ok && i < p->n - 1; i++) {
-        const struct step *s = &p->step[i];
+    for (int i = 0; i < 2 * TL_MAX_INPUTS; i++) term[i].x = NULL;
+    for (int i = 0; ok && i <= n_terms; i++) { /* inputs, steps, and the last touch */
+        const struct step *s = i < p->n || i == n_terms ? NULL : &p->step[i - p->n];
+        struct term *t = &term[i < n_terms ? i : n_terms - 1];
+        tl_tensor *before = t->x;
         tl_scope scope = tl_scope_begin();
-        if (!scope.depth) break;
-        tl_tensor *y = contract(p, s, &term[s->a], &term[s->b], i == p->n - 2, &term[p->n + i]);
-        term[p->n + i].x = y ? tl_keep(y) : NULL;
-        ok = y != NULL;
-        term_drop(&term[s->a]);
-        term_drop(&term[s->b]);
+        ok = scope.depth != 0;
+        if (!ok) break;
+        if (i < p->n) term_begin(p, i, tensors[i], dtype, t);
+        else t->x = s ? contract(p, s, &term[s->a], &term[s->b], t) : finish(p, t, dtype);
+        ok = t->x != NULL;
+        if (ok) tl_keep(t->x);
+        if (before) tl_drop(before);
+        if (s) term_drop(&term[s->a]), term_drop(&term[s->b]);
         tl_scope_end(scope);
     }
-    tl_tensor *y = NULL;
-    tl_scope scope = tl_scope_begin();
-    if (term[n_terms - 1].x && scope.depth) y = finish(p, &term[n_terms - 1], dtype);
-    y = y ? tl_keep(y) : NULL;
-    if (scope.depth) tl_scope_end(scope);
-    for (int i = 0; i < n_terms; i++) term_drop(&term[i]);
+    tl_tensor *y = ok ? term[n_terms - 1].x : NULL;
+    for (int i = 0; i < n_terms; i++)
+        if (!y || i < n_terms - 1) term_drop(&term[i]);
     return scope_adopt(y);
 }
 
@@ -575,7 +576,7 @@ static tl_tensor *einsum(const struct subject *s, bool is_letters) {
     for (int i = 1; i < p->n && dtype != TL_DTYPE_COUNT; i++) dtype = dtype_promote(dtype, s->tensors[i]->dtype);
     tl_tensor *y = NULL;
     if (dtype == TL_DTYPE_COUNT) pattern_fail(s, -1, "the inputs have no common dtype (need tl_cast)");
-    else y = plan_run(p, s->tensors, dtype);
+    else y = (p->n > 2 ? plan_run : plan_run_small)(p, s->tensors, dtype);
     cached_drop(p);
     return y;
 }
@@ -623,10 +624,6 @@ static void put_label(struct writing *w, const struct subject *s, const struct p
     while (first_dots > 0 && p->label[first_dots - 1].bytes == 0) first_dots--;
     if (p->label[label].bytes) put(w, "%s%.*s", before, PART(s->pattern, p->label[label].at, p->label[label].bytes));
     else put(w, "%s...%d", before, label - first_dots); /* an axis of the ellipsis */
-}
-
-static labels term_set(const struct plan *p, int id) {
-    return id < p->n ? p->operand[id].wide & ~p->operand[id].lone : p->step[id - p->n].result;
 }
 
 static void put_set(struct writing *w, const struct subject *s, const struct plan *p, labels set) {

@@ -128,7 +128,7 @@ static bool number_read(const char *text, int bytes, int64_t *value) {
     uint32_t code;
     *value = 0;
     for (int i = 0, n; i < bytes; i += n) {
-        n = text_character(text + i, &code);
+        n = (code = (unsigned char)text[i]) < 0x80 ? 1 : text_character(text + i, &code);
         int digit = n ? digit_value(code) : -1;
         if (digit < 0) return false;
         if (*value >= 0 && (!size_mul(*value, 10, value) || !size_add(*value, digit, value))) *value = -1;
@@ -248,9 +248,6 @@ static bool length_add(const struct subject *s, struct lengths *l, const char *n
     for (int i = 0; i < l->n; i++)
         if (l->item[i].bytes == bytes && memcmp(l->item[i].name, name, (size_t)bytes) == 0)
             return pattern_fail(s, -1, "the length of \"%.*s\" is given twice", PART(name, 0, bytes));
-    const char *problem = name_problem(name, bytes);
-    if (problem)
-        return pattern_fail(s, -1, "a length for \"%.*s\", which is no name: %s", PART(name, 0, bytes), problem);
     if (size < 0)
         return pattern_fail(s, -1, "the length of \"%.*s\" is %lld (need 0 or more)", PART(name, 0, bytes),
                             (long long)size);

@@ -76,7 +76,8 @@ int side_find(const struct side *side, const char *pattern, const char *name, in
 /* Why text is no name of an axis, NULL when it is one. */
 const char *name_problem(const char *text, int bytes);
 
-/* "h=8 w=4" or "h=8, w=4"; NULL for none. `s` names the call; its pattern is shown, and the text's own mistake is quoted. */
+/* Names are not checked here, but when they are first met with a pattern.
+ * "h=8 w=4" or "h=8, w=4"; NULL for none. `s` names the call; its pattern is shown, and the text's own mistake is quoted. */
 bool lengths_parse(const struct subject *s, const char *text, struct lengths *lengths);
 /* The same from arrays. */
 bool lengths_collect(const struct subject *s, const char *const *names, const int64_t *sizes, int n,
