@@ -626,10 +626,24 @@ static void put_label(struct writing *w, const struct subject *s, const struct p
     else put(w, "%s...%d", before, label - first_dots); /* an axis of the ellipsis */
 }
 
+/* The axes of a term: an input's in its own order, a result's in that of its step. */
+static void put_term(struct writing *w, const struct subject *s, const struct plan *p, int id) {
+    const struct list *kept = id < p->n ? NULL : &p->step[id - p->n].kept;
+    labels set = term_set(p, id);
+    const char *before = "";
+    for (int i = 0; i < (kept ? kept->n : p->operand[id].rank); i++) {
+        int label = kept ? kept->label[i] : p->operand[id].label[i];
+        if (!has(set, label)) continue;
+        set &= ~((labels)1 << label); /* a repeated name once */
+        put_label(w, s, p, label, before);
+        before = " ";
+    }
+    if (!*before) put(w, "1");
+}
+
 static void put_set(struct writing *w, const struct subject *s, const struct plan *p, labels set) {
     const char *before = "";
     for (; set; set &= set - 1, before = " ") put_label(w, s, p, __builtin_ctzll(set), before);
-    if (!*before) put(w, "1");
 }
 
 static char *plan_text(const struct subject *s, const struct plan *p, const tl_contraction *total) {
@@ -650,11 +664,11 @@ static char *plan_text(const struct subject *s, const struct plan *p, const tl_c
     for (int i = 0; i < p->n - 1; i++) {
         const struct step *t = &p->step[i];
         put(&w, "  [%d] = [%d] x [%d]: ", p->n + i, t->a, t->b);
-        put_set(&w, s, p, term_set(p, t->a));
+        put_term(&w, s, p, t->a);
         put(&w, ", ");
-        put_set(&w, s, p, term_set(p, t->b));
+        put_term(&w, s, p, t->b);
         put(&w, " -> ");
-        put_set(&w, s, p, t->result);
+        put_term(&w, s, p, p->n + i);
         put(&w, ": %s FLOPs, %lld elements\n", tl_count_text(t->flops, digits), (long long)t->numel);
     }
     put(&w, "  total %s FLOPs", tl_count_text(total->flops, digits));
