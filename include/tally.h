@@ -775,8 +775,8 @@ TL_API tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *
  * It may leave out the arrow: the letters that occur once are the output, in alphabetical order, after the ellipsis.
  *
  * 1 to 64 tensors, dtypes promote. They are contracted in pairs, in the order with the fewest FLOPs (exactly for up to 8
- * tensors, by a good guess beyond). A pair is one batched matmul; one without a sum is a product of elements. Integers have no
- * matmul: they are multiplied and summed. Operands are not copied where strides allow it. The result may be a
+ * tensors, by a good guess beyond). A pair is one batched matmul; one without a sum is a product of elements. Integers, which
+ * have no matmul, and batches of dot products in f32 and f64 are multiplied and summed. Operands are not copied where strides allow it. The result may be a
  * permuted view. */
 #define TL_TENSORS(...) ((tl_tensor *[]){__VA_ARGS__}), ((int)(sizeof((tl_tensor *[]){__VA_ARGS__}) / sizeof(tl_tensor *)))
 TL_API tl_tensor *tl_einsum(const char *pattern, tl_tensor **tensors, int n);

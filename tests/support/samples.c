@@ -500,6 +500,7 @@ CALL(mul_after_save) { /* the saved operand changes before backward: must be cau
 const struct sample samples_mul[] = {
     BINARY(tl_mul, FLOAT),
     {"integers", 0, .binary = tl_mul, .in = {IN(I32, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
+    {"b k l, k b l -> b", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(3, 2, 2), IN(FLOAT, SLICED, 2, 3, 2)}, .dtypes = DT(TL_F32) | DT(TL_F64)},
     {"i, j -> j i", GRAD, .call = einsum_call, .in = {F(3), IN(FLOAT, REVERSED, 2)}},
     {"a b, b c -> a c", 0, .call = einsum_call, .in = {IN(I32, DENSE, 2, 3), IN(I64, PERMUTED, 3, 2)}},
     {"square", GRAD, DT_ARITHMETIC, .call = mul_self, .in = {F(3, 4)}},
