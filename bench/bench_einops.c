@@ -1,7 +1,7 @@
 /* bench_einops.c: what a pattern costs beyond the ops it becomes, and what a contract costs.
  *
- * Each line does the same work twice in one run: by a pattern, and by the ops that the pattern becomes, called by hand. The
- * difference is the price of the notation: at most 200 ns. On meta, where kernels take no time.
+ * Each line does the same work twice in one run: by a pattern, and by the ops that the pattern becomes, called by
+ * hand. The difference is the price of the notation: at most 200 ns. On meta, where kernels take no time.
  */
 #include <stdio.h>
 #include <time.h>

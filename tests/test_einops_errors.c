@@ -1,5 +1,5 @@
-/* test_einops_errors.c: every mistake in a pattern is refused with words of its own and a caret under its cause; and no text
- * whatever makes the library do anything else. */
+/* test_einops_errors.c: every mistake in a pattern is refused with words of its own and a caret under its cause; and
+ * no text whatever makes the library do anything else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* einops.c: rearrange, reduce and repeat, as steps that are ops already.
  *
- * A pattern, an operation, a rank and the names of the given lengths make a recipe, which is kept (cache.h). With a tensor's
- * shape and the values of the lengths, it says what to do:
+ * A pattern, an operation, a rank and the names of the given lengths make a recipe, which is kept (cache.h). With a
+ * tensor's shape and the values of the lengths, it says what to do:
  *
  *   split    every input axis into the axes of its group            a view
  *   permute  kept axes into the order of the output                 a view

@@ -1,20 +1,22 @@
 /* einsum.c: sums of products over named axes, as matrix products.
  *
- * A pattern and the shapes make a plan, which is kept (cache.h): which two tensors to contract first, and so on. One step
- * takes two tensors A and B. Their axes are of four kinds,
+ * A pattern and the shapes make a plan, which is kept (cache.h): which two tensors to contract first, and so on. One
+ * step takes two tensors A and B. Their axes are of four kinds,
  *
  *   batch  in both, and needed later        k  in both, and not needed any more: summed over
  *   m      in A alone                       n  in B alone
  *
- * so that a step is (batch, m, k) x (batch, k, n) -> (batch, m, n): one batched matrix product, 2 batch m k n FLOPs. Without
- * k it is a product of elements, batch m n FLOPs; without m and n a product of elements and a sum. What only one input has and nobody needs is summed before the first step.
- * Axes of size 1 take no part: they are views away at both ends, and that is all broadcasting needs.
+ * so that a step is (batch, m, k) x (batch, k, n) -> (batch, m, n): one batched matrix product, 2 batch m k n FLOPs.
+ * Without k it is a product of elements, batch m n FLOPs; without m and n a product of elements and a sum. What only
+ * one input has and nobody needs is summed before the first step. Axes of size 1 take no part: they are views away
+ * at both ends, and that is all broadcasting needs.
  *
- * The order is the one with the fewest FLOPs: exact for up to 8 inputs (over all subsets: what a subset leaves does not depend
- * on its order), beyond that the pair that shrinks most, again and again.
+ * The order is the one with the fewest FLOPs: exact for up to 8 inputs (over all subsets: what a subset leaves does
+ * not depend on its order), beyond that the pair that shrinks most, again and again.
  *
- * Copies. m and k must each be one axis for the product. Their parts may be merged in any order, so an order is looked for in
- * which strides allow it for both tensors; only where there is none, the tensor is copied, once, by tl_reshape.
+ * Copies. m and k must each be one axis for the product. Their parts may be merged in any order, so an order is
+ * looked for in which strides allow it for both tensors; only where there is none, the tensor is copied, once, by
+ * tl_reshape.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -496,8 +498,9 @@ static tl_tensor *multiply_matrices(const struct plan *p, const struct step *s, 
     return reshaped(y, kept->n, shape);
 }
 
-/* Integers have no matrix product. And a batch of dot products is a batch of 1 x 1 matrices: products of elements and a sum take
- * a third to a twentieth of the time (same FLOPs, more memory). Not of narrow floats, which a product would round. */
+/* Integers have no matrix product. And a batch of dot products is a batch of 1 x 1 matrices: products of elements and
+ * a sum take a third to a twentieth of the time (same FLOPs, more memory). Not of narrow floats, which a product
+ * would round. */
 static bool is_many_dots(const struct step *s, tl_dtype dtype) {
     bool is_wide = dtype == TL_F32 || dtype == TL_F64;
     return !dtype_is_float(dtype) || (is_wide && s->batch.n && !s->m.n && !s->n.n);

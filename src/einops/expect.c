@@ -1,5 +1,5 @@
-/* expect.c: contracts about shapes: names that are bound to sizes by the first tensor that shows them, and hold for all later
- * ones; and parse_shape, which binds the names of one tensor. */
+/* expect.c: contracts about shapes: names that are bound to sizes by the first tensor that shows them, and hold for
+ * all later ones; and parse_shape, which binds the names of one tensor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +81,8 @@ static void dims_learn(tl_dims *d, int i, int64_t size, int by) {
     d->by[i] = (uint16_t)by;
 }
 
-/* Products of which all factors but one are known tell that one; others are checked. Returns a product that does not fit, or -1. */
+/* Products of which all factors but one are known tell that one; others are checked. Returns a product that does not
+ * fit, or -1. */
 static int waiting_settle(tl_dims *d) {
     for (bool is_new = true; is_new;) {
         is_new = false;
@@ -289,8 +290,8 @@ static bool wait(struct check *k, const struct pattern_group *g, int64_t rest) {
     return true;
 }
 
-/* A group: the product of what is known, and one that may be inferred. *n_open counts groups where more is unknown, which wait
- * only when nothing else can be learnt from this tensor (`may_wait`). */
+/* A group: the product of what is known, and one that may be inferred. *n_open counts groups where more is unknown,
+ * which wait only when nothing else can be learnt from this tensor (`may_wait`). */
 static bool check_group(struct check *k, int axis, const struct pattern_group *g, bool may_wait, int *n_open) {
     const struct pattern_axis *unknown = NULL;
     int64_t size = k->x->shape[axis], known = 1;

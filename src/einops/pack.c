@@ -45,7 +45,8 @@ static bool packing_parse(const struct subject *s, struct packing *p) {
     return p->star >= 0 || pattern_fail(s, (int)strlen(s->pattern), "there is no * (need it where tensors differ)");
 }
 
-/* Splits a tensor's axes: those before the star, those it takes (their number is returned), those after. -1: recorded. */
+/* Splits a tensor's axes: those before the star, those it takes (their number is returned), those after. -1:
+ * recorded. */
 static int star_rank(const struct subject *s, const struct packing *p, int i) {
     int rank = s->tensors[i]->rank, n = rank - (p->n_axes - 1);
     if (n < 0) pattern_fail(s, p->axis[p->star].at, "tensor %d has %d axes (need at least %d)", i, rank, p->n_axes - 1);

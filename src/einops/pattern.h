@@ -56,8 +56,8 @@ struct subject {
     const struct lengths *lengths; /* NULL: the call takes none */
 };
 
-/* Records "op: message", then the pattern with a caret under byte `at` (-1: no caret), the tensors and the given lengths. Always
- * false. */
+/* Records "op: message", then the pattern with a caret under byte `at` (-1: no caret), the tensors and the given
+ * lengths. Always false. */
 bool pattern_fail(const struct subject *s, int at, const char *format, ...) TL_PRINTF(3, 4);
 
 /* Where the only arrow is; -1, recorded, when there is none or a second one. */
@@ -77,7 +77,8 @@ int side_find(const struct side *side, const char *pattern, const char *name, in
 const char *name_problem(const char *text, int bytes);
 
 /* Names are not checked here, but when they are first met with a pattern.
- * "h=8 w=4" or "h=8, w=4"; NULL for none. `s` names the call; its pattern is shown, and the text's own mistake is quoted. */
+ * "h=8 w=4" or "h=8, w=4"; NULL for none. `s` names the call; its pattern is shown, and the text's own mistake is
+ * quoted. */
 bool lengths_parse(const struct subject *s, const char *text, struct lengths *lengths);
 /* The same from arrays. */
 bool lengths_collect(const struct subject *s, const char *const *names, const int64_t *sizes, int n,

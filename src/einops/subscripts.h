@@ -1,4 +1,5 @@
-/* subscripts.h: reading the pattern of a sum of products, in one of two spellings, and the sizes it has on given tensors. */
+/* subscripts.h: reading the pattern of a sum of products, in one of two spellings, and the sizes it has on given
+ * tensors. */
 #ifndef EINOPS_SUBSCRIPTS_H
 #define EINOPS_SUBSCRIPTS_H
 
@@ -24,12 +25,12 @@ struct equation {
 
 /* "b i, b j -> b i j": names, and an arrow. */
 bool equation_read_names(const struct subject *s, struct equation *e);
-/* "bi,bj->bij": a letter is an axis, spaces say nothing; without an arrow the letters that occur once are the output, in the
- * order of ASCII, after the ellipsis. */
+/* "bi,bj->bij": a letter is an axis, spaces say nothing; without an arrow the letters that occur once are the output,
+ * in the order of ASCII, after the ellipsis. */
 bool equation_read_letters(const struct subject *s, struct equation *e);
 
-/* Replaces every ellipsis by labels, so that each tensor has one label per axis, and finds the size of each label; sizes of 1
- * give way to others. */
+/* Replaces every ellipsis by labels, so that each tensor has one label per axis, and finds the size of each label;
+ * sizes of 1 give way to others. */
 bool equation_fit(const struct subject *s, struct equation *e, int64_t *size);
 
 #endif
