@@ -312,8 +312,7 @@ tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n) 
 /* ---- Repeating ---- */
 
 /* Every axis i becomes (counts[i], size): a view with stride 0, copied when the two are made one. */
-tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
-    if (!tensor_check(x, "repeat")) return NULL;
+static tl_tensor *tile_all(tl_tensor *x, int rank, const int64_t *counts) {
     int64_t pairs[2 * TL_MAX_RANK], ones[2 * TL_MAX_RANK], shape[TL_MAX_RANK];
     int n = 0, extra = rank - x->rank;
     bool ok = extra >= 0 && rank <= TL_MAX_RANK;
@@ -329,9 +328,8 @@ tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
     }
     if (!ok || n > TL_MAX_RANK) {
         error_set(TL_ERROR_USE,
-                  "repeat: number of dimensions of repeat dims can not be smaller than number of dimensions of tensor "
-                  "(%d and %d), counts are not negative, and at most %d axes are made",
-                  rank, x->rank, TL_MAX_RANK);
+                  "tile: counts are not negative, sizes fit, and at most %d axes are made (%d counts for rank %d)",
+                  TL_MAX_RANK, rank, x->rank);
         return NULL;
     }
     tl_scope scope = tl_scope_begin();
@@ -344,10 +342,10 @@ tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
 
 tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts) {
     if (!tensor_check(x, "tile")) return NULL;
-    if (n < 0 || n >= x->rank) return tl_repeat(x, n, counts);
+    if (n < 0 || n >= x->rank) return tile_all(x, n, counts);
     int64_t all[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++) all[i] = i < x->rank - n ? 1 : counts[i - (x->rank - n)];
-    return tl_repeat(x, x->rank, all);
+    return tile_all(x, x->rank, all);
 }
 
 tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t times) {

@@ -729,7 +729,7 @@ def reordering(c, name):
         c.add(np.array([c.r.randint(0, 3) for _ in range(shape[axes[0]])], np.int64))
     return {"flip": (lambda x: tl.flip(x, axes, len(axes)), lambda x: torch.flip(x, axes)),
             "roll": (lambda x: tl.roll(x, shifts, axes, len(axes)), lambda x: torch.roll(x, shifts, axes)),
-            "repeat": (lambda x: tl.repeat(x, len(counts), counts), lambda x: x.repeat(counts)),
+            "repeat": (lambda x: tl.tile(x, len(counts), counts), lambda x: x.repeat(counts)),  # tl_tile is both
             "tile": (lambda x: tl.tile(x, len(few), few), lambda x: torch.tile(x, few)),
             "repeat_interleave": (lambda x: tl.repeat_interleave(x, axes[0], abs(k)), lambda x: torch.repeat_interleave(x, abs(k), axes[0])),
             "repeat_interleave_by": (lambda x, n: tl.repeat_interleave_by(x, axes[0], n), lambda x, n: torch.repeat_interleave(x, n, axes[0])),

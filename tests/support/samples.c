@@ -2,6 +2,7 @@
 #include "support/samples.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,6 +149,42 @@ CALL(flip_call) {
     to_int(s->n + 1, axes, (int)s->n[0]);
     return one(out, tl_flip(in[0], axes, (int)s->n[0]));
 }
+/* Einops: the text of the sample is the pattern; behind a semicolon are the lengths. */
+static const char *pattern_of(const struct sample *s, char *pattern, size_t size) {
+    const char *semicolon = strchr(s->text, ';');
+    snprintf(pattern, size, "%.*s", semicolon ? (int)(semicolon - s->text) : (int)strlen(s->text), s->text);
+    return semicolon ? semicolon + 1 : NULL;
+}
+CALL(rearrange_call) {
+    char pattern[100];
+    const char *lengths = pattern_of(s, pattern, sizeof pattern);
+    return one(out, tl_rearrange(in[0], pattern, lengths));
+}
+CALL(repeat_call) {
+    char pattern[100];
+    const char *lengths = pattern_of(s, pattern, sizeof pattern);
+    return one(out, tl_repeat(in[0], pattern, lengths));
+}
+static int reduce_call(const struct sample *s, tl_tensor **in, tl_tensor **out, const char *reduction) {
+    char pattern[100];
+    const char *lengths = pattern_of(s, pattern, sizeof pattern);
+    return one(out, tl_reduce(in[0], pattern, reduction, lengths));
+}
+CALL(reduce_sum_call) { return reduce_call(s, in, out, "sum"); }
+CALL(reduce_mean_call) { return reduce_call(s, in, out, "mean"); }
+CALL(reduce_max_call) { return reduce_call(s, in, out, "max"); }
+CALL(reduce_prod_call) { return reduce_call(s, in, out, "prod"); }
+CALL(reduce_logsumexp_call) { return reduce_call(s, in, out, "logsumexp"); }
+CALL(reduce_any_call) { return reduce_call(s, in, out, "any"); }
+CALL(einsum_call) { return one(out, tl_einsum(s->text, in, sample_input_count(s))); }
+CALL(letters_call) { return one(out, tl_einsum_letters(s->text, in, sample_input_count(s))); }
+CALL(pack_call) { return one(out, tl_pack(in, sample_input_count(s), s->text, NULL)); }
+CALL(unpack_call) {
+    tl_tensor *part[3];
+    const tl_packed shapes[3] = {{1, {2}}, {2, {-1, 2}}, {0, {0}}};
+    return tl_unpack(in[0], shapes, 3, s->text, part) ? one(out, part[1]) : 0;
+}
+
 CALL(chunk_call) {
     tl_tensor *part[8];
     int n = tl_chunk(in[0], (int)s->n[0], (int)s->n[1], part);
@@ -165,6 +202,7 @@ const struct sample samples_slice[] = {
     {"second of a split", GRAD, .call = split_call, .in = {IN(FLOAT, PERMUTED, 2, 6)}, .n = {1, 1, 3, 2}},
     {"flip twice", 0, .call = flip_call, .in = {F(2, 3)}, .n = {2, 0, -2}, .error = "dim 0 appears multiple times"},
     {"split that misses", 0, .call = split_call, .in = {F(2, 6)}, .n = {1, 1, 3, 3}, .error = "sizes must sum exactly to 6"},
+    {"* k", GRAD, .call = unpack_call, .in = {IN(FLOAT, PERMUTED, 7, 2)}},
     {"middle", GRAD, .call = slice_call, .in = {F(5, 3)}, .n = {0, 1, 4, 1}},
     {"every second, backwards", GRAD, .call = slice_call, .in = {F(2, 7)}, .n = {1, -1, TL_END, -2}},
     {"empty", GRAD, .call = slice_call, .in = {F(4)}, .n = {0, 3, 1, 1}},
@@ -196,6 +234,10 @@ const struct sample samples_view[] = {
     {"squeeze", GRAD, .call = squeeze_call, .in = {F(2, 1, 3)}, .n = {1}},
     {"squeeze of a scalar", GRAD, .call = squeeze_call, .in = {SCALAR(FLOAT)}, .n = {-1}},
     {"of bool", 0, .call = reshape_call, .in = {IN(BOOL, DENSE, 4)}, .n = {2, 2, 2}},
+    {"b (h w) -> b h w;w=2", GRAD, .call = rearrange_call, .in = {IN(FLOAT, SLICED, 3, 6)}},
+    {"a b c -> a (b c)", GRAD, .call = rearrange_call, .in = {F(2, 3, 4)}},
+    {"a (b c) -> (a b) c;b=2", GRAD, .call = rearrange_call, .in = {IN(FLOAT, PERMUTED, 2, 4)}},
+    {"1 a ... -> a () ...", GRAD, .call = rearrange_call, .in = {IN(FLOAT, REVERSED, 1, 2, 3, 2)}},
     {"wrong size", 0, .call = view_call, .in = {F(4, 6)}, .n = {1, 23}, .error = "shape '[23]' is invalid for input of size 24"},
     {"across strides", GEOMETRY, .call = view_call, .in = {IN(FLOAT, PERMUTED, 4, 6)}, .n = {1, 24},
      .error = "view size is not compatible with input tensor's size and stride"},
@@ -212,6 +254,10 @@ const struct sample samples_permute[] = {
     {"three axes", GRAD, .call = permute_call, .in = {F(2, 3, 4)}, .n = {2, 0, 1}},
     {"of a scalar", GRAD, .call = permute_call, .in = {SCALAR(FLOAT)}},
     {"size 0", GRAD, .call = permute_call, .in = {F(2, 0)}, .n = {1, 0}},
+    {"b s (h d) -> b h s d;h=2", GRAD, .call = rearrange_call, .in = {F(2, 3, 4)}},
+    {"a ... b -> b ... a", GRAD, .call = rearrange_call, .in = {IN(FLOAT, SLICED, 2, 3, 1, 2)}},
+    {"a (b c) -> c a 1 b;b=2", GRAD, .call = rearrange_call, .in = {IN(FLOAT, EXPANDED, 2, 4)}},
+    {"not there -> there not", 0, .call = rearrange_call, .in = {F(2, 3, 4)}, .error = "the pattern has 2 axes on the left side, the input has 3"},
     {"transpose of sliced", GRAD, .call = transpose_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {0, -1}},
     {"transpose of a scalar", GRAD, .call = transpose_call, .in = {SCALAR(FLOAT)}, .n = {0, -1}},
     {"transpose of expanded", GRAD, .call = transpose_call, .in = {IN(FLOAT, EXPANDED, 2, 3)}, .n = {0, 1}},
@@ -223,6 +269,9 @@ const struct sample samples_expand[] = {
     {"new axis", GRAD, .call = expand_call, .in = {F(3)}, .n = {2, 4, 3}},
     {"size 1 repeated", GRAD, .call = expand_call, .in = {F(2, 1, 3)}, .n = {3, -1, 4, -1}},
     {"scalar", GRAD, .call = expand_call, .in = {SCALAR(FLOAT)}, .n = {2, 2, 3}},
+    {"a b -> b r a;r=3", GRAD, .call = repeat_call, .in = {F(2, 3)}},
+    {"a -> 2 a 1", GRAD, .call = repeat_call, .in = {IN(FLOAT, REVERSED, 3)}},
+    {" -> a b;a=2 b=0", GRAD, .call = repeat_call, .in = {SCALAR(FLOAT)}},
     {"to size 0", GRAD, .call = expand_call, .in = {F(1, 3)}, .n = {2, 0, 3}},
     {"nothing to repeat", GRAD, .call = expand_call, .in = {F(2, 3)}, .n = {2, 2, 3}},
     {"other size", 0, .call = expand_call, .in = {F(2, 3)}, .n = {2, 4, 3}, .error = "The expanded size of the tensor (4) must match the existing size (2)"},
@@ -232,6 +281,8 @@ const struct sample samples_expand[] = {
 CALL(diagonal_call) { return one(out, tl_diagonal(in[0], s->n[0], (int)s->n[1], (int)s->n[2])); }
 const struct sample samples_diagonal[] = {
     {"main", GRAD, .call = diagonal_call, .in = {F(3, 4)}, .n = {0, 0, 1}},
+    {"a a b -> b a", GRAD, .call = einsum_call, .in = {F(3, 3, 2)}},
+    {"iji->", GRAD | SUM_ORDER, .call = letters_call, .in = {IN(FLOAT, REVERSED, 3, 2, 3)}},
     {"below, batched", GRAD, .call = diagonal_call, .in = {F(2, 4, 3)}, .n = {-1, 1, 2}},
     {"beyond the corner: empty", GRAD, .call = diagonal_call, .in = {F(3, 3)}, .n = {3, 0, 1}},
     {"of one element", GRAD, .call = diagonal_call, .in = {F(1, 1)}, .n = {0, 1, 0}},
@@ -291,16 +342,18 @@ const struct sample samples_random[] = {
 
 CALL(cast_call) { return one(out, tl_cast(in[0], (tl_dtype)s->n[0])); }
 /* join.c's repetitions */
-CALL(repeat_call) { return one(out, tl_repeat(in[0], (int)s->n[0], s->n + 1)); }
 CALL(tile_call) { return one(out, tl_tile(in[0], (int)s->n[0], s->n + 1)); }
 CALL(interleave_call) { return one(out, tl_repeat_interleave(in[0], (int)s->n[0], s->n[1])); }
 const struct sample samples_copy[] = {
-    {"repeat", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
-    {"repeat no times", GRAD, .call = repeat_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
+    {"tile with new axes", GRAD, .call = tile_call, .in = {F(2, 3)}, .n = {3, 2, 1, 3}},
+    {"tile no times", GRAD, .call = tile_call, .in = {F(2, 3)}, .n = {2, 0, 2}},
     {"tile, permuted", GRAD, .call = tile_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}, .n = {1, 2}},
+    {"a b -> (b a)", GRAD, .call = rearrange_call, .in = {F(2, 3)}},
+    {"(a b) c -> b (a c);a=2", GRAD, .call = rearrange_call, .in = {IN(FLOAT, SLICED, 4, 3)}},
+    {"h w -> (h 2) (w r);r=3", GRAD, .call = repeat_call, .in = {IN(FLOAT, PERMUTED, 2, 3)}},
     {"each twice", GRAD, .call = interleave_call, .in = {IN(FLOAT, SLICED, 2, 3)}, .n = {1, 2}},
     {"each scalar twice", GRAD, .call = interleave_call, .in = {SCALAR(FLOAT)}, .n = {0, 2}},
-    {"too few repetitions", 0, .call = repeat_call, .in = {F(2, 3)}, .n = {1, 2}, .error = "can not be smaller than number of dimensions of tensor"},
+    {"negative counts", 0, .call = tile_call, .in = {F(2, 3)}, .n = {2, 1, -2}, .error = "counts are not negative"},
     {"negative repetitions", 0, .call = interleave_call, .in = {F(2)}, .n = {0, -1}, .error = "repeats must be non-negative"},
     {"clone", GRAD, .unary = tl_clone, .in = {F(3, 4)}},
     {"clone of a scalar", GRAD, .unary = tl_clone, .in = {SCALAR(FLOAT)}},
@@ -456,6 +509,9 @@ CALL(mul_after_save) { /* the saved operand changes before backward: must be cau
 const struct sample samples_mul[] = {
     BINARY(tl_mul, FLOAT),
     {"integers", 0, .binary = tl_mul, .in = {IN(I32, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
+    {"b k l, k b l -> b", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(3, 2, 2), IN(FLOAT, SLICED, 2, 3, 2)}, .dtypes = DT(TL_F32) | DT(TL_F64)},
+    {"i, j -> j i", GRAD, .call = einsum_call, .in = {F(3), IN(FLOAT, REVERSED, 2)}},
+    {"a b, b c -> a c", 0, .call = einsum_call, .in = {IN(I32, DENSE, 2, 3), IN(I64, PERMUTED, 3, 2)}},
     {"square", GRAD, DT_ARITHMETIC, .call = mul_self, .in = {F(3, 4)}},
     {"in place", GRAD, DT_ARITHMETIC, .call = mul_in_place, .twin = mul_twin, .in = {F(3, 4), K(3, 4)}},
     {"square in place", 0, DT_ARITHMETIC, .call = mul_self_in_place, .twin = mul_self, .in = {F(3, 4)}},
@@ -655,6 +711,11 @@ const struct sample samples_sum[] = {
     REDUCTIONS(sum_call, FLOAT),
     {"over no element of no output", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {F(0, 0)}, .n = {1, 1}},
     {"expanded", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
+    {"a b c -> b", GRAD | SUM_ORDER, .call = reduce_sum_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}},
+    {"a (b c) -> c a;b=2", GRAD | SUM_ORDER, .call = reduce_sum_call, .in = {F(3, 4)}},
+    {"a ... -> a 1", GRAD | SUM_ORDER, .call = reduce_sum_call, .in = {IN(FLOAT, EXPANDED, 3, 2, 2)}},
+    {"b (h 2) (w 2) -> b h w", GRAD | SUM_ORDER, .call = reduce_mean_call, .in = {F(2, 4, 4)}, .roundings = 2},
+    {"a b -> b", 0, .call = reduce_any_call, .in = {IN(BOOL, SLICED, 3, 2)}},
     {"of nothing", GRAD, DT_ARITHMETIC, .call = sum_call, .in = {F(3, 0)}, .n = {1, 1}},
     {"bool: counts", 0, .call = sum_call, .in = {IN(BOOL, DENSE, 3, 5)}, .n = {1, 1}},
     {"i16", 0, .call = sum_call, .in = {IN(I16, PERMUTED, 3, 5)}},
@@ -679,6 +740,7 @@ const struct sample samples_sum[] = {
     END};
 const struct sample samples_max[] = {
     REDUCTIONS(max_call, DISTINCT),
+    {"b (h 2) (w 2) -> (b w) h", GRAD, .call = reduce_max_call, .in = {IN(DISTINCT, DENSE, 2, 4, 4)}},
     {"integers", 0, .call = max_call, .in = {IN(I32, SLICED, 3, 5)}, .n = {1, 1}},
     {"ties share the gradient", GRAD | ROUNDS, .call = max_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 0}},
     {"large", LARGE | GRAD, .call = max_call, .in = {F(40, 1001)}, .n = {1, 1}},
@@ -731,6 +793,12 @@ CALL(matmul_f32_call) { /* 16-bit operands, f32 result */
 }
 const struct sample samples_matmul[] = {
     {"matrices", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(3, 4), F(4, 5)}},
+    {"b i k, b k j -> b i j", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(2, 3, 4), F(2, 4, 2)}},
+    {"b t h d, b s h d -> b h t s", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(2, 3, 2, 2), IN(FLOAT, SLICED, 2, 2, 2, 2)}},
+    {"b h s d, h d c -> c s b", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(2, 2, 3, 2), F(2, 2, 2)}, .roundings = 2},
+    {"... i k, k j -> ... j i", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(2, 3, 4), IN(FLOAT, PERMUTED, 4, 2)}},
+    {"i i k, k, j -> j", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(3, 3, 2), F(2), F(2)}, .roundings = 4},
+    {"ij,jk,kl->il", GRAD | SUM_ORDER, .call = letters_call, .in = {F(2, 3), F(3, 4), F(4, 2)}, .roundings = 3},
     {"one by one", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(1, 1), F(1, 1)}},
     {"no inner elements", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(3, 0), F(0, 2)}},
     {"no rows", GRAD | SUM_ORDER, .binary = tl_matmul, .in = {F(0, 4), F(4, 2)}},
@@ -1260,6 +1328,7 @@ const struct sample samples_min[] = {
     END};
 const struct sample samples_prod[] = {
     REDUCTIONS(prod_call, FLOAT),
+    {"a b 2 -> b a", GRAD, .call = reduce_prod_call, .in = {IN(FLOAT, REVERSED, 2, 3, 2)}},
     {"expanded", GRAD, DT_ARITHMETIC, .call = prod_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {1, 1}},
     {"of nothing", GRAD, DT_ARITHMETIC, .call = prod_call, .in = {F(3, 0)}, .n = {1, 1}},
     {"bool", 0, .call = prod_call, .in = {IN(BOOL, DENSE, 3, 2)}, .n = {1, 1}},
@@ -1331,6 +1400,7 @@ const struct sample samples_norm[] = {
 
 const struct sample samples_logsumexp[] = {
     {"all", GRAD, .call = logsumexp_call, .in = {F(3, 4)}},
+    {"a b c -> c a", GRAD, .call = reduce_logsumexp_call, .in = {F(2, 3, 2)}},
     {"rows, kept", GRAD, .call = logsumexp_call, .in = {F(3, 4)}, .n = {1, 1, [5] = true}},
     {"columns", GRAD, .call = logsumexp_call, .in = {F(3, 4)}, .n = {1, 0}},
     {"two of three axes", GRAD, .call = logsumexp_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {2, 0, -1}},
@@ -1675,6 +1745,7 @@ CALL(roll_call) {
 CALL(pad_call) { return one(out, tl_pad(in[0], s->n, s->n + 3, (tl_pad_mode)s->d[0], s->d[1])); }
 const struct sample samples_concat[] = {
     {"rows", GRAD, DT_ARITHMETIC, .call = concat_call, .in = {F(2, 3), F(1, 3), F(4, 3)}, .n = {0}},
+    {"i * k", GRAD, .call = pack_call, .in = {F(2, 3), F(2, 2, 3), IN(FLOAT, PERMUTED, 2, 1, 2, 3)}},
     {"columns", GRAD, DT_ARITHMETIC, .call = concat_call, .in = {F(2, 3), F(2, 1)}, .n = {-1}},
     {"alone", GRAD, .call = concat_call, .in = {F(3)}, .n = {0}},
     {"with empty ones", GRAD, .call = concat_call, .in = {F(0), F(2, 3), F(0, 3), F(2, 3)}, .n = {0}},
