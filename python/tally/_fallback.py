@@ -9,15 +9,16 @@ _MAX_LIST = 64
 
 class TensorBase:
     """Holds a tl_tensor."""
-    _address = None
+    __slots__ = ("_address",)  # not in __dict__, which copies take over
 
     shape = property(lambda x: _size_type(shape_of(x)))
     dtype = property(lambda x: _dtypes[_library.tl_dtype_of(x._address)])
     ndim = property(lambda x: _library.tl_rank(x._address))
 
     def __del__(self):
-        if self._address and _library is not None:
-            _library.tl_drop(self._address)
+        address = getattr(self, "_address", None)
+        if address and _library is not None:
+            _library.tl_drop(address)
 
 
 def load(path, header):
