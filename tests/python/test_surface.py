@@ -361,7 +361,7 @@ def test_programs():
 NOT_DRAWN = {
     "other files": "Tensor autograd from_dlpack Size OutOfMemoryError",
     "devices that are not here": "cuda pin_memory",
-    "randomness, by its own tests": "manual_seed",
+    "randomness, by its own tests": "manual_seed randperm",
     "classes, read by the programs' results": "dtype device layout memory_format strided contiguous_format preserve_format",
     "the other spelling of what is drawn": "T_ unsafe_split unsafe_chunk unsafe_split_with_sizes real conj resolve_conj resolve_neg is_mkldnn is_mps is_xla is_xpu is_nested name names",
     "counts threads": "set_num_threads",
