@@ -31,7 +31,7 @@ from . import amp, autograd, nn, optim, utils  # noqa: E402, F401
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402, F401
 from .nn.functional import dropout, layer_norm, rms_norm  # noqa: E402, F401
 from ._files import load, save  # noqa: E402, F401
-from . import _einops  # noqa: E402, F401
+from . import _einops, einops  # noqa: E402, F401
 
 from math import e, inf, nan, pi  # noqa: E402, F401
 

@@ -599,7 +599,10 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 def select_scatter(input, src, dim, index):
     """input with one index of an axis from src."""
     x = lib.tl_clone(input)
-    lib.tl_copy_(lib.tl_select(x, dim, index), src)
+    place = lib.tl_select(x, dim, index)
+    if lib.shape_of(place) != lib.shape_of(src):
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(place.shape)}")
+    lib.tl_copy_(place, src)
     return x
 
 
@@ -693,6 +696,6 @@ METHODS = """fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan sign
 nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud
 rot90 split_with_sizes hsplit vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter slice_scatter
 diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg""".split()
-IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix float_power""".split()
+IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix""".split()
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")] + \
     ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]

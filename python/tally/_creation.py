@@ -72,6 +72,8 @@ def _plain(item):
     """Tensors inside lists become numbers."""
     if isinstance(item, (list, tuple)):
         return [_plain(x) for x in item]
+    if item is None:
+        raise TypeError("must be real number, not NoneType")
     return item.tolist() if isinstance(item, (_Tensor, np.ndarray)) else item
 
 
@@ -101,7 +103,8 @@ def _from_nested(data, dtype, device):
         elif isinstance(data, str):
             raise TypeError("new(): invalid data type 'str'")
         else:
-            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}") if dtype is None else \
+                TypeError(f"must be real number, not {type(data).__name__}")
     kind = _infer(data) if dtype is None else as_dtype(dtype)
     data = _plain(data)
     _check_nested(data)
@@ -113,13 +116,13 @@ def _from_nested(data, dtype, device):
             array = np.array(data, dtype=host)
         else:
             array = np.array(data, dtype="float64")
-            if (np.abs(array) >= 2.0**63).any():
+            if not (np.abs(array) < 2.0**63).all():
                 raise OverflowError
             array = array.astype("int64").astype(host)
     except ValueError:
         raise TypeError("must be real number, not str") from None
     except OverflowError as error:
-        if kind is int64:
+        if "int too" in str(error) or kind is int64:
             raise ValueError("Overflow when unpacking long long") from error
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow") from error
     except TypeError as error:

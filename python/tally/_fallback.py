@@ -22,8 +22,9 @@ class TensorBase:
     ndim = property(lambda x: _library.tl_rank(x._address))
 
     def __del__(self):
-        if self._address and _library is not None:
-            _library.tl_drop(self._address)
+        address = getattr(self, "_address", None)
+        if address and _library is not None:
+            _library.tl_drop(address)
 
 
 def load(path, header):

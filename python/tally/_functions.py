@@ -135,7 +135,7 @@ def _add_like(name, input, other, alpha):
     other, is_tensor = _operand(name, other)
     if alpha != 1:
         _check_alpha(input, other, alpha)
-        other = lib.tl_mul_scalar(other, alpha) if is_tensor else other * alpha
+        other = lib.tl_mul_scalar(lib.tl_cast(other, result_type(input, other).code), alpha) if is_tensor else other * alpha
     return tensor(input, other) if is_tensor else scalar(input, other)
 
 
@@ -159,7 +159,7 @@ def sub(input, other, *, alpha=1):
     """input - alpha other"""
     if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
-    return _add_like("sub", input, other, alpha)
+    return _add_like("sub", input, other, 1 if isinstance(other, bool) else alpha)  # bool is refused
 
 
 def mul(input, other):
@@ -256,6 +256,10 @@ def remainder(input, other):
 
 def fmod(input, other):
     """With the sign of the dividend, as C's fmod."""
+    if result_type(input, other) is bool_:
+        raise NotImplementedError("fmod is not implemented for 'Bool'")
+    if isinstance(other, _Tensor) and other.dtype is bool_:
+        other = lib.tl_cast(other, _UINT8)
     other = int(other) if isinstance(other, bool) else other
     whole = remainder(input, other)
     wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
@@ -366,7 +370,11 @@ def where(condition, input=None, other=None):
         a, b = _number(input, "where", "input"), _number(other, "where", "other")
         kind = get_default_dtype() if isinstance(a, float) or isinstance(b, float) else bool_ if isinstance(a, bool) and isinstance(b, bool) else int64
         return lib.tl_where_scalar(condition, lib.tl_full((), float(a), kind.code, lib.tl_device_of(condition)), b)
-    return lib.tl_where(condition, input, other)
+    try:
+        return lib.tl_where(condition, input, other)
+    except RuntimeError:  # the library looks at the values first
+        _common_shape([lib.shape_of(x) for x in (condition, input, other)])
+        raise
 
 
 def lerp(input, end, weight):
@@ -380,11 +388,13 @@ def lerp(input, end, weight):
 
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 tensor2"""
+    _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
     return lib.tl_addcmul(input, tensor1, tensor2, value)
 
 
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 / tensor2"""
+    _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
     return lib.tl_addcdiv(input, tensor1, tensor2, value)
 
 
@@ -608,6 +618,11 @@ def outer(input, vec2):
     return lib.tl_mul(lib.tl_unsqueeze(input, 1), vec2)
 
 
+def einsum(equation, *operands):
+    """Sums of products in torch's spelling: einsum("bik,bkj->bij", x, y). tally.einops.einsum takes names."""
+    return lib.tl_einsum_letters(equation, operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
+
+
 # ---- Views ----
 
 def reshape(input, shape):
@@ -826,7 +841,13 @@ def unbind(input, dim=0):
 @_numpy_names
 def cat(tensors, dim=0):
     """Joins tensors along an axis."""
-    return lib.tl_concat(tensors, dim)
+    try:
+        return lib.tl_concat(tensors, dim)
+    except IndexError:
+        for i, x in enumerate(tensors):
+            if not x.ndim:
+                raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated") from None
+        raise
 
 
 concat = concatenate = cat
@@ -939,6 +960,7 @@ def masked_fill(input, mask, value):
 
 def masked_select(input, mask):
     """What the mask holds for, as a vector."""
+    _common_shape([lib.shape_of(mask), lib.shape_of(input)])
     return lib.tl_masked_select(input, mask)
 
 

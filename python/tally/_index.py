@@ -67,7 +67,7 @@ def take_slice(x, axis, i):
 
 
 def _select(view, axis, number, at):
-    """`at`: the axis of the tensor that was indexed, for the message."""
+    """`at`: the place in the index, which torch's message calls the dimension."""
     try:
         return lib.tl_select(view, axis, number)
     except IndexError:
@@ -77,7 +77,18 @@ def _select(view, axis, number, at):
         raise IndexError(f"index {number} is out of bounds for dimension {at} with size {lib.tl_size(view, axis)}") from None
 
 
-def _mask_indices(view, axis, mask, at):
+def number(x, i):
+    """x[i]"""
+    try:
+        return lib.tl_select(x, 0, i)
+    except IndexError:
+        if lib.tl_rank(x):
+            raise
+        raise IndexError(f"invalid index of a 0-dim tensor: index {i} is out of bounds for dimension 0 with size 0. Use `tensor.item()` "
+                         "to convert a 0-dim tensor to a number") from None
+
+
+def _mask_indices(view, axis, mask):
     """The mask's true places: a vector per axis of it."""
     rank = lib.tl_rank(mask)
     there = lib.shape_of(view)[axis:axis + rank]
@@ -104,18 +115,18 @@ def take_apart(x, items):
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
                          "0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
                          f"too many indices for tensor of dimension {rank}")
-    view, axis, at, axes, tensors, has_ellipsis = x, 0, 0, [], [], False
-    for i in items:
+    view, axis, axes, tensors, has_ellipsis = x, 0, [], [], False
+    for at, i in enumerate(items):
         kind = type(i)
         if kind is slice:
-            view, axis, at = take_slice(view, axis, i), axis + 1, at + 1
+            view, axis = take_slice(view, axis, i), axis + 1
         elif kind is int:
-            view, at = _select(view, axis, i, at), at + 1
+            view = _select(view, axis, i, at)
         elif i is None:
             view, axis = lib.tl_unsqueeze(view, axis), axis + 1
         elif i is Ellipsis:
             if not has_ellipsis:
-                axis, at, has_ellipsis = axis + rank - consumed, at + rank - consumed, True
+                axis, has_ellipsis = axis + rank - consumed, True
         elif kind is bool:
             view = lib.tl_unsqueeze(view, axis)
             axes.append(axis)
@@ -127,18 +138,18 @@ def take_apart(x, items):
                 if not lib.tl_rank(i):
                     view, found = lib.tl_unsqueeze(view, axis), [lib.tl_zeros((int(i.item()),), _INT64, lib.tl_device_of(x))]
                 else:
-                    found = _mask_indices(view, axis, i, at)
+                    found = _mask_indices(view, axis, i)
                 axes += range(axis, axis + len(found))
                 tensors += found
-                axis, at = axis + len(found), at + 1
+                axis += len(found)
             elif not lib.tl_rank(i):
-                view, at = _select(view, axis, lib.tl_item_int(i), at), at + 1
+                view = _select(view, axis, lib.tl_item_int(i), at)
             else:
                 axes.append(axis)
                 tensors.append(i)
-                axis, at = axis + 1, at + 1
+                axis += 1
         elif hasattr(i, "__index__") and not isinstance(i, np.bool_):
-            view, at = _select(view, axis, i.__index__(), at), at + 1
+            view = _select(view, axis, i.__index__(), at)
         elif isinstance(i, str):
             raise TypeError("new(): invalid data type 'str'")
         else:

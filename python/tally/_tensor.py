@@ -254,7 +254,7 @@ class Tensor(lib.TensorBase):
 
     def __getitem__(self, index):
         if type(index) is int:
-            return lib.tl_select(self, 0, index)
+            return _index.number(self, index)
         return _index.get(self, index)
 
     def __setitem__(self, index, value):
@@ -326,7 +326,7 @@ class Tensor(lib.TensorBase):
     def mT(self):
         if self.ndim == 1:
             raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
-        return lib.tl_transpose(self, -2, -1) if self.ndim else lib.tl_view(self, ())
+        return lib.tl_transpose(self, -2, -1) if self.ndim else self
 
     mH = property(lambda x: x.mT if x.ndim else x)
 
@@ -521,7 +521,11 @@ class Tensor(lib.TensorBase):
         if isinstance(value, Tensor):
             _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
             return lib.tl_copy_(self, _checked(self, _functions.masked_fill(_before(self), mask, value), "masked_fill"))
-        return lib.tl_masked_fill_(self, mask, value)
+        try:
+            return lib.tl_masked_fill_(self, mask, value)
+        except RuntimeError:  # its parts name the operands in another order
+            _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
+            raise
 
     def scatter_(self, dim, index, src=None, *, value=None):
         src = value if src is None else src
@@ -730,7 +734,9 @@ def _other(function, self, other):
 
 
 def _reflected(function, self, other):
-    if isinstance(other, (np.ndarray, np.generic)):
+    if isinstance(other, np.generic):
+        other = other.item()
+    if isinstance(other, np.ndarray):
         return function(_creation.as_tensor(np.asarray(other)), self)
     return function(other, self) if isinstance(other, _NUMBERS) else NotImplemented
 
@@ -891,23 +897,25 @@ def _in_place(name):
     if own is not None and scalar is not None:
         def method(self, other, *, alpha=1, rounding_mode=None):
             if rounding_mode is not None:
-                return lib.tl_copy_(self, _checked(self, function(_before(self), other, rounding_mode=rounding_mode), name))
-            if alpha != 1 and not isinstance(other, bool):
+                return lib.tl_copy_(self, _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode), name))
+            is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
+            if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
                 if isinstance(other, Tensor):
                     _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
                 _functions._check_alpha(self, other, alpha)
-                other = other * alpha
+                other = lib.tl_cast(other, _functions.result_type(self, other).code) * alpha if isinstance(other, Tensor) else other * alpha
             return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
         return method
 
     def method(self, *args, **kwargs):
-        return lib.tl_copy_(self, _checked(self, function(_before(self), *args, **kwargs), name))
+        return lib.tl_copy_(self, _checked(self, function(_before(self, *args), *args, **kwargs), name))
     return method
 
 
-def _before(x):
+def _before(x, *others):
     """What x is before it is changed: a copy where a gradient will read it."""
-    return lib.tl_clone(x) if lib.tl_needs_grad(x) and not lib.tl_is_leaf(x) else x
+    is_read = any(isinstance(y, Tensor) and lib.tl_needs_grad(y) for y in others) or lib.tl_needs_grad(x) and not lib.tl_is_leaf(x)
+    return lib.tl_clone(x) if is_read else x
 
 
 def _checked(x, result, name):

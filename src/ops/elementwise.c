@@ -8,11 +8,10 @@
 
 bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype) {
     const tl_tensor *x = c->input[0];
-    if (!shape_equal(rank, shape, x->rank, x->shape))
-        return call_fail_larger(c, x, rank, shape);
+    if (!shape_equal(rank, shape, x->rank, x->shape)) return call_fail_larger(c, x, rank, shape);
     if ((dtype_is_float(dtype) && !dtype_is_float(x->dtype)) || (dtype != TL_BOOL && x->dtype == TL_BOOL))
-        return call_fail(c, "result type %s can't be cast to the desired output type %s", dtype_info(dtype)->scalar_name,
-                         dtype_info(x->dtype)->scalar_name);
+        return call_fail(c, "result type %s can't be cast to the desired output type %s",
+                         dtype_info(dtype)->scalar_name, dtype_info(x->dtype)->scalar_name);
     return true;
 }
 

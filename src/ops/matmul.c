@@ -29,9 +29,10 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     const struct attr_matmul *at = c->attr;
     const tl_tensor *a = c->input[first], *b = c->input[first + 1];
     if (!call_needs_float(c, first)) return false;
-    if (a->dtype != b->dtype) 
-        return call_fail(c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
-                         dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
+    if (a->dtype != b->dtype)
+        return call_fail(
+            c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
+            dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
     if (at->folds && !folds_well(c, a, b)) return false;
     if (!at->folds && (a->rank < 2 || a->rank != b->rank))
         return call_fail(c, "needs two matrices, or batches of them, of one rank");
@@ -39,8 +40,9 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     *k = matrix_size(a, at->folds, !at->transpose_a);
     *n = matrix_size(b, at->folds, !at->transpose_b);
     int64_t there = matrix_size(b, at->folds, at->transpose_b);
-    return there == *k || call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
-                                    (long long)*m, (long long)*k, (long long)there, (long long)*n);
+    return there == *k ||
+           call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
+                     (long long)*m, (long long)*k, (long long)there, (long long)*n);
 }
 
 static bool matmul_shape(tl_call *c) {

@@ -20,7 +20,8 @@ bool call_output_like(tl_call *c, int j, int i) {
 bool call_fail_clash(const tl_call *c, int rank_a, const int64_t *a, int rank_b, const int64_t *b) {
     int64_t size_a = 0, size_b = 0;
     int axis = shape_clash(rank_a, a, rank_b, b, &size_a, &size_b);
-    return call_fail(c, "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d",
+    return call_fail(c,
+                     "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d",
                      (long long)size_a, (long long)size_b, axis);
 }
 

@@ -91,8 +91,8 @@ int axis_check(const char *what, int axis, int rank) {
     if (at >= 0) return at;
     if (rank == 0) error_set(TL_ERROR_USE, "%s: Dimension specified as %d but tensor has no dimensions", what, axis);
     else
-        error_set(TL_ERROR_USE, "%s: Dimension out of range (expected to be in range of [%d, %d], but got %d)", what, -rank,
-                  rank - 1, axis);
+        error_set(TL_ERROR_USE, "%s: Dimension out of range (expected to be in range of [%d, %d], but got %d)", what,
+                  -rank, rank - 1, axis);
     return -1;
 }
 

@@ -976,7 +976,7 @@ def copies(c, name):
     if name in ("numpy", "array"):
         c.tensor("x", None, of=["float32", "float64", "int64", "int32", "uint8", "bool", "float16"], grad=c.chance(0.15))
         if c.chance(0.3):
-            c.run("y = x.clone()" if not c.leaves[0][1] else "y = x.detach().clone()", "a = y.numpy()", "a[...] = 1")
+            c.run("y = x.detach().contiguous().clone()", "a = y.numpy()", "a[...] = 1")
             c.results = "y, a"
             return
         return c.gives({"numpy": c.pick("x.numpy()", "x.detach().numpy()", "x.numpy(force=True)"), "array": c.pick("np.asarray(x)", "np.array(x)", "np.array(x, dtype='float64')", "np.asarray(x.detach())")}[name])
@@ -1221,7 +1221,7 @@ def rest(c, name):
     n = shape[axis] if -len(shape) <= axis < len(shape) else 1
     c.tensor("o", c.pick(shape, c.beside(shape)), of=[kind], kind="positive")
     if name in ("rest", "rest 2"):
-        call = c.pick("deg2rad_()", "rad2deg_()", "fix_()", "frac_()", "sgn_()", "tan_()", "float_power_(2)", "greater_(0)", "greater_equal_(o)", "less_(0.1)", "less_equal_(0)", "not_equal_(0)", "hypot_(o)", "logit_(0.1)", "xlogy_(o)",
+        call = c.pick("deg2rad_()", "rad2deg_()", "fix_()", "frac_()", "sgn_()", "tan_()", "greater_(0)", "greater_equal_(o)", "less_(0.1)", "less_equal_(0)", "not_equal_(0)", "hypot_(o)", "logit_(0.1)", "xlogy_(o)",
                       "fill_diagonal_(2.5)", "swapaxes_(0, 1)", "swapdims_(0, -1)", "uniform_(2, 2)")
         if "(o)" in call or call.startswith("swap"):
             c.run("y = x.clone()", "v = y")
@@ -1235,4 +1235,4 @@ def rest(c, name):
                               "x.diagflat(1)", "t.cosine_similarity(x, o, 0)" if 0 not in shape else "x", "t.fill(x, 2)", "t.rsub(x, o)", "t.rsub(x, 2, alpha=3)", "t.fix(x)", "x.fix()", "t.float_power(x, 2)", "x.float_power(o)", "t.threshold(x, 0.1, 20)",
                               "x[t.newaxis]"))
     c.gives(c.pick("t.isneginf(x)", "x.isposinf()", "t.isreal(x)", "t.is_nonzero(x.sum())", "x.sum().is_nonzero()", "(x * 1).retains_grad", "t.inf, t.pi, t.e, t.nan", "x.new_empty(2, 3).shape", "t.randint_like(x, 3).shape", "t.randn_like(x).shape",
-                   "t.bernoulli(x * 0)", "(x * 0).bernoulli()", "t.initial_seed() >= 0", "x.detach().clone().exponential_().ge(0).all()", "t.bitwise_and(x > 0, x < 1)", "(x > 0).bitwise_and(x < 1)", "x.isneginf()", "t.isposinf(x)"))
+                   "t.bernoulli(x.detach() * 0)", "(x.detach() * 0).bernoulli()", "t.initial_seed() >= 0", "x.detach().clone().exponential_().ge(0).all()", "t.bitwise_and(x > 0, x < 1)", "(x > 0).bitwise_and(x < 1)", "x.isneginf()", "t.isposinf(x)"))

@@ -10,9 +10,9 @@ Rearrange, Reduce, EinMix in tally.einops.layers.
 """
 import ctypes
 
-from ._library import c, lib, structs
-from ._tensor import Tensor
-from .autograd import _raise
+from .._library import c, lib, structs
+from .._tensor import Tensor
+from ..autograd import _raise
 
 __all__ = ["rearrange", "reduce", "repeat", "einsum", "pack", "unpack", "parse_shape", "asnumpy", "einsum_plan", "EinopsError"]
 
@@ -99,7 +99,7 @@ def einsum_plan(*tensors_and_pattern):
     addresses = (ctypes.c_void_p * len(tensors))(*[lib.address_of(x) for x in tensors])
     if not c.tl_einsum_plan(pattern.encode(), False, addresses, len(tensors), None, None, ctypes.addressof(text)):
         _raise()
-    from ._ledger import _taken
+    from .._ledger import _taken
     return _taken(text.value)
 
 
