@@ -81,6 +81,11 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
     convert(run->data[0], o->dtype[0], o->stride[0], values, REAL_DTYPE, 1, run->length, CONVERT_STOCHASTIC, words);
 }
 
+/* What lies in the compute type, element beside element, is stepped where it is; but for the gradient. */
+static bool NAME(is_in_place)(const struct optimizer *o, int i) {
+    return i != 1 && o->dtype[i] == REAL_DTYPE && o->stride[i] == 1;
+}
+
 static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     const struct optimizer *o = context;
     REAL buffer[UPDATE_OPERANDS][BLOCK];
@@ -89,15 +94,15 @@ static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     while (iterate_next(&o->walk, &run, BLOCK)) {
         REAL *x[UPDATE_OPERANDS];
         for (int i = 0; i < o->n_operands; i++) {
-            x[i] = buffer[i];
-            if (i == 0 && o->master >= 0) continue;
+            x[i] = NAME(is_in_place)(o, i) ? (REAL *)(void *)run.data[i] : buffer[i];
+            if ((i == 0 && o->master >= 0) || x[i] != buffer[i]) continue;
             NAME(convert_to)(x[i], run.data[i], o->dtype[i], o->stride[i], run.length);
         }
         if (o->master >= 0) x[0] = x[o->master];
         o->NAME(step)(&o->factors, x, run.length);
-        NAME(write_rounded)(o, &run, x[0]);
+        if ((char *)x[0] != run.data[0]) NAME(write_rounded)(o, &run, x[0]);
         for (int i = 2; i < o->n_operands; i++)
-            NAME(convert_from)(run.data[i], o->dtype[i], o->stride[i], x[i], run.length);
+            if (x[i] == buffer[i]) NAME(convert_from)(run.data[i], o->dtype[i], o->stride[i], x[i], run.length);
     }
 }
 
