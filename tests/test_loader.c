@@ -72,8 +72,8 @@ static void the_order_is_a_permutation(void **state) {
     for (uint64_t i = 0; i < 1000; i++) expect_true(order_at((struct rng_key){1, 1}, n, n - 1 - i) < n);
 }
 
-/* Every (index, place) is as likely as any other: chi-square over seeds, 24 x 24 cells. The variance of a sum over cells of
- * a random permutation matrix is a little below 2 x 23^2, so five deviations are far out. */
+/* Every (index, place) is as likely as any other: chi-square over seeds, 24 x 24 cells. The variance of a sum over
+ * cells of a random permutation matrix is a little below 2 x 23^2, so five deviations are far out. */
 static void every_place_is_equally_likely(void **state) {
     (void)state;
     enum { N = 24, SEEDS = 4800 };
