@@ -4,7 +4,8 @@
  * comes from a grammar, every choice is uniform over the alternatives of a rule, and no two derivations give the same
  * text. Then the probability of a story is the product of its choices, and
  *
- *     H(story) = E[-log2 p(story)] = E[sum over choices of log2 n],       bits per byte = H(story) / E[bytes of a story].
+ *     H(story) = E[-log2 p(story)] = E[sum over choices of log2 n]
+ *     bits per byte = H(story) / E[bytes of a story]
  *
  * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are seen in
  * the text, so they cost nothing extra. No model can have a smaller mean loss per byte on it, and one that knew the
