@@ -24,7 +24,6 @@ MISSING(random_fill)
 MISSING(permutation)
 MISSING(multinomial)
 
-
 /* fold.c, loss.c */
 MISSING(min)
 MISSING(prod)
@@ -42,7 +41,6 @@ MISSING(nll)
 MISSING(nll_grad)
 MISSING(bce)
 
-
 /* index.c, join.c, sort.c */
 MISSING(gather)
 MISSING(scatter)
@@ -55,7 +53,6 @@ MISSING(pad)
 MISSING(sort)
 MISSING(searchsorted)
 MISSING(unique)
-
 
 /* math.c, scalar.c */
 MISSING(exp2)
@@ -95,14 +92,9 @@ MISSING(remainder_scalar)
 MISSING(compare_scalar)
 MISSING(clamp)
 
-
 /* fused */
 MISSING(add_rms_norm)
 MISSING(add_rms_norm_grad)
 MISSING(add_layer_norm)
 MISSING(add_layer_norm_grad)
 MISSING(linear_cross_entropy)
-MISSING(sgd_momentum)
-MISSING(adagrad)
-MISSING(rmsprop)
-MISSING(adam)
