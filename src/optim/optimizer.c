@@ -1,8 +1,8 @@
 /* optimizer.c: many parameters, each with settings and states of its own, stepped together.
  *
- * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other. The
- * formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no groups: a group
- * is the same settings given to several parameters.
+ * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other.
+ * The formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no
+ * groups: a group is the same settings given to several parameters.
  *
  * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count as
  * optimizer state.

@@ -1,8 +1,8 @@
 /* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
- * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as much
- * again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
+ * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as
+ * much again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
  * changes nothing at all.
  */
 #include "base/rng.h"
