@@ -765,7 +765,8 @@ TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_te
  *             f64 parameters are not rounded: no word is taken.
  * grad_scale  one f32 number on the parameter's device, by which the gradient is multiplied inside the step (tl_clip_scale).
  *             When it is not finite the step changes no bit of parameter, states and master: so clipping, unscaling and
- *             the guard against overflow need no answer from the device. NULL: 1. */
+ *             the guard against overflow need no answer from the device. NULL: 1.
+ * While an error is pending no step is made: a NULL above may be what failed. */
 typedef struct tl_update_options {
     tl_tensor *master;
     bool stochastic;

@@ -274,6 +274,7 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
 }
 
 bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale) {
+    if (tl_error() != TL_OK) return false; /* grad_scale may be NULL because it failed */
     if (!optimizer_check(o, "tl_optimizer_step")) return false;
     if (!(lr_factor >= 0) || !isfinite(lr_factor))
         return error_set(TL_ERROR_USE, "tl_optimizer_step: lr_factor is %g (need a number, 0 or more)", lr_factor);
@@ -282,7 +283,6 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
         tl_tensor *grad = tl_grad_of(p->tensor);
         if (grad && !step_one(o->kind, p, grad, o->n_steps + 1, p->options.lr * lr_factor, grad_scale)) return false;
     }
-    if (tl_error() != TL_OK) return false;
     o->n_steps++;
     return true;
 }
