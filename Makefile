@@ -3,10 +3,12 @@
 #: make                  the library (shared and static), the program, tally.pc; the CUDA plugin where nvcc is found
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#: make tsan             the thread tests (tests/test_threads.c) under ThreadSanitizer
-#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="gemm" runs some of them
+#: make tsan             the tests with threads (tests/test_threads.c, test_einops.c) under ThreadSanitizer
+#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
+#:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
+#: make wheel            build/dist/tally-*.whl: the Python package with the library in it (CUDA not); `pip install .` makes the same
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
@@ -67,7 +69,8 @@ BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
 
 objects      = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 TEST_BINS   := $(TESTS:%=$(BUILD)/tests/test_%)
-BENCH_BINS  := $(BENCH:%=$(BUILD)/bench/bench_%)
+BENCH_BINS  := $(patsubst %,$(BUILD)/bench/bench_%,$(filter-out ops,$(BENCH)))
+PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
 # ---------------------------------------------------------------------------------------------------- compiler flags
 
@@ -94,7 +97,7 @@ endif
 # BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
 # in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
-ifneq ($(filter-out clean help uninstall cuda-why,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
 pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
@@ -175,7 +178,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -233,6 +236,10 @@ $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 	$(call say,CC,$@)$(CC) -shared -std=gnu17 $(filter-out -fopenmp,$(CODEGEN)) $(CFLAGS) -Wall -Wextra $(if $(call on,WERROR),-Werror) -Iinclude \
 	    -isystem $(PYTHON_INC) -o $@ $< $(SANLINK) $(LDFLAGS) -ldl
 
+# Builds in build/wheel, with the flags of a library that travels.
+wheel:
+	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
+
 # FLAGS_<source> holds options for one file alone, for example FLAGS_src/device/cpu/gemm_avx512.c := -mavx512f
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
@@ -241,7 +248,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(CLI_SRC) $(BENCH:%=bench/bench_%.c)): EXTRA_CFLAGS = -Iexamples
+$(call objects,$(CLI_SRC) $(patsubst %,bench/bench_%.c,$(filter-out ops,$(BENCH)))): EXTRA_CFLAGS = -Iexamples
 $(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests -Iexamples $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
@@ -270,10 +277,11 @@ asan:
 # parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
-	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS=threads test
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS="threads einops" test
 
-bench: $(BENCH_BINS)
+bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)
 	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done
+	$(if $(filter ops,$(BENCH)),@TALLY_LIB=$(abspath $(BUILD)/libtally.so) $(PYTHON) bench/bench_ops.py $(BENCH_ARGS))
 
 # -------------------------------------------------------------------------------------------------------------- install
 

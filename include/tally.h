@@ -180,6 +180,8 @@ TL_API tl_device *tl_default_device(tl_device *device);
 
 /* Waits until everything asked of the device is done; reports errors that occurred meanwhile. */
 TL_API bool tl_device_sync(tl_device *device);
+/* The stream on which all ops of a GPU run, a cudaStream_t, for those who share memory with it; NULL elsewhere. */
+TL_API void *tl_device_stream(const tl_device *device);
 
 /* Threads used by cpu kernels; 0 asks for the machine's number. Returns the old number. */
 TL_API int tl_set_threads(int n_threads);
@@ -224,6 +226,10 @@ TL_API tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape,
  * the function fails, so the memory is never orphaned. External bytes are not the pool's and not in the ledger. */
 TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
                                    tl_dtype dtype, void (*deleter)(void *context), void *context);
+/* The same over memory of any device that has data (NULL: the cpu). What lies there must be ready when this is called; before the
+ * deleter is called, the device has done all that was asked of it. */
+TL_API tl_tensor *tl_from_external_on(tl_device *device, void *data, size_t bytes, int rank, const int64_t *shape,
+                                      const int64_t *stride, tl_dtype dtype, void (*deleter)(void *context), void *context);
 
 /* Random numbers: counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all
  * devices and thread counts give the same bits. The generator counts 32-bit words: a call takes one per element, two for
@@ -232,6 +238,8 @@ typedef struct tl_generator { uint64_t seed, stream, index; } tl_generator;
 TL_API void tl_seed(uint64_t seed);            /* stream 0, index 0 */
 TL_API tl_generator tl_generator_get(void);    /* the calling thread's state, to keep ... */
 TL_API void tl_generator_set(tl_generator generator); /* ... and to put back */
+/* In [low, high): what would be rounded up to high becomes the largest number of the dtype below it (where there is one that is
+ * not below low). */
 TL_API tl_tensor *tl_uniform(int rank, const int64_t *shape, double low, double high, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_normal(int rank, const int64_t *shape, double mean, double std, tl_dtype dtype, tl_device *device);
 TL_API tl_tensor *tl_bernoulli(int rank, const int64_t *shape, double p, tl_device *device); /* bool */
@@ -246,6 +254,7 @@ TL_API const int64_t *tl_shape(const tl_tensor *x);     /* rank sizes, valid as 
 TL_API int64_t tl_offset(const tl_tensor *x);
 TL_API int64_t tl_numel(const tl_tensor *x);
 TL_API size_t tl_bytes(const tl_tensor *x);             /* numel x element size */
+TL_API size_t tl_storage_bytes(const tl_tensor *x);     /* of the whole storage that x is a view of */
 TL_API tl_dtype tl_dtype_of(const tl_tensor *x);
 TL_API tl_device *tl_device_of(const tl_tensor *x);
 TL_API tl_purpose tl_purpose_of(const tl_tensor *x);
@@ -472,8 +481,9 @@ TL_API tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias
 TL_API tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps);
 /* Rows of weight (V,C) by ids (...): (...,C). ids i64 or i32, each in [0, V). */
 TL_API tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids);
-/* Mean over rows of -log softmax(logits)[target]: logits (N,V), targets (N) i64 or i32 -> a scalar, f32 (f64 for f64
- * logits). */
+/* Mean over rows of -log softmax(logits)[target]: logits (V), (N,V) or (N,V,d1,...), targets (), (N) or (N,d1,...), i64 or
+ * i32, or probabilities of the logits' shape -> a scalar, f32 (f64 for f64 logits). Classes that are not the last axis cost
+ * a copy. Every id counts: for an ignore_index see tl_cross_entropy_with. */
 TL_API tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets);
 TL_API tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target);
 /* Zeroes each element with probability p and scales the rest by 1/(1-p). */
@@ -511,9 +521,11 @@ TL_API tl_tensor *tl_scatter_add(tl_tensor *x, int axis, tl_tensor *index, tl_te
 TL_API tl_tensor *tl_scatter_add_(tl_tensor *x, int axis, tl_tensor *index, tl_tensor *source);
 /* x[i, j]: index tensors on n chosen axes (at most 14), broadcast to one shape, which takes the place of these axes: where they
  * are neighbours, otherwise it comes first, as in NumPy (where, too, a scalar is an index like others). Other axes are whole:
- * slice x before. */
+ * slice x before. A bool tensor of rank r among them is a mask: it stands for r axes from its own on, whose sizes it has, and
+ * is the same as the r columns of its tl_nonzero, so it depends on data and is refused on meta. */
 TL_API tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n);
-/* x[i, j] = values, or += values; values broadcast to what tl_index would give. */
+/* x[i, j] = values, or += values; values broadcast to what tl_index would give. One mask and one value are tl_where: these
+ * work on meta, and in place cost a pass over x. */
 TL_API tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_put_(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate);
 TL_API tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index); /* index: a vector */
@@ -543,8 +555,9 @@ TL_API tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *aft
 TL_API tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes);
 /* Element i goes to i + shift, around the end; axes NULL (and n 1): as if x were flat. */
 TL_API tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n);
-TL_API tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts); /* rank: at least x's; lined up at the end */
-TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);      /* the same, also with fewer counts */
+/* x counts[i] times along axis i: torch's repeat and tile. The counts are lined up with the axes at the end; the shorter of
+ * the two is filled with ones. tl_repeat is another thing: see Einops. */
+TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);
 TL_API tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t count); /* each slice count times */
 /* Slice i counts[i] times; depends on data: refused on meta. */
 TL_API tl_tensor *tl_repeat_interleave_by(tl_tensor *x, int axis, tl_tensor *counts);
@@ -568,6 +581,14 @@ TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_d
 TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device);
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
+
+/* Mixed precision without casts in the program, per thread: from here on products (tl_matmul, tl_linear, tl_attention and its
+ * like, tl_linear_cross_entropy) cast f32, f16 and bf16 operands to `dtype`, and these cast f16 and bf16 ones to f32:
+ * softmax, log_softmax, layer_norm, rms_norm, losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
+ * log1p, log2, rsqrt, softplus. In-place forms and all other ops run as they are given. The casts are ordinary ones, recorded
+ * and billed. Backward runs without it, and a checkpoint runs again as it ran. dtype: TL_BF16, TL_F16, TL_F32, or
+ * TL_DTYPE_COUNT for off, as at first. Returns the old one. */
+TL_API tl_dtype tl_autocast(tl_dtype dtype);
 
 /* ---- Dtypes, block-scaled formats, more random numbers ----------------------------------------------- */
 
@@ -623,6 +644,9 @@ TL_API int tl_format_block(tl_format format);        /* 32, or 16 */
 TL_API bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized);
 /* value x scale, rounded once to dtype (a float that is not for storage only). */
 TL_API tl_tensor *tl_dequantize(const tl_quantized *quantized, tl_dtype dtype);
+/* What tl_quantize and tl_dequantize make of x, in x's dtype, bit for bit and with the same random words, in one pass; for
+ * training with narrow weights and activations. The gradient passes straight through, that of held-back values too. */
+TL_API tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding mode);
 
 /* Creation, of x's shape, dtype and device. */
 TL_API tl_tensor *tl_full_like(tl_tensor *x, double value);
@@ -682,7 +706,7 @@ TL_API tl_tensor *tl_norm(tl_tensor *x, double p, const int *axes, int n_axes, b
 
 /* Running sums and products along one axis; of integers and bool in i64 (in place: not of bool). */
 TL_API tl_tensor *tl_cumsum(tl_tensor *x, int axis);
-TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis);
+TL_API tl_tensor *tl_cumprod(tl_tensor *x, int axis); /* its second derivative makes n x n elements for each n along the axis */
 TL_API tl_tensor *tl_cumsum_(tl_tensor *x, int axis);
 TL_API tl_tensor *tl_cumprod_(tl_tensor *x, int axis);
 
@@ -702,10 +726,11 @@ typedef struct tl_cross_entropy_options {
     tl_reduction reduction;
 } tl_cross_entropy_options;
 TL_API tl_cross_entropy_options tl_cross_entropy_default(void); /* NULL, -100, 0, mean */
-/* logits (N,V); targets are ids (N), i64 or i32, or probabilities (N,V), floats, for which ignore_index has no meaning and the mean
- * is over N. The loss is f32 (f64 for f64 logits). options NULL: the default ones. */
+/* logits (V), (N,V) or (N,V,d1,...); targets are ids (), (N) or (N,d1,...), i64 or i32, or probabilities of the logits' shape,
+ * floats, for which ignore_index has no meaning and the mean is over rows. TL_REDUCE_NONE gives the shape of the ids. The loss
+ * is f32 (f64 for f64 logits). options NULL: the default ones. */
 TL_API tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options);
-/* The same from log probabilities, in their dtype: -x[n][target[n]]. label_smoothing must be 0. */
+/* The same from log probabilities and ids, in x's dtype: -x[n][target[n]]. label_smoothing must be 0. */
 TL_API tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options);
 
 /* Losses of single elements; prediction and target broadcast. */
@@ -730,9 +755,11 @@ TL_API tl_tensor *tl_add_layer_norm(tl_tensor *x, tl_tensor *residual, tl_tensor
 typedef struct tl_attention_options {
     double scale;    /* 0: 1/sqrt(D) */
     bool causal;     /* query t sees keys 0 .. S-T+t */
-    int64_t window;  /* causal: of these the last `window` only; 0: all */
+    int64_t window;  /* query t sees keys s with |s - (S-T+t)| < window only, and when causal none after it: the last
+                      * `window` keys, or window - 1 to either side (FlashAttention's window_size of window - 1 twice). 0: all */
     tl_tensor *mask; /* NULL, or what broadcasts to (B,H,T,S), any strides: bool, true where the query sees the key; or a
-                      * float, which is added to the scaled score and gets no gradient */
+                      * float, which is added to the scaled score. Its gradient, where the mask needs one, is made as
+                      * (B,H,T,S) and then summed to the mask's shape: the one case that holds T x S numbers */
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A
@@ -753,6 +780,99 @@ typedef struct tl_linear_cross_entropy_options {
 TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
 TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                           const tl_linear_cross_entropy_options *options);
+
+/* ---- Einops ------------------------------------------------------------------------------------------- */
+
+/* Axes by name; docs/einops.md explains. A pattern names the axes of the input and those of the result:
+ *
+ *      tl_rearrange(x, "b s (h d) -> b h s d", "h=8")         // (B,S,H D) -> (B,H,S,D): a view
+ *      tl_reduce(x, "b (h 2) (w 2) c -> b h w c", "max", NULL) // 2x2 max pooling
+ *      tl_repeat(x, "h w -> h w c", "c=3")                     // a view with stride 0
+ *
+ * Parentheses split an axis of the input, or merge axes of the result, the last of them fastest. "..." stands for any number
+ * of axes, 1 and () for an axis of size 1, a larger number for an axis without a name. A size that does not follow from the
+ * input is a length: "h=8 w=4" or "h=8, w=4"; NULL for none. The forms that end in _with take names and sizes in arrays.
+ *
+ * Splitting, permuting, widening, and merging where strides allow it are views; what must be copied is copied once. The
+ * result is x itself when there is nothing to do. A pattern is read once, then found in a table; any thread may call. */
+TL_API tl_tensor *tl_rearrange(tl_tensor *x, const char *pattern, const char *lengths); /* every axis on both sides */
+/* Axes that are on the left side only go: "sum", "mean" (floats), "max", "min", "prod", "any", "all" or "logsumexp". */
+TL_API tl_tensor *tl_reduce(tl_tensor *x, const char *pattern, const char *reduction, const char *lengths);
+TL_API tl_tensor *tl_repeat(tl_tensor *x, const char *pattern, const char *lengths); /* axes on the right side only are new */
+TL_API tl_tensor *tl_rearrange_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+TL_API tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *reduction, const char *const *names,
+                                 const int64_t *sizes, int n);
+TL_API tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+
+/* Sums of products over axes: tl_einsum("b i k, b k j -> b i j", TL_TENSORS(x, y)). Axes are names, inputs are separated by
+ * commas, an axis that the output does not have is summed over; a name twice in one input is its diagonal; "..." broadcasts,
+ * and so does size 1. tl_einsum_letters takes the spelling of torch.einsum instead, where every letter is an axis: "bik,bkj->bij".
+ * It may leave out the arrow: the letters that occur once are the output, in alphabetical order, after the ellipsis.
+ *
+ * 1 to 64 tensors, dtypes promote. They are contracted in pairs, in the order with the fewest FLOPs (exactly for up to 8
+ * tensors, by a good guess beyond). A pair is one batched matmul; one without a sum is a product of elements. Integers, which
+ * have no matmul, and batches of dot products in f32 and f64 are multiplied and summed. Operands are not copied where strides allow it. The result may be a
+ * permuted view. */
+#define TL_TENSORS(...) ((tl_tensor *[]){__VA_ARGS__}), ((int)(sizeof((tl_tensor *[]){__VA_ARGS__}) / sizeof(tl_tensor *)))
+TL_API tl_tensor *tl_einsum(const char *pattern, tl_tensor **tensors, int n);
+TL_API tl_tensor *tl_einsum_letters(const char *pattern, tl_tensor **tensors, int n);
+
+/* What an einsum will do, without doing it. A step takes two of: inputs 0 .. n-1, results n, n+1, ... of earlier steps. */
+typedef struct tl_einsum_step {
+    int left, right;
+    tl_count flops;
+    int64_t numel; /* elements of its result */
+} tl_einsum_step;
+typedef struct tl_contraction {
+    int n_steps;
+    tl_count flops;          /* of all steps, and of the sums before them; the ledger will count the same */
+    tl_count flops_in_order; /* from left to right instead */
+    int64_t largest;         /* elements of the largest result on the way; 0 with fewer than two steps */
+} tl_contraction;
+/* `steps` receives n-1 of them. `text` receives it all in words, malloc'ed. Each of the three may be NULL. */
+TL_API bool tl_einsum_plan(const char *pattern, bool is_letters, tl_tensor **tensors, int n, tl_einsum_step *steps,
+                           tl_contraction *total, char **text);
+
+/* The packed axes of one tensor. */
+typedef struct tl_packed {
+    int rank;
+    int64_t size[TL_MAX_RANK];
+} tl_packed;
+/* Joins tensors of different rank along *: with "i j * k" the first two axes and the last are common, and whatever lies
+ * between is flattened and joined. `shapes` (n of them, or NULL) receives what * took of each, for tl_unpack. One tensor alone is
+ * reshaped, not copied. */
+TL_API tl_tensor *tl_pack(tl_tensor **tensors, int n, const char *pattern, tl_packed *shapes);
+/* The way back: n views of x. One size among all shapes may be -1. */
+TL_API bool tl_unpack(tl_tensor *x, const tl_packed *shapes, int n, const char *pattern, tl_tensor **parts);
+
+/* Names of axes and their sizes. Starts empty: tl_dims d = {0}. */
+typedef struct tl_dims {
+    int n; /* names */
+    int64_t size[TL_MAX_RANK];
+    uint16_t name[TL_MAX_RANK], by[TL_MAX_RANK]; /* where in text: the name, and the tensor that bound it */
+    uint16_t used;
+    char text[512];
+    int n_waiting; /* products of names whose sizes are not known yet; their size is -1 */
+    int64_t product[4];
+    uint16_t product_by[4];
+    uint8_t n_factors[4], factor[16];
+} tl_dims;
+TL_API int64_t tl_dim(const tl_dims *dims, const char *name);                /* its size; -1 and an error when there is none */
+TL_API const char *tl_dims_name(const tl_dims *dims, int i);                 /* name i; NULL when there is none */
+TL_API bool tl_dims_set(tl_dims *dims, const char *name, int64_t size);      /* binds a name by hand */
+/* The sizes of x by name: "b _ h 1" skips axis 1 and wants size 1 of the last. Clears dims first. */
+TL_API bool tl_parse_shape(tl_tensor *x, const char *pattern, tl_dims *dims);
+
+/* A contract about a tensor's shape. The first tensor that shows a name binds it; all later ones must agree:
+ *
+ *      tl_dims d = {0};
+ *      if (!tl_expect(&d, x, "x", "batch seq (heads d) : f32|bf16 @cpu") || !tl_expect(&d, w, "w", "d out")) return NULL;
+ *      int64_t heads = tl_dim(&d, "heads"); // x said heads d, w said d
+ *
+ * A pattern is one side of the others, where a name may come twice. _ is any size, "..." any number of axes. Of a group that
+ * has several unknown sizes the product is kept until later tensors tell the rest. Behind a colon: dtypes (or float,
+ * integer), and a device; meta stands in for every device. A refused tensor binds nothing. */
+TL_API bool tl_expect(tl_dims *dims, tl_tensor *x, const char *name, const char *pattern);
 
 /* ---- Optimizers ----------------------------------------------------------------------------------------- */
 
@@ -851,7 +971,9 @@ TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; oth
 typedef enum tl_backward_flags {
     TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
     TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
-                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). */
+                          * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). All ops with a
+                          * gradient have higher ones but attention and linear_cross_entropy, which refuse. Norms, swiglu,
+                          * softmax and cross entropy then run as several ops, in place of one that is fused. */
 } tl_backward_flags;
 
 /* d loss / d leaf is added to every leaf's .grad. `seed` is d(something)/d loss, NULL for 1 (one element). */
@@ -860,9 +982,10 @@ TL_API bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags);
 TL_API bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_inputs, unsigned flags,
                          tl_tensor **grads);
 
-/* Called when a leaf's gradient of a backward pass is complete, while the pass goes on. One per leaf; NULL removes. */
+/* Called when a leaf's gradient of a backward pass is complete, while the pass goes on. One per leaf; NULL removes. release(context),
+ * where it is given, is called once: when the hook is replaced or removed, when the leaf goes, or before this returns an error. */
 typedef void (*tl_grad_hook)(tl_tensor *leaf, tl_tensor *grad, void *context);
-TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context);
+TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context, void (*release)(void *context));
 
 /* Runs outputs = fn(inputs) without keeping what lies between; backward runs fn again. fn must be a function
  * of its inputs, of parameters, and of random numbers (whose state is restored). fn returns false on error.

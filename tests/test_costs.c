@@ -543,6 +543,17 @@ static void windows_count_their_pairs(void **state) {
     /* 5 queries on 4 keys: 0 + 1 + 2 + 3 + 3 */
     COST(tl_attention_ex(q, near, near, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * 4 * 2 * 8 * 4,
          q_bytes + lse);
+    /* to both sides, 5 on 5: 3 + 4 + 5 + 4 + 3; the last 5 of 7: 5 + 5 + 5 + 4 + 3; 5 on 4, the first beside none: 2+3+4+4+3 */
+    o.causal = false;
+    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 19, q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention_ex(q, far, far, &o, NULL), "attention", 2 * pair * heads * 22, q_bytes + 2 * 7 * 2 * 8 * 4,
+         q_bytes + lse);
+    COST(tl_attention_ex(q, near, near, &o, NULL), "attention", 2 * pair * heads * 16, q_bytes + 2 * 4 * 2 * 8 * 4,
+         q_bytes + lse);
+    o.window = INT64_MAX; /* all: 25 */
+    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 25, q_bytes + 2 * k_bytes, q_bytes + lse);
+    o.causal = true;
+    o.window = 3;
     /* backward: four products, and the recomputed one */
     begin();
     tl_backward(tl_attention_ex(leaf(q), leaf(k), leaf(v), &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
@@ -561,6 +572,13 @@ static void masks_are_read_and_hide_nothing_from_the_count(void **state) {
     COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 25, q_bytes + lse);
     o.mask = f32(TL_SHAPE(2, 4, 5, 5));
     COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 800, q_bytes + lse);
+    /* its gradient is B H T S numbers more to write, and a sum to its own 25 */
+    o.mask = leaf(f32(TL_SHAPE(5, 5)));
+    begin();
+    tl_backward(tl_attention_ex(q, q, q, &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
+    ROW("attention_grad", TL_BACKWARD, 1, 4 * 2 * 8 * 2 * 4 * 25, 3 * q_bytes + lse + 100, 3 * q_bytes + 800);
+    ROW("sum", TL_BACKWARD, 1, 200, 800, 100);
+    end();
 }
 
 static void optimizers_count_their_options(void **state) {
@@ -751,7 +769,7 @@ static void joining_moves_bytes(void **state) {
     ROW("compare", TL_FORWARD, 1, 6, 16 + 24, 6);    /* 6 bool */
     ROW("where", TL_FORWARD, 1, 0, 6 + 24 + 4, 24);  /* mask, x and one zero */
     end();
-    COST(tl_repeat(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
+    COST(tl_tile(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
 }
 
 static void sorting_counts_comparisons(void **state) {
@@ -880,6 +898,8 @@ static void block_formats_count_values_and_scales(void **state) {
     COST(tl_cast_mode(x, TL_F4E2M1, TL_SATURATE), "cast_mode", 0, 1024, 128); /* two f4 a byte */
     COST(tl_quantize(x, TL_MXFP8_E4M3, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 256 + 8); /* 8 scales */
     COST(tl_dequantize(&q, TL_F32), "dequantize", 256, 256 + 8, 1024);
+    COST(tl_fake_quantize(x, TL_MXFP4, TL_NEAREST), "fake_quantize", 3 * 256, 1024, 1024);      /* 2 + 1 */
+    COST(tl_fake_quantize(x, TL_NVFP4, TL_NEAREST), "fake_quantize", 4 * 256 + 16, 1024, 1024); /* 3 + 1, 16 blocks */
     COST(tl_quantize(x, TL_MXFP4, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 128 + 8);
     COST(tl_dequantize(&q, TL_BF16), "dequantize", 256, 128 + 8, 512);
     COST(tl_quantize(x, TL_NVFP4, TL_NEAREST, &q), "quantize", 3 * 256, 1024,

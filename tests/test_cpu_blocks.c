@@ -550,7 +550,7 @@ static void rope_rotates_pairs_and_turns_back(void **state) {
         const tl_dtype dtype = float_dtypes[i % 4];
         const int64_t B = pick(0, 2), T = pick(1, 40), H = pick(1, 3), D = i % 5 ? 2 * pick(1, 40) : 1100;
         struct array x = random_heads(dtype, B, T, H, D), y = fresh(dtype, 4, x.shape), back = fresh(dtype, 4, x.shape);
-        struct attr_rope attr = {10000, pick(0, 1000), false};
+        struct attr_rope attr = {.base = 10000, .first_position = pick(0, 1000)};
         double *expected = values(&y), *xs = values(&x);
         for (int64_t row = 0; row < B * T * H; row++) {
             for (int64_t j = 0; j < D / 2; j++) {

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/rng_math.h"
+#include "ops/draw.h"
 #include "support/samples.h"
+#include "tensor/convert.h"
 #include "tensor/dtype.h"
 
 enum { N = 100000 };
@@ -171,6 +173,72 @@ static double truncated_below(double x, const double *p) {
     const double a = (p[2] - p[0]) / p[1], b = (p[3] - p[0]) / p[1], z = (x - p[0]) / p[1];
     /* on the side where probabilities are small */
     return a + b > 0 ? (phi(-a) - phi(-z)) / (phi(-a) - phi(-b)) : (phi(z) - phi(a)) / (phi(b) - phi(a));
+}
+
+/* ---- The upper end of a uniform range is no result, in any dtype ---- */
+
+static const struct { double low, high; } ends[] = {{0, 1},          {-1, 0},      {-3, -1},         {0.1, 0.3}, {-2, 0x1p-14},
+                                                      {1, 1 + 0x1p-8}, {0.5, 1.125}, {-0x1p-16, 1e-7}, {0, 448},   {0, 1e30}};
+
+/* All 2^24 numbers of [0,1) that f32 draws have, as the kernels take them. */
+static void no_word_gives_the_upper_end_in_bf16(void **state) {
+    (void)state;
+    enum { BLOCK = 1 << 16 };
+    static float plain[BLOCK], x[BLOCK];
+    static uint16_t rounded[BLOCK], y[BLOCK];
+    for (size_t r = 0; r < sizeof ends / sizeof *ends; r++) {
+        const double low = ends[r].low, high = ends[r].high, limit = draw_limit(low, high, TL_BF16);
+        const float width = (float)(high - low);
+        for (uint32_t word = 0; word < 1u << 24; word += BLOCK) {
+            for (uint32_t i = 0; i < BLOCK; i++) {
+                plain[i] = fmaf(rng_uniform_f32((word + i) << 8), width, (float)low);
+                x[i] = rng_between_f32(rng_uniform_f32((word + i) << 8), (float)low, width, (float)limit);
+            }
+            convert_from_f32(rounded, TL_BF16, 1, plain, BLOCK);
+            convert_from_f32(y, TL_BF16, 1, x, BLOCK);
+            convert_to_f32(plain, rounded, TL_BF16, 1, BLOCK);
+            convert_to_f32(x, y, TL_BF16, 1, BLOCK);
+            for (uint32_t i = 0; i < BLOCK; i++) /* to nearest, unless that is the end or above */
+                if (x[i] >= high || x[i] != (plain[i] >= high ? limit : plain[i]))
+                    fail_msg("[%g, %g), word %u: %.9g, rounded %.9g, limit %.9g", low, high, word + i, (double)x[i], (double)plain[i], limit);
+        }
+    }
+}
+
+static void the_last_number_below_an_end(void **state) {
+    (void)state;
+    static const struct { tl_dtype dtype; double high, limit; } known[] = {
+        {TL_BF16, 1, 1 - 0x1p-8},   {TL_F16, 1, 1 - 0x1p-11}, {TL_F8E4M3, 1, 0.9375}, {TL_F8E5M2, 1, 0.875},   {TL_F32, 1, 1 - 0x1p-24},
+        {TL_F64, 1, 1 - 0x1p-53},   {TL_F16, 0, -0x1p-24},    {TL_BF16, -1, -1 - 0x1p-7}, {TL_F8E4M3, 448, 416}, {TL_F8E4M3, 0.3, 0.28125},
+        {TL_BF16, 0.3, 0.298828125}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (draw_limit(-4, known[i].high, known[i].dtype) != known[i].limit)
+            fail_msg("%s below %g: %.17g", tl_dtype_name(known[i].dtype), known[i].high, draw_limit(-4, known[i].high, known[i].dtype));
+    assert_true(isinf(draw_limit(-4, 449, TL_F8E4M3)) && isinf(draw_limit(1, 1, TL_F32)) && isinf(draw_limit(1.01, 1.02, TL_F8E5M2)));
+}
+
+static void uniform_stays_below_its_end_in_every_dtype(void **state) {
+    (void)state;
+    static const tl_dtype dtypes[] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2};
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t r = 0; r < sizeof ends / sizeof *ends; r++) {
+            tl_scope scope = tl_scope_begin();
+            double low = ends[r].low, high = ends[r].high, max = dtype_info(dtypes[d])->max;
+            double limit = draw_limit(low, high, dtypes[d]);
+            tl_tensor *made = tl_uniform(TL_SHAPE(1 << 15), low, high, dtypes[d], NULL);
+            tl_tensor *filled = tl_uniform_(tl_empty(TL_SHAPE(1 << 15), dtypes[d], NULL), low, high);
+            double top = tl_item(tl_max(tl_cast(made, TL_F64), NULL, 0, false));
+            double top_filled = tl_item(tl_max(tl_cast(filled, TL_F64), NULL, 0, false));
+            assert_int_equal(isinf(limit) != 0, high > max); /* all these ranges have a number of every dtype */
+            if (high <= max && !(top < high && top_filled < high && limit < high && limit >= low))
+                fail_msg("%s [%g, %g): %.17g, %.17g, limit %.17g", tl_dtype_name(dtypes[d]), low, high, top, top_filled, limit);
+            assert_true(tl_scope_end(scope));
+        }
+    /* a range that is one number, an empty one, and one between two numbers of the dtype */
+    tl_tensor *one = tl_uniform(TL_SHAPE(100), 1, 1 + 0x1p-7, TL_BF16, NULL), *none = tl_uniform(TL_SHAPE(9), 2, 2, TL_BF16, NULL);
+    tl_tensor *between = tl_uniform(TL_SHAPE(100), 1 + 0x1p-10, 1 + 0x1p-9, TL_BF16, NULL);
+    assert_true(tl_item(tl_max(one, NULL, 0, false)) == 1 && tl_item(tl_min(one, NULL, 0, false)) == 1);
+    assert_true(tl_item(tl_max(none, NULL, 0, false)) == 2 && tl_item(tl_max(between, NULL, 0, false)) == 1);
 }
 
 static void uniform_and_normal_have_their_distributions(void **state) {
@@ -427,6 +495,9 @@ int main(void) {
         TEST(saturating_casts_stay_finite),
         TEST(only_stochastic_modes_take_numbers),
         TEST(the_quantile_inverts_the_distribution_function),
+        TEST(no_word_gives_the_upper_end_in_bf16),
+        TEST(the_last_number_below_an_end),
+        TEST(uniform_stays_below_its_end_in_every_dtype),
         TEST(uniform_and_normal_have_their_distributions),
         TEST(integers_are_equally_likely),
         TEST(truncated_normals_have_their_distribution_in_any_range),

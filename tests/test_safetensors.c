@@ -57,12 +57,12 @@ static int folder_remove(void **state) {
     return rmdir(folder);
 }
 
-static void file_put(const void *bytes, size_t n) {
+static void put_bytes(const void *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) fail_msg("%s: %s", path, strerror(errno));
 }
 
-static unsigned char *file_get(size_t *n) {
+static unsigned char *get_bytes(size_t *n) {
     FILE *f = fopen(path, "rb");
     if (!f) fail_msg("%s: %s", path, strerror(errno));
     unsigned char *bytes = malloc(1 << 26);
@@ -78,7 +78,7 @@ static void file_make(const char *header, size_t data) {
     memcpy(all, &length, 8);
     memcpy(all + 8, header, length);
     for (size_t i = 0; i < data; i++) all[8 + length + i] = (unsigned char)i;
-    file_put(all, 8 + length + data);
+    put_bytes(all, 8 + length + data);
     free(all);
 }
 
@@ -180,7 +180,7 @@ static void a_file_without_tensors_is_a_file(void **state) {
     (void)state;
     expect_true(tl_safetensors_save(path, NULL, NULL, 0, NULL, NULL, 0));
     size_t n;
-    unsigned char *bytes = file_get(&n);
+    unsigned char *bytes = get_bytes(&n);
     expect_equal(n, 16);
     expect_true(!memcmp(bytes, "\x08\0\0\0\0\0\0\0{}      ", 16));
     free(bytes);
@@ -198,7 +198,7 @@ static void the_wide_come_first_and_the_header_ends_on_8(void **state) {
     const char *names[] = {"a", "c", "b"};
     expect_true(tl_safetensors_save(path, names, t, 3, NULL, NULL, 0));
     size_t n;
-    unsigned char *bytes = file_get(&n);
+    unsigned char *bytes = get_bytes(&n);
     static const char want[] =
         "\xa0\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
         "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]},"
@@ -398,7 +398,7 @@ static void a_length_that_lies_is_refused(void **state) {
                            "is not believed",
                            "is not believed"};
     for (int i = 0; i < 6; i++) {
-        file_put(&lengths[i], 8);
+        put_bytes(&lengths[i], 8);
         expect_refused(tl_safetensors_open(path), parts[i]);
     }
 }
@@ -407,9 +407,9 @@ static void a_file_cut_anywhere_is_refused(void **state) {
     (void)state;
     expect_true(save_one("x", check_counting(TL_SHAPE(4))));
     size_t n;
-    unsigned char *bytes = file_get(&n);
+    unsigned char *bytes = get_bytes(&n);
     for (size_t cut = 0; cut < n; cut++) {
-        file_put(bytes, cut);
+        put_bytes(bytes, cut);
         if (tl_safetensors_open(path)) fail_msg("%zu of %zu bytes are accepted", cut, n);
         expect_error(TL_ERROR_USE, path);
     }
@@ -892,7 +892,7 @@ static void files_that_are_accepted_can_be_read_to_the_end(void **state) {
         memcpy(bytes, &length, 8), memcpy(bytes + 8, text, n);
         memset(bytes + 8 + n, (int)run, 16);
         size_t all = 8 + n + (strcmp(seed, "{}") ? 16 : 0);
-        file_put(bytes, fuzz_below(10) ? all : fuzz_below((uint32_t)all + 1));
+        put_bytes(bytes, fuzz_below(10) ? all : fuzz_below((uint32_t)all + 1));
         tl_scope scope = tl_scope_begin();
         tl_safetensors *f = tl_safetensors_open(path);
         for (int i = 0; i < tl_safetensors_count(f); i++) {

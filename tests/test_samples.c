@@ -269,6 +269,95 @@ static void gradients_match_four_point_differences(void **state) {
     walk(gradient_agrees, GRAD, LARGE | ROUNDS, DT(TL_F64), false);
 }
 
+/* ---- Second derivatives, against four-point differences of the first ---- */
+
+/* loss = sum of seed y^2, so that what flows into the gradient depends on the inputs too; its gradients by the leaves. */
+static bool first_gradients(struct walk *w, tl_tensor **in, tl_tensor **leaf, int n, unsigned flags, tl_tensor **grad) {
+    tl_tensor *out[SAMPLE_OUTPUTS];
+    tl_seed(7);
+    call(w, in, out);
+    tl_tensor *seed = seed_for(out[0]), *square = tl_mul(out[0], out[0]);
+    return tl_gradients(tl_sum_all(tl_mul(seed, square)), NULL, leaf, n, flags, grad);
+}
+
+/* sum over leaves of <gradient, a fixed direction> */
+static tl_tensor *directional(tl_tensor **grad, int n) {
+    tl_tensor *total = NULL;
+    for (int k = 0; k < n; k++) {
+        if (!grad[k]) continue;
+        tl_seed(100 + (uint64_t)k);
+        tl_tensor *direction = tensor_drawn(tl_rank(grad[k]), tl_shape(grad[k]), TL_F64, cpu);
+        tl_tensor *part = tl_sum_all(tl_mul(grad[k], direction));
+        total = total ? tl_add(total, part) : part;
+    }
+    return total;
+}
+
+static double directional_at(struct walk *w, tl_tensor **in, tl_tensor **leaf, int n, double *element, double step) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *grad[SAMPLE_INPUTS] = {0};
+    double before = *element;
+    *element += step;
+    if (!first_gradients(w, in, leaf, n, 0, grad)) fail_msg("%s: %s", w->name, tl_error_message());
+    tl_tensor *total = directional(grad, n);
+    double value = total ? tl_item(total) : 0;
+    *element = before;
+    tl_scope_end(scope);
+    return value;
+}
+
+/* Ops whose gradient is final: these, and no others, say so. */
+static const char *const only_once[] = {"attention", "linear_cross_entropy"};
+static int n_once[sizeof only_once / sizeof *only_once];
+
+static void refusal_is_known(struct walk *w) {
+    for (size_t i = 0; i < sizeof only_once / sizeof *only_once; i++)
+        if (strstr(tl_error_message(), "is not implemented") && strstr(tl_error_message(), only_once[i])) {
+            n_once[i]++;
+            tl_error_clear();
+            return;
+        }
+    fail_msg("%s: %s", w->name, tl_error_message());
+}
+
+static void second_agrees(struct walk *w) {
+    tl_tensor *in[SAMPLE_INPUTS] = {0}, *leaf[SAMPLE_INPUTS], *grad[SAMPLE_INPUTS] = {0}, *second[SAMPLE_INPUTS] = {0};
+    inputs(w, cpu, TL_F64, true, LAY_COUNT, in);
+    int n = 0;
+    for (int k = 0; k < sample_input_count(w->s); k++)
+        if (tl_needs_grad(in[k])) leaf[n++] = in[k];
+    if (!first_gradients(w, in, leaf, n, TL_CREATE_GRAPH, grad)) {
+        refusal_is_known(w);
+        return;
+    }
+    tl_tensor *total = directional(grad, n);
+    if (total && tl_needs_grad(total) && !tl_gradients(total, NULL, leaf, n, 0, second)) {
+        refusal_is_known(w);
+        return;
+    }
+    const double h = 1.0 / 1024;
+    for (int k = 0; k < n; k++) {
+        int64_t size = tl_numel(leaf[k]);
+        double *value = second[k] ? tensor_values(second[k]) : calloc((size_t)size + 1, sizeof *value);
+        for (int64_t i = 0; i < size; i++) {
+            double expected = 0, *element = (double *)tl_data(leaf[k]) + element_offset(leaf[k], i), f[4];
+            for (int64_t m = 0; m < size; m++) /* elements of an expanded input share memory */
+                if (element_offset(leaf[k], m) == element_offset(leaf[k], i)) expected += value[m];
+            for (int p = 0; p < 4; p++) f[p] = directional_at(w, in, leaf, n, element, (p < 2 ? p - 2 : p - 1) * h);
+            double numeric = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
+            if (!(fabs(numeric - expected) <= 1e-6 * (1 + fabs(expected))))
+                fail_msg("%s: leaf %d, element %lld: the rule says %.12g, differences %.12g", w->name, k, (long long)i, expected, numeric);
+        }
+        free(value);
+    }
+}
+static void second_derivatives_match_differences_of_the_first(void **state) {
+    (void)state;
+    walk(second_agrees, GRAD, LARGE | ROUNDS, DT(TL_F64), false);
+    for (size_t i = 0; i < sizeof only_once / sizeof *only_once; i++)
+        if (!n_once[i]) fail_msg("%s has a second derivative: take it out of the list", only_once[i]);
+}
+
 /* ---- (c) Layout of the inputs ---- */
 
 static void layouts_agree(struct walk *w) {
@@ -512,6 +601,97 @@ static void results_do_not_depend_on_threads(void **state) {
     walk(threads_agree, 0, 0, DT(TL_F32) | DT(TL_BF16), false);
 }
 
+/* ---- The words of `tally ops` ---- */
+
+#define DT_INTEGERS (DT(TL_I64) | DT(TL_I32) | DT(TL_I16) | DT(TL_U16) | DT(TL_I8) | DT(TL_U8))
+#define DT_COMPUTES (DT_ARITHMETIC | DT_INTEGERS | DT(TL_BOOL))
+#define DT_ANY (DT_COMPUTES | DT(TL_F8E8M0) | DT(TL_F4E2M1))
+
+/* What the first words of an op's `dtypes` say of its first operand (of the result, where it has none). The longest that fits. */
+static const struct { const char *words; unsigned dtypes; } dtype_words[] = {
+    {"floats", DT_ARITHMETIC},
+    {"x float", DT_ARITHMETIC},
+    {"g float", DT_ARITHMETIC},
+    {"floats, integers", DT_ARITHMETIC | DT_INTEGERS},
+    {"floats, integers, bool", DT_COMPUTES},
+    {"floats; integers and bool", DT_COMPUTES},
+    {"floats; bernoulli: any that computes", DT_COMPUTES},
+    {"any", DT_ANY},
+    {"any; pairs of f4 stay whole", DT_ANY & ~DT(TL_F4E2M1)}, /* and f4, where the call leaves pairs together */
+    {"any but f4", DT_ANY & ~DT(TL_F4E2M1)},
+    {"any x but f4", DT_ANY & ~DT(TL_F4E2M1)},
+    {"any for arithmetic", DT_COMPUTES},
+    {"any arithmetic", DT_COMPUTES},
+    {"any for arithmetic but bool", DT_COMPUTES & ~DT(TL_BOOL)},
+    {"i64", DT(TL_I64)},
+    {"i64, i32", DT(TL_I64) | DT(TL_I32)},
+    {"condition bool", DT(TL_BOOL)},
+    {"the dtypes of a format", DT(TL_F8E4M3) | DT(TL_F8E5M2) | DT(TL_F4E2M1)},
+};
+
+static unsigned dtypes_said(const char *words) {
+    size_t longest = 0;
+    unsigned dtypes = 0;
+    for (size_t i = 0; i < sizeof dtype_words / sizeof *dtype_words; i++) {
+        size_t length = strlen(dtype_words[i].words);
+        if (length <= longest || strncmp(words, dtype_words[i].words, length)) continue;
+        longest = length;
+        dtypes = dtype_words[i].dtypes;
+    }
+    return dtypes;
+}
+
+/* The dtypes that the op was called with, in the calls and gradients of a sample whose float inputs are zeros of `dtype`. */
+static unsigned dtypes_run(const struct sample_op *op, const struct sample *s, tl_dtype dtype) {
+    tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS];
+    const bool is_drawn = DT_ARITHMETIC & DT(dtype);
+    unsigned seen = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_seed(1234);
+    bool ok = sample_inputs(s, cpu, is_drawn ? dtype : TL_F32, true, LAY_COUNT, in);
+    for (int i = 0; ok && !is_drawn && i < sample_input_count(s); i++)
+        if (s->in[i].kind <= IN_CONSTANT && s->in[i].kind != IN_STATE) ok = (in[i] = tl_zeros(tl_rank(in[i]), tl_shape(in[i]), dtype, cpu)) != NULL;
+    tl_ledger *l = tl_ledger_begin("words");
+    if (ok && sample_call(s, in, out) > 0 && can_go_back(s, out[0])) tl_backward(out[0], tl_ones_like(out[0]), 0);
+    tl_error_clear();
+    tl_ledger_end(l);
+    for (size_t i = 0; i < l->n_rows; i++)
+        if (l->rows[i].calls && !strcmp(l->rows[i].key.op, op->name) && l->rows[i].key.dtype < TL_DTYPE_COUNT) seen |= DT(l->rows[i].key.dtype);
+    tl_ledger_free(l);
+    tl_scope_end(scope);
+    return seen;
+}
+
+static void words_list(unsigned dtypes, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int d = 0; d < TL_DTYPE_COUNT && used < size; d++)
+        if (dtypes & DT(d)) used += (size_t)snprintf(text + used, size - used, " %s", tl_dtype_name((tl_dtype)d));
+}
+
+/* Every dtype that the words name is taken by some sample's call, and no other. */
+static void dtype_words_are_what_the_rules_take(void **state) {
+    (void)state;
+    const char *pairs = "pairs of f4 stay whole";
+    int n_wrong = 0;
+    for (const struct sample_op *op = sample_ops; op->name; op++) {
+        unsigned taken = 0, said = dtypes_said(op_table[op->id]->dtypes);
+        bool has_floats = false;
+        for (const struct sample *s = op->samples; s->text; s++)
+            for (int d = 0; d < TL_DTYPE_COUNT && !s->error && !(s->flags & LARGE); d++) taken |= dtypes_run(op, s, (tl_dtype)d);
+        for (const struct sample *s = op->samples; s->text; s++) has_floats |= s->in[0].kind && s->in[0].kind <= IN_CONSTANT;
+        if (!has_floats && !(taken & ~said) && taken) continue; /* nothing to put dtypes into: the samples' own are looked at */
+        if (strstr(op_table[op->id]->dtypes, pairs)) taken &= ~DT(TL_F4E2M1);
+        if (taken == said) continue;
+        char more[200], less[200];
+        words_list(taken & ~said, more, sizeof more);
+        words_list(said & ~taken, less, sizeof less);
+        print_error("%s, \"%s\": also takes:%s; does not take:%s\n", op->name, op_table[op->id]->dtypes, more, less);
+        n_wrong++;
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
 /* ---- Errors ---- */
 
 static void fails_on(struct walk *w, tl_device *device) {
@@ -561,12 +741,14 @@ int main(void) {
         cmocka_unit_test_setup(meta_equals_cpu_forward_and_backward, start),
         cmocka_unit_test_setup(meta_refuses_what_depends_on_data_by_name, start),
         cmocka_unit_test_setup(gradients_match_four_point_differences, start),
+        cmocka_unit_test_setup(second_derivatives_match_differences_of_the_first, start),
         cmocka_unit_test_setup(results_do_not_depend_on_strides, start),
         cmocka_unit_test_setup(narrow_dtypes_are_within_two_roundings, start),
         cmocka_unit_test_setup(what_a_node_saves_suffices, start),
         cmocka_unit_test_setup(in_place_equals_out_of_place, start),
         cmocka_unit_test_setup(every_op_that_may_overwrite_does_so_correctly, start),
         cmocka_unit_test_setup(results_do_not_depend_on_threads, start),
+        cmocka_unit_test_setup(dtype_words_are_what_the_rules_take, start),
         cmocka_unit_test_setup(wrong_calls_say_what_is_wrong_and_leave_nothing, start),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

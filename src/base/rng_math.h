@@ -361,6 +361,17 @@ RNG_FN float rng_uniform_f32(uint32_t draw) { return (float)(draw >> 8) * 0x1p-2
 /* Uniform in [0,1): the upper 53 bits of a wide draw, all multiples of 2^-53. */
 RNG_FN double rng_uniform_f64(uint64_t draw) { return (double)(draw >> 11) * 0x1p-53; }
 
+/* u of [0,1) in [low, low + width), with one rounding. What lies above `limit`, the last number that the result's dtype has in
+ * the range, becomes it: rounding would make it the upper end. */
+RNG_FN float rng_between_f32(float u, float low, float width, float limit) {
+    const float x = fmaf(u, width, low);
+    return x > limit ? limit : x;
+}
+RNG_FN double rng_between_f64(double u, double low, double width, double limit) {
+    const double x = fma(u, width, low);
+    return x > limit ? limit : x;
+}
+
 /* Radius of Box-Muller, sqrt(-2 log u), u = (draw + 1/2) / 2^32 rounded to f32; at most 6.8. */
 RNG_FN float rng_radius_f32(uint32_t draw) {
     const float u = fmaf((float)draw, 0x1p-32f, 0x1p-33f);

@@ -87,19 +87,19 @@ static bool attention_shape(tl_call *c) {
     return call_output(c, 1, statistics_dtype(q->dtype), 3, lse);
 }
 
-/* Visible pairs of T queries and S keys: query t sees keys 0 .. S-T+t. */
-static count visible_pairs(int64_t t, int64_t s, bool causal) {
-    if (!causal) return (count)t * (count)s;
-    int64_t first = s - t + 1;                                        /* keys that query 0 sees */
-    int64_t blind = first <= 0 ? (1 - first < t ? 1 - first : t) : 0; /* queries that see none */
-    count seeing = (count)(t - blind), least = first > 0 ? (count)first : 1;
-    return seeing ? seeing * least + seeing * (seeing - 1) / 2 : 0;
+/* 1 + 2 + ... + n */
+static count triangle(int64_t n) { return n > 0 ? (count)n * (count)(n + 1) / 2 : 0; }
+
+/* Pairs of T queries and S keys whose key is at most `beyond` after the query's own, S-T+t: the sum over t of S-T+t+1+beyond, held
+ * between 0 and S. */
+static count pairs_up_to(int64_t t, int64_t s, int64_t beyond) {
+    const int64_t last = s + beyond, before = last - t;
+    return (triangle(last) - triangle(before)) - (triangle(last - s) - triangle(before - s));
 }
 
-/* With a window, query t loses what it sees of the first S - window keys: the same triangle, that much smaller. */
 static count seen_pairs(int64_t t, int64_t s, const struct attr_attention *a) {
-    count all = visible_pairs(t, s, a->causal);
-    return a->window > 0 && s > a->window ? all - visible_pairs(t, s - a->window, true) : all;
+    const int64_t all = s + t, window = a->window > 0 && a->window < all ? a->window : all;
+    return pairs_up_to(t, s, a->causal ? 0 : window - 1) - pairs_up_to(t, s, -window);
 }
 
 /* one GEMM over all visible pairs of all heads: 2 D each; what a mask hides is not known here, and counts */
@@ -124,8 +124,10 @@ static size_t attention_workspace(const tl_call *c, const struct target *target)
 }
 
 static bool attention_grad_shape(tl_call *c) {
+    const struct attr_attention *a = c->attr;
+    c->n_outputs = a->has_mask_grad ? 4 : 3;
     for (int j = 0; j < 3; j++) call_output_like(c, j, j + 1);
-    return true;
+    return !a->has_mask_grad || call_output_like(c, 3, 6);
 }
 static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     const struct attr_attention *a = c->attr;
@@ -144,7 +146,7 @@ static size_t attention_grad_workspace(const tl_call *c, const struct target *ta
     return delta + sums + (is_16_bit_on_cuda(q->dtype, target) && q->numel ? CUDNN_PLAN_BYTES : 0);
 }
 
-/* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse) scale; dv = p^T g; dq = ds k; dk = ds^T q */
+/* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds */
 static void attention_backward(tl_gradient *g) {
     struct attr_attention a;
     memcpy(&a, g->node->attr, sizeof a);
@@ -157,10 +159,11 @@ static void attention_backward(tl_gradient *g) {
     if (a.has_mask) input[n++] = gradient_input(g, 3);
     if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
     a.has_lse_grad = g->grad[1] != NULL;
+    a.has_mask_grad = a.has_mask && g->needs[3];
     tl_call c;
     call_begin(&c, &op_attention_grad, input, n, ATTR(a));
     if (!op_apply(&c)) return;
-    for (int j = 0; j < 3; j++) g->result[j] = c.output[j];
+    for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
 }
 
 const tl_op op_attention = {RECORD(KERNEL, attention, 2),
@@ -174,14 +177,15 @@ const tl_op op_attention = {RECORD(KERNEL, attention, 2),
                             .is_costly = true,
                             .saves_any =
                                 TL_INPUT(0) | TL_INPUT(1) | TL_INPUT(2) | TL_INPUT(3) | TL_OUTPUT(0) | TL_OUTPUT(1)};
-const tl_op op_attention_grad = {RECORD(KERNEL, attention_grad, 3),
-                                 .shapes = "g, q, k, v, out, lse [, mask] [, g_lse]: dq, dk, dv like q, k, v",
-                                 .dtypes = "floats; mask bool or float; lse f32 (f64 for f64)",
-                                 .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
-                                 .shape = attention_grad_shape,
-                                 .cost = attention_grad_cost,
-                                 .workspace = attention_grad_workspace,
-                                 .backward = gradient_missing};
+const tl_op op_attention_grad = {
+    RECORD(KERNEL, attention_grad, 4),
+    .shapes = "g, q, k, v, out, lse [, mask] [, g_lse]: dq, dk, dv like q, k, v [, dmask (B,H,T,S)]",
+    .dtypes = "floats; mask bool or float; lse f32 (f64 for f64)",
+    .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
+    .shape = attention_grad_shape,
+    .cost = attention_grad_cost,
+    .workspace = attention_grad_workspace,
+    .backward = gradient_missing};
 
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {
     const tl_attention_options options = {.scale = scale, .causal = causal};
@@ -193,10 +197,6 @@ tl_attention_options tl_attention_defaults(void) { return (tl_attention_options)
 /* The mask as the kernels want it: expanded to (B,H,T,S), which costs nothing. */
 static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
     if (!tensor_check(mask, "attention") || !tensor_check(k, "attention")) return NULL;
-    if (tensor_needs_grad(mask) && !thread_state()->grad_off) {
-        error_set(TL_ERROR_USE, "attention: derivative for the mask is not implemented (need tl_detach)");
-        return NULL;
-    }
     if (q->rank != 4 || k->rank != 4) return mask; /* refused by the op */
     return tl_expand(mask, TL_SHAPE(q->shape[0], q->shape[2], q->shape[1], k->shape[1]));
 }
@@ -205,9 +205,9 @@ tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_at
                            tl_tensor **lse) {
     if (lse) *lse = NULL;
     if (!tensor_check(q, "attention")) return NULL;
-    if (options->window < 0 || (options->window > 0 && !options->causal)) {
-        error_set(TL_ERROR_USE,
-                  "attention: a window is a number of keys before a query (need causal, and window >= 0)");
+    if (options->window < 0) {
+        error_set(TL_ERROR_USE, "attention: a window of %lld (need a number of keys, or 0 for all)",
+                  (long long)options->window);
         return NULL;
     }
     struct attr_attention a;
@@ -216,6 +216,10 @@ tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_at
     a.window = options->window;
     a.has_mask = options->mask != NULL;
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
+    q = autocast_narrow(q);
+    k = autocast_narrow(k);
+    v = autocast_narrow(v);
+    if (!q) return NULL;
     tl_tensor *input[4] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
     if (a.has_mask && !(input[3] = mask_expand(q, k, options->mask))) return NULL;
     tl_call c;

@@ -27,6 +27,7 @@ struct attr_random {
     enum random_kind kind;
     tl_generator generator;
     double a, b;       /* uniform: low, high; normal: mean, std; bernoulli: p, - */
+    double limit;      /* uniform: what is above, before it is rounded to the output's dtype, becomes this (draw.h) */
     int64_t low, high; /* integers in [low, high) */
 };
 
@@ -111,14 +112,14 @@ struct attr_rope {
  * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv).
  * attention_grad (g dense, q, k, v, out, lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense.
  * No T x S buffer. Workspace: see attention.c.
- * window > 0 (causal): query t sees the last `window` of its keys. has_mask: input 3 of attention, input 6 of attention_grad is
+ * window > 0: query t sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention, input 6 of attention_grad is
  * (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores. attention_grad's last input may be
- * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). A query that sees nothing has out 0, lse -inf and no part in gradients. */
+ * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in gradients. */
 struct attr_attention {
     double scale;
     bool causal;
     int64_t window;
-    bool has_mask, has_lse_grad;
+    bool has_mask, has_lse_grad, has_mask_grad;
 };
 
 /* item (x, one element) -> no output; the value goes to host memory as f64 and i64.
@@ -141,7 +142,8 @@ struct attr_cast {
 
 /* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h, in f64.
  * TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale, the workspace
- * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes. */
+ * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes.
+ * fake_quantize (x any (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same workspace. */
 #define QUANTIZE_CHUNK 256
 struct attr_quantize {
     tl_format format;

@@ -47,8 +47,11 @@ tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype) {
 
 static bool assign_shape(tl_call *c) {
     const tl_tensor *x = c->input[0], *source = c->input[1];
-    if (!shape_broadcasts_to(source->rank, source->shape, x->rank, x->shape))
-        return call_fail(c, "the source does not broadcast to the target");
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!shape_broadcast(x->rank, x->shape, source->rank, source->shape, &rank, shape))
+        return call_fail_clash(c, x->rank, x->shape, source->rank, source->shape);
+    if (!shape_equal(rank, shape, x->rank, x->shape)) return call_fail_larger(c, x, rank, shape);
     if (dtype_info(x->dtype)->bits < 8 && !tensor_is_dense(source))
         return call_fail(c, "two %s share a byte (need a contiguous source)", tl_dtype_name(x->dtype));
     return true;
@@ -69,7 +72,11 @@ const tl_op op_assign = {RECORD(KERNEL, assign, 1),
                          .backward = assign_backward,
                          .overwrites = {OVERWRITES(0)}};
 
-tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) { return op_apply2(&op_assign, x, source, NULL, 0); }
+tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) {
+    if (!tensor_check(x, "assign") || !tensor_check(source, "assign")) return NULL;
+    if (!dtype_is_float(x->dtype) && tl_needs_grad(source)) source = tl_detach(source); /* integers have no gradient */
+    return op_apply2(&op_assign, x, source, NULL, 0);
+}
 
 /* ---- fill: x = value ---- */
 

@@ -1,4 +1,4 @@
-/* draw.h: taking numbers from the thread's generator, for ops that use some.
+/* draw.h: taking numbers from the thread's generator, for ops that use some; where uniform ones end.
  *
  * The generator counts 32-bit words. A draw is one word (narrow) or a pair (wide), and every op starts a new Philox
  * block of four, so that no word is ever used twice. The generator moves only when the op has succeeded.
@@ -6,7 +6,11 @@
 #ifndef OPS_DRAW_H
 #define OPS_DRAW_H
 
+#include <math.h>
+
 #include "engine/scope.h"
+#include "tensor/convert.h"
+#include "tensor/dtype.h"
 
 /* The generator with its index counted in draws of `words` words, at the beginning of a block. */
 static inline tl_generator draw_begin(uint64_t words) {
@@ -18,6 +22,27 @@ static inline tl_generator draw_begin(uint64_t words) {
 /* Moves the thread's generator behind n draws. */
 static inline void draw_end(tl_generator from, uint64_t words, int64_t n) {
     thread_state()->generator.index = (from.index * words + (uint64_t)n * words + 3) / 4 * 4;
+}
+
+/* The next smaller number of a dtype, all of which are a sign and a magnitude; x is one of them. */
+static inline double draw_next_below(double x, tl_dtype dtype) {
+    uint64_t bits = 0;
+    if (x == 0) return -dtype_info(dtype)->smallest_subnormal;
+    convert_from_f64(&bits, dtype, 1, &x, 1);
+    if (x > 0) bits--;
+    else bits++;
+    return convert_get_f64(&bits, dtype, 0);
+}
+
+/* The largest number of the dtype below `high`: a uniform draw that would be rounded up to high, or above, becomes this one.
+ * Infinity where [low, high) has no number of the dtype, or high is beyond its range. */
+static inline double draw_limit(double low, double high, tl_dtype dtype) {
+    if (!(low < high) || !(high <= dtype_info(dtype)->max)) return INFINITY;
+    uint64_t bits = 0;
+    convert_from_f64(&bits, dtype, 1, &high, 1);
+    double limit = convert_get_f64(&bits, dtype, 0);
+    if (limit >= high) limit = draw_next_below(limit, dtype);
+    return limit >= low ? limit : INFINITY;
 }
 
 #endif

@@ -8,7 +8,7 @@ static bool item_shape(tl_call *c) {
 static void dynamic_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
 
 const tl_op op_item = {RECORD(DYNAMIC, item, 0), .shapes = "x of one element -> a number of the host",
-                       .dtypes = "any",          .flops = "0",
+                       .dtypes = "any but f4",   .flops = "0",
                        .shape = item_shape,      .cost = dynamic_cost};
 
 static bool nonzero_shape(tl_call *c) {

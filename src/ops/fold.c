@@ -238,6 +238,7 @@ static void norm_backward(tl_gradient *g) {
 #define WORDS_FLOAT .dtypes = "floats; the result has x's"
 
 const tl_op op_prod = {RECORD(KERNEL, prod, 1),
+                       .is_wide = true,
                        WORDS_OVER,
                        .dtypes = "any for arithmetic; of integers and bool i64",
                        .flops = "one product per element of x",
@@ -270,6 +271,7 @@ const tl_op op_var = {RECORD(KERNEL, var, 2),
                       .backward = var_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0) | TL_OUTPUT(1)}};
 const tl_op op_norm = {RECORD(KERNEL, norm, 1),
+                       .is_wide = true,
                        WORDS_OVER,
                        WORDS_FLOAT,
                        .flops = "2 per element of x, 3 for a p that is not 0, 1, 2 or inf; a root per result",
@@ -279,6 +281,7 @@ const tl_op op_norm = {RECORD(KERNEL, norm, 1),
                        .backward = norm_backward,
                        .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 const tl_op op_logsumexp = {RECORD(KERNEL, logsumexp, 1),
+                            .is_wide = true,
                             WORDS_OVER,
                             WORDS_FLOAT,
                             .flops = "4 per element of x, a logarithm per result",
@@ -399,13 +402,37 @@ static void cumprod_backward(tl_gradient *g) {
     g->result[0] = op_apply2(&op_cumprod_grad, gradient_input(g, 0), tl_contiguous(g->grad[0]), a, sizeof *a);
 }
 
+/* L = sum_k u[k] dx[k] with dx[k] = sum_j g[j] C[k][j], where C[k] are the running products of x with x[k] = 1, and j goes over
+ * those that x[k] is in. So dg[j] = sum_k u[k] C[k][j]; and dx is what all lines C[k] say about their elements but the k-th.
+ * n x n elements for each row of n: the price of zeros in x, which forbid dividing by them. */
+static void cumprod_grad_backward(tl_gradient *g) {
+    const struct attr_scan *a = g->node->attr;
+    const int rows = -2;
+    tl_tensor *x = gradient_input(g, 0), *slope = gradient_input(g, 1);
+    if (a->is_total) gradient_missing(g); /* prod's, which is never recorded */
+    if (!x || !slope || a->is_total) return;
+    tl_device *device = x->storage->device;
+    tl_tensor *j = tl_arange(0, 1, x->shape[x->rank - 1], TL_I64, device), *k = tl_unsqueeze(j, 1);
+    tl_tensor *is_own = tl_cmp(k, TL_EQ, j), *zero = tl_zeros(TL_SCALAR, x->dtype, device);
+    tl_tensor *is_in = tl_cmp(k, a->is_reverse ? a->is_exclusive ? TL_GT : TL_GE : a->is_exclusive ? TL_LT : TL_LE, j);
+    tl_tensor *one = tl_ones(TL_SCALAR, x->dtype, device);
+    tl_tensor *lines = tl_contiguous(tl_where(is_own, one, tl_unsqueeze(x, -2))); /* (...,n,n) */
+    tl_tensor *u = tl_where(is_in, tl_unsqueeze(g->grad[0], -1), zero);
+    if (g->needs[1]) g->result[1] = tl_sum(tl_mul(u, op_apply1(&op_cumprod, lines, a, sizeof *a)), &rows, 1, false);
+    if (!g->needs[0]) return;
+    slope = tl_contiguous(tl_mul(u, tl_unsqueeze(slope, -2)));
+    tl_tensor *of_lines = op_apply2(&op_cumprod_grad, lines, slope, a, sizeof *a);
+    g->result[0] = tl_sum(tl_where(is_own, zero, of_lines), &rows, 1, false);
+}
+
 #define WORDS_SCAN .shapes = "x; the last axis is scanned", .dtypes = "any for arithmetic; of integers and bool i64"
 
-const tl_op op_cumsum = {RECORD(KERNEL, cumsum, 1), WORDS_SCAN,     .flops = "one sum per element",
-                         .shape = scan_shape,       .cost = cost_1, .backward = cumsum_backward};
-const tl_op op_cumprod = {RECORD(KERNEL, cumprod, 1), WORDS_SCAN,     .flops = "one product per element",
-                          .shape = scan_shape,        .cost = cost_1, .backward = cumprod_backward,
-                          .saves = {TL_INPUT(0)}};
+const tl_op op_cumsum = {RECORD(KERNEL, cumsum, 1),      .is_wide = true,     WORDS_SCAN,
+                         .flops = "one sum per element", .shape = scan_shape, .cost = cost_1,
+                         .backward = cumsum_backward};
+const tl_op op_cumprod = {RECORD(KERNEL, cumprod, 1),         .is_wide = true,       WORDS_SCAN,
+                          .flops = "one product per element", .shape = scan_shape,   .cost = cost_1,
+                          .backward = cumprod_backward,       .saves = {TL_INPUT(0)}};
 const tl_op op_cumprod_grad = {RECORD(KERNEL, cumprod_grad, 1),
                                .shapes = "x, and g of its shape (with a last axis of 1 for a product of all)",
                                .dtypes = "floats",
@@ -413,18 +440,16 @@ const tl_op op_cumprod_grad = {RECORD(KERNEL, cumprod_grad, 1),
                                .shape = cumprod_grad_shape,
                                .cost = cumprod_grad_cost,
                                .workspace = cumprod_grad_workspace,
-                               .backward = gradient_missing};
+                               .backward = cumprod_grad_backward,
+                               .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)}};
 
 static tl_tensor *scan(const tl_op *op, tl_tensor *x, int axis) {
     struct attr_scan a = {0};
     if (!tensor_check(x, op->name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(scan(op, tl_reshape(x, TL_SHAPE(1)), 0), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", op->name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(op->name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return op_apply1(op, tl_contiguous(x), ATTR(a));
     tl_tensor *moved = tl_contiguous(tl_transpose(x, at, -1));
     return tl_contiguous(tl_transpose(op_apply1(op, moved, ATTR(a)), at, -1));

@@ -239,8 +239,6 @@ static bool index_broadcast(const tl_call *c, int first, int *rank, int64_t *sha
     *rank = 0;
     for (int i = first; i < c->n_inputs; i++) {
         const tl_tensor *index = c->input[i];
-        if (index->dtype == TL_BOOL)
-            return call_fail(c, "a mask has no shape before it is counted (need tl_masked_select, or tl_nonzero)");
         if (!call_needs_index(c, i)) return false;
         if (!shape_broadcast(*rank, shape, index->rank, index->shape, rank, shape))
             return call_fail(c, "shape mismatch: indexing tensors could not be broadcast together");
@@ -408,44 +406,138 @@ const tl_op op_index_put = {RECORD(KERNEL, index_put, 1),
                             .saves_any = 0xfffc,
                             .may_overwrite = true};
 
-/* The attributes of a call with `n` indices, and the indices in the order of their axes. */
-static bool index_prepare(const char *what, tl_tensor *x, const int *axes, tl_tensor **indices, int n,
-                          struct attr_index *a, tl_tensor **ordered) {
-    memset(a, 0, sizeof *a);
-    if (!tensor_check(x, what)) return false;
-    if (n < 1 || n > INDEX_MAX || n > x->rank)
-        return error_set(TL_ERROR_USE, "%s: too many indices for tensor of dimension %d: %d (need 1 to %d)", what,
-                         x->rank, n, x->rank < INDEX_MAX ? x->rank : INDEX_MAX);
-    for (int i = 0; i < n; i++) {
-        if (!tensor_check(indices[i], what)) return false;
-        int at = index_axis(what, x, axes[i]), k = a->n++;
-        if (at < 0) return false;
-        for (; k > 0 && a->axes[k - 1] >= at; k--) {
-            if (a->axes[k - 1] == at) return error_set(TL_ERROR_USE, "%s: axis %d is named twice", what, axes[i]);
-            a->axes[k] = a->axes[k - 1];
-            ordered[k] = ordered[k - 1];
-        }
-        a->axes[k] = at;
-        ordered[k] = indices[i];
+/* ---- Masks among the indices ---- */
+
+/* What the caller named, masks taken apart: one index per axis. */
+struct indices {
+    int n, axes[TL_MAX_RANK];
+    tl_tensor *index[TL_MAX_RANK];
+    bool has_mask, is_alone; /* some index is a mask; there is one index */
+};
+
+/* A mask of rank r stands for the r axes of x from `at` on. */
+static bool mask_check(const char *what, const tl_tensor *x, int at, const tl_tensor *mask) {
+    char of_mask[TL_MAX_RANK * 21 + 3], of_x[TL_MAX_RANK * 21 + 3];
+    for (int i = 0; i < mask->rank; i++) {
+        if (at + i < x->rank && mask->shape[i] == x->shape[at + i]) continue;
+        shape_print(of_mask, sizeof of_mask, mask->rank, mask->shape);
+        shape_print(of_x, sizeof of_x, x->rank, x->shape);
+        return error_set(TL_ERROR_USE,
+                         "%s: The shape of the mask %s at index %d does not match the shape of the indexed tensor %s "
+                         "at index %d",
+                         what, of_mask, i, of_x, at + i);
     }
-    a->wraps = true;
+    return mask->rank > 0 || error_set(TL_ERROR_USE, "%s: a mask of rank 0 stands for no axis (need one)", what);
+}
+
+/* Axes and indices are checked, masks only for their shape. */
+static bool indices_check(const char *what, tl_tensor *x, const int *axes, tl_tensor **indices, int n,
+                          struct indices *list) {
+    *list = (struct indices){.is_alone = n == 1};
+    if (!tensor_check(x, what)) return false;
+    int total = n; /* axes that indices stand for */
+    for (int i = 0; i < n && n <= x->rank; i++) {
+        if (!tensor_check(indices[i], what)) return false;
+        const int at = index_axis(what, x, axes[i]);
+        const bool is_mask = indices[i]->dtype == TL_BOOL;
+        if (at < 0 || (is_mask && !mask_check(what, x, at, indices[i]))) return false;
+        total += is_mask ? indices[i]->rank - 1 : 0;
+        if (indices[i]->dtype == TL_U8)
+            return error_set(TL_ERROR_USE, "%s: a mask of u8 is a thing of the past (need bool, or ids i64 or i32)",
+                             what);
+        for (int k = 0; k < (is_mask ? indices[i]->rank : 1) && list->n < TL_MAX_RANK; k++, list->n++) {
+            list->axes[list->n] = at + k;
+            list->index[list->n] = indices[i];
+        }
+        list->has_mask |= is_mask;
+    }
+    if (total < 1 || total > INDEX_MAX || total > x->rank)
+        return error_set(TL_ERROR_USE, "%s: too many indices for tensor of dimension %d: %d (need 1 to %d)", what,
+                         x->rank, total, x->rank < INDEX_MAX ? x->rank : INDEX_MAX);
+    for (int i = 0; i < list->n; i++)
+        for (int j = 0; j < i; j++)
+            if (list->axes[i] == list->axes[j])
+                return error_set(TL_ERROR_USE, "%s: axis %d is named twice", what, list->axes[i]);
     return true;
 }
 
+/* A mask becomes the columns of its nonzero: one vector of indices for each of its axes. */
+static bool masks_count(const char *what, struct indices *list) {
+    for (int i = 0; i < list->n;) {
+        tl_tensor *mask = list->index[i];
+        if (mask->dtype != TL_BOOL) {
+            i++;
+            continue;
+        }
+        if (mask->storage->device->kind == DEVICE_META)
+            return error_set(TL_ERROR_USE,
+                             "%s: how many a mask names depends on data, and meta has none (need a real device)", what);
+        tl_tensor *places = tl_nonzero(mask); /* (n, rank) */
+        for (int k = 0; k < mask->rank; k++, i++) {
+            list->index[i] = places ? tl_select(places, 1, k) : NULL;
+            if (!list->index[i]) return false;
+        }
+    }
+    return true;
+}
+
+/* The attributes of the call, and the indices in the order of their axes. */
+static void indices_sort(const struct indices *list, struct attr_index *a, tl_tensor **ordered) {
+    memset(a, 0, sizeof *a);
+    for (int i = 0; i < list->n; i++) {
+        int k = a->n++;
+        for (; k > 0 && a->axes[k - 1] > list->axes[i]; k--) {
+            a->axes[k] = a->axes[k - 1];
+            ordered[k] = ordered[k - 1];
+        }
+        a->axes[k] = list->axes[i];
+        ordered[k] = list->index[i];
+    }
+    a->wraps = true;
+}
+
 tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n) {
+    struct indices list;
     struct attr_index a;
-    tl_tensor *input[INDEX_MAX + 1] = {x};
-    if (!index_prepare("index", x, axes, indices, n, &a, input + 1)) return NULL;
-    return index_apply(&op_index, input, n + 1, &a, false);
+    tl_tensor *input[INDEX_MAX + 1] = {x}, *result = NULL;
+    if (!indices_check("index", x, axes, indices, n, &list)) return NULL;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    if (masks_count("index", &list)) {
+        indices_sort(&list, &a, input + 1);
+        result = index_apply(&op_index, input, a.n + 1, &a, false);
+    }
+    return tl_scope_return(scope, result);
+}
+
+/* One value for all that one mask names: no shape depends on the mask, so it goes by where, on meta too. */
+static bool is_fill(const struct indices *list, const tl_tensor *values) {
+    return list->has_mask && list->is_alone && values->numel == 1;
+}
+static tl_tensor *mask_put(tl_tensor *x, const struct indices *list, tl_tensor *value, bool accumulates) {
+    tl_tensor *mask = list->index[0];
+    for (int i = list->axes[0] + list->n; mask && i < x->rank; i++) mask = tl_unsqueeze(mask, -1);
+    value = tl_reshape(value, TL_SCALAR);
+    return tl_where(mask, accumulates ? tl_add(x, value) : value, x);
 }
 
 static tl_tensor *index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values,
                             bool accumulates, bool in_place) {
+    struct indices list;
     struct attr_index a;
-    tl_tensor *input[INDEX_MAX + 2] = {x, values};
-    if (!index_prepare("index_put", x, axes, indices, n, &a, input + 2)) return NULL;
-    a.accumulates = accumulates;
-    return index_apply(&op_index_put, input, n + 2, &a, in_place);
+    tl_tensor *input[INDEX_MAX + 2] = {x, values}, *result = NULL;
+    if (!indices_check("index_put", x, axes, indices, n, &list) || !tensor_check(values, "index_put")) return NULL;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return NULL;
+    if (is_fill(&list, values) && values->dtype == x->dtype && values->rank <= x->rank - list.n + 1) {
+        result = mask_put(x, &list, values, accumulates);
+        if (in_place) result = tl_copy_(x, result);
+    } else if (masks_count("index_put", &list)) {
+        indices_sort(&list, &a, input + 2);
+        a.accumulates = accumulates;
+        result = index_apply(&op_index_put, input, a.n + 2, &a, in_place);
+    }
+    return tl_scope_return(scope, result);
 }
 tl_tensor *tl_index_put(tl_tensor *x, const int *axes, tl_tensor **indices, int n, tl_tensor *values, bool accumulate) {
     return index_put(x, axes, indices, n, values, accumulate, false);

@@ -1,6 +1,6 @@
 /* loss.c: log-softmax, and losses with all their options.
  *
- * tl_cross_entropy (token.c) is the one that training uses: it reads the logits once and keeps no second tensor of their size.
+ * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor of their size.
  * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
  * probabilities as targets need every log probability, and go through log_softmax.
  */
@@ -31,6 +31,7 @@ static void log_softmax_backward(tl_gradient *g) {
 }
 
 const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
+                              .is_wide = true,
                               .shapes = "x; over its last axis",
                               .dtypes = "floats",
                               .flops = "5 per element: max, subtract, exp, sum, subtract",
@@ -53,11 +54,8 @@ static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tenso
     if (!tensor_check(x, name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return f(x);
     return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
 }
@@ -135,19 +133,62 @@ tl_cross_entropy_options tl_cross_entropy_default(void) {
     return (tl_cross_entropy_options){.ignore_index = -100, .reduction = TL_REDUCE_MEAN};
 }
 
-static bool options_check(const char *name, const tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *o) {
+/* What a loss per row looks like: the shape of x (V), (N,V) or (N,V,d1,...) without its classes. */
+struct frame {
+    int rank, class_axis;
+    int64_t shape[TL_MAX_RANK], n_rows;
+};
+
+static bool frame_begin(struct frame *f, const char *name, const tl_tensor *x, const tl_tensor *targets) {
+    if (x->rank == 0)
+        return error_set(TL_ERROR_USE, "%s: logits have an axis of classes (need [V], [N,V] or [N,V,d1,...])", name);
+    *f = (struct frame){.rank = x->rank - 1, .class_axis = x->rank == 1 ? 0 : 1, .n_rows = 1};
+    for (int i = 0, j = 0; i < x->rank; i++) {
+        if (i == f->class_axis) continue;
+        f->n_rows *= x->shape[i];
+        f->shape[j++] = x->shape[i];
+    }
+    const bool is_float = dtype_is_float(targets->dtype);
+    if (is_float && !shape_equal(x->rank, x->shape, targets->rank, targets->shape))
+        return error_set(TL_ERROR_USE, "%s: probabilities must have the shape of the logits", name);
+    if (!is_float && !shape_equal(f->rank, f->shape, targets->rank, targets->shape))
+        return error_set(TL_ERROR_USE,
+                         "%s: one target per row (need [V] and [], [N,V] and [N], or [N,V,d1,...] and [N,d1,...])",
+                         name);
+    return true;
+}
+
+/* x as (rows, V), a copy where the classes are not the last axis; and ids as (rows). (N,V) and (N) stay what they are. */
+static tl_tensor *frame_classes(const struct frame *f, tl_tensor *x) {
+    if (x->rank == 2) return x;
+    const int64_t n_classes = x->shape[f->class_axis];
+    int axes[TL_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) axes[i] = i < f->class_axis ? i : i + 1;
+    axes[x->rank - 1] = f->class_axis;
+    return tl_reshape(tl_permute(x, axes), TL_SHAPE(f->n_rows, n_classes));
+}
+static tl_tensor *frame_targets(const struct frame *f, tl_tensor *targets) {
+    if (dtype_is_float(targets->dtype)) return frame_classes(f, targets);
+    return targets->rank == 1 ? targets : tl_reshape(targets, TL_SHAPE(f->n_rows));
+}
+
+/* The losses of rows in the targets' shape; a reduced one as it is. */
+static tl_tensor *frame_end(const struct frame *f, tl_tensor *loss, tl_reduction reduction) {
+    return reduction != TL_REDUCE_NONE || f->rank == 1 ? loss : tl_reshape(loss, f->rank, f->shape);
+}
+
+static bool options_check(const char *name, const struct frame *f, const tl_tensor *x,
+                          const tl_cross_entropy_options *o) {
+    const int64_t n_classes = x->shape[f->class_axis];
     if (!reduction_check(name, o->reduction)) return false;
-    if (x->rank != 2) return error_set(TL_ERROR_USE, "%s: rank %d (need [N,V])", name, x->rank);
-    if (!dtype_is_float(targets->dtype) && (targets->rank != 1 || targets->shape[0] != x->shape[0]))
-        return error_set(TL_ERROR_USE, "%s: one target per row (need [N,V] and [N])", name);
     if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
         return error_set(TL_ERROR_USE, "%s: label_smoothing must be between 0.0 and 1.0. Got: %g", name,
                          o->label_smoothing);
     if (!o->weight) return true;
     if (!tensor_check(o->weight, name)) return false;
-    if (o->weight->rank != 1 || o->weight->shape[0] != x->shape[1] || !dtype_is_float(o->weight->dtype))
+    if (o->weight->rank != 1 || o->weight->shape[0] != n_classes || !dtype_is_float(o->weight->dtype))
         return error_set(TL_ERROR_USE, "%s: weight tensor should be defined either for all %lld classes or no classes",
-                         name, (long long)x->shape[1]);
+                         name, (long long)n_classes);
     return true;
 }
 
@@ -220,11 +261,6 @@ static tl_tensor *ids_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross
 static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *o) {
     const tl_dtype dtype = statistics_dtype(logits->dtype);
     const double e = o->label_smoothing;
-    if (!shape_equal(logits->rank, logits->shape, targets->rank, targets->shape)) {
-        error_set(TL_ERROR_USE,
-                  "cross_entropy: probabilities must have the shape of the logits (need [N,V] and [N,V])");
-        return NULL;
-    }
     tl_tensor *logp = tl_log_softmax(tl_cast(logits, dtype), -1), *t = tl_cast(targets, dtype);
     if (!logp || !t) return NULL;
     if (e > 0) t = tl_affine(t, 1 - e, e / (double)logits->shape[1]);
@@ -234,35 +270,60 @@ static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const 
 
 tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
     const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+    struct frame f;
     if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
-    if (!options_check("cross_entropy", logits, targets, &o)) return NULL;
-    return dtype_is_float(targets->dtype) ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o);
+    if (!frame_begin(&f, "cross_entropy", logits, targets) || !options_check("cross_entropy", &f, logits, &o))
+        return NULL;
+    logits = frame_classes(&f, logits);
+    targets = frame_targets(&f, targets);
+    if (!logits || !targets) return NULL;
+    const bool is_float = dtype_is_float(targets->dtype);
+    return frame_end(&f, is_float ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o), o.reduction);
+}
+
+tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
+    struct frame f;
+    if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
+    if (dtype_is_float(targets->dtype)) return tl_cross_entropy_with(logits, targets, NULL);
+    if (!frame_begin(&f, "cross_entropy", logits, targets)) return NULL;
+    logits = tl_contiguous(frame_classes(&f, logits));
+    targets = tl_contiguous(frame_targets(&f, targets));
+    return tl_mean_all(op_apply2(&op_cross_entropy, logits, targets, NULL, 0));
 }
 
 tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options) {
     const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+    struct frame f;
     struct rows rows;
     if (!tensor_check(x, "nll_loss") || !tensor_check(targets, "nll_loss")) return NULL;
-    if (!options_check("nll_loss", x, targets, &o)) return NULL;
     if (o.label_smoothing != 0 || dtype_is_float(targets->dtype)) {
         error_set(TL_ERROR_USE, o.label_smoothing != 0 ? "nll_loss: label_smoothing has no meaning here (need 0)"
                                                        : "nll_loss: targets are ids (need i64 or i32)");
         return NULL;
     }
-    if (!rows_begin(&rows, targets, &o, x->dtype)) return NULL;
-    return rows_reduced(&rows, rows_weighted(&rows, nll(x, rows.ids), &o), o.reduction);
+    x = autocast_wide(x);
+    if (!x || !frame_begin(&f, "nll_loss", x, targets) || !options_check("nll_loss", &f, x, &o)) return NULL;
+    x = frame_classes(&f, x);
+    targets = frame_targets(&f, targets);
+    if (!x || !targets || !rows_begin(&rows, targets, &o, x->dtype)) return NULL;
+    tl_tensor *loss = rows_weighted(&rows, nll(x, rows.ids), &o);
+    return frame_end(&f, rows_reduced(&rows, loss, o.reduction), o.reduction);
 }
 
 /* ---- Losses of elements ---- */
 
 tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
     if (!reduction_check("mse_loss", reduction)) return NULL;
+    prediction = autocast_wide(prediction);
+    target = autocast_wide(target);
     tl_tensor *difference = tl_sub(prediction, target);
     return reduced(tl_mul(difference, difference), reduction);
 }
 
 /* |a - b|, with slope 0 where they are equal */
 static tl_tensor *distance(tl_tensor *a, tl_tensor *b) {
+    a = autocast_wide(a);
+    b = autocast_wide(b);
     tl_tensor *difference = tl_sub(a, b), *above = tl_relu(difference);
     return tl_add(above, tl_relu(tl_neg(difference)));
 }
@@ -308,10 +369,10 @@ static void bce_backward(tl_gradient *g) {
     if (g->needs[1]) g->result[1] = tl_neg(tl_mul(g->grad[0], x));
 }
 
-const tl_op op_bce = {RECORD(KERNEL, bce, 1),   .shapes = "x, t of one shape",
-                      .dtypes = "floats",       .flops = "11 per element",
-                      .shape = bce_shape,       .cost = bce_cost,
-                      .backward = bce_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
+const tl_op op_bce = {
+    RECORD(KERNEL, bce, 1), .is_wide = true,           .shapes = "x, t of one shape",
+    .dtypes = "floats",     .flops = "11 per element", .shape = bce_shape,
+    .cost = bce_cost,       .backward = bce_backward,  .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 
 static bool weight_check(const char *name, const tl_tensor *weight, const tl_tensor *loss) {
     if (!weight) return true;

@@ -26,6 +26,7 @@ static bool norm_shape(tl_call *c, int n_weights) {
 
 /* dx like x; dweight, dbias like the weight (the last input), when there is one */
 static bool norm_grad_shape(tl_call *c, int n_without_weight) {
+    if (!call_needs_float(c, 1)) return false;
     call_output_like(c, 0, 1);
     int64_t length = row_length(c->input[1]);
     if (c->n_inputs == n_without_weight) c->n_outputs = 1;
@@ -49,6 +50,35 @@ static void norm_backward(tl_gradient *g, const tl_op *op, tl_tensor **input, in
     for (int j = 0; j < c.n_outputs; j++) g->result[j] = c.output[j];
 }
 
+/* The same in ops, so that it can be differentiated again: dx like x, g xhat (dweight, once it is summed) and g (dbias). The
+ * statistics are made anew from x, since the way to them counts now. */
+struct slopes {
+    tl_tensor *x, *weight, *bias;
+};
+static struct slopes norm_slopes(tl_gradient *g, tl_tensor *x, tl_tensor *grad, tl_tensor *weight, bool is_centred) {
+    const double eps = ((const struct attr_norm *)g->node->attr)->eps;
+    const int last = -1;
+    if (!x || !grad) return (struct slopes){0};
+    const tl_dtype dtype = statistics_dtype(x->dtype);
+    x = tl_cast(x, dtype);
+    if (is_centred) x = tl_sub(x, tl_mean(x, &last, 1, true));
+    tl_tensor *variance = tl_mean(tl_mul(x, x), &last, 1, true);
+    tl_tensor *rstd = tl_rsqrt(tl_affine(variance, 1, eps)), *xhat = tl_mul(x, rstd);
+    grad = tl_cast(grad, dtype);
+    tl_tensor *gw = weight ? tl_mul(grad, tl_cast(weight, dtype)) : grad;
+    tl_tensor *along = tl_mul(xhat, tl_mean(tl_mul(gw, xhat), &last, 1, true));
+    tl_tensor *rest = is_centred ? tl_sub(gw, tl_mean(gw, &last, 1, true)) : gw;
+    return (struct slopes){tl_mul(rstd, tl_sub(rest, along)), tl_mul(grad, xhat), grad};
+}
+static void norm_slope(tl_gradient *g, bool is_centred) {
+    const bool weighted = g->node->n_inputs > 1;
+    tl_tensor *x = gradient_input(g, 0), *weight = weighted ? gradient_input(g, 1) : NULL;
+    struct slopes d = norm_slopes(g, x, g->grad[0], weight, is_centred);
+    g->result[0] = d.x;
+    if (weighted) g->result[1] = d.weight;
+    if (weighted && is_centred) g->result[2] = d.bias;
+}
+
 /* ---- layer norm: y = (x - mean) rstd [weight + bias] ---- */
 
 static bool layer_norm_shape(tl_call *c) { return norm_shape(c, c->n_inputs - 1); }
@@ -65,17 +95,25 @@ static void layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
 
 /* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g weight; dweight = sum g xhat; dbias = sum g */
 static void layer_norm_backward(tl_gradient *g) {
+    if (g->creates_graph) {
+        norm_slope(g, true);
+        return;
+    }
     tl_tensor *input[5] = {NULL, gradient_input(g, 0), gradient_output(g, 1), gradient_output(g, 2)};
     bool weighted = g->node->n_inputs > 1;
     if (weighted) input[4] = gradient_input(g, 1);
     norm_backward(g, &op_layer_norm_grad, input, weighted ? 5 : 4);
 }
 
-const tl_op op_layer_norm = {
-    RECORD(KERNEL, layer_norm, 3),   .shapes = "x (...,C) [, weight, bias (C)]: y like x; mean, rstd (...)",
-    .dtypes = NORM_DTYPES,           .flops = "5n; with weight and bias 7n",
-    .shape = layer_norm_shape,       .cost = layer_norm_cost,
-    .backward = layer_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
+const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3),
+                             .is_wide = true,
+                             .shapes = "x (...,C) [, weight, bias (C)]: y like x; mean, rstd (...)",
+                             .dtypes = NORM_DTYPES,
+                             .flops = "5n; with weight and bias 7n",
+                             .shape = layer_norm_shape,
+                             .cost = layer_norm_cost,
+                             .backward = layer_norm_backward,
+                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
 const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3),
                                   .shapes = "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)]",
                                   .dtypes = NORM_DTYPES,
@@ -112,16 +150,25 @@ static void rms_norm_grad_cost(const tl_call *c, struct cost *cost) {
 
 /* dx = rstd gw - x rstd^3 mean(gw x), gw = g weight; dweight = sum g x rstd */
 static void rms_norm_backward(tl_gradient *g) {
+    if (g->creates_graph) {
+        norm_slope(g, false);
+        return;
+    }
     tl_tensor *input[4] = {NULL, gradient_input(g, 0), gradient_output(g, 1)};
     bool weighted = g->node->n_inputs > 1;
     if (weighted) input[3] = gradient_input(g, 1);
     norm_backward(g, &op_rms_norm_grad, input, weighted ? 4 : 3);
 }
 
-const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),   .shapes = "x (...,C) [, weight (C)]: y like x; rstd (...)",
-                           .dtypes = NORM_DTYPES,         .flops = "3n; with weight 4n",
-                           .shape = rms_norm_shape,       .cost = rms_norm_cost,
-                           .backward = rms_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
+const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),
+                           .is_wide = true,
+                           .shapes = "x (...,C) [, weight (C)]: y like x; rstd (...)",
+                           .dtypes = NORM_DTYPES,
+                           .flops = "3n; with weight 4n",
+                           .shape = rms_norm_shape,
+                           .cost = rms_norm_cost,
+                           .backward = rms_norm_backward,
+                           .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
 const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
                                 .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)]",
                                 .dtypes = NORM_DTYPES,
@@ -173,10 +220,23 @@ static void add_layer_norm_grad_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (c->n_outputs > 1 ? 14 : 10) * elements(c, 1));
 }
 
+static void add_norm_slope(tl_gradient *g, bool is_centred) {
+    const bool weighted = g->node->n_inputs > 2;
+    tl_tensor *sum = gradient_output(g, 0), *weight = weighted ? gradient_input(g, 2) : NULL;
+    struct slopes d = norm_slopes(g, sum, g->grad[1], weight, is_centred);
+    g->result[0] = g->result[1] = g->grad[0] ? tl_add(g->grad[0], d.x) : d.x;
+    if (weighted) g->result[2] = d.weight;
+    if (weighted && is_centred) g->result[3] = d.bias;
+}
+
 /* d = g_sum + (the norm's dx of g): of x and of residual alike. `plain` is the norm's own gradient, where g_sum is absent. */
 static void add_norm_backward(tl_gradient *g, const tl_op *fused, const tl_op *plain, int n_statistics) {
     if (!g->grad[1]) {
         g->result[0] = g->result[1] = g->grad[0];
+        return;
+    }
+    if (g->creates_graph) {
+        add_norm_slope(g, n_statistics == 2);
         return;
     }
     tl_tensor *input[6];

@@ -85,6 +85,7 @@ OP(DYNAMIC, nonzero)
 /* quantize.c */
 OP(KERNEL, cast_mode)
 OP(KERNEL, quantize)
+OP(KERNEL, fake_quantize)
 OP(KERNEL, dequantize)
 
 /* random.c */

@@ -52,10 +52,13 @@ static void scales_shape(const struct format_info *format, int rank, const int64
     scales[rank - 1] /= format->block;
 }
 
-static bool quantize_shape(tl_call *c) {
-    const struct format_info *format = format_info(((const struct attr_quantize *)c->attr)->format);
+static const struct format_info *format_of(const tl_call *c) {
+    return format_info(((const struct attr_quantize *)c->attr)->format);
+}
+
+static bool has_blocks(const tl_call *c) {
+    const struct format_info *format = format_of(c);
     const tl_tensor *x = c->input[0];
-    int64_t scales[TL_MAX_RANK];
     if (!call_needs_float(c, 0)) return false;
     if (x->rank == 0)
         return call_fail(c, "a scalar has no blocks (need a last axis of a multiple of %d)", format->block);
@@ -64,6 +67,14 @@ static bool quantize_shape(tl_call *c) {
                          "the last axis has %lld elements, %s has blocks of %d (need a multiple: pad it with zeros, or "
                          "make another axis the last)",
                          (long long)x->shape[x->rank - 1], format->name, format->block);
+    return true;
+}
+
+static bool quantize_shape(tl_call *c) {
+    const struct format_info *format = format_of(c);
+    const tl_tensor *x = c->input[0];
+    int64_t scales[TL_MAX_RANK];
+    if (!has_blocks(c)) return false;
     scales_shape(format, x->rank, x->shape, scales);
     c->n_outputs = format->has_tensor_scale ? 3 : 2;
     return call_output(c, 0, format->values, x->rank, x->shape) && call_output(c, 1, format->scales, x->rank, scales) &&
@@ -75,7 +86,7 @@ static void quantize_cost(const tl_call *c, struct cost *cost) {
 }
 static size_t quantize_workspace(const tl_call *c, const struct target *target) {
     (void)target;
-    const int64_t n_blocks = c->n_outputs == 3 ? c->input[0]->numel / 16 : 0;
+    const int64_t n_blocks = format_of(c)->has_tensor_scale ? c->input[0]->numel / format_of(c)->block : 0;
     return (size_t)((n_blocks + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK) * sizeof(double);
 }
 const tl_op op_quantize = {RECORD(KERNEL, quantize, 3),
@@ -90,21 +101,51 @@ static bool format_check(const char *what, tl_format format) {
     return format_info(format) || error_set(TL_ERROR_USE, "%s: no format has the number %d", what, (int)format);
 }
 
-bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized) {
-    memset(quantized, 0, sizeof *quantized);
-    if (!tensor_check(x, "quantize") || !mode_check("quantize", mode) || !format_check("quantize", format))
-        return false;
+/* The call of quantize or fake_quantize; numbers are taken from the generator once it has succeeded. */
+static bool quantize_apply(tl_call *c, const tl_op *op, tl_tensor **x, tl_format format, tl_rounding mode) {
+    if (!tensor_check(*x, op->name) || !mode_check(op->name, mode) || !format_check(op->name, format)) return false;
     struct attr_quantize a;
     memset(&a, 0, sizeof a);
     a.format = format;
     a.mode = mode;
     a.generator = draw_begin(1);
+    call_begin(c, op, x, 1, ATTR(a));
+    if (!op_apply(c)) return false;
+    if (mode == TL_STOCHASTIC) draw_end(a.generator, 1, (*x)->numel);
+    return true;
+}
+
+bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized *quantized) {
     tl_call c;
-    call_begin(&c, &op_quantize, &x, 1, ATTR(a));
-    if (!op_apply(&c)) return false;
-    if (mode == TL_STOCHASTIC) draw_end(a.generator, 1, x->numel);
+    memset(quantized, 0, sizeof *quantized);
+    if (!quantize_apply(&c, &op_quantize, &x, format, mode)) return false;
     *quantized = (tl_quantized){format, c.output[0], c.output[1], c.n_outputs == 3 ? c.output[2] : NULL};
     return true;
+}
+
+/* ---- fake_quantize: dequantize(quantize(x)) in x's dtype; codes and scales are not kept ---- */
+
+static bool fake_quantize_shape(tl_call *c) { return has_blocks(c) && call_output_like(c, 0, 0); }
+/* quantize's and dequantize's: the largest of the block (and of the tensor), a division, a product; scale x tensor scale */
+static void fake_quantize_cost(const tl_call *c, struct cost *cost) {
+    const count n = (uint64_t)c->input[0]->numel;
+    const bool has_tensor_scale = format_of(c)->has_tensor_scale;
+    cost_traffic(c, cost, has_tensor_scale ? 4 * n + n / (uint64_t)format_of(c)->block : 3 * n);
+}
+/* dx = dout: rounding is taken for the identity */
+static void fake_quantize_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+const tl_op op_fake_quantize = {RECORD(KERNEL, fake_quantize, 1),
+                                .shape = fake_quantize_shape,
+                                .cost = fake_quantize_cost,
+                                .workspace = quantize_workspace,
+                                .backward = fake_quantize_backward,
+                                .shapes = "x (...,C), C a multiple of the block -> like x",
+                                .dtypes = "floats",
+                                .flops = "3n; with a tensor scale 4n, and 1 per block"};
+
+tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding mode) {
+    tl_call c;
+    return quantize_apply(&c, &op_fake_quantize, &x, format, mode) ? c.output[0] : NULL;
 }
 
 /* ---- dequantize: values, scales [, tensor_scale] -> out of attr.dtype ---- */

@@ -70,6 +70,8 @@ static struct attr_random_fill fill_of(enum random_kind kind, double a, double b
 
 tl_tensor *tl_uniform_(tl_tensor *x, double low, double high) {
     struct attr_random_fill a = fill_of(RANDOM_UNIFORM, low, high);
+    if (!tensor_check(x, "uniform_")) return NULL;
+    if (dtype_is_float(x->dtype)) a.random.limit = draw_limit(low, high, x->dtype);
     return random_fill(x, &a, "uniform_");
 }
 

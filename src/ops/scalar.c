@@ -49,7 +49,7 @@ static bool has_number(tl_call *c) {
 static bool pow_scalar_shape(tl_call *c) {
     const struct attr_scalar *a = c->attr;
     if (!a->is_first && !dtype_is_float(c->input[0]->dtype) && a->value.kind == TL_SCALAR_INT && a->value.i < 0)
-        return call_fail(c, "integers to negative integer powers are not allowed");
+        return call_fail(c, "Integers to negative integer powers are not allowed");
     const struct dtype_info *info = dtype_info(promoted(c->input[0]->dtype, a->value));
     if (!a->is_first && info->kind != DTYPE_FLOAT && a->value.i > info->integer_max)
         return call_fail(c, "value cannot be converted to type %s without overflow", info->torch_name);
@@ -127,7 +127,8 @@ static void pow_scalar_backward(tl_gradient *g) {
         g->result[0] = s == 0 ? slope : tl_mul(g->grad[0], slope);
         return;
     }
-    tl_tensor *y = tl_rpow_scalar(x, a->value), *slope = tl_scale(y, log(s));
+    tl_tensor *y = tl_rpow_scalar(x, a->value);
+    tl_tensor *slope = tl_scale(s == 0 ? tl_detach(y) : y, log(s)); /* a way through log 0 would make 0 -inf of 0 */
     if (s == 0) {
         tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
         slope = tl_where(tl_cmp(x, TL_GE, zero), zero, slope);
@@ -156,7 +157,8 @@ static void clamp_backward(tl_gradient *g) {
 
 const tl_op op_add_scalar = {RECORD(KERNEL, add_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
                              .backward = add_scalar_backward, .may_overwrite = true};
-const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), WORDS, .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
+const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), .shapes = "x (...) -> (...)",
+                             .dtypes = "floats, integers; promoted by the number's kind", .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
                              .backward = sub_scalar_backward, .may_overwrite = true};
 const tl_op op_mul_scalar = {RECORD(KERNEL, mul_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
                              .backward = mul_scalar_backward, .may_overwrite = true};
@@ -168,7 +170,7 @@ const tl_op op_pow_scalar = {RECORD(KERNEL, pow_scalar, 1), WORDS, .flops = "n",
 const tl_op op_remainder_scalar = {RECORD(KERNEL, remainder_scalar, 1), WORDS, .flops = "4n",
                                    .shape = remainder_scalar_shape, .cost = cost_4,
                                    .backward = remainder_scalar_backward, .may_overwrite = true};
-const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any -> bool",
+const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any for arithmetic -> bool",
                                  .flops = "n", .shape = compare_scalar_shape, .cost = cost_1};
 const tl_op op_clamp = {RECORD(KERNEL, clamp, 1), WORDS, .flops = "n, 2n with two bounds", .shape = clamp_shape,
                         .cost = clamp_cost, .backward = clamp_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};

@@ -22,6 +22,7 @@ static void embedding_cost(const tl_call *c, struct cost *cost) {
 static bool embedding_grad_shape(tl_call *c) {
     const struct attr_embedding *a = c->attr;
     int64_t shape[2] = {a->n_rows, c->input[0]->shape[1]};
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     return call_output(c, 0, c->input[0]->dtype, 2, shape);
 }
 static void embedding_grad_cost(const tl_call *c, struct cost *cost) {
@@ -32,6 +33,9 @@ static size_t embedding_grad_workspace(const tl_call *c, const struct target *ta
     (void)target;
     return (size_t)(((const struct attr_embedding *)c->attr)->n_rows + 1 + c->input[1]->numel) * sizeof(int32_t);
 }
+
+/* each row of g went to the row of its id: d row = d dweight[id] */
+static void embedding_grad_backward(tl_gradient *g) { g->result[0] = tl_embedding(g->grad[0], gradient_input(g, 1)); }
 
 /* dweight[id] = sum of the rows of g with that id */
 static void embedding_backward(tl_gradient *g) {
@@ -47,10 +51,10 @@ const tl_op op_embedding = {RECORD(KERNEL, embedding, 1),     .shapes = "weight 
                             .dtypes = "floats; ids i64, i32", .flops = "0",
                             .shape = embedding_shape,         .cost = embedding_cost,
                             .backward = embedding_backward,   .saves = {TL_INPUT(1)}};
-const tl_op op_embedding_grad = {RECORD(KERNEL, embedding_grad, 1),     .shapes = "g (N,C), ids (N) -> (V,C)",
-                                 .dtypes = "floats; ids i64, i32",      .flops = "NC: one sum per element of g",
-                                 .shape = embedding_grad_shape,         .cost = embedding_grad_cost,
-                                 .workspace = embedding_grad_workspace, .backward = gradient_missing};
+const tl_op op_embedding_grad = {
+    RECORD(KERNEL, embedding_grad, 1),       .shapes = "g (N,C), ids (N) -> (V,C)", .dtypes = "floats; ids i64, i32",
+    .flops = "NC: one sum per element of g", .shape = embedding_grad_shape,         .cost = embedding_grad_cost,
+    .workspace = embedding_grad_workspace,   .backward = embedding_grad_backward,   .saves = {TL_INPUT(1)}};
 
 tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids) {
     return op_apply2(&op_embedding, tl_contiguous(weight), ids, NULL, 0);
@@ -71,7 +75,7 @@ static void cross_entropy_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
 }
 
-static bool cross_entropy_grad_shape(tl_call *c) { return call_output_like(c, 0, 1); }
+static bool cross_entropy_grad_shape(tl_call *c) { return call_needs_float(c, 1) && call_output_like(c, 0, 1); }
 /* per logit: subtract, exp, times g */
 static void cross_entropy_grad_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 3 * (count)c->input[1]->numel);
@@ -118,9 +122,3 @@ const tl_op op_cross_entropy_grad = {RECORD(KERNEL, cross_entropy_grad, 1),
                                      .cost = cross_entropy_grad_cost,
                                      .backward = gradient_missing,
                                      .compute_dtype = cross_entropy_grad_dtype};
-
-tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
-    logits = tl_contiguous(logits);
-    tl_tensor *rows = op_apply2(&op_cross_entropy, logits, tl_contiguous(targets), NULL, 0);
-    return tl_mean_all(rows);
-}

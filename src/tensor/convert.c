@@ -44,13 +44,6 @@ static inline float f32_of_bits(uint32_t bits) {
     return x;
 }
 
-/* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
- * into a branch, and then no longer vectorise the loop around it. */
-static inline uint32_t choose(bool condition, uint32_t a, uint32_t b) {
-    const uint32_t mask = 0u - (uint32_t)condition;
-    return (a & mask) | (b & ~mask);
-}
-
 #define F32_INFINITY 0x7F800000u
 
 /* ---- Between floats and integers --------------------------------------------------------------------- */
@@ -94,6 +87,23 @@ static inline float decode(struct float_format format, uint32_t code) {
     const uint32_t finite = choose(magnitude < 1u << m, subnormal, normal);
     const uint32_t bits = choose(magnitude > format.max_code, special, finite);
     return f32_of_bits(bits | choose((code & format.sign_bit) != 0, 0x80000000u, 0));
+}
+
+/* The same as encode(format, value, CONVERT_NEAREST) for formats of at most 8 bits with a sign bit on top, free of branches. A
+ * normal result is the f32's upper bits, rounded by an addition below them; for a subnormal one, adding 2^23 times the smallest
+ * subnormal leaves the rounded multiple in the low bits. */
+static inline uint32_t encode_nearest(struct float_format format, float value) {
+    const int m = format.mantissa_bits, shift = 23 - m;
+    const uint32_t bits = f32_bits(value), magnitude = bits & 0x7FFFFFFFu;
+    const uint32_t sign = choose(bits >> 31 != 0, format.sign_bit, 0);
+    const uint32_t smallest_normal = (uint32_t)(128 - format.bias) << 23;
+    const uint32_t rebased = magnitude - ((uint32_t)(127 - format.bias) << 23);
+    const uint32_t normal = (rebased + ((1u << (shift - 1)) - 1) + (rebased >> shift & 1)) >> shift;
+    const uint32_t adder = (uint32_t)(128 - format.bias - m + 23) << 23;
+    const uint32_t subnormal = f32_bits(f32_of_bits(magnitude) + f32_of_bits(adder)) - adder;
+    uint32_t code = choose(magnitude < smallest_normal, subnormal, normal);
+    code = choose(code > format.max_code, format.overflow_code, code);
+    return choose(magnitude > F32_INFINITY, format.nan_code ^ sign, code | sign);
 }
 
 /* ---- f32 --------------------------------------------------------------------------------------------- */
@@ -230,7 +240,7 @@ static inline uint8_t f8e4m3_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)encode(f8e4m3_format, value, mode, random);
 }
 
-static inline uint8_t f8e4m3_from_f32(float value) { return f8e4m3_encode((double)value, CONVERT_NEAREST, 0); }
+static inline uint8_t f8e4m3_from_f32(float value) { return (uint8_t)encode_nearest(f8e4m3_format, value); }
 
 #define CONVERT_DTYPE f8e4m3
 #define CONVERT_STORED uint8_t
@@ -242,7 +252,7 @@ static inline uint8_t f8e5m2_encode(double value, enum convert_mode mode, uint32
     return (uint8_t)encode(f8e5m2_format, value, mode, random);
 }
 
-static inline uint8_t f8e5m2_from_f32(float value) { return f8e5m2_encode((double)value, CONVERT_NEAREST, 0); }
+static inline uint8_t f8e5m2_from_f32(float value) { return (uint8_t)encode_nearest(f8e5m2_format, value); }
 
 #define CONVERT_DTYPE f8e5m2
 #define CONVERT_STORED uint8_t

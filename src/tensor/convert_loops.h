@@ -85,8 +85,11 @@ static void NAME(copy)(void *restrict out, int64_t out_stride, const void *restr
 #ifdef CONVERT_ROUNDED
 static void NAME(store_rounded)(void *restrict out, int64_t stride, const double *restrict in, int64_t n,
                                 enum convert_mode mode, const uint32_t *random) {
-    for (int64_t i = 0; i < n; i++)
-        NAME(write)(out, i * stride, NAME(encode)(in[i], mode, mode == CONVERT_STOCHASTIC ? random[i] : 0));
+    if (mode == CONVERT_SATURATE && stride == 1) /* a mode that is known here leaves no branch */
+        for (int64_t i = 0; i < n; i++) NAME(write)(out, i, NAME(encode)(in[i], CONVERT_SATURATE, 0));
+    else
+        for (int64_t i = 0; i < n; i++)
+            NAME(write)(out, i * stride, NAME(encode)(in[i], mode, mode == CONVERT_STOCHASTIC ? random[i] : 0));
 }
 #endif
 

@@ -491,7 +491,10 @@ def entropies(c, name):
         c.add(ids)
         return lambda x, w, t: tl.linear_cross_entropy(x, w, t, tl.linear_cross_entropy_defaults()), \
             lambda x, w, t: F.cross_entropy((x if x.dtype == torch.float64 else x.float()) @ (w if w.dtype == torch.float64 else w.float()).T, t.long())
-    c.input(dtype, (n, v))
+    rest = tuple(c.size(1) for _ in range(c.r.randrange(3))) if c.chance(0.4) else ()
+    rows = () if c.chance(0.1) else (n, *rest)
+    c.input(dtype, (n, v, *rest) if rows else (v,))
+    ids = np.asarray(c.index(v, rows)).astype(ids.dtype)
     if name == "cross_entropy":  # the loss of 16-bit logits is f32, as documented
         c.add(ids)
         return tl.cross_entropy, lambda x, t: F.cross_entropy(x if x.dtype == torch.float64 else x.float(), t.long())
@@ -513,6 +516,7 @@ def entropies(c, name):
         x = x.float() if x.dtype != torch.float64 and name == "cross_entropy_with" else x
         w = to_torch(weight).to(x.dtype) if is_weighted else None
         more = {"label_smoothing": smoothing} if name == "cross_entropy_with" else {}
+        x = x.contiguous()  # its gradient of four axes refuses other strides
         return (F.cross_entropy if more else F.nll_loss)(x, t.long(), w, ignore_index=ignored, reduction=REDUCE[how], **more)
     return ours, theirs
 
@@ -628,6 +632,11 @@ def index_many(c, name):
     axes = c.note(axes=c.r.sample(range(len(shape)), c.r.randint(1, min(3, len(shape)))))
     common = c.shape(rank=c.r.randint(1, 2))
     indices = [c.index(shape[a], common, 0.01, -shape[a]) for a in axes]
+    if c.chance(0.3):  # a mask for the first, all others meet its number or have one element
+        first = axes[0]
+        mask = np.array([c.chance(0.5) for _ in range(shape[first] + c.chance(0.05))], bool)
+        n = int(mask.sum())
+        indices = [mask] + [c.index(shape[a], (c.r.choice((1, n)),), 0.01, -shape[a]) for a in axes[1:]]
     at = [slice(None)] * len(shape)
     for a, index in zip(axes, indices):
         at[a] = to_torch(index)
@@ -720,7 +729,7 @@ def reordering(c, name):
         c.add(np.array([c.r.randint(0, 3) for _ in range(shape[axes[0]])], np.int64))
     return {"flip": (lambda x: tl.flip(x, axes, len(axes)), lambda x: torch.flip(x, axes)),
             "roll": (lambda x: tl.roll(x, shifts, axes, len(axes)), lambda x: torch.roll(x, shifts, axes)),
-            "repeat": (lambda x: tl.repeat(x, len(counts), counts), lambda x: x.repeat(counts)),
+            "repeat": (lambda x: tl.tile(x, len(counts), counts), lambda x: x.repeat(counts)),  # tl_tile is both
             "tile": (lambda x: tl.tile(x, len(few), few), lambda x: torch.tile(x, few)),
             "repeat_interleave": (lambda x: tl.repeat_interleave(x, axes[0], abs(k)), lambda x: torch.repeat_interleave(x, abs(k), axes[0])),
             "repeat_interleave_by": (lambda x, n: tl.repeat_interleave_by(x, axes[0], n), lambda x, n: torch.repeat_interleave(x, n, axes[0])),

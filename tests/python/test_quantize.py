@@ -123,6 +123,29 @@ def test_bits_equal_the_reference(name, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["NEAREST", "SATURATE", "STOCHASTIC"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_fake_quantize_is_there_and_back_with_a_straight_gradient(name, mode, dtype):
+    rng = np.random.default_rng(3)
+    with np.errstate(all="ignore"):
+        x = hard_rows(rng, FORMATS[name][1]).astype(np.dtype(dtype))
+    leaf = tl.requires_grad(tl.tensor(x), True)
+    tl.seed(11)
+    y = tl.fake_quantize(leaf, getattr(tl, name), getattr(tl, mode))
+    words = tl.generator_get().index
+    tl.seed(11)
+    q, _ = quantize(tl.tensor(x), name, mode)
+    assert tl.generator_get().index == words
+    assert raw(y).tobytes() == raw(tl.dequantize(q, np.dtype(dtype))).tobytes()
+    if mode == "NEAREST":
+        with np.errstate(all="ignore"):
+            assert np.array_equal(y.numpy().reshape(-1), reference(x, name)[3].astype(np.dtype(dtype)), equal_nan=True)
+    seed = rng.standard_normal(x.shape).astype(np.dtype(dtype))
+    tl.backward(y, tl.tensor(seed), 0)
+    assert leaf.grad.numpy().tobytes() == seed.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", range(5))
 def test_small_random_tensors_of_any_shape_and_layout(name, seed):
     rng = np.random.default_rng(seed)

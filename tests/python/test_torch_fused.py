@@ -141,7 +141,7 @@ def visible(T, S, causal, window):
     if causal:
         seen &= s <= t
     if window:
-        seen &= s > t - window
+        seen &= (s - t).abs() < window
     return seen
 
 
@@ -161,13 +161,14 @@ SHAPES = [(1, 1, 1, 1, 1, 1), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16), (1, 9, 4,
 
 @pytest.mark.parametrize("B,T,S,H,G,D", SHAPES)
 @pytest.mark.parametrize("window", [1, 3, 50, 1000])
-def test_windows(B, T, S, H, G, D, window):
+@pytest.mark.parametrize("causal", [True, False])
+def test_windows(B, T, S, H, G, D, window, causal):
     rng = np.random.default_rng(4)
     values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
-    mask = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, True, window), -torch.inf)
-    options = attention_options(causal=True, window=window)
+    mask = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, causal, window), -torch.inf)
+    options = attention_options(causal=causal, window=window)
     names = FLOATS if window > 1 and T < 9 else ["float64", "float32"] if window > 1 else ["float64"]  # of one key: q and k have gradient 0
-    if T > S:  # queries without keys: torch's formula has NaN on the way back
+    if not visible(T, S, causal, window).any(1).all():  # queries without keys: torch's formula has NaN on the way back
         out, lse = with_second(tl.library.tl_attention_ex, *(tl.tensor(v) for v in values), options)
         expected, expected_lse = plain_attention(*(torch.from_numpy(v) for v in values), mask, 0)
         assert_near(out.numpy(), expected.contiguous().numpy(), "window")
@@ -176,7 +177,7 @@ def test_windows(B, T, S, H, G, D, window):
     check(f"window {window}", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0],
           lambda q, k, v: plain_attention(q, k, v, mask, 0)[0], values, names=names, ulps=2)
     check(f"window {window} by torch", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0],
-          lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=visible(T, S, True, window),
+          lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=visible(T, S, causal, window),
                                                          enable_gqa=H != G).transpose(1, 2), values, names=names[:2])
 
 
@@ -223,6 +224,26 @@ def test_a_query_that_a_mask_blinds_gets_no_gradient():
         assert np.isfinite(x.grad.numpy()).all()
 
 
+@pytest.mark.parametrize("B,T,S,H,G,D", [(2, 5, 5, 4, 2, 6), (1, 60, 130, 2, 1, 33), (1, 50, 50, 1, 1, 200)])
+@pytest.mark.parametrize("shape", ["BHTS", "1HTS", "B1TS", "TS", "H1S", "1"])
+@pytest.mark.parametrize("causal,window", [(False, 0), (True, 0), (True, 3), (False, 4)])
+def test_an_added_mask_has_a_gradient(B, T, S, H, G, D, shape, causal, window):
+    """Of ALiBi and of learned biases: both results take part. A number for all keys has the gradient of lse alone."""
+    rng = np.random.default_rng(8)
+    sizes = [{"B": B, "H": H, "T": T, "S": S, "1": 1}[c] for c in shape]
+    values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D), normal(rng, *sizes)]
+    hidden = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, causal, window), -torch.inf)
+
+    def ours(q, k, v, mask):
+        out, lse = with_second(tl.library.tl_attention_ex, q, k, v, attention_options(mask, causal, window, 0.4))
+        return tl.add(tl.sum_all(tl.mul(out, out)), tl.sum_all(tl.mul(lse, lse)))
+
+    def theirs(q, k, v, mask):
+        out, lse = plain_attention(q, k, v, mask + hidden, 0.4)
+        return (out * out).sum() + (lse * lse).sum()
+    check(f"{shape} {causal} {window}", ours, theirs, values, names=["float64", "float32"])
+
+
 @pytest.mark.parametrize("use", ["lse", "both"])
 def test_lse_has_a_gradient(use):
     rng = np.random.default_rng(7)
@@ -243,9 +264,8 @@ def test_lse_has_a_gradient(use):
 
 def test_attention_refuses():
     q = tl.tensor(np.ones((1, 3, 1, 2)))
-    wanted = tl.requires_grad(tl.tensor(np.zeros((3, 3))), True)
-    for options, message in ((attention_options(window=2), "window"), (attention_options(causal=True, window=-1), "window"),
-                             (attention_options(tl.tensor(np.zeros((2, 3)))), "attention|expand"), (attention_options(wanted), "mask"),
+    for options, message in ((attention_options(window=-2), "window"), (attention_options(causal=True, window=-1), "window"),
+                             (attention_options(tl.tensor(np.zeros((2, 3)))), "attention|expand"),
                              (attention_options(tl.tensor(np.zeros((3, 3), np.int64))), "attention")):
         with pytest.raises(TallyError, match=message):
             with_second(tl.library.tl_attention_ex, q, q, q, options)
@@ -384,3 +404,73 @@ def test_second_derivatives_of_folded_products(shape):
     their_second = torch.autograd.grad(sum((g * g).sum() for g in their_first), theirs)
     for a, b in zip(list(first) + second, list(their_first) + list(their_second), strict=True):
         assert_near(a.numpy(), from_torch(b), f"{shape}")
+
+
+def add_norm(function, *weights):
+    """The norm and the sum in one number each, so that both have a gradient."""
+    def run(x, residual, *w):
+        y, total = with_second(function, x, residual, *(w or [None] * weights[0]), 1e-5)
+        return tl.add(y, tl.mul(total, total))
+    return run
+
+
+def their_add_norm(norm):
+    def run(x, residual, *w):
+        total = x + residual
+        return norm(total, *w) + total * total
+    return run
+
+
+def their_rms(x, w=None):
+    return F.rms_norm(x, x.shape[-1:], w, eps=1e-5)
+
+
+def their_layer(x, *w):
+    return F.layer_norm(x, x.shape[-1:], *w)
+
+
+IDS = np.array([[3, 0, 3], [1, 3, 0]])
+TWICE = {
+    "layer_norm": ([(2, 3, 4)], lambda x: tl.layer_norm(x, None, None, 1e-5), their_layer),
+    "layer_norm, weights": ([(2, 3, 4), (4,), (4,)], lambda *x: tl.layer_norm(*x, 1e-5), their_layer),
+    "rms_norm": ([(2, 3, 4)], lambda x: tl.rms_norm(x, None, 1e-5), their_rms),
+    "rms_norm, weight": ([(2, 3, 4), (4,)], lambda *x: tl.rms_norm(*x, 1e-5), their_rms),
+    "add_rms_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_rms_norm, 1), their_add_norm(their_rms)),
+    "add_rms_norm, weight": ([(3, 4)] * 2 + [(4,)], add_norm(tl.library.tl_add_rms_norm), their_add_norm(their_rms)),
+    "add_layer_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_layer_norm, 2), their_add_norm(their_layer)),
+    "add_layer_norm, weights": ([(3, 4)] * 2 + [(4,)] * 2, add_norm(tl.library.tl_add_layer_norm), their_add_norm(their_layer)),
+    "swiglu": ([(2, 3, 4), (3, 1)], tl.swiglu, lambda a, b: F.silu(a) * b),
+    "embedding": ([(4, 2)], lambda w: tl.embedding(w, tl.tensor(IDS)), lambda w: F.embedding(torch.tensor(IDS), w)),
+    "cumprod": ([(3, 5)], lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1)),
+    "cumprod along the first": ([(5, 3)], lambda x: tl.cumprod(x, 0), lambda x: torch.cumprod(x, 0)),
+    "prod": ([(3, 5)], lambda x: tl.prod(x, [1], 1, False), lambda x: torch.prod(x, 1)),
+    "0 to a power": ([(3,)], lambda x: tl.rpow_scalar(tl.mul(x, x), tl.scalar_float(0)), lambda x: x * 0),
+    "gelu": ([(3, 4)], tl.gelu, lambda x: F.gelu(x, approximate="tanh")),
+    "silu": ([(3, 4)], tl.silu, F.silu),
+}
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(name, zeros):
+    """Of sum(seed y^2), so that what flows in depends on the inputs too; zeros in the inputs forbid dividing by them."""
+    shapes, ours, theirs = TWICE[name]
+    rng = np.random.default_rng(zeros)
+    values = [rng.standard_normal(shape) for shape in shapes]
+    for _ in range(zeros):
+        for v in values:
+            v.flat[rng.integers(v.size)] = 0
+    x, z = [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+    y, t = ours(*x), theirs(*z)
+    seed = rng.standard_normal(y.shape)
+    first = tl.gradients_of(tl.sum_all(tl.mul(tl.tensor(seed), tl.mul(y, y))), x, None, tl.CREATE_GRAPH)
+    their_first = torch.autograd.grad((to_torch(seed) * t * t).sum(), z, create_graph=True)
+    directions = [rng.standard_normal(v.shape) for v in values]
+    total, their_total = None, 0
+    for g, h, d in zip(first, their_first, directions):
+        assert_near(g.numpy(), from_torch(h), name + " first")
+        part = tl.sum_all(tl.mul(g, tl.tensor(d)))
+        total = tl.add(total, part) if total else part
+        their_total = their_total + (h * to_torch(d)).sum()
+    for a, b in zip(tl.gradients_of(total, x), torch.autograd.grad(their_total, z)):
+        assert_near(a.numpy(), from_torch(b), name + " second")

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tally_c import Tensor, tl
+from tally_c import TallyError, Tensor, tl
 from test_torch_ops import DTYPES, FLOATS, check, normal, sample
 from torch_peer import assert_near, from_torch, outcome, to_torch
 
@@ -222,6 +222,79 @@ def test_index_add_in_every_dtype():
 
 # ---- Masks ----
 
+def masked_indexing(rng):
+    """As indexing, with a mask for a run of axes and perhaps indices for others."""
+    shape = shape_of(rng, int(rng.integers(1, 5)))
+    first = int(rng.integers(len(shape)))
+    n = int(rng.integers(1, len(shape) - first + 1))
+    mask = rng.random(shape[first:first + n]) < 0.5
+    others = [a for a in range(len(shape)) if not first <= a < first + n and rng.random() < 0.4]
+    count = int(mask.sum())
+    axes, indices = [first] + others, [mask]
+    indices += [index_of(rng, shape[a], (1,) if rng.random() < 0.3 else (count,)) for a in others]
+    order = [int(i) for i in rng.permutation(len(axes))]
+    at = [slice(None)] * (len(shape) - n + 1)
+    for axis, index in zip(axes, indices):
+        at[axis if axis <= first else axis - n + 1] = torch.tensor(index)
+    return shape, [axes[i] - (len(shape) if rng.random() < 0.3 else 0) for i in order], [indices[i] for i in order], tuple(at)
+
+
+@pytest.mark.parametrize("case", range(80))
+def test_masks_among_indices(case):
+    rng = np.random.default_rng(case)
+    shape, axes, indices, at = masked_indexing(rng)
+    what = f"{shape} {axes} {[(i.dtype, i.shape) for i in indices]}"
+
+    def tensors():
+        return [tl.tensor(i) for i in indices]
+    check("index " + what, lambda x: tl.index(x, axes, tensors(), len(axes)), lambda x: x[at], [normal(rng, *shape)])
+    got = torch.zeros(shape)[at].shape
+    flat = np.arange(int(np.prod(shape))).reshape(shape)[tuple(np.asarray(a) if isinstance(a, torch.Tensor) else a for a in at)]
+    for kind in ("all", "some", "one"):
+        own = {"all": tuple(got), "some": tuple(1 if rng.random() < 0.4 else n for n in got), "one": ()}[kind]
+        for accumulate in (False, True):
+            if not accumulate and len(np.unique(flat)) < flat.size:
+                continue
+
+            def theirs(x, v):
+                number = torch.arange(x.numel()).reshape(x.shape)[at].flatten()
+                return x.flatten().index_put((number,), v.expand(got).flatten(), accumulate=accumulate).reshape(x.shape)
+            values = [normal(rng, *shape), np.asarray(normal(rng, *own))]
+            names = FLOATS if kind == "all" else ["float64"]  # gradients of what was broadcast are sums, which may cancel
+            check(f"index_put {kind} {accumulate} " + what, lambda x, v: tl.index_put(x, axes, tensors(), len(axes), v, accumulate), theirs, values, names, ulps=2)
+            check(f"index_put_ {kind} {accumulate} " + what, lambda x, v: tl.index_put_(tl.clone(x), axes, tensors(), len(axes), v, accumulate), theirs, values, names, ulps=2)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_masked_put_in_every_dtype(accumulate, whole):
+    rng = np.random.default_rng(3)
+    mask = rng.random((3, 4)) < 0.5
+    n = int(mask.sum())
+    names = [name for name in DTYPES if not (accumulate and name == "float8_e8m0fnu")]
+    same_dtypes("index_put by a mask", lambda x, v: tl.index_put(x, [0], [tl.tensor(mask)], 1, v, accumulate),
+                lambda x, v: torch.index_put(x, (torch.tensor(mask),), v, accumulate=accumulate), names,
+                lambda name: [sample(rng, name, (3, 4)), sample(rng, name, (1,) if whole else (n,))])
+
+
+def test_the_same_mask_for_two_axes_names_a_diagonal():
+    mask = np.array([True, False, True])
+    x, value = np.zeros((3, 3)), np.array(2.0)
+    ours = tl.index_put(tl.tensor(x), [0, 1], [(m := tl.tensor(mask)), m], 2, tl.tensor(value), False).numpy()
+    x[mask, mask] = value
+    assert np.array_equal(ours, x)
+
+
+def test_a_mask_on_meta():
+    meta = tl.device_find("meta")
+    x, mask, one, two = (tl.tensor(v, meta) for v in (np.zeros((3, 4)), np.ones(3, bool), np.array(1.0), np.ones((2, 4))))
+    assert tl.index_put(x, [0], [mask], 1, one, False).shape == (3, 4)
+    assert tl.index_put_(x, [0], [mask], 1, one, True).shape == (3, 4)
+    for refused in (lambda: tl.index(x, [0], [mask], 1), lambda: tl.index_put(x, [0], [mask], 1, two, False)):
+        with pytest.raises(TallyError, match="depends on data, and meta has none"):
+            refused()
+
+
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 3, 4), (3, 1)), ((4,), ()), ((0, 3), (3,)), ((3, 1), (3, 4))])
 def test_masks(shapes):
     rng = np.random.default_rng(4)
@@ -298,7 +371,7 @@ def test_flip_roll_repeat(case):
     check("roll", lambda x: tl.roll(x, shifts, axes, len(axes)), lambda x: torch.roll(x, shifts, axes), [x])
     check("roll all", lambda x: tl.roll(x, shifts[:1], None, 1), lambda x: torch.roll(x, shifts[0]), [x])
     counts = [int(n) for n in rng.integers(0 if case % 5 == 0 else 1, 4, rank + int(rng.integers(0, 2)))]
-    check("repeat", lambda x: tl.repeat(x, len(counts), counts), lambda x: x.repeat(counts), [x], ulps=2)
+    check("repeat", lambda x: tl.tile(x, len(counts), counts), lambda x: x.repeat(counts), [x], ulps=2)
     few = counts[:int(rng.integers(0, len(counts) + 1))]
     check("tile", lambda x: tl.tile(x, len(few), few or [1]), lambda x: torch.tile(x, few), [x], ulps=2)
     n = int(rng.integers(0, 4))
@@ -474,7 +547,7 @@ REFUSED = [
     ("pad cuts too much", lambda: tl.pad(tl.tensor(V), [-3], [-3], tl.PAD_CONSTANT, 0), lambda: F.pad(to_torch(V), [-3, -3])),
     ("reflect too far", lambda: tl.pad(tl.tensor(X), [0, 4], [0, 0], tl.PAD_REFLECT, 0), lambda: F.pad(to_torch(X), [4, 0], mode="reflect")),
     ("flip twice", lambda: tl.flip(tl.tensor(X), [0, -2], 2), lambda: torch.flip(to_torch(X), [0, -2])),
-    ("repeat too few", lambda: tl.repeat(tl.tensor(X), 1, [2]), lambda: to_torch(X).repeat(2)),
+    ("tile negative", lambda: tl.tile(tl.tensor(X), 2, [1, -2]), lambda: torch.tile(to_torch(X), (1, -2))),
     ("repeat counts", lambda: tl.repeat_interleave_by(tl.tensor(X), 0, tl.tensor(ONE)), lambda: torch.repeat_interleave(to_torch(X), i64(ONE), 0)),
     ("repeat negative", lambda: tl.repeat_interleave_by(tl.tensor(V), 0, tl.tensor(np.array([1, -1, 2, 1]))), lambda: torch.repeat_interleave(to_torch(V), i64([1, -1, 2, 1]), 0)),
     ("topk too many", lambda: results(tl.topk, tl.tensor(V), 5, 0, True), lambda: torch.topk(to_torch(V), 5)),
@@ -483,6 +556,8 @@ REFUSED = [
     ("search in other rows", lambda: tl.searchsorted(tl.tensor(X), tl.tensor(X[:2]), False), lambda: torch.searchsorted(to_torch(X), to_torch(X[:2]))),
     ("triu of a vector", lambda: tl.triu(tl.tensor(V), 0), lambda: torch.triu(to_torch(V))),
     ("one_hot outside", lambda: tl.one_hot(tl.tensor(BAD), 7), lambda: F.one_hot(i64(BAD), 7)),
+    ("index by a mask of another size", lambda: tl.index(tl.tensor(X), [0], [tl.tensor(M[:, 0].repeat(2))], 1), lambda: to_torch(X)[to_torch(M[:, 0].repeat(2))]),
+    ("index by a mask of too many axes", lambda: tl.index(tl.tensor(V), [0], [tl.tensor(np.ones((4, 1), bool))], 1), lambda: to_torch(V)[to_torch(np.ones((4, 1), bool))]),
     ("mask of floats", lambda: tl.masked_fill(tl.tensor(X), tl.tensor(X), 1), lambda: to_torch(X).masked_fill(to_torch(X), 1)),
     ("mask of another size", lambda: tl.masked_select(tl.tensor(V), tl.tensor(M[:, :3])), lambda: torch.masked_select(to_torch(V), to_torch(np.ascontiguousarray(M[:, :3])))),
 ]

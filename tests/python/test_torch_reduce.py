@@ -306,6 +306,39 @@ def test_nll_loss(reduction):
                                                                ignore_index=ignored, reduction=reduction), [normal(rng, 8, 6)], ulps=4)
 
 
+SHAPES = [(5,), (4, 5), (2, 5, 3), (2, 3, 2, 3), (2, 3, 2, 1, 2), (1,), (2, 3, 0)]
+
+
+@pytest.mark.parametrize("reduction", REDUCTION)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_losses_of_any_rank(shape, reduction):
+    """Classes in axis 0 of a vector, in axis 1 of anything else."""
+    rng = np.random.default_rng(7)
+    v, rows = (shape[0], ()) if len(shape) == 1 else (shape[1], shape[:1] + shape[2:])
+    ids, p, w = np.asarray(rng.integers(0, v, rows)), rng.random(shape), positive(rng, v)
+    how, keep = REDUCTION[reduction], []
+    for weighted, smoothing, ignored in ((False, 0, -100), (True, 0, -100), (True, 0.1, 1), (False, 0.3, 0), (True, 0, 0)):
+        def set_up(x):
+            keep.append(tl.tensor(w.astype(x.dtype)))
+            return options(weight=keep[-1]._as_parameter_ if weighted else None, label_smoothing=smoothing,
+                           ignore_index=ignored, reduction=how)
+
+        def more(x):
+            return {"weight": torch.tensor(w, dtype=x.dtype) if weighted else None, "reduction": reduction}
+        what, names = f"{shape} {reduction} {weighted} {smoothing} {ignored}", ["float64", "float32"]
+        t = torch.tensor(ids)
+        check("ids " + what, lambda x: tl.cross_entropy_with(x, tl.tensor(ids), set_up(x)),
+              lambda x: F.cross_entropy(x, t, ignore_index=ignored, label_smoothing=smoothing, **more(x)), [normal(rng, *shape)], names=names)
+        if ignored < 0 or smoothing:
+            check("probabilities " + what, lambda x, y: tl.cross_entropy_with(x, y, set_up(x)),
+                  lambda x, y: F.cross_entropy(x, y, label_smoothing=smoothing, **more(x)), [normal(rng, *shape), p], names=names)
+        if not smoothing:  # contiguous: torch's gradient of four axes refuses other strides
+            check("nll " + what, lambda x: tl.nll_loss(x, tl.tensor(ids), set_up(x)),
+                  lambda x: F.nll_loss(x.contiguous(), t, ignore_index=ignored, **more(x)), [normal(rng, *shape)], names=names)
+    check("plain", lambda x: tl.cross_entropy(x, tl.tensor(ids)), lambda x: F.cross_entropy(x, t), [normal(rng, *shape)], names=names)
+    check("plain, probabilities", tl.cross_entropy, F.cross_entropy, [normal(rng, *shape), p], names=names)
+
+
 def test_everything_ignored():
     targets = np.full(3, -100)
     x = normal(np.random.default_rng(0), 3, 4)
@@ -406,6 +439,10 @@ REFUSED = {
     "log_softmax axis": (lambda: tl.log_softmax(tl.tensor(F64), -3), lambda: torch.log_softmax(to_torch(F64), -3)),
     "target outside": (lambda: tl.nll_loss(tl.tensor(F64), tl.tensor(np.array([0, 3])), None), lambda: F.nll_loss(to_torch(F64), torch.tensor([0, 3]))),
     "too few targets": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.array([0])), None), lambda: F.cross_entropy(to_torch(F64), torch.tensor([0]))),
+    "targets with classes": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.zeros((2, 3), np.int64)), None),
+                             lambda: F.cross_entropy(to_torch(F64), torch.zeros((2, 3), dtype=torch.int64))),
+    "no classes": (lambda: tl.cross_entropy(tl.tensor(F64[0, 0]), tl.tensor(np.int64(0))), lambda: F.cross_entropy(to_torch(F64[0, :1])[0], torch.tensor(0))),
+    "probabilities too few": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(F64[0])), lambda: F.cross_entropy(to_torch(F64), to_torch(F64[0]))),
     "smoothing of 2": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.array([0, 1])), options(label_smoothing=2)),
                        lambda: F.cross_entropy(to_torch(F64), torch.tensor([0, 1]), label_smoothing=2)),
     "negative beta": (lambda: tl.smooth_l1_loss(tl.tensor(F64), tl.tensor(F64), -1, 0), lambda: F.smooth_l1_loss(to_torch(F64), to_torch(F64), beta=-1)),

@@ -12,8 +12,8 @@
  *             finished on the stack, dq grows in memory.
  *
  * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
- * before a window. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
- * reaches a score as p g_lse, so it is taken from delta.
+ * outside a window. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
+ * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, written block by block.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
  * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
@@ -44,11 +44,10 @@ enum {
 };
 
 struct attention {
-    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv;
+    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL where it is not asked for */
     int64_t B, T, S, H, H_kv, D;
     double scale;
-    bool causal;
-    int64_t window;                 /* keys that a query sees at most; S when there is no window */
+    int64_t left, right;            /* how far a query sees */
     const tl_operand *mask, *g_lse; /* NULL where absent */
     void *delta;                    /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
@@ -59,27 +58,30 @@ static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
     return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
 
-/* How many keys query t sees. */
+/* Query t stands beside key S - T + t, and sees `left` keys before it and `right` after it. */
+static int64_t beside(const struct attention *attention, int64_t t) { return attention->S - attention->T + t; }
+
+/* One beyond the last key that query t sees. */
 static int64_t visible_keys(const struct attention *attention, int64_t t) {
-    const int64_t n = attention->causal ? attention->S - attention->T + t + 1 : attention->S;
+    const int64_t n = beside(attention, t) + attention->right + 1;
     return n < 0 ? 0 : n < attention->S ? n : attention->S;
 }
 
 /* The first key that query t sees; may be S or more. */
 static int64_t first_key(const struct attention *attention, int64_t t) {
-    const int64_t s = attention->causal ? attention->S - attention->T + t + 1 - attention->window : 0;
+    const int64_t s = beside(attention, t) - attention->left;
     return s > 0 ? s : 0;
 }
 
 /* One beyond the last query that sees key s. */
 static int64_t end_query(const struct attention *attention, int64_t s) {
-    const int64_t t = attention->causal ? s - (attention->S - attention->T) + attention->window : attention->T;
+    const int64_t t = s - beside(attention, 0) + attention->left + 1;
     return t < attention->T ? t : attention->T;
 }
 
 /* The first query that sees key s; may be T or more. */
 static int64_t first_query(const struct attention *attention, int64_t s) {
-    const int64_t t = attention->causal ? s - (attention->S - attention->T) : 0;
+    const int64_t t = s - beside(attention, 0) - attention->right;
     return t > 0 ? t : 0;
 }
 
@@ -103,7 +105,9 @@ static void read_sizes(struct attention *attention, const struct attr_attention 
     attention->D = q->shape[3];
     attention->S = k->shape[1];
     attention->H_kv = k->shape[2];
-    attention->window = attr->window > 0 && attr->window < attention->S ? attr->window : attention->S;
+    const int64_t all = attention->S + attention->T; /* farther than any key from any query */
+    attention->left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
+    attention->right = attr->causal ? 0 : attention->left;
 }
 
 bool cpu_attention(const tl_kernel_args *args) {
@@ -116,7 +120,6 @@ bool cpu_attention(const tl_kernel_args *args) {
         .lse = &args->out[1],
         .mask = attr->has_mask ? &args->in[3] : NULL,
         .scale = attr->scale,
-        .causal = attr->causal,
     };
     read_sizes(&attention, attr);
     const int64_t n_blocks = (attention.T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
@@ -137,10 +140,10 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         .dq = &args->out[0],
         .dk = &args->out[1],
         .dv = &args->out[2],
+        .dmask = attr->has_mask_grad ? &args->out[3] : NULL,
         .mask = attr->has_mask ? &args->in[6] : NULL,
         .g_lse = attr->has_lse_grad ? &args->in[args->n_in - 1] : NULL,
         .scale = attr->scale,
-        .causal = attr->causal,
     };
     read_sizes(&attention, attr);
     const bool f64 = is_f64(attention.q);

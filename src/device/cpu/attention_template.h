@@ -20,6 +20,9 @@ static struct NAME(part) NAME(part_at)(int64_t D, int64_t d) {
 /* Rows t .. t + n - 1 of head h, one part of them, as (n_padded, width). */
 static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int64_t h, int64_t n, int64_t n_padded,
                        struct NAME(part) part) {
+    if (part.n == 0) { /* then x has no elements, and perhaps no address */
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         REAL *row = out + i * part.width;
         NAME(convert_to)(row, block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d), x->dtype, 1, part.n);
@@ -33,7 +36,7 @@ static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int
 /* The first n rows of a padded tile, times the row's factor (NULL: 1) and `scale`, into a dense (B,T,H,D) output. */
 static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h, int64_t n, struct NAME(part) part,
                          const REAL *tile, const REAL *factor, REAL scale) {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && part.n > 0; i++) {
         const int64_t at = ((b * out->shape[1] + t + i) * out->shape[2] + h) * out->shape[3] + part.d;
         const REAL f = factor ? factor[i] * scale : scale;
         REAL buffer[NAME(PART)];
@@ -286,6 +289,10 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
         NAME(load_keys)(w, attention, part);
         NAME(load_queries)(w, attention, part);
     }
+    if (D == 0) {
+        memset(w->p, 0, sizeof w->p);
+        memset(w->ds, 0, sizeof w->ds);
+    }
 
     const int64_t row = (w->b * attention->H + w->h) * attention->T + w->t;
     const REAL *lse = (const REAL *)attention->lse->data + row, *delta = (const REAL *)attention->delta + row;
@@ -302,11 +309,23 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
     memset(w->ds + w->n * KEYS, 0, (size_t)((w->n_padded - w->n) * KEYS) * sizeof(REAL));
 }
 
+/* The mask is added to the scores, so their slope is its. */
+static void NAME(unload_mask)(const struct NAME(backward) * w, const struct attention *attention) {
+    for (int64_t i = 0; i < w->n; i++) {
+        const int64_t row = (w->b * attention->H + w->h) * attention->T + w->t + i;
+        NAME(block_write)
+        (w->ds + i * KEYS, attention->dmask->data, attention->dmask->dtype, row * attention->S + w->s, w->n_keys);
+    }
+}
+
 /* Adds one block of queries to dk and dv of the block of keys, and to dq in memory. */
 static void NAME(backward_block)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
     const int64_t keys_padded = NAME(pad)(w->n_keys, TILE_ROWS), queries_padded = NAME(pad)(w->n, TILE_ROWS);
     const REAL scale = (REAL)attention->scale;
     NAME(backward_weights)(w, attention, part);
+    if (attention->dmask && part.d == 0) {
+        NAME(unload_mask)(w, attention);
+    }
     NAME(tile_product)(keys_padded, part.width, w->n, w->p, KEYS, w->g, part.width, w->dv, part.width, true);
     NAME(tile_product)(keys_padded, part.width, w->n, w->ds, KEYS, w->q, part.width, w->dk, part.width, true);
     NAME(tile_transpose)(w->n_padded, w->n_keys, w->ds, KEYS, w->ds_t, BACKWARD_QUERIES);
@@ -325,7 +344,8 @@ static void NAME(backward_block)(struct NAME(backward) * w, const struct attenti
 static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention) {
     const int64_t group = attention->H / attention->H_kv;
     const int64_t first_t = first_query(attention, w->s), end_t = end_query(attention, w->s + w->n_keys - 1);
-    for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
+    int64_t d = 0;
+    do { /* the mask's gradient is due even when D is 0 */
         const struct NAME(part) part = NAME(part_at)(attention->D, d);
         memset(w->dk, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
         memset(w->dv, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
@@ -339,10 +359,11 @@ static void NAME(backward_keys)(struct NAME(backward) * w, const struct attentio
         }
         NAME(unload)(attention->dk, w->b, w->s, w->h_kv, w->n_keys, part, w->dk, NULL, (REAL)attention->scale);
         NAME(unload)(attention->dv, w->b, w->s, w->h_kv, w->n_keys, part, w->dv, NULL, 1);
-    }
+        d += NAME(PART);
+    } while (d < attention->D);
 }
 
-/* delta = rowsum(g * out) of one head, and its rows of dq_sums set to 0. */
+/* delta = rowsum(g * out) of one head, and its rows of dq_sums and dmask set to 0. */
 static void NAME(backward_begin)(const struct attention *attention, int64_t b, int64_t h) {
     const int64_t D = attention->D;
     for (int64_t t = 0; t < attention->T; t++) {
@@ -365,7 +386,14 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
         const int64_t row = (b * attention->H + h) * attention->T + t;
         const REAL g_lse = attention->g_lse ? ((const REAL *)attention->g_lse->data)[row] : 0;
         ((REAL *)attention->delta)[row] = NAME(block_total)(lane) - g_lse;
-        memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
+        if (D > 0) {
+            memset((REAL *)attention->dq_sums + at, 0, (size_t)D * sizeof(REAL));
+        }
+    }
+    if (attention->dmask && attention->T * attention->S > 0) { /* blocks that no query sees are not visited */
+        const int64_t n = attention->T * attention->S, at = (b * attention->H + h) * n;
+        memset(block_at(attention->dmask->data, attention->dmask->dtype, at), 0,
+               (size_t)n * (size_t)dtype_info(attention->dmask->dtype)->bits / 8);
     }
 }
 

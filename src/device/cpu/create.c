@@ -51,6 +51,11 @@ bool cpu_full(const tl_kernel_args *args) {
 static void make_arange_float(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_arange *attr = task->attr;
     double values[CHUNK];
+    if (task->dtype == TL_F32) { /* the same, without the stop in between */
+        float *out = (float *)(void *)to;
+        for (int64_t i = 0; i < n; i++) out[i] = (float)(attr->start + (double)(first + i) * attr->step);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) values[i] = attr->start + (double)(first + i) * attr->step;
     convert_from_f64(to, task->dtype, 1, values, n);
 }
@@ -80,10 +85,10 @@ static uint64_t index_of(const struct attr_random *attr, int64_t first) {
 
 static void make_uniform_f32(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_random *attr = task->attr;
-    const float low = (float)attr->a, width = (float)(attr->b - attr->a);
+    const float low = (float)attr->a, width = (float)(attr->b - attr->a), limit = (float)attr->limit;
     float values[CHUNK];
     rng_fill_uniform_f32(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++) values[i] = fmaf(values[i], width, low);
+    for (int64_t i = 0; i < n; i++) values[i] = rng_between_f32(values[i], low, width, limit);
     convert_from_f32(to, task->dtype, 1, values, n);
 }
 
@@ -91,7 +96,7 @@ static void make_uniform_f64(const struct task *task, char *to, int64_t first, i
     const struct attr_random *attr = task->attr;
     double values[CHUNK];
     rng_fill_uniform_f64(values, n, key_of(attr), index_of(attr, first));
-    for (int64_t i = 0; i < n; i++) values[i] = fma(values[i], attr->b - attr->a, attr->a);
+    for (int64_t i = 0; i < n; i++) values[i] = rng_between_f64(values[i], attr->a, attr->b - attr->a, attr->limit);
     convert_from_f64(to, task->dtype, 1, values, n);
 }
 

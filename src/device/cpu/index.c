@@ -19,6 +19,7 @@
 #include "tensor/dtype.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +119,38 @@ static bool read_indices(const tl_kernel_args *args, const tl_operand *index, in
     return true;
 }
 
+/* Looks at all indices of an axis, in parallel: that there is a wrong one is all a range says. */
+struct check {
+    struct iterate walk;
+    tl_dtype dtype;
+    int64_t size;
+    atomic_bool is_wrong;
+};
+
+static void check_range(void *context, int64_t first, int64_t last) {
+    struct check *c = context;
+    int64_t id[CHUNK];
+    struct iterate_run run;
+    uint64_t n_wrong = 0;
+    iterate_seek(&c->walk, &run, first, last);
+    while (iterate_next(&c->walk, &run, CHUNK)) {
+        const int64_t step = c->walk.step[0] / iterate_element_bytes(c->dtype), *at = id;
+        if (c->dtype == TL_I64 && step == 1) at = (const int64_t *)(const void *)run.data[0];
+        else convert_to_i64(id, run.data[0], c->dtype, step, run.length);
+        for (int64_t i = 0; i < run.length; i++) n_wrong += (uint64_t)at[i] >= (uint64_t)c->size;
+    }
+    if (n_wrong) atomic_store_explicit(&c->is_wrong, true, memory_order_relaxed);
+}
+
+/* Every index is from 0 to size-1, or the first that is not is named. */
+static bool check_indices(const tl_kernel_args *args, const tl_operand *index, int axis, int64_t size) {
+    struct check c = {.dtype = index->dtype, .size = size};
+    iterate_begin(&c.walk, index->rank, index->shape, &index, 1, ITERATE_ANY_ORDER);
+    parallel_for(c.walk.n, parallel_grain(1), args->n_threads, check_range, &c);
+    return !atomic_load(&c.is_wrong) ||
+           read_indices(args, index, index->rank, index->shape, axis, size, false, NULL, 0);
+}
+
 /* ---- The table that writers write to ---- */
 
 /* A table in f32 for sums that must not be rounded one by one, or the output itself. */
@@ -203,8 +236,7 @@ bool cpu_gather(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *out = &args->out[0];
     if (iterate_numel(index) == 0) return true;
     const int64_t bytes = iterate_element_bytes(x->dtype);
-    if (!read_indices(args, index, index->rank, index->shape, attr->axis, x->shape[attr->axis], false, NULL, 0))
-        return false;
+    if (!check_indices(args, index, attr->axis, x->shape[attr->axis])) return false;
 
     int64_t stride[TL_MAX_RANK];
     memcpy(stride, x->stride, (size_t)x->rank * sizeof *stride);
@@ -255,8 +287,7 @@ static bool scatter(const tl_kernel_args *args, bool adds_up) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2];
     const bool is_empty = iterate_numel(index) == 0;
     const int axis = attr->axis;
-    if (!is_empty && !read_indices(args, index, index->rank, index->shape, axis, x->shape[axis], false, NULL, 0))
-        return false;
+    if (!is_empty && !check_indices(args, index, axis, x->shape[axis])) return false;
     struct scatter s = {.index_dtype = index->dtype, .source_dtype = source->dtype};
     table_begin(&s.table, args, adds_up, args->workspace);
     if (!is_empty) {
@@ -289,6 +320,7 @@ struct several {
     const struct way *way;
     tl_dtype slot_dtype;
     bool is_wide;
+    int64_t longest; /* run over the rest */
 };
 
 /* Positions `first` to `last` of the indices, for one run over the rest. */
@@ -319,14 +351,14 @@ static void several_rest(void *context, int64_t first, int64_t last) {
     const struct several *s = context;
     struct iterate_run run;
     iterate_seek(&s->rest, &run, first, last);
-    while (iterate_next(&s->rest, &run, CHUNK)) several_run(s, &run, 0, s->places.n);
+    while (iterate_next(&s->rest, &run, s->longest)) several_run(s, &run, 0, s->places.n);
 }
 
 static void several_places(void *context, int64_t first, int64_t last) {
     const struct several *s = context;
     struct iterate_run run;
     iterate_seek(&s->rest, &run, 0, s->rest.n);
-    while (iterate_next(&s->rest, &run, CHUNK)) several_run(s, &run, first, last);
+    while (iterate_next(&s->rest, &run, s->longest)) several_run(s, &run, first, last);
 }
 
 /* The common shape of the index tensors. */
@@ -366,6 +398,15 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     return true;
 }
 
+/* As few ranges as keep the threads busy: each goes through all places, and the shorter its piece of a row, the more cache lines
+ * are fetched for a few elements. Every element has one range, whatever the grain. */
+static int64_t rest_grain(const struct several *s, int n_threads) {
+    const int64_t worth = parallel_grain(s->places.n), share = (s->rest.n + 2 * n_threads - 1) / (2 * n_threads);
+    return worth > share ? worth : share;
+}
+
+static int64_t magnitude(int64_t step) { return step < 0 ? -step : step; }
+
 /* Moves between table and slots once the places are known. `offset` has the shape of the indices. */
 static void several_move(const tl_kernel_args *args, struct several *s, const tl_operand *table,
                          const tl_operand *slots, int n_index, const int64_t *index_shape, int64_t *offset,
@@ -400,9 +441,12 @@ static void several_move(const tl_kernel_args *args, struct several *s, const tl
     iterate_begin(&s->places, n_index, index_shape, (const tl_operand *[]){&slots_index, &offsets}, 2,
                   ITERATE_ROW_MAJOR);
     s->slot_dtype = slots->dtype;
+    /* Where the slots of an index are nearer to each other than those of the rest: line by line. */
+    const bool by_lines = s->places.n > 1 && magnitude(s->places.step[0]) < magnitude(s->rest.step[1]);
+    s->longest = by_lines ? 1 : s->is_wide ? CHUNK : INT64_MAX;
     if (is_reader && s->places.n > s->rest.n)
         parallel_for(s->places.n, parallel_grain(s->rest.n), args->n_threads, several_places, s);
-    else parallel_for(s->rest.n, parallel_grain(s->places.n), args->n_threads, several_rest, s);
+    else parallel_for(s->rest.n, rest_grain(s, args->n_threads), args->n_threads, several_rest, s);
 }
 
 bool cpu_index(const tl_kernel_args *args) {

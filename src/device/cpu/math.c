@@ -20,6 +20,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name##f
 #define SCALAR(s) ((float)real_of(s))
 #define ABS(x) fabsf(x)
+#define SELECT vector_select
 #define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
@@ -28,6 +29,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef SELECT
 #undef IS_NAN
 #undef IS_FLOAT
 
@@ -36,6 +38,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define REAL(name) name
 #define SCALAR(s) real_of(s)
 #define ABS(x) fabs(x)
+#define SELECT vector_select_f64
 #define IS_NAN(x) ((x) != (x))
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
@@ -44,6 +47,7 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef REAL
 #undef SCALAR
 #undef ABS
+#undef SELECT
 #undef IS_NAN
 #undef IS_FLOAT
 
@@ -219,7 +223,25 @@ bool cpu_add_scalar(const tl_kernel_args *args) { return run_scalar(args, &eleme
 bool cpu_sub_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_sub); }
 bool cpu_mul_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_mul); }
 bool cpu_div_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_div); }
-bool cpu_pow_scalar(const tl_kernel_args *args) { return run_scalar(args, &elementwise_pow); }
+
+/* x^2, x^1 and 1/x of floats are one operation, rounded once. */
+bool cpu_pow_scalar(const tl_kernel_args *args) {
+    const struct attr_scalar *attr = args->attr;
+    const double exponent = real_of(attr->value);
+    if (attr->is_first || !dtype_is_float(args->out[0].dtype)) return run_scalar(args, &elementwise_pow);
+    if (exponent == 2) {
+        const tl_operand in[2] = {args->in[0], args->in[0]};
+        tl_kernel_args square = *args;
+        square.in = in;
+        square.n_in = 2;
+        return run_as_output(&square, &elementwise_mul);
+    }
+    if (exponent != 1 && exponent != -1) return run_scalar(args, &elementwise_pow);
+    const struct attr_scalar one = {.value = {TL_SCALAR_INT, 1, 0}, .is_first = true};
+    tl_kernel_args simple = *args;
+    simple.attr = &one;
+    return run_scalar(&simple, exponent == 1 ? &elementwise_mul : &elementwise_div);
+}
 
 static bool run_remainder(const tl_kernel_args *args, const struct elementwise *op) {
     (void)op;

@@ -126,27 +126,28 @@ static void NAME(trunc)(T *out, const T *const *in, int64_t n, const void *attr)
 /* fmod has the dividend's sign; where that is not the divisor's, one divisor more. */
 static void NAME(remainder)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
-    const T *a = in[0], *b = in[1];
-    for (int64_t i = 0; i < n; i++) {
-        const T r = REAL(fmod)(a[i], b[i]);
-        out[i] = r != 0 && (r < 0) != (b[i] < 0) ? r + b[i] : r;
+    for (int64_t i = 0; i < n; i += VECTOR_TILE) {
+        const int length = n - i < VECTOR_TILE ? (int)(n - i) : VECTOR_TILE;
+        T a[VECTOR_TILE], b[VECTOR_TILE], r[VECTOR_TILE];
+        int n_easy = 0;
+        for (int k = 0; k < VECTOR_TILE; k++) a[k] = b[k] = 1;
+        for (int k = 0; k < length; k++) a[k] = in[0][i + k];
+        for (int k = 0; k < length; k++) b[k] = in[1][i + k];
+        for (int k = 0; k < VECTOR_TILE; k++) n_easy += NAME(vector_fmod_is_easy)(a[k], b[k]);
+        if (n_easy == VECTOR_TILE)
+            for (int k = 0; k < VECTOR_TILE; k++) r[k] = NAME(vector_fmod)(a[k], b[k]);
+        else
+            for (int k = 0; k < VECTOR_TILE; k++) r[k] = REAL(fmod)(a[k], b[k]);
+        for (int k = 0; k < VECTOR_TILE; k++)
+            r[k] = SELECT((r[k] != 0) & ((r[k] < 0) != (b[k] < 0)), r[k] + b[k], r[k]);
+        for (int k = 0; k < length; k++) out[i + k] = r[k];
     }
 }
 
 static void NAME(leaky_relu)(T *out, const T *const *in, int64_t n, const void *attr) {
     const T slope = (T)((const struct attr_leaky_relu *)attr)->slope, *x = in[0];
     VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) out[i] = x[i] > 0 ? x[i] : x[i] * slope;
-}
-
-static void NAME(softplus)(T *out, const T *const *in, int64_t n, const void *attr) {
-    const struct attr_softplus *a = attr;
-    const T beta = (T)a->beta, threshold = (T)a->threshold, *x = in[0];
-    VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) {
-        const T soft = NAME(vector_log1p_exp)(x[i] * beta) / beta;
-        out[i] = x[i] * beta > threshold ? x[i] : soft;
-    }
+    for (int64_t i = 0; i < n; i++) out[i] = SELECT(x[i] > 0, x[i], x[i] * slope);
 }
 
 /* ---- Functions of real numbers ------------------------------------------------------------------------------ */
@@ -200,9 +201,26 @@ static void NAME(gelu_erf)(T *out, const T *const *in, int64_t n, const void *at
 
 static void NAME(gelu_erf_grad)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
-    const T *x = in[0], *g = in[1];
-    VECTOR_LOOP
-    for (int64_t i = 0; i < n; i++) out[i] = g[i] * NAME(vector_gelu_erf_slope)(x[i]);
+    for (int64_t i = 0; i < n; i += VECTOR_TILE) {
+        const int length = n - i < VECTOR_TILE ? (int)(n - i) : VECTOR_TILE;
+        T tile[VECTOR_TILE] = {0};
+        for (int k = 0; k < length; k++) tile[k] = in[0][i + k];
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_gelu_erf_slope)(tile[k]);
+        for (int k = 0; k < length; k++) out[i + k] = in[1][i + k] * tile[k];
+    }
+}
+
+static void NAME(softplus)(T *out, const T *const *in, int64_t n, const void *attr) {
+    const struct attr_softplus *a = attr;
+    const T beta = (T)a->beta, threshold = (T)a->threshold, *x = in[0];
+    for (int64_t i = 0; i < n; i += VECTOR_TILE) {
+        const int length = n - i < VECTOR_TILE ? (int)(n - i) : VECTOR_TILE;
+        T here[VECTOR_TILE] = {0}, soft[VECTOR_TILE];
+        for (int k = 0; k < length; k++) here[k] = x[i + k];
+        for (int k = 0; k < VECTOR_TILE; k++) soft[k] = NAME(vector_log1p_exp)(here[k] * beta) / beta;
+        for (int k = 0; k < VECTOR_TILE; k++) soft[k] = SELECT(here[k] * beta > threshold, here[k], soft[k]);
+        for (int k = 0; k < length; k++) out[i + k] = soft[k];
+    }
 }
 
 /* A tile with a huge angle in it goes element by element; each element's bits are the same either way. */

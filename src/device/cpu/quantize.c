@@ -77,8 +77,8 @@ bool cpu_cast_mode(const tl_kernel_args *args) {
 struct quantize {
     const struct attr_quantize *attr;
     const struct format_info *format;
-    const tl_operand *x, *values, *scales;
-    int64_t blocks_per_row;
+    const tl_operand *x, *values, *scales; /* fake_quantize: `values` is its result, and `scales` NULL */
+    int64_t n_blocks, blocks_per_row;
     double *chunk_amax;  /* the workspace */
     double max;          /* the largest value */
     double tensor_scale; /* 1 where the format has none */
@@ -99,8 +99,8 @@ static double read_block(const struct quantize *q, int64_t block, double *x) {
     return amax;
 }
 
-/* The rule of format.h: writes the block's scale, returns what its elements are divided by (0: a block of zeros). */
-static double make_scale(const struct quantize *q, int64_t block, double amax) {
+/* The rule of format.h: writes a block's scale, returns what its elements are divided by (0: a block of zeros). */
+static double make_scale(const struct quantize *q, double amax, void *to) {
     const struct format_info *format = q->format;
     double scale = amax;
     if (amax == 0) {
@@ -111,34 +111,58 @@ static double make_scale(const struct quantize *q, int64_t block, double amax) {
     } else if (!isnan(amax)) {
         scale = fmax(amax / (q->max * q->tensor_scale), dtype_info(format->scales)->smallest_subnormal);
     }
-    convert(element_at(q->scales->data, format->scales, block), format->scales, 1, &scale, TL_F64, 1, 1,
-            CONVERT_SATURATE, NULL);
-    return amax == 0 ? 0 : convert_get_f64(q->scales->data, format->scales, block) * q->tensor_scale;
+    convert(to, format->scales, 1, &scale, TL_F64, 1, 1, CONVERT_SATURATE, NULL);
+    return amax == 0 ? 0 : convert_get_f64(to, format->scales, 0) * q->tensor_scale;
+}
+
+static void encode_block(const struct quantize *q, int64_t block, void *values, void *scale_to) {
+    const int n = q->format->block;
+    const tl_rounding mode = q->attr->mode;
+    double x[FORMAT_MAX_BLOCK];
+    uint32_t words[FORMAT_MAX_BLOCK];
+    const double amax = read_block(q, block, x), scale = make_scale(q, amax, scale_to);
+    for (int i = 0; i < n; i++) {
+        const double v = scale > 0 ? x[i] / scale : isnan(amax) ? 0 : x[i]; /* zeros keep their signs */
+        x[i] = fmax(-q->max, fmin(q->max, v));
+    }
+    convert(values, q->format->values, 1, x, TL_F64, 1, n, convert_mode_of[mode],
+            words_for(words, mode, q->attr->generator, block * n, n));
+}
+
+static void decode_block(const struct format_info *format, const void *values, const void *scale_at,
+                         double tensor_scale, void *out, tl_dtype dtype) {
+    double x[FORMAT_MAX_BLOCK];
+    const double scale = convert_get_f64(scale_at, format->scales, 0) * tensor_scale;
+    convert_to_f64(x, values, format->values, 1, format->block);
+    for (int i = 0; i < format->block; i++) x[i] *= scale;
+    convert_from_f64(out, dtype, 1, x, format->block);
 }
 
 static void quantize_blocks(void *context, int64_t first, int64_t last) {
     const struct quantize *q = context;
-    const int n = q->format->block;
-    const tl_rounding mode = q->attr->mode;
+    const struct format_info *format = q->format;
+    for (int64_t block = first; block < last; block++)
+        encode_block(q, block, element_at(q->values->data, format->values, block * format->block),
+                     element_at(q->scales->data, format->scales, block));
+}
+
+/* There and back: a block's codes live on the stack. */
+static void fake_blocks(void *context, int64_t first, int64_t last) {
+    const struct quantize *q = context;
+    const tl_operand *out = q->values;
     for (int64_t block = first; block < last; block++) {
-        double x[FORMAT_MAX_BLOCK];
-        uint32_t words[FORMAT_MAX_BLOCK];
-        const double amax = read_block(q, block, x), scale = make_scale(q, block, amax);
-        for (int i = 0; i < n; i++) {
-            const double v = scale > 0 ? x[i] / scale : isnan(amax) ? 0 : x[i]; /* zeros keep their signs */
-            x[i] = fmax(-q->max, fmin(q->max, v));
-        }
-        convert(element_at(q->values->data, q->format->values, block * n), q->format->values, 1, x, TL_F64, 1, n,
-                convert_mode_of[mode], words_for(words, mode, q->attr->generator, block * n, n));
+        uint8_t values[FORMAT_MAX_BLOCK], scale;
+        encode_block(q, block, values, &scale);
+        decode_block(q->format, values, &scale, q->tensor_scale,
+                     element_at(out->data, out->dtype, block * q->format->block), out->dtype);
     }
 }
 
 static void find_amax(void *context, int64_t first, int64_t last) {
     const struct quantize *q = context;
-    const int64_t n_blocks = iterate_numel(q->scales);
     for (int64_t chunk = first; chunk < last; chunk++) {
         double amax = 0, x[FORMAT_MAX_BLOCK];
-        for (int64_t b = chunk * QUANTIZE_CHUNK; b < (chunk + 1) * QUANTIZE_CHUNK && b < n_blocks; b++)
+        for (int64_t b = chunk * QUANTIZE_CHUNK; b < (chunk + 1) * QUANTIZE_CHUNK && b < q->n_blocks; b++)
             amax = fmax(amax, read_block(q, b, x)); /* fmax passes over NaN */
         q->chunk_amax[chunk] = amax;
     }
@@ -146,7 +170,7 @@ static void find_amax(void *context, int64_t first, int64_t last) {
 
 /* amax / (448 x 6): the largest block's scale is then the largest one there is. */
 static float find_tensor_scale(struct quantize *q, int n_threads) {
-    const int64_t n_chunks = (iterate_numel(q->scales) + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK;
+    const int64_t n_chunks = (q->n_blocks + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK;
     parallel_for(n_chunks, 1, n_threads, find_amax, q);
     double amax = 0;
     for (int64_t chunk = 0; chunk < n_chunks; chunk++) amax = fmax(amax, q->chunk_amax[chunk]);
@@ -157,20 +181,30 @@ static float find_tensor_scale(struct quantize *q, int n_threads) {
     return rounded;
 }
 
+static bool run_blocks(const tl_kernel_args *args, struct quantize *q, void (*blocks)(void *, int64_t, int64_t)) {
+    q->format = format_info(q->attr->format);
+    q->blocks_per_row = q->x->shape[q->x->rank - 1] / q->format->block;
+    q->n_blocks = iterate_numel(q->x) / q->format->block;
+    q->max = dtype_info(q->format->values)->max;
+    q->chunk_amax = args->workspace;
+    q->tensor_scale = 1;
+    if (q->format->has_tensor_scale) {
+        const float scale = find_tensor_scale(q, args->n_threads);
+        if (q->scales) memcpy(args->out[2].data, &scale, sizeof scale);
+        q->tensor_scale = scale;
+    }
+    parallel_for(q->n_blocks, parallel_grain(8 * q->format->block), args->n_threads, blocks, q);
+    return true;
+}
+
 bool cpu_quantize(const tl_kernel_args *args) {
     struct quantize q = {.attr = args->attr, .x = &args->in[0], .values = &args->out[0], .scales = &args->out[1]};
-    q.format = format_info(q.attr->format);
-    q.blocks_per_row = q.scales->shape[q.scales->rank - 1];
-    q.max = dtype_info(q.format->values)->max;
-    q.tensor_scale = 1;
-    q.chunk_amax = args->workspace;
-    if (q.format->has_tensor_scale) {
-        const float scale = find_tensor_scale(&q, args->n_threads);
-        memcpy(args->out[2].data, &scale, sizeof scale);
-        q.tensor_scale = scale;
-    }
-    parallel_for(iterate_numel(q.scales), parallel_grain(8 * q.format->block), args->n_threads, quantize_blocks, &q);
-    return true;
+    return run_blocks(args, &q, quantize_blocks);
+}
+
+bool cpu_fake_quantize(const tl_kernel_args *args) {
+    struct quantize q = {.attr = args->attr, .x = &args->in[0], .values = &args->out[0]};
+    return run_blocks(args, &q, fake_blocks);
 }
 
 /* ---- dequantize --------------------------------------------------------------------------------------------- */
@@ -184,13 +218,10 @@ struct dequantize {
 static void dequantize_blocks(void *context, int64_t first, int64_t last) {
     const struct dequantize *d = context;
     const int n = d->format->block;
-    for (int64_t block = first; block < last; block++) {
-        double x[FORMAT_MAX_BLOCK];
-        const double scale = convert_get_f64(d->scales->data, d->format->scales, block) * d->tensor_scale;
-        convert_to_f64(x, element_at(d->values->data, d->format->values, block * n), d->format->values, 1, n);
-        for (int i = 0; i < n; i++) x[i] *= scale;
-        convert_from_f64(element_at(d->out->data, d->out->dtype, block * n), d->out->dtype, 1, x, n);
-    }
+    for (int64_t block = first; block < last; block++)
+        decode_block(d->format, element_at(d->values->data, d->format->values, block * n),
+                     element_at(d->scales->data, d->format->scales, block), d->tensor_scale,
+                     element_at(d->out->data, d->out->dtype, block * n), d->out->dtype);
 }
 
 bool cpu_dequantize(const tl_kernel_args *args) {

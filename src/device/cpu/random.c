@@ -80,21 +80,22 @@ struct pair {
     int64_t index;
 };
 
-/* Sorts pairs[0..n) by key, with room for as many behind them: six passes of 11 bits, an even number, so that the result
- * ends where it began. Few pairs are sorted by insertion. */
-static void sort_pairs(struct pair *pairs, int64_t n) {
-    enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
-    if (n <= FEW) {
-        for (int64_t i = 1; i < n; i++) {
-            const struct pair p = pairs[i];
-            int64_t j = i;
-            for (; j > 0 && pairs[j - 1].key > p.key; j--) pairs[j] = pairs[j - 1];
-            pairs[j] = p;
-        }
-        return;
+static void sort_by_insertion(struct pair *pairs, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        const struct pair p = pairs[i];
+        int64_t j = i;
+        for (; j > 0 && pairs[j - 1].key > p.key; j--) pairs[j] = pairs[j - 1];
+        pairs[j] = p;
     }
+}
+
+/* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits order the
+ * upper 33; keys are draws or made of draws, so few agree in those, and insertion puts these right. Few pairs are sorted by
+ * insertion alone. */
+static const struct pair *sort_pairs(struct pair *pairs, int64_t n) {
+    enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
     struct pair *from = pairs, *to = pairs + n;
-    for (int shift = 0; shift < 64; shift += BITS) {
+    for (int shift = 64 - 3 * BITS; n > FEW && shift < 64; shift += BITS) {
         int64_t start[DIGITS] = {0};
         for (int64_t i = 0; i < n; i++) start[from[i].key >> shift & (DIGITS - 1)]++;
         int64_t before = 0;
@@ -108,6 +109,15 @@ static void sort_pairs(struct pair *pairs, int64_t n) {
         from = to;
         to = swap;
     }
+    sort_by_insertion(from, n);
+    return from;
+}
+
+/* Draws first .. first+n-1 of 64 bits, n <= CHUNK: draw i is words 2i and 2i+1. */
+static void draw_wide(tl_generator g, int64_t first, int64_t n, uint64_t *to) {
+    uint32_t words[2 * CHUNK];
+    rng_fill_u32(words, 2 * n, key_of(g), 2 * (g.index + (uint64_t)first));
+    for (int64_t i = 0; i < n; i++) to[i] = (uint64_t)words[2 * i + 1] << 32 | words[2 * i];
 }
 
 bool cpu_permutation(const tl_kernel_args *args) {
@@ -115,10 +125,14 @@ bool cpu_permutation(const tl_kernel_args *args) {
     const int64_t n = args->out[0].shape[0];
     struct pair *pairs = args->workspace;
     int64_t *out = args->out[0].data;
-    for (int64_t i = 0; i < n; i++)
-        pairs[i] = (struct pair){rng_wide_draw_at(key_of(attr->generator), attr->generator.index + (uint64_t)i), i};
-    sort_pairs(pairs, n);
-    for (int64_t i = 0; i < n; i++) out[i] = pairs[i].index;
+    uint64_t draw[CHUNK];
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        const int64_t m = n - first < CHUNK ? n - first : CHUNK;
+        draw_wide(attr->generator, first, m, draw);
+        for (int64_t i = 0; i < m; i++) pairs[first + i] = (struct pair){draw[i], first + i};
+    }
+    const struct pair *sorted = sort_pairs(pairs, n);
+    for (int64_t i = 0; i < n; i++) out[i] = sorted[i].index;
     return true;
 }
 
@@ -142,24 +156,27 @@ static struct weights weights_of(const tl_operand *p, int64_t row) {
                             p->shape[last]};
 }
 
-static double weight_at(const struct weights *w, int64_t k) {
-    double weight;
-    convert_to_f64(&weight, w->data + k * w->stride * iterate_element_bytes(w->dtype), w->dtype, 1, 1);
-    return weight;
+/* Weights first .. of a row, as many as fit into a chunk; returns how many. */
+static int64_t read_weights(const struct weights *w, int64_t first, double *to) {
+    const int64_t n = w->K - first < CHUNK ? w->K - first : CHUNK;
+    convert_to_f64(to, w->data + first * w->stride * iterate_element_bytes(w->dtype), w->dtype, w->stride, n);
+    return n;
 }
 
 /* Every row is looked at before anything is drawn. */
 static bool check_weights(const tl_kernel_args *args, const struct weights *w) {
     const struct attr_multinomial *attr = args->attr;
-    int64_t n_positive = 0;
-    double sum = 0;
-    for (int64_t k = 0; k < w->K; k++) {
-        const double weight = weight_at(w, k);
-        if (!(weight >= 0 && weight < (double)INFINITY))
-            return refuse(args, "probability tensor contains either `inf`, `nan` or element < 0");
-        n_positive += weight > 0;
-        sum += weight;
+    int64_t n_positive = 0, n_wrong = 0;
+    double sum = 0, weight[CHUNK];
+    for (int64_t first = 0; first < w->K; first += CHUNK) {
+        const int64_t n = read_weights(w, first, weight);
+        for (int64_t i = 0; i < n; i++) {
+            n_wrong += !((weight[i] >= 0) & (weight[i] < (double)INFINITY));
+            n_positive += weight[i] > 0;
+        }
+        for (int64_t i = 0; i < n; i++) sum += weight[i];
     }
+    if (n_wrong) return refuse(args, "probability tensor contains either `inf`, `nan` or element < 0");
     if (!isfinite(sum)) return refuse(args, "the sum of probabilities is infinite");
     if (n_positive == 0) return refuse(args, "invalid multinomial distribution (sum of probabilities <= 0)");
     if (!attr->has_replacement && n_positive < attr->n_samples)
@@ -173,10 +190,12 @@ static void sample_with_replacement(const struct attr_multinomial *attr, const s
                                     int64_t row, int64_t *out) {
     double sum = 0;
     int64_t last = 0; /* whatever rounds, nothing of weight 0 is chosen */
-    for (int64_t k = 0; k < w->K; k++) {
-        const double weight = weight_at(w, k);
-        below[k] = sum += weight;
-        if (weight > 0) last = k;
+    for (int64_t first = 0; first < w->K; first += CHUNK) {
+        const int64_t n = read_weights(w, first, below + first);
+        for (int64_t k = first; k < first + n; k++) {
+            last = below[k] > 0 ? k : last;
+            below[k] = sum += below[k];
+        }
     }
     for (int64_t j = 0; j < attr->n_samples; j++) {
         const uint64_t index = attr->generator.index + (uint64_t)(row * attr->n_samples + j);
@@ -193,16 +212,20 @@ static void sample_with_replacement(const struct attr_multinomial *attr, const s
 
 static void sample_without_replacement(const struct attr_multinomial *attr, const struct weights *w, struct pair *pairs,
                                        int64_t row, int64_t *out) {
+    double weight[CHUNK];
+    uint64_t draw[CHUNK];
     int64_t n = 0;
-    for (int64_t k = 0; k < w->K; k++) {
-        const uint64_t index = attr->generator.index + (uint64_t)(row * w->K + k);
-        const double u = fma((double)(rng_wide_draw_at(key_of(attr->generator), index) >> 12), 0x1p-52, 0x1p-53);
-        const double weight = weight_at(w, k);
-        /* Positive doubles sort as their bits do. */
-        if (weight > 0) pairs[n++] = (struct pair){rng_f64_bits(-rng_log_f64(u) / weight), k};
+    for (int64_t first = 0; first < w->K; first += CHUNK) {
+        const int64_t read = read_weights(w, first, weight);
+        draw_wide(attr->generator, row * w->K + first, read, draw);
+        for (int64_t i = 0; i < read; i++) {
+            const double u = fma((double)(draw[i] >> 12), 0x1p-52, 0x1p-53);
+            /* Positive doubles sort as their bits do. */
+            if (weight[i] > 0) pairs[n++] = (struct pair){rng_f64_bits(-rng_log_f64(u) / weight[i]), first + i};
+        }
     }
-    sort_pairs(pairs, n);
-    for (int64_t j = 0; j < attr->n_samples; j++) out[j] = pairs[j].index;
+    const struct pair *sorted = sort_pairs(pairs, n);
+    for (int64_t j = 0; j < attr->n_samples; j++) out[j] = sorted[j].index;
 }
 
 bool cpu_multinomial(const tl_kernel_args *args) {

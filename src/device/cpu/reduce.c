@@ -24,10 +24,14 @@
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 
+#include <string.h>
+
 enum {
     LANES = 8,
     BLOCK = 512,          /* gathered elements; a multiple of LANES */
     COLUMN_BYTES = 12288, /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
+    STREAMS = 4,          /* of a row, side by side, for an extreme */
+    VECTOR_BYTES = 16,    /* what every machine has */
     MIN_COLUMNS = 8,      /* fewer kept elements in a row than this are not worth a vector */
 };
 
@@ -70,134 +74,139 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define SMALLER(a, b) ((((b) < (a)) | ((b) != (b))) ? (b) : (a))
 #define LARGER(a, b) ((((b) > (a)) | ((b) != (b))) ? (b) : (a))
 
-/* gcc 12 keeps the lanes of a sum in vector registers when it unrolls the loop over them, but falls back to scalars for a
- * maximum unless the loop stays a loop. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define ROLLED _Pragma("GCC unroll 1") _Pragma("GCC ivdep")
+/* When b is chosen instead of a, for whole vectors. */
+#define IS_SMALLER(a, b) (((b) < (a)) | ((b) != (b)))
+#define IS_LARGER(a, b) (((b) > (a)) | ((b) != (b)))
+#define IS_SMALLER_INTEGER(a, b) ((b) < (a))
+#define IS_LARGER_INTEGER(a, b) ((b) > (a))
+
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
 #else
-#define ROLLED
+#define UNROLLED _Pragma("GCC unroll 16")
 #endif
 
 #define T float
+#define MASK int32_t
 #define WIDE double
 #define TYPE(name) name##_f32
 #define WIDE_TYPE(name) name##_f64
 #define NAME(name) name##_sum_f32
 #define COMBINE ADD
-#define LANE_LOOP
 #define IDENTITY 0.0f
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_max_f32
 #define COMBINE LARGER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_LARGER
 #define IDENTITY (-INFINITY)
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_min_f32
 #define COMBINE SMALLER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_SMALLER
 #define IDENTITY INFINITY
 #include "device/cpu/reduce_template.h"
 #undef T
+#undef MASK
 #undef TYPE
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 
 #define T double
+#define MASK int64_t
 #define TYPE(name) name##_f64
 #define NAME(name) name##_sum_f64
 #define COMBINE ADD
-#define LANE_LOOP
 #define IDENTITY 0.0
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_max_f64
 #define COMBINE LARGER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_LARGER
 #define IDENTITY (-INFINITY)
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_min_f64
 #define COMBINE SMALLER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_SMALLER
 #define IDENTITY INFINITY
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_prod_f64
 #define COMBINE MULTIPLY
-#define LANE_LOOP
 #define IDENTITY 1.0
 #include "device/cpu/reduce_template.h"
 #undef T
+#undef MASK
 #undef WIDE
 #undef TYPE
 #undef WIDE_TYPE
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 
 #define T int64_t
+#define MASK int64_t
 #define WIDE int64_t
 #define TYPE(name) name##_i64
 #define WIDE_TYPE(name) name##_i64
 #define NAME(name) name##_sum_i64
 #define COMBINE ADD_WRAPPING
-#define LANE_LOOP
 #define IDENTITY 0
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_max_i64
 #define COMBINE LARGER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_LARGER_INTEGER
 #define IDENTITY INT64_MIN
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_min_i64
 #define COMBINE SMALLER
-#define LANE_LOOP ROLLED
+#define CHOOSE IS_SMALLER_INTEGER
 #define IDENTITY INT64_MAX
 #include "device/cpu/reduce_template.h"
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 #define NAME(name) name##_prod_i64
 #define COMBINE MULTIPLY_WRAPPING
-#define LANE_LOOP
 #define IDENTITY 1
 #include "device/cpu/reduce_template.h"
 #undef T
+#undef MASK
 #undef WIDE
 #undef TYPE
 #undef WIDE_TYPE
 #undef NAME
 #undef COMBINE
-#undef LANE_LOOP
+#undef CHOOSE
 #undef IDENTITY
 
 /* ---- The driver ------------------------------------------------------------------------------------------- */

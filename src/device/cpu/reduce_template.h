@@ -1,13 +1,48 @@
 /* reduce_template.h: one reduction (COMBINE, IDENTITY) in one compute type T; included by reduce.c once per pair. Chunk
  * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
 
+#ifdef CHOOSE
+/* An extreme of parts, taken in order, is the extreme of the whole: the first of equals, the last NaN. So x is cut into STREAMS
+ * parts that run side by side, each with its own lanes, or every step would wait for the one before. Returns how many elements
+ * are done: all but fewer than LANES * STREAMS. */
+static inline int64_t NAME(choose)(T *lanes, const T *x, int64_t n) {
+    enum { WIDTH = VECTOR_BYTES / sizeof(T), VECTORS = LANES / WIDTH };
+    typedef T vector __attribute__((vector_size(VECTOR_BYTES)));
+    typedef MASK mask __attribute__((vector_size(VECTOR_BYTES)));
+    const int64_t part = n / (LANES * STREAMS) * LANES;
+    T start[STREAMS][LANES];
+    for (int s = 0; s < STREAMS; s++)
+        for (int lane = 0; lane < LANES; lane++) start[s][lane] = s ? IDENTITY : lanes[lane];
+    vector held[STREAMS * VECTORS];
+    memcpy(held, start, sizeof held);
+    for (int64_t i = 0; i < part; i += LANES) {
+        UNROLLED
+        for (int v = 0; v < STREAMS * VECTORS; v++) {
+            vector b;
+            memcpy(&b, x + v / VECTORS * part + i + v % VECTORS * WIDTH, sizeof b);
+            const mask takes = CHOOSE(held[v], b);
+            held[v] = (vector)((takes & (mask)b) | (~takes & (mask)held[v]));
+        }
+    }
+    memcpy(start, held, sizeof held);
+    for (int lane = 0; lane < LANES; lane++) {
+        lanes[lane] = start[0][lane];
+        for (int s = 1; s < STREAMS; s++) lanes[lane] = COMBINE(lanes[lane], start[s][lane]);
+    }
+    return part * STREAMS;
+}
+#endif
+
 /* Adds x[0..n) to the lanes, x[0] to lane 0. */
 static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     int64_t i = 0;
+#ifdef CHOOSE
+    i = NAME(choose)(lanes, x, n);
+#endif
     T held[LANES];
     for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
-    for (; i + LANES <= n; i += LANES) LANE_LOOP
-    for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], x[i + lane]);
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], x[i + lane]);
     for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
     for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }

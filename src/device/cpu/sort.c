@@ -1,9 +1,13 @@
 /* sort.c: sort, searchsorted, unique.
  *
- * Every number becomes a 64-bit key whose unsigned order is the number's order: negative floats have their bits turned over,
- * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned over. One
- * merge of (key, index) pairs then serves all dtypes and both directions, and is stable in both. The values are read
- * again through the indices, so that each keeps its own bits.
+ * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits turned over,
+ * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned over. The
+ * values are read again through the indices, so that each keeps its own bits.
+ *
+ * Numbers of at most 32 bits have 32-bit keys, and (key, index) is one 64-bit *word*: no two words are equal, so any way of
+ * ordering words is stable. They are sorted by digits, or, where few of a line are asked for, the first k are kept in a heap
+ * while the line goes by: most elements are only compared with the heap's last. Wider numbers, and lines too long for a
+ * 32-bit index, are *pairs*, and are merged.
  */
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
@@ -16,7 +20,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CHUNK = 512, RUN = 16 };
+enum {
+    CHUNK = 512,
+    RUN = 16,    /* sorted by insertion */
+    FEW = 8,     /* a heap is the better way for up to 1/FEW of a line */
+    GROUP = 16,  /* keys that are compared with the heap's last at a time */
+    DIGIT = 256, /* values of a digit */
+};
 
 struct pair {
     uint64_t key;
@@ -33,8 +43,8 @@ static uint64_t key_of_float(double x) {
     return bits & TOP ? ~bits : bits | TOP;
 }
 
-/* The keys of one line, n elements `stride` apart. */
-static void read_keys(struct pair *to, const char *line, tl_dtype dtype, int64_t stride, int64_t n, bool descending) {
+/* The pairs of one line, n elements `stride` apart. */
+static void read_pairs(struct pair *to, const char *line, tl_dtype dtype, int64_t stride, int64_t n, bool descending) {
     const uint64_t turn = descending ? UINT64_MAX : 0;
     const int64_t bytes = iterate_element_bytes(dtype);
     double real[CHUNK];
@@ -83,6 +93,104 @@ static struct pair *sort_pairs(struct pair *p, struct pair *other, int64_t n) {
     return p;
 }
 
+/* ---- Words: a 32-bit key and a 32-bit index ---- */
+
+/* At most CHUNK keys. */
+static void read_keys(uint32_t *key, const char *from, tl_dtype dtype, int64_t stride, int64_t n, bool descending) {
+    const uint32_t turn = descending ? UINT32_MAX : 0;
+    float x[CHUNK];
+    int64_t integer[CHUNK];
+    uint32_t bits[CHUNK];
+    if (!dtype_is_float(dtype)) {
+        convert_to_i64(integer, from, dtype, stride, n);
+        for (int64_t i = 0; i < n; i++) key[i] = ((uint32_t)integer[i] ^ 0x80000000u) ^ turn;
+        return;
+    }
+    convert_to_f32(x, from, dtype, stride, n);
+    memcpy(bits, x, (size_t)n * sizeof *bits);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t b = bits[i] << 1 ? bits[i] : 0; /* -0 */
+        const uint32_t ordered = b ^ ((0u - (b >> 31)) | 0x80000000u);
+        key[i] = (b << 1 > 0xFF000000u ? UINT32_MAX : ordered) ^ turn;
+    }
+}
+
+static void sort_words_short(uint64_t *w, int64_t n) {
+    for (int64_t i = 1; i < n; i++) {
+        const uint64_t moved = w[i];
+        int64_t k = i;
+        for (; k > 0 && w[k - 1] > moved; k--) w[k] = w[k - 1];
+        w[k] = moved;
+    }
+}
+
+/* By the four digits of the key, least significant first, of words in the order of their indices; a digit that is the same everywhere costs no pass. Returns where the
+ * sorted words are: w or other. */
+static uint64_t *sort_words(uint64_t *w, uint64_t *other, int64_t n) {
+    int64_t count[4][DIGIT] = {{0}};
+    if (n <= 2 * RUN) {
+        sort_words_short(w, n);
+        return w;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int d = 0; d < 4; d++) count[d][w[i] >> (32 + 8 * d) & (DIGIT - 1)]++;
+    for (int d = 0; d < 4; d++) {
+        const int shift = 32 + 8 * d;
+        int64_t *start = count[d], before = 0;
+        if (start[w[0] >> shift & (DIGIT - 1)] == n) continue;
+        for (int digit = 0; digit < DIGIT; digit++) {
+            const int64_t here = start[digit];
+            start[digit] = before;
+            before += here;
+        }
+        for (int64_t i = 0; i < n; i++) other[start[w[i] >> shift & (DIGIT - 1)]++] = w[i];
+        uint64_t *swap = w;
+        w = other;
+        other = swap;
+    }
+    return w;
+}
+
+/* Moves the word at `at` down to its place: the largest of the k words is heap[0]. */
+static void sink(uint64_t *heap, int64_t k, int64_t at) {
+    const uint64_t word = heap[at];
+    for (int64_t child = 2 * at + 1; child < k; child = 2 * at + 1) {
+        child += child + 1 < k && heap[child + 1] > heap[child];
+        if (heap[child] <= word) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = word;
+}
+
+/* Puts those of n further keys that are below the last of the heap's k in its place. An equal key came later: it stays out. */
+static void offer(uint64_t *heap, int64_t k, const uint32_t *key, int64_t first, int64_t n) {
+    uint32_t last = (uint32_t)(heap[0] >> 32);
+    for (int64_t at = 0; at < n; at += GROUP) {
+        const int64_t m = n - at < GROUP ? n - at : GROUP;
+        uint32_t is_any = 0;
+        if (m == GROUP)
+            for (int i = 0; i < GROUP; i++) is_any |= key[at + i] < last;
+        if (m == GROUP && !is_any) continue;
+        for (int64_t i = at; i < at + m; i++) {
+            if (key[i] >= last) continue;
+            heap[0] = (uint64_t)key[i] << 32 | (uint64_t)(first + i);
+            sink(heap, k, 0);
+            last = (uint32_t)(heap[0] >> 32);
+        }
+    }
+}
+
+/* By whole words: their indices are in no order. */
+static void heap_sort(uint64_t *heap, int64_t k) {
+    for (int64_t last = k - 1; last > 0; last--) {
+        const uint64_t word = heap[last];
+        heap[last] = heap[0];
+        heap[0] = word;
+        sink(heap, last, 0);
+    }
+}
+
 struct sort {
     const struct attr_sort *attr;
     struct iterate walk; /* x, values, indices: without the axis */
@@ -92,14 +200,47 @@ struct sort {
     struct pair *pairs; /* 2 n for each slot */
 };
 
-static void sort_line(const struct sort *s, struct pair *pairs, const char *x, char *values, char *indices) {
-    const int64_t bytes = iterate_element_bytes(s->dtype);
-    read_keys(pairs, x, s->dtype, s->x_stride, s->n, s->attr->descending);
-    const struct pair *sorted = sort_pairs(pairs, pairs + s->n, s->n);
-    for (int64_t i = 0; i < s->attr->k; i++) {
-        memcpy(values + i * s->out_stride * bytes, x + sorted[i].index * s->x_stride * bytes, (size_t)bytes);
-        memcpy(indices + i * s->out_stride * 8, &sorted[i].index, 8);
+static bool has_words(const struct sort *s) { return iterate_element_bytes(s->dtype) <= 4 && s->n <= UINT32_MAX; }
+static bool takes_few(const struct sort *s) { return has_words(s) && s->attr->k <= s->n / FEW; }
+
+/* The first k words of a line, in order. `words` has room for 2 n. */
+static const uint64_t *order_words(const struct sort *s, uint64_t *words, const char *x) {
+    const int64_t bytes = iterate_element_bytes(s->dtype), k = s->attr->k, kept = takes_few(s) ? k : s->n;
+    uint32_t key[CHUNK];
+    int64_t n = 0;
+    for (int64_t at = 0; at < s->n; at += CHUNK) {
+        const int64_t m = s->n - at < CHUNK ? s->n - at : CHUNK;
+        read_keys(key, x + at * s->x_stride * bytes, s->dtype, s->x_stride, m, s->attr->descending);
+        int64_t i = 0;
+        for (; i < m && n < kept; i++, n++) words[n] = (uint64_t)key[i] << 32 | (uint64_t)(at + i);
+        if (i == m) continue;
+        if (i > 0 || at == n) /* just filled */
+            for (int64_t parent = k / 2 - 1; parent >= 0; parent--) sink(words, k, parent);
+        offer(words, k, key + i, at + i, m - i);
     }
+    if (!takes_few(s)) return sort_words(words, words + n, n);
+    heap_sort(words, k);
+    return words;
+}
+
+static void write_sorted(const struct sort *s, int64_t place, int64_t index, const char *x, char *values,
+                         char *indices) {
+    const int64_t bytes = iterate_element_bytes(s->dtype);
+    memcpy(values + place * s->out_stride * bytes, x + index * s->x_stride * bytes, (size_t)bytes);
+    memcpy(indices + place * s->out_stride * 8, &index, 8);
+}
+
+static void sort_line(const struct sort *s, struct pair *room, const char *x, char *values, char *indices) {
+    if (has_words(s)) {
+        if (s->attr->k == 0) return;
+        const uint64_t *sorted = order_words(s, (uint64_t *)room, x);
+        for (int64_t i = 0; i < s->attr->k; i++)
+            write_sorted(s, i, (int64_t)(sorted[i] & UINT32_MAX), x, values, indices);
+        return;
+    }
+    read_pairs(room, x, s->dtype, s->x_stride, s->n, s->attr->descending);
+    const struct pair *sorted = sort_pairs(room, room + s->n, s->n);
+    for (int64_t i = 0; i < s->attr->k; i++) write_sorted(s, i, sorted[i].index, x, values, indices);
 }
 
 /* Slot k sorts lines k, k + n_slots, ... */
@@ -140,7 +281,8 @@ bool cpu_sort(const tl_kernel_args *args) {
                      .pairs = args->workspace};
     iterate_begin(&s.walk, a.rank, a.shape, (const tl_operand *[]){&a, &b, &c}, 3, ITERATE_ROW_MAJOR);
     s.n_slots = s.walk.n < SORT_SLOTS ? s.walk.n : SORT_SLOTS;
-    const int64_t work = 16 * s.n * (s.walk.n / s.n_slots + 1); /* per slot: about 16 units for an element */
+    const int64_t lines = (s.walk.n + s.n_slots - 1) / s.n_slots; /* of a slot */
+    const int64_t work = (takes_few(&s) ? 4 : 16) * s.n * lines;  /* units for an element */
     parallel_for(s.n_slots, parallel_grain(work), args->n_threads, sort_slots, &s);
     return true;
 }
@@ -154,41 +296,49 @@ struct search {
     int64_t n, stride; /* of the sorted numbers, in elements */
 };
 
-/* The comparisons are written so that a NaN goes to the end. */
+/* Where `value` belongs among the n sorted numbers: the first place whose number is not BELOW it. Which half is next is chosen
+ * without a branch, which would be mispredicted every other time. */
+#define SEARCH(AT, BELOW)                                                     \
+    int64_t low = 0;                                                          \
+    for (int64_t n = s->n; n > 0;) {                                          \
+        const int64_t half = n / 2, rest = n - half - 1, middle = low + half; \
+        const int below = BELOW(AT);                                          \
+        low = below ? middle + 1 : low;                                       \
+        n = below ? rest : half;                                              \
+    }                                                                         \
+    return low
+
+/* A NaN goes to the end: nothing is above it. */
+#define BELOW_FLOAT(at) (s->right ? !((at) > value) : !((at) >= value))
+#define BELOW_INTEGER(at) (s->right ? (at) <= value : (at) < value)
+
+static int64_t search_f32(const struct search *s, const float *row, float value) {
+    SEARCH(row[middle * s->stride], BELOW_FLOAT);
+}
+
 static int64_t search_float(const struct search *s, const char *row, double value) {
-    int64_t low = 0, high = s->n;
-    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const double at = convert_get_f64(row + middle * step, s->sorted->dtype, 0);
-        if (s->right ? !(at > value) : !(at >= value)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    SEARCH(convert_get_f64(row, s->sorted->dtype, middle * s->stride), BELOW_FLOAT);
 }
 
 static int64_t search_integer(const struct search *s, const char *row, int64_t value) {
-    int64_t low = 0, high = s->n;
-    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const int64_t at = convert_get_i64(row + middle * step, s->sorted->dtype, 0);
-        if (s->right ? at <= value : at < value) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    SEARCH(convert_get_i64(row, s->sorted->dtype, middle * s->stride), BELOW_INTEGER);
+}
+
+static int64_t search_one(const struct search *s, const char *row, const char *value) {
+    const tl_dtype dtype = s->sorted->dtype;
+    if (dtype == TL_F32) return search_f32(s, (const void *)row, *(const float *)(const void *)value);
+    if (dtype_is_float(dtype)) return search_float(s, row, convert_get_f64(value, dtype, 0));
+    return search_integer(s, row, convert_get_i64(value, dtype, 0));
 }
 
 static void search_range(void *context, int64_t first, int64_t last) {
     const struct search *s = context;
-    const tl_dtype dtype = s->sorted->dtype;
     struct iterate_run run;
     iterate_seek(&s->walk, &run, first, last);
     while (iterate_next(&s->walk, &run, INT64_MAX))
         for (int64_t i = 0; i < run.length; i++) {
             const char *value = run.data[1] + i * s->walk.step[1], *row = run.data[2] + i * s->walk.step[2];
-            const int64_t found = dtype_is_float(dtype) ? search_float(s, row, convert_get_f64(value, dtype, 0))
-                                                        : search_integer(s, row, convert_get_i64(value, dtype, 0));
+            const int64_t found = search_one(s, row, value);
             memcpy(run.data[0] + i * s->walk.step[0], &found, sizeof found);
         }
 }

@@ -25,14 +25,15 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 /* Elements of the f64 sequence when the output is f64, of the f32 sequence otherwise. */
-__global__ void __launch_bounds__(BLOCK)
-    random_uniform(void *out, tl_dtype dtype, int64_t n, struct rng_key key, uint64_t index, double low, double high) {
+__global__ void __launch_bounds__(BLOCK) random_uniform(void *out, tl_dtype dtype, int64_t n, struct rng_key key,
+                                                        uint64_t index, double low, double width, double limit) {
     FOR_EACH(i, n) {
         if (dtype == TL_F64)
-            ((double *)out)[i] = fma(rng_uniform_f64(rng_wide_draw_at(key, index + i)), high - low, low);
+            ((double *)out)[i] = rng_between_f64(rng_uniform_f64(rng_wide_draw_at(key, index + i)), low, width, limit);
         else
-            store_as<float>(out, i, dtype,
-                            fmaf(rng_uniform_f32(rng_draw_at(key, index + i)), (float)(high - low), (float)low));
+            store_as<float>(
+                out, i, dtype,
+                rng_between_f32(rng_uniform_f32(rng_draw_at(key, index + i)), (float)low, (float)width, (float)limit));
     }
 }
 
@@ -97,7 +98,8 @@ bool cuda_random(const tl_kernel_args *args) {
     const cudaStream_t stream = stream_of(args);
     switch (attr->kind) {
     case RANDOM_UNIFORM:
-        random_uniform<<<blocks, BLOCK, 0, stream>>>(out->data, out->dtype, n, key, index, attr->a, attr->b);
+        random_uniform<<<blocks, BLOCK, 0, stream>>>(out->data, out->dtype, n, key, index, attr->a, attr->b - attr->a,
+                                                     attr->limit);
         break;
     case RANDOM_NORMAL:
         random_normal<<<blocks, BLOCK, 0, stream>>>(out->data, out->dtype, n, key, index, attr->a, attr->b);

@@ -17,6 +17,7 @@ MISSING(nonzero)
 /* quantize.c */
 MISSING(cast_mode)
 MISSING(quantize)
+MISSING(fake_quantize)
 MISSING(dequantize)
 
 /* random.c */
