@@ -109,7 +109,7 @@ tl_tensor *tl_fill_(tl_tensor *x, double value) {
 
 static bool unview_shape(tl_call *c) {
     const struct attr_unview *a = c->attr;
-    return call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
+    return call_needs_float(c, 0) && call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
 }
 /* Placing costs no FLOPs; adding, where elements meet, one each. */
 static void unview_cost(const tl_call *c, struct cost *cost) {
@@ -125,7 +125,7 @@ static void unview_backward(tl_gradient *g) {
 }
 const tl_op op_unview = {RECORD(KERNEL, unview, 1),
                          .shapes = "g of a view -> the shape it is a view of",
-                         .dtypes = "any",
+                         .dtypes = "floats",
                          .flops = "0, or one per element of g where they overlap",
                          .shape = unview_shape,
                          .cost = unview_cost,
