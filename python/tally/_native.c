@@ -292,9 +292,16 @@ static void base_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
+static TensorBase *checked(PyObject *o) {
+    if (PyObject_TypeCheck(o, base_type) && ((TensorBase *)o)->tensor) return (TensorBase *)o;
+    PyErr_SetString(PyExc_TypeError, "expected a Tensor");
+    return NULL;
+}
+
 /* What programs read most, without a step through Python. */
 static PyObject *base_shape(PyObject *self, void *unused) {
     (void)unused;
+    if (!checked(self)) return NULL;
     const tl_tensor *x = ((TensorBase *)self)->tensor;
     int rank = p_tl_rank(x);
     const int64_t *shape = p_tl_shape(x);
@@ -308,6 +315,7 @@ static PyObject *base_shape(PyObject *self, void *unused) {
 
 static PyObject *base_dtype(PyObject *self, void *unused) {
     (void)unused;
+    if (!checked(self)) return NULL;
     PyObject *dtype = PyList_GetItem(dtypes, (Py_ssize_t)p_tl_dtype_of(((TensorBase *)self)->tensor));
     Py_XINCREF(dtype);
     return dtype;
@@ -315,6 +323,7 @@ static PyObject *base_dtype(PyObject *self, void *unused) {
 
 static PyObject *base_ndim(PyObject *self, void *unused) {
     (void)unused;
+    if (!checked(self)) return NULL;
     return PyLong_FromLong(p_tl_rank(((TensorBase *)self)->tensor));
 }
 
@@ -334,12 +343,6 @@ static PyType_Spec base_spec = {"tally.TensorBase", sizeof(TensorBase), 0, Py_TP
                                 base_slots};
 
 /* ---- What is not in tally.h ---- */
-
-static TensorBase *checked(PyObject *o) {
-    if (PyObject_TypeCheck(o, base_type) && ((TensorBase *)o)->tensor) return (TensorBase *)o;
-    PyErr_SetString(PyExc_TypeError, "expected a Tensor");
-    return NULL;
-}
 
 static PyObject *sizes(PyObject *o, bool is_stride) {
     TensorBase *self = checked(o);
