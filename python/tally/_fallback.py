@@ -18,8 +18,8 @@ class TensorBase:
         return self
 
     shape = property(lambda x: _size_type(shape_of(x)))
-    dtype = property(lambda x: _dtypes[_library.tl_dtype_of(x._address)])
-    ndim = property(lambda x: _library.tl_rank(x._address))
+    dtype = property(lambda x: _dtypes[_library.tl_dtype_of(address_of(x))])
+    ndim = property(lambda x: _library.tl_rank(address_of(x)))
 
     def __del__(self):
         address = getattr(self, "_address", None)

@@ -178,8 +178,8 @@ _leaves = {}  # address of a leaf -> its hooks, as long as the library has the l
 
 @forever
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _forget_leaf(address):
-    _leaves.pop(address, None)
+def _forget_leaf(address, pop=_leaves.pop):  # bound: it is called after the module has gone, too
+    pop(address, None)
 
 
 @forever

@@ -211,7 +211,7 @@ def convert(value, kind):
     if isinstance(value, (list, tuple)):
         if value and isinstance(value[0], Tensor):
             return (ctypes.c_void_p * len(value))(*[v._as_parameter_ for v in value])
-        return (kind._type_ * len(value))(*value)
+        return (kind._type_ * len(value))(*value) if hasattr(kind, "contents") or value else None
     if isinstance(value, ctypes.Structure) and kind is not type(value):
         return ctypes.byref(value)
     return value
