@@ -816,8 +816,8 @@ static void powers_keep_their_stated_error(void **unused) {
 
 static void more_functions_have_their_limits(void **unused) {
     (void)unused;
-    print_message("exp2 of infinities: %g %g\n", (double)vector_exp2_f32(INFINITY), (double)vector_exp2_f32(-INFINITY));
-    assert_true(vector_exp2_f32(INFINITY) == INFINITY && vector_exp2_f32(-INFINITY) == 0);
+    assert_true(vector_exp2_f32(INFINITY) == INFINITY);
+    assert_true(vector_exp2_f32(-INFINITY) == 0);
     assert_true(vector_expm1_f32(INFINITY) == INFINITY && vector_expm1_f32(-INFINITY) == -1);
     assert_true(signbit(vector_expm1_f32(-0.0f)) && signbit(vector_log1p_f32(-0.0f)) && signbit(vector_sin_f32(-0.0f)));
     assert_true(vector_log2_f32(0) == -INFINITY && vector_log2_f32(INFINITY) == INFINITY && isnan(vector_log2_f32(-1)));
