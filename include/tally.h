@@ -1170,6 +1170,99 @@ TL_API const char *tl_safetensors_metadata_key(const tl_safetensors *file, int i
 TL_API bool tl_safetensors_save(const char *path, const char *const *names, tl_tensor *const *tensors, int n,
                                 const char *const *keys, const char *const *values, int n_metadata);
 
+/* ---- Data ----------------------------------------------------------------------------------------------- */
+
+/* Files of tokens, mapped, not read into memory; docs/data.md has the formats. Nothing in them is believed: every size is
+ * checked against the bytes that are there when the file is opened, every id and (in our own format) every checksum when it
+ * is read. Messages have the file, the byte or the token, and what was expected. */
+typedef enum tl_token_format {
+    TL_TOKENS_AUTO,  /* by the first bytes; else .bin is raw (see docs/data.md), and anything else bytes */
+    TL_TOKENS_TALLY, /* our own: width, vocabulary, count, checksums */
+    TL_TOKENS_U16,   /* raw little-endian numbers, as nanoGPT writes them */
+    TL_TOKENS_U32,
+    TL_TOKENS_LLMC,  /* llm.c's shards: 20240520 (u16) and 20240801 (u32) */
+    TL_TOKENS_NPY,   /* NumPy, one axis, any integers */
+    TL_TOKENS_BYTES, /* each byte is a token; vocabulary 256 */
+    TL_TOKEN_FORMAT_COUNT
+} tl_token_format;
+TL_API const char *tl_token_format_name(tl_token_format format); /* "llmc"; "?" for none */
+
+/* The vocabulary hash of byte-level tokens. A hash is whatever a tokenizer calls itself; 0: not known. */
+#define TL_BYTES_HASH 0x7365747962u
+
+typedef struct tl_token_info {
+    tl_token_format format;
+    int token_bytes;      /* 1, 2, 4 or 8 */
+    bool is_signed, has_checksums;
+    int64_t count;        /* tokens */
+    int64_t vocabulary;   /* every id must be smaller; 0: the file does not say */
+    uint64_t vocabulary_hash;
+    uint64_t data_begin, file_bytes;
+} tl_token_info;
+
+/* A file without a token is refused. One token file may be read from several threads. A file that is cut short while it is open is
+ * noticed at the next read; only what is cut during a read ends the program (SIGBUS). */
+typedef struct tl_token_file tl_token_file;
+TL_API tl_token_file *tl_token_file_open(const char *path, tl_token_format format);
+TL_API void tl_token_file_close(tl_token_file *file); /* NULL allowed; loaders that use it hold it */
+TL_API bool tl_token_file_info(const tl_token_file *file, tl_token_info *info);
+/* The vocabulary (and hash, 0: any) that the ids are for. A file that names others is refused; ids are checked
+ * against it from now on. Before the file is read by other threads. */
+TL_API bool tl_token_file_expect(tl_token_file *file, int64_t vocabulary, uint64_t vocabulary_hash);
+/* Tokens from .. from + n - 1. An id outside the vocabulary, or of 2^31 and more, is an error that names its position. */
+TL_API bool tl_token_file_read(tl_token_file *file, int32_t *ids, int64_t from, int64_t n);
+
+/* Told how far a long piece of work is; false stops it (an error: "stopped"). */
+typedef bool (*tl_progress_fn)(uint64_t done, uint64_t total, void *context);
+/* Reads everything once. `largest` (NULL allowed) receives the largest id. progress: NULL or told of tokens. */
+TL_API bool tl_token_file_check(tl_token_file *file, int64_t *largest, tl_progress_fn progress, void *context);
+
+/* Writes our own format; the file is whole or not there. token_bytes is 1, 2 or 4; vocabulary at most 256^token_bytes and
+ * 2^31. commit ends the writer, also when it fails; discard ends it without a file. */
+typedef struct tl_token_writer tl_token_writer;
+TL_API tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary, uint64_t vocabulary_hash);
+TL_API bool tl_token_writer_add(tl_token_writer *writer, const int32_t *ids, int64_t n);
+TL_API bool tl_token_writer_commit(tl_token_writer *writer);
+TL_API void tl_token_writer_discard(tl_token_writer *writer); /* NULL allowed */
+
+/* Batches of a token file. A window is T tokens, and as targets the T that follow each of them: tokens s .. s+T-1 and
+ * s+1 .. s+T. Which windows a step gets is a pure function of (seed, step, rank, world), so any step can be asked for at any
+ * time at the same price, and a resumed run sees what the first one would have seen.
+ *
+ * TL_SAMPLE_ONCE: the N tokens of the part have N-1 targets; an epoch is W = (N-1)/T windows side by side, in an order of its own,
+ * so that no target comes twice. What is left over, (N-1) mod T targets, is divided anew between beginning and end in each epoch.
+ * Epochs follow each other without a gap: row b of a batch is window (step * world + rank) * batch + b, counted through.
+ * TL_SAMPLE_RANDOM: each window begins anywhere, independently (as nanoGPT does). TL_SAMPLE_IN_ORDER: windows from the
+ * first to the last, over and over; for evaluation. */
+typedef enum tl_sampling { TL_SAMPLE_ONCE, TL_SAMPLE_RANDOM, TL_SAMPLE_IN_ORDER, TL_SAMPLING_COUNT } tl_sampling;
+typedef struct tl_loader_options {
+    tl_token_file *file; /* held by the loader. NULL: on meta only, `last` is then the count */
+    int64_t first, last; /* the part: tokens first .. last-1; last 0: to the end */
+    int64_t batch, time; /* rows, and tokens of each */
+    uint64_t seed;
+    int rank, world;     /* this process is one of `world`; each gets rows of its own */
+    tl_sampling sampling;
+    int n_buffers;       /* batches that a thread reads ahead, 1 to 64 */
+    tl_device *device;   /* where the batches go; NULL: the thread's default */
+} tl_loader_options;
+/* the whole file, batch 1, time 128, seed 1, rank 0 of 1, once, 3 buffers */
+TL_API tl_loader_options tl_loader_defaults(void);
+
+/* A loader makes a ring of n_buffers batches on the host before the first step, billed as data (on the cpu to its pool, where meta bills it
+ * too), and a thread that fills it. On meta there is no thread, and nothing is read. A part that is shorter than T+1 is refused. */
+typedef struct tl_loader tl_loader;
+TL_API tl_loader *tl_loader_new(const tl_loader_options *options);
+TL_API void tl_loader_free(tl_loader *loader); /* stops the thread; NULL allowed */
+
+/* The batch of a step (any, from 0): two (batch, time) i32 tensors of one storage, owned by the innermost scope, purpose data, path "data",
+ * phase other. Where the device has memory of its own, one transfer of both is billed. What the thread could not read is
+ * an error here, at the step that needs it; asking again tries again. One thread at a time. */
+TL_API bool tl_loader_next(tl_loader *loader, int64_t step, tl_tensor **tokens, tl_tensor **targets);
+/* The token that row `row` of a step begins with, counted from the file's first; its epoch. -1: out of range. */
+TL_API int64_t tl_loader_where(const tl_loader *loader, int64_t step, int64_t row, int64_t *epoch);
+TL_API int64_t tl_loader_windows(const tl_loader *loader); /* of an epoch, over all ranks */
+TL_API double tl_loader_wait_s(const tl_loader *loader);   /* spent waiting for the thread, in all */
+
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 
 /* Makes the n-th allocation from now on fail (1 = the next; 0 switches off): host objects, pool blocks and

@@ -190,6 +190,18 @@ bool file_writer_write(struct file_writer *w, const void *data, size_t bytes) {
     return true;
 }
 
+bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, size_t offset) {
+    INVARIANT(offset <= w->written && bytes <= w->written - offset);
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = allowed("patch", w->path, bytes - done);
+        if (n > 0) n = pwrite(w->fd, (const char *)data + done, (size_t)n, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(w->path, "cannot be written");
+        done += (size_t)n;
+    }
+    return true;
+}
+
 static bool folder_sync(const struct file_writer *w) {
     int fd = fault("open folder", w->folder) ? -1 : open(w->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool ok = fd >= 0 && !fault("sync folder", w->folder) && fsync(fd) == 0;

@@ -48,6 +48,8 @@ struct file_writer *file_writer_new(const char *path);
  * cannot promise room are let through. */
 bool file_writer_reserve(struct file_writer *w, size_t bytes);
 bool file_writer_write(struct file_writer *w, const void *data, size_t bytes);
+/* Writes again what was written at `offset`: for a header that holds a count known only at the end. */
+bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, size_t offset);
 /* Puts the file in its place and ends the writer, also on failure: then what was at `path` is untouched and the
  * temporary is gone. (Only when the very last step fails, the sync of the folder, is the new file in place.) */
 bool file_writer_commit(struct file_writer *w);

@@ -1,0 +1,325 @@
+/* token_file.c: a file of tokens, mapped; ids and checksums are looked at when they are read.
+ *
+ * Checking a terabyte before the first step would take many minutes, and not checking it would let a damaged block train for
+ * days. So each block of our own format is checked when its first token is read, and then remembered: one bit per
+ * 64 KiB, once per file and process.
+ */
+#include "data/token_file.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/refs.h"
+
+struct tl_token_file {
+    atomic_int refs;
+    int fd; /* open, to see whether the file still has its bytes */
+    struct file_map *map;
+    const unsigned char *bytes, *data; /* the whole file; the tokens */
+    tl_token_info info;
+    uint64_t limit;       /* ids must be below */
+    atomic_uchar *proven; /* a bit per block; NULL without checksums */
+    char path[];
+};
+
+static bool surface(const struct problem *problem) { return error_set(problem->status, "%s", problem->text); }
+
+/* ---- Opening ---- */
+
+static uint64_t data_bytes(const tl_token_file *f) { return (uint64_t)f->info.count * (uint64_t)f->info.token_bytes; }
+
+static uint64_t blocks_of(const tl_token_file *f) {
+    return (data_bytes(f) + TOKEN_BLOCK_BYTES - 1) / TOKEN_BLOCK_BYTES;
+}
+
+static bool proven_new(tl_token_file *f) {
+    if (!f->info.has_checksums) return true;
+    size_t room = (size_t)(blocks_of(f) + 7) / 8;
+    f->proven = memory_new(room);
+    if (!f->proven) return error_memory(room, "the checked blocks of a token file");
+    for (size_t i = 0; i < room; i++) atomic_init(&f->proven[i], 0);
+    return true;
+}
+
+static bool file_load(tl_token_file *f, tl_token_format format) {
+    size_t bytes;
+    f->fd = file_open(f->path, &bytes);
+    if (f->fd < 0) return false;
+    if (bytes == 0) return error_set(TL_ERROR_USE, "tokens: %s: is empty (need at least one token)", f->path);
+    f->map = file_map_new(f->fd, f->path, bytes);
+    if (!f->map) return false;
+    f->bytes = file_map_data(f->map);
+    struct problem problem;
+    if (!token_header_read(&f->info, f->bytes, bytes, f->path, format, &problem)) return surface(&problem);
+    f->data = f->bytes + f->info.data_begin;
+    f->limit = f->info.vocabulary ? (uint64_t)f->info.vocabulary : (uint64_t)1 << 31;
+    return proven_new(f);
+}
+
+tl_token_file *tl_token_file_open(const char *path, tl_token_format format) {
+    if (!path) return error_set(TL_ERROR_USE, "token_file_open: no path"), NULL;
+    size_t room = sizeof(tl_token_file) + strlen(path) + 1;
+    tl_token_file *f = memory_new(room);
+    if (!f) return error_memory(room, "a token file"), NULL;
+    *f = (tl_token_file){.refs = 1, .fd = -1};
+    strcpy(f->path, path);
+    if (file_load(f, format)) return f;
+    tl_token_file_close(f);
+    return NULL;
+}
+
+void token_file_keep(tl_token_file *f) { refs_keep(&f->refs); }
+
+void tl_token_file_close(tl_token_file *f) {
+    if (!f || !refs_drop(&f->refs)) return;
+    if (f->map) file_map_drop(f->map);
+    if (f->fd >= 0) file_close(f->fd);
+    memory_free(f->proven);
+    memory_free(f);
+}
+
+bool tl_token_file_info(const tl_token_file *f, tl_token_info *info) {
+    if (!f || !info) return false;
+    *info = f->info;
+    return true;
+}
+
+bool tl_token_file_expect(tl_token_file *f, int64_t vocabulary, uint64_t hash) {
+    if (!f) return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_file_expect: no file") : false;
+    if (vocabulary < 1 || vocabulary > (int64_t)1 << 31)
+        return error_set(TL_ERROR_USE, "token_file_expect: %s: a vocabulary of %lld (need 1 to 2^31)", f->path,
+                         (long long)vocabulary);
+    /* A model's vocabulary is often rounded up; a smaller one cannot take the file's ids. */
+    if (f->info.vocabulary > vocabulary)
+        return error_set(TL_ERROR_USE, "tokens: %s: is for a vocabulary of %lld (need at most %lld)", f->path,
+                         (long long)f->info.vocabulary, (long long)vocabulary);
+    if (hash && f->info.vocabulary_hash && hash != f->info.vocabulary_hash)
+        return error_set(TL_ERROR_USE, "tokens: %s: was made with the vocabulary %016llx (need %016llx)", f->path,
+                         (unsigned long long)f->info.vocabulary_hash, (unsigned long long)hash);
+    if (!f->info.vocabulary) f->limit = (uint64_t)vocabulary;
+    return true;
+}
+
+/* ---- Reading ---- */
+
+/* A page that is no longer there ends the program; a look at the size costs a microsecond and finds nearly all such files. */
+static bool is_whole(const tl_token_file *f, struct problem *problem) {
+    struct stat status;
+    if (fstat(f->fd, &status) == 0 && (uint64_t)status.st_size == f->info.file_bytes) return true;
+    return problem_set(problem, TL_ERROR_IO, "tokens: %s: was changed while it is read: it had %llu bytes, now %llu",
+                       f->path, (unsigned long long)f->info.file_bytes, (unsigned long long)status.st_size);
+}
+
+static bool block_prove(tl_token_file *f, uint64_t block, struct problem *problem) {
+    atomic_uchar *bits = &f->proven[block / 8];
+    unsigned char mine = (unsigned char)(1 << block % 8);
+    if (atomic_load_explicit(bits, memory_order_relaxed) & mine) return true;
+    uint64_t begin = block * TOKEN_BLOCK_BYTES, left = data_bytes(f) - begin;
+    uint32_t want, got = crc32c(0, f->data + begin, left < TOKEN_BLOCK_BYTES ? left : TOKEN_BLOCK_BYTES);
+    memcpy(&want, f->bytes + f->info.file_bytes - (blocks_of(f) - block) * 4, 4);
+    if (got != want)
+        return problem_set(problem, TL_ERROR_USE,
+                           "tokens: %s: the block at byte %llu (token %llu) is damaged: checksum %08x, expected %08x",
+                           f->path, (unsigned long long)(f->info.data_begin + begin),
+                           (unsigned long long)(begin / (uint64_t)f->info.token_bytes), got, want);
+    atomic_fetch_or_explicit(bits, mine, memory_order_relaxed);
+    return true;
+}
+
+static uint64_t id_at(const tl_token_file *f, int64_t index) {
+    uint64_t value = 0;
+    size_t width = (size_t)f->info.token_bytes;
+    memcpy(&value, f->data + (uint64_t)index * width, width);
+    unsigned unused = 64 - 8 * (unsigned)width;
+    return f->info.is_signed ? (uint64_t)((int64_t)(value << unused) >> unused) : value;
+}
+
+/* Copies and says whether every id was below the limit; negative ones are huge. Plain loops for the usual widths. */
+static bool ids_copy(const tl_token_file *f, int32_t *ids, int64_t from, int64_t n) {
+    const unsigned char *data = f->data + (uint64_t)from * (uint64_t)f->info.token_bytes;
+    uint64_t limit = f->limit;
+    bool is_good = true;
+    if (f->info.token_bytes == 1 && !f->info.is_signed) {
+        for (int64_t i = 0; i < n; i++) is_good &= (uint64_t)(ids[i] = data[i]) < limit;
+    } else if (f->info.token_bytes == 2 && !f->info.is_signed) {
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t id;
+            memcpy(&id, data + i * 2, 2);
+            ids[i] = id;
+            is_good &= id < limit;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t id = id_at(f, from + i);
+            ids[i] = (int32_t)(uint32_t)id;
+            is_good &= id < limit;
+        }
+    }
+    return is_good;
+}
+
+static bool id_refuse(const tl_token_file *f, int64_t from, struct problem *problem) {
+    while (id_at(f, from) < f->limit) from++;
+    char id[32];
+    if (f->info.is_signed) snprintf(id, sizeof id, "%lld", (long long)id_at(f, from));
+    else snprintf(id, sizeof id, "%llu", (unsigned long long)id_at(f, from));
+    return problem_set(problem, TL_ERROR_USE, "tokens: %s: token %lld (byte %llu) is %s (need 0 to %llu)", f->path,
+                       (long long)from,
+                       (unsigned long long)(f->info.data_begin + (uint64_t)from * (uint64_t)f->info.token_bytes), id,
+                       (unsigned long long)f->limit - 1);
+}
+
+bool token_file_fetch(tl_token_file *f, int32_t *ids, int64_t from, int64_t n, struct problem *problem) {
+    if (from < 0 || n < 0 || from > f->info.count || n > f->info.count - from)
+        return problem_set(problem, TL_ERROR_USE, "tokens: %s: has no tokens %lld to %lld (need 0 to %lld)", f->path,
+                           (long long)from, (long long)((uint64_t)from + (uint64_t)n) - 1,
+                           (long long)f->info.count - 1);
+    if (n == 0) return true;
+    if (!is_whole(f, problem)) return false;
+    if (f->proven) {
+        uint64_t width = (uint64_t)f->info.token_bytes, last = (uint64_t)(from + n - 1) * width / TOKEN_BLOCK_BYTES;
+        for (uint64_t b = (uint64_t)from * width / TOKEN_BLOCK_BYTES; b <= last; b++)
+            if (!block_prove(f, b, problem)) return false;
+    }
+    return ids_copy(f, ids, from, n) || id_refuse(f, from, problem);
+}
+
+bool tl_token_file_read(tl_token_file *f, int32_t *ids, int64_t from, int64_t n) {
+    if (!f || (!ids && n)) {
+        if (tl_error() == TL_OK) error_set(TL_ERROR_USE, "token_file_read: no %s", f ? "place for the ids" : "file");
+        return false;
+    }
+    struct problem problem;
+    return token_file_fetch(f, ids, from, n, &problem) || surface(&problem);
+}
+
+bool tl_token_file_check(tl_token_file *f, int64_t *largest, tl_progress_fn progress, void *context) {
+    enum { AT_ONCE = 1 << 16 };
+    if (!f) return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_file_check: no file") : false;
+    int32_t *ids = memory_new(AT_ONCE * sizeof *ids), most = 0;
+    if (!ids) return error_memory(AT_ONCE * sizeof *ids, "checking a token file");
+    bool ok = true;
+    for (int64_t from = 0; ok && from < f->info.count; from += AT_ONCE) {
+        int64_t n = f->info.count - from < AT_ONCE ? f->info.count - from : AT_ONCE;
+        ok = tl_token_file_read(f, ids, from, n);
+        for (int64_t i = 0; ok && i < n; i++) most = ids[i] > most ? ids[i] : most;
+        if (ok && progress && !progress((uint64_t)(from + n), (uint64_t)f->info.count, context))
+            ok = error_set(TL_ERROR_USE, "tokens: %s: stopped", f->path);
+    }
+    memory_free(ids);
+    if (ok && largest) *largest = most;
+    return ok;
+}
+
+/* ---- Writing ---- */
+
+struct tl_token_writer {
+    struct file_writer *file;
+    int token_bytes;
+    int64_t vocabulary;
+    uint64_t hash, count;
+    uint32_t *table; /* checksums of the blocks written */
+    size_t n_blocks, capacity;
+    size_t used; /* bytes of block */
+    unsigned char block[TOKEN_BLOCK_BYTES];
+};
+
+static bool zeros_write(tl_token_writer *w, size_t bytes) {
+    static const unsigned char zeros[TOKEN_HEADER_BYTES];
+    return file_writer_write(w->file, zeros, bytes);
+}
+
+tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary, uint64_t hash) {
+    if (!path) return error_set(TL_ERROR_USE, "token_writer_new: no path"), NULL;
+    bool is_width = token_bytes == 1 || token_bytes == 2 || token_bytes == 4;
+    int64_t most = token_bytes == 4 ? (int64_t)1 << 31 : is_width ? (int64_t)1 << 8 * token_bytes : 0;
+    if (!is_width || vocabulary < 1 || vocabulary > most) {
+        error_set(TL_ERROR_USE,
+                  "token_writer_new: %s: %d bytes per token (need 1, 2 or 4), vocabulary %lld (need 1 to %lld)", path,
+                  token_bytes, (long long)vocabulary, (long long)most);
+        return NULL;
+    }
+    tl_token_writer *w = memory_new(sizeof *w);
+    if (!w) return error_memory(sizeof *w, "a writer of tokens"), NULL;
+    memset(w, 0, offsetof(struct tl_token_writer, block));
+    w->token_bytes = token_bytes;
+    w->vocabulary = vocabulary;
+    w->hash = hash;
+    w->file = file_writer_new(path);
+    if (w->file && zeros_write(w, TOKEN_HEADER_BYTES)) return w; /* the header comes last */
+    tl_token_writer_discard(w);
+    return NULL;
+}
+
+static bool block_write(tl_token_writer *w) {
+    if (!memory_grow((void **)&w->table, &w->capacity, w->n_blocks, sizeof *w->table))
+        return error_memory((w->n_blocks + 1) * sizeof *w->table, "the checksums of a token file");
+    w->table[w->n_blocks++] = crc32c(0, w->block, w->used);
+    bool ok = file_writer_write(w->file, w->block, w->used);
+    w->used = 0;
+    return ok;
+}
+
+bool tl_token_writer_add(tl_token_writer *w, const int32_t *ids, int64_t n) {
+    if (!w || (!ids && n) || n < 0) {
+        if (tl_error() == TL_OK) error_set(TL_ERROR_USE, "token_writer_add: no writer or no ids");
+        return false;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= w->vocabulary)
+            return error_set(TL_ERROR_USE, "token_writer_add: token %llu is %d (need 0 to %lld)",
+                             (unsigned long long)w->count, ids[i], (long long)w->vocabulary - 1);
+        uint32_t id = (uint32_t)ids[i];
+        memcpy(w->block + w->used, &id, (size_t)w->token_bytes);
+        w->used += (size_t)w->token_bytes;
+        w->count++;
+        if (w->used == TOKEN_BLOCK_BYTES && !block_write(w)) return false;
+    }
+    return true;
+}
+
+static bool header_write(tl_token_writer *w) {
+    unsigned char h[TOKEN_HEADER_BYTES] = "TALLYTOK";
+    uint32_t version = 1, width = (uint32_t)w->token_bytes, block = TOKEN_BLOCK_BYTES;
+    uint32_t table = crc32c(0, w->table, w->n_blocks * 4);
+    memcpy(h + 8, &version, 4);
+    memcpy(h + 12, &width, 4);
+    memcpy(h + 16, &w->count, 8);
+    memcpy(h + 24, &w->vocabulary, 8);
+    memcpy(h + 32, &w->hash, 8);
+    memcpy(h + 40, &block, 4);
+    memcpy(h + 44, &table, 4);
+    uint32_t crc = crc32c(0, h, 60);
+    memcpy(h + 60, &crc, 4);
+    return file_writer_patch(w->file, h, sizeof h, 0);
+}
+
+bool tl_token_writer_commit(tl_token_writer *w) {
+    if (!w) return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_writer_commit: no writer") : false;
+    bool ok = tl_error() == TL_OK; /* what failed in between must not become a file */
+    if (ok && w->count == 0)
+        ok = error_set(TL_ERROR_USE, "token_writer_commit: no tokens were added (need at least one)");
+    ok = ok && (w->used == 0 || block_write(w));
+    size_t rest = (size_t)(w->count * (uint64_t)w->token_bytes % 8);
+    ok = ok && (rest == 0 || zeros_write(w, 8 - rest));
+    ok = ok && file_writer_write(w->file, w->table, w->n_blocks * 4) && header_write(w);
+    if (ok) {
+        ok = file_writer_commit(w->file);
+        w->file = NULL;
+    }
+    tl_token_writer_discard(w);
+    return ok;
+}
+
+void tl_token_writer_discard(tl_token_writer *w) {
+    if (!w) return;
+    file_writer_discard(w->file);
+    memory_free(w->table);
+    memory_free(w);
+}

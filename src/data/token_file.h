@@ -1,0 +1,26 @@
+/* token_file.h: what a token file says about itself, and reading that is safe on any thread. */
+#ifndef DATA_TOKEN_FILE_H
+#define DATA_TOKEN_FILE_H
+
+#include "tally.h"
+
+/* What went wrong, as a value: the loader's thread must not record (under TL_ABORT it would stop the program there). */
+struct problem {
+    tl_status status;
+    char text[600];
+};
+bool problem_set(struct problem *problem, tl_status status, const char *format, ...) TL_PRINTF(3, 4); /* always false */
+
+enum { TOKEN_HEADER_BYTES = 64, TOKEN_BLOCK_BYTES = 65536 };
+
+/* Reads and checks the header of the `bytes` bytes at `data`; `path` is for messages and, in TL_TOKENS_AUTO, for its ending.
+ * On true, count > 0 and data_begin + count * token_bytes <= bytes. */
+bool token_header_read(tl_token_info *info, const unsigned char *data, size_t bytes, const char *path,
+                       tl_token_format format, struct problem *problem);
+
+void token_file_keep(tl_token_file *file); /* one more tl_token_file_close is due */
+
+/* tl_token_file_read with the error as a value. */
+bool token_file_fetch(tl_token_file *file, int32_t *ids, int64_t from, int64_t n, struct problem *problem);
+
+#endif
