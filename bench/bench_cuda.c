@@ -157,7 +157,7 @@ int main(void) {
         if (i == 0) copy = rate;
         printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", passes[i], rate, rate / copy);
     }
-    tl_totals t = timed(update, NULL, TL_ALL, "adamw", 10);
+    tl_totals t = timed(update, NULL, TL_ALL, "adam", 10);
     printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", "adamw", (double)t.bytes_read.low / t.time_s / 1e9,
            (double)t.bytes_read.low / t.time_s / 1e9 / copy);
     stage("at the end");

@@ -574,14 +574,6 @@ TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dty
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
 
-/* Updates in place, billed to the update phase. State tensors m, v: the parameter's shape, f32 (f64 for f64 parameters). */
-typedef struct tl_adamw_options {
-    double lr, beta1, beta2, eps, weight_decay;
-    int64_t step; /* 1 for the first update */
-} tl_adamw_options;
-TL_API bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options);
-TL_API bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr);
-
 /* ---- Dtypes, block-scaled formats, more random numbers ----------------------------------------------- */
 
 /* What torch.finfo and torch.iinfo answer. Another kind of dtype is an error, and the answer is all zero. docs/dtypes.md has
@@ -777,14 +769,18 @@ TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_te
 
 /* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the
  * parameter's shape and are f32 (f64 for f64 parameters); they start as zeros where nothing else is said. Steps are
- * counted from 1. All take the same two options for parameters narrower than f32:
+ * counted from 1. All take the same options, the first two for parameters narrower than f32:
  * master      an f32 copy: the step is made on it, and the parameter becomes its rounded value. NULL: none.
  * stochastic  the parameter is rounded up or down at random, with the probability that makes it right on average; the
  *             words come from the thread's generator, one per element, rounded up to a multiple of four. f32 and
- *             f64 parameters are not rounded: no word is taken. */
+ *             f64 parameters are not rounded: no word is taken.
+ * grad_scale  one f32 number on the parameter's device, by which the gradient is multiplied inside the step (tl_clip_scale).
+ *             When it is not finite the step changes no bit of parameter, states and master: so clipping, unscaling and
+ *             the guard against overflow need no answer from the device. NULL: 1. */
 typedef struct tl_update_options {
     tl_tensor *master;
     bool stochastic;
+    tl_tensor *grad_scale;
 } tl_update_options;
 
 typedef struct tl_sgd_options {
@@ -797,6 +793,7 @@ TL_API tl_sgd_options tl_sgd_defaults(void); /* lr 1e-3, everything else 0, step
 /* g += weight_decay p; buffer = g in step 1, then momentum buffer + (1 - dampening) g; p -= lr buffer, or with nesterov
  * lr (g + momentum buffer). buffer: NULL exactly when momentum is 0. */
 TL_API bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options);
+TL_API bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr); /* p -= lr g */
 
 typedef struct tl_adagrad_options {
     double lr, lr_decay, weight_decay, eps;
@@ -831,6 +828,22 @@ TL_API tl_adam_options tl_adam_defaults(void); /* lr 1e-3, betas 0.9 and 0.999, 
  * max (amsgrad; NULL: without): max = max(max, v) takes v's place in the step. */
 TL_API bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
                      const tl_adam_options *options);
+/* tl_adam_, decoupled, with the usual options alone */
+typedef struct tl_adamw_options {
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* 1 for the first update */
+} tl_adamw_options;
+TL_API bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options);
+
+/* The sum of the squares of all elements of all of them: a scalar, f32 (f64 where one is f64), no gradient. */
+TL_API tl_tensor *tl_sum_squares(tl_tensor **inputs, int n);
+/* The norm of the .grad of all parameters together, on their device, an f32 scalar (f64 where a gradient is f64); parameters
+ * without .grad count nothing. Billed to the update phase. */
+TL_API tl_tensor *tl_grad_norm(tl_tensor **parameters, int n);
+/* What to multiply gradients by (grad_scale above), when they are `divisor` times too large (a loss scale, a number of
+ * micro-batches) and `norm` is theirs: min(1, max_norm / (norm/divisor + 1e-6)) / divisor, an f32 scalar on the device, with
+ * PyTorch's clip_grad_norm_'s 1e-6; NaN where norm is not finite. An infinite max_norm does not clip. */
+TL_API tl_tensor *tl_clip_scale(tl_tensor *norm, double max_norm, double divisor);
 
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 
@@ -1062,6 +1075,67 @@ TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *
 TL_API bool tl_model_load(tl_module *model, const char *path);
 /* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
+
+/* ---- Optimizers of many parameters --------------------------------------------------------------------- */
+
+/* Steps many parameters together, each with settings of its own. States (zeros; a master copy: the parameter's values) are made
+ * when a parameter is added, so a step takes no memory: moments, sums and buffers count as TL_OPTIMIZER, master copies as
+ * TL_PARAMETER. What torch.optim takes for its groups is given to each parameter here. */
+typedef enum tl_optimizer_kind { TL_SGD, TL_ADAGRAD, TL_RMSPROP, TL_ADAM, TL_ADAMW, TL_OPTIMIZER_KIND_COUNT } tl_optimizer_kind;
+TL_API const char *tl_optimizer_kind_name(tl_optimizer_kind kind); /* "adamw"; NULL: no such kind */
+typedef struct tl_optimizer_options {
+    double lr, beta1, beta2, eps, weight_decay, momentum, dampening, alpha, lr_decay; /* a kind reads those it has */
+    bool nesterov, centered, amsgrad;
+    bool has_master, stochastic; /* for parameters narrower than f32, without effect on others: see tl_update_options */
+} tl_optimizer_options;
+TL_API tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind); /* torch.optim's */
+
+typedef struct tl_optimizer tl_optimizer;
+TL_API tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind);
+TL_API void tl_optimizer_free(tl_optimizer *optimizer);
+/* Holds the parameter; names are unique. options NULL: the defaults. A parameter that is replaced afterwards (tl_module_to)
+ * is not followed. On failure the optimizer is as before. */
+TL_API bool tl_optimizer_add(tl_optimizer *optimizer, const char *name, tl_tensor *parameter,
+                             const tl_optimizer_options *options);
+/* One step with lr_factor times each lr, from each parameter's .grad, which stays; parameters without one are left out.
+ * grad_scale: see tl_update_options. The count of steps, from which Adam's corrections follow, is one for all, and a
+ * step that its grad_scale made void counts too: the host does not know of it. */
+TL_API bool tl_optimizer_step(tl_optimizer *optimizer, double lr_factor, tl_tensor *grad_scale);
+/* The states: "exp_avg.NAME", "exp_avg_sq.NAME", "max_exp_avg_sq.NAME", "momentum_buffer.NAME", "square_avg.NAME",
+ * "grad_avg.NAME", "sum.NAME", "master.NAME". With the steps they are all that a checkpoint needs. is_buffer is true, owner
+ * NULL. Valid until the next tl_optimizer_add; NULL on error. */
+TL_API const tl_named_tensor *tl_optimizer_list(tl_optimizer *optimizer, int *n);
+TL_API int64_t tl_optimizer_steps(const tl_optimizer *optimizer); /* made so far */
+TL_API void tl_optimizer_set_steps(tl_optimizer *optimizer, int64_t n_steps);
+
+/* What share of its peak the learning rate has in a step; steps count from 0. Warm-up: (step+1) / (warmup_steps+1). Then constant; or
+ * falling to min_factor at total_steps, along a line or half a cosine; or 1 until the last decay_steps, which fall along a line
+ * (wsd); or sqrt(warmup_steps / step), at least min_factor (inverse-sqrt). */
+typedef enum tl_schedule_kind {
+    TL_SCHEDULE_CONSTANT, TL_SCHEDULE_LINEAR, TL_SCHEDULE_COSINE, TL_SCHEDULE_WSD, TL_SCHEDULE_INVERSE_SQRT, TL_SCHEDULE_KIND_COUNT
+} tl_schedule_kind;
+typedef struct tl_schedule {
+    tl_schedule_kind kind;
+    int64_t warmup_steps, total_steps, decay_steps;
+    double min_factor;
+} tl_schedule;
+TL_API const char *tl_schedule_kind_name(tl_schedule_kind kind); /* "cosine"; NULL: no such kind */
+TL_API bool tl_schedule_check(const tl_schedule *schedule);      /* says what is wrong */
+TL_API double tl_schedule_factor(const tl_schedule *schedule, int64_t step);
+
+/* The loss scale of f16 training. Multiply the loss by scale, and pass scale as tl_clip_scale's divisor: a step whose gradients
+ * overflowed changes nothing. Keep the step's norm and its scale; a step later, when reading it waits for nothing, tell the
+ * scaler: it lowers the scale after an overflow, and raises it after growth_interval steps without one. Plain
+ * data: a checkpoint keeps it as it is. */
+typedef struct tl_scaler {
+    double scale, growth, backoff, max_scale;
+    int64_t growth_interval;
+    int64_t n_good, n_skipped; /* steps since the scale changed or a step was lost; steps lost in all */
+} tl_scaler;
+TL_API tl_scaler tl_scaler_defaults(void); /* 65536, times 2 after 2000 good steps up to 2^24, times 0.5 down to 1 */
+/* norm: of a step whose loss was multiplied by `scale`. Returns whether that step changed the parameters. A report about another
+ * scale than the present one changes no scale. */
+TL_API bool tl_scaler_update(tl_scaler *scaler, double norm, double scale);
 
 /* ---- Ops of your own ---------------------------------------------------------------------------------- */
 

@@ -394,19 +394,40 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
 static void updates_are_billed_to_their_phase(void **state) {
     (void)state;
     tl_tensor *p = f32(TL_SHAPE(3, 4)), *g = f32(TL_SHAPE(3, 4)), *m = f32(TL_SHAPE(3, 4)), *v = f32(TL_SHAPE(3, 4));
-    tl_adamw_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
+    tl_adamw_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
     begin();
     tl_adamw_(p, g, m, v, &o);
-    ROW("adamw", TL_UPDATE, 1, 14 * 12, 4 * 48, 3 * 48); /* p, g, m, v in; p, m, v out */
-    ROW("adamw", TL_FORWARD, 0, 0, 0, 0);
+    ROW("adam", TL_UPDATE, 1, 14 * 12, 4 * 48, 3 * 48); /* p, g, m, v in; p, m, v out */
+    ROW("adam", TL_FORWARD, 0, 0, 0, 0);
     end();
     begin();
     tl_adamw_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), m, v, &o);
-    ROW("adamw", TL_UPDATE, 1, 168, 24 + 24 + 48 + 48, 24 + 48 + 48);
+    ROW("adam", TL_UPDATE, 1, 168, 24 + 24 + 48 + 48, 24 + 48 + 48);
     end();
     begin();
     tl_sgd_(p, g, 0.1);
-    ROW("sgd", TL_UPDATE, 1, 24, 96, 48); /* product and difference */
+    ROW("sgd_momentum", TL_UPDATE, 1, 24, 96, 48); /* product and difference */
+    end();
+}
+
+static void norms_of_gradients_are_billed_to_the_update(void **state) {
+    (void)state;
+    tl_tensor *p[3] = {f32(TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(5)), f32(TL_SHAPE(2))};
+    tl_set_grad(p[0], f32(TL_SHAPE(3, 4)));
+    tl_set_grad(p[1], of(TL_BF16, TL_SHAPE(5)));
+    begin();
+    tl_tensor *norm = tl_grad_norm(p, 3);                       /* p[2] has no gradient */
+    ROW("sum_squares", TL_UPDATE, 1, 2 * (12 + 5), 48 + 10, 4); /* square and add */
+    ROW("sqrt", TL_UPDATE, 1, 1, 4, 4);
+    tl_clip_scale(norm, 1, 8);
+    ROW("clip_scale", TL_UPDATE, 1, 5, 4, 4); /* three divisions, a sum, a comparison */
+    end();
+    tl_tensor *many[70];
+    for (int i = 0; i < 70; i++) many[i] = f32(TL_SHAPE(2));
+    begin();
+    tl_sum_squares(many,
+                   70); /* 64 in the first call; 6 and the sum so far in the second: one addition and 4 bytes more */
+    ROW("sum_squares", TL_FORWARD, 2, 2 * 140 + 1, 70 * 8 + 4, 2 * 4);
     end();
 }
 
@@ -585,12 +606,16 @@ static void optimizers_count_their_options(void **state) {
     STEP(tl_adam_(p, g, a, b, NULL, &adam), "adam", 13 * 12, 4 * 48, 3 * 48);
     adam.weight_decay = 0.1; /* into g: product and sum; amsgrad: a comparison */
     STEP(tl_adam_(p, g, a, b, c, &adam), "adam", 16 * 12, 5 * 48, 4 * 48);
-    adam.decoupled = true; /* 14, as adamw */
+    adam.decoupled = true; /* 13 + 1 */
     STEP(tl_adam_(p, g, a, b, NULL, &adam), "adam", 14 * 12, 4 * 48, 3 * 48);
     /* bf16 parameter and gradient with an f32 master: the parameter is written, not read */
     adam.update.master = c, adam.update.stochastic = true;
     STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
          24 + 3 * 48, 24 + 3 * 48);
+    adam.update.grad_scale = f32(TL_SCALAR); /* one product for each element, and 4 bytes */
+    STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 15 * 12,
+         24 + 3 * 48 + 4, 24 + 3 * 48);
+    adam.update.grad_scale = NULL;
     adam.update.master = NULL; /* it is read again; random words are no traffic */
     STEP(tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), a, b, NULL, &adam), "adam", 14 * 12,
          24 + 24 + 2 * 48, 24 + 2 * 48);
@@ -938,6 +963,7 @@ int main(void) {
         TEST(attention_counts_visible_pairs),
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(updates_are_billed_to_their_phase),
+        TEST(norms_of_gradients_are_billed_to_the_update),
         TEST(fused_elementwise_ops_save_traffic),
         TEST(sums_with_norms_cost_one_addition_more),
         TEST(the_head_costs_its_composite_less_the_logits),

@@ -327,25 +327,6 @@ static void a_master_copy_keeps_what_rounding_would_lose(void **state) {
     tl_scope_end(scope);
 }
 
-/* Adam with decoupled decay is the adamw of update.c. */
-static void decoupled_adam_is_adamw(void **state) {
-    (void)state;
-    tl_scope scope = tl_scope_begin();
-    tl_seed(2);
-    tl_adam_options o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true};
-    tl_adamw_options w = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
-    tl_tensor *p = tl_detach(drawn(TL_F32, TL_SHAPE(50))), *q = tl_clone(p), *s[4];
-    for (int i = 0; i < 4; i++) s[i] = tl_zeros(TL_SHAPE(50), TL_F32, cpu);
-    for (o.step = 1; o.step <= 20; o.step++) {
-        w.step = o.step;
-        tl_tensor *g = tl_detach(drawn(TL_F32, TL_SHAPE(50)));
-        assert_true(tl_adam_(p, g, s[0], s[1], NULL, &o));
-        assert_true(tl_adamw_(q, g, s[2], s[3], &w));
-    }
-    within("parameters", p, q, 1e-6); /* m is beta1 m + (1-beta1) g there, m + (1-beta1)(g-m) here */
-    tl_scope_end(scope);
-}
-
 static int setup(void **state) {
     (void)state;
     tl_error_policy(TL_RETURN);
@@ -381,7 +362,6 @@ int main(void) {
         TEST(the_head_works_in_checkpoints),
         TEST(stochastic_rounding_is_right_on_average_and_repeats),
         TEST(a_master_copy_keeps_what_rounding_would_lose),
-        TEST(decoupled_adam_is_adamw),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

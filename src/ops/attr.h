@@ -122,13 +122,6 @@ struct attr_attention {
     bool has_mask, has_lse_grad, has_mask_grad;
 };
 
-/* adamw (p any, g any, m any, v any) -> p, m, v themselves, all of one shape; arithmetic in f32 (f64 for f64 p):
- * p *= 1 - lr*weight_decay; m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
- * p -= lr/(1-beta1^step) * m / (sqrt(v)/sqrt(1-beta2^step) + eps).
- * sgd (p any, g any) -> p itself: p -= lr*g */
-struct attr_adamw { tl_adamw_options options; };
-struct attr_sgd { double lr; };
-
 /* item (x, one element) -> no output; the value goes to host memory as f64 and i64.
  * nonzero (x any) -> (n, rank) i64 in row-major order; n was counted before. */
 struct attr_item {
@@ -341,13 +334,15 @@ struct attr_linear_cross_entropy {
     bool is_sum, gives_dx, gives_dweight;
 };
 
-/* sgd_momentum (p, g [, buffer] [, master]) -> p [, buffer] [, master] themselves;  adagrad (p, g, sum [, master]) likewise;
- * rmsprop (p, g, square [, mean] [, buffer] [, master]);  adam (p, g, m, v [, max] [, master]).
+/* sgd_momentum (p, g [, buffer] [, master] [, scale]) -> p [, buffer] [, master] themselves;
+ * adagrad (p, g, sum [, master] [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] [, scale]);
+ * adam (p, g, m, v [, max] [, master] [, scale]).
  * All any, of one shape; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
- * one, and written to both, to p rounded. Formulas: device/cpu/optimizer.c. is_stochastic: p, narrower than f32, is
+ * one, and written to both, to p rounded. Formulas: device/cpu/optimizer_template.h. scale: one f32 number that g is multiplied
+ * by; when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is
  * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream). */
 struct attr_update {
-    bool has_master, is_stochastic;
+    bool has_master, has_scale, is_stochastic;
     tl_generator generator;
 };
 struct attr_sgd_momentum {
@@ -367,5 +362,17 @@ struct attr_adam {
     bool has_max;
     tl_adam_options options;
 };
+
+/* sum_squares ([start,] x1 any, x2 any, ...) -> a scalar of attr.dtype (f32 or f64), in whose type the arithmetic is done: the
+ * sum of all elements squared, on top of start (one number of that dtype). Each x is cut, in row-major order, into chunks of
+ * REDUCE_CHUNK; each chunk is summed by itself, into one f64 of the workspace, and these are added in order, in f64. */
+struct attr_sum_squares {
+    tl_dtype dtype;
+    bool has_start;
+};
+
+/* clip_scale (norm, one f32 or f64 number) -> an f32 scalar, computed in f64:
+ * min(1, max_norm / (norm/divisor + 1e-6)) / divisor; NaN where norm is not finite */
+struct attr_clip_scale { double max_norm, divisor; };
 
 #endif

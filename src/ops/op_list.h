@@ -78,10 +78,6 @@ OP(KERNEL, rope)
 OP(KERNEL, attention)
 OP(KERNEL, attention_grad)
 
-/* update.c */
-OP(KERNEL, adamw)
-OP(KERNEL, sgd)
-
 /* dynamic.c */
 OP(DYNAMIC, item)
 OP(DYNAMIC, nonzero)
@@ -189,3 +185,7 @@ OP(KERNEL, sgd_momentum)
 OP(KERNEL, adagrad)
 OP(KERNEL, rmsprop)
 OP(KERNEL, adam)
+
+/* clip.c */
+OP(KERNEL, sum_squares)
+OP(KERNEL, clip_scale)

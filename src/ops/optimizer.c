@@ -1,18 +1,20 @@
 /* optimizer.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
  *
- * Inputs are p, g, the states that the options ask for, and a master copy where there is one; results are all of them but
- * g. With a master the old parameter is not read.
+ * Inputs are p, g, the states that the options ask for, a master copy and a scale of the gradient where there are any;
+ * results are all of them but g and the scale. With a master the old parameter is not read.
  */
 #include <string.h>
 
 #include "ops/ops.h"
 
-enum { UPDATE_INPUTS = 6 };
+enum { UPDATE_INPUTS = 7 };
 
 static bool update_shape(tl_call *c) {
     const struct attr_update *a = c->attr; /* every attribute begins with it */
-    const tl_tensor *p = c->input[0];
-    for (int i = 0; i < c->n_inputs; i++) {
+    const tl_tensor *p = c->input[0], *last = c->input[c->n_inputs - 1];
+    if (a->has_scale && (last->dtype != TL_F32 || last->numel != 1))
+        return call_fail(c, "the gradient's scale must be one f32 number");
+    for (int i = 0; i < c->n_inputs - a->has_scale; i++) {
         const tl_tensor *x = c->input[i];
         if (!call_needs_float(c, i)) return false;
         if (!shape_equal(x->rank, x->shape, p->rank, p->shape))
@@ -24,9 +26,10 @@ static bool update_shape(tl_call *c) {
            call_fail(c, "a master copy is for parameters narrower than f32");
 }
 
+/* a scale of the gradient: 1 */
 static void update_cost(const tl_call *c, struct cost *cost, int flops) {
     const struct attr_update *a = c->attr;
-    cost_traffic(c, cost, (count)flops * (count)c->input[0]->numel);
+    cost_traffic(c, cost, (count)(flops + a->has_scale) * (count)c->input[0]->numel);
     if (a->has_master) cost->part[0].bytes_read -= tensor_traffic(c->input[0]); /* the master is read instead */
 }
 
@@ -57,16 +60,17 @@ static void adam_cost(const tl_call *c, struct cost *cost) {
     .overwrites = {OVERWRITES(0), OVERWRITES(2), OVERWRITES(3), OVERWRITES(4), OVERWRITES(5)}
 
 const tl_op op_sgd_momentum = {RECORD(KERNEL, sgd_momentum, 3), UPDATE_RULES, .cost = sgd_momentum_cost,
-                               .shapes = "p, g [, buffer] [, master], all alike",
-                               .flops = "2n; weight decay 2n, momentum 3n, nesterov 2n"};
+                               .shapes = "p, g [, buffer] [, master], all alike [, scale]",
+                               .flops = "2n; weight decay 2n, momentum 3n, nesterov 2n, scale n"};
 const tl_op op_adagrad = {RECORD(KERNEL, adagrad, 3), UPDATE_RULES, .cost = adagrad_cost,
-                          .shapes = "p, g, sum [, master], all alike", .flops = "7n; weight decay 2n"};
+                          .shapes = "p, g, sum [, master], all alike [, scale]",
+                          .flops = "7n; weight decay 2n, scale n"};
 const tl_op op_rmsprop = {RECORD(KERNEL, rmsprop, 5), UPDATE_RULES, .cost = rmsprop_cost,
-                          .shapes = "p, g, square [, mean] [, buffer] [, master], all alike",
-                          .flops = "9n; weight decay 2n, centered 5n, momentum 2n"};
+                          .shapes = "p, g, square [, mean] [, buffer] [, master], all alike [, scale]",
+                          .flops = "9n; weight decay 2n, centered 5n, momentum 2n, scale n"};
 const tl_op op_adam = {RECORD(KERNEL, adam, 5), UPDATE_RULES, .cost = adam_cost,
-                       .shapes = "p, g, m, v [, max] [, master], all alike",
-                       .flops = "13n; weight decay 2n (decoupled n), amsgrad n"};
+                       .shapes = "p, g, m, v [, max] [, master], all alike [, scale]",
+                       .flops = "13n; weight decay 2n (decoupled n), amsgrad n, scale n"};
 
 /* The operands of one step, in their order. */
 struct step {
@@ -84,7 +88,9 @@ static bool step_apply(const tl_op *op, struct step *s, const tl_update_options 
     struct thread_state *state = thread_state();
     const tl_tensor *p = s->input[0];
     step_add(s, options->master);
+    step_add(s, options->grad_scale);
     a->has_master = options->master != NULL;
+    a->has_scale = options->grad_scale != NULL;
     a->is_stochastic = options->stochastic && dtype_info(p->dtype)->bits < 32;
     a->generator = state->generator;
     a->generator.index = (state->generator.index + 3) / 4 * 4; /* rounded: a state may have been set by hand */
@@ -92,7 +98,7 @@ static bool step_apply(const tl_op *op, struct step *s, const tl_update_options 
     tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_call c;
     call_begin(&c, op, s->input, s->n_inputs, attr, attr_bytes);
-    c.n_outputs = s->n_inputs - 1;
+    c.n_outputs = s->n_inputs - 1 - a->has_scale;
     bool ok = op_apply(&c) != NULL;
     if (ok && a->is_stochastic) state->generator.index = (a->generator.index + (uint64_t)p->numel + 3) / 4 * 4;
     tl_set_phase(phase);
@@ -119,6 +125,10 @@ bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, 
     struct step s = {{parameter, grad}, 2};
     step_add(&s, buffer);
     return step_apply(&op_sgd_momentum, &s, &options->update, ATTR(a));
+}
+
+bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr) {
+    return tl_sgd_momentum_(parameter, grad, NULL, &(tl_sgd_options){.lr = lr, .step = 1});
 }
 
 tl_adagrad_options tl_adagrad_defaults(void) { return (tl_adagrad_options){.lr = 1e-2, .eps = 1e-10, .step = 1}; }
@@ -169,4 +179,15 @@ bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v,
     struct step s = {{parameter, grad, m, v}, 4};
     step_add(&s, max);
     return step_apply(&op_adam, &s, &options->update, ATTR(a));
+}
+
+bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options) {
+    return tl_adam_(parameter, grad, m, v, NULL,
+                    &(tl_adam_options){.lr = options->lr,
+                                       .beta1 = options->beta1,
+                                       .beta2 = options->beta2,
+                                       .eps = options->eps,
+                                       .weight_decay = options->weight_decay,
+                                       .decoupled = true,
+                                       .step = options->step});
 }

@@ -4,7 +4,7 @@
  * all its values exactly (dtype_compute: f32 for floats up to f32, f64, i64 for integers), so `convert`
  * loads a chunk into that hub, which cannot round, and stores from it, which rounds once.
  *
- * Narrow floats share one encoder, from the bits of an f64, with the format as a constant argument: one
+ * Narrow floats share one encoder (convert_round.h), from the bits of an f64, with the format as a constant argument: one
  * statement of rounding, overflow and NaN for all of them. f32 -> f16 and f32 -> bf16, which kernels do all
  * day, have short branch-free ways of their own, held by the tests to the same results. An i64 reaches the
  * encoder through an f64 rounded to odd: when the integer has more than 53 bits, the last bit of the f64 is
@@ -12,6 +12,7 @@
  */
 #include "tensor/convert.h"
 
+#include "tensor/convert_round.h"
 #include "tensor/dtype.h"
 
 #include <stdbool.h>
@@ -43,27 +44,7 @@ static inline float f32_of_bits(uint32_t bits) {
     return x;
 }
 
-static inline uint64_t f64_bits(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline double f64_of_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
- * into a branch, and then no longer vectorise the loop around it. */
-static inline uint32_t choose(bool condition, uint32_t a, uint32_t b) {
-    const uint32_t mask = 0u - (uint32_t)condition;
-    return (a & mask) | (b & ~mask);
-}
-
 #define F32_INFINITY 0x7F800000u
-#define F64_INFINITY 0x7FF0000000000000u
 
 /* ---- Between floats and integers --------------------------------------------------------------------- */
 
@@ -90,19 +71,7 @@ static inline double i64_to_f64_odd(int64_t value) {
 
 /* ---- Narrow floats: one decoder, one encoder --------------------------------------------------------- */
 
-struct float_format {
-    int mantissa_bits;
-    int bias;
-    uint32_t sign_bit;
-    uint32_t max_code;      /* largest finite magnitude */
-    uint32_t infinity_code; /* 0 where there is none */
-    uint32_t overflow_code; /* what NEAREST makes of a larger magnitude */
-    uint32_t nan_code;      /* of a positive NaN; the sign bit is flipped for a negative one */
-};
-
 static const struct float_format f32_format = {23, 127, 0x80000000u, 0x7F7FFFFF, 0x7F800000, 0x7F800000, 0x7FC00000};
-static const struct float_format f16_format = {10, 15, 0x8000, 0x7BFF, 0x7C00, 0x7C00, 0x7E00};
-static const struct float_format bf16_format = {7, 127, 0x8000, 0x7F7F, 0x7F80, 0x7F80, 0x7FC0};
 static const struct float_format f8e4m3_format = {3, 7, 0x80, 0x7E, 0, 0x7F, 0x7F};
 static const struct float_format f8e5m2_format = {2, 15, 0x80, 0x7B, 0x7C, 0x7C, 0x7E};
 static const struct float_format f4e2m1_format = {1, 1, 0x8, 0x7, 0, 0x7, 0x8};
@@ -118,57 +87,6 @@ static inline float decode(struct float_format format, uint32_t code) {
     const uint32_t finite = choose(magnitude < 1u << m, subnormal, normal);
     const uint32_t bits = choose(magnitude > format.max_code, special, finite);
     return f32_of_bits(bits | choose((code & format.sign_bit) != 0, 0x80000000u, 0));
-}
-
-/* Does the discarded part `rest` (in units of 2^-shift of the last kept place) round up? */
-static inline bool rounds_up_stochastic(uint64_t rest, int shift, uint32_t random) {
-    const uint64_t probability = shift <= 32 ? rest << (32 - shift) : rest >> (shift - 32); /* times 2^32 */
-    return (probability + random) >> 32 != 0;
-}
-
-/* The code of a finite or infinite magnitude (bits of a non-negative f64), as if the exponent had no upper
- * end. Kept bits include the implicit one, so a carry out of the mantissa moves into the exponent by
- * itself, and subnormals are only a larger shift. */
-static inline uint64_t round_stochastic(struct float_format format, uint64_t magnitude, uint32_t random) {
-    const int source_exponent = (int)(magnitude >> 52);
-    const int exponent = source_exponent - 1023 + format.bias; /* in the target; normal there from 1 on */
-    const bool is_subnormal = exponent < 1;
-    uint64_t significand = (magnitude & 0xFFFFFFFFFFFFFu) | (uint64_t)(source_exponent != 0) << 52;
-    int shift = 52 - format.mantissa_bits + (is_subnormal ? 1 - exponent : 0);
-    if (shift > 63) { /* below 2^-10 of the smallest subnormal; what falls off is below 2^-63 of it */
-        significand >>= shift - 63 < 63 ? shift - 63 : 63;
-        shift = 63;
-    }
-    const uint64_t kept = significand >> shift;
-    const uint64_t rest = significand & ((UINT64_C(1) << shift) - 1);
-    const bool up = rounds_up_stochastic(rest, shift, random);
-    const uint64_t binade = is_subnormal ? 0 : (uint64_t)(exponent - 1) << format.mantissa_bits;
-    return binade + kept + up;
-}
-
-/* The same, to nearest and free of branches: a normal result is the upper bits, rounded by an addition below them; for a
- * subnormal one, adding 2^52 times the smallest subnormal leaves the rounded multiple in the low bits. */
-static inline uint64_t round_nearest(struct float_format format, uint64_t magnitude) {
-    const int m = format.mantissa_bits, shift = 52 - m;
-    const uint64_t rebased = magnitude - ((uint64_t)(1023 - format.bias) << 52);
-    const uint64_t normal = (rebased + ((UINT64_C(1) << (shift - 1)) - 1) + (rebased >> shift & 1)) >> shift;
-    const uint64_t adder = (uint64_t)(1024 - format.bias - m + 52) << 52;
-    const uint64_t subnormal = f64_bits(f64_of_bits(magnitude) + f64_of_bits(adder)) - adder;
-    const uint64_t mask = 0u - (uint64_t)(magnitude < (uint64_t)(1024 - format.bias) << 52);
-    return (subnormal & mask) | (normal & ~mask);
-}
-
-static inline uint32_t encode(struct float_format format, double value, enum convert_mode mode, uint32_t random) {
-    const uint64_t bits = f64_bits(value);
-    const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
-    const uint32_t sign = choose(bits >> 63 != 0, format.sign_bit, 0);
-    const uint32_t end = mode == CONVERT_SATURATE ? format.max_code : format.overflow_code;
-    const uint64_t nearest = round_nearest(format, magnitude);
-    const bool overflows = nearest > format.max_code;
-    uint64_t code = nearest;
-    if (mode == CONVERT_STOCHASTIC && magnitude <= F64_INFINITY) code = round_stochastic(format, magnitude, random);
-    const uint32_t finite = choose(code > format.max_code, format.max_code, (uint32_t)code);
-    return choose(magnitude > F64_INFINITY, format.nan_code ^ sign, choose(overflows, end, finite) | sign);
 }
 
 /* The same as encode(format, value, CONVERT_NEAREST) for formats of at most 8 bits with a sign bit on top, free of branches. A
@@ -241,7 +159,7 @@ static inline uint16_t bf16_from_f32(float value) {
 }
 
 static inline uint16_t bf16_encode(double value, enum convert_mode mode, uint32_t random) {
-    return (uint16_t)encode(bf16_format, value, mode, random);
+    return (uint16_t)encode(bf16_format(), value, mode, random);
 }
 
 #define CONVERT_DTYPE bf16
@@ -307,7 +225,7 @@ static inline uint16_t f16_from_f32(float value) {
 }
 
 static inline uint16_t f16_encode(double value, enum convert_mode mode, uint32_t random) {
-    return (uint16_t)encode(f16_format, value, mode, random);
+    return (uint16_t)encode(f16_format(), value, mode, random);
 }
 
 #define CONVERT_DTYPE f16

@@ -1031,33 +1031,6 @@ const struct sample samples_attention_grad[] = {
     {"large", LARGE | GEOMETRY, .call = attention_grad_call, .in = {K(2, 120, 4, 32), K(2, 120, 2, 32), K(2, 120, 2, 32), K(2, 120, 4, 32)}, .n = {true}, .roundings = 4},
     END};
 
-/* ---- update.c ---- */
-
-CALL(adamw_call) {
-    tl_adamw_options o = {.lr = 0.0625, .beta1 = 0.875, .beta2 = 0.9375, .eps = 1e-8, .weight_decay = 0.125, .step = s->n[0]};
-    if (!tl_adamw_(in[0], in[1], in[2], in[3], &o)) return 0;
-    out[0] = in[0], out[1] = in[2], out[2] = in[3];
-    return 3;
-}
-CALL(sgd_call) { return tl_sgd_(in[0], in[1], s->d[0]) ? one(out, in[0]) : 0; }
-const struct sample samples_adamw[] = {
-    {"first step", WRITES, .call = adamw_call, .in = {K(3, 4), K(3, 4), IN(STATE, DENSE, 3, 4), IN(STATE, DENSE, 3, 4)}, .n = {1}},
-    {"scalar", WRITES, .call = adamw_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT), SCALAR(STATE), SCALAR(STATE)}, .n = {3}},
-    {"nothing", WRITES, .call = adamw_call, .in = {K(0), K(0), IN(STATE, DENSE, 0), IN(STATE, DENSE, 0)}, .n = {1}},
-    {"strided", WRITES, .call = adamw_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4), IN(STATE, REVERSED, 3, 4)}, .n = {5}},
-    {"large", WRITES | LARGE, .call = adamw_call, .in = {K(30011), K(30011), IN(STATE, DENSE, 30011), IN(STATE, DENSE, 30011)}, .n = {2}},
-    {"step 0", 0, .call = adamw_call, .in = {K(3), K(3), IN(STATE, DENSE, 3), IN(STATE, DENSE, 3)}, .n = {0}, .error = "adamw: steps are counted from 1, not 0"},
-    {"state of another shape", 0, .call = adamw_call, .in = {K(3), K(3), IN(STATE, DENSE, 4), IN(STATE, DENSE, 3)}, .n = {1}, .error = "must have the parameter's shape"},
-    END};
-const struct sample samples_sgd[] = {
-    {"matrix", WRITES, .call = sgd_call, .in = {K(3, 4), K(3, 4)}, .d = {0.125}},
-    {"scalar", WRITES, .call = sgd_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}, .d = {0.125}},
-    {"nothing", WRITES, .call = sgd_call, .in = {K(3, 0), K(3, 0)}, .d = {0.125}},
-    {"strided", WRITES, .call = sgd_call, .in = {IN(CONSTANT, SLICED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}, .d = {0.125}},
-    {"large", WRITES | LARGE, .call = sgd_call, .in = {K(40003), K(40003)}, .d = {0.125}},
-    {"integers", 0, .call = sgd_call, .in = {IN(I32, DENSE, 3), K(3)}, .error = "not implemented for int32"},
-    END};
-
 /* ---- dynamic.c ---- */
 
 static int value(tl_tensor **out, double x) { return tl_error() == TL_OK ? one(out, tl_full(TL_SCALAR, x, run_dtype, NULL)) : 0; }
@@ -2146,9 +2119,11 @@ const struct sample samples_linear_cross_entropy[] = {
     {"target outside", CPU_ONLY, .call = linear_cross_entropy_outside, .in = {F(2, 3), F(5, 3)}, .error = "target 9 is outside [0, 5)"},
     END};
 
-/* n: the step, a master copy (the last input), stochastic rounding */
+/* n: the step, a master copy (the last input), stochastic rounding, a scale of the gradient: SCALED or VOID */
+enum { SCALED = 1, VOID = 2 };
 static tl_update_options update_options(const struct sample *s, tl_tensor **in) {
-    return (tl_update_options){.master = s->n[1] ? in[sample_input_count(s) - 1] : NULL, .stochastic = s->n[2]};
+    tl_tensor *scale = s->n[3] ? tl_full(TL_SCALAR, s->n[3] == VOID ? NAN : 0.25, TL_F32, tl_device_of(in[0])) : NULL;
+    return (tl_update_options){.master = s->n[1] ? in[sample_input_count(s) - 1] : NULL, .stochastic = s->n[2], .grad_scale = scale};
 }
 static int changed(tl_tensor **in, int n_states, tl_tensor **out) {
     out[0] = in[0];
@@ -2181,6 +2156,12 @@ const struct sample samples_sgd_momentum[] = {
     {"later step, dampening, decay", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2}, .d = {0.875, 0.5, 0.125}, .roundings = 2},
     {"nesterov", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2}, .d = {0.875, 0, 0, 1}, .roundings = 2},
     {"scalar", WRITES, .call = sgd_momentum_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT), SCALAR(STATE)}, .n = {2}, .d = {0.5}, .roundings = 2},
+    {"plain", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4)}, .n = {1}},
+    {"plain, large", WRITES | LARGE, .call = sgd_momentum_call, .in = {K(40003), K(40003)}, .n = {1}},
+    {"plain, integers", 0, .call = sgd_momentum_call, .in = {IN(I32, DENSE, 3), K(3)}, .n = {1}, .error = "not implemented for int32"},
+    {"scaled", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2, false, false, SCALED}, .d = {0.5, 0, 0.125}, .roundings = 2},
+    {"void", WRITES, .call = sgd_momentum_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {1, false, false, VOID}, .d = {0.5}},
+    {"scaled, stochastic, in packs", WRITES | NO_DATA | LARGE, DT_16, .call = sgd_momentum_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000)}, .n = {2, false, true, SCALED}, .d = {0.5}},
     {"nothing", WRITES, .call = sgd_momentum_call, .in = {K(3, 0), K(3, 0), STATE(3, 0)}, .n = {2}, .d = {0.5}},
     {"strided", WRITES, .call = sgd_momentum_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4)}, .n = {2}, .d = {0.5}, .roundings = 2},
     {"large", WRITES | LARGE, .call = sgd_momentum_call, .in = {K(30011), K(30011), STATE(30011)}, .n = {2}, .d = {0.5}, .roundings = 2},
@@ -2195,6 +2176,9 @@ const struct sample samples_adagrad[] = {
     {"first step", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {1}, .roundings = 2},
     {"later step, decay", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {7}, .d = {0.125}, .roundings = 2},
     {"strided", WRITES, .call = adagrad_call, .in = {IN(CONSTANT, SLICED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, PERMUTED, 3, 4)}, .n = {2}, .roundings = 2},
+    {"scaled", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2, false, false, SCALED}, .roundings = 2},
+    {"void", WRITES, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .n = {2, false, false, VOID}},
+    {"in packs", WRITES | LARGE, .call = adagrad_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000)}, .n = {2}, .d = {0.125}, .roundings = 2},
     {"nothing", WRITES, .call = adagrad_call, .in = {K(0), K(0), STATE(0)}, .n = {1}},
     {"large", WRITES | LARGE, .call = adagrad_call, .in = {K(30011), K(30011), STATE(30011)}, .n = {2}, .roundings = 2},
     {"master, stochastic", WRITES | NO_DATA, DT_16, .call = adagrad_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {2, true, true}},
@@ -2205,6 +2189,9 @@ const struct sample samples_rmsprop[] = {
     {"plain", WRITES, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4)}, .roundings = 2},
     {"momentum, decay", WRITES, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .d = {0.5, 0, 0.125}, .roundings = 2},
     {"strided", WRITES, .call = rmsprop_call, .in = {IN(CONSTANT, REVERSED, 3, 4), K(3, 4), IN(STATE, SLICED, 3, 4)}, .roundings = 2},
+    {"scaled, strided", WRITES, .call = rmsprop_call, .in = {IN(CONSTANT, SLICED, 3, 4), K(3, 4), STATE(3, 4)}, .n = {1, false, false, SCALED}, .roundings = 2},
+    {"void", WRITES, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {1, false, false, VOID}, .d = {0.5}},
+    {"in packs", WRITES | LARGE, .call = rmsprop_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000), STATE(40, 1000)}, .d = {0.5}, .roundings = 2},
     {"nothing", WRITES, .call = rmsprop_call, .in = {K(0), K(0), STATE(0)}},
     {"large, momentum", WRITES | LARGE, .call = rmsprop_call, .in = {K(30011), K(30011), STATE(30011), STATE(30011)}, .d = {0.5}, .roundings = 2},
     {"centered, momentum, master", WRITES | NO_DATA, DT_16, .call = rmsprop_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {1, true}, .d = {0.5, 1}},
@@ -2215,10 +2202,47 @@ const struct sample samples_adam[] = {
     {"amsgrad, decay", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3}, .d = {1, 0.125}, .roundings = 2},
     {"decoupled decay", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3}, .d = {0, 0.125, 1}, .roundings = 2},
     {"strided", WRITES, .call = adam_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4), IN(STATE, SLICED, 3, 4), IN(STATE, REVERSED, 3, 4)}, .n = {5}, .roundings = 2},
+    {"scalar", WRITES, .call = adam_call, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT), SCALAR(STATE), SCALAR(STATE)}, .n = {3}, .d = {0, 0.125, 1}, .roundings = 2},
+    {"scaled", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, false, false, SCALED}, .d = {0, 0.125}, .roundings = 2},
+    {"void", WRITES, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, false, false, VOID}, .d = {0, 0.125, 1}},
+    {"void, master, stochastic", WRITES | NO_DATA, DT_16, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, true, true, VOID}},
+    {"decoupled, scaled, in packs", WRITES | LARGE, .call = adam_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000), STATE(40, 1000)}, .n = {2, false, false, SCALED}, .d = {0, 0.125, 1}, .roundings = 2},
+    {"master, stochastic, scaled, in packs", WRITES | NO_DATA | LARGE, DT_16, .call = adam_call, .in = {K(40, 1000), K(40, 1000), STATE(40, 1000), STATE(40, 1000), STATE(40, 1000)}, .n = {2, true, true, SCALED}, .d = {0, 0.125, 1}},
+    {"state of another shape", 0, .call = adam_call, .in = {K(3), K(3), STATE(4), STATE(3)}, .n = {1}, .error = "must have the parameter's shape"},
     {"nothing", WRITES, .call = adam_call, .in = {K(0), K(0), STATE(0), STATE(0)}, .n = {1}},
     {"large", WRITES | LARGE, .call = adam_call, .in = {K(30011), K(30011), STATE(30011), STATE(30011)}, .n = {2}, .roundings = 2},
     {"amsgrad, master, stochastic", WRITES | NO_DATA, DT_16, .call = adam_call, .in = {K(3, 4), K(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4), STATE(3, 4)}, .n = {3, true, true}, .d = {1}},
     {"step 0", 0, .call = adam_call, .in = {K(3), K(3), STATE(3), STATE(3)}, .error = "adam: steps are counted from 1, not 0"},
+    END};
+
+/* ---- clip.c ---- */
+
+CALL(sum_squares_call) { return one(out, tl_sum_squares(in, sample_input_count(s))); }
+/* The first input 70 times: two calls. */
+CALL(sum_squares_many) {
+    tl_tensor *inputs[70];
+    (void)s;
+    for (int i = 0; i < 70; i++) inputs[i] = in[0];
+    return one(out, tl_sum_squares(inputs, 70));
+}
+CALL(clip_scale_call) { return one(out, tl_clip_scale(in[0], s->d[0], s->d[1])); }
+const struct sample samples_sum_squares[] = {
+    {"matrix", 0, .call = sum_squares_call, .in = {K(3, 4)}},
+    {"three shapes", 0, .call = sum_squares_call, .in = {K(3, 4), SCALAR(CONSTANT), K(2, 3, 2)}},
+    {"dtypes beside each other", 0, .call = sum_squares_call, .in = {K(5), IN(STATE, DENSE, 7)}},
+    {"nothing", 0, .call = sum_squares_call, .in = {K(3, 0)}},
+    {"strided", SUM_ORDER, .call = sum_squares_call, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, SLICED, 3, 4), IN(CONSTANT, REVERSED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}},
+    {"more than one call takes", 0, .call = sum_squares_many, .in = {K(3)}},
+    {"large", LARGE | SUM_ORDER, .call = sum_squares_call, .in = {K(70003), K(20, 1000)}},
+    {"integers", 0, .call = sum_squares_call, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"},
+    END};
+const struct sample samples_clip_scale[] = {
+    {"clips", 0, .call = clip_scale_call, .in = {SCALAR(STATE)}, .d = {0.001, 1}},
+    {"does not clip", 0, .call = clip_scale_call, .in = {SCALAR(STATE)}, .d = {1000, 8}},
+    {"of one axis", 0, .call = clip_scale_call, .in = {STATE(1)}, .d = {INFINITY, 1}},
+    {"no limit", 0, .call = clip_scale_call, .in = {SCALAR(STATE)}, .d = {0, 1}, .error = "clip_scale: max_norm 0"},
+    {"no divisor", 0, .call = clip_scale_call, .in = {SCALAR(STATE)}, .d = {1, 0}, .error = "divisor 0"},
+    {"several norms", 0, .call = clip_scale_call, .in = {STATE(3)}, .d = {1, 1}, .error = "the norm must be one f32 or f64 number"},
     END};
 
 /* ---- The table ---- */

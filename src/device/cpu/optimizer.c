@@ -1,8 +1,9 @@
 /* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
- * the step alone are computed once, in f64. One pass: a block of every operand is brought to the compute type, stepped, and
- * written back. The parameter is read from its master copy where there is one.
+ * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as much
+ * again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
+ * changes nothing at all.
  */
 #include "base/rng.h"
 #include "device/cpu/block.h"
@@ -14,15 +15,18 @@
 #include "tensor/dtype.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { UPDATE_OPERANDS = 6 }; /* p, g, up to three states, master */
 
 /* What a step needs to know; each optimizer reads its own. */
 struct factors {
-    double lr, weight_decay, keep;              /* keep: what decoupled decay leaves of p */
-    double momentum, take;                      /* buffer = momentum buffer + take g */
-    double beta1, beta2, eps, inverse_root;     /* beta2 is RMSprop's alpha */
-    bool is_first, nesterov, centered, has_max; /* is_first: the buffer starts as g */
+    double lr, weight_decay, keep;          /* keep: what decoupled decay leaves of p */
+    double momentum, take;                  /* buffer = momentum buffer + take g */
+    double beta1, beta2, eps, inverse_root; /* beta2 is RMSprop's alpha */
+    double scale;                           /* of the gradient */
+    bool has_scale;
+    bool is_first, nesterov, centered; /* is_first: the buffer starts as g */
 };
 
 struct optimizer {
@@ -49,17 +53,20 @@ struct optimizer {
 static bool run(const tl_kernel_args *args, struct optimizer *o) {
     const tl_operand *operands[UPDATE_OPERANDS];
     o->attr = args->attr;
-    o->n_operands = args->n_in;
-    o->master = o->attr->has_master ? args->n_in - 1 : -1;
-    for (int i = 0; i < args->n_in; i++) operands[i] = &args->in[i];
+    o->n_operands = args->n_in - o->attr->has_scale; /* the scale is the last */
+    o->master = o->attr->has_master ? o->n_operands - 1 : -1;
+    o->factors.has_scale = o->attr->has_scale;
+    if (o->factors.has_scale) o->factors.scale = *(const float *)args->in[args->n_in - 1].data;
+    if (!isfinite(o->factors.scale)) return true;
+    for (int i = 0; i < o->n_operands; i++) operands[i] = &args->in[i];
     /* Random words belong to positions in row-major order. */
-    iterate_begin(&o->walk, operands[0]->rank, operands[0]->shape, operands, args->n_in,
+    iterate_begin(&o->walk, operands[0]->rank, operands[0]->shape, operands, o->n_operands,
                   o->attr->is_stochastic ? ITERATE_ROW_MAJOR : ITERATE_ANY_ORDER);
-    for (int i = 0; i < args->n_in; i++) {
+    for (int i = 0; i < o->n_operands; i++) {
         o->dtype[i] = args->in[i].dtype;
         o->stride[i] = o->walk.step[i] / iterate_element_bytes(args->in[i].dtype);
     }
-    parallel_for(o->walk.n, parallel_grain(2), args->n_threads,
+    parallel_for(o->walk.n, parallel_grain(1), args->n_threads,
                  dtype_compute(operands[0]->dtype) == TL_F64 ? update_range_f64 : update_range_f32, o);
     return true;
 }
@@ -116,10 +123,9 @@ bool cpu_adam(const tl_kernel_args *args) {
                     .beta1 = options->beta1,
                     .beta2 = options->beta2,
                     .eps = options->eps,
-                    .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step)),
-                    .has_max = attr->has_max},
-        .step_f32 = adam_step_f32,
-        .step_f64 = adam_step_f64,
+                    .inverse_root = 1 / sqrt(1 - pow(options->beta2, (double)options->step))},
+        .step_f32 = attr->has_max ? amsgrad_step_f32 : adam_step_f32,
+        .step_f64 = attr->has_max ? amsgrad_step_f64 : adam_step_f64,
     };
     return run(args, &o);
 }

@@ -1,70 +1,83 @@
 /* optimizer_template.h: the steps of optimizer.c for one compute type. REAL, REAL_DTYPE and NAME are set by the includer.
  *
- * x[0] is the parameter, x[1] the gradient (a copy: a step may change it), the others are the states. */
+ * x[0] is the parameter, x[1] the gradient (of the same view, at most, as the parameter), the others are the states. */
 
-static void NAME(decay)(const struct factors *f, const REAL *p, REAL *g, int64_t n) {
-    const REAL weight_decay = (REAL)f->weight_decay;
-    if (f->weight_decay == 0) return;
-    for (int64_t i = 0; i < n; i++) g[i] += weight_decay * p[i];
+/* g as the step takes it, in a buffer of its own: times the scale, plus weight_decay p. */
+static void NAME(prepare)(const struct factors *f, const REAL *p, REAL *g, int64_t n) {
+    const REAL scale = (REAL)f->scale, weight_decay = (REAL)f->weight_decay;
+    if (f->has_scale)
+        for (int64_t i = 0; i < n; i++) g[i] *= scale;
+    if (f->weight_decay != 0)
+        for (int64_t i = 0; i < n; i++) g[i] += weight_decay * p[i];
 }
 
 static void NAME(sgd_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *g = x[1];
-    const REAL lr = (REAL)f->lr;
-    NAME(decay)(f, p, g, n);
+    REAL *p = x[0];
+    const REAL *g = x[1], lr = (REAL)f->lr;
     for (int64_t i = 0; i < n; i++) p[i] -= lr * g[i];
 }
 
 static void NAME(momentum_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *g = x[1], *buffer = x[2];
-    const REAL lr = (REAL)f->lr, momentum = (REAL)f->momentum, take = (REAL)f->take;
-    NAME(decay)(f, p, g, n);
-    for (int64_t i = 0; i < n; i++) {
-        buffer[i] = f->is_first ? g[i] : momentum * buffer[i] + take * g[i];
-        p[i] -= lr * (f->nesterov ? g[i] + momentum * buffer[i] : buffer[i]);
-    }
+    REAL *p = x[0], *buffer = x[2];
+    const REAL *g = x[1], lr = (REAL)f->lr, momentum = (REAL)f->momentum, take = (REAL)f->take;
+    if (f->is_first) memmove(buffer, g, (size_t)n * sizeof *g);
+    else
+        for (int64_t i = 0; i < n; i++) buffer[i] = momentum * buffer[i] + take * g[i];
+    if (f->nesterov)
+        for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] + momentum * buffer[i]);
+    else
+        for (int64_t i = 0; i < n; i++) p[i] -= lr * buffer[i];
 }
 
 static void NAME(adagrad_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *g = x[1], *sum = x[2];
-    const REAL lr = (REAL)f->lr, eps = (REAL)f->eps;
-    NAME(decay)(f, p, g, n);
+    REAL *p = x[0], *sum = x[2];
+    const REAL *g = x[1], lr = (REAL)f->lr, eps = (REAL)f->eps;
     for (int64_t i = 0; i < n; i++) {
         sum[i] += g[i] * g[i];
         p[i] -= lr * (g[i] / (NAME(vector_sqrt)(sum[i]) + eps));
     }
 }
 
+/* Loops over one block instead of branches in one loop, which compilers would not vectorise. */
 static void NAME(rmsprop_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *g = x[1], *square = x[2], *mean = f->centered ? x[3] : NULL;
-    REAL *buffer = f->momentum != 0 ? x[f->centered ? 4 : 3] : NULL;
-    const REAL lr = (REAL)f->lr, alpha = (REAL)f->beta2, rest = (REAL)(1 - f->beta2), eps = (REAL)f->eps;
-    const REAL momentum = (REAL)f->momentum;
-    NAME(decay)(f, p, g, n);
-    for (int64_t i = 0; i < n; i++) {
-        square[i] = alpha * square[i] + rest * (g[i] * g[i]);
-        REAL variance = square[i];
-        if (mean) {
+    REAL *p = x[0], *square = x[2], *mean = x[3], *buffer = x[f->centered ? 4 : 3], d[BLOCK];
+    const REAL *g = x[1], lr = (REAL)f->lr, eps = (REAL)f->eps, momentum = (REAL)f->momentum;
+    const REAL alpha = (REAL)f->beta2, rest = (REAL)(1 - f->beta2);
+    for (int64_t i = 0; i < n; i++) d[i] = square[i] = alpha * square[i] + rest * (g[i] * g[i]);
+    if (f->centered)
+        for (int64_t i = 0; i < n; i++) {
             mean[i] += rest * (g[i] - mean[i]);
-            variance -= mean[i] * mean[i];
+            d[i] -= mean[i] * mean[i];
         }
-        REAL d = g[i] / (NAME(vector_sqrt)(variance) + eps);
-        if (buffer) d = buffer[i] = momentum * buffer[i] + d;
-        p[i] -= lr * d;
-    }
+    for (int64_t i = 0; i < n; i++) d[i] = g[i] / (NAME(vector_sqrt)(d[i]) + eps);
+    if (f->momentum != 0)
+        for (int64_t i = 0; i < n; i++) d[i] = buffer[i] = momentum * buffer[i] + d[i];
+    for (int64_t i = 0; i < n; i++) p[i] -= lr * d[i];
 }
 
 static void NAME(adam_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *g = x[1], *m = x[2], *v = x[3], *max = f->has_max ? x[4] : NULL;
-    const REAL lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps, inverse_root = (REAL)f->inverse_root;
+    REAL *p = x[0], *m = x[2], *v = x[3];
+    const REAL *g = x[1], lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
+    const REAL inverse_root = (REAL)f->inverse_root;
     const REAL beta2 = (REAL)f->beta2, rest1 = (REAL)(1 - f->beta1), rest2 = (REAL)(1 - f->beta2);
-    NAME(decay)(f, p, g, n);
+    for (int64_t i = 0; i < n; i++) {
+        const REAL first = m[i] + rest1 * (g[i] - m[i]), second = beta2 * v[i] + rest2 * (g[i] * g[i]);
+        m[i] = first;
+        v[i] = second;
+        p[i] = p[i] * keep - lr * (first / (NAME(vector_sqrt)(second) * inverse_root + eps));
+    }
+}
+
+static void NAME(amsgrad_step)(const struct factors *f, REAL *const *x, int64_t n) {
+    REAL *p = x[0], *m = x[2], *v = x[3], *max = x[4];
+    const REAL *g = x[1], lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
+    const REAL inverse_root = (REAL)f->inverse_root;
+    const REAL beta2 = (REAL)f->beta2, rest1 = (REAL)(1 - f->beta1), rest2 = (REAL)(1 - f->beta2);
     for (int64_t i = 0; i < n; i++) {
         m[i] += rest1 * (g[i] - m[i]);
         v[i] = beta2 * v[i] + rest2 * (g[i] * g[i]);
-        REAL second = v[i];
-        if (max) second = max[i] = max[i] > second || max[i] != max[i] ? max[i] : second; /* NaN stays */
-        p[i] = p[i] * keep - lr * (m[i] / (NAME(vector_sqrt)(second) * inverse_root + eps));
+        max[i] = max[i] > v[i] || max[i] != max[i] ? max[i] : v[i]; /* NaN stays */
+        p[i] = p[i] * keep - lr * (m[i] / (NAME(vector_sqrt)(max[i]) * inverse_root + eps));
     }
 }
 
@@ -81,23 +94,30 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
     convert(run->data[0], o->dtype[0], o->stride[0], values, REAL_DTYPE, 1, run->length, CONVERT_STOCHASTIC, words);
 }
 
+/* Operands that are gapless arrays of the compute type are updated where they lie, others through a buffer. A gradient
+ * that is prepared is a copy. */
 static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     const struct optimizer *o = context;
+    const bool prepares = o->factors.has_scale || o->factors.weight_decay != 0;
+    bool is_direct[UPDATE_OPERANDS] = {false};
+    for (int i = 0; i < o->n_operands; i++)
+        is_direct[i] = o->dtype[i] == REAL_DTYPE && o->stride[i] == 1 && !(i == 1 && prepares);
     REAL buffer[UPDATE_OPERANDS][BLOCK];
     struct iterate_run run;
     iterate_seek(&o->walk, &run, first, last);
     while (iterate_next(&o->walk, &run, BLOCK)) {
-        REAL *x[UPDATE_OPERANDS];
+        REAL *x[UPDATE_OPERANDS] = {0};
         for (int i = 0; i < o->n_operands; i++) {
-            x[i] = buffer[i];
-            if (i == 0 && o->master >= 0) continue;
+            x[i] = is_direct[i] ? (REAL *)(void *)run.data[i] : buffer[i];
+            if (is_direct[i] || (i == 0 && o->master >= 0)) continue;
             NAME(convert_to)(x[i], run.data[i], o->dtype[i], o->stride[i], run.length);
         }
         if (o->master >= 0) x[0] = x[o->master];
+        if (prepares) NAME(prepare)(&o->factors, x[0], x[1], run.length);
         o->NAME(step)(&o->factors, x, run.length);
-        NAME(write_rounded)(o, &run, x[0]);
+        if (!is_direct[0]) NAME(write_rounded)(o, &run, x[0]);
         for (int i = 2; i < o->n_operands; i++)
-            NAME(convert_from)(run.data[i], o->dtype[i], o->stride[i], x[i], run.length);
+            if (!is_direct[i]) NAME(convert_from)(run.data[i], o->dtype[i], o->stride[i], x[i], run.length);
     }
 }
 

@@ -25,7 +25,6 @@ MISSING(random_fill)
 MISSING(permutation)
 MISSING(multinomial)
 
-
 /* fold.c, loss.c */
 MISSING(min)
 MISSING(prod)
@@ -43,7 +42,6 @@ MISSING(nll)
 MISSING(nll_grad)
 MISSING(bce)
 
-
 /* index.c, join.c, sort.c */
 MISSING(gather)
 MISSING(scatter)
@@ -56,7 +54,6 @@ MISSING(pad)
 MISSING(sort)
 MISSING(searchsorted)
 MISSING(unique)
-
 
 /* math.c, scalar.c */
 MISSING(exp2)
@@ -96,14 +93,9 @@ MISSING(remainder_scalar)
 MISSING(compare_scalar)
 MISSING(clamp)
 
-
 /* fused */
 MISSING(add_rms_norm)
 MISSING(add_rms_norm_grad)
 MISSING(add_layer_norm)
 MISSING(add_layer_norm_grad)
 MISSING(linear_cross_entropy)
-MISSING(sgd_momentum)
-MISSING(adagrad)
-MISSING(rmsprop)
-MISSING(adam)

@@ -1,0 +1,300 @@
+/* optimizer.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
+ *
+ * The formulas are those of device/cpu/optimizer_template.h, in the same order of operations, and random words are the same:
+ * every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a body for one
+ * element; two kernels run it: one over packs of eight for dense f32 and bf16, one over anything else. The scale of the
+ * gradient stays on the device: where it is not finite, threads end before they have changed anything.
+ */
+#include "device/cuda/common.cuh"
+
+#include "base/rng_math.h"
+#include "tensor/convert_round.h"
+
+__device__ inline float sqrt_of(float x) { return sqrtf(x); }
+__device__ inline double sqrt_of(double x) { return sqrt(x); }
+
+/* ---- Steps: p and the states s are changed; g is scaled and has its decay ----------------------------- */
+
+template <class C> struct sgd_step {
+    static const int n_states = 0;
+    C lr;
+    __device__ void operator()(C &p, C g, C *) const { p -= lr * g; }
+};
+
+template <class C> struct momentum_step {
+    static const int n_states = 1;
+    C lr, momentum, take;
+    bool is_first, nesterov;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] = is_first ? g : momentum * s[0] + take * g;
+        p -= lr * (nesterov ? g + momentum * s[0] : s[0]);
+    }
+};
+
+template <class C> struct adagrad_step {
+    static const int n_states = 1;
+    C lr, eps;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] += g * g;
+        p -= lr * (g / (sqrt_of(s[0]) + eps));
+    }
+};
+
+/* States: square, then the mean, then the buffer, as there are. */
+template <class C, bool CENTERED, bool MOMENTUM> struct rmsprop_step {
+    static const int n_states = 1 + CENTERED + MOMENTUM;
+    C lr, alpha, rest, eps, momentum;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] = alpha * s[0] + rest * (g * g);
+        C variance = s[0];
+        if (CENTERED) {
+            s[1] += rest * (g - s[1]);
+            variance -= s[1] * s[1];
+        }
+        C d = g / (sqrt_of(variance) + eps);
+        if (MOMENTUM) d = s[1 + CENTERED] = momentum * s[1 + CENTERED] + d;
+        p -= lr * d;
+    }
+};
+
+template <class C, bool HAS_MAX> struct adam_step {
+    static const int n_states = 2 + HAS_MAX;
+    C lr, keep, rest1, beta2, rest2, eps, inverse_root;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] += rest1 * (g - s[0]);
+        s[1] = beta2 * s[1] + rest2 * (g * g);
+        C second = s[1];
+        if (HAS_MAX) second = s[2] = s[2] > second || s[2] != s[2] ? s[2] : second; /* NaN stays */
+        p = p * keep - lr * (s[0] / (sqrt_of(second) * inverse_root + eps));
+    }
+};
+
+/* ---- Rounding at random, as tensor/convert.c does it -------------------------------------------------- */
+
+__device__ inline bf16 bf16_of_bits(uint32_t bits) {
+    __nv_bfloat16_raw raw;
+    raw.x = (unsigned short)bits;
+    return bf16(raw);
+}
+
+__device__ inline bf16 rounded_bf16(double x, uint32_t word) {
+    return bf16_of_bits(encode(bf16_format(), x, CONVERT_STOCHASTIC, word));
+}
+/* bf16 is the upper half of an f32, so the carry out of the lower half decides; what might overflow, and NaN, are rare. */
+__device__ inline bf16 rounded_bf16(float x, uint32_t word) {
+    const uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7FFFFFFFu) >= 0x7F7F0000u) return rounded_bf16((double)x, word);
+    return bf16_of_bits((bits + (word >> 16)) >> 16);
+}
+
+template <class C> __device__ inline void store_rounded(void *data, int64_t i, tl_dtype dtype, C x, uint32_t word) {
+    if (dtype == TL_BF16) ((bf16 *)data)[i] = rounded_bf16(x, word);
+    else ((uint16_t *)data)[i] = (uint16_t)encode(f16_format(), (double)x, CONVERT_STOCHASTIC, word);
+}
+
+/* ---- The two kernels ---------------------------------------------------------------------------------- */
+
+enum { MAX_STATES = 3 };
+
+/* What all steps share. */
+struct update {
+    void *p;
+    const void *g;
+    void *state[MAX_STATES];
+    void *master;       /* NULL: none */
+    const float *scale; /* NULL: 1 */
+    tl_dtype p_dtype, g_dtype;
+    double weight_decay; /* into g; 0: none */
+    bool is_stochastic;
+    struct rng_key key;
+    uint64_t index;
+};
+
+/* Operands: p, g, the states, the master (p again where there is none, so that it changes no geometry). */
+template <class C, class STEP>
+__global__ void __launch_bounds__(BLOCK) update_any(geometry<STEP::n_states + 3> geo, update u, STEP step) {
+    const int n = STEP::n_states;
+    const C scale = u.scale ? (C)*u.scale : C(1), weight_decay = (C)u.weight_decay;
+    if (!isfinite(scale)) return;
+    FOR_EACH(i, geo.numel) {
+        int64_t at[n + 3];
+        C s[n + 1];
+        offsets_of(geo, i, at);
+        C p = u.master ? ((const C *)u.master)[at[n + 2]] : load_as<C>(u.p, at[0], u.p_dtype);
+        C g = load_as<C>(u.g, at[1], u.g_dtype) * scale;
+        if (u.weight_decay != 0) g += weight_decay * p;
+        for (int k = 0; k < n; k++) s[k] = ((const C *)u.state[k])[at[2 + k]];
+        step(p, g, s);
+        for (int k = 0; k < n; k++) ((C *)u.state[k])[at[2 + k]] = s[k];
+        if (u.master) ((C *)u.master)[at[n + 2]] = p;
+        if (u.is_stochastic) store_rounded(u.p, at[0], u.p_dtype, p, rng_draw_at(u.key, u.index + (uint64_t)i));
+        else store_as<C>(u.p, at[0], u.p_dtype, p);
+    }
+}
+
+template <class P> __device__ inline void pack_round(pack<P> &out, const float *x) {
+    for (int j = 0; j < PACK; j++) out.v[j] = conversion<P>::from(x[j]);
+}
+template <class P> __device__ inline void pack_round(pack<P> &, const float *, struct rng_key, uint64_t) {}
+template <>
+__device__ inline void pack_round<bf16>(pack<bf16> &out, const float *x, struct rng_key key, uint64_t index) {
+    for (int b = 0; b < PACK / 4; b++) { /* index is a multiple of four */
+        const struct rng_block words = rng_block_at(key, index / 4 + b);
+        for (int j = 0; j < 4; j++) out.v[4 * b + j] = rounded_bf16(x[4 * b + j], words.word[j]);
+    }
+}
+
+/* Dense, aligned, states f32: eight elements per thread. */
+template <class P, class G, class STEP>
+__global__ void __launch_bounds__(BLOCK) update_packs(int64_t n_packs, update u, STEP step) {
+    const int n = STEP::n_states;
+    const float scale = u.scale ? *u.scale : 1.0f, weight_decay = (float)u.weight_decay;
+    if (!isfinite(scale)) return;
+    FOR_EACH(i, n_packs) {
+        pack<P> p;
+        pack<float> state[n + 1], master;
+        const pack<G> grad = ((const pack<G> *)u.g)[i];
+        for (int k = 0; k < n; k++) state[k] = ((const pack<float> *)u.state[k])[i];
+        if (u.master) master = ((const pack<float> *)u.master)[i];
+        else {
+            p = ((const pack<P> *)u.p)[i];
+            for (int j = 0; j < PACK; j++) master.v[j] = value_of<float>(p.v[j]);
+        }
+        for (int j = 0; j < PACK; j++) {
+            float s[n + 1], g = value_of<float>(grad.v[j]) * scale;
+            if (u.weight_decay != 0) g += weight_decay * master.v[j];
+            for (int k = 0; k < n; k++) s[k] = state[k].v[j];
+            step(master.v[j], g, s);
+            for (int k = 0; k < n; k++) state[k].v[j] = s[k];
+        }
+        for (int k = 0; k < n; k++) ((pack<float> *)u.state[k])[i] = state[k];
+        if (u.master) ((pack<float> *)u.master)[i] = master;
+        if (u.is_stochastic) pack_round(p, master.v, u.key, u.index + (uint64_t)i * PACK);
+        else pack_round(p, master.v);
+        ((pack<P> *)u.p)[i] = p;
+    }
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+static update update_of(const tl_kernel_args *args, int n_states, double weight_decay) {
+    const struct attr_update *attr = (const struct attr_update *)args->attr;
+    update u;
+    memset(&u, 0, sizeof u);
+    u.p = args->in[0].data;
+    u.g = args->in[1].data;
+    for (int k = 0; k < n_states; k++) u.state[k] = args->in[2 + k].data;
+    if (attr->has_master) u.master = args->in[2 + n_states].data;
+    if (attr->has_scale) u.scale = (const float *)args->in[args->n_in - 1].data;
+    u.p_dtype = args->in[0].dtype;
+    u.g_dtype = args->in[1].dtype;
+    u.weight_decay = weight_decay;
+    u.is_stochastic = attr->is_stochastic;
+    u.key.seed = attr->generator.seed;
+    u.key.stream = attr->generator.stream;
+    u.index = attr->generator.index;
+    return u;
+}
+
+template <int N> static bool is_packed(const geometry<N> &g, const update &u, const tl_operand *const *list) {
+    int element_bytes[N];
+    void *data[N];
+    if (g.rank != 1) return false;
+    for (int i = 0; i < N; i++) {
+        element_bytes[i] = dtype_bytes(list[i]->dtype);
+        data[i] = list[i]->data;
+        if (g.stride[i][0] != 1) return false;
+    }
+    return (u.p_dtype == TL_F32 || u.p_dtype == TL_BF16) && (u.g_dtype == TL_F32 || u.g_dtype == TL_BF16) &&
+           geometry_packs<N>(g, element_bytes, data);
+}
+
+template <class STEP> static void launch_packs(int64_t numel, const update &u, const STEP &step, cudaStream_t stream) {
+    const int64_t n = numel / PACK;
+    const unsigned blocks = blocks_for(n);
+    if (u.p_dtype == TL_F32 && u.g_dtype == TL_F32)
+        update_packs<float, float, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
+    else if (u.p_dtype == TL_F32) update_packs<float, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
+    else if (u.g_dtype == TL_F32) update_packs<bf16, float, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
+    else update_packs<bf16, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
+}
+
+/* One step of each compute type: which of them runs follows the parameter. */
+template <class F32, class F64>
+static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step, const F64 &step_f64) {
+    const int n = F32::n_states;
+    if (!operands_known(args)) return false;
+    const update u = update_of(args, n, weight_decay);
+    const tl_operand *list[n + 3];
+    for (int i = 0; i < n + 2; i++) list[i] = &args->in[i];
+    list[n + 2] = u.master ? &args->in[n + 2] : &args->in[0];
+    const geometry<n + 3> g = geometry_of<n + 3>(list);
+    if (g.numel == 0) return true;
+    if (u.p_dtype == TL_F64)
+        update_any<double, F64><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, u, step_f64);
+    else if (is_packed<n + 3>(g, u, list)) launch_packs(g.numel, u, step, stream_of(args));
+    else update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, u, step);
+    return true;
+}
+
+/* ---- From options to steps ---------------------------------------------------------------------------- */
+
+template <class C> static sgd_step<C> sgd_of(const tl_sgd_options *o) { return {(C)o->lr}; }
+
+template <class C> static momentum_step<C> momentum_of(const tl_sgd_options *o) {
+    return {(C)o->lr, (C)o->momentum, (C)(1 - o->dampening), o->step == 1, o->nesterov};
+}
+
+template <class C> static adagrad_step<C> adagrad_of(const tl_adagrad_options *o) {
+    return {(C)(o->lr / (1 + (double)(o->step - 1) * o->lr_decay)), (C)o->eps};
+}
+
+template <class C, bool CENTERED, bool MOMENTUM>
+static rmsprop_step<C, CENTERED, MOMENTUM> rmsprop_of(const tl_rmsprop_options *o) {
+    return {(C)o->lr, (C)o->alpha, (C)(1 - o->alpha), (C)o->eps, (C)o->momentum};
+}
+
+template <bool CENTERED, bool MOMENTUM>
+static bool run_rmsprop(const tl_kernel_args *args, const tl_rmsprop_options *o) {
+    return run(args, o->weight_decay, rmsprop_of<float, CENTERED, MOMENTUM>(o),
+               rmsprop_of<double, CENTERED, MOMENTUM>(o));
+}
+
+template <class C, bool HAS_MAX> static adam_step<C, HAS_MAX> adam_of(const tl_adam_options *o) {
+    return {(C)(o->lr / (1 - pow(o->beta1, (double)o->step))),
+            (C)(o->decoupled ? 1 - o->lr * o->weight_decay : 1),
+            (C)(1 - o->beta1),
+            (C)o->beta2,
+            (C)(1 - o->beta2),
+            (C)o->eps,
+            (C)(1 / sqrt(1 - pow(o->beta2, (double)o->step)))};
+}
+
+extern "C" {
+
+bool cuda_sgd_momentum(const tl_kernel_args *args) {
+    const tl_sgd_options *o = &((const struct attr_sgd_momentum *)args->attr)->options;
+    if (o->momentum != 0) return run(args, o->weight_decay, momentum_of<float>(o), momentum_of<double>(o));
+    return run(args, o->weight_decay, sgd_of<float>(o), sgd_of<double>(o));
+}
+
+bool cuda_adagrad(const tl_kernel_args *args) {
+    const tl_adagrad_options *o = &((const struct attr_adagrad *)args->attr)->options;
+    return run(args, o->weight_decay, adagrad_of<float>(o), adagrad_of<double>(o));
+}
+
+bool cuda_rmsprop(const tl_kernel_args *args) {
+    const tl_rmsprop_options *o = &((const struct attr_rmsprop *)args->attr)->options;
+    if (o->centered) return o->momentum != 0 ? run_rmsprop<true, true>(args, o) : run_rmsprop<true, false>(args, o);
+    return o->momentum != 0 ? run_rmsprop<false, true>(args, o) : run_rmsprop<false, false>(args, o);
+}
+
+bool cuda_adam(const tl_kernel_args *args) {
+    const struct attr_adam *attr = (const struct attr_adam *)args->attr;
+    const tl_adam_options *o = &attr->options;
+    const double weight_decay = o->decoupled ? 0 : o->weight_decay;
+    if (attr->has_max) return run(args, weight_decay, adam_of<float, true>(o), adam_of<double, true>(o));
+    return run(args, weight_decay, adam_of<float, false>(o), adam_of<double, false>(o));
+}
+
+} /* extern "C" */

@@ -1,0 +1,288 @@
+/* optimizer.c: many parameters, each with settings and states of its own, stepped together.
+ *
+ * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other. The
+ * formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no groups: a group
+ * is the same settings given to several parameters.
+ *
+ * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count as
+ * optimizer state.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "tensor/tensor.h"
+
+enum { MAX_STATES = 3, MAX_LISTED = MAX_STATES + 1 };
+
+struct parameter {
+    char *name;
+    tl_tensor *tensor;
+    tl_optimizer_options options;
+    tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options do without */
+    tl_tensor *master;            /* NULL: none */
+};
+
+struct tl_optimizer {
+    tl_optimizer_kind kind;
+    int64_t n_steps;
+    struct parameter *parameters;
+    size_t n_parameters, capacity;
+    tl_named_tensor *list; /* every state, with a name of its own */
+    size_t n_list, list_capacity;
+};
+
+/* ---- Kinds ---- */
+
+static const char *const kind_names[TL_OPTIMIZER_KIND_COUNT] = {"sgd", "adagrad", "rmsprop", "adam", "adamw"};
+
+const char *tl_optimizer_kind_name(tl_optimizer_kind kind) {
+    return (unsigned)kind < TL_OPTIMIZER_KIND_COUNT ? kind_names[kind] : NULL;
+}
+
+tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind) {
+    tl_optimizer_options o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .alpha = 0.99};
+    if (kind == TL_ADAGRAD || kind == TL_RMSPROP) o.lr = 1e-2;
+    if (kind == TL_ADAGRAD) o.eps = 1e-10;
+    if (kind == TL_ADAMW) o.weight_decay = 1e-2;
+    return o;
+}
+
+/* The states of a kind by torch's names; NULL where the options do without. */
+static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, const char *name[MAX_STATES]) {
+    const char *buffer = o->momentum != 0 ? "momentum_buffer" : NULL;
+    name[0] = name[1] = name[2] = NULL;
+    switch (kind) {
+    case TL_SGD:
+        name[0] = buffer;
+        break;
+    case TL_ADAGRAD:
+        name[0] = "sum";
+        break;
+    case TL_RMSPROP:
+        name[0] = "square_avg", name[1] = o->centered ? "grad_avg" : NULL, name[2] = buffer;
+        break;
+    default: /* Adam, AdamW */
+        name[0] = "exp_avg", name[1] = "exp_avg_sq", name[2] = o->amsgrad ? "max_exp_avg_sq" : NULL;
+    }
+}
+
+/* torch.optim's conditions, for the settings that a kind reads. */
+static bool options_check(tl_optimizer_kind kind, const char *name, const tl_optimizer_options *o) {
+    const bool is_adam = kind == TL_ADAM || kind == TL_ADAMW, has_momentum = kind == TL_SGD || kind == TL_RMSPROP;
+    const struct {
+        const char *what;
+        double value;
+        bool is_read, is_below_1;
+    } rule[] = {{"lr", o->lr, true, false},
+                {"weight_decay", o->weight_decay, true, false},
+                {"eps", o->eps, kind != TL_SGD, false},
+                {"beta1", o->beta1, is_adam, true},
+                {"beta2", o->beta2, is_adam, true},
+                {"momentum", o->momentum, has_momentum, false},
+                {"alpha", o->alpha, kind == TL_RMSPROP, false},
+                {"lr_decay", o->lr_decay, kind == TL_ADAGRAD, false}};
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
+        if (rule[i].is_read &&
+            !(rule[i].value >= 0 && isfinite(rule[i].value) && (rule[i].value < 1 || !rule[i].is_below_1)))
+            return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: %s is %g (need %s)", name, rule[i].what,
+                             rule[i].value, rule[i].is_below_1 ? "0 or more, below 1" : "a number, 0 or more");
+    if (kind == TL_SGD && !isfinite(o->dampening))
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: dampening is %g (need a number)", name, o->dampening);
+    if (kind == TL_SGD && o->nesterov && (o->momentum == 0 || o->dampening != 0))
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: Nesterov momentum requires a momentum and zero dampening",
+                         name);
+    return true;
+}
+
+/* ---- Making and freeing ---- */
+
+static bool optimizer_check(const tl_optimizer *o, const char *what) {
+    return o || error_set(TL_ERROR_USE, "%s: got NULL instead of an optimizer", what);
+}
+
+/* Forgets all states but the first n. */
+static void list_cut(tl_optimizer *o, size_t n) {
+    while (o->n_list > n) {
+        const tl_named_tensor *last = &o->list[--o->n_list];
+        tl_drop(last->tensor);
+        memory_free((char *)(uintptr_t)last->name);
+    }
+}
+
+tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind) {
+    if ((unsigned)kind >= TL_OPTIMIZER_KIND_COUNT) {
+        error_set(TL_ERROR_USE, "tl_optimizer_new: %d is no kind of optimizer", (int)kind);
+        return NULL;
+    }
+    tl_optimizer *o = memory_new(sizeof *o);
+    if (o) *o = (tl_optimizer){.kind = kind};
+    else error_memory(sizeof *o, "an optimizer");
+    return o;
+}
+
+void tl_optimizer_free(tl_optimizer *o) {
+    if (!o) return;
+    for (size_t i = 0; i < o->n_parameters; i++) {
+        tl_drop(o->parameters[i].tensor);
+        memory_free(o->parameters[i].name);
+    }
+    list_cut(o, 0);
+    memory_free(o->parameters);
+    memory_free(o->list);
+    memory_free(o);
+}
+
+int64_t tl_optimizer_steps(const tl_optimizer *o) { return o ? o->n_steps : 0; }
+
+void tl_optimizer_set_steps(tl_optimizer *o, int64_t n_steps) {
+    if (!optimizer_check(o, "tl_optimizer_set_steps")) return;
+    if (n_steps < 0) error_set(TL_ERROR_USE, "tl_optimizer_set_steps: %lld steps", (long long)n_steps);
+    else o->n_steps = n_steps;
+}
+
+const tl_named_tensor *tl_optimizer_list(tl_optimizer *o, int *n) {
+    static const tl_named_tensor none;
+    if (n) *n = 0;
+    if (!optimizer_check(o, "tl_optimizer_list")) return NULL;
+    if (n) *n = (int)o->n_list;
+    return o->n_list ? o->list : &none;
+}
+
+/* ---- Adding ---- */
+
+static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
+    if (!optimizer_check(o, "tl_optimizer_add") || !tensor_check(x, "tl_optimizer_add")) return false;
+    if (!name || !*name || !text_is_name(name))
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: \"%s\" is no name (need UTF-8 without control characters)",
+                         name && text_is_utf8(name) ? name : "");
+    if (!dtype_is_float(x->dtype) || dtype_info(x->dtype)->is_storage_only)
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: not implemented for %s (need a floating point dtype)",
+                         name, dtype_info(x->dtype)->torch_name);
+    for (size_t i = 0; i < o->n_parameters; i++) {
+        const struct parameter *p = &o->parameters[i];
+        if (p->tensor == x)
+            return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: this parameter was added before, as %s", name,
+                             p->name);
+        if (strcmp(p->name, name) == 0)
+            return error_set(TL_ERROR_USE, "tl_optimizer_add: there is a parameter %s already", name);
+    }
+    return true;
+}
+
+/* "what.name", or the name alone. */
+static char *name_new(const char *what, const char *name) {
+    size_t bytes = strlen(what) + strlen(name) + 2;
+    char *own = memory_new(bytes);
+    if (own) snprintf(own, bytes, "%s%s%s", what, *what ? "." : "", name);
+    else error_memory(bytes, "a name");
+    return own;
+}
+
+/* Makes a state and its line of the list, for which there is room. The list holds it. */
+static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, bool is_master) {
+    char *own = name_new(what, name);
+    if (!own) return NULL;
+    tl_dtype dtype = p->dtype == TL_F64 ? TL_F64 : TL_F32;
+    bool mode = tl_grad_mode(false);
+    tl_tensor *x = is_master ? tl_cast(p, dtype) : tl_zeros(p->rank, p->shape, dtype, p->storage->device);
+    tl_grad_mode(mode);
+    x = x ? tl_keep(tl_set_purpose(x, is_master ? TL_PARAMETER : TL_OPTIMIZER)) : NULL;
+    if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL};
+    else memory_free(own);
+    return x;
+}
+
+static bool states_new(tl_optimizer *o, struct parameter *to) {
+    const char *what[MAX_STATES];
+    state_names(o->kind, &to->options, what);
+    for (int i = 0; i < MAX_STATES; i++)
+        if (what[i] && !(to->state[i] = state_new(o, what[i], to->name, to->tensor, false))) return false;
+    if (!to->options.has_master || dtype_info(to->tensor->dtype)->bits >= 32) return true;
+    return (to->master = state_new(o, "master", to->name, to->tensor, true)) != NULL;
+}
+
+bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, const tl_optimizer_options *options) {
+    if (!add_check(o, name, parameter)) return false;
+    struct parameter p = {.tensor = parameter, .options = options ? *options : tl_optimizer_defaults(o->kind)};
+    if (!options_check(o->kind, name, &p.options)) return false;
+    if (!memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
+        !memory_grow((void **)&o->list, &o->list_capacity, o->n_list + MAX_LISTED - 1, sizeof *o->list))
+        return error_memory(sizeof *o->parameters, "a parameter of an optimizer");
+    size_t before = o->n_list;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    bool ok = (p.name = name_new("", name)) && states_new(o, &p);
+    ok = tl_scope_end(scope) && ok && tl_keep(parameter);
+    if (ok) {
+        o->parameters[o->n_parameters++] = p;
+        return true;
+    }
+    list_cut(o, before);
+    memory_free(p.name);
+    return false;
+}
+
+/* ---- Steps ---- */
+
+static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tensor *grad, int64_t step, double lr,
+                     tl_tensor *grad_scale) {
+    const tl_optimizer_options *o = &p->options;
+    const tl_update_options update = {p->master, o->stochastic, grad_scale};
+    tl_tensor *const *s = p->state;
+    if (kind == TL_SGD) {
+        const tl_sgd_options own = {.lr = lr,
+                                    .momentum = o->momentum,
+                                    .dampening = o->dampening,
+                                    .weight_decay = o->weight_decay,
+                                    .nesterov = o->nesterov,
+                                    .step = step,
+                                    .update = update};
+        return tl_sgd_momentum_(p->tensor, grad, s[0], &own);
+    }
+    if (kind == TL_ADAGRAD) {
+        const tl_adagrad_options own = {.lr = lr,
+                                        .lr_decay = o->lr_decay,
+                                        .weight_decay = o->weight_decay,
+                                        .eps = o->eps,
+                                        .step = step,
+                                        .update = update};
+        return tl_adagrad_(p->tensor, grad, s[0], &own);
+    }
+    if (kind == TL_RMSPROP) {
+        const tl_rmsprop_options own = {.lr = lr,
+                                        .alpha = o->alpha,
+                                        .eps = o->eps,
+                                        .weight_decay = o->weight_decay,
+                                        .momentum = o->momentum,
+                                        .centered = o->centered,
+                                        .update = update};
+        return tl_rmsprop_(p->tensor, grad, s[0], s[1], s[2], &own);
+    }
+    const tl_adam_options own = {.lr = lr,
+                                 .beta1 = o->beta1,
+                                 .beta2 = o->beta2,
+                                 .eps = o->eps,
+                                 .weight_decay = o->weight_decay,
+                                 .decoupled = kind == TL_ADAMW,
+                                 .step = step,
+                                 .update = update};
+    return tl_adam_(p->tensor, grad, s[0], s[1], s[2], &own);
+}
+
+bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale) {
+    if (!optimizer_check(o, "tl_optimizer_step")) return false;
+    if (!(lr_factor >= 0) || !isfinite(lr_factor))
+        return error_set(TL_ERROR_USE, "tl_optimizer_step: lr_factor is %g (need a number, 0 or more)", lr_factor);
+    for (size_t i = 0; i < o->n_parameters; i++) {
+        const struct parameter *p = &o->parameters[i];
+        tl_tensor *grad = tl_grad_of(p->tensor);
+        if (grad && !step_one(o->kind, p, grad, o->n_steps + 1, p->options.lr * lr_factor, grad_scale)) return false;
+    }
+    if (tl_error() != TL_OK) return false;
+    o->n_steps++;
+    return true;
+}
