@@ -8,6 +8,7 @@
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
+#: make wheel            build/dist/tally-*.whl: the Python package with the library in it (CUDA not); `pip install .` makes the same
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
@@ -96,7 +97,7 @@ endif
 # BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
 # in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
-ifneq ($(filter-out clean help uninstall cuda-why,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
 pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
@@ -177,7 +178,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -234,6 +235,10 @@ $(BUILD)/python/_native_all.c: python/tally/_generate.py python/tally/_header.py
 $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 	$(call say,CC,$@)$(CC) -shared -std=gnu17 $(filter-out -fopenmp,$(CODEGEN)) $(CFLAGS) -Wall -Wextra $(if $(call on,WERROR),-Werror) -Iinclude \
 	    -isystem $(PYTHON_INC) -o $@ $< $(SANLINK) $(LDFLAGS) -ldl
+
+# Builds in build/wheel, with the flags of a library that travels.
+wheel:
+	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
 
 # FLAGS_<source> holds options for one file alone, for example FLAGS_src/device/cpu/gemm_avx512.c := -mavx512f
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags

@@ -180,6 +180,8 @@ TL_API tl_device *tl_default_device(tl_device *device);
 
 /* Waits until everything asked of the device is done; reports errors that occurred meanwhile. */
 TL_API bool tl_device_sync(tl_device *device);
+/* The stream on which all ops of a GPU run, a cudaStream_t, for those who share memory with it; NULL elsewhere. */
+TL_API void *tl_device_stream(const tl_device *device);
 
 /* Threads used by cpu kernels; 0 asks for the machine's number. Returns the old number. */
 TL_API int tl_set_threads(int n_threads);
@@ -224,6 +226,10 @@ TL_API tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape,
  * the function fails, so the memory is never orphaned. External bytes are not the pool's and not in the ledger. */
 TL_API tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
                                    tl_dtype dtype, void (*deleter)(void *context), void *context);
+/* The same over memory of any device that has data (NULL: the cpu). What lies there must be ready when this is called; before the
+ * deleter is called, the device has done all that was asked of it. */
+TL_API tl_tensor *tl_from_external_on(tl_device *device, void *data, size_t bytes, int rank, const int64_t *shape,
+                                      const int64_t *stride, tl_dtype dtype, void (*deleter)(void *context), void *context);
 
 /* Random numbers: counter-based (Philox 4x32-10). A value depends on (seed, stream, index) alone, so all
  * devices and thread counts give the same bits. The generator counts 32-bit words: a call takes one per element, two for
@@ -872,9 +878,10 @@ TL_API bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags);
 TL_API bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_inputs, unsigned flags,
                          tl_tensor **grads);
 
-/* Called when a leaf's gradient of a backward pass is complete, while the pass goes on. One per leaf; NULL removes. */
+/* Called when a leaf's gradient of a backward pass is complete, while the pass goes on. One per leaf; NULL removes. release(context),
+ * where it is given, is called once: when the hook is replaced or removed, when the leaf goes, or before this returns an error. */
 typedef void (*tl_grad_hook)(tl_tensor *leaf, tl_tensor *grad, void *context);
-TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context);
+TL_API bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context, void (*release)(void *context));
 
 /* Runs outputs = fn(inputs) without keeping what lies between; backward runs fn again. fn must be a function
  * of its inputs, of parameters, and of random numbers (whose state is restored). fn returns false on error.

@@ -403,7 +403,7 @@ static void hooks_are_called_once_when_complete_in_order_of_completion(void **st
     struct hook_log log = {0};
     tl_tensor *w0 = LEAF(TL_SHAPE(1), 2), *w1 = LEAF(TL_SHAPE(1), 3), *w2 = LEAF(TL_SHAPE(1), 5);
     tl_tensor *leaves[] = {w0, w1, w2};
-    for (int i = 0; i < 3; i++) expect_true(tl_set_grad_hook(leaves[i], hook_note, &log));
+    for (int i = 0; i < 3; i++) expect_true(tl_set_grad_hook(leaves[i], hook_note, &log, NULL));
     /* w1 is used first and last, so it is complete only at the end; w2 before w0 */
     tl_tensor *y = tl_mul(tl_mul(tl_mul(tl_exp(tl_scale(w1, 0)), w0), w2), w1);
     expect_true(tl_backward(y, NULL, 0));
@@ -412,17 +412,40 @@ static void hooks_are_called_once_when_complete_in_order_of_completion(void **st
     expect_near(log.first[0], 6, 1e-12);
     expect_near(log.first[1], 15, 1e-12);
     expect_near(log.first[2], 10, 1e-12);
-    expect_true(tl_set_grad_hook(w0, NULL, NULL));
+    expect_true(tl_set_grad_hook(w0, NULL, NULL, NULL));
     expect_true(tl_backward(tl_mul(w0, w0), NULL, 0));
     expect_equal(log.n, 3);
-    expect_refused(tl_set_grad_hook(tl_neg(w0), hook_note, &log), "hooks are for leaves");
+    expect_refused(tl_set_grad_hook(tl_neg(w0), hook_note, &log, NULL), "hooks are for leaves");
+}
+
+static void hook_released(void *context) { ++*(int *)context; }
+static void hook_nothing(tl_tensor *leaf, tl_tensor *grad, void *context) { (void)leaf, (void)grad, (void)context; }
+
+static void a_hook_lets_its_context_go_once(void **state) {
+    (void)state;
+    int released = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *w = LEAF(TL_SHAPE(1), 2);
+    expect_true(tl_set_grad_hook(w, hook_nothing, &released, hook_released));
+    expect_true(tl_set_grad_hook(w, hook_nothing, &released, hook_released)); /* takes the first one's place */
+    expect_equal(released, 1);
+    expect_true(tl_set_grad_hook(w, NULL, NULL, NULL));
+    expect_equal(released, 2);
+    expect_true(tl_set_grad_hook(w, hook_nothing, &released, hook_released));
+    expect_refused(tl_set_grad_hook(tl_neg(w), hook_nothing, &released, hook_released), "hooks are for leaves");
+    expect_equal(released, 3);
+    tl_tensor *y = tl_keep(square(w));
+    tl_scope_end(scope);
+    expect_equal(released, 3); /* the graph holds the leaf */
+    tl_drop(y);
+    expect_equal(released, 4);
 }
 
 static void hooks_see_the_sum_with_earlier_passes(void **state) {
     (void)state;
     struct hook_log log = {0};
     tl_tensor *x = LEAF(TL_SHAPE(1), 2);
-    tl_set_grad_hook(x, hook_note, &log);
+    tl_set_grad_hook(x, hook_note, &log, NULL);
     for (int i = 0; i < 2; i++) expect_true(tl_backward(square(x), NULL, 0));
     expect_equal(log.n, 2);
     expect_near(log.first[0], 4, 0);
@@ -734,7 +757,7 @@ static void a_failed_pass_leaves_nothing_behind_and_the_next_works(void **state)
     expect_refused(tl_backward(loss, NULL, TL_RETAIN_GRAPH), "modified by an inplace operation");
     tl_zero_grad(x, false);
     struct hook_log log = {0};
-    tl_set_grad_hook(x, hook_note, &log);
+    tl_set_grad_hook(x, hook_note, &log, NULL);
     expect_true(tl_backward(tl_sum_all(square(x)), NULL, 0));
     expect_values(tl_grad_of(x), 6, 8);
     expect_equal(log.n, 1); /* contributions the failed pass still owed are forgotten */
@@ -787,6 +810,7 @@ int main(void) {
         TEST(set_grad_replaces_and_zero_grad_frees_or_keeps),
         TEST(retain_grad_fills_results_too),
         TEST(hooks_are_called_once_when_complete_in_order_of_completion),
+        TEST(a_hook_lets_its_context_go_once),
         TEST(hooks_see_the_sum_with_earlier_passes),
         TEST(leaves_and_their_views_refuse_in_place_changes),
         TEST(in_place_on_a_result_is_recorded),

@@ -595,7 +595,7 @@ static void a_hook_waits_for_every_checkpoint_that_reads_its_leaf(void **state) 
         tl_scope scope = tl_scope_begin();
         tl_tensor *w = tl_requires_grad(tl_full(TL_SHAPE(2), 2, TL_F64, NULL), true),
                   *x = tl_ones(TL_SHAPE(2), TL_F64, NULL);
-        expect_true(tl_set_grad_hook(w, hook_sum, &heard));
+        expect_true(tl_set_grad_hook(w, hook_sum, &heard, NULL));
         tl_tensor *y = tl_checkpoint_layers(times_shared, w, 3, tried[p], 0, x);
         expect_true(tl_backward(tl_sum_all(tl_mul(y, w)), NULL, 0)); /* w^4, read inside and outside: 4 w^3 = 32 each */
         expect_equal(heard.n, 1);

@@ -266,6 +266,30 @@ static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
     tl_scope_end(scope);
 }
 
+static void count_release(void *context) { ++*(int *)context; }
+
+/* Somebody's memory on the GPU (here: what another tensor lies in) is used in place, is not the pool's, and goes back once. */
+static void external_memory_of_the_gpu_is_shared(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    int released = 0;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_arange(0, 1, 6, TL_F32, cuda);
+    assert_non_null(tl_device_stream(cuda));
+    assert_null(tl_device_stream(cpu));
+    uint64_t live = tl_device_memory(cuda).live_bytes;
+    tl_scope inner = tl_scope_begin();
+    tl_tensor *y = tl_from_external_on(cuda, tl_data(x), 24, TL_SHAPE(3, 2), NULL, TL_F32, count_release, &released);
+    assert_true(y && tl_device_of(y) == cuda && tl_data(y) == tl_data(x));
+    assert_true(tl_device_memory(cuda).live_bytes == live);
+    tl_add_scalar_(y, tl_scalar_int(1));
+    assert_int_equal(released, 0);
+    tl_scope_end(inner);
+    assert_int_equal(released, 1);
+    assert_true(tl_item(tl_sum_all(x)) == 21);
+    tl_scope_end(scope);
+}
+
 int main(void) {
     tl_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
@@ -283,6 +307,7 @@ int main(void) {
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
         cmocka_unit_test(what_is_missing_says_so_by_name),
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
+        cmocka_unit_test(external_memory_of_the_gpu_is_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

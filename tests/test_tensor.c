@@ -485,6 +485,11 @@ static void external_memory_may_have_any_strides_inside_its_bytes(void **state) 
     expect_equal(deleted, 4);
     expect_refused(tl_from_external(data, 48, 33, NULL, NULL, TL_F64, count_call, &deleted), "rank 33");
     expect_equal(deleted, 5);
+    expect_refused(
+        tl_from_external_on(tl_device_find("meta"), data, 48, TL_SHAPE(6), NULL, TL_F64, count_call, &deleted),
+        "has no data to share");
+    expect_equal(deleted, 6);
+    expect_values(tl_from_external_on(check_cpu(), data, 48, TL_SHAPE(6), NULL, TL_F64, NULL, NULL), 0, 1, 2, 3, 4, 5);
 }
 
 static void external_memory_is_released_once_when_any_allocation_fails(void **state) {

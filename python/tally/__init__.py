@@ -26,3 +26,4 @@ from ._memory import from_dlpack  # noqa: E402, F401
 from . import autograd  # noqa: E402, F401
 from . import cuda  # noqa: E402, F401
 from ._ledger import Ledger, get_default_device, ledger, price, profile, set_default_device  # noqa: E402, F401
+from . import _einops  # noqa: E402, F401

@@ -1,5 +1,6 @@
 """The binding without a compiler: what _native offers, by ctypes. Slower per call, the same in every other way."""
 import ctypes
+import operator
 
 _header = _library = None
 _tensor_type = _on_error = None
@@ -30,28 +31,36 @@ def set_types(tensor, on_error):
     _tensor_type, _on_error = tensor, on_error
 
 
+def address_of(x):
+    address = x._address if isinstance(x, TensorBase) else None
+    if not address:
+        raise TypeError("expected a Tensor")
+    return address
+
+
 def shape_of(x):
-    return tuple(_library.tl_size(x._address, i) for i in range(_library.tl_rank(x._address)))
+    address = address_of(x)
+    return tuple(_library.tl_size(address, i) for i in range(_library.tl_rank(address)))
 
 
 def stride_of(x):
-    return tuple(_library.tl_stride(x._address, i) for i in range(_library.tl_rank(x._address)))
-
-
-def address_of(x):
-    return x._address
+    address = address_of(x)
+    return tuple(_library.tl_stride(address, i) for i in range(_library.tl_rank(address)))
 
 
 def wrap(kind, address):
     """Another object for a tensor, which it keeps."""
+    if not isinstance(kind, type) or not issubclass(kind, TensorBase) or not address:
+        raise TypeError("wrap(class, address)")
     _library.tl_keep(address)
     return _own(kind, address)
 
 
 def replace(x, y):
     """The object x stands for y's tensor from now on."""
-    _library.tl_keep(y._address)
-    x._address, old = y._address, x._address
+    old, new = address_of(x), address_of(y)
+    _library.tl_keep(new)
+    x._address = new
     _library.tl_drop(old)
 
 
@@ -63,13 +72,13 @@ def _release(number):
     _owners.pop(number, None)
 
 
-def from_external(owner, address, n_bytes, shape, stride, dtype):
+def from_external(owner, address, n_bytes, shape, stride, dtype, device):
     """A tensor over memory that owner holds."""
     number = id(owner) or 1
     while number in _owners:
         number += 1
     _owners[number] = owner
-    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
+    return globals()["tl_from_external_on"](device, address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
 
 
 def _own(kind, address):
@@ -95,6 +104,9 @@ class _Site:
     def refuse(self, want, value):
         return TypeError(f"{self.function}(): argument '{self.name}' (position {self.position}) must be {want}, not {type(value).__name__}")
 
+    def too_large(self):
+        return OverflowError(f"{self.function}(): argument '{self.name}' (position {self.position}) is out of range")
+
 
 def _tensor(value, site):
     if value is None:
@@ -104,29 +116,35 @@ def _tensor(value, site):
     return value._address
 
 
-def _index(value, site):
-    try:
-        return value.__index__()
-    except AttributeError:
-        raise site.refuse("int", value) from None
-
-
 def _ranged(bits, signed):
     low, high = (-2**(bits - 1), 2**(bits - 1) - 1) if signed else (0, 2**bits - 1)
 
     def read(value, site):
-        value = _index(value, site)
-        if not low <= value <= high:
-            raise OverflowError(f"{site.function}(): argument '{site.name}': {value} is too large")
-        return value
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise site.refuse("int", value) from None
+        if not low <= number <= high:
+            raise site.too_large()
+        return number
     return read
 
 
-def _double(value, site):
+_long = _ranged(64, True)
+
+
+def _double(value, site, want="float"):
+    kind = type(value)
     try:
-        return float(value)
+        if hasattr(kind, "__float__") or hasattr(kind, "__index__"):  # float() alone would read text
+            return float(value)
     except TypeError:
-        raise site.refuse("float", value) from None
+        pass
+    except OverflowError:
+        if not isinstance(value, int):
+            raise  # the argument's own
+        raise site.too_large() from None
+    raise site.refuse(want, value)
 
 
 def _text(value, site):
@@ -147,41 +165,37 @@ def _scalar(value, site):
     if isinstance(value, bool):
         return scalar(kinds["TL_SCALAR_BOOL"], int(value), 0.0)
     if isinstance(value, int):
-        if not -2**63 <= value < 2**63:
-            raise OverflowError(f"{site.function}(): {value} is too large")
-        return scalar(kinds["TL_SCALAR_INT"], value, 0.0)
+        return scalar(kinds["TL_SCALAR_INT"], _long(value, site), 0.0)
+    return scalar(kinds["TL_SCALAR_FLOAT"], 0, _double(value, site, "Number"))
+
+
+def _items(value, want, site):
     try:
-        return scalar(kinds["TL_SCALAR_FLOAT"], 0, float(value))
+        return tuple(value)
     except TypeError:
-        raise site.refuse("Number", value) from None
+        raise site.refuse(want, value) from None
 
 
 def _list(kind, clip):
     def read(value, site):
         if value is None:
             return None
-        if isinstance(value, int):
-            value = [value]
-        try:
-            items = [_index(v, site) for v in value]
-        except TypeError:
-            raise site.refuse("a list of ints", value) from None
+        items = (value,) if isinstance(value, int) else _items(value, "a list of ints", site)
         if len(items) > _MAX_LIST:
             raise ValueError(f"{site.function}(): {len(items)} sizes are too many")
+        items = [_long(v, site) for v in items]
         if clip:
             items = [max(-2**31, min(v, 2**31 - 1)) for v in items]
-        elif any(not -2**63 <= v < 2**63 for v in items):
-            raise OverflowError(f"{site.function}(): a size is too large")
         return (kind * len(items))(*items)
     return read
 
 
 def _tensors(value, site):
-    try:
-        items = [_tensor(v, site) for v in value]
-    except TypeError:
-        raise site.refuse("tuple of Tensors", value) from None
-    return (ctypes.c_void_p * len(items))(*items)
+    held = _items(value, "tuple of Tensors", site)
+    items = [_tensor(v, site) for v in held]
+    array = (ctypes.c_void_p * len(items))(*items)
+    array.held = held  # nobody else may hold on to them during the call
+    return array
 
 
 def _reader(p):
@@ -195,9 +209,28 @@ def _reader(p):
             "scalar": _scalar, "double": _double, "text": _text, "pointer": _pointer}[p.kind]
 
 
+def _check_lengths(f, given):
+    """A function that refuses lists which C would take for equally long when they are not (see lengths in _generate.py)."""
+    pairs = [(given.index(p.counts[0]), given.index(p.counts[1])) for p in f.parameters if p.kind == "count" and len(p.counts) == 2]
+    per_axis = [given.index(p) for p in given if p.is_per_axis]
+    name = f.name[3:]
+
+    def check(values):
+        for i, k in pairs:
+            n = len(values[i] or ())
+            if values[k] is not None and n != len(values[k]):
+                raise RuntimeError(f"{name}(): '{given[i].name}' has {n} items and '{given[k].name}' has {len(values[k])}: there must be as many")
+        for i in per_axis:
+            n, rank = -1 if values[i] is None else len(values[i]), _library.tl_rank(values[0]) if values[0] else None
+            if rank is not None and n != rank:
+                raise RuntimeError(f"{name}(): '{given[i].name}' has {max(n, 0)} items, and the tensor {rank} axes")
+    return check if pairs or per_axis else None
+
+
 def _function(f):
     function = getattr(_library, f.name)
     given = [p for p in f.parameters if p.kind not in ("count", "out")]
+    check = _check_lengths(f, given)
     readers = [(_reader(p), _Site(f.name[3:], i + 1, p.name)) for i, p in enumerate(given)]
     # Where each C argument comes from: ("given", i), ("count", [i ...]) or ("out", i).
     plan, n_out = [], 0
@@ -214,6 +247,8 @@ def _function(f):
         if len(arguments) != len(readers):
             raise TypeError(f"{f.name[3:]}() takes {len(readers)} arguments but {len(arguments)} were given")
         values = [read(a, site) for (read, site), a in zip(readers, arguments)]
+        if check is not None:
+            check(values)
         outs = [ctypes.c_void_p() for _ in range(n_out)]
         c = []
         for kind, at in plan:
@@ -222,7 +257,7 @@ def _function(f):
             elif kind == "out":
                 c.append(ctypes.addressof(outs[at]))
             else:
-                c.append(next((len(values[i]) for i in at if values[i] is not None), 0))
+                c.append(len(values[at[0]] or ()))  # of two, the second is as long
         if f.result != "tensor" and not outs:
             result = function(*c)
             _check()

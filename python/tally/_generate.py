@@ -42,10 +42,22 @@ def read(f, p, i, at):
     return f"{getter}(args[{at}], &a{i}, &site, {at})"
 
 
+def lengths(f, given):
+    """The conditions that hold when lists that C takes for equally long are so."""
+    position = {id(p): (at, i) for at, (i, p) in enumerate(given)}
+    for p in f.parameters:
+        if p.kind == "count" and len(p.counts) == 2:
+            (at, i), (other_at, k) = position[id(p.counts[0])], position[id(p.counts[1])]
+            yield f"same_length(a{i}.at ? a{i}.n : -1, a{k}.at ? a{k}.n : -1, &site, {at}, {other_at})"
+        elif p.is_per_axis:
+            at, i = position[id(p)]
+            yield f"one_per_axis(a0, a{i}.at ? a{i}.n : -1, &site, {at})"
+
+
 def pass_on(f, p, i):
     if p.kind == "count":
         lists = [f.parameters.index(c) for c in p.counts]
-        return " : ".join([f"a{k}.at ? a{k}.n" for k in lists[:-1]] + [f"a{lists[-1]}.n"])
+        return f"a{lists[0]}.n"  # of two, the second is as long: see lengths
     if p.kind == "scalar" and "*" in p.type:
         return f"has{i} ? &a{i} : NULL"
     if p.kind in ("ints", "longs", "tensors"):
@@ -65,7 +77,7 @@ def write_function(f, out):
         if declare(p, i):
             out("    " + declare(p, i))
     clean = "".join(f" list_free(&a{i});" for i in lists)
-    for condition in ["has_count(n, &site)"] + [read(f, p, i, at) for at, (i, p) in enumerate(given)]:
+    for condition in ["has_count(n, &site)"] + [read(f, p, i, at) for at, (i, p) in enumerate(given)] + list(lengths(f, given)):
         out(f"    if (!{condition}) {{{clean} return NULL; }}")
     arguments = ", ".join(pass_on(f, p, i) for i, p in enumerate(f.parameters))
     lock = releases_lock(f)

@@ -1,5 +1,6 @@
 """Recording of gradients: on, off, and what is asked of it."""
 import functools
+import inspect
 
 from ._library import c
 
@@ -16,11 +17,43 @@ class _Mode:
     def __exit__(self, *_):
         c.tl_grad_mode(self._before.pop())
 
+    def _again(self):
+        """A manager like this one, for one call."""
+        return type(self)() if type(self) is not set_grad_enabled else set_grad_enabled(self._on)
+
     def __call__(self, function):
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)
+
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
-            with type(self)() if type(self) is not set_grad_enabled else set_grad_enabled(self._on):
+            with self._again():
                 return function(*args, **kwargs)
+        return wrapped
+
+    def _around_generator(self, function):
+        """The mode holds while the generator runs, and not where its values are used."""
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            generator = function(*args, **kwargs)
+            step = functools.partial(next, generator)
+            try:
+                while True:
+                    try:
+                        with self._again():
+                            value = step()
+                    except StopIteration as end:
+                        return end.value
+                    try:
+                        sent = yield value
+                        step = functools.partial(generator.send, sent)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        step = functools.partial(generator.throw, error)
+            finally:
+                with self._again():
+                    generator.close()
         return wrapped
 
 

@@ -9,7 +9,8 @@ an array and its length are one list. Both bindings, the compiled one (_generate
     tensor              tl_tensor *x                        a Tensor, or None for NULL
     tensors             tl_tensor **x, int n                a list of tensors
     out                 tl_tensor **x                       nothing: it joins the result, which becomes a tuple
-    ints, longs         const int *x, const int64_t *x      a list of integers, or None; its length is told where C wants one
+    ints, longs         const int *x, const int64_t *x      a list of integers, or None; its length is told where C wants one, and
+                                                            otherwise it must have one per axis of the first tensor (is_per_axis)
     scalar              tl_scalar, const tl_scalar *        a number (a pointer: or None)
     double              double                              a float
     integer             int, int64_t, bool, an enum ...     an int
@@ -93,10 +94,13 @@ def _parameters(arguments, enums):
             p.counts = [parameters[i + 1]] if after else [parameters[i - 1]]
             if not after and i > 1 and is_array[i - 2]:
                 p.counts.insert(0, parameters[i - 2])
+            if after and i + 2 < len(parameters) and is_array[i + 2]:
+                p.counts.append(parameters[i + 2])
     counted = {id(c) for p in parameters if p.kind == "count" for c in p.counts}
     for p in parameters:
         if p.kind == "tensors" and id(p) not in counted:
             p.kind = "out"
+        p.is_per_axis = p.kind in ("ints", "longs") and id(p) not in counted
     return parameters
 
 

@@ -2,7 +2,7 @@
 where the extension is there, by ctypes elsewhere; `c` is the ctypes library for the rest, `constants` and `structs` are the header's.
 
 Looked for, in this order: $TALLY_LIB, the package's own folder (a wheel carries it), the build folder of a source tree, the system's.
-TALLY_BINDING=ctypes keeps the compiled binding out.
+The compiled binding is looked for in the same places. TALLY_BINDING=ctypes keeps it out.
 """
 import ctypes
 import importlib.machinery
@@ -31,7 +31,8 @@ def _find_library():
 def _find_native():
     if os.environ.get("TALLY_BINDING") == "ctypes":
         return None
-    path = _first([_PACKAGE / "_native.abi3.so", _TREE / "build" / "python" / "_native.abi3.so"])
+    beside = Path(os.environ.get("TALLY_LIB") or "nowhere").parent / "python" / "_native.abi3.so"
+    path = _first([beside, _PACKAGE / "_native.abi3.so", _TREE / "build" / "python" / "_native.abi3.so"])
     if path is None:
         return None
     loader = importlib.machinery.ExtensionFileLoader("tally._native", str(path))

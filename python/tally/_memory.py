@@ -26,9 +26,7 @@ def numpy_dtype(d):
 
 
 def from_numpy_dtype(d):
-    if d.name in BY_NAME and d.byteorder in "=|<":
-        return BY_NAME[d.name]
-    for ours in DTYPES:
+    for ours in DTYPES if d.isnative else ():
         if ours.numpy_name == d.name:
             return ours
     raise TypeError(f"can't convert np.ndarray of type {d}. The only supported types are: "
@@ -65,7 +63,7 @@ def to_numpy(x, force=False):
         return out
     if not lib.tl_numel(x):
         return np.empty(lib.shape_of(x), d)
-    plain = np.dtype(d.str) if d.str[1] != "V" else np.dtype(f"u{d.itemsize}")
+    plain = d if d.isbuiltin == 1 else np.dtype(f"u{d.itemsize}")  # what others added to NumPy has no name in its protocols
     array = np.asarray(_Holder(x, array_interface(x, plain)))
     return array if plain == d else array.view(d)
 
@@ -82,16 +80,18 @@ def from_numpy(array):
     return share(array, array.ctypes.data, array.shape, [s // array.itemsize for s in array.strides], d)
 
 
-def share(owner, address, shape, stride, d):
-    """A tensor over somebody's memory on the cpu; `owner` lives as long as it is used."""
+def share(owner, address, shape, stride, d, device=None):
+    """A tensor over somebody's memory, on the cpu unless told; `owner` lives as long as it is used."""
+    if address % d.itemsize:
+        raise ValueError(f"the memory given is not aligned to its elements of {d.itemsize} bytes: copy it first")
     low = high = 0  # the elements that strides reach, from the first one
     for n, s in zip(shape, stride):
         if n == 0:
-            return lib.tl_empty(shape, d.code, as_device("cpu").address)
+            return lib.tl_empty(shape, d.code, device or as_device("cpu").address)
         low, high = low + min(0, (n - 1) * s), high + max(0, (n - 1) * s)
     size = d.itemsize
     start, count = address + low * size, high - low + 1
-    x = lib.from_external(owner, start, count * size, (count,), None, d.code)
+    x = lib.from_external(owner, start, count * size, (count,), None, d.code, device)
     if tuple(shape) == (count,) and tuple(stride) == (1,):
         return x
     return lib.tl_as_strided(x, shape, stride, -low)
@@ -210,12 +210,7 @@ class _Imported:
 
 def from_dlpack(source):
     """A tensor that shares memory with anything that has __dlpack__ (torch, NumPy, JAX), or with a capsule."""
-    capsule = source
-    if hasattr(source, "__dlpack__"):
-        try:
-            capsule = source.__dlpack__(max_version=(1, 0))
-        except TypeError:
-            capsule = source.__dlpack__()
+    capsule = _capsule_of(source) if hasattr(source, "__dlpack__") else source
     for versioned, (name, used) in _NAMES.items():
         if _py.PyCapsule_IsValid(capsule, name):
             break
@@ -227,15 +222,31 @@ def from_dlpack(source):
     if versioned and managed.major != 1:
         raise BufferError(f"DLPack version {managed.major}.{managed.minor} is not known here (1.x is)")
     inner = managed.dl_tensor
-    d = _dlpack_dtype(inner.dtype)
-    if inner.device.type not in (_CPU, _CUDA_HOST):
-        raise BufferError(f"DLPack device type {inner.device.type} cannot be shared with Tally yet: copy it to the cpu first")
+    d, device = _dlpack_dtype(inner.dtype), _dlpack_home(inner.device)
     if versioned and managed.flags & _READ_ONLY:
         warnings.warn("The given memory is read-only, and tensors cannot be protected from writing.", UserWarning, 2)
     shape = [inner.shape[i] for i in range(inner.ndim)]
     stride = [inner.strides[i] for i in range(inner.ndim)] if inner.strides else _dense_strides(shape)
     _py.PyCapsule_SetName(capsule, used)  # ours from here on
-    return share(_Imported(managed), (inner.data or 0) + inner.byte_offset, shape, stride, d)
+    return share(_Imported(managed), (inner.data or 0) + inner.byte_offset, shape, stride, d, device)
+
+
+def _capsule_of(source):
+    """The producer's capsule. One on a GPU is told our stream, which it lets wait for its own work."""
+    kind, index = source.__dlpack_device__() if hasattr(source, "__dlpack_device__") else (_CPU, 0)
+    stream = {"stream": lib.tl_device_stream(as_device(f"cuda:{index}").address)} if kind == _CUDA else {}
+    try:
+        return source.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:  # made before versions
+        return source.__dlpack__(**stream)
+
+
+def _dlpack_home(device):
+    if device.type in (_CPU, _CUDA_HOST):
+        return as_device("cpu").address
+    if device.type != _CUDA:
+        raise BufferError(f"DLPack device type {device.type} cannot be shared with Tally: copy it to the cpu first")
+    return as_device(f"cuda:{device.id}").address
 
 
 def _dlpack_dtype(t):

@@ -30,8 +30,15 @@ static PyObject *on_error; /* (status, message, function) -> exception */
 
 /* ---- Arguments ---- */
 
+static bool too_large(const struct site *site, int at) {
+    PyErr_Format(PyExc_OverflowError, "%s(): argument '%s' (position %d) is out of range", site->name, site->names[at], at + 1);
+    return false;
+}
+
+/* Reading an argument failed. Python's own words for a wrong type or a large int become ours; what the argument itself raised stays. */
 static bool wrong_type(const struct site *site, int at, const char *want, PyObject *got) {
     if (PyErr_Occurred()) {
+        if (PyLong_Check(got) && PyErr_ExceptionMatches(PyExc_OverflowError)) return too_large(site, at);
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
         PyErr_Clear();
     }
@@ -69,11 +76,7 @@ static bool get_unsigned(PyObject *o, uint64_t *x, const struct site *site, int 
 static bool get_int(PyObject *o, int *x, const struct site *site, int at) {
     int64_t wide;
     if (!get_long(o, &wide, site, at)) return false;
-    if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%s(): argument '%s': %lld is too large", site->name, site->names[at],
-                     (long long)wide);
-        return false;
-    }
+    if (wide < INT_MIN || wide > INT_MAX) return too_large(site, at);
     *x = (int)wide;
     return true;
 }
@@ -129,6 +132,7 @@ struct longs {
 struct tensor_list {
     int n;
     tl_tensor **at;
+    PyObject *held; /* the tensors, which nobody else may hold on to during the call */
 };
 
 static PyObject *list_item(PyObject *list, Py_ssize_t i) { /* borrowed */
@@ -172,22 +176,37 @@ static bool get_ints(PyObject *o, struct ints *x, const struct site *site, int a
     return x->n >= 0;
 }
 
-static void list_free(struct tensor_list *x) { PyMem_Free(x->at); }
+static void list_free(struct tensor_list *x) {
+    PyMem_Free(x->at);
+    Py_XDECREF(x->held);
+}
 
 static bool get_tensors(PyObject *o, struct tensor_list *x, const struct site *site, int at) {
-    PyObject *list = PyTuple_Check(o) || PyList_Check(o) ? (Py_INCREF(o), o) : PySequence_Tuple(o);
-    if (!list) return wrong_type(site, at, "tuple of Tensors", o);
-    Py_ssize_t n = PyTuple_Check(list) ? PyTuple_Size(list) : PyList_Size(list);
+    x->held = PySequence_Tuple(o); /* not the list itself: another thread might empty it meanwhile */
+    if (!x->held) return wrong_type(site, at, "tuple of Tensors", o);
+    Py_ssize_t n = PyTuple_Size(x->held);
     x->at = PyMem_Malloc(((size_t)n + 1) * sizeof *x->at);
-    bool ok = x->at && n >= 0 && n < INT_MAX;
     if (!x->at) PyErr_NoMemory();
-    for (Py_ssize_t i = 0; ok && i < n; i++) {
-        PyObject *item = list_item(list, i);
-        ok = item && get_tensor(item, &x->at[i], site, at);
-    }
+    bool ok = x->at && n < INT_MAX;
+    for (Py_ssize_t i = 0; ok && i < n; i++) ok = get_tensor(PyTuple_GetItem(x->held, i), &x->at[i], site, at);
     x->n = (int)n;
-    Py_DECREF(list); /* the caller holds the tensors: its list lives as long as the call */
     return ok;
+}
+
+/* Two lists with one length. -1 is no list: the first has no items then, the second is not asked. */
+static bool same_length(int n, int other_n, const struct site *site, int at, int other_at) {
+    if (n < 0) n = 0;
+    if (n == other_n || other_n < 0) return true;
+    PyErr_Format(PyExc_RuntimeError, "%s(): '%s' has %d items and '%s' has %d: there must be as many", site->name,
+                 site->names[at], n, site->names[other_at], other_n);
+    return false;
+}
+
+static bool one_per_axis(const tl_tensor *x, int n, const struct site *site, int at) {
+    if (!x || n == p_tl_rank(x)) return true; /* without a tensor the library will refuse the call */
+    PyErr_Format(PyExc_RuntimeError, "%s(): '%s' has %d items, and the tensor %d axes", site->name, site->names[at],
+                 n < 0 ? 0 : n, p_tl_rank(x));
+    return false;
 }
 
 /* ---- Results ---- */
@@ -342,21 +361,22 @@ static void owner_release(void *owner) {
     PyGILState_Release(lock);
 }
 
-/* from_external(owner, address, bytes, shape, stride, dtype): a tensor over memory that owner holds. */
+/* from_external(owner, address, bytes, shape, stride, dtype, device): a tensor over memory that owner holds. */
 static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    static const struct site site = {"from_external", 6, {"owner", "address", "bytes", "shape", "stride", "dtype"}};
+    static const struct site site = {"from_external", 7, {"owner", "address", "bytes", "shape", "stride", "dtype", "device"}};
     (void)module;
-    void *address;
+    void *address, *device;
     uint64_t bytes;
     struct longs shape, stride;
     int dtype;
     if (!has_count(n, &site) || !get_pointer(args[1], &address, &site, 1) || !get_unsigned(args[2], &bytes, &site, 2) ||
         !get_longs(args[3], &shape, &site, 3) || !get_longs(args[4], &stride, &site, 4) ||
-        !get_int(args[5], &dtype, &site, 5))
+        !get_int(args[5], &dtype, &site, 5) || !get_pointer(args[6], &device, &site, 6))
         return NULL;
     Py_INCREF(args[0]);
     tl_scope scope = p_tl_scope_begin();
-    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release, args[0]);
+    tl_tensor *x = p_tl_from_external_on(device, address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release,
+                                         args[0]);
     keep(x);
     p_tl_scope_end(scope);
     return give_tensor(x, args, 0, false, &site);

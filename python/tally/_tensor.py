@@ -4,6 +4,7 @@ The functions of _functions.py are methods here as they stand. What follows by h
 arguments), the operators, what reads or describes a tensor, and in-place forms.
 """
 import ctypes
+import functools
 
 import numpy as np
 
@@ -416,14 +417,15 @@ class Tensor(lib.TensorBase):
             lib.tl_requires_grad(self, True)
 
     def register_hook(self, hook):
-        """hook(grad) is called when a leaf's gradient is complete; what it returns takes the gradient's place."""
-        from . import autograd
-        return autograd._register_hook(self, lambda leaf: hook(leaf.grad))
-
-    def register_post_accumulate_grad_hook(self, hook):
-        """hook(leaf) is called when a leaf's gradient is complete."""
+        """hook(grad) is called with the gradient of a pass; what it returns takes the gradient's place. On a result, it sees what comes
+        from uses after this call."""
         from . import autograd
         return autograd._register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        """hook(leaf) is called when a leaf's gradient of a pass has been added to .grad."""
+        from . import autograd
+        return autograd._register_after(self, hook)
 
     # ---- In place ----
 
@@ -734,6 +736,27 @@ index_select index_add masked_fill masked_select nonzero argwhere sort argsort t
 is_floating_point""".split()
 for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
+
+
+def _as_numpy_calls_it(function):
+    """With NumPy's names for its arguments too: np.sum(x, 0) calls x.sum(axis=0, out=None)."""
+    @functools.wraps(function)
+    def method(self, *args, **kwargs):
+        if "axis" in kwargs:
+            kwargs["dim"] = kwargs.pop("axis")
+            if kwargs["dim"] is None:
+                del kwargs["dim"]
+        if "keepdims" in kwargs:
+            kwargs["keepdim"] = kwargs.pop("keepdims")
+        if kwargs.pop("out", None) is not None:
+            raise TypeError(f"{function.__name__}(): out= is not there: use copy_ on the tensor that is to hold the result")
+        return function(self, *args, **kwargs)
+    return method
+
+
+for _name in "sum mean prod std var amax amin max min any all argmax argmin cumsum cumprod".split():
+    setattr(Tensor, _name, _as_numpy_calls_it(getattr(_functions, _name)))
+
 
 
 def _where(self, condition, other):

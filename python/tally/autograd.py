@@ -1,5 +1,6 @@
 """Gradients: backward, grad, and functions with a derivative of their own."""
 import ctypes
+import threading
 
 from . import _errors
 from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: F401
@@ -43,7 +44,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     """Adds the gradients of the outputs to the .grad of every leaf."""
     output, seed = _one(tensors, grad_tensors)
     if inputs is None:
-        lib.tl_backward(output, seed, _flags(retain_graph, create_graph))
+        with _earlier_put_aside():
+            lib.tl_backward(output, seed, _flags(retain_graph, create_graph))
         return
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for x, g in zip(inputs, grad(output, inputs, seed, retain_graph, create_graph, allow_unused=True)):
@@ -118,18 +120,6 @@ def _put_aside(error):
     _fail(None, None)
 
 
-@header.callbacks["tl_grad_hook"]
-def _on_grad(leaf, grad, number):
-    try:
-        x, hooks = _living[number]
-        for hook in list(hooks.values()):
-            result = hook(lib.wrap(Tensor, leaf))
-            if isinstance(result, Tensor):
-                lib.tl_copy_(lib.wrap(Tensor, grad), result)
-    except BaseException as error:
-        _put_aside(error)
-
-
 class RemovableHandle:
     """Takes a hook away again."""
 
@@ -139,24 +129,124 @@ class RemovableHandle:
     def remove(self):
         self._hooks.pop(self._key, None)
 
+    def __enter__(self):
+        return self
 
-def _register_hook(x, hook):
-    if not lib.tl_is_leaf(x):
-        raise NotImplementedError("hooks are there for leaves only: use retain_grad(), or an autograd.Function")
-    if not lib.tl_needs_grad(x):
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    hooks = x.__dict__.get("_grad_hooks")
-    if hooks is None:
-        hooks = x.__dict__["_grad_hooks"] = {}
-        record = (None, hooks)
-        x.__dict__["_grad_hook_record"] = record
-        if not c.tl_set_grad_hook(lib.address_of(x), _on_grad, _hold(record)):
-            _raise()
-    key = len(hooks) + 1
-    while key in hooks:
-        key += 1
+    def __exit__(self, *_):
+        self.remove()
+
+
+def _add_hook(hooks, hook):
+    key = object()
     hooks[key] = hook
     return RemovableHandle(hooks, key)
+
+
+def _run_hooks(hooks, grad):
+    """Each hook sees what the one before it made of the gradient."""
+    for hook in list(hooks.values()):
+        result = hook(grad)
+        if result is not None and not isinstance(result, Tensor):
+            raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+        if result is not None and result.shape != grad.shape:
+            raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
+        grad = grad if result is None else result
+    return grad
+
+
+class _LeafHooks:
+    """The hooks of a leaf: before the gradient of a pass is added to .grad, and after it."""
+
+    def __init__(self):
+        self.before, self.after, self.thread = {}, {}, threading.get_ident()
+        self.earlier = None  # .grad of the passes before, while one is under way
+
+    def run(self, x):
+        if self.before:
+            grad, earlier, self.earlier = _run_hooks(self.before, x.grad), self.earlier, None
+            if earlier is not None:
+                grad = earlier.add_(grad) if not grad.requires_grad else earlier + grad
+            if grad is not x.grad:
+                lib.tl_set_grad(x, grad)
+        for hook in list(self.after.values()):
+            hook(x)
+
+
+_leaves = {}  # address of a leaf -> its hooks, as long as the library has the leaf
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _forget_leaf(address):
+    _leaves.pop(address, None)
+
+
+@header.callbacks["tl_grad_hook"]
+def _on_grad(leaf, grad, number):
+    try:
+        _leaves[number].run(lib.wrap(Tensor, leaf))
+    except BaseException as error:
+        _put_aside(error)
+
+
+def _leaf_hooks(x):
+    if not lib.tl_needs_grad(x):
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    address = lib.address_of(x)
+    if address not in _leaves:
+        if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
+            _raise()
+        _leaves[address] = _LeafHooks()
+    return _leaves[address]
+
+
+class _earlier_put_aside:
+    """The library hands hooks the sum over all passes, and torch's hooks want that of this pass: so it starts from nothing. Only what
+    this thread has hooks on: another thread may be in a pass of its own."""
+
+    def __enter__(self):
+        self.held = []
+        for address, hooks in list(_leaves.items()):
+            if hooks.before and hooks.thread == threading.get_ident() and hooks.earlier is None:
+                leaf = lib.wrap(Tensor, address)
+                hooks.earlier = leaf.grad
+                if hooks.earlier is not None:
+                    lib.tl_zero_grad(leaf, False)
+                    self.held.append((leaf, hooks))
+
+    def __exit__(self, *_):
+        for leaf, hooks in self.held:  # this pass did not come there, or failed
+            if hooks.earlier is not None:
+                lib.tl_set_grad(leaf, hooks.earlier)
+                hooks.earlier = None
+
+
+class _ResultHooks:
+    """Stands between a result and its uses, in the graph."""
+
+    def __init__(self):
+        self.hooks = {}
+
+    def run(self, g):
+        grad = _run_hooks(self.hooks, lib.wrap(Tensor, c.tl_gradient_of_output(g, 0)))
+        c.tl_gradient_set(g, 0, _give(grad))
+
+
+def _register_hook(x, hook):
+    if lib.tl_is_leaf(x):
+        return _add_hook(_leaf_hooks(x).before, hook)
+    if not lib.tl_needs_grad(x):
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    record = x.__dict__.get("_result_hooks")
+    if record is None:
+        record = x.__dict__["_result_hooks"] = _ResultHooks()
+        lib.replace(x, _hang(record, [x], [lib.tl_detach(x)])[0])
+    return _add_hook(record.hooks, hook)
+
+
+def _register_after(x, hook):
+    if not lib.tl_is_leaf(x):
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    return _add_hook(_leaf_hooks(x).after, hook)
 
 
 class Context:
@@ -184,20 +274,29 @@ class _Rule:
 
     def __init__(self, function, context, positions, outputs):
         self.function, self.context, self.positions = function, context, positions
-        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) for x in outputs]
+        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None for x in outputs]
+
+    def gradients(self, g):
+        """One per output of forward: zeros where nothing flowed, None for what is no tensor."""
+        j = 0
+        for like in self.likes:
+            p = c.tl_gradient_of_output(g, j) if like is not None else None
+            j += like is not None
+            if p:
+                yield lib.wrap(Tensor, p)
+            else:
+                yield lib.tl_zeros(*like) if like is not None and self.context._materializes else None
 
     def run(self, g):
-        ctx, grads = self.context, []
-        for j, like in enumerate(self.likes):
-            p = c.tl_gradient_of_output(g, j)
-            grads.append(lib.wrap(Tensor, p) if p else lib.tl_zeros(*like) if ctx._materializes else None)
-        results = self.function.backward(ctx, *grads)
+        name, n = f"function {self.function.__name__}Backward", len(self.context.needs_input_grad)
+        results = self.function.backward(self.context, *self.gradients(g))
         results = results if isinstance(results, tuple) else (results,)
-        n = len(ctx.needs_input_grad)
         if len(results) < n or any(r is not None for r in results[n:]):
-            raise RuntimeError(f"function {self.function.__name__}Backward returned an incorrect number of gradients (expected {n}, got {len(results)})")
+            raise RuntimeError(f"{name} returned an incorrect number of gradients (expected {n}, got {len(results)})")
         for i, position in enumerate(self.positions):
             r = results[position]
+            if r is not None and not isinstance(r, Tensor):
+                raise RuntimeError(f"{name}: expected a Tensor or None as gradient {position}, got {type(r).__name__}")
             if r is not None and c.tl_gradient_needs(g, i):
                 c.tl_gradient_set(g, i, _give(r))
 
@@ -234,7 +333,7 @@ class Function:
         tensors = [x for x in outputs if isinstance(x, Tensor)]
         inputs = [(i, a) for i, a in enumerate(args) if isinstance(a, Tensor)]
         if is_grad_enabled() and any(ctx.needs_input_grad) and tensors:
-            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], tensors), [a for _, a in inputs], tensors))
+            hung = iter(_hang(_Rule(cls, ctx, [i for i, _ in inputs], outputs), [a for _, a in inputs], tensors))
             fresh = [next(hung) if isinstance(x, Tensor) else x for x in outputs]
             outputs = [lib.tl_detach(f) if any(x is n for n in ctx._no_grad_for) else f for x, f in zip(outputs, fresh)]
         return tuple(outputs) if isinstance(made, (tuple, list)) else outputs[0]

@@ -202,14 +202,17 @@ bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, si
     return true;
 }
 
-static bool folder_sync(const struct file_writer *w) {
-    int fd = fault("open folder", w->folder) ? -1 : open(w->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && !fault("sync folder", w->folder) && fsync(fd) == 0;
+/* `path` and `what` are for the message. */
+static bool folder_sync(const char *folder, const char *path, const char *what) {
+    int fd = fault("open folder", folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 && !fault("sync folder", folder) && fsync(fd) == 0;
     ok = ok || (fd >= 0 && errno == EINVAL); /* a file system without such a thing */
-    if (!ok) failed(w->path, "is written, but its folder cannot be synced");
+    if (!ok) failed(path, what);
     if (fd >= 0) close(fd);
     return ok;
 }
+
+bool file_sync_folder(const char *path) { return folder_sync(path, path, "cannot be synced"); }
 
 /* Closes the file; true when everything is on the disk. */
 static bool file_settle(struct file_writer *w) {
@@ -227,7 +230,7 @@ bool file_writer_commit(struct file_writer *w) {
     if (ok && (fault("rename", w->path) || rename(w->temporary, w->path) != 0))
         ok = failed(w->path, "its temporary cannot be renamed");
     if (ok) {
-        ok = folder_sync(w);
+        ok = folder_sync(w->folder, w->path, "is written, but its folder cannot be synced");
         memory_free(w);
     } else file_writer_discard(w);
     return ok;

@@ -58,5 +58,7 @@ void file_writer_discard(struct file_writer *w); /* NULL allowed */
 bool file_put(const char *path, const void *data, size_t bytes);
 /* Makes a folder (and those above it) where there is none. */
 bool file_make_folder(const char *path);
+/* What was made, renamed or removed in a folder stays so after a crash. */
+bool file_sync_folder(const char *path);
 
 #endif

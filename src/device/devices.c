@@ -172,3 +172,8 @@ bool tl_device_sync(tl_device *device) {
     if (!device_check(device, "tl_device_sync")) return false;
     return device->functions->sync(device, error) || error_set(TL_ERROR_DEVICE, "%s: %s", device->name, error);
 }
+
+void *tl_device_stream(const tl_device *device) {
+    if (!device) error_set(TL_ERROR_USE, "tl_device_stream: got NULL instead of a device");
+    return device ? device->stream : NULL;
+}

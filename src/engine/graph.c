@@ -374,6 +374,7 @@ static void graph_forget(tl_tensor *x) {
     if (node) node_drop(node);
     tensor_drop(x->grad);
     tensor_drop(x->base);
+    if (x->extra && x->extra->hook_release) x->extra->hook_release(x->extra->hook_context);
     memory_free(x->extra);
 }
 
@@ -467,12 +468,18 @@ void tl_zero_grad(tl_tensor *x, bool keep) {
     tl_grad_mode(mode);
 }
 
-bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context) {
-    if (!tensor_check(leaf, "tl_set_grad_hook")) return false;
-    if (leaf->node) return error_set(TL_ERROR_USE, "tl_set_grad_hook: hooks are for leaves");
-    if (!extra_of(leaf)) return false;
+bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context, void (*release)(void *context)) {
+    bool ok = tensor_check(leaf, "tl_set_grad_hook");
+    if (ok && leaf->node) ok = error_set(TL_ERROR_USE, "tl_set_grad_hook: hooks are for leaves");
+    if (!ok || !extra_of(leaf)) {
+        if (release) release(context);
+        return false;
+    }
+    struct tensor_extra before = *leaf->extra;
     leaf->extra->hook = hook;
     leaf->extra->hook_context = context;
+    leaf->extra->hook_release = release;
+    if (before.hook_release) before.hook_release(before.hook_context); /* last: it may call us */
     return true;
 }
 

@@ -55,6 +55,7 @@ struct tensor_extra { /* what few tensors have */
     bool retains_grad;
     tl_grad_hook hook;
     void *hook_context;
+    void (*hook_release)(void *context);
 };
 
 /* What a backward rule sees. */

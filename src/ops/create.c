@@ -164,6 +164,11 @@ tl_tensor *tl_integers(int rank, const int64_t *shape, int64_t low, int64_t high
 
 tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
                             tl_dtype dtype, void (*deleter)(void *context), void *context) {
+    return tl_from_external_on(NULL, data, bytes, rank, shape, stride, dtype, deleter, context);
+}
+
+tl_tensor *tl_from_external_on(tl_device *device, void *data, size_t bytes, int rank, const int64_t *shape,
+                               const int64_t *stride, tl_dtype dtype, void (*deleter)(void *context), void *context) {
     int64_t numel, low = 0, high = 0;
     struct layout l;
     bool ok = shape_check("from_external", rank, shape, dtype, &numel);
@@ -183,8 +188,11 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
                                tl_dtype_name(dtype));
         if (ok) l.offset = -low; /* negative strides: data is the lowest address */
     }
-    tl_device *cpu = tl_device_find("cpu");
-    struct storage *s = ok && cpu ? storage_external(cpu, data, bytes, deleter, context) : NULL;
+    if (!device) device = tl_device_find("cpu");
+    ok = ok && device && device_check(device, "from_external");
+    if (ok && device->kind == DEVICE_META)
+        ok = error_set(TL_ERROR_USE, "from_external: %s has no data to share", device->name);
+    struct storage *s = ok ? storage_external(device, data, bytes, deleter, context) : NULL;
     if (!s) {
         if (deleter) deleter(context);
         return NULL;

@@ -486,6 +486,7 @@ const tl_op op_as_strided = {RECORD(VIEW, as_strided, 1),
 tl_tensor *tl_as_strided(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset) {
     if (!tensor_check(x, "as_strided")) return NULL;
     if (rank < 0 || rank > TL_MAX_RANK) return fail("as_strided", x, "rank %lld is more than %lld", rank, TL_MAX_RANK);
+    if (rank && (!shape || !stride)) return fail("as_strided", x, "rank %lld needs a shape and strides", rank, 0);
     struct attr_strided a;
     memset(&a, 0, sizeof a);
     a.rank = rank;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/process.h"
 
 static struct storage *storage_alone(tl_device *device, size_t bytes, tl_purpose purpose) {
     struct storage *s = memory_take(sizeof *s);
@@ -37,7 +38,14 @@ struct storage *storage_external(tl_device *device, void *data, size_t bytes, vo
 void storage_drop(struct storage *s) {
     if (!refs_drop(&s->refs)) return;
     if (s->block) pool_give(s->device->pool, s->block);
-    if (s->deleter) s->deleter(s->context);
+    if (s->deleter) {
+        /* Our pool knows the order of the device's work; whoever gets this memory back does not. */
+        char error[200];
+        if (s->device->kind == DEVICE_CUDA && s->device->generation == process_generation())
+            s->device->functions->sync(s->device,
+                                       error); /* a failure stays with the device and is told by the next op */
+        s->deleter(s->context);
+    }
     memory_put(s, sizeof *s);
 }
 

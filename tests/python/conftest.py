@@ -3,6 +3,7 @@
 TALLY_LIB names another one than build/libtally.so. Where there is none, every file here is skipped and says why.
 """
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("TALLY_LIB", ROOT / "build" / "libtally.so")).absolute()
 
-# The binding is used from the tree, and finds the library through the same variable.
+# The package is used from the tree, here and in the processes that tests start, and finds the library through the same variable.
 sys.path.insert(0, str(ROOT / "python"))
 os.environ["TALLY_LIB"] = str(LIBRARY)
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
 
 
 class WithoutLibrary(pytest.Module):
@@ -31,3 +33,14 @@ def pytest_pycollect_makemodule(module_path, parent):
 def library_path():
     """The path of the shared library under test."""
     return LIBRARY
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """Runs a program in an interpreter of its own, which must end well and without a word on stderr; gives what it printed."""
+    def run(program, timeout=120, **environment):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=timeout,
+                              env={**os.environ, **environment})
+        assert (done.returncode, done.stderr) == (0, ""), f"exit status {done.returncode}\n{done.stderr}\n{done.stdout}"
+        return done.stdout
+    return run

@@ -1,0 +1,140 @@
+"""The package as it is installed: a wheel, in an environment of its own with NumPy and nothing else, far from the source tree."""
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import python_wheel  # noqa: E402
+
+if shutil.which("make") is None:
+    pytest.skip("make is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    return folder / python_wheel.build_wheel(str(folder))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """A function that runs Python in a fresh environment that has NumPy."""
+    folder = tmp_path_factory.mktemp("environment")
+    try:
+        venv.create(folder, with_pip=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("this Python cannot make an environment with pip")
+    clean = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH") and not k.startswith("TALLY_")}
+
+    def run(*arguments, **more):
+        return subprocess.run([str(folder / "bin" / "python"), *arguments], cwd=folder, capture_output=True, text=True,
+                              env={**clean, **more})
+    done = run("-m", "pip", "install", "--quiet", "--timeout", "20", "--retries", "1", "numpy>=1.24")
+    if done.returncode:
+        pytest.skip("no package index answered, so NumPy could not be installed")
+    return run
+
+
+def install(environment, *what):
+    done = environment("-m", "pip", "install", "--no-index", "--no-deps", "--force-reinstall", *what)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_in_it(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+        info = f"tally-{python_wheel.version()}.dist-info"
+        for path in (ROOT / "python" / "tally").rglob("*.py"):
+            if path.name != "_generate.py":
+                assert f"tally/{path.relative_to(ROOT / 'python' / 'tally')}" in names
+        assert {"tally/tally.h", "tally/lib/libtally.so", f"{info}/METADATA", f"{info}/WHEEL", f"{info}/licenses/LICENSE"} <= names
+        assert any(n.startswith("tally/lib/libjansson.so") for n in names)
+        assert not any(n.startswith(("tally/lib/libc.so", "tally/lib/libm.so")) or "cuda" in n for n in names)
+        if python_wheel.has_python_headers():
+            assert "tally/_native.abi3.so" in names and "-cp310-abi3-linux_" in wheel.name
+        metadata = file.read(f"{info}/METADATA").decode()
+        assert f"Version: {python_wheel.version()}\n" in metadata and "Requires-Python: >=3.10\n" in metadata and "Requires-Dist: numpy>=1.24\n" in metadata
+        records = dict((line.split(",")[0], line.split(",")[1:]) for line in file.read(f"{info}/RECORD").decode().split())
+        assert set(records) == names
+        for name, (digest, size) in records.items():
+            if name != f"{info}/RECORD":
+                data = file.read(name)
+                assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() and int(size) == len(data)
+
+
+def test_same_bytes_again(wheel, tmp_path):
+    again = tmp_path / python_wheel.build_wheel(str(tmp_path))
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_without_python_headers(tmp_path, monkeypatch):
+    monkeypatch.setattr(python_wheel, "has_python_headers", lambda: False)
+    name = python_wheel.build_wheel(str(tmp_path))
+    assert "-py3-none-linux_" in name
+    assert "tally/_native.abi3.so" not in zipfile.ZipFile(tmp_path / name).namelist()
+
+
+PROGRAM = """
+import os, sys, tally
+from tally import _library
+x = tally.randn(4, 8, requires_grad=True)
+(x @ x.T).sum().backward()
+assert x.grad.shape == (4, 8) and tally.from_numpy(x.detach().numpy()).equal(x.detach())
+maps = {line.split()[-1] for line in open('/proc/self/maps') if '.so' in line}
+home = os.path.dirname(tally.__file__)
+assert sys.prefix in home, home
+carried = [m for m in maps if os.path.basename(m).startswith(('libtally', 'libjansson', 'libblis', 'libopenblas', 'libgomp', 'libgfortran', '_native'))
+           and 'numpy' not in m]
+print(_library.is_compiled, sorted({os.path.basename(m).split('.')[0] for m in carried}))
+assert carried and all(m.startswith(home) for m in carried), carried
+"""
+
+
+def test_works_where_it_is_installed(wheel, environment):
+    install(environment, str(wheel))
+    shown = environment("-m", "pip", "check")
+    assert shown.returncode == 0, shown.stdout
+    nothing = {"PATH": "/nonexistent"}  # no compiler, no ldconfig
+    for binding in ("", "ctypes"):
+        done = environment("-c", PROGRAM, TALLY_BINDING=binding, **nothing)
+        assert done.returncode == 0, done.stderr
+        assert "libtally" in done.stdout and "libjansson" in done.stdout
+        assert done.stdout.startswith(str(binding == "" and python_wheel.has_python_headers()))
+
+
+def test_pip_builds_it(wheel, environment, tmp_path):
+    """By way of pip, with its isolated environment: no build requirement is asked of an index."""
+    done = environment("-m", "pip", "wheel", "--no-index", "--no-deps", "-w", str(tmp_path), str(ROOT), PATH=os.environ["PATH"])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_editable(environment):
+    install(environment, "-e", str(ROOT))
+    done = environment("-c", "import tally; print(tally.__file__); assert tally.ones(3).sum().item() == 3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(ROOT / "python" / "tally" / "__init__.py")
+
+
+def test_sources_are_whole(tmp_path):
+    """The archive of sources has what make needs: a dry run finds every file that it names."""
+    name = python_wheel.build_sdist(str(tmp_path))
+    assert name == python_wheel.build_sdist(str(tmp_path))
+    with tarfile.open(tmp_path / name) as tar:
+        members = tar.getnames()
+        tar.extractall(tmp_path, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(tmp_path)
+    folder = tmp_path / f"tally-{python_wheel.version()}"
+    assert f"{folder.name}/PKG-INFO" in members and f"{folder.name}/pyproject.toml" in members
+    done = subprocess.run(["make", "-n", "CUDA=0", "lib", "python"], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "MAKEFLAGS": ""})
+    assert done.returncode == 0 and "src/ops/create.c" in done.stdout, done.stderr

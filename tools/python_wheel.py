@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Packs the Python package: what `pip install .` and `make wheel` call (PEP 517; PEP 660 for `pip install -e .`).
+
+    python3 tools/python_wheel.py FOLDER        a wheel in FOLDER
+
+make builds the library and the compiled binding in a folder of their own, build/wheel. The wheel holds the package, tally.h, the
+library and every shared library that it needs and that is not the C library's, so that it runs where there is no compiler and no
+-dev package. Where Python.h is missing the binding is left out: the package then uses ctypes.
+
+Settings, given to pip as -C name=value: cuda=1 (the plugin too; it needs CUDA's own libraries where it runs), blas=openblas|blis,
+jobs=4. CC, CFLAGS and LDFLAGS are taken from the environment. The same sources give the same bytes (SOURCE_DATE_EPOCH is respected).
+"""
+import base64
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME, SUMMARY = "tally", "Language-model training whose price and receipt tally, shaped like PyTorch"
+BUILD = "build/wheel"
+# Part of every Linux with glibc, and closely tied to it: these must be the system's own.
+SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|libstdc\+\+)\.so")
+SOURCES = ["LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "docs", "examples", "include", "python", "scripts", "src",
+           "tests", "tools"]
+LEFT_OUT = {"__pycache__", ".pytest_cache"}
+
+
+def version():
+    return re.search(r'^#define TL_VERSION "(.*)"', (ROOT / "include/tally.h").read_text(), re.M).group(1)
+
+
+def metadata():
+    lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {version()}", f"Summary: {SUMMARY}", "License: MIT",
+             "License-File: LICENSE", "Requires-Python: >=3.10", "Requires-Dist: numpy>=1.24",
+             "Description-Content-Type: text/markdown", "", (ROOT / "README.md").read_text(encoding="utf-8")]
+    return "\n".join(lines).encode()
+
+
+# ---- Building ----
+
+def has_python_headers():
+    return Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def make(folder, settings, targets, environment):
+    command = ["make", "-C", str(ROOT), f"-j{settings.get('jobs', len(os.sched_getaffinity(0)))}", f"BUILD={folder}", f"PYTHON={sys.executable}"]
+    if "blas" in settings:
+        command.append(f"BLAS={settings['blas']}")
+    environment = {**os.environ, "MAKEFLAGS": "", "MFLAGS": "", **environment}
+    try:
+        subprocess.run(command + [f"{folder}/{t}" for t in targets], check=True, env=environment, stdout=sys.stderr)
+    except FileNotFoundError:
+        raise SystemExit("make is missing. Debian, Ubuntu: run scripts/install-deps") from None
+    except subprocess.CalledProcessError:
+        raise SystemExit("the library could not be built: see the lines above. scripts/install-deps installs what it needs") from None
+
+
+def travelling():
+    """What make is told about a library that leaves this machine: no debug information unless CFLAGS says otherwise, and a run path of
+    the old kind, which is searched for the libraries of the libraries too, and before LD_LIBRARY_PATH: those in the wheel are found."""
+    return {"CFLAGS": os.environ.get("CFLAGS", "-O2"), "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
+
+
+def needed_libraries(library):
+    """Path of each shared library that has to travel with `library`, by the name it is asked for."""
+    found = {}
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    text = subprocess.run(["ldd", str(library)], check=True, capture_output=True, text=True, env=environment).stdout
+    for line in text.splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        if not arrow or SYSTEM.match(Path(name).name):
+            continue
+        if rest.startswith("not found"):
+            raise SystemExit(f"{library} needs {name}, which is not here")
+        found[name] = Path(rest.rpartition(" (")[0]).resolve()
+    return dict(sorted(found.items()))
+
+
+def licence_of(library):
+    """The licence text of a library that Debian installed, or nothing."""
+    for path in (library, Path("/", *library.parts[2:]) if library.parts[1:2] == ("usr",) else library):  # /lib is /usr/lib
+        try:
+            owner = subprocess.run(["dpkg", "-S", str(path)], capture_output=True, text=True).stdout
+        except FileNotFoundError:
+            return None
+        text = Path("/usr/share/doc", owner.partition(":")[0], "copyright")
+        if owner and text.exists():
+            return text.read_bytes()
+    return None
+
+
+# ---- Packing ----
+
+def epoch():
+    return max(int(os.environ.get("SOURCE_DATE_EPOCH", 315532800)), 315532800)  # zip knows no time before 1980
+
+
+class Wheel:
+    """A wheel being written: add() files, then close()."""
+
+    def __init__(self, folder, tag):
+        self.info = f"{NAME}-{version()}.dist-info"
+        self.name = f"{NAME}-{version()}-{tag}.whl"
+        self.tag, self.records = tag, []
+        self.file = zipfile.ZipFile(Path(folder, self.name), "w", zipfile.ZIP_DEFLATED)
+
+    def add(self, name, data, mode=0o644):
+        entry = zipfile.ZipInfo(name, time.gmtime(epoch())[:6])
+        entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100000 | mode) << 16
+        entry.create_system = 3
+        self.file.writestr(entry, data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self.records.append(f"{name},sha256={digest},{len(data)}\n")
+
+    def close(self):
+        for name, data in info_files(self.tag).items():
+            self.add(f"{self.info}/{name}", data)
+        self.records.append(f"{self.info}/RECORD,,\n")
+        entry = zipfile.ZipInfo(f"{self.info}/RECORD", time.gmtime(epoch())[:6])
+        entry.external_attr, entry.create_system = 0o100644 << 16, 3
+        self.file.writestr(entry, "".join(self.records))
+        self.file.close()
+        return self.name
+
+
+def info_files(tag):
+    pure = "true" if tag == "py3-none-any" else "false"
+    wheel = f"Wheel-Version: 1.0\nGenerator: tally\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
+    return {"METADATA": metadata(), "WHEEL": wheel.encode(), "licenses/LICENSE": (ROOT / "LICENSE").read_bytes()}
+
+
+def tag():
+    kind = "cp310-abi3" if has_python_headers() else "py3-none"
+    return f"{kind}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def package_files():
+    """The package's own files: everything under python/tally but what only the build reads."""
+    package = ROOT / "python" / "tally"
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and not LEFT_OUT & set(path.parts) and path.name not in ("_native.c", "_generate.py"):
+            yield f"tally/{path.relative_to(package)}", path
+
+
+def wanted(settings, name):
+    return str(settings.get(name, "0")).lower() not in ("0", "no", "false", "")
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    settings = config_settings or {}
+    plugin = wanted(settings, "cuda")
+    library, binding = "libtally.so", "python/_native.abi3.so"
+    make(BUILD, settings, [library, *[binding] * has_python_headers(), *["libtally_cuda.so"] * plugin], travelling())
+    built = ROOT / BUILD
+    wheel = Wheel(wheel_directory, tag())
+    for name, path in package_files():
+        wheel.add(name, path.read_bytes())
+    wheel.add("tally/tally.h", (ROOT / "include/tally.h").read_bytes())
+    if has_python_headers():
+        wheel.add("tally/_native.abi3.so", (built / binding).read_bytes(), 0o755)
+    wheel.add("tally/lib/libtally.so", (built / library).read_bytes(), 0o755)  # under one name: wheels have no links
+    if plugin:
+        wheel.add("tally/lib/libtally_cuda.so", (built / "libtally_cuda.so").read_bytes(), 0o755)
+    for name, path in needed_libraries(built / library).items():
+        wheel.add(f"tally/lib/{name}", path.read_bytes(), 0o755)
+        text = licence_of(path)
+        if text:
+            wheel.add(f"{wheel.info}/licenses/{name}.txt", text)
+    return wheel.close()
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """Points at this tree, whose library is built in build/ as `make` would."""
+    settings = config_settings or {}
+    make("build", settings, ["libtally.so", *["python/_native.abi3.so"] * has_python_headers()], {})
+    wheel = Wheel(wheel_directory, "py3-none-any")
+    wheel.add(f"_{NAME}_editable.pth", f"{ROOT / 'python'}\n".encode())
+    return wheel.close()
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    info = Path(metadata_directory, f"{NAME}-{version()}.dist-info")
+    for name, data in info_files(tag()).items():
+        (info / name).parent.mkdir(parents=True, exist_ok=True)
+        (info / name).write_bytes(data)
+    return info.name
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+
+get_requires_for_build_sdist = get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """The sources, as a .tar.gz from which the wheel can be built again."""
+    folder = f"{NAME}-{version()}"
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        add_source(tar, f"{folder}/PKG-INFO", metadata(), 0o644)
+        for name in SOURCES:
+            top = ROOT / name
+            for path in [top] if top.is_file() else sorted(top.rglob("*")):
+                if path.is_file() and not LEFT_OUT & set(path.parts):
+                    add_source(tar, f"{folder}/{path.relative_to(ROOT)}", path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
+    target = Path(sdist_directory, f"{folder}.tar.gz")
+    with open(target, "wb") as file, gzip.GzipFile("", "wb", 9, file, epoch()) as packed:
+        raw.seek(0)
+        shutil.copyfileobj(raw, packed)
+    return target.name
+
+
+def add_source(tar, name, data, mode):
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.mtime = len(data), mode, epoch()
+    tar.addfile(entry, io.BytesIO(data))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    os.makedirs(sys.argv[1], exist_ok=True)
+    print(Path(sys.argv[1], build_wheel(sys.argv[1])))
