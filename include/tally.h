@@ -1344,6 +1344,25 @@ TL_API int64_t tl_loader_where(const tl_loader *loader, int64_t step, int64_t ro
 TL_API int64_t tl_loader_windows(const tl_loader *loader); /* of an epoch, over all ranks */
 TL_API double tl_loader_wait_s(const tl_loader *loader);   /* spent waiting for the thread, in all */
 
+/* The built-in corpus: simple stories in English from a grammar whose every choice is known, so that the entropy of the text is known
+ * exactly (src/data/corpus.c derives it). Story `index` of a seed is a pure function of both; stories end with an empty line. */
+
+/* One story into a buffer, ended by a 0 and cut to size-1 bytes; returns its whole length. `bits` (NULL allowed) receives -log2 of
+ * its probability. */
+TL_API size_t tl_corpus_story(uint64_t seed, uint64_t index, char *buffer, size_t size, double *bits);
+/* Stories first, first+1, ... one behind the other, exactly `bytes` bytes (the last may be cut, no 0 at the end). Returns how many. */
+TL_API uint64_t tl_corpus_text(uint64_t seed, uint64_t first, char *buffer, size_t bytes);
+/* Stories 0, 1, ... into a file, whole ones, until it has at least `bytes`. The file is whole or not there. progress is told of bytes. */
+TL_API bool tl_corpus_write(const char *path, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context);
+/* -log2 of the probability of one story's text; -1 when no story has this text. */
+TL_API double tl_corpus_bits(const char *text, size_t length);
+/* Means over all stories, and the entropy: bits / bytes. tl_corpus_floor is the same in nats per byte: the smallest mean cross entropy
+ * that any model of byte-level tokens can have on this text. One that sees T bytes at a time stays above it (see docs/data.md). */
+TL_API double tl_corpus_story_bits(void);
+TL_API double tl_corpus_story_bytes(void);
+TL_API double tl_corpus_entropy_bits_per_byte(void);
+TL_API double tl_corpus_floor(void);
+
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 
 /* Makes the n-th allocation from now on fail (1 = the next; 0 switches off): host objects, pool blocks and

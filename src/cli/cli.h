@@ -23,6 +23,9 @@ extern const char help_dtypes[];
 int cmd_inspect(int argc, char **argv);
 extern const char help_inspect[];
 
+int cmd_data(int argc, char **argv);
+extern const char help_data[];
+
 extern const char help_demo[], help_diff[], help_ops[];
 
 /* Says the pending error on stderr; the exit code that belongs to it. */

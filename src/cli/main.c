@@ -12,6 +12,7 @@ static const struct command commands[] = {
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
+    {"data", "make, convert, check and show files of tokens", help_data, cmd_data},
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 

@@ -1,0 +1,399 @@
+/* cmd_data.c: tally data make | tokens | info | check | show */
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+const char help_data[] =
+    "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   stories with a known entropy\n"
+    "       tally data tokens FILE --out FILE [options] [--json]            into our own token format\n"
+    "       tally data info   FILE|builtin [options] [--json]               what a file says about itself\n"
+    "       tally data check  FILE [options] [--json]                       every id and every checksum\n"
+    "       tally data show   FILE [--at N] [--count N] [options] [--json]  some tokens\n\n"
+    "  --format auto|tally|u16|u32|llmc|npy|bytes   how to read FILE (default auto: by its first bytes, else .bin is\n"
+    "                                               u16 or u32, and anything else bytes)\n"
+    "  --vocabulary N                               ids must be below N (files of ours and bytes say it themselves)\n"
+    "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n\n"
+    "Progress goes to stderr. Files are written whole or not at all. docs/data.md has the formats and the entropy.\n\n"
+    "examples:\n"
+    "  tally data make --bytes 10MB --seed 1 --out corpus.txt\n"
+    "  tally data tokens corpus.txt --out corpus.tok\n"
+    "  tally data tokens train.bin --vocabulary 50257 --out train.tok\n"
+    "  tally data check train.bin --format u16 --vocabulary 50257\n"
+    "  tally data show corpus.tok --at 1000 --count 200\n"
+    "  tally data info builtin --json | jq .floor_nats_per_byte\n";
+
+struct options {
+    const char *file, *out;
+    uint64_t bytes, seed;
+    int64_t at, count, vocabulary; /* vocabulary 0: not given */
+    tl_token_format format;
+    bool wants_json;
+};
+
+/* ---- Reading the command line ---- */
+
+static int usage_error(const char *problem, const char *what) {
+    fprintf(stderr, "tally data: %s%s; see `tally data --help`\n", problem, what);
+    return EXIT_USAGE;
+}
+
+static bool number_read(const char *text, uint64_t most, uint64_t *value) {
+    char *end;
+    errno = 0;
+    if (!isdigit((unsigned char)*text)) return false;
+    *value = strtoull(text, &end, 10);
+    return !errno && !*end && *value <= most;
+}
+
+/* 500, 10kB, 10MB, 2GiB, 1.5MB */
+static bool size_read(const char *text, uint64_t *bytes) {
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1e3},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1024},
+                 {"MiB", 1048576.0},
+                 {"GiB", 1073741824.0},
+                 {"TiB", 1099511627776.0}};
+    char *end;
+    if (!isdigit((unsigned char)*text)) return false;
+    double value = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].name) && value * units[i].factor >= 1 && value * units[i].factor < 4e18) {
+            *bytes = (uint64_t)(value * units[i].factor);
+            return true;
+        }
+    return false;
+}
+
+static bool format_read(const char *text, tl_token_format *format) {
+    for (int f = 0; f < TL_TOKEN_FORMAT_COUNT; f++)
+        if (!strcmp(text, tl_token_format_name((tl_token_format)f))) return *format = (tl_token_format)f, true;
+    return false;
+}
+
+static bool value_read(struct options *o, const char *option, const char *text) {
+    uint64_t value = 0;
+    if (!strcmp(option, "--out")) return o->out = text, *text != 0;
+    if (!strcmp(option, "--bytes")) return size_read(text, &o->bytes);
+    if (!strcmp(option, "--format")) return format_read(text, &o->format);
+    if (!strcmp(option, "--seed")) return number_read(text, UINT64_MAX, &o->seed);
+    if (!number_read(text, INT64_MAX, &value)) return false;
+    if (!strcmp(option, "--at")) o->at = (int64_t)value;
+    else if (!strcmp(option, "--count")) o->count = (int64_t)value;
+    else o->vocabulary = (int64_t)value;
+    return strcmp(option, "--at") ? value > 0 : true;
+}
+
+/* 0, or the exit code. */
+static int options_read(struct options *o, int argc, char **argv) {
+    static const char *const known[] = {"--out", "--bytes", "--seed",       "--format",
+                                        "--at",  "--count", "--vocabulary", "--json"};
+    enum { N = sizeof known / sizeof *known };
+    *o = (struct options){.seed = 1, .count = 256};
+    for (int i = 0; i < argc; i++) {
+        int k = 0;
+        while (k < N && strcmp(argv[i], known[k])) k++;
+        if (k == N - 1) o->wants_json = true;
+        else if (k < N) {
+            if (i + 1 == argc) return usage_error(argv[i], " needs a value");
+            if (!value_read(o, known[k], argv[i + 1])) {
+                fprintf(stderr, "tally data: %s: \"%s\" is not a value for it; see `tally data --help`\n", argv[i],
+                        argv[i + 1]);
+                return EXIT_USAGE;
+            }
+            i++;
+        } else if (argv[i][0] == '-' && argv[i][1] == '-') {
+            const char *near = nearest(argv[i], known, N);
+            fprintf(stderr, "tally data: there is no option %s%s%s%s; see `tally data --help`\n", argv[i],
+                    near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
+            return EXIT_USAGE;
+        } else if (o->file) return usage_error("one file at a time, not also ", argv[i]);
+        else o->file = argv[i];
+    }
+    return 0;
+}
+
+/* ---- Progress: a line that is rewritten on a terminal, one every ten seconds elsewhere ---- */
+
+static volatile sig_atomic_t is_interrupted;
+static void interrupt(int signal_number) { is_interrupted = signal_number; }
+
+struct progress {
+    const char *what, *unit;
+    double start_s, shown_s;
+    bool is_terminal, has_shown;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static struct progress progress_begin(const char *what, const char *unit) {
+    struct sigaction action = {.sa_handler = interrupt,
+                               .sa_flags = (int)SA_RESETHAND}; /* a second one ends it at once */
+    sigaction(SIGINT, &action, NULL);
+    double now = now_s();
+    return (struct progress){what, unit, now, now, isatty(2), false};
+}
+
+static bool progress_tell(uint64_t done, uint64_t total, void *context) {
+    struct progress *p = context;
+    double now = now_s(), elapsed = now - p->start_s;
+    if (now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
+        char rate[32], text[32];
+        double per_s = (double)done / elapsed;
+        fprintf(stderr, "%s%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->is_terminal ? "\r\033[K" : "", p->what,
+                100 * (double)done / (double)total, count_text((double)total, text), p->unit, count_text(per_s, rate),
+                p->unit, (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
+        p->shown_s = now;
+        p->has_shown = true;
+    }
+    return !is_interrupted;
+}
+
+static void progress_end(const struct progress *p) {
+    if (p->is_terminal && p->has_shown) fputs("\r\033[K", stderr);
+    signal(SIGINT, SIG_DFL);
+}
+
+/* ---- Answers ---- */
+
+static int json_print(json_t *all) {
+    char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(all);
+    if (!text) {
+        fprintf(stderr, "tally data: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
+}
+
+/* A file's name need not be UTF-8, JSON must be. */
+static const char *name_of(const char *file) { return text_is_utf8(file) ? file : "?"; }
+
+static tl_token_file *file_open(const struct options *o) {
+    tl_token_file *f = tl_token_file_open(o->file, o->format);
+    if (f && o->vocabulary && !tl_token_file_expect(f, o->vocabulary, 0)) tl_token_file_close(f), f = NULL;
+    return f;
+}
+
+/* ---- make ---- */
+
+static int data_make(const struct options *o) {
+    if (!o->out || !o->bytes || o->file) return usage_error("make needs --out FILE and --bytes SIZE", "");
+    struct progress p = progress_begin("stories", "B");
+    bool ok = tl_corpus_write(o->out, o->seed, o->bytes, progress_tell, &p);
+    progress_end(&p);
+    if (!ok) return cli_error();
+    double rate = tl_corpus_entropy_bits_per_byte();
+    if (o->wants_json)
+        return json_print(json_pack("{s:s, s:I, s:I, s:f, s:f}", "file", name_of(o->out), "seed", (json_int_t)o->seed,
+                                    "bytes_asked", (json_int_t)o->bytes, "bits_per_byte", rate, "floor_nats_per_byte",
+                                    tl_corpus_floor()));
+    printf("%s: stories of seed %llu; entropy %.6f bits (%.6f nats) per byte\n", o->out, (unsigned long long)o->seed,
+           rate, tl_corpus_floor());
+    return 0;
+}
+
+/* ---- tokens ---- */
+
+static bool tokens_copy(tl_token_file *f, tl_token_writer *w, int64_t count, struct progress *p) {
+    enum { AT_ONCE = 1 << 16 };
+    int32_t *ids = malloc(AT_ONCE * sizeof *ids);
+    bool ok = ids != NULL;
+    if (!ok) fprintf(stderr, "tally data: out of memory\n");
+    for (int64_t from = 0; ok && from < count; from += AT_ONCE) {
+        int64_t n = count - from < AT_ONCE ? count - from : AT_ONCE;
+        ok = tl_token_file_read(f, ids, from, n) && tl_token_writer_add(w, ids, n) &&
+             progress_tell((uint64_t)(from + n), (uint64_t)count, p);
+    }
+    free(ids);
+    return ok;
+}
+
+static int tokens_print(const struct options *o, const tl_token_info *info, int width, int64_t vocabulary) {
+    if (o->wants_json)
+        return json_print(json_pack("{s:s, s:s, s:I, s:i, s:I}", "file", name_of(o->out), "from", name_of(o->file),
+                                    "tokens", (json_int_t)info->count, "token_bytes", width, "vocabulary",
+                                    (json_int_t)vocabulary));
+    printf("%s: %lld tokens of %d bytes, vocabulary %lld\n", o->out, (long long)info->count, width,
+           (long long)vocabulary);
+    return 0;
+}
+
+static int data_tokens(const struct options *o) {
+    if (!o->file || !o->out) return usage_error("tokens needs FILE and --out FILE", "");
+    tl_token_file *f = file_open(o);
+    tl_token_info info;
+    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    int64_t vocabulary = info.vocabulary ? info.vocabulary : o->vocabulary;
+    int width = vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4, result = EXIT_USAGE;
+    if (!vocabulary) {
+        usage_error("this file does not say its vocabulary: give --vocabulary N", "");
+    } else {
+        struct progress p = progress_begin("tokens", "");
+        tl_token_writer *w = tl_token_writer_new(o->out, width, vocabulary, info.vocabulary_hash);
+        bool ok = w && tokens_copy(f, w, info.count, &p);
+        if (ok) ok = tl_token_writer_commit(w);
+        else tl_token_writer_discard(w);
+        progress_end(&p);
+        if (ok) result = tokens_print(o, &info, width, vocabulary);
+        else if (tl_error() != TL_OK) result = cli_error();
+        else result = is_interrupted ? EXIT_INPUT : EXIT_MEMORY;
+    }
+    tl_token_file_close(f);
+    return result;
+}
+
+/* ---- info ---- */
+
+static int builtin_print(const struct options *o) {
+    double bits = tl_corpus_story_bits(), bytes = tl_corpus_story_bytes(), rate = tl_corpus_entropy_bits_per_byte();
+    if (o->wants_json)
+        return json_print(json_pack("{s:s, s:f, s:f, s:f, s:f}", "file", "builtin", "bits_per_story", bits,
+                                    "bytes_per_story", bytes, "bits_per_byte", rate, "floor_nats_per_byte",
+                                    tl_corpus_floor()));
+    printf("file               builtin (stories; `tally data make` writes them)\nbits per story     %.6f\n"
+           "bytes per story    %.6f\nentropy            %.6f bits per byte\nfloor of the loss  %.6f nats per byte\n",
+           bits, bytes, rate, tl_corpus_floor());
+    return 0;
+}
+
+static int data_info(const struct options *o) {
+    if (!o->file) return usage_error("info needs FILE", "");
+    if (!strcmp(o->file, "builtin") && access("builtin", F_OK)) return builtin_print(o);
+    tl_token_file *f = file_open(o);
+    tl_token_info info;
+    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    tl_token_file_close(f);
+    char hash[20], size[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.vocabulary_hash);
+    json_t *vocabulary = info.vocabulary ? json_integer((json_int_t)info.vocabulary) : json_null();
+    if (o->wants_json)
+        return json_print(json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:s, s:b, s:I, s:I}", "file", name_of(o->file),
+                                    "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
+                                    "token_bytes", info.token_bytes, "signed", info.is_signed, "vocabulary", vocabulary,
+                                    "vocabulary_hash", hash, "checksums", info.has_checksums, "data_begin",
+                                    (json_int_t)info.data_begin, "file_bytes", (json_int_t)info.file_bytes));
+    json_decref(vocabulary);
+    printf("file             %s\nformat           %s\ntokens           %lld\nbytes per token  %d%s\n", o->file,
+           tl_token_format_name(info.format), (long long)info.count, info.token_bytes,
+           info.is_signed ? " (signed)" : "");
+    if (info.vocabulary) printf("vocabulary       %lld\n", (long long)info.vocabulary);
+    else printf("vocabulary       not said\n");
+    printf("vocabulary hash  %s\nchecksums        %s\ndata from byte   %llu\nfile             %s\n",
+           info.vocabulary_hash ? hash : "not said", info.has_checksums ? "yes" : "no",
+           (unsigned long long)info.data_begin, bytes_text((double)info.file_bytes, size));
+    return 0;
+}
+
+/* ---- check ---- */
+
+static int data_check(const struct options *o) {
+    if (!o->file) return usage_error("check needs FILE", "");
+    tl_token_file *f = file_open(o);
+    tl_token_info info;
+    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    struct progress p = progress_begin("check", "");
+    int64_t largest;
+    bool ok = tl_token_file_check(f, &largest, progress_tell, &p);
+    progress_end(&p);
+    tl_token_file_close(f);
+    if (!ok) return cli_error();
+    if (o->wants_json)
+        return json_print(json_pack("{s:s, s:b, s:I, s:I, s:b}", "file", name_of(o->file), "ok", 1, "tokens",
+                                    (json_int_t)info.count, "largest", (json_int_t)largest, "checksums",
+                                    info.has_checksums));
+    printf("%s: good: %lld tokens, the largest is %lld%s\n", o->file, (long long)info.count, (long long)largest,
+           info.has_checksums ? ", all checksums hold" : " (no checksums in this format)");
+    return 0;
+}
+
+/* ---- show ---- */
+
+/* Bytes as text, with what cannot be printed as \n or \xff. */
+static char *shown_text(const int32_t *ids, int64_t n) {
+    char *text = malloc((size_t)n * 4 + 1), *at = text;
+    for (int64_t i = 0; text && i < n; i++) {
+        unsigned c = (unsigned)ids[i];
+        if (c == '\n') at += sprintf(at, "\\n");
+        else if (c == '\\') at += sprintf(at, "\\\\");
+        else if (c >= 32 && c < 127) *at++ = (char)c;
+        else at += sprintf(at, "\\x%02x", c & 255);
+    }
+    if (text) *at = 0;
+    return text;
+}
+
+static int ids_show(const struct options *o, const int32_t *ids, int64_t n, const char *text) {
+    if (o->wants_json) {
+        json_t *list = json_array();
+        for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
+        return json_print(json_pack("{s:s, s:I, s:o, s:s?}", "file", name_of(o->file), "at", (json_int_t)o->at, "ids",
+                                    list, "text", text));
+    }
+    for (int64_t i = 0; i < n && !text; i++) printf(i + 1 < n ? "%d " : "%d\n", ids[i]);
+    if (text) puts(text);
+    return 0;
+}
+
+static int data_show(const struct options *o) {
+    if (!o->file) return usage_error("show needs FILE", "");
+    tl_token_file *f = file_open(o);
+    tl_token_info info;
+    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    int64_t n = o->at < info.count && info.count - o->at < o->count ? info.count - o->at : o->count;
+    int64_t room = n < info.count ? n : info.count; /* a position beyond the file is refused by the read */
+    bool is_text = info.vocabulary_hash == TL_BYTES_HASH;
+    int32_t *ids = malloc((size_t)room * sizeof *ids);
+    int result = EXIT_MEMORY;
+    if (ids && !tl_token_file_read(f, ids, o->at, room)) result = cli_error();
+    else if (ids) {
+        char *text = is_text ? shown_text(ids, room) : NULL;
+        if (text || !is_text) result = ids_show(o, ids, room, text);
+        free(text);
+    }
+    if (result == EXIT_MEMORY && tl_error() == TL_OK) fprintf(stderr, "tally data: out of memory\n");
+    free(ids);
+    tl_token_file_close(f);
+    return result;
+}
+
+int cmd_data(int argc, char **argv) {
+    static const char *const names[] = {"make", "tokens", "info", "check", "show"};
+    static int (*const runs[])(const struct options *) = {data_make, data_tokens, data_info, data_check, data_show};
+    enum { N = sizeof names / sizeof *names };
+    if (argc < 2) {
+        fputs(help_data, stderr);
+        return EXIT_USAGE;
+    }
+    struct options o;
+    for (int i = 0; i < N; i++)
+        if (!strcmp(argv[1], names[i])) {
+            int result = options_read(&o, argc - 2, argv + 2);
+            return result ? result : runs[i](&o);
+        }
+    const char *near = nearest(argv[1], names, N);
+    fprintf(stderr, "tally data: there is no \"%s\"%s%s%s; see `tally data --help`\n", argv[1],
+            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return EXIT_USAGE;
+}
