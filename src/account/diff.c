@@ -2,6 +2,7 @@
  *
  * Compared exactly: every row's calls, FLOPs and bytes, and all peaks, by purpose and by path. Not compared: names, the
  * device (one of the two is meta) and times. The target must be the same: that is whose price it is.
+ * Of two runs: how often each kind of step came, and the ledger of one of each.
  */
 #include <jansson.h>
 #include <stdarg.h>
@@ -72,10 +73,25 @@ static bool ledger_check(const json_t *root, const char *which) {
     return list_check(json_object_get(memory, "peak_live"), "peak_live", cell_texts, cell_counts, which);
 }
 
+static bool is_run(const json_t *root) { return !strcmp(text_of(root, "schema"), "tally.run/1"); }
+
+/* A run has one ledger for each kind of step, and how often it came. */
+static bool run_check(const json_t *root, const char *which) {
+    json_t *kinds = json_object_get(root, "kinds"), *kind;
+    const char *name;
+    if (!json_is_object(kinds)) return error_set(TL_ERROR_USE, "the %s: \"kinds\" is not an object", which);
+    json_object_foreach(kinds, name, kind) {
+        if (bad_field(kind, NULL, (const char *const[]){"count", NULL}))
+            return error_set(TL_ERROR_USE, "the %s: kind \"%.100s\" has no good \"count\"", which, name);
+        if (!ledger_check(json_object_get(kind, "ledger"), which)) return false;
+    }
+    return true;
+}
+
 static json_t *ledger_load(const char *text, const char *which) {
     json_error_t why = {.line = 0};
     json_t *root = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
-    if (root && ledger_check(root, which)) return root;
+    if (root && (is_run(root) ? run_check : ledger_check)(root, which)) return root;
     if (!text) error_set(TL_ERROR_USE, "the %s is not JSON: got NULL instead of a text", which);
     else if (!root && !*why.text)
         error_memory(strlen(text), "a ledger's JSON"); /* jansson is silent about memory alone */
@@ -203,11 +219,40 @@ static bool ledgers_compare(struct report *r, const json_t *price, const json_t 
     return !r->lacks_memory || error_memory(r->used, "a report of differences");
 }
 
+/* Kind by kind; what follows a kind's name in the report is of one step of it. */
+static bool runs_compare(struct report *r, const json_t *price, const json_t *receipt) {
+    json_t *kinds_a = json_object_get(price, "kinds"), *kinds_b = json_object_get(receipt, "kinds"), *kind;
+    static const char *const counts[] = {"count", NULL};
+    const char *name;
+    char what[64];
+    json_object_foreach(kinds_a, name, kind) {
+        const json_t *other = json_object_get(kinds_b, name);
+        snprintf(what, sizeof what, "steps of kind %.40s", name);
+        compare(r, what, kind, other, counts);
+        if (!other) continue;
+        int before = r->n_differences;
+        if (!ledgers_compare(r, json_object_get(kind, "ledger"), json_object_get(other, "ledger"))) return false;
+        if (r->n_differences > before) report_add(r, "%d of these in each step of kind %.40s\n", r->n_differences - before, name);
+    }
+    json_object_foreach(kinds_b, name, kind) {
+        snprintf(what, sizeof what, "steps of kind %.40s", name);
+        if (!json_object_get(kinds_a, name)) compare(r, what, NULL, kind, counts);
+    }
+    return !r->lacks_memory || error_memory(r->used, "a report of differences");
+}
+
+static bool roots_compare(struct report *r, const json_t *price, const json_t *receipt) {
+    if (is_run(price) != is_run(receipt))
+        return error_set(TL_ERROR_USE, "the %s is of a whole run (tally.run/1), the other of one stretch (tally.ledger/1)",
+                         is_run(price) ? "price" : "receipt");
+    return is_run(price) ? runs_compare(r, price, receipt) : ledgers_compare(r, price, receipt);
+}
+
 int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report) {
     if (report) *report = NULL;
     json_t *price = ledger_load(price_json, "price"), *receipt = price ? ledger_load(receipt_json, "receipt") : NULL;
     struct report r = {.is_wanted = report != NULL};
-    bool ok = receipt && ledgers_compare(&r, price, receipt);
+    bool ok = receipt && roots_compare(&r, price, receipt);
     json_decref(price);
     json_decref(receipt);
     if (report && ok) *report = r.text;

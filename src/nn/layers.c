@@ -10,10 +10,13 @@
 enum { WEIGHT, BIAS };
 struct linear {
     int64_t in, out;
+    enum linear_mode mode;
 };
 
 static tl_tensor *linear_forward(tl_module *m, tl_tensor *x) {
-    return tl_linear(x, tl_module_tensor(m, WEIGHT), tl_module_tensor(m, BIAS));
+    tl_tensor *weight = tl_module_tensor(m, WEIGHT), *bias = tl_module_tensor(m, BIAS);
+    enum linear_mode mode = ((const struct linear *)m->state)->mode;
+    return mode ? linear_narrow(x, weight, bias, mode) : tl_linear(x, weight, bias);
 }
 static void linear_describe(const tl_module *m, char *text, size_t size) {
     const struct linear *l = m->state;
@@ -25,7 +28,7 @@ static const tl_module_kind linear_kind = {"Linear", linear_forward, linear_desc
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias) {
     tl_module *m = tl_module_new(&linear_kind);
     if (!m) return NULL;
-    *(struct linear *)m->state = (struct linear){in, out};
+    *(struct linear *)m->state = (struct linear){in, out, LINEAR_PLAIN};
     bool is_uniform = make->std < 0;
     double range = in > 0 ? 1 / sqrt((double)in) : 0;
     tl_scope scope = tl_scope_begin();
@@ -40,6 +43,11 @@ tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bi
 
 tl_module *tl_nn_linear(int64_t in, int64_t out, bool bias, tl_dtype dtype, tl_device *device) {
     return linear_make(&(struct make){dtype, device, -1}, in, out, bias);
+}
+
+void linear_set_mode(tl_module *root, enum linear_mode mode) {
+    if (root->kind == &linear_kind) ((struct linear *)root->state)->mode = mode;
+    for (size_t i = 0; i < root->n_children; i++) linear_set_mode(root->children[i], mode);
 }
 
 /* ---- Embedding: rows of weight by ids ---- */
@@ -57,7 +65,7 @@ static const tl_module_kind embedding_kind = {"Embedding", embedding_forward, em
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels) {
     tl_module *m = tl_module_new(&embedding_kind);
     if (!m) return NULL;
-    *(struct linear *)m->state = (struct linear){n, channels};
+    *(struct linear *)m->state = (struct linear){n, channels, LINEAR_PLAIN};
     double std = make->std < 0 ? 1 : make->std;
     tl_scope scope = tl_scope_begin();
     bool ok = tl_module_add_parameter(m, "weight", tl_normal(TL_SHAPE(n, channels), 0, std, make->dtype, make->device));

@@ -14,4 +14,9 @@ struct make { /* where parameters are made, and how they begin */
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias);
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
 
+/* How the Linear layers of a tree multiply (narrow.c). A head that the loss reads as a tensor is not among them. */
+enum linear_mode { LINEAR_PLAIN, LINEAR_FP8, LINEAR_FP4 };
+void linear_set_mode(tl_module *root, enum linear_mode mode);
+tl_tensor *linear_narrow(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, enum linear_mode mode);
+
 #endif

@@ -68,3 +68,14 @@ tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets
     tl_scope scope = tl_scope_enter(model->scope_name);
     return scope.depth ? tl_scope_return(scope, family->loss(model, tokens, targets)) : NULL;
 }
+
+tl_tensor *model_next(tl_module *model, tl_tensor *tokens) {
+    const struct family *family = family_of(model);
+    if (!family) return NULL;
+    if (family->loss != lm_loss) {
+        error_set(TL_ERROR_USE, "%s has no next token", family->kind.name);
+        return NULL;
+    }
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    return scope.depth ? tl_scope_return(scope, lm_next(model, tokens)) : NULL;
+}

@@ -14,10 +14,14 @@ struct model {
 
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
+tl_tensor *lm_next(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);
 tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
+
+/* Logits after the last of the tokens (B,T): (B,V). For models of language. */
+tl_tensor *model_next(tl_module *model, tl_tensor *tokens);
 
 #endif

@@ -204,6 +204,13 @@ tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens) {
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
 }
 
+tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
+    const struct model *s = model->state;
+    if (!tokens_fit(s, tokens)) return NULL;
+    tl_tensor *x = tl_select(backbone(model, tokens), 1, -1); /* (B,C) */
+    return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
+}
+
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
     const struct model *s = model->state;
     if (!tokens_fit(s, tokens)) return NULL;
