@@ -20,9 +20,9 @@ struct kind_sum { /* of a ledger, without times */
 };
 
 struct kind {
-    int64_t count;     /* in the whole run */
-    int64_t n_here;    /* in this process */
-    json_t *ledger;    /* tally.ledger/1; NULL: none yet */
+    int64_t count;  /* in the whole run */
+    int64_t n_here; /* in this process */
+    json_t *ledger; /* tally.ledger/1; NULL: none yet */
     struct kind_sum sum;
 };
 

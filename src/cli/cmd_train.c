@@ -1,0 +1,248 @@
+/* cmd_train.c: `tally train`: price, train, receipt, verdict. The settings are the table's (train/settings_list.h). */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "train/run.h"
+#include "train/settings.h"
+
+const char help_train[] =
+    "usage: tally train [--config FILE.json] [--SETTING VALUE ...]\n"
+    "\n"
+    "Trains a language model from a text or token file. First the run is priced on meta, then it trains, and at the "
+    "end price\n"
+    "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
+    "checkpoints/; the same\n"
+    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first.\n"
+    "\n"
+    "examples:\n"
+    "  tally train                                        the tiny model on built-in stories, about a minute\n"
+    "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
+    "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
+    "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
+    "  tally train --settings                             every setting, its default and what it means\n"
+    "  tally train --models                               the models that have a name\n"
+    "\n"
+    "  --config FILE   settings from a JSON object; flags that follow it win\n"
+    "  --price         only price the run: tally.run/1 on stdout\n"
+    "  --json          the summary as JSON on stdout\n"
+    "  --quiet         no progress\n"
+    "\n"
+    "exit codes: 0 done, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory, 5 loss or gradient not finite, "
+    "75 saved, run\n"
+    "it again\n";
+
+enum { EXIT_NUMERIC = 5, EXIT_AGAIN = 75 };
+
+struct options {
+    struct settings settings;
+    bool only_price, is_json, is_quiet;
+};
+
+/* ---- What was asked for ---- */
+
+static void settings_print(void) {
+    const struct setting_row *row;
+    for (int i = 0; (row = settings_row(i)); i++) {
+        char left[96];
+        if (row->group) printf("%s%s\n", i ? "\n" : "", row->group);
+        snprintf(left, sizeof left, "--%s %s", row->name, *row->kind && strlen(row->kind) < 40 ? row->kind : "");
+        printf("  %-44s %s", left, row->help);
+        if (*row->value) printf(" [%s]", row->value);
+        if (strlen(row->kind) >= 40) printf("\n  %-44s %s", "", row->kind);
+        printf("\n");
+    }
+}
+
+static void models_print(void) {
+    for (int i = 0; tl_model_preset_name(i); i++) {
+        tl_model_config c;
+        char n[32];
+        if (!tl_model_preset(tl_model_preset_name(i), &c)) return;
+        printf("%-16s %-12s %3" PRId64 " layers, %6" PRId64 " channels, %10s parameters\n", tl_model_preset_name(i),
+               tl_family_name(c.family), c.n_layers, c.channels, count_text((double)tl_model_config_parameters(&c), n));
+    }
+}
+
+/* --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true. Returns how many arguments were taken; 0: an error. */
+static int flag_set(struct options *o, char **argv, int left) {
+    char name[64];
+    const char *flag = argv[0] + 2, *equals = strchr(flag, '=');
+    size_t length = equals ? (size_t)(equals - flag) : strlen(flag);
+    if (length >= sizeof name) length = sizeof name - 1;
+    for (size_t i = 0; i < length; i++) name[i] = flag[i] == '-' ? '_' : flag[i];
+    name[length] = 0;
+    const struct setting_row *row;
+    bool is_truth = false;
+    for (int i = 0; (row = settings_row(i)); i++) is_truth = is_truth || (!strcmp(row->name, name) && !*row->kind);
+    if (equals) return settings_set(&o->settings, name, equals + 1);
+    if (is_truth && (left < 2 || !strncmp(argv[1], "--", 2))) return settings_set(&o->settings, name, "true");
+    if (left < 2) {
+        if (settings_set(&o->settings, name, ""))
+            return 1; /* a text may be empty; otherwise the error says what it needs */
+        return 0;
+    }
+    return settings_set(&o->settings, name, argv[1]) ? 2 : 0;
+}
+
+static int options_read(struct options *o, int argc, char **argv) {
+    for (int i = 1; i < argc;) {
+        int taken = 1;
+        if (!strcmp(argv[i], "--price")) o->only_price = true;
+        else if (!strcmp(argv[i], "--json")) o->is_json = true;
+        else if (!strcmp(argv[i], "--quiet")) o->is_quiet = true;
+        else if (!strcmp(argv[i], "--config") && i + 1 < argc) taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
+        else if (!strncmp(argv[i], "--", 2)) taken = flag_set(o, argv + i, argc - i);
+        else {
+            fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
+            return EXIT_USAGE;
+        }
+        if (!taken) {
+            int code = tl_error() == TL_ERROR_USE ? EXIT_USAGE : cli_error();
+            if (code == EXIT_USAGE) fprintf(stderr, "tally train: %s\n", tl_error_message());
+            return code;
+        }
+        i += taken;
+    }
+    return 0;
+}
+
+/* ---- Progress ---- */
+
+struct progress {
+    bool is_quiet, is_terminal;
+    int64_t every; /* steps between lines when there is no terminal */
+    bool has_line; /* an unfinished one is on the terminal */
+};
+
+static void eta_text(double s, char *text, size_t size) {
+    if (!(s >= 0)) snprintf(text, size, "?");
+    else if (s < 90) snprintf(text, size, "%.0f s", s);
+    else if (s < 5400) snprintf(text, size, "%.0f min", s / 60);
+    else snprintf(text, size, "%.1f h", s / 3600);
+}
+
+static void line_end(struct progress *p) {
+    if (p->has_line) fputc('\n', stderr);
+    p->has_line = false;
+}
+
+static void tell(void *context, const struct run_news *n) {
+    struct progress *p = context;
+    char eta[32], memory[32], rate[32];
+    if (p->is_quiet) return;
+    if (n->text) {
+        line_end(p);
+        fprintf(stderr, "--- sample after %" PRId64 " steps\n%s\n---\n", n->step, n->text);
+        return;
+    }
+    if (isfinite(n->held_out)) {
+        line_end(p);
+        fprintf(stderr, "step %" PRId64 "/%" PRId64 "  held-out loss %.4f\n", n->step, n->steps, n->held_out);
+        return;
+    }
+    if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
+    eta_text(n->eta_s, eta, sizeof eta);
+    fprintf(stderr,
+            "%sstep %" PRId64 "/%" PRId64
+            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s  %s  wait %.1f %%  ETA %s%s",
+            p->is_terminal ? "\r\033[K" : "", n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s,
+            count_text(n->flops_per_s, rate), bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
+            p->is_terminal ? "" : "\n");
+    p->has_line = p->is_terminal;
+}
+
+static volatile sig_atomic_t stop_asked;
+static void on_signal(int signal) {
+    (void)signal;
+    stop_asked = 1;
+}
+
+static void signals_catch(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+/* ---- The end ---- */
+
+static void summary_json(const struct options *o, const struct run_summary *m, const char *end) {
+    printf(
+        "{\"end\": \"%s\", \"out\": \"%s\", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
+        ", \"seconds\": %.3f, \"tokens_per_s\": %.1f, \"flops\": %.0f, \"flops_per_s\": %.0f, \"peak_bytes\": %" PRIu64
+        ", \"loss\": %.9g, ",
+        end, o->settings.out, m->steps, m->tokens, m->n_parameters, m->seconds, m->tokens_per_s, m->flops,
+        m->flops_per_s, m->peak_bytes, m->loss);
+    if (isfinite(m->held_out)) printf("\"held_out\": %.9g, ", m->held_out);
+    if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
+    printf("\"skipped\": %" PRId64 ", \"differences\": %d}\n", m->n_skipped, m->differences);
+}
+
+static void summary_print(const struct options *o, const struct run_summary *m) {
+    char a[32], b[32];
+    printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
+    printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
+           count_text(m->flops_per_s, a), 100 * m->wait_share);
+    printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
+    printf("  peak         %s:", bytes_text((double)m->peak_bytes, a));
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+        if (m->peak_by_purpose[p])
+            printf(" %s %s%s", tl_purpose_name((tl_purpose)p), bytes_text((double)m->peak_by_purpose[p], b), ",");
+    printf("\b \n  loss         %.4f at the last step", m->loss);
+    if (isfinite(m->held_out)) printf(", %.4f held out", m->held_out);
+    if (isfinite(m->held_out) && isfinite(m->floor))
+        printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
+    printf("\n");
+    if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
+    if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
+    else if (m->differences >= 0)
+        printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
+               m->differences, o->settings.out, o->settings.out, *m->problem ? "; " : "", m->problem);
+}
+
+static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
+    static const char *const names[] = {"done", "stopped", "not finite", "failed"};
+    if (end == RUN_FAILED) return cli_error();
+    if (o->is_json) summary_json(o, m, names[end]);
+    if (end == RUN_STOPPED) {
+        fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
+        return EXIT_AGAIN;
+    }
+    if (end == RUN_NOT_FINITE) {
+        fprintf(stderr, "tally train: %s (on_nonfinite skip or rollback goes on)\n", m->problem);
+        return EXIT_NUMERIC;
+    }
+    if (!o->is_json) summary_print(o, m);
+    return m->differences == 0 && !*m->problem ? 0 : EXIT_INPUT;
+}
+
+int cmd_train(int argc, char **argv) {
+    struct options o = {.settings = settings_default()};
+    if (argc == 2 && !strcmp(argv[1], "--settings")) return settings_print(), 0;
+    if (argc == 2 && !strcmp(argv[1], "--models")) return models_print(), 0;
+    int code = options_read(&o, argc, argv);
+    if (code) return code;
+    if (o.only_price) {
+        char *price = run_price(&o.settings);
+        if (!price) return cli_error();
+        code = printf("%s\n", price) < 0 ? EXIT_IO : 0;
+        free(price);
+        return code;
+    }
+    struct progress p = {
+        .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
+    struct run_listener listener = {tell, &p, &stop_asked};
+    struct run_summary summary;
+    signals_catch();
+    enum run_end end = run_train(&o.settings, &listener, &summary);
+    line_end(&p);
+    code = finish(&o, end, &summary);
+    free(summary.text);
+    return code;
+}

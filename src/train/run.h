@@ -1,0 +1,54 @@
+/* run.h: a training run in its folder: priced, trained, logged, saved, and resumed where it stopped.
+ *
+ *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
+ *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
+ *
+ * The same settings and the same folder go on where the newest whole checkpoint is, bit for bit. */
+#ifndef TRAIN_RUN_H
+#define TRAIN_RUN_H
+
+#include <signal.h>
+
+#include "tally.h"
+#include "train/settings.h"
+
+enum run_end {
+    RUN_DONE,
+    RUN_STOPPED,    /* asked to: saved, to be run again */
+    RUN_NOT_FINITE, /* loss or gradient is not finite, and the settings say stop */
+    RUN_FAILED      /* see tl_error_message() */
+};
+
+struct run_news {        /* what a listener hears after every step */
+    int64_t step, steps; /* steps done, and in all */
+    double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
+    uint64_t peak_bytes;
+    double held_out;  /* NAN: not evaluated now */
+    const char *text; /* sampled text, or NULL */
+    const char *note; /* something to know, or NULL */
+};
+
+struct run_summary {
+    int64_t steps, tokens, first_step, n_skipped;
+    double seconds, tokens_per_s, flops, flops_per_s, loss, held_out,
+        floor; /* held_out, floor: NAN where there is none; nats */
+    double wait_share;
+    uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
+    int64_t n_parameters;
+    int differences;   /* between price and receipt; -1: the run is not complete */
+    char problem[256]; /* where differences are within the run, or why it ended; "": nothing */
+    char *text;        /* the last sample, or NULL; free() it */
+};
+
+struct run_listener {
+    void (*tell)(void *context, const struct run_news *news); /* NULL: nobody listens */
+    void *context;
+    volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
+};
+
+enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
+
+/* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
+char *run_price(const struct settings *s);
+
+#endif
