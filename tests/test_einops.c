@@ -324,7 +324,7 @@ static void products_wait_for_their_factors(void **state) {
     expect_text(tl_dims_name(&d, 0), "a");
     expect_true(tl_dims_name(&d, 99) == NULL);
     tl_dims full = {0};
-    char name[8];
+    char name[16];
     for (int i = 0; i < TL_MAX_RANK; i++) {
         snprintf(name, sizeof name, "n%d", i);
         expect_true(tl_dims_set(&full, name, i));

@@ -350,10 +350,11 @@ static bool advance(struct run *r, enum run_end *end) {
     if (!billed_step(t, &r->kinds, r->step)) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
-    bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
-    bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step),
-         keep = is_due_save(t, r->step) || is_stopping;
+    bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
+    bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
+    if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
+    keep = keep || is_stopping;
     r->held_out = NAN;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r)) && (!keep || save(r));
     if (!ok) *end = RUN_FAILED;
