@@ -140,7 +140,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     expect_equal(train(&whole, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
-    for (int64_t stop = first; stop < whole.steps; stop += every) {
+    for (int64_t stop = first; stop + 1 < whole.steps; stop += every) {
         char name[64];
         snprintf(name, sizeof name, "%s-%lld", recipe, (long long)stop);
         part = whole;

@@ -190,11 +190,12 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
     printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
-    printf("  peak         %s:", bytes_text((double)m->peak_bytes, a));
-    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+    printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
+    for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)
         if (m->peak_by_purpose[p])
-            printf(" %s %s%s", tl_purpose_name((tl_purpose)p), bytes_text((double)m->peak_by_purpose[p], b), ",");
-    printf("\b \n  loss         %.4f at the last step", m->loss);
+            printf("%s%s %s", n++ ? ", " : ": ", tl_purpose_name((tl_purpose)p),
+                   bytes_text((double)m->peak_by_purpose[p], b));
+    printf("\n  loss         %.4f at the last step", m->loss);
     if (isfinite(m->held_out)) printf(", %.4f held out", m->held_out);
     if (isfinite(m->held_out) && isfinite(m->floor))
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));

@@ -164,15 +164,17 @@ static bool log_open(struct run *r, long bytes) {
     return true;
 }
 
+/* JSON has no word for what is not finite. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
 /* What can be compared between two runs comes first; what the clock tells is under "time". */
 static bool log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
     struct trainer *t = r->trainer;
     if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
-    json_t *line =
-        json_pack("{s:I, s:I, s:f, s:f, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)done, "tokens",
-                  (json_int_t)(done * trainer_step_tokens(t)), "loss", isfinite(loss) ? loss : 0.0, "grad_norm",
-                  isfinite(norm) ? norm : 0.0, "lr", trainer_lr(t, done - 1), "skipped", (int)is_skipped, "time",
-                  "step_s", r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s);
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)done, "tokens",
+                             (json_int_t)(done * trainer_step_tokens(t)), "loss", number(loss), "grad_norm",
+                             number(norm), "lr", trainer_lr(t, done - 1), "skipped", (int)is_skipped, "time", "step_s",
+                             r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
     if (!ok) error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
