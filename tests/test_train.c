@@ -127,7 +127,7 @@ static void expect_same_run(const struct settings *a, const struct settings *b) 
     free(y);
 }
 
-/* Asked to stop by the first news of a step, which comes with the second. 12 steps of 2 x 2 x 16 tokens over 480 of them: epochs end in between. */
+/* 12 steps of 2 x 2 x 16 tokens over 480 of them: epochs end in between. */
 static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t every) {
     struct run_summary summary;
     struct settings whole = small_run(TL_GPT2, 600), part;
@@ -146,7 +146,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         part = whole;
         set_path(&part, "out", name);
         expect_equal(train(&part, stop, &summary), RUN_STOPPED);
-        expect_true(summary.steps == stop || summary.steps == stop + 1); /* after an evaluation there is no news of one step */
+        expect_true(summary.steps == stop || summary.steps == stop + 1); /* news come a step late, but where something is due */
         expect_equal(train(&part, 0, &summary), RUN_DONE);
         expect_equal(summary.differences, 0);
         expect_text(summary.problem, "");
@@ -157,7 +157,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
 static void stopping_anywhere_changes_nothing(void **state) {
     (void)state;
     base_begin();
-    resumed_runs_are_the_same("fp32", 2, 1);
+    resumed_runs_are_the_same("fp32", 1, 1);
     base_end();
 }
 

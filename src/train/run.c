@@ -270,15 +270,15 @@ static bool resume(struct run *r) {
 
 /* ---- The loop ---- */
 
-static void tell(struct run *r, double loss, double norm, double held_out, const char *text, const char *note) {
+static void tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
     if (!r->listener || !r->listener->tell) return;
     double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
     struct run_news news = {
-        .step = r->step,
+        .step = done,
         .steps = r->settings.steps,
         .loss = loss,
         .norm = norm,
-        .lr = trainer_lr(r->trainer, r->step - 1),
+        .lr = trainer_lr(r->trainer, done - 1),
         .step_s = r->step_s,
         .tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s,
         .flops_per_s = r->step_flops / r->step_s,
@@ -287,7 +287,6 @@ static void tell(struct run *r, double loss, double norm, double held_out, const
         .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
         .held_out = held_out,
         .text = text,
-        .note = note,
     };
     r->listener->tell(r->listener->context, &news);
 }
@@ -323,7 +322,7 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
         bool is_finite = isfinite(loss) && isfinite(norm);
         if (!log_step(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
         r->summary->loss = loss;
-        tell(r, loss, norm, NAN, NULL, NULL);
+        tell(r, at + 1, loss, norm, NAN, NULL);
         if (!is_finite && !not_finite(r, at + 1, loss, norm, end)) return false;
     }
     return *end == RUN_DONE;
@@ -332,14 +331,14 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 static bool evaluate(struct run *r) {
     if (!billed_eval(r->trainer, &r->kinds) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
     r->summary->held_out = r->held_out;
-    tell(r, r->summary->loss, NAN, r->held_out, NULL, NULL);
+    tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
     return log_value(r, "held_out", r->held_out);
 }
 
 static bool sample(struct run *r) {
     char *text = billed_sample(r->trainer, &r->kinds) ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
-    tell(r, r->summary->loss, NAN, NAN, text, NULL);
+    tell(r, r->step, r->summary->loss, NAN, NAN, text);
     free(r->summary->text);
     r->summary->text = text;
     return true;

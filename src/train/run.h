@@ -20,12 +20,11 @@ enum run_end {
 };
 
 struct run_news {        /* what a listener hears after every step */
-    int64_t step, steps; /* steps done, and in all */
+    int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
     double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
     uint64_t peak_bytes;
     double held_out;  /* NAN: not evaluated now */
     const char *text; /* sampled text, or NULL */
-    const char *note; /* something to know, or NULL */
 };
 
 struct run_summary {
