@@ -189,9 +189,12 @@ static bool folder_verify(const char *folder, int64_t step) {
     if (text && !root) error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
     json_t *body = root ? manifest_body(root, path, step) : NULL;
     bool ok = body != NULL;
+    bool has_state = false;
     json_array_foreach(json_object_get(body, "files"), i, entry) {
         if (ok) ok = file_verify(folder, entry);
+        if (ok) has_state = has_state || !strcmp(json_string_value(json_object_get(entry, "name")), STATE);
     }
+    if (ok && !has_state) ok = error_set(TL_ERROR_USE, "%s: does not list %s", path, STATE);
     json_decref(root);
     memory_free(text);
     memory_free(path);
