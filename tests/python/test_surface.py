@@ -235,7 +235,7 @@ class Compare:
         if kind != "float64":
             e = wide()
             e = (e if isinstance(e, np.ndarray) else array(e)).astype("float64")[finite]
-            n, least = (8, 1.0) if kind == "float32" else (4, 1.0)
+            n, least = (8, 1.0) if kind == "float32" else (2, 1e-3)
             allowed = 2 * np.abs(q[finite] - e).max() + n * ulp(np.full_like(e, max(np.abs(e).max(), least)), kind)
             if np.isfinite(e).all() and (np.abs(p[finite] - e) <= allowed).all():
                 return None
