@@ -32,6 +32,9 @@ _UINT8 = BY_NAME["uint8"].code
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
 
+_NO_NUMPY_NAMES = "split unsafe_split unique norm".split()  # in torch these are written in Python, and take its own names only
+
+
 def _numpy_names(function):
     """Takes axis= and keepdims= for dim= and keepdim=, as torch does."""
     @functools.wraps(function)
@@ -40,6 +43,14 @@ def _numpy_names(function):
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
         return function(*args, **kwargs)
     return call
+
+
+def _with_numpy_names(names):
+    """Gives all functions among them that have a `dim` the other name, too."""
+    for name, function in list(names.items()):
+        code = getattr(function, "__code__", None)
+        if code and not name.startswith("_") and name not in _NO_NUMPY_NAMES and "dim" in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
+            names[name] = _numpy_names(function)
 
 
 def _axes(dim):
@@ -128,6 +139,14 @@ def _check_alpha(input, other, alpha):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
 
 
+def _times(input, other, alpha):
+    """alpha other, of the dtype that input + other has: of bool it is bool."""
+    kind = result_type(input, other)
+    if kind is bool_:
+        return other if alpha else logical_xor(other, other) if isinstance(other, _Tensor) else False  # noqa: F821
+    return lib.tl_mul_scalar(lib.tl_cast(other, kind.code), alpha) if isinstance(other, _Tensor) else other * alpha
+
+
 def _add_like(name, input, other, alpha):
     tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
     if not isinstance(input, _Tensor):
@@ -135,7 +154,7 @@ def _add_like(name, input, other, alpha):
     other, is_tensor = _operand(name, other)
     if alpha != 1:
         _check_alpha(input, other, alpha)
-        other = lib.tl_mul_scalar(lib.tl_cast(other, result_type(input, other).code), alpha) if is_tensor else other * alpha
+        other = _times(input, other, alpha)
     return tensor(input, other) if is_tensor else scalar(input, other)
 
 
@@ -400,25 +419,21 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 # ---- Reductions ----
 
-@_numpy_names
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
     return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
 
 
-@_numpy_names
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """As sum; NaN counts as 0."""
     return lib.tl_nansum(_cast(input, dtype), _axes(dim), keepdim)
 
 
-@_numpy_names
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all."""
     return lib.tl_mean(_cast(input, dtype), _axes(dim), keepdim)
 
 
-@_numpy_names
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Of all elements, or along one axis."""
     return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
@@ -457,59 +472,57 @@ def _extreme(name, input, dim, keepdim, other):
     return _Pair[name](values, index)
 
 
-@_numpy_names
 def max(input, dim=None, keepdim=False, *, other=None):
     """The largest element; along an axis (values, indices); of two tensors the larger one element by element."""
     return _extreme("max", input, dim, keepdim, other)
 
 
-@_numpy_names
 def min(input, dim=None, keepdim=False, *, other=None):
     """The smallest element; along an axis (values, indices); of two tensors the smaller one element by element."""
     return _extreme("min", input, dim, keepdim, other)
 
 
-@_numpy_names
 def amax(input, dim=(), keepdim=False):
     """The largest over some axes; equal ones share the gradient."""
     _not_empty("amax", input, dim)
     return lib.tl_max(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def amin(input, dim=(), keepdim=False):
     """The smallest over some axes; equal ones share the gradient."""
     _not_empty("amin", input, dim)
     return lib.tl_min(input, _axes(dim), keepdim)
 
 
-@_numpy_names
+def _no_bool(name, input):
+    if lib.tl_dtype_of(input) == bool_.code:
+        raise RuntimeError(f"{name}(): does not support bool input")
+
+
 def argmax(input, dim=None, keepdim=False):
     """Where the largest is; of equal ones the first."""
+    _no_bool("argmax", input)
     _not_empty("argmax", input, dim)
     return lib.tl_argmax(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def argmin(input, dim=None, keepdim=False):
     """Where the smallest is; of equal ones the first."""
+    _no_bool("argmin", input)
     _not_empty("argmin", input, dim)
     return lib.tl_argmin(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def any(input, dim=None, keepdim=False):
     """Is one of them not 0?"""
     return lib.tl_any(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def all(input, dim=None, keepdim=False):
     """Is none of them 0?"""
     return lib.tl_all(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def count_nonzero(input, dim=None):
     """How many are not 0."""
     return lib.tl_count_nonzero(input, _axes(dim), False)
@@ -523,50 +536,42 @@ def _spread(call, input, dim, unbiased, correction, keepdim):
     return call(input, _axes(dim), correction, keepdim)
 
 
-@_numpy_names
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """sum (x - mean)^2 / (n - correction)"""
     return _spread(lib.tl_var, input, dim, unbiased, correction, keepdim)
 
 
-@_numpy_names
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The square root of var."""
     return _spread(lib.tl_std, input, dim, unbiased, correction, keepdim)
 
 
-@_numpy_names
 def logsumexp(input, dim, keepdim=False):
     """log of the sum of e^x, without overflow."""
     return lib.tl_logsumexp(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
 
-@_numpy_names
 def cumsum(input, dim, *, dtype=None):
     """Running sums along an axis."""
     return lib.tl_cumsum(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def cumprod(input, dim, *, dtype=None):
     """Running products along an axis."""
     return lib.tl_cumprod(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def softmax(input, dim, *, dtype=None):
     """e^x / sum e^x along an axis."""
     return lib.tl_softmax_axis(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def log_softmax(input, dim, *, dtype=None):
     """log of softmax, without loss of digits."""
     return lib.tl_log_softmax(_cast(input, dtype), dim)
@@ -638,7 +643,12 @@ def transpose(input, dim0, dim1):
     return lib.tl_transpose(input, dim0, dim1)
 
 
-swapaxes = swapdims = transpose
+swapdims = transpose
+
+
+def swapaxes(input, axis0, axis1):
+    """Two axes swapped; a view."""
+    return transpose(input, axis0, axis1)
 
 
 def t(input):
@@ -677,7 +687,6 @@ def movedim(input, source, destination):
 moveaxis = movedim
 
 
-@_numpy_names
 def squeeze(input, dim=None):
     """Leaves out axes of size 1: all of them, one, or some; a view."""
     if dim is None:
@@ -691,7 +700,6 @@ def squeeze(input, dim=None):
     return input
 
 
-@_numpy_names
 def unsqueeze(input, dim):
     """A new axis of size 1; a view."""
     return lib.tl_unsqueeze(input, dim)
@@ -722,11 +730,11 @@ def narrow(input, dim, start, length):
     """`length` elements of an axis from `start` on; a view."""
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
     size = input.size(dim)
     start = start.item() if isinstance(start, _Tensor) else start
     start = start + size if start < 0 else start
-    if length < 0:
-        raise RuntimeError("narrow(): length must be non-negative.")
     if start > size or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return lib.tl_slice(input, dim, start, start + length, 1)
@@ -838,7 +846,6 @@ def unbind(input, dim=0):
 
 # ---- Joining, repeating, reordering ----
 
-@_numpy_names
 def cat(tensors, dim=0):
     """Joins tensors along an axis."""
     try:
@@ -853,7 +860,6 @@ def cat(tensors, dim=0):
 concat = concatenate = cat
 
 
-@_numpy_names
 def stack(tensors, dim=0):
     """Joins tensors along a new axis."""
     return lib.tl_stack(tensors, dim)
@@ -1080,4 +1086,5 @@ def result_type(tensor1, tensor2):
 
 from ._grad import no_grad  # noqa: E402
 
+_with_numpy_names(globals())
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

@@ -263,7 +263,8 @@ static struct state var_chunk(const void *data, int64_t n, int64_t first, const 
     for (; i + LANES <= n; i += LANES) add_distances(x + i, LANES, mean, rest, squares);
     add_distances(x + i, (int)(n - i), mean, rest, squares);
     const double left = lanes_total(rest) / (double)n, total = lanes_total(squares) - left * left * (double)n;
-    return (struct state){{.f = mean + left}, {.f = total < 0 ? 0 : total}}; /* NaN stays */
+    return (struct state){{.f = isnan(left) ? mean : mean + left},
+                          {.f = total < 0 ? 0 : total}}; /* an infinite mean, and NaN, stay */
 }
 
 JOIN(join_var) {
