@@ -178,7 +178,8 @@ def sub(input, other, *, alpha=1):
     """input - alpha other"""
     if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
-    return _add_like("sub", input, other, 1 if isinstance(other, bool) else alpha)  # bool is refused
+    is_bool = isinstance(other, bool) or isinstance(other, _Tensor) and lib.tl_dtype_of(other) == bool_.code
+    return _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
 
 
 def mul(input, other):
@@ -553,6 +554,8 @@ def logsumexp(input, dim, keepdim=False):
 
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
+    if p == "fro" and len(_axes(dim)) > 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, _axes(dim)))} (give p=2 for the norm over more axes)")
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
@@ -926,7 +929,7 @@ def gather(input, dim, index):
 def take_along_dim(input, indices, dim=None):
     """gather, with the other axes broadcast."""
     if dim is not None and not input.ndim:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexError(f"Dimension specified as {_axis(dim, 0)} but tensor has no dimensions")
     if dim is None:
         input, indices, dim = lib.tl_reshape(input, (-1,)), lib.tl_reshape(indices, (-1,)), 0
     return lib.tl_take_along(input, dim, indices)

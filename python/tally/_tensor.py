@@ -901,7 +901,7 @@ def _in_place(name):
             is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
             if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
                 if isinstance(other, Tensor):
-                    _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
+                    _check_shape(self, _functions._common_shape([lib.shape_of(self), lib.shape_of(other)]))
                 _check_kind(self, _functions.result_type(self, other))
                 _functions._check_alpha(self, other, alpha)
                 other = _functions._times(self, other, alpha)
@@ -921,10 +921,14 @@ def _before(x, *others):
 
 def _checked(x, result, name):
     """An in-place result must fit: its shape may not be another, nor its dtype of a higher kind."""
-    if result.shape != x.shape:
-        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")
+    _check_shape(x, lib.shape_of(result))
     _check_kind(x, result.dtype)
     return result
+
+
+def _check_shape(x, shape):
+    if tuple(shape) != tuple(lib.shape_of(x)):
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(shape)}")
 
 
 def _check_kind(x, kind):
