@@ -159,13 +159,14 @@ def _add_like(name, input, other, alpha):
 
 
 def _full_like_number(value, other):
-    """A number beside a tensor, as a scalar tensor that promotes like a number."""
+    """A number beside a tensor, as a scalar tensor that promotes like a number: not at all within its kind, beside a scalar too."""
+    value, kind = value if isinstance(value, (int, float)) else value.item(), _dtype_of(other)
     if isinstance(value, bool):
         d = bool_
     elif isinstance(value, int):
-        d = int64
+        d = kind if not lib.tl_rank(other) and kind is not bool_ and not kind.is_floating_point else int64
     else:
-        d = _dtype_of(other) if _dtype_of(other).is_floating_point else get_default_dtype()
+        d = kind if kind.is_floating_point else get_default_dtype()
     return lib.tl_full((), float(value), d.code, lib.tl_device_of(other))
 
 
@@ -279,7 +280,7 @@ def fmod(input, other):
     if result_type(input, other) is bool_:
         raise NotImplementedError("fmod is not implemented for 'Bool'")
     if isinstance(other, _Tensor) and other.dtype is bool_:
-        other = lib.tl_cast(other, _UINT8)
+        other = lib.tl_cast(other, result_type(input, other).code)
     other = int(other) if isinstance(other, bool) else other
     whole = remainder(input, other)
     wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))

@@ -101,6 +101,9 @@ def take_apart(x, items):
         kind = type(i)
         consumed += 1 if kind is slice or kind is int else _consumed(i)
     if consumed > rank:
+        for i in items:
+            if type(i) is slice:
+                [_bound(end) for end in (i.start, i.stop, i.step) if end is not None]
         raise IndexError(f"invalid index of a 0-dim tensor: index {items[0]} is out of bounds for dimension 0 with size 0. Use `tensor.item()` in Python or "
                          "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
                          f"too many indices for tensor of dimension {rank}")

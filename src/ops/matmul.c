@@ -44,6 +44,17 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
                      dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
 }
 
+/* Both are of one rank. */
+static bool batches_clash(const tl_call *c, const tl_tensor *a, const tl_tensor *b) {
+    int i = a->rank - 3;
+    while (i > 0 && (a->shape[i] == b->shape[i] || a->shape[i] == 1 || b->shape[i] == 1)) i--;
+    return call_fail(
+        c,
+        "the batch axes do not broadcast: The size of tensor a (%lld) must match the size of tensor b (%lld) at "
+        "non-singleton dimension %d",
+        (long long)a->shape[i], (long long)b->shape[i], i);
+}
+
 static bool matmul_shape(tl_call *c) {
     const struct attr_matmul *at = c->attr;
     const tl_tensor *a = c->input[0], *b = c->input[1];
@@ -56,8 +67,7 @@ static bool matmul_shape(tl_call *c) {
         shape[rank - 1] = n;
         return call_output(c, 0, at->dtype, rank, shape);
     }
-    if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape))
-        return call_fail(c, "the batch axes do not broadcast");
+    if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape)) return batches_clash(c, a, b);
     shape[rank] = m;
     shape[rank + 1] = n;
     return call_output(c, 0, at->dtype, rank + 2, shape);

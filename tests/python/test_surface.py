@@ -332,10 +332,13 @@ KNOWN = [
     (lambda c, code, wrong: accepted(wrong) and "addr(" in code and "expected scalar type" in wrong, "addr promotes dtypes here"),
     (lambda c, code, wrong: accepted(wrong) and of(c, "bool") and re.search(r"\*\*|pow", code) and "Subtraction" in wrong, "torch has no gradient of powers with bool exponents"),
     (lambda c, code, wrong: accepted(wrong) and "allclose" in code and "doesn't match the broadcast shape" in wrong, "torch's allclose broadcasts the second operand only"),
-    (lambda c, code, wrong: accepted(wrong) and c.name.startswith("set ") and "without overflow" in wrong and has_empty(c), "torch refuses a value that does not fit, also where nothing is written"),
+    (lambda c, code, wrong: accepted(wrong) and c.name.startswith("set ") and "type uint8_t without overflow" in wrong and of(c, "uint8") and has_scalar(c),
+     "torch refuses to make a negative fraction an unsigned integer, where one scalar goes to what a mask names; we truncate it as elsewhere"),
     # Less
     (lambda c, code, wrong: refused(wrong) and "pow_scalar: not implemented for bool" in wrong and re.search(r"(True|False)\)?$", code.splitlines()[-2]), "torch takes the powers False and True of bool, and no other way to them"),
     (lambda c, code, wrong: refused(wrong) and "refers to a single memory location" in wrong and "expand" in code, "we refuse to write to an expanded tensor"),
+    (lambda c, code, wrong: refused(wrong) and "some elements of the input tensor and the written-to tensor refer to a single" in wrong and "= x" in code.splitlines()[-2], "we refuse to copy a tensor to a part of itself"),
+    (lambda c, code, wrong: refused(wrong) and re.search(r"t\.(tensor|full)\(.*uint8", code) and "without overflow" in wrong, "torch wraps what does not fit; we refuse it"),
     (lambda c, code, wrong: refused(wrong) and "expected m1 and m2 to have the same dtype" in wrong and has_empty(c), "torch takes two dtypes where there is nothing to multiply"),
     (lambda c, code, wrong: re.search(r"ours: IndexError: .*index -?\d+ is out of bounds for dimension \d+ with size \d+: \w+\[(\d+,)*0(,\d+)*\]", wrong), "torch checks no index where there are no elements"),
     (lambda c, code, wrong: refused(wrong) and "leaf Variable" in wrong and (has_empty(c) or re.search(r"\.logical_\w+_\(", code)), "torch lets a leaf without elements change, and logical_xor_ and the like change any"),
@@ -362,6 +365,9 @@ KNOWN = [
     (lambda c, code, wrong: wrong.startswith("result") and "nan or inf" in wrong and re.search("(var|std)_mean", code) and holds(c, np.isinf), "the mean that var_mean gives is NaN in torch where it is infinite"),
     (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "nanmean" in code and holds(c, np.isnan), "where all are NaN, nanmean has the gradient NaN in torch, 0 here"),
     (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "prod(" in code and holds(c, lambda v: ~np.isfinite(v)), "torch's gradient of a product divides by the number itself; ours is the product of the others"),
+    (lambda c, code, wrong: wrong.startswith("result") and c.name.startswith("set ") and of(c, "int8", "int16", "int32", "int64", "uint8", "bool") and holds(c, lambda v: ~np.isfinite(v)),
+     "what infinities and NaN are as integers is left open by C, and by torch"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"cl(amp|ip)_?\(.*\bo\)", code) and np.isin(c.leaves[0][0], c.leaves[-1][0]).any(), "a bound that is a tensor shares the gradient with what is equal to it; torch gives it to both"),
     (lambda c, code, wrong: wrong.startswith("gradient") and "block_diag" in code and has_empty(c), "torch's gradient of block_diag is wrong beside an empty block"),
     (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "logaddexp" in code and holds(c, np.isinf), "the gradient of logaddexp at an infinity is NaN"),
     (lambda c, code, wrong: wrong.startswith("result") and "median" in code and "expand" in code and "requires_grad" not in wrong, "torch's median of an expanded tensor is wrong"),
@@ -489,6 +495,18 @@ select(x, axis=0, index=0) diff(x, axis=0) nanmean(x, axis=0) var_mean(x, axis=0
 scatter(x, axis=0, index=i, src=x) scatter_add(x, axis=0, index=i, src=x) index_add(x, axis=0, index=i[0], source=x) cumsum(x, axis=0) softmax(x, axis=0)
 log_softmax(x, axis=0) squeeze(x, axis=0) unsqueeze(x, axis=0) cat([x], axis=0) stack([x], axis=1) swapaxes(x, axis0=0, axis1=1) flip(x, axis=0)
 split(x, 1, axis=0) unique(x, axis=0) Tensor.scatter_(x, axis=0, index=i, src=x) Tensor.index_fill_(x, axis=0, index=i[0], value=2) Tensor.sort(x, axis=0)"""
+
+
+def test_numbers_do_not_promote_scalars_of_their_kind():
+    for name in ("uint8", "int32", "float16"):
+        for number in (4, True, 2.5, np.int64(4), np.float64(1.5)):
+            for shape in ((), (1,)):
+                kinds = []
+                for t in (tally, torch):
+                    x = t.full(shape, 3, dtype=getattr(t, name))
+                    kinds.append([name_of(y.dtype) for y in (number // x, number % x, number - x, number + x, number * x, x // number, x % number, t.rsub(x, number), t.remainder(number, x))]
+                                 if not isinstance(number, bool) else [name_of((number * x).dtype), name_of((number + x).dtype)])
+                assert kinds[0] == kinds[1], (name, number, shape)
 
 
 def spelled(t, call):
