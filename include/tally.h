@@ -969,7 +969,7 @@ TL_API bool tl_set_grad(tl_tensor *x, tl_tensor *grad);
 TL_API void tl_zero_grad(tl_tensor *x, bool keep); /* keep: fill with zeros; otherwise free it */
 
 typedef enum tl_backward_flags {
-    TL_RETAIN_GRAPH = 1, /* the graph may be walked again */
+    TL_RETAIN_GRAPH = 1, /* the graph may be walked again; without it only where no op had saved anything */
     TL_CREATE_GRAPH = 2  /* record the backward pass too, for higher derivatives; implies retain. With tl_backward, a
                           * leaf and its .grad then hold each other until tl_zero_grad(leaf, false). All ops with a
                           * gradient have higher ones but attention and linear_cross_entropy, which refuse. Norms, swiglu,

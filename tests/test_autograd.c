@@ -278,6 +278,19 @@ static void a_second_backward_is_refused_unless_the_graph_was_kept(void **state)
     expect_refused(tl_backward(later, NULL, 0), "a second time");
 }
 
+static void a_graph_that_saved_nothing_is_walked_again(void **state) {
+    (void)state;
+    tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4), *loss = tl_sum_all(tl_add(x, x));
+    expect_true(tl_backward(loss, NULL, 0));
+    expect_true(tl_backward(loss, NULL, 0));
+    expect_values(tl_grad_of(x), 4, 4);
+    tl_tensor *later = tl_sum_all(tl_mul(x, loss)); /* of its nodes only the product saves */
+    expect_true(tl_backward(later, NULL, 0));
+    expect_values(tl_grad_of(x), 4 + 14 + 14, 4 + 14 + 14);
+    expect_refused(tl_backward(later, NULL, 0), "mul: Trying to backward through the graph a second time");
+    expect_true(tl_backward(loss, NULL, 0));
+}
+
 static void seeds_weigh_the_outputs_and_are_checked(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(3), 1, 2, 3), *y = square(x);
@@ -802,6 +815,7 @@ int main(void) {
         TEST(a_matmul_adds_into_an_existing_gradient_by_itself),
         TEST(gradients_of_views_are_added_where_the_gradient_is),
         TEST(a_second_backward_is_refused_unless_the_graph_was_kept),
+        TEST(a_graph_that_saved_nothing_is_walked_again),
         TEST(seeds_weigh_the_outputs_and_are_checked),
         TEST(the_phase_and_the_mode_are_put_back),
         TEST(nothing_is_recorded_when_recording_is_off),

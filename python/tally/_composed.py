@@ -161,18 +161,22 @@ def aminmax(input, *, dim=None, keepdim=False):
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     """Differences of neighbours along an axis, n times."""
-    axis = _axis(dim, input.ndim)
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    axis = _axis(dim, input.ndim)
     joined = [x for x in (prepend, input, append) if x is not None]
     x = f.cat(joined, axis) if len(joined) > 1 else input
+    if not n:
+        return lib.tl_clone(x)
     for _ in range(n):
         size = x.size(axis)
         if not size:
-            break
+            break  # torch's result is the tensor itself then, and so is ours
         high, low = lib.tl_slice(x, axis, 1, size, 1), lib.tl_slice(x, axis, 0, size - 1, 1)
         x = f.logical_xor(high, low) if x.dtype is bool_ else lib.tl_sub(high, low)
-    return x if x is not input else lib.tl_clone(x)
+    return x
 
 
 def dist(input, other, p=2):
@@ -219,8 +223,7 @@ def median(input, dim=None, keepdim=False):
     """The middle one, of two the lower; along an axis (values, indices). NaN where there is one."""
     if dim is None:
         if not input.numel():
-            low = math.nan if input.is_floating_point() else 0
-            return lib.tl_fill_scalar_(lib.tl_empty((), lib.tl_dtype_of(input), lib.tl_device_of(input)), low)
+            return f.add(f.sum(input, dtype=input.dtype), math.nan if input.is_floating_point() else 0)
         return median(lib.tl_reshape(input, (-1,)), 0).values
     size = input.size(dim) if input.ndim else 1
     if not size:
@@ -323,8 +326,12 @@ def tensordot(a, b, dims=2):
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}" if dims < 0 else f"tensordot: dims={dims} is more than the tensors have")
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     of_a, of_b = ([d % x.ndim for d in _axes(axes)] for x, axes in ((a, dims[0]), (b, dims[1])))
-    for i, j in zip(of_a, of_b):
-        if a.shape[i] != b.shape[j]:
+    for i, j in zip(of_a, of_b):  # a size of 1 is broadcast: the sum over the other's
+        if a.shape[i] == 1:
+            b = lib.tl_sum(b, (j,), True)
+        elif b.shape[j] == 1:
+            a = lib.tl_sum(a, (i,), True)
+        elif a.shape[i] != b.shape[j]:
             raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}")
     free_a, free_b = ([d for d in range(x.ndim) if d not in axes] for x, axes in ((a, of_a), (b, of_b)))
     k = math.prod(a.shape[i] for i in of_a)
@@ -697,5 +704,6 @@ nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr baddbmm a
 rot90 split_with_sizes hsplit vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter slice_scatter
 diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg""".split()
 IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix""".split()
+f._with_numpy_names(globals())
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")] + \
     ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]

@@ -122,7 +122,7 @@ def _from_nested(data, dtype, device):
     except ValueError:
         raise TypeError("must be real number, not str") from None
     except OverflowError as error:
-        if "int too" in str(error) or kind is int64:
+        if "int too" in str(error) or kind is int64 and not _holds_floats(data):
             raise ValueError("Overflow when unpacking long long") from error
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow") from error
     except TypeError as error:

@@ -32,6 +32,9 @@ _UINT8 = BY_NAME["uint8"].code
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
 
+_NO_NUMPY_NAMES = "split unsafe_split unique norm".split()  # in torch these are written in Python, and take its own names only
+
+
 def _numpy_names(function):
     """Takes axis= and keepdims= for dim= and keepdim=, as torch does."""
     @functools.wraps(function)
@@ -40,6 +43,14 @@ def _numpy_names(function):
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
         return function(*args, **kwargs)
     return call
+
+
+def _with_numpy_names(names):
+    """Gives all functions among them that have a `dim` the other name, too."""
+    for name, function in list(names.items()):
+        code = getattr(function, "__code__", None)
+        if code and not name.startswith("_") and name not in _NO_NUMPY_NAMES and "dim" in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
+            names[name] = _numpy_names(function)
 
 
 def _axes(dim):
@@ -128,6 +139,14 @@ def _check_alpha(input, other, alpha):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
 
 
+def _times(input, other, alpha):
+    """alpha other, of the dtype that input + other has: of bool it is bool."""
+    kind = result_type(input, other)
+    if kind is bool_:
+        return other if alpha else logical_xor(other, other) if isinstance(other, _Tensor) else False  # noqa: F821
+    return lib.tl_mul_scalar(lib.tl_cast(other, kind.code), alpha) if isinstance(other, _Tensor) else other * alpha
+
+
 def _add_like(name, input, other, alpha):
     tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
     if not isinstance(input, _Tensor):
@@ -135,18 +154,19 @@ def _add_like(name, input, other, alpha):
     other, is_tensor = _operand(name, other)
     if alpha != 1:
         _check_alpha(input, other, alpha)
-        other = lib.tl_mul_scalar(lib.tl_cast(other, result_type(input, other).code), alpha) if is_tensor else other * alpha
+        other = _times(input, other, alpha)
     return tensor(input, other) if is_tensor else scalar(input, other)
 
 
 def _full_like_number(value, other):
-    """A number beside a tensor, as a scalar tensor that promotes like a number."""
+    """A number beside a tensor, as a scalar tensor that promotes like a number: not at all within its kind, beside a scalar too."""
+    value, kind = value if isinstance(value, (int, float)) else value.item(), _dtype_of(other)
     if isinstance(value, bool):
         d = bool_
     elif isinstance(value, int):
-        d = int64
+        d = kind if not lib.tl_rank(other) and kind is not bool_ and not kind.is_floating_point else int64
     else:
-        d = _dtype_of(other) if _dtype_of(other).is_floating_point else get_default_dtype()
+        d = kind if kind.is_floating_point else get_default_dtype()
     return lib.tl_full((), float(value), d.code, lib.tl_device_of(other))
 
 
@@ -159,7 +179,8 @@ def sub(input, other, *, alpha=1):
     """input - alpha other"""
     if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
-    return _add_like("sub", input, other, 1 if isinstance(other, bool) else alpha)  # bool is refused
+    is_bool = isinstance(other, bool) or isinstance(other, _Tensor) and lib.tl_dtype_of(other) == bool_.code
+    return _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
 
 
 def mul(input, other):
@@ -259,7 +280,7 @@ def fmod(input, other):
     if result_type(input, other) is bool_:
         raise NotImplementedError("fmod is not implemented for 'Bool'")
     if isinstance(other, _Tensor) and other.dtype is bool_:
-        other = lib.tl_cast(other, _UINT8)
+        other = lib.tl_cast(other, result_type(input, other).code)
     other = int(other) if isinstance(other, bool) else other
     whole = remainder(input, other)
     wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
@@ -400,25 +421,21 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 # ---- Reductions ----
 
-@_numpy_names
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
     return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
 
 
-@_numpy_names
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """As sum; NaN counts as 0."""
     return lib.tl_nansum(_cast(input, dtype), _axes(dim), keepdim)
 
 
-@_numpy_names
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all."""
     return lib.tl_mean(_cast(input, dtype), _axes(dim), keepdim)
 
 
-@_numpy_names
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Of all elements, or along one axis."""
     return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
@@ -457,59 +474,57 @@ def _extreme(name, input, dim, keepdim, other):
     return _Pair[name](values, index)
 
 
-@_numpy_names
 def max(input, dim=None, keepdim=False, *, other=None):
     """The largest element; along an axis (values, indices); of two tensors the larger one element by element."""
     return _extreme("max", input, dim, keepdim, other)
 
 
-@_numpy_names
 def min(input, dim=None, keepdim=False, *, other=None):
     """The smallest element; along an axis (values, indices); of two tensors the smaller one element by element."""
     return _extreme("min", input, dim, keepdim, other)
 
 
-@_numpy_names
 def amax(input, dim=(), keepdim=False):
     """The largest over some axes; equal ones share the gradient."""
     _not_empty("amax", input, dim)
     return lib.tl_max(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def amin(input, dim=(), keepdim=False):
     """The smallest over some axes; equal ones share the gradient."""
     _not_empty("amin", input, dim)
     return lib.tl_min(input, _axes(dim), keepdim)
 
 
-@_numpy_names
+def _no_bool(name, input):
+    if lib.tl_dtype_of(input) == bool_.code:
+        raise RuntimeError(f"{name}(): does not support bool input")
+
+
 def argmax(input, dim=None, keepdim=False):
     """Where the largest is; of equal ones the first."""
+    _no_bool("argmax", input)
     _not_empty("argmax", input, dim)
     return lib.tl_argmax(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def argmin(input, dim=None, keepdim=False):
     """Where the smallest is; of equal ones the first."""
+    _no_bool("argmin", input)
     _not_empty("argmin", input, dim)
     return lib.tl_argmin(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def any(input, dim=None, keepdim=False):
     """Is one of them not 0?"""
     return lib.tl_any(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def all(input, dim=None, keepdim=False):
     """Is none of them 0?"""
     return lib.tl_all(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def count_nonzero(input, dim=None):
     """How many are not 0."""
     return lib.tl_count_nonzero(input, _axes(dim), False)
@@ -523,50 +538,44 @@ def _spread(call, input, dim, unbiased, correction, keepdim):
     return call(input, _axes(dim), correction, keepdim)
 
 
-@_numpy_names
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """sum (x - mean)^2 / (n - correction)"""
     return _spread(lib.tl_var, input, dim, unbiased, correction, keepdim)
 
 
-@_numpy_names
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The square root of var."""
     return _spread(lib.tl_std, input, dim, unbiased, correction, keepdim)
 
 
-@_numpy_names
 def logsumexp(input, dim, keepdim=False):
     """log of the sum of e^x, without overflow."""
     return lib.tl_logsumexp(input, _axes(dim), keepdim)
 
 
-@_numpy_names
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
+    if p == "fro" and len(_axes(dim)) > 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, _axes(dim)))} (give p=2 for the norm over more axes)")
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
 
-@_numpy_names
 def cumsum(input, dim, *, dtype=None):
     """Running sums along an axis."""
     return lib.tl_cumsum(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def cumprod(input, dim, *, dtype=None):
     """Running products along an axis."""
     return lib.tl_cumprod(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def softmax(input, dim, *, dtype=None):
     """e^x / sum e^x along an axis."""
     return lib.tl_softmax_axis(_cast(input, dtype), dim)
 
 
-@_numpy_names
 def log_softmax(input, dim, *, dtype=None):
     """log of softmax, without loss of digits."""
     return lib.tl_log_softmax(_cast(input, dtype), dim)
@@ -638,7 +647,12 @@ def transpose(input, dim0, dim1):
     return lib.tl_transpose(input, dim0, dim1)
 
 
-swapaxes = swapdims = transpose
+swapdims = transpose
+
+
+def swapaxes(input, axis0, axis1):
+    """Two axes swapped; a view."""
+    return transpose(input, axis0, axis1)
 
 
 def t(input):
@@ -677,7 +691,6 @@ def movedim(input, source, destination):
 moveaxis = movedim
 
 
-@_numpy_names
 def squeeze(input, dim=None):
     """Leaves out axes of size 1: all of them, one, or some; a view."""
     if dim is None:
@@ -691,7 +704,6 @@ def squeeze(input, dim=None):
     return input
 
 
-@_numpy_names
 def unsqueeze(input, dim):
     """A new axis of size 1; a view."""
     return lib.tl_unsqueeze(input, dim)
@@ -722,11 +734,11 @@ def narrow(input, dim, start, length):
     """`length` elements of an axis from `start` on; a view."""
     if not input.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if length < 0:
+        raise RuntimeError("narrow(): length must be non-negative.")
     size = input.size(dim)
     start = start.item() if isinstance(start, _Tensor) else start
     start = start + size if start < 0 else start
-    if length < 0:
-        raise RuntimeError("narrow(): length must be non-negative.")
     if start > size or start + length > size:
         raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
     return lib.tl_slice(input, dim, start, start + length, 1)
@@ -838,7 +850,6 @@ def unbind(input, dim=0):
 
 # ---- Joining, repeating, reordering ----
 
-@_numpy_names
 def cat(tensors, dim=0):
     """Joins tensors along an axis."""
     try:
@@ -853,7 +864,6 @@ def cat(tensors, dim=0):
 concat = concatenate = cat
 
 
-@_numpy_names
 def stack(tensors, dim=0):
     """Joins tensors along a new axis."""
     return lib.tl_stack(tensors, dim)
@@ -920,7 +930,7 @@ def gather(input, dim, index):
 def take_along_dim(input, indices, dim=None):
     """gather, with the other axes broadcast."""
     if dim is not None and not input.ndim:
-        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexError(f"Dimension specified as {_axis(dim, 0)} but tensor has no dimensions")
     if dim is None:
         input, indices, dim = lib.tl_reshape(input, (-1,)), lib.tl_reshape(indices, (-1,)), 0
     return lib.tl_take_along(input, dim, indices)
@@ -1080,4 +1090,5 @@ def result_type(tensor1, tensor2):
 
 from ._grad import no_grad  # noqa: E402
 
+_with_numpy_names(globals())
 __all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

@@ -2,9 +2,11 @@
 
 An index is taken apart from left to right. Numbers, slices, None and ... make a view, one axis after the other; tensors of integers
 and masks are put aside, with the axis they are for, and applied to that view at the end, all at once. So x[0, :, i] picks row 0
-first and then columns i, as torch does (NumPy would count 0 among the index arrays). A mask stands for the indices of what it
-holds, one tensor per axis; True and False stand for one and no index of a new axis.
+first and then columns i, as torch does (NumPy would count 0 among the index arrays). A mask is for as many axes as it has itself;
+True and False stand for one and no index of a new axis.
 """
+import math
+
 import numpy as np
 
 from ._library import constants, lib
@@ -12,7 +14,6 @@ from ._types import bool_, int64
 
 _END = constants["TL_END"]
 _BOOL, _INT64, _UINT8 = bool_.code, int64.code, bool_.code - 1
-_EXACT = 2**53  # up to here a double holds every integer
 _Tensor = None  # set by _tensor.py
 _as_tensor = _scalar_name = None
 
@@ -88,18 +89,6 @@ def number(x, i):
                          "to convert a 0-dim tensor to a number") from None
 
 
-def _mask_indices(view, axis, mask):
-    """The mask's true places: a vector per axis of it."""
-    rank = lib.tl_rank(mask)
-    there = lib.shape_of(view)[axis:axis + rank]
-    for k, (n, m) in enumerate(zip(there, lib.shape_of(mask))):
-        if n != m:
-            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {k} does not match the shape of the indexed tensor "
-                             f"{list(view.shape)} at index {axis + k}")
-    found = lib.tl_nonzero(mask)
-    return [lib.tl_select(found, 1, k) for k in range(rank)]
-
-
 def take_apart(x, items):
     """(view, axes, tensors): what is left to do when the views are made."""
     if type(items) is not tuple:
@@ -112,8 +101,11 @@ def take_apart(x, items):
         kind = type(i)
         consumed += 1 if kind is slice or kind is int else _consumed(i)
     if consumed > rank:
-        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
-                         "0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
+        for i in items:
+            if type(i) is slice:
+                [_bound(end) for end in (i.start, i.stop, i.step) if end is not None]
+        raise IndexError(f"invalid index of a 0-dim tensor: index {items[0]} is out of bounds for dimension 0 with size 0. Use `tensor.item()` in Python or "
+                         "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
                          f"too many indices for tensor of dimension {rank}")
     view, axis, axes, tensors, has_ellipsis = x, 0, [], [], False
     for at, i in enumerate(items):
@@ -136,12 +128,10 @@ def take_apart(x, items):
             i = _index_tensor(i)
             if lib.tl_dtype_of(i) == _BOOL:
                 if not lib.tl_rank(i):
-                    view, found = lib.tl_unsqueeze(view, axis), [lib.tl_zeros((int(i.item()),), _INT64, lib.tl_device_of(x))]
-                else:
-                    found = _mask_indices(view, axis, i)
-                axes += range(axis, axis + len(found))
-                tensors += found
-                axis += len(found)
+                    view, i = lib.tl_unsqueeze(view, axis), lib.tl_zeros((int(i.item()),), _INT64, lib.tl_device_of(x))
+                axes.append(axis)
+                tensors.append(i)
+                axis += lib.tl_rank(i)
             elif not lib.tl_rank(i):
                 view = _select(view, axis, lib.tl_item_int(i), at)
             else:
@@ -161,7 +151,12 @@ def _indexed(view, axes, tensors):
     try:
         return lib.tl_index(view, axes, tensors)
     except RuntimeError as error:
-        raise (IndexError(str(error)) if "shape mismatch" in str(error) else error) from None
+        raise (IndexError(str(error)) if _is_of_indices(error) else error) from None
+
+
+def _is_of_indices(error):
+    """Of shapes that do not fit, those of indices are an IndexError in torch."""
+    return any(words in str(error) for words in ("shape mismatch: indexing tensors", "The shape of the mask"))
 
 
 def get(x, items):
@@ -172,24 +167,28 @@ def get(x, items):
 
 
 def _value_tensor(x, value):
-    """A number as a scalar of x's dtype, which it must fit."""
+    """A number as a scalar of x's dtype."""
     if isinstance(value, (bool, int, float, np.integer)):
         scalar = lib.tl_empty((), lib.tl_dtype_of(x), lib.tl_device_of(x))
-        return lib.tl_fill_scalar_(scalar, int(value) if isinstance(value, np.integer) else value)
+        value = int(value) if isinstance(value, np.integer) else value
+        try:
+            return lib.tl_fill_scalar_(scalar, value)
+        except RuntimeError:
+            if not x.dtype.is_floating_point:
+                raise
+            return lib.tl_fill_scalar_(scalar, math.copysign(math.inf, value))  # what is too large for a float
     raise TypeError(f"can't assign a {type(value).__module__ + '.' if type(value).__module__ != 'builtins' else ''}{type(value).__name__} "
                     f"to a tally.{_scalar_name(x)}Tensor (need a number or a tensor)")
 
 
 def put(x, items, value):
-    if isinstance(items, _Tensor) and lib.tl_dtype_of(items) == _BOOL and isinstance(value, (int, float)) and _fill_masked(x, items, value):
-        return
     if not isinstance(value, _Tensor):
         value = _value_tensor(x, value)
     elif not lib.tl_rank(value) and lib.tl_device_of(value) != lib.tl_device_of(x):
         value = lib.tl_to(value, lib.tl_device_of(x))
     view, axes, tensors = take_apart(x, items)
     if tensors:
-        if lib.tl_numel(value) == 1 and _is_one_mask(items):
+        if lib.tl_numel(value) == 1 and _is_one_mask(tensors):
             value = lib.tl_cast(value, lib.tl_dtype_of(x))
         _put_indexed(x, view, axes, tensors, value)
         return
@@ -201,33 +200,18 @@ def put(x, items, value):
     lib.tl_copy_(view, value)
 
 
-def _is_one_mask(items):
+def _is_one_mask(tensors):
     """One mask and nothing else that is no view: there torch casts a single value."""
-    lists = [i for i in (items if type(items) is tuple else (items,)) if _is_list(i) or isinstance(i, bool)]
-    return len(lists) == 1 and isinstance(lists[0], _Tensor) and lib.tl_dtype_of(lists[0]) == _BOOL and lib.tl_rank(lists[0]) > 0
-
-
-def _fill_masked(x, mask, value):
-    """x[mask] = number without finding the places, so that it works on meta and waits for nobody."""
-    n = lib.tl_rank(mask)
-    if not 0 < n <= lib.tl_rank(x) or lib.shape_of(mask) != lib.shape_of(x)[:n]:
-        return False
-    if not x.dtype.is_floating_point:
-        if value != value or abs(value) > _EXACT:
-            return False
-        value = _value_tensor(x, value).item()  # refused where it does not fit
-    for _ in range(lib.tl_rank(x) - n):
-        mask = lib.tl_unsqueeze(mask, -1)
-    lib.tl_masked_fill_(x, mask, value)
-    return True
+    return len(tensors) == 1 and lib.tl_dtype_of(tensors[0]) == _BOOL
 
 
 def _put_indexed(x, view, axes, tensors, value):
-    rank = lib.tl_rank(view) - len(axes) + max(lib.tl_rank(t) for t in tensors)
+    masks = [lib.tl_dtype_of(t) == _BOOL for t in tensors]
+    rank = lib.tl_rank(view) - sum(lib.tl_rank(t) if m else 1 for t, m in zip(tensors, masks)) + max(1 if m else lib.tl_rank(t) for t, m in zip(tensors, masks))
     extra = lib.tl_rank(value) - rank
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         value = lib.tl_reshape(value, value.shape[extra:])
     try:
         lib.tl_index_put_(view, axes, tensors, value, False)
     except RuntimeError as error:
-        raise (IndexError(str(error)) if "indexing tensors" in str(error) else error) from None
+        raise (IndexError(str(error)) if _is_of_indices(error) else error) from None

@@ -901,9 +901,10 @@ def _in_place(name):
             is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
             if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
                 if isinstance(other, Tensor):
-                    _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
+                    _check_shape(self, _functions._common_shape([lib.shape_of(self), lib.shape_of(other)]))
+                _check_kind(self, _functions.result_type(self, other))
                 _functions._check_alpha(self, other, alpha)
-                other = lib.tl_cast(other, _functions.result_type(self, other).code) * alpha if isinstance(other, Tensor) else other * alpha
+                other = _functions._times(self, other, alpha)
             return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
         return method
 
@@ -920,11 +921,19 @@ def _before(x, *others):
 
 def _checked(x, result, name):
     """An in-place result must fit: its shape may not be another, nor its dtype of a higher kind."""
-    if result.shape != x.shape:
-        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")
-    if not _composed.can_cast(result.dtype, x.dtype):
-        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
+    _check_shape(x, lib.shape_of(result))
+    _check_kind(x, result.dtype)
     return result
+
+
+def _check_shape(x, shape):
+    if tuple(shape) != tuple(lib.shape_of(x)):
+        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(shape)}")
+
+
+def _check_kind(x, kind):
+    if not _composed.can_cast(kind, x.dtype):
+        raise RuntimeError(f"result type {_functions._SCALAR_NAMES[kind.name]} can't be cast to the desired output type {_functions._scalar_name(x)}")
 
 
 _IN_PLACE = list(_functions.UNARY) + """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
@@ -952,6 +961,8 @@ for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
 
 _functions._Tensor = _index._Tensor = _creation._Tensor = Tensor
 _index._as_tensor, _index._scalar_name = _creation.as_tensor, _functions._scalar_name
+for _name in ("scatter_", "scatter_add_", "index_add_", "index_fill_", "index_copy_"):
+    setattr(Tensor, _name, _functions._numpy_names(getattr(Tensor, _name)))
 lib.set_types(Tensor, _errors.from_status, Size, DTYPES)
 _cpu = as_device("cpu").address
 

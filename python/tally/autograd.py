@@ -24,6 +24,27 @@ def _check_seed(x, seed):
         raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {seed.shape} and output[0] has a shape of {x.shape}.")
 
 
+class _Passes(threading.local):
+    """Whether the pass that this thread is in keeps what Functions saved."""
+    retains = False
+
+
+_passes = _Passes()
+
+
+class _walking:
+    """A pass with such flags; another one may be around it."""
+
+    def __init__(self, flags):
+        self.retains = flags != 0
+
+    def __enter__(self):
+        self.outer, _passes.retains = _passes.retains, self.retains
+
+    def __exit__(self, *_):
+        _passes.retains = self.outer
+
+
 def _one(tensors, seeds):
     """Several outputs as one: the sum of each times its seed. Alone, an output stays as it is."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -44,8 +65,9 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     """Adds the gradients of the outputs to the .grad of every leaf."""
     output, seed = _one(tensors, grad_tensors)
     if inputs is None:
-        with _earlier_put_aside():
-            lib.tl_backward(output, seed, _flags(retain_graph, create_graph))
+        flags = _flags(retain_graph, create_graph)
+        with _earlier_put_aside(), _walking(flags):
+            lib.tl_backward(output, seed, flags)
         return
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for x, g in zip(inputs, grad(output, inputs, seed, retain_graph, create_graph, allow_unused=True)):
@@ -62,9 +84,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     wanted = (ctypes.c_void_p * len(inputs))(*[lib.address_of(x) for x in inputs])
     found = (ctypes.c_void_p * len(inputs))()
-    scope = c.tl_scope_begin()
-    ok = c.tl_gradients(lib.address_of(output), None if seed is None else lib.address_of(seed), wanted, len(inputs),
-                        _flags(retain_graph, create_graph), found)
+    flags, scope = _flags(retain_graph, create_graph), c.tl_scope_begin()
+    with _walking(flags):
+        ok = c.tl_gradients(lib.address_of(output), None if seed is None else lib.address_of(seed), wanted, len(inputs), flags, found)
     results = [lib.wrap(Tensor, p) if p else None for p in found] if ok else []
     c.tl_scope_end(scope)
     if not ok:
@@ -260,11 +282,18 @@ class Context:
     """What forward leaves for backward."""
 
     def __init__(self):
-        self.saved_tensors, self.needs_input_grad = (), ()
+        self._saved, self.needs_input_grad = (), ()
         self._materializes, self._no_grad_for = True, ()
 
     def save_for_backward(self, *tensors):
-        self.saved_tensors = tensors
+        self._saved = tensors
+
+    @property
+    def saved_tensors(self):
+        if self._saved is None:
+            raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                               "already been freed). Use retain_graph=True the first time")
+        return self._saved
 
     def mark_non_differentiable(self, *tensors):
         self._no_grad_for = tensors
@@ -306,6 +335,8 @@ class _Rule:
                 raise RuntimeError(f"{name}: expected a Tensor or None as gradient {position}, got {type(r).__name__}")
             if r is not None and c.tl_gradient_needs(g, i):
                 c.tl_gradient_set(g, i, _give(r))
+        if self.context._saved and not _passes.retains:
+            self.context._saved = None
 
 
 @forever

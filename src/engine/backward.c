@@ -241,10 +241,7 @@ static bool node_visit(struct pass *p, struct node *n) {
     if (ok && has_grad && n->is_wanted) {
         n->op->backward(&g);
         ok = tl_error() == TL_OK;
-        if (ok && !p->retains_graph) {
-            node_consume(n);
-            n->is_consumed = true;
-        }
+        if (ok && !p->retains_graph) n->is_consumed |= node_consume(n); /* what saved nothing can be walked again */
     }
     for (int j = 0; j < n->n_outputs; j++) /* a result may be this very gradient: keep it until delivered */
         if (g.grad[j] && !scope_adopt(g.grad[j])) ok = false;

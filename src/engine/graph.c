@@ -139,12 +139,15 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
     return n;
 }
 
-void node_consume(struct node *n) {
+bool node_consume(struct node *n) {
+    bool had_any = false;
     for (int i = 0; i < n->n_saved_inputs + n->n_outputs; i++) {
         tl_tensor *x = n->saved[i].tensor;
         n->saved[i].tensor = NULL;
+        had_any |= x != NULL;
         tensor_drop(x);
     }
+    return had_any || n->inside.n; /* a checkpoint without inputs */
 }
 
 static void node_free(struct node *n) {

@@ -40,7 +40,7 @@ struct node {
     void *attr;
     size_t attr_bytes, bytes; /* of the attributes; of the node with all that is behind it */
     int n_inputs, n_outputs, n_saved_inputs;
-    bool is_consumed;        /* backward has been here and freed what was saved */
+    bool is_consumed;        /* backward has been here and freed what was saved, if anything */
     bool is_wanted;          /* the running backward pass needs its result */
     const void *pass;        /* the backward pass that is walking over it */
     struct leaf_list inside; /* a checkpoint: leaves that get gradients when its inside runs again */
@@ -90,8 +90,8 @@ static inline struct node *node_keep(struct node *node) {
     return node;
 }
 void node_drop(struct node *node);
-/* Frees what was saved. */
-void node_consume(struct node *node);
+/* Frees what was saved; false where nothing was. */
+bool node_consume(struct node *node);
 
 /* Walks the graph of several results at once; seeds[i] NULL: nothing flows into root i. Leaves' .grad are filled. Takes
  * over the caller's references to roots and seeds, and lets go of them as soon as it can. */

@@ -100,7 +100,8 @@ static tl_tensor *concat(tl_tensor **inputs, int n, const struct attr_concat *a)
 tl_tensor *tl_concat(tl_tensor **inputs, int n, int axis) {
     if (!tensors_check("concat", inputs, n)) return NULL;
     int first = concat_first(inputs, n);
-    struct attr_concat a = {index_axis("concat", inputs[first < n ? first : 0], axis)};
+    struct attr_concat a = {first < n ? index_axis("concat", inputs[first], axis)
+                                      : 0}; /* of nothing but (0): any axis */
     if (a.axis < 0) return NULL;
     if (n <= TL_MAX_INPUTS) return concat(inputs, n, &a);
     tl_scope scope = tl_scope_begin();

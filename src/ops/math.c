@@ -87,8 +87,8 @@ static void pow_backward(tl_gradient *g) {
     tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
     if (!a || !b) return;
     if (g->needs[0]) {
-        tl_tensor *exponent =
-            dtype_is_float(b->dtype) ? tl_cast(b, g->grad[0]->dtype) : b; /* b - 1 in the wider of two */
+        /* b - 1 in the wider of two, also where the result was made narrow by a change in place */
+        tl_tensor *exponent = dtype_is_float(b->dtype) ? tl_cast(b, dtype_promote(a->dtype, b->dtype)) : b;
         tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(exponent, 1, -1)));
         tl_tensor *is_zero = tl_cmp(b, TL_EQ, zero);
         g->result[0] = tl_where(is_zero, zero, tl_mul(g->grad[0], slope));

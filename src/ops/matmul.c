@@ -28,11 +28,6 @@ static bool folds_well(const tl_call *c, const tl_tensor *a, const tl_tensor *b)
 static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int64_t *n) {
     const struct attr_matmul *at = c->attr;
     const tl_tensor *a = c->input[first], *b = c->input[first + 1];
-    if (!call_needs_float(c, first)) return false;
-    if (a->dtype != b->dtype)
-        return call_fail(
-            c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
-            dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
     if (at->folds && !folds_well(c, a, b)) return false;
     if (!at->folds && (a->rank < 2 || a->rank != b->rank))
         return call_fail(c, "needs two matrices, or batches of them, of one rank");
@@ -40,9 +35,24 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     *k = matrix_size(a, at->folds, !at->transpose_a);
     *n = matrix_size(b, at->folds, !at->transpose_b);
     int64_t there = matrix_size(b, at->folds, at->transpose_b);
-    return there == *k ||
-           call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
-                     (long long)*m, (long long)*k, (long long)there, (long long)*n);
+    if (there != *k)
+        return call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
+                         (long long)*m, (long long)*k, (long long)there, (long long)*n);
+    if (!call_needs_float(c, first)) return false;
+    return a->dtype == b->dtype ||
+           call_fail(c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
+                     dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
+}
+
+/* Both are of one rank. */
+static bool batches_clash(const tl_call *c, const tl_tensor *a, const tl_tensor *b) {
+    int i = a->rank - 3;
+    while (i > 0 && (a->shape[i] == b->shape[i] || a->shape[i] == 1 || b->shape[i] == 1)) i--;
+    return call_fail(
+        c,
+        "the batch axes do not broadcast: The size of tensor a (%lld) must match the size of tensor b (%lld) at "
+        "non-singleton dimension %d",
+        (long long)a->shape[i], (long long)b->shape[i], i);
 }
 
 static bool matmul_shape(tl_call *c) {
@@ -57,8 +67,7 @@ static bool matmul_shape(tl_call *c) {
         shape[rank - 1] = n;
         return call_output(c, 0, at->dtype, rank, shape);
     }
-    if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape))
-        return call_fail(c, "the batch axes do not broadcast");
+    if (!shape_broadcast(a->rank - 2, a->shape, b->rank - 2, b->shape, &rank, shape)) return batches_clash(c, a, b);
     shape[rank] = m;
     shape[rank + 1] = n;
     return call_output(c, 0, at->dtype, rank + 2, shape);

@@ -1177,7 +1177,8 @@ def gradients(c, name):
                       ["t.ones(2, dtype=t.int64, requires_grad=True)"], ["t.zeros(3, dtype=t.bool, requires_grad=True)"], ["(x * 2).requires_grad_(False)"], ["w = x.clone()", "w.requires_grad = False"], ["x.grad = t.ones(99)"], ["x.backward(t.ones(99))"],
                       ["y = (x * 2).sum()", "y.backward()", "y.backward()"], ["y = x.exp().sum()", "y.backward()", "y.backward()"], ["y = (x ** 2).sum()", "y.backward()", "y.backward()"], ["y = x * 1", "z2 = y * y", "y.zero_()", "z2.sum().backward()"], ["bool(t.stack([x, x]))"], ["x.tolist(), x.item()"], ["np.asarray(x)"],
                       ["t.tensor(1) .backward()"], ["with t.no_grad(): y = x * 2", "y.sum().backward()"], ["x.grad = 3"], ["y = x * 1", "v = y.detach()", "v.zero_()", "(y * x).sum().backward()"], ["x.requires_grad_(False)", "x.add_(1)"],
-                      ["y = x.sigmoid()", "y.mul_(2)", "y.sum().backward()"], ["x.retain_grad()", "x.sum().backward()"], ["y = x.detach()", "y.retain_grad()"], ["y = x.clone()", "y[0].add_(y[0])", "y.sum().backward()"]))
+                      ["y = x.sigmoid()", "y.mul_(2)", "y.sum().backward()"], ["x.retain_grad()", "x.sum().backward()"], ["y = x.detach()", "y.retain_grad()"], ["y = x.clone()", "y[0].add_(y[0])", "y.sum().backward()"],
+                      ["y = (x + 1).sum()", "y.backward()", "y.backward()"], ["y = x.view(-1)[:1].sum()", "y.backward()", "y.backward()"], ["y = (-x).mean()", "t.autograd.grad(y, x)", "y.backward()"]))
         c.gives("x.grad, x")
     elif name == "grad twice":
         c.run(f"y = {c.pick('(x * x).sum()', 'x.sum()', 'x.exp().sum()', '(x + 1).sum()')}", "y.backward(retain_graph=True)", c.pick("y.backward()", "y.backward(retain_graph=True)"))

@@ -215,6 +215,41 @@ def functions():
         y.backward()
         y.backward()
 
+    def a_second_time_with_nothing_saved(m):
+        x = leaf(m, 1, 2)
+        y = function_of(m, lambda ctx, x: x * 2, lambda ctx, g: g * 2).apply(x).sum()
+        y.backward()
+        y.backward()
+        return x.grad
+
+    def a_second_time_with_the_graph_kept(m):
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+        x = leaf(m, 1, 2)
+        y = function_of(m, forward, lambda ctx, g: g * 2 * ctx.saved_tensors[0]).apply(x).sum()
+        y.backward(retain_graph=True)
+        m.autograd.grad(y, x, retain_graph=True)
+        y.backward()
+        return x.grad
+
+    def a_pass_inside_a_backward(m):
+        """The outer pass keeps what was saved, the one inside does not."""
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        def backward(ctx, g):
+            with m.enable_grad():
+                inner = leaf(m, 3)
+                (inner * inner).sum().backward()
+            return g * 2 * ctx.saved_tensors[0] + inner.grad
+        x = leaf(m, 1, 2)
+        y = function_of(m, forward, backward).apply(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        return x.grad
+
     def returns_its_input(m):
         x = leaf(m, 1, 2)
         y = function_of(m, lambda ctx, x: x, lambda ctx, g: g * 5).apply(x)
@@ -617,3 +652,39 @@ def test_one_manager_entered_twice():
             assert not tally.is_grad_enabled()
         assert not tally.is_grad_enabled()
     assert tally.is_grad_enabled()
+
+
+def test_one_mode_entered_twice():
+    """Each way out leads to where its way in came from. torch remembers the last way in alone, and leaves recording off at the end."""
+    mode, seen = tally.no_grad(), []
+    with mode:
+        with mode:
+            seen.append(tally.is_grad_enabled())
+        seen.append(tally.is_grad_enabled())
+    assert seen == [False, False] and tally.is_grad_enabled()
+    with mode:
+        assert not tally.is_grad_enabled()
+    assert tally.is_grad_enabled()
+
+
+def test_what_a_function_saved_is_let_go_after_backward():
+    class Square(tally.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            contexts.append(ctx)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * ctx.saved_tensors[0] * g
+    contexts = []
+    x = tally.ones(3, requires_grad=True)
+    y = Square.apply(x).sum()
+    y.backward(retain_graph=True)
+    assert len(contexts[0].saved_tensors) == 1
+    y.backward()
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+        contexts[0].saved_tensors
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+        y.backward()

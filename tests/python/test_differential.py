@@ -968,6 +968,10 @@ def beside_scalar(c):
     return any(x.values.ndim == 0 for x in c.inputs) and len(set(c.dtypes())) > 1
 
 
+def broadcast_shape(c):
+    return np.broadcast_shapes(*(x.values.shape for x in c.inputs))
+
+
 def at_bound(c):
     values = c.inputs[0].values
     return is_real(values) and any((values == np.asarray(n).astype(values.dtype)).any() for n in c.notes.get("bounds", (c.notes["number"],)) if n is not None)
@@ -979,8 +983,14 @@ KNOWN = [
     (tuple(IN_PLACE), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0], "in place, torch computes in the wider dtype; we in f32 for what becomes f32 or less"),
     (("pow_scalar", "pow_scalar_"), lambda c: c.notes["number"] is False and c.is_special, "the power False has NaN gradients at 0 and NaN in torch, the power 0 has not"),
     (("norm",), lambda c: c.is_special and abs(c.notes["p"]) == math.inf, "the gradient of the largest magnitude is 0 in torch where that is NaN"),
-    (("prod", "prod_all", "cumprod", "cumprod_"), lambda c: c.dtypes()[0] == "float16" and np.abs(np.prod(c.inputs[0].values.astype(np.float64))) > 6e4,
-     "torch's gradients are infinite where the product is"),
+    (("prod", "prod_all", "cumprod", "cumprod_"), lambda c: c.dtypes()[0] == "float16" and np.prod(np.maximum(np.abs(c.inputs[0].values.astype(np.float64)), 1)) > 6e4,
+     "torch multiplies in f16 and may overflow on the way, in gradients too; ours is rounded once (test_torch_reduce.py)"),
+    (("addcmul", "addcdiv", "swiglu"), lambda c: c.is_special and 0 in broadcast_shape(c),
+     "nothing flows back from an empty result; where a step before the last one has elements, torch or we have 0 times NaN"),
+    (("sum_dtype",), lambda c: c.notes["to"] in INTEGERS and is_real(c.inputs[0].values) and not np.isfinite(c.inputs[0].values).all(),
+     "what infinities and NaN are as integers is left open by C, and by torch"),
+    (("std",), lambda c: c.dtypes()[0] == "float64" and c.inputs[0].layout == "expanded",
+     "torch's deviation of equal numbers may be the rounding error of their mean, by which its gradient divides; ours is 0 (test_torch_reduce.py)"),
     (("bincount",), lambda c: c.inputs[0].values.size == 0, "torch counts in i64 where there is nothing to count, whatever the weights are"),
     (("cmp",), beside_scalar, "torch brings a scalar to the other's dtype, where it may wrap; we compare the numbers"),
     (("cmp_scalar",), lambda c: c.dtypes() == ["uint8"] and c.notes["number"] in (-1, 300), "torch wraps the number; we compare the numbers"),
@@ -1011,19 +1021,28 @@ COLLECT = set("gather take_along index index_select embedding as_strided pad rep
 UNSIGNED = set("addcmul addcdiv unique relu relu_ maximum minimum clamp clamp_ maximum_scalar minimum_scalar lerp lerp_scalar max min".split())
 # Where views and copies are meant to differ.
 COPIES = {"flip": "a view of ours, as tally.h says"}
-# op: (ulps of 16 bits; results, gradients are taken for at least so large; f32: so many times torch's own error)
+# Losses that are one term per element: a gradient is a sum only where its operand was broadcast.
+TERMS = set("mse_loss mse_loss_with l1_loss smooth_l1_loss bce_with_logits".split())
+# op: (ulps of 16 bits, or those of results and of gradients; results, gradients are taken for at least so large; f32: so many times
+# torch's own error, 16 bits where more than 2)
 # Differences of numbers near 1 (deviations from a mean, probabilities and their targets), which may be 0: errors are those of 1.
 SLACK = {name: (1, 1.0, 1.0) for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm", "cross_entropy", "cross_entropy_with",
                                           "linear_cross_entropy", "softmax", "softmax_axis", "log_softmax", "logsumexp", "var", "std", "attention",
                                           "attention_ex")}
 # Rows of nearly equal numbers: rounding errors grow by 1 / their deviation, here as there.
 SLACK.update({name: (1, 1.0, 1.0, 4) for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm")})
+# The sum over g y in the gradient, times factors near 3, takes the y that was rounded.
+SLACK.update({name: ((1, 4), 1.0, 1.0) for name in ("attention", "attention_ex")})
+# A difference that is rounded before it is squared; three factors y that were rounded, and their products.
+SLACK.update(smooth_l1_loss=(2, 0.0, 0.0), rsqrt=(2, 0.0, 0.0), rsqrt_=(2, 0.0, 0.0))
+# The product, which is of some size, is rounded before the bias is added.
+SLACK.update(linear=(1, 2.0, 0.0))
 # Losses of either sign, near 1, may cancel in their sum; with weights each is rounded in several steps.
 SLACK.update(bce_with_logits=(4, 1.0, 1.0))
 # What is left when a multiple near the number is taken away.
 SLACK.update({name: (1, 0.1, 0.0) for name in ("remainder", "remainder_", "remainder_scalar", "remainder_scalar_")})
-# 1 - y has no more digits than 1 where y is near 1.
-SLACK.update({name: (1, 0.0, 1e-3) for name in ("tanh", "tanh_", "sigmoid", "sigmoid_")})
+# 1 - y has no more digits than 1 where y is near 1: in f32 6e-8, times a seed of at most 4.
+SLACK.update({name: (1, 0.0, 0.02) for name in ("tanh", "tanh_", "sigmoid", "sigmoid_")})
 # Two terms near 1 that may cancel; torch does not round the product before it is added (fma).
 SLACK.update({name: (1, 0.1, 0.0) for name in ("lerp", "lerp_scalar", "addcmul", "addcdiv")})
 # The slope is a sum that is 0 somewhere between -0.8 and -1.3.
@@ -1036,7 +1055,7 @@ PLAIN = {name: (("inf", "huge"), "torch has NaN where a factor is 0 and the othe
 PLAIN.update({name: (("inf", "huge", "subnormal"), "torch's products flush subnormal 16-bit numbers to 0 where the machine has instructions for them")
               for name in ("matmul", "linear", "attention", "attention_ex", "linear_cross_entropy")})
 PLAIN.update({name: (("subnormal",), "g/b overflows before it meets a/b") for name in ("div", "div_", "rdiv_scalar", "reciprocal")})
-PLAIN.update(addcdiv=(("subnormal", "zero"), "the same"))
+PLAIN.update(addcdiv=(("subnormal", "zero"), "the same"), addcmul=(("huge",), "torch's product is not rounded (fma), and overflows later"))
 PLAIN.update({name: (("inf", "huge", "subnormal"), "squares and their roots") for name in ("adagrad_", "rmsprop_", "adam_", "adamw_")})
 PLAIN.update({name: (("nan", "inf", "huge", "subnormal"), "torch's gradient divides by the number itself; ours is the product of the others")
               for name in ("prod", "prod_all", "cumprod", "cumprod_")})
@@ -1132,14 +1151,16 @@ def ours_with_gradients(c, f, wants):
     return arrays, grads, places
 
 
-def is_far(c, x, y, e, is_sum, is_gradient, is_repeated, kind):
+def is_far(c, x, y, e, is_sum, is_gradient, n_repeats, kind):
     """Whether x, ours, is farther from e, the exact result, than is allowed; y is torch's. Arrays of f64; e None: there is no other."""
     n_ulps, *floors, times = (SLACK.get(c.name, (1, 0.0, 0.0)) + (1,))[:4]
+    n_ulps = n_ulps[is_gradient] if isinstance(n_ulps, tuple) else n_ulps
     least = floors[is_gradient] if kind in WIDE or is_sum else 0.0
     if is_sum and kind in WIDE:
         least = max(least, 1.0)  # terms are near 1, and may cancel
-    if is_gradient and is_repeated:  # a sum of terms that are rounded one by one, here as there
-        n_ulps += 3
+    if is_gradient and n_repeats > 1:  # a sum of terms near 1 that are rounded one by one, here as there, and may cancel
+        n_ulps += max(3, math.sqrt(n_repeats))
+        least = max(least, 0.25 if c.name in SUMS else 0.1)
     scale = np.maximum(np.abs(e if e is not None else y), least)
     if is_sum:
         scale = np.full_like(scale, scale.max())
@@ -1149,10 +1170,10 @@ def is_far(c, x, y, e, is_sum, is_gradient, is_repeated, kind):
     own = np.full_like(own, own.max()) if is_sum else own
     if kind in WIDE:
         return np.abs(x - e) > np.maximum(np.maximum(RELATIVE[kind] * scale, times * own), 2.0 ** -149)
-    return np.abs(x - e) > 2 * own + n_ulps * ulp(scale, kind)
+    return np.abs(x - e) > max(2, times) * own + n_ulps * ulp(scale, kind)
 
 
-def array_difference(c, x, y, exact, is_sum, is_gradient, is_repeated, kind):
+def array_difference(c, x, y, exact, is_sum, is_gradient, n_repeats, kind):
     """What differs between two arrays, or None. exact() is the result in f64."""
     if x.shape != y.shape or x.dtype != y.dtype:
         return f"{x.dtype}{x.shape}, torch {y.dtype}{y.shape}"
@@ -1167,10 +1188,20 @@ def array_difference(c, x, y, exact, is_sum, is_gradient, is_repeated, kind):
         return f"sign of zero\n{x}\ntorch\n{y}"
     e = None if kind == "float64" and not c.is_mixed() else exact().astype(np.float64)
     finite = np.isfinite(q) if e is None else np.isfinite(q) & np.isfinite(e)
-    far = is_far(c, p[finite], q[finite], None if e is None else e[finite], is_sum, is_gradient, is_repeated, kind) if finite.any() else np.zeros(0, bool)
+    far = is_far(c, p[finite], q[finite], None if e is None else e[finite], is_sum, is_gradient, n_repeats, kind) if finite.any() else np.zeros(0, bool)
     if not far.any():
         return None
     return f"off by {np.abs(p - q)[finite][far].max():g}, {far.sum()} elements\n{x}\ntorch\n{y}\nexact\n{e}"
+
+
+def n_repeats(c, x, shape):
+    """How many terms an element of the gradient of x is the sum of, since x was expanded, or broadcast to the result's shape."""
+    n = x.values.size // max(x.leaf.size, 1) if x.layout == "expanded" else 1
+    if c.name in TERMS:
+        shape = broadcast_shape(c)
+    elif c.name in SUMS | COLLECT:
+        return n
+    return n * max(1, math.prod(shape) // max(x.values.size, 1))
 
 
 def difference(c, theirs, a, b):
@@ -1191,7 +1222,7 @@ def difference(c, theirs, a, b):
             is_sum = c.name in SUMS
             if k == 1:
                 is_sum = is_sum or kind not in WIDE or c.name in COLLECT or real[i].layout == "expanded" or real[i].values.shape != b[0][0].shape
-            wrong = array_difference(c, x, y, lambda: exact(k, i), is_sum, k == 1, k == 1 and (real[i].layout == "expanded" or c.name not in SUMS | COLLECT and real[i].values.shape != b[0][0].shape), kind)
+            wrong = array_difference(c, x, y, lambda: exact(k, i), is_sum, k == 1, n_repeats(c, real[i], b[0][0].shape) if k == 1 else 1, kind)
             if wrong:
                 return f"{what} {i}: {wrong}"
     if a[2] != b[2] and c.name not in COPIES:

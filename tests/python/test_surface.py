@@ -197,7 +197,7 @@ class Compare:
             return f"{x!r} ({type(x).__name__}), torch {y!r} ({type(y).__name__})"
         if isinstance(y, float):
             return None if x == y or math.isnan(x) and math.isnan(y) or math.isclose(x, y, rel_tol=2e-3 if self.has_narrow() else 1e-5, abs_tol=1e-6) else f"{x!r}, torch {y!r}"
-        return None if x == y or x is y else f"{x!r}, torch {y!r}"
+        return None if x == y or x is y or isinstance(y, complex) and np.array_equal(x, y, equal_nan=True) else f"{x!r}, torch {y!r}"
 
     def has_narrow(self):
         return any(is_real(v) and v.dtype.itemsize == 2 for v, _ in self.case.leaves)
@@ -228,6 +228,8 @@ class Compare:
         if not same_specials(p, q):
             return f"nan or inf\n{x}\ntorch\n{y}"
         finite = np.isfinite(q)
+        if not finite.any():
+            return None
         kinds = {v.dtype.name for v, _ in self.case.leaves if is_real(v)} | {x.dtype.name} | {name_of(r.dtype) for r in self.theirs.tensors()}
         kind = next(k for k in ("bfloat16", "float16", "float32", "float64") if k in kinds)  # of mixed operands the narrowest counts
         if near(x, y, kind):
@@ -235,7 +237,7 @@ class Compare:
         if kind != "float64":
             e = wide()
             e = (e if isinstance(e, np.ndarray) else array(e)).astype("float64")[finite]
-            n, least = (8, 1.0) if kind == "float32" else (4, 1.0)
+            n, least = (8, 1.0) if kind == "float32" else (2, 1e-3)
             allowed = 2 * np.abs(q[finite] - e).max() + n * ulp(np.full_like(e, max(np.abs(e).max(), least)), kind)
             if np.isfinite(e).all() and (np.abs(p[finite] - e) <= allowed).all():
                 return None
@@ -273,52 +275,105 @@ def perform(number, name):
     return c, None, theirs.error
 
 
+# ---- What differs, and why ----
+
+def has_repeats(c, code):
+    """Is an index of the case there twice? A negative one may be another's other name."""
+    lists = [v.reshape(-1).tolist() for v, _ in c.leaves if v.dtype in (np.int64, np.int32)]
+    lists += [[int(n) for n in found.split(",")] for found in re.findall(r"\[(-?\d+(?:, -?\d+)+)\]", code)]
+    return any(len(set(x)) < len(x) or min(x, default=0) < 0 for x in lists)
+
+
+def has_ties(c, code):
+    return "expand" in code or any(np.unique(v).size < v.size for v, _ in c.leaves)
+
+
+def of(c, *dtypes):
+    return any(v.dtype.name in dtypes for v, _ in c.leaves)
+
+
+def has_empty(c):
+    return any(0 in v.shape for v, _ in c.leaves)
+
+
+def has_scalar(c):
+    return any(v.ndim == 0 for v, _ in c.leaves)
+
+
+def holds(c, test):
+    return any(is_real(v) and test(v.astype("float64")).any() for v, _ in c.leaves)
+
+
+def refused(wrong):
+    """We refuse, torch does not."""
+    return "torch: accepted" in wrong
+
+
+def accepted(wrong):
+    """Torch refuses, we do not."""
+    return "ours: accepted" in wrong
+
+
+COMPARE = r"[<>]=?|[!=]=|\b(eq|ne|lt|le|gt|ge|less|greater|not_equal|less_equal|greater_equal)_?\("
 # (whether a case is such, with its text and the difference; reason)
 KNOWN = [
-    # Waits for what is being built
-    (lambda c, code, wrong: re.search(r"(exp|log|sqrt|tanh|sigmoid|relu|log10): not implemented for (u?int\d+|bool)", wrong), "exp, log, sqrt, tanh, sigmoid and relu take floats only"),
-    (lambda c, code, wrong: "matmul: not implemented for int" in wrong, "products of matrices are of floats"),
-    # By intention
-    (lambda c, code, wrong: "ours: accepted" in wrong and re.search(r"torch: .*(derivative for .* is not implemented|INTERNAL ASSERT|Autograd not support dtype|returned an invalid gradient)", wrong),
+    # What is not there, and says so
+    (lambda c, code, wrong: re.search(r"ours: \w+: matmul: not implemented for (u?int|bool)", wrong), "products of matrices are of floats"),
+    (lambda c, code, wrong: "as_strided: its gradient is known only" in wrong and refused(wrong), "as_strided of what is not contiguous has no gradient here"),
+    # More than torch takes
+    (lambda c, code, wrong: accepted(wrong) and re.search(r"torch: .*(derivative for .* is not implemented|INTERNAL ASSERT|Autograd not support dtype|returned an invalid gradient)", wrong),
      "torch has no derivative, or fails in its own code; ours is 0 or right"),
-    (lambda c, code, wrong: "returns multiple views" in wrong and "ours: accepted" in wrong, "torch forbids to change a part that split, chunk or unbind gave; we record it"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"index_put|scatter|index_copy|\by\[.*\] ?[-+*/]?=", code), "several values for one place: the gradient of the ones that lost is 0 here, torch gives it to all"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"\.(logical_\w+|bitwise_\w+|isnan)_\(", code), "torch passes gradients through a change that has none"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and "trace" in code, "torch's gradient of the trace of a tall matrix is wrong"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and re.search("median|kthvalue", code), "of equal elements another one gets the gradient"),
-    (lambda c, code, wrong: "correction=2" in code and "nan or inf" in wrong, "a variance without degrees of freedom has no gradient here"),
-    (lambda c, code, wrong: "special" in c.notes and re.search("_mean|prod", code) and "nan or inf" in wrong, "a mean with infinities, and a product's gradient at them, is NaN in torch"),
-    (lambda c, code, wrong: "as_strided: its gradient is known only" in wrong, "as_strided of what is not contiguous has no gradient here"),
-    (lambda c, code, wrong: re.search("ours: .*refers? to a single memory location", wrong), "we refuse to write to an expanded tensor, and to copy a tensor to itself"),
-    (lambda c, code, wrong: "refers to a single memory location" in wrong and "the message lacks" in wrong, "both refuse; we name the expanded memory first"),
-    (lambda c, code, wrong: "full(" in code and "uint8" in code and "without overflow" in wrong, "torch wraps what does not fit; we refuse it"),
-    (lambda c, code, wrong: "no remainder by 0" in wrong, "we refuse a remainder of integers by the number 0 also where there are no elements"),
-    (lambda c, code, wrong: "expected m1 and m2 to have the same dtype" in wrong and any(0 in v.shape for v, _ in c.leaves), "torch takes two dtypes where there is nothing to multiply"),
-    (lambda c, code, wrong: "v.mul_(v)" in code and "ours: accepted" in wrong, "torch loses what a tensor times itself needs when it changes in place"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and "block_diag" in code and any(0 in v.shape for v, _ in c.leaves), "torch's gradient of block_diag is wrong beside an empty block"),
-    (lambda c, code, wrong: re.search(r"t\.tensor\(\[?(np\.float|t\.tensor\(1\.5)", code), "torch reads no NumPy float or float tensor as an integer; we truncate it"),
-    (lambda c, code, wrong: "median" in code and "expand" in code, "torch's median of an expanded tensor is wrong"),
-    (lambda c, code, wrong: any(v.dtype == np.uint8 for v, _ in c.leaves) and re.search(r"[<>=]=?|\b[lgne][te]_?\(|less|greater|equal", code) and re.search(r"-\d", code), "torch wraps a number that does not fit; we compare the numbers"),
-    (lambda c, code, wrong: any(v.dtype == np.bool_ for v, _ in c.leaves) and re.search(r"\*\*|pow", code), "powers of bool, and with bool exponents, which torch takes in part and without gradients"),
-    (lambda c, code, wrong: "requires_grad False is_leaf True, torch True False" in wrong and re.search(r"\b(eq|ne|lt|le|gt|ge|less|greater|not_equal|less_equal|greater_equal|median)_?\(", code),
-     "a comparison requires no grad here, also in place"),
-    (lambda c, code, wrong: 0 in c.leaves[0][0].shape and re.search("index_|roll", code) if c.leaves else False, "torch checks no index where there are no elements"),
-    (lambda c, code, wrong: "does not support bool input" in wrong, "both refuse; torch looks at the dtype before the axis"),
-    (lambda c, code, wrong: wrong.startswith("gradient") and "topk" in code, "of equal elements another one gets the gradient"),
-    (lambda c, code, wrong: "modified by an inplace operation" in wrong and "ours: accepted" in wrong, "what was overwritten is not needed any more; torch refuses all the same"),
-    (lambda c, code, wrong: "special" in c.notes and re.search("//|floor", code), "the quotient of an infinity"),
-    (lambda c, code, wrong: any(v.dtype == np.uint8 for v, _ in c.leaves) and any(v.ndim == 0 for v, _ in c.leaves) and re.search(r"[<>=!]=?|\b[lgne][te]_?\(|less|greater|equal", code.replace(" = ", " ")),
-     "torch brings a scalar to the other's dtype, where it may wrap; we compare the numbers"),
-    (lambda c, code, wrong: "special" in c.notes and "relu" in code and wrong.startswith("gradient"), "relu has the gradient 0 at NaN"),
-    (lambda c, code, wrong: "index_add" in code and "out of bounds" in wrong, "index_add: an IndexError here always, in torch sometimes"),
-    (lambda c, code, wrong: "INDICES element is out of DATA bounds" in wrong, "index_select: an IndexError here always, in torch sometimes"),
-    (lambda c, code, wrong: "must be a 3D tensor" in wrong, "both refuse; two things are wrong, and torch names the other one"),
-    (lambda c, code, wrong: c.leaves and all(v.dtype == np.bool_ for v, _ in c.leaves) and "alpha" in code, "alpha times bool is an integer here"),
-    (lambda c, code, wrong: "tensordot" in code, "torch's tensordot broadcasts sizes of 1"),
-    (lambda c, code, wrong: "addr" in code and "expected scalar type" in wrong, "addr promotes dtypes here"),
-    (lambda c, code, wrong: c.name.startswith("set ") and re.search("dtypes must match|without overflow", wrong), "a value of another dtype where nothing is written, or that does not fit"),
-    (lambda c, code, wrong: "y = x " in code.replace("\n", " ") and "0" in str([v.shape for v, _ in c.leaves]) and "leaf Variable" in wrong, "torch lets a leaf without elements change"),
-    (lambda c, code, wrong: "view size is not compatible" in wrong and "ours: accepted" in wrong, "results are dense here; torch keeps the order of axes in memory"),
+    (lambda c, code, wrong: accepted(wrong) and "returns multiple views" in wrong, "torch forbids to change a part that split, chunk or unbind gave; we record it"),
+    (lambda c, code, wrong: accepted(wrong) and "a second time" in wrong and "y = (x * 2).sum()" in code, "torch saves the number of a product, and so refuses to walk it again"),
+    (lambda c, code, wrong: accepted(wrong) and "modified by an inplace operation" in wrong and re.search(r"copy_|fill_|zero_|v\[\.\.\.\] = |y\[0\] = |v\.mul_\(v\)", code),
+     "what was overwritten is not needed any more, or was kept; torch refuses all the same"),
+    (lambda c, code, wrong: accepted(wrong) and "view size is not compatible" in wrong and re.search(r"isin|\.view\(", code), "results are dense here; torch keeps the order of axes in memory"),
+    (lambda c, code, wrong: accepted(wrong) and re.search(r"t\.tensor\(\[?(np\.float|t\.tensor\(1\.5)", code), "torch reads no NumPy float or float tensor as an integer; we truncate it"),
+    (lambda c, code, wrong: accepted(wrong) and "addr(" in code and "expected scalar type" in wrong, "addr promotes dtypes here"),
+    (lambda c, code, wrong: accepted(wrong) and of(c, "bool") and re.search(r"\*\*|pow", code) and "Subtraction" in wrong, "torch has no gradient of powers with bool exponents"),
+    (lambda c, code, wrong: accepted(wrong) and "allclose" in code and "doesn't match the broadcast shape" in wrong, "torch's allclose broadcasts the second operand only"),
+    (lambda c, code, wrong: accepted(wrong) and c.name.startswith("set ") and "type uint8_t without overflow" in wrong and of(c, "uint8") and has_scalar(c),
+     "torch refuses to make a negative fraction an unsigned integer, where one scalar goes to what a mask names; we truncate it as elsewhere"),
+    # Less
+    (lambda c, code, wrong: refused(wrong) and "pow_scalar: not implemented for bool" in wrong and re.search(r"(True|False)\)?$", code.splitlines()[-2]), "torch takes the powers False and True of bool, and no other way to them"),
+    (lambda c, code, wrong: refused(wrong) and "refers to a single memory location" in wrong and "expand" in code, "we refuse to write to an expanded tensor"),
+    (lambda c, code, wrong: refused(wrong) and "some elements of the input tensor and the written-to tensor refer to a single" in wrong and "= x" in code.splitlines()[-2], "we refuse to copy a tensor to a part of itself"),
+    (lambda c, code, wrong: refused(wrong) and re.search(r"t\.(tensor|full)\(.*uint8", code) and "without overflow" in wrong, "torch wraps what does not fit; we refuse it"),
+    (lambda c, code, wrong: refused(wrong) and "expected m1 and m2 to have the same dtype" in wrong and has_empty(c), "torch takes two dtypes where there is nothing to multiply"),
+    (lambda c, code, wrong: re.search(r"ours: IndexError: .*index -?\d+ is out of bounds for dimension \d+ with size \d+: \w+\[(\d+,)*0(,\d+)*\]", wrong), "torch checks no index where there are no elements"),
+    (lambda c, code, wrong: refused(wrong) and "leaf Variable" in wrong and (has_empty(c) or re.search(r"\.logical_\w+_\(", code)), "torch lets a leaf without elements change, and logical_xor_ and the like change any"),
+    (lambda c, code, wrong: refused(wrong) and re.search(r"addbmm_\(", code) and "doesn't match the broadcast shape" in wrong, "torch's addbmm_ gives its tensor another shape"),
+    # Both refuse
+    (lambda c, code, wrong: "the message lacks" in wrong and "refers to a single memory location" in wrong, "both refuse; we name the expanded memory first"),
+    (lambda c, code, wrong: "the message lacks 'a leaf Variable" in wrong and re.search("ours: RuntimeError: .*(must match|doesn't match the broadcast shape)", wrong), "both refuse; we name shapes and dtypes first"),
+    (lambda c, code, wrong: "the message lacks 'The expanded size" in wrong and "must be a 3D tensor" in wrong, "both refuse; two things are wrong, and torch names the other one"),
+    (lambda c, code, wrong: re.search(r"the message lacks 'mat1 and mat2 shapes.*\n.*ours: RuntimeError: matmul: mat1 and mat2 shapes", wrong), "both refuse; torch has made one matrix of a stack of them, and names that"),
+    (lambda c, code, wrong: "torch: RuntimeError: INDICES element is out of DATA bounds" in wrong and "ours: IndexError" in wrong, "index_select: an IndexError here always, in torch sometimes"),
+    (lambda c, code, wrong: "index_add" in code and re.search(r"ours: IndexError: .*out of bounds.*\ntorch: RuntimeError: index .*out of bounds", wrong), "index_add: an IndexError here always, in torch sometimes"),
+    (lambda c, code, wrong: "torch: IndexError: index is out of bounds for dimension with size 0" in wrong and "dtypes must match" in wrong, "both refuse; we name the dtypes first"),
+    (lambda c, code, wrong: re.search(r"the message lacks 'index (-?\d+) is out of bounds for dimension \d+ with size (\d+)'\nours: IndexError: index\w*: index \1 is out of bounds for dimension \d+ with size \2", wrong),
+     "both refuse; torch has moved the axis before it names it"),
+    # Another result
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"index_put|scatter|index_copy|\by\[.*\] ?[-+*/]?=", code) and has_repeats(c, code),
+     "several values for one place: the gradient of the ones that lost is 0 here, torch gives it to all"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"\.(logical_\w+|bitwise_\w+)_\(", code), "torch passes gradients through a change that has none"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"z = (x\.trace\(\)|t\.trace\(x\))", code), "torch's gradient of the trace of a tall matrix is wrong"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search("median|kthvalue|topk", code) and has_ties(c, code), "of equal elements another one gets the gradient"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "correction=2" in code, "a variance without degrees of freedom has no gradient here"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and re.search(r"\b(max|min)\(", code) and holds(c, np.isnan), "where the largest is NaN, so are all gradients"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and re.search(r"norm\(.*inf", code) and holds(c, np.isnan), "the gradient of the largest magnitude is 0 in torch where that is NaN"),
+    (lambda c, code, wrong: wrong.startswith("result") and "nan or inf" in wrong and re.search("(var|std)_mean", code) and holds(c, np.isinf), "the mean that var_mean gives is NaN in torch where it is infinite"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "nanmean" in code and holds(c, np.isnan), "where all are NaN, nanmean has the gradient NaN in torch, 0 here"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "prod(" in code and holds(c, lambda v: ~np.isfinite(v)), "torch's gradient of a product divides by the number itself; ours is the product of the others"),
+    (lambda c, code, wrong: wrong.startswith("result") and c.name.startswith("set ") and of(c, "int8", "int16", "int32", "int64", "uint8", "bool") and holds(c, lambda v: ~np.isfinite(v)),
+     "what infinities and NaN are as integers is left open by C, and by torch"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and re.search(r"cl(amp|ip)_?\(.*\bo\)", code) and np.isin(c.leaves[0][0], c.leaves[-1][0]).any(), "a bound that is a tensor shares the gradient with what is equal to it; torch gives it to both"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "block_diag" in code and has_empty(c), "torch's gradient of block_diag is wrong beside an empty block"),
+    (lambda c, code, wrong: wrong.startswith("gradient") and "nan or inf" in wrong and "logaddexp" in code and holds(c, np.isinf), "the gradient of logaddexp at an infinity is NaN"),
+    (lambda c, code, wrong: wrong.startswith("result") and "median" in code and "expand" in code and "requires_grad" not in wrong, "torch's median of an expanded tensor is wrong"),
+    (lambda c, code, wrong: "requires_grad False is_leaf True, torch True False" in wrong and re.search(COMPARE.split("|", 2)[2], code), "a comparison requires no grad here, also in place"),
+    (lambda c, code, wrong: of(c, "uint8") and re.search(COMPARE + "|clamp|clip|fmax|fmin|maximum|minimum", code) and (re.search(r"-\d", code) or has_scalar(c)),
+     "torch brings a number or a scalar to the other's dtype, where it may wrap; we compare the numbers"),
 ]
 
 
@@ -431,6 +486,48 @@ def test_known_phrases():
     here = raised("t.ones(2) + t.ones(2, device='meta')", tally)  # torch says it of a GPU, and other words of meta
     seen |= {p for p in PHRASES if p.search(str(here))}
     assert not set(PHRASES) - seen
+
+
+# The other spelling of dim=, where torch's functions have it, and of the functions that do not.
+AXES = """sum(x, axis=0, keepdims=True) sort(x, axis=0) argsort(x, axis=0) topk(x, 2, axis=0) kthvalue(x, 1, axis=0) median(x, axis=0) gather(x, axis=0, index=i)
+index_select(x, axis=0, index=i[0]) take_along_dim(x, i, axis=0) unbind(x, axis=0) chunk(x, 2, axis=1) tensor_split(x, 2, axis=1) narrow(x, axis=0, start=0, length=1)
+select(x, axis=0, index=0) diff(x, axis=0) nanmean(x, axis=0) var_mean(x, axis=0) std_mean(x, axis=0) aminmax(x, axis=0) repeat_interleave(x, 2, axis=0)
+scatter(x, axis=0, index=i, src=x) scatter_add(x, axis=0, index=i, src=x) index_add(x, axis=0, index=i[0], source=x) cumsum(x, axis=0) softmax(x, axis=0)
+log_softmax(x, axis=0) squeeze(x, axis=0) unsqueeze(x, axis=0) cat([x], axis=0) stack([x], axis=1) swapaxes(x, axis0=0, axis1=1) flip(x, axis=0)
+split(x, 1, axis=0) unique(x, axis=0) Tensor.scatter_(x, axis=0, index=i, src=x) Tensor.index_fill_(x, axis=0, index=i[0], value=2) Tensor.sort(x, axis=0)"""
+
+
+def test_numbers_do_not_promote_scalars_of_their_kind():
+    for name in ("uint8", "int32", "float16"):
+        for number in (4, True, 2.5, np.int64(4), np.float64(1.5)):
+            for shape in ((), (1,)):
+                kinds = []
+                for t in (tally, torch):
+                    x = t.full(shape, 3, dtype=getattr(t, name))
+                    kinds.append([name_of(y.dtype) for y in (number // x, number % x, number - x, number + x, number * x, x // number, x % number, t.rsub(x, number), t.remainder(number, x))]
+                                 if not isinstance(number, bool) else [name_of((number * x).dtype), name_of((number + x).dtype)])
+                assert kinds[0] == kinds[1], (name, number, shape)
+
+
+def spelled(t, call):
+    """What a call gives, as lists; or the class of its error."""
+    values, found = np.random.default_rng(2).standard_normal((2, 3)).astype("float32"), []
+    try:
+        flatten(eval(f"t.{call}", {"t": t, "x": make(t, values), "i": t.tensor([[0, 1, 0], [1, 0, 1]])}), found, "")
+    except (TypeError, RuntimeError) as error:
+        return type(error)
+    return [array(y).tolist() if isinstance(y, t.Tensor) else y[1] for _, y in found]
+
+
+def test_axis_is_taken_where_torch_takes_it():
+    calls = re.findall(r"[\w.]+\(.*?\)(?=\s|$)", AXES)
+    assert len(calls) == 37
+    for call in calls:
+        ours, theirs = spelled(tally, call), spelled(torch, call)
+        if isinstance(theirs, type):
+            assert ours is theirs, f"{call}: ours {ours}, torch {theirs}"
+        else:
+            assert ours == spelled(tally, call.replace("swapaxes", "transpose").replace("axis", "dim").replace("keepdims", "keepdim")), call
 
 
 def test_a_graph_may_outlive_the_package():

@@ -87,6 +87,31 @@ def test_prod_with_zeros():
         check(f"cumprod, {n_zeros} zeros", lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1), [x], names=["float64", "float32"])
 
 
+def test_a_product_of_16_bits_is_rounded_once():
+    """In f32 or more, in any number of chunks: torch's is in f16, and infinite where a part of it is."""
+    rng = np.random.default_rng(5)
+    for i in range(400):
+        x = rng.standard_normal((2, 7, 1, 4)) * 10.0 ** rng.integers(-1, 3, (2, 7, 1, 4))
+        if i % 4 == 0:
+            x[rng.random(x.shape) < 0.05] = rng.choice([math.nan, math.inf, -math.inf, 0.0])
+        for dtype in ("float16", "bfloat16"):
+            y = x.astype(NUMPY[dtype])
+            for axes in ([], [1], [0, 3]):
+                with np.errstate(all="ignore"):
+                    exact = np.prod(y.astype(np.float64), tuple(axes) or None).astype(NUMPY[dtype])
+                assert np.array_equal(tl.prod(tl.tensor(y), axes, len(axes), False).numpy().astype(np.float64), exact.astype(np.float64), equal_nan=True)
+
+
+def test_the_deviation_of_equal_numbers_is_0_and_so_is_its_gradient():
+    for value in (1.5513533484604847, 0.1, -1e-300, 1e10 / 3):
+        for n in (2, 3, 6, 7, 1000, 5000):
+            for dtype in ("float64", "float32", "bfloat16"):
+                x = tl.requires_grad(tl.tensor(np.full((2, n), value).astype(NUMPY[dtype])), True)
+                y = tl.std(x, [1], 1, 0.0, False)
+                tl.backward(tl.sum_all(y), None, 0)
+                assert not y.numpy().any() and not x.grad.numpy().any(), (value, n, dtype)
+
+
 def test_a_product_stays_finite_on_its_way():
     x = np.array([1e30, 1e30, 1e-30, 1e-30], np.float32)
     leaf = tl.requires_grad(tl.tensor(x), True)

@@ -244,16 +244,27 @@ bool cpu_argmin(const tl_kernel_args *args) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------------- */
 
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal numbers is 0, so
+ * that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+static inline void add_distances(const double *x, int n, double mean, double *rest, double *squares) {
+    for (int k = 0; k < n; k++) {
+        const double d = x[k] - mean;
+        rest[k] += d;
+        squares[k] += d * d;
+    }
+}
+
 static struct state var_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
     const double *x = data;
-    double lane[LANES] = {0};
+    double squares[LANES] = {0}, rest[LANES] = {0};
     const double mean = n ? array_sum(x, n) / (double)n : NAN;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) lane[k] += (x[i + k] - mean) * (x[i + k] - mean);
-    for (int k = 0; i + k < n; k++) lane[k] += (x[i + k] - mean) * (x[i + k] - mean);
-    return (struct state){{.f = mean}, {.f = lanes_total(lane)}};
+    for (; i + LANES <= n; i += LANES) add_distances(x + i, LANES, mean, rest, squares);
+    add_distances(x + i, (int)(n - i), mean, rest, squares);
+    const double left = lanes_total(rest) / (double)n, total = lanes_total(squares) - left * left * (double)n;
+    return (struct state){{.f = isnan(left) ? mean : mean + left},
+                          {.f = total < 0 ? 0 : total}}; /* an infinite mean, and NaN, stay */
 }
 
 JOIN(join_var) {
