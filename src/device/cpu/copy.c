@@ -21,9 +21,8 @@
 
 #include <string.h>
 
-/* A tile is read in runs of READ_BYTES and written in runs of WRITE_BYTES (of the output's elements); longer runs to
- * write make strides of powers of two fight for the same places of the cache. */
-enum { READ_BYTES = 256, WRITE_BYTES = 128, LINE_BYTES = 64 };
+/* A tile is read in runs of READ_BYTES and written in runs of WRITE_BYTES (of the output's elements). */
+enum { READ_BYTES = 256, WRITE_BYTES = 256, LINE_BYTES = 64 };
 enum { CHUNK = 512 }; /* unview */
 enum { TILE_MIN_ACROSS = 16, TILE_MIN_DOWN = 8, TILES_A_RANGE = 32 };
 
@@ -190,6 +189,15 @@ static void fetch_tile(const struct task *task, const struct tile *tile) {
     }
 }
 
+/* Asks for the lines that a tile writes: turning takes as long as they need to come. */
+static void claim_tile(const struct task *task, const struct tile *tile) {
+    for (int64_t row = 0; row < tile->n_rows; row++) {
+        const char *to = tile->at[0] + row * task->walk.stride[0][task->tile_axis];
+        for (int64_t at = 0; at < tile->n_columns * task->out_bytes; at += LINE_BYTES)
+            __builtin_prefetch(to + at, 1, 3);
+    }
+}
+
 static void copy_tiles(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const struct iterate *walk = &task->walk;
@@ -203,6 +211,7 @@ static void copy_tiles(void *context, int64_t first, int64_t last) {
             next = find_tile(task, number + 1);
             fetch_tile(task, &next);
         }
+        if (walk->step[0] == e) claim_tile(task, &tile);
         if (task->out_dtype == task->in_dtype) {
             task->mover->turn(turned, WRITE_BYTES, tile.at[1], walk->step[1], tile.n_columns, tile.n_rows);
         } else {

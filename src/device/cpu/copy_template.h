@@ -44,8 +44,9 @@ static void NAME(turn)(char *to, int64_t to_step, const char *from, int64_t from
     const int64_t whole_from = n_from / LANES * LANES, whole_to = n_to / LANES * LANES;
     for (int64_t i = 0; i < whole_from; i += LANES)
         for (int64_t j = 0; j < whole_to; j += LANES)
-            NAME(turn_square)(to + j * to_step + i * (int64_t)sizeof(T), to_step,
-                              from + i * from_step + j * (int64_t)sizeof(T), from_step);
+            NAME(turn_square)
+            (to + j * to_step + i * (int64_t)sizeof(T), to_step, from + i * from_step + j * (int64_t)sizeof(T),
+             from_step);
     for (int64_t i = 0; i < n_from; i++)
         for (int64_t j = i < whole_from ? whole_to : 0; j < n_to; j++)
             ((T *)(void *)(to + j * to_step))[i] = ((const T *)(const void *)(from + i * from_step))[j];
