@@ -60,7 +60,7 @@ LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard s
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
-                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c))
+                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/einops/*.c))
 EXAMPLE_SRC := examples/transformer.c # linked into the program, the tests and the benchmarks
 CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))

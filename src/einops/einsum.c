@@ -459,6 +459,7 @@ static tl_tensor *matrix(const struct term *t, const struct list *batch, const s
     int axes[TL_MAX_RANK], n = 0, rank = batch->n + 2;
     int64_t shape[TL_MAX_RANK + 2];
     shape[rank - 2] = shape[rank - 1] = 1;
+    if (t->rank == 2 && rows->n == 1 && columns->n == 1 && t->label[0] == rows->label[0]) return t->x;
     for (int j = 0; j < 3; j++)
         for (int i = 0; i < lists[j]->n; i++) {
             int at = axis_of(t, lists[j]->label[i]);
