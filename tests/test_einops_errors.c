@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/text.h"
 #include "support/check.h"
@@ -341,9 +342,24 @@ static void draw_text(char *text, int kind) {
     if (kind != 2) text[used] = 0;
 }
 
+/* Texts, each of which goes through all N_CALLS parsers: 1.8 million runs; 10.8 million times TALLY_SOAK for the long form;
+ * under a sanitizer, which takes ten times as long, 270,000. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { N_TEXTS = 30000 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { N_TEXTS = 30000 };
+#else
+enum { N_TEXTS = 200000 };
+#endif
+#else
+enum { N_TEXTS = 200000 };
+#endif
+
 static void any_text_is_a_pattern_or_an_error(void **state) {
     (void)state;
-    const int n_texts = getenv("TALLY_SOAK") ? 200000 * atoi(getenv("TALLY_SOAK")) : 20000;
+    const int soak = getenv("TALLY_SOAK") ? atoi(getenv("TALLY_SOAK")) : 0;
+    const int n_texts = soak > 0 ? 1200000 * soak : N_TEXTS;
     int n_accepted = 0;
     tl_tensor *x = check_counting(TL_SHAPE(2, 3)), *y = check_counting(TL_SHAPE(3, 2)),
               *v = check_counting(TL_SHAPE(4));
@@ -367,16 +383,88 @@ static void any_text_is_a_pattern_or_an_error(void **state) {
             tl_scope_end(scope);
         }
     }
-    print_message("    %d texts, %d calls accepted\n", n_texts, n_accepted);
+    print_message("    %d texts, %d runs, %d accepted\n", n_texts, n_texts * N_CALLS, n_accepted);
     expect_true(n_accepted > n_texts / 100);
+}
+
+/* ---- Long text ---- */
+
+enum { LONG = 1024 };
+
+/* The piece again and again, up to LONG bytes, with `arrow` where the middle is and `end` behind; %d counts. */
+static void fill_long(char *text, const char *piece, const char *arrow, const char *end) {
+    char next[64];
+    size_t used = 0;
+    bool has_arrow = false;
+    for (int i = 0; used + 128 < LONG; i++) {
+        if (!has_arrow && used > LONG / 2) used += (size_t)sprintf(text + used, "%s", arrow), has_arrow = true;
+        snprintf(next, sizeof next, piece, i, i);
+        used += (size_t)sprintf(text + used, "%s", next);
+    }
+    sprintf(text + used, "%s", end);
+}
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+/* The shortest of a few runs, each after a text that differs, so that no table remembers it. */
+static double least_ms(enum call call, tl_tensor *x, tl_tensor *y, char *pattern, const char *lengths) {
+    double least = 1e9;
+    size_t end = strlen(pattern);
+    for (int run = 0; run < 5; run++) {
+        tl_scope scope = tl_scope_begin();
+        memset(pattern + end, ' ', (size_t)run);
+        pattern[end + (size_t)run] = 0;
+        double start = now_ms();
+        make(call, x, y, pattern, lengths);
+        double took = now_ms() - start;
+        if (took < least) least = took;
+        tl_error_clear();
+        tl_scope_end(scope);
+    }
+    pattern[end] = 0;
+    return least;
+}
+
+static void no_pattern_of_a_kilobyte_takes_10_ms(void **state) {
+    (void)state;
+    static const char *const pieces[] = {"a%d ",    "(a%d) ",     "(",
+                                         ")",       "()",         "() ",
+                                         " ",       "1 ",         "(1 1)",
+                                         "... ",    "é%d ",       "Ω_%d ",
+                                         "𝔘%d ",    "a",          "\xf0\x9f\x98\x80",
+                                         "\xff",    "999 ",       "9",
+                                         "a, ",     "a,",         ",",
+                                         "_",       "a%d:%d ",    "-",
+                                         "->",      "*",          "* a%d ",
+                                         "a%d=%d ", "=",          "@",
+                                         "a a ",    "...a ",      "(a b c d e f g h) ",
+                                         "f32|",    ": f32 @cpu "};
+    static const char *const arrows[] = {"", " -> "};
+    char pattern[LONG + 200], lengths[LONG + 200], shown[40];
+    double worst = 0;
+    tl_tensor *x = check_counting(TL_SHAPE(2, 3)), *y = check_counting(TL_SHAPE(3, 2));
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        for (int form = 0; form < 4; form++)
+            for (int call = 0; call < N_CALLS; call++) {
+                fill_long(pattern, pieces[i], arrows[form % 2], form < 2 ? "" : " a b -> b a");
+                fill_long(lengths, form % 2 ? "a%d=%d " : pieces[i], "", "");
+                double took = least_ms((enum call)call, x, y, pattern, call <= REPEAT ? lengths : NULL);
+                snprintf(shown, sizeof shown, "%.30s", pattern);
+                if (took > 10) fail_msg("call %d of \"%s...\" takes %.1f ms", call, shown, took);
+                if (took > worst) worst = took;
+            }
+    print_message("    the slowest took %.3f ms\n", worst);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(every_mistake_has_its_words_and_its_caret),
-        TEST(what_is_no_pattern_is_refused),
-        TEST(a_long_pattern_is_shown_around_its_mistake),
-        TEST(any_text_is_a_pattern_or_an_error),
+        TEST(every_mistake_has_its_words_and_its_caret),  TEST(what_is_no_pattern_is_refused),
+        TEST(a_long_pattern_is_shown_around_its_mistake), TEST(any_text_is_a_pattern_or_an_error),
+        TEST(no_pattern_of_a_kilobyte_takes_10_ms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
