@@ -7,8 +7,7 @@
 
 #include "base/text.h"
 #include "support/check.h"
-
-enum call { REARRANGE, REDUCE, REPEAT, EINSUM, LETTERS, PACK, UNPACK, SHAPE, EXPECT, N_CALLS };
+#include "support/pattern_calls.h"
 
 #define SIZES(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ }
@@ -167,32 +166,6 @@ static const struct mistake {
     {EXPECT, "a b@) : f32", NULL, SIZES(2, 3), "this one closes nothing"},
 };
 
-static uintptr_t make(enum call call, tl_tensor *x, tl_tensor *y, const char *pattern, const char *lengths) {
-    tl_tensor *both[2] = {x, y}, *parts[2];
-    tl_packed shapes[2] = {{1, {lengths ? atoi(lengths) : 3}}, {1, {lengths ? atoi(lengths) : 3}}};
-    tl_dims d = {0};
-    switch (call) {
-    case REARRANGE:
-        return (uintptr_t)tl_rearrange(x, pattern, lengths);
-    case REDUCE:
-        return (uintptr_t)tl_reduce(x, pattern, "sum", lengths);
-    case REPEAT:
-        return (uintptr_t)tl_repeat(x, pattern, lengths);
-    case EINSUM:
-        return (uintptr_t)tl_einsum(pattern, both, 2);
-    case LETTERS:
-        return (uintptr_t)tl_einsum_letters(pattern, both, 2);
-    case PACK:
-        return (uintptr_t)tl_pack(both, 2, pattern, shapes);
-    case UNPACK:
-        return tl_unpack(x, shapes, 2, pattern, parts);
-    case SHAPE:
-        return tl_parse_shape(x, pattern, &d);
-    default:
-        return tl_expect(&d, x, "x", pattern);
-    }
-}
-
 /* Characters from the start of its line to the caret; -1 when there is none. */
 static int caret_column(const char *message) {
     for (const char *line = message; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -219,7 +192,7 @@ static void check_mistake(const struct mistake *m) {
              at ? at + 1 : "");
     int64_t other[2] = {3, 2}; /* another shape than x's */
     tl_tensor *x = check_counting(m->rank, m->shape), *y = check_counting(2, other);
-    uintptr_t result = make(m->call, x, y, pattern, m->lengths);
+    uintptr_t result = pattern_call(m->call, x, y, pattern, m->lengths);
     const char *text = tl_error_message();
     if (result || tl_error() != TL_ERROR_USE || !strstr(text, m->message))
         fail_msg("\"%s\" (%s): want \"%s\", got\n%s", pattern, m->lengths ? m->lengths : "", m->message, text);
@@ -371,10 +344,10 @@ static void any_text_is_a_pattern_or_an_error(void **state) {
         for (int call = 0; call < N_CALLS; call++) {
             tl_scope scope = tl_scope_begin();
             bool with_lengths = call <= REPEAT && i % 3 == 0;
-            uintptr_t result = make((enum call)call, i % 5 ? x : v, y, pattern,
-                                    with_lengths              ? lengths
-                                    : call == UNPACK && i % 2 ? "-1"
-                                                              : NULL);
+            uintptr_t result = pattern_call((enum call)call, i % 5 ? x : v, y, pattern,
+                                            with_lengths              ? lengths
+                                            : call == UNPACK && i % 2 ? "-1"
+                                                                      : NULL);
             if (!result == (tl_error() == TL_OK))
                 fail_msg("text %d, call %d: \"%s\": %s", i, call, pattern, tl_error_message());
             if (!result && strlen(tl_error_message()) < 10) fail_msg("text %d, call %d: no words", i, call);
@@ -419,7 +392,7 @@ static double least_ms(enum call call, tl_tensor *x, tl_tensor *y, char *pattern
         memset(pattern + end, ' ', (size_t)run);
         pattern[end + (size_t)run] = 0;
         double start = now_ms();
-        make(call, x, y, pattern, lengths);
+        pattern_call(call, x, y, pattern, lengths);
         double took = now_ms() - start;
         if (took < least) least = took;
         tl_error_clear();
