@@ -267,6 +267,30 @@ def test_pack_and_unpack_are_einops():
     assert n_accepted > 5000 and n_unpacked > 5000
 
 
+def test_permuting_copies_of_every_size_are_numpys():
+    """Tiles have edges: sizes around theirs, elements of 1, 2, 4 and 8 bytes, also converted on the way."""
+    for case in range(300 * SOAK):
+        r = random.Random(case)
+        rank = r.randint(2, 4)
+        shape = [r.choice((1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 130, 257)) for _ in range(rank)]
+        while np.prod(shape) > 400_000:
+            shape[r.randrange(rank)] = r.choice((1, 2, 3, 5))
+        dtype = r.choice((np.uint8, np.float16, np.int16, np.float32, np.int32, np.float64, np.int64))
+        x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+        names, order = "abcd"[:rank], r.sample(range(rank), rank)
+        step = r.choice((1, 1, 1, 2))
+        t = tl.tensor(x)
+        if step == 2:  # gaps in the input
+            t, x = tl.slice(t, rank - 1, 0, shape[-1], 2), x[..., ::2]
+        turned = tl.rearrange(t, " ".join(names) + " -> " + " ".join(names[i] for i in order), None)
+        want = x.transpose(order)
+        assert np.array_equal(tl.clone(turned).numpy(), want), (case, shape, order, dtype)
+        if np.dtype(dtype).itemsize >= 4:
+            other = np.float64 if dtype == np.float32 else np.float32
+            got = tl.cast(turned, tl.F64 if other == np.float64 else tl.F32)
+            assert np.array_equal(got.numpy(), want.astype(other)), (case, shape, order, dtype)
+
+
 # ---- Gradients beside torch, through the einops package ----
 
 GRADIENT_REDUCTIONS = ["sum", "mean", "max", "min", "prod", "logsumexp"]
