@@ -4,6 +4,7 @@
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
+#: make fuzz             clang's libFuzzer on what reads patterns (tests/fuzz), for FUZZ_SECONDS=60, under the sanitizers
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
@@ -60,7 +61,7 @@ LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard s
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
-                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c))
+                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/einops/*.c))
 EXAMPLE_SRC := examples/transformer.c # linked into the program, the tests and the benchmarks
 CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
@@ -178,7 +179,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan bench install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run bench install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -197,8 +198,9 @@ probe = d=$$(mktemp -d) && echo 'int probe;' >$$d/a.c && $(CC) -flto -c -o $$d/a
         $(CC) -r -nostdlib -flto=2 -flinker-output=nolto-rel -o $$d/b.o $$d/a.o && echo -flto; rm -rf "$$d"
 WHOLE := $(if $(SANITIZE),,$(shell { $(probe); } 2>/dev/null))
 $(call objects,$(CORE_SRC)): EXTRA_CFLAGS = $(WHOLE)
+# Without sanitizers: clang would put their runtime into the object, and again into every program.
 $(BUILD)/core.o: $(call objects,$(CORE_SRC))
-	$(call say,JOIN,$@)$(CC) -r -nostdlib $(CODEGEN) $(CFLAGS) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
+	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
 
 $(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_SRC)))
 	$(if $(strip $(LIB_SRC)),,$(error There are no library sources under src/))
@@ -278,6 +280,18 @@ asan:
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
 	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS="threads einops loader" test
+
+# Coverage is counted in the whole library. Findings are left beside the program; its corpus stays from run to run. Leaks are
+# what `make asan` looks for: a check after every input would take seconds each.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 fuzz-run
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
+	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
+fuzz-run: $(BUILD)/tests/fuzz_pattern
+	@mkdir -p $(BUILD)/corpus && cd $(BUILD) && tests/fuzz_pattern -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -detect_leaks=0 -print_final_stats=1 corpus
+$(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests
 
 bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)
 	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done

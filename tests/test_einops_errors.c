@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/text.h"
 #include "support/check.h"
-
-enum call { REARRANGE, REDUCE, REPEAT, EINSUM, LETTERS, PACK, UNPACK, SHAPE, EXPECT, N_CALLS };
+#include "support/pattern_calls.h"
 
 #define SIZES(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), { __VA_ARGS__ }
@@ -166,32 +166,6 @@ static const struct mistake {
     {EXPECT, "a b@) : f32", NULL, SIZES(2, 3), "this one closes nothing"},
 };
 
-static uintptr_t make(enum call call, tl_tensor *x, tl_tensor *y, const char *pattern, const char *lengths) {
-    tl_tensor *both[2] = {x, y}, *parts[2];
-    tl_packed shapes[2] = {{1, {lengths ? atoi(lengths) : 3}}, {1, {lengths ? atoi(lengths) : 3}}};
-    tl_dims d = {0};
-    switch (call) {
-    case REARRANGE:
-        return (uintptr_t)tl_rearrange(x, pattern, lengths);
-    case REDUCE:
-        return (uintptr_t)tl_reduce(x, pattern, "sum", lengths);
-    case REPEAT:
-        return (uintptr_t)tl_repeat(x, pattern, lengths);
-    case EINSUM:
-        return (uintptr_t)tl_einsum(pattern, both, 2);
-    case LETTERS:
-        return (uintptr_t)tl_einsum_letters(pattern, both, 2);
-    case PACK:
-        return (uintptr_t)tl_pack(both, 2, pattern, shapes);
-    case UNPACK:
-        return tl_unpack(x, shapes, 2, pattern, parts);
-    case SHAPE:
-        return tl_parse_shape(x, pattern, &d);
-    default:
-        return tl_expect(&d, x, "x", pattern);
-    }
-}
-
 /* Characters from the start of its line to the caret; -1 when there is none. */
 static int caret_column(const char *message) {
     for (const char *line = message; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -218,7 +192,7 @@ static void check_mistake(const struct mistake *m) {
              at ? at + 1 : "");
     int64_t other[2] = {3, 2}; /* another shape than x's */
     tl_tensor *x = check_counting(m->rank, m->shape), *y = check_counting(2, other);
-    uintptr_t result = make(m->call, x, y, pattern, m->lengths);
+    uintptr_t result = pattern_call(m->call, x, y, pattern, m->lengths);
     const char *text = tl_error_message();
     if (result || tl_error() != TL_ERROR_USE || !strstr(text, m->message))
         fail_msg("\"%s\" (%s): want \"%s\", got\n%s", pattern, m->lengths ? m->lengths : "", m->message, text);
@@ -341,9 +315,24 @@ static void draw_text(char *text, int kind) {
     if (kind != 2) text[used] = 0;
 }
 
+/* Texts, each of which goes through all N_CALLS parsers: 1.8 million runs; 10.8 million times TALLY_SOAK for the long form;
+ * under a sanitizer, which takes ten times as long, 270,000. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { N_TEXTS = 30000 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { N_TEXTS = 30000 };
+#else
+enum { N_TEXTS = 200000 };
+#endif
+#else
+enum { N_TEXTS = 200000 };
+#endif
+
 static void any_text_is_a_pattern_or_an_error(void **state) {
     (void)state;
-    const int n_texts = getenv("TALLY_SOAK") ? 200000 * atoi(getenv("TALLY_SOAK")) : 20000;
+    const int soak = getenv("TALLY_SOAK") ? atoi(getenv("TALLY_SOAK")) : 0;
+    const int n_texts = soak > 0 ? 1200000 * soak : N_TEXTS;
     int n_accepted = 0;
     tl_tensor *x = check_counting(TL_SHAPE(2, 3)), *y = check_counting(TL_SHAPE(3, 2)),
               *v = check_counting(TL_SHAPE(4));
@@ -355,10 +344,10 @@ static void any_text_is_a_pattern_or_an_error(void **state) {
         for (int call = 0; call < N_CALLS; call++) {
             tl_scope scope = tl_scope_begin();
             bool with_lengths = call <= REPEAT && i % 3 == 0;
-            uintptr_t result = make((enum call)call, i % 5 ? x : v, y, pattern,
-                                    with_lengths              ? lengths
-                                    : call == UNPACK && i % 2 ? "-1"
-                                                              : NULL);
+            uintptr_t result = pattern_call((enum call)call, i % 5 ? x : v, y, pattern,
+                                            with_lengths              ? lengths
+                                            : call == UNPACK && i % 2 ? "-1"
+                                                                      : NULL);
             if (!result == (tl_error() == TL_OK))
                 fail_msg("text %d, call %d: \"%s\": %s", i, call, pattern, tl_error_message());
             if (!result && strlen(tl_error_message()) < 10) fail_msg("text %d, call %d: no words", i, call);
@@ -367,16 +356,88 @@ static void any_text_is_a_pattern_or_an_error(void **state) {
             tl_scope_end(scope);
         }
     }
-    print_message("    %d texts, %d calls accepted\n", n_texts, n_accepted);
+    print_message("    %d texts, %d runs, %d accepted\n", n_texts, n_texts * N_CALLS, n_accepted);
     expect_true(n_accepted > n_texts / 100);
+}
+
+/* ---- Long text ---- */
+
+enum { LONG = 1024 };
+
+/* The piece again and again, up to LONG bytes, with `arrow` where the middle is and `end` behind; %d counts. */
+static void fill_long(char *text, const char *piece, const char *arrow, const char *end) {
+    char next[64];
+    size_t used = 0;
+    bool has_arrow = false;
+    for (int i = 0; used + 128 < LONG; i++) {
+        if (!has_arrow && used > LONG / 2) used += (size_t)sprintf(text + used, "%s", arrow), has_arrow = true;
+        snprintf(next, sizeof next, piece, i, i);
+        used += (size_t)sprintf(text + used, "%s", next);
+    }
+    sprintf(text + used, "%s", end);
+}
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+/* The shortest of a few runs, each after a text that differs, so that no table remembers it. */
+static double least_ms(enum call call, tl_tensor *x, tl_tensor *y, char *pattern, const char *lengths) {
+    double least = 1e9;
+    size_t end = strlen(pattern);
+    for (int run = 0; run < 5; run++) {
+        tl_scope scope = tl_scope_begin();
+        memset(pattern + end, ' ', (size_t)run);
+        pattern[end + (size_t)run] = 0;
+        double start = now_ms();
+        pattern_call(call, x, y, pattern, lengths);
+        double took = now_ms() - start;
+        if (took < least) least = took;
+        tl_error_clear();
+        tl_scope_end(scope);
+    }
+    pattern[end] = 0;
+    return least;
+}
+
+static void no_pattern_of_a_kilobyte_takes_10_ms(void **state) {
+    (void)state;
+    static const char *const pieces[] = {"a%d ",    "(a%d) ",     "(",
+                                         ")",       "()",         "() ",
+                                         " ",       "1 ",         "(1 1)",
+                                         "... ",    "é%d ",       "Ω_%d ",
+                                         "𝔘%d ",    "a",          "\xf0\x9f\x98\x80",
+                                         "\xff",    "999 ",       "9",
+                                         "a, ",     "a,",         ",",
+                                         "_",       "a%d:%d ",    "-",
+                                         "->",      "*",          "* a%d ",
+                                         "a%d=%d ", "=",          "@",
+                                         "a a ",    "...a ",      "(a b c d e f g h) ",
+                                         "f32|",    ": f32 @cpu "};
+    static const char *const arrows[] = {"", " -> "};
+    char pattern[LONG + 200], lengths[LONG + 200], shown[40];
+    double worst = 0;
+    tl_tensor *x = check_counting(TL_SHAPE(2, 3)), *y = check_counting(TL_SHAPE(3, 2));
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        for (int form = 0; form < 4; form++)
+            for (int call = 0; call < N_CALLS; call++) {
+                fill_long(pattern, pieces[i], arrows[form % 2], form < 2 ? "" : " a b -> b a");
+                fill_long(lengths, form % 2 ? "a%d=%d " : pieces[i], "", "");
+                double took = least_ms((enum call)call, x, y, pattern, call <= REPEAT ? lengths : NULL);
+                snprintf(shown, sizeof shown, "%.30s", pattern);
+                if (took > 10) fail_msg("call %d of \"%s...\" takes %.1f ms", call, shown, took);
+                if (took > worst) worst = took;
+            }
+    print_message("    the slowest took %.3f ms\n", worst);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(every_mistake_has_its_words_and_its_caret),
-        TEST(what_is_no_pattern_is_refused),
-        TEST(a_long_pattern_is_shown_around_its_mistake),
-        TEST(any_text_is_a_pattern_or_an_error),
+        TEST(every_mistake_has_its_words_and_its_caret),  TEST(what_is_no_pattern_is_refused),
+        TEST(a_long_pattern_is_shown_around_its_mistake), TEST(any_text_is_a_pattern_or_an_error),
+        TEST(no_pattern_of_a_kilobyte_takes_10_ms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

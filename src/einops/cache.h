@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { CACHE_SETS = 128, CACHE_WAYS = 4, CACHE_KEY_BYTES = 1024 };
 
@@ -33,6 +34,17 @@ static inline void key_begin(struct cache_key *k, char kind) {
     k->bytes = 1;
 }
 void key_add(struct cache_key *k, const void *data, size_t bytes);
+/* A rank and as many sizes: the same as key_add of each, without a call. */
+static inline void key_add_shape(struct cache_key *k, int rank, const int64_t *shape) {
+    const size_t bytes = ((size_t)rank + 1) * sizeof *shape;
+    const int64_t first = rank;
+    if (k->bytes + bytes <= CACHE_KEY_BYTES) {
+        memcpy(k->text + k->bytes, &first, sizeof first);
+        for (int i = 0; i < rank; i++)
+            memcpy(k->text + k->bytes + ((size_t)i + 1) * sizeof *shape, &shape[i], sizeof *shape);
+    }
+    k->bytes = k->bytes > CACHE_KEY_BYTES ? k->bytes : k->bytes + bytes;
+}
 /* To be called when all is added. */
 void key_end(struct cache_key *k);
 

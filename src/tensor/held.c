@@ -36,8 +36,8 @@ static bool slots_grow(struct held *h) {
 }
 
 size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose) {
-    const struct held_cell *last = h->cells + h->last_cell;
-    if (h->n_cells && last->path == path && last->purpose == purpose) return h->last_cell;
+    const struct held_cell *last = h->n_cells ? h->cells + h->last_cell : NULL;
+    if (last && last->path == path && last->purpose == purpose) return h->last_cell;
     if (!h->slots && !slots_grow(h)) return SIZE_MAX;
     size_t at = slot_of(h, path, purpose);
     if (h->slots[at]) return h->last_cell = h->slots[at] - 1;

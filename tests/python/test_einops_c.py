@@ -267,6 +267,102 @@ def test_pack_and_unpack_are_einops():
     assert n_accepted > 5000 and n_unpacked > 5000
 
 
+def test_permuting_copies_of_every_size_are_numpys():
+    """Tiles have edges: sizes around theirs, elements of 1, 2, 4 and 8 bytes, also converted on the way."""
+    for case in range(300 * SOAK):
+        r = random.Random(case)
+        rank = r.randint(2, 4)
+        shape = [r.choice((1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 130, 257)) for _ in range(rank)]
+        while np.prod(shape) > 400_000:
+            shape[r.randrange(rank)] = r.choice((1, 2, 3, 5))
+        dtype = r.choice((np.uint8, np.float16, np.int16, np.float32, np.int32, np.float64, np.int64))
+        x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+        names, order = "abcd"[:rank], r.sample(range(rank), rank)
+        step = r.choice((1, 1, 1, 2))
+        t = tl.tensor(x)
+        if step == 2:  # gaps in the input
+            t, x = tl.slice(t, rank - 1, 0, shape[-1], 2), x[..., ::2]
+        turned = tl.rearrange(t, " ".join(names) + " -> " + " ".join(names[i] for i in order), None)
+        want = x.transpose(order)
+        assert np.array_equal(tl.clone(turned).numpy(), want), (case, shape, order, dtype)
+        if np.dtype(dtype).itemsize >= 4:
+            other = np.float64 if dtype == np.float32 else np.float32
+            got = tl.cast(turned, tl.F64 if other == np.float64 else tl.F32)
+            assert np.array_equal(got.numpy(), want.astype(other)), (case, shape, order, dtype)
+
+
+# ---- Gradients beside torch, through the einops package ----
+
+GRADIENT_REDUCTIONS = ["sum", "mean", "max", "min", "prod", "logsumexp"]
+N_GRADIENTS = 3_000 * SOAK
+
+
+def theirs_transform(operation, x, pattern, reduction, lengths):
+    if operation == "reduce" and reduction == "logsumexp":  # not one of the package's own: a function
+        return einops.reduce(x, pattern, lambda y, axes: torch.logsumexp(y, tuple(axes)), **lengths)
+    return getattr(einops, operation)(x, pattern, *((reduction,) if operation == "reduce" else ()), **lengths)
+
+
+def distinct(r, shape):
+    """All different and away from 0: the largest is one element, and a product has a slope."""
+    n = int(np.prod(shape, dtype=np.int64))
+    return np.array([r.choice((-1, 1)) * (0.5 + i / max(n, 1)) for i in r.sample(range(n), n)], np.float64).reshape(shape)
+
+
+def same_gradients(r, ours, ours_in, theirs, theirs_in, what):
+    """Of one output with a random seed, with respect to every input."""
+    expected = theirs.detach().numpy()
+    assert ours.shape == expected.shape and np.allclose(ours.numpy(), expected, rtol=1e-12, atol=1e-12), what
+    seed = np.array([r.uniform(-1, 1) for _ in range(expected.size)]).reshape(expected.shape)
+    grads = tl.gradients_of(ours, ours_in, tl.tensor(seed))
+    wanted = torch.autograd.grad(theirs, theirs_in, torch.tensor(seed), allow_unused=True, retain_graph=True)
+    for i, (a, b) in enumerate(zip(grads, wanted, strict=True)):
+        shape = tuple(theirs_in[i].shape)
+        a, b = np.zeros(shape) if a is None else a.numpy(), np.zeros(shape) if b is None else b.numpy()
+        assert a.shape == shape and np.allclose(a, b, rtol=1e-11, atol=1e-11), f"{what}: gradient {i}\n{a}\n{b}"
+
+
+def test_gradients_of_patterns_are_torchs_through_einops():
+    n = dict.fromkeys(["rearrange", "repeat", *GRADIENT_REDUCTIONS], 0)
+    for case in range(N_GRADIENTS):
+        r = random.Random(case)
+        operation, pattern, shape, lengths = transform_case(r)
+        x, reduction = distinct(r, shape), r.choice(GRADIENT_REDUCTIONS)
+        what = f"case {case}: {operation} {reduction} {pattern!r} on {shape} with {lengths}"
+        theirs_in = torch.tensor(x, requires_grad=True)
+        theirs, _ = outcome(lambda: theirs_transform(operation, theirs_in, pattern, reduction, lengths))
+        if theirs is None or min(lengths.values(), default=0) < 0:
+            continue  # what is refused is compared elsewhere; torch takes a length of -1 for "as it is"
+        names, sizes = strings(list(lengths)), (ctypes.c_int64 * max(1, len(lengths)))(*lengths.values())
+        ours_in = tl.requires_grad(tl.tensor(x), True)
+        arguments = [ours_in, pattern, *([reduction] if operation == "reduce" else []), names, sizes, len(lengths)]
+        same_gradients(r, getattr(tl, operation + "_with")(*arguments), [ours_in], theirs, [theirs_in], what)
+        n[reduction if operation == "reduce" else operation] += 1
+    assert min(n.values()) > N_GRADIENTS // 60, n
+
+
+def test_gradients_of_pack_and_unpack_are_torchs_through_einops():
+    for case in range(500 * SOAK):
+        r = random.Random(case)
+        names = r.sample(["a", "b", "c"], r.randint(0, 3))
+        size, star = {n: r.choice((1, 2, 3)) for n in names}, r.randint(0, len(names))
+        pattern = " ".join(names[:star] + ["*"] + names[star:])
+        shapes = [[size[n] for n in names[:star]] + [r.choice((1, 2, 3)) for _ in range(r.randint(0, 2))] + [size[n] for n in names[star:]]
+                  for _ in range(r.randint(1, 4))]
+        arrays = [distinct(r, s) for s in shapes]
+        what = f"case {case}: {pattern!r} on {shapes}"
+        theirs_in = [torch.tensor(a, requires_grad=True) for a in arrays]
+        ours_in = [tl.requires_grad(tl.tensor(a), True) for a in arrays]
+        theirs, their_shapes = einops.pack(theirs_in, pattern)
+        same_gradients(r, tl.pack(ours_in, len(arrays), pattern, (tl.packed * len(arrays))()), ours_in, theirs, theirs_in, what)
+
+        whole = theirs.detach().numpy().copy()
+        theirs_whole, ours_whole = torch.tensor(whole, requires_grad=True), tl.requires_grad(tl.tensor(whole), True)
+        parts = unpacked(ours_whole, their_shapes, pattern)
+        for i, (a, b) in enumerate(zip(parts, einops.unpack(theirs_whole, their_shapes, pattern), strict=True)):
+            same_gradients(r, a, [ours_whole], b, [theirs_whole], f"{what}, part {i}")
+
+
 # ---- Einsum beside torch ----
 
 def einsum_case(r, damage=False):

@@ -198,6 +198,17 @@ static void NAME(swiglu)(T *out, const T *const *in, int64_t n, const void *attr
 
 /* ---- The driver's two ways over its positions ------------------------------------------------------------- */
 
+/* An input's run as an array; one element that is used for all of it is converted once. */
+static void NAME(load_run)(T *out, const void *in, tl_dtype dtype, int64_t stride, int64_t n) {
+    if (stride != 0) {
+        NAME(convert_to)(out, in, dtype, stride, n);
+        return;
+    }
+    T one;
+    NAME(convert_to)(&one, in, dtype, 1, 1);
+    for (int64_t i = 0; i < n; i++) out[i] = one;
+}
+
 static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
@@ -212,7 +223,7 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
             const int k = 1 + i;
             in[i] = task->is_array[k] ? (const T *)(const void *)run.data[k] : buffer[k];
             if (!task->is_array[k] && !task->is_constant[k])
-                NAME(convert_to)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
+                NAME(load_run)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
         }
         T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];
         task->op->NAME(loop)(out, in, run.length, task->attr);

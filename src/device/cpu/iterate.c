@@ -31,7 +31,7 @@ static int64_t aligned_stride(const tl_operand *operand, int rank, int axis) {
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-static void swap_axes(struct iterate *walk, int a, int b) {
+void iterate_swap(struct iterate *walk, int a, int b) {
     const int64_t size = walk->size[a];
     walk->size[a] = walk->size[b];
     walk->size[b] = size;
@@ -54,7 +54,7 @@ static bool is_outer(const struct iterate *walk, int b, int a) {
 /* Insertion sort, stable: large strides outside. */
 static void sort_axes(struct iterate *walk) {
     for (int axis = 1; axis < walk->rank; axis++)
-        for (int b = axis; b > 0 && is_outer(walk, b, b - 1); b--) swap_axes(walk, b, b - 1);
+        for (int b = axis; b > 0 && is_outer(walk, b, b - 1); b--) iterate_swap(walk, b, b - 1);
 }
 
 /* True when axis `outer` just continues where axis `inner` ends, in every operand. */

@@ -49,6 +49,9 @@ struct iterate_run {
 void iterate_begin(struct iterate *walk, int rank, const int64_t *shape, const tl_operand *const *operands,
                    int n_operands, enum iterate_order order);
 
+/* Two axes change places; the innermost must stay. */
+void iterate_swap(struct iterate *walk, int a, int b);
+
 /* Starts a part, positions first .. last-1. */
 void iterate_seek(const struct iterate *walk, struct iterate_run *run, int64_t first, int64_t last);
 

@@ -157,7 +157,7 @@ static const struct way way_f32 = {tile_rectangles_f32, TILE_M, TILE_N};
 static const struct way way_f64 = {tile_rectangles_f64, TILE_M, TILE_N};
 
 /* Below this many multiply-adds per matrix a library call costs more than the product. */
-enum { LIBRARY_WORK = 32 * 32 * 32 };
+enum { LIBRARY_WORK = 48 * 48 * 48 };
 
 static bool use_library(struct product *p) {
     const tl_dtype dtype = p->out->dtype;
