@@ -118,7 +118,7 @@ static int options_read(struct options *o, int argc, char **argv) {
             }
             i++;
         } else if (argv[i][0] == '-' && argv[i][1] == '-') {
-            const char *near = nearest(argv[i], known, N);
+            const char *near = text_nearest(argv[i], known, N);
             fprintf(stderr, "tally data: there is no option %s%s%s%s; see `tally data --help`\n", argv[i],
                     near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
             return EXIT_USAGE;
@@ -392,7 +392,7 @@ int cmd_data(int argc, char **argv) {
             int result = options_read(&o, argc - 2, argv + 2);
             return result ? result : runs[i](&o);
         }
-    const char *near = nearest(argv[1], names, N);
+    const char *near = text_nearest(argv[1], names, N);
     fprintf(stderr, "tally data: there is no \"%s\"%s%s%s; see `tally data --help`\n", argv[1],
             near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     return EXIT_USAGE;

@@ -1,0 +1,36 @@
+/* evaluate.c: the loss on text that is never trained on. */
+#include "train/trainer.h"
+
+static bool batch_add(struct trainer *t, int64_t batch, tl_tensor *total) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *tokens = NULL, *targets = NULL;
+    bool ok = scope.depth && tl_loader_next(t->held_out, batch, &tokens, &targets);
+    tl_tensor *loss = ok ? tl_model_loss(t->model, tokens, targets) : NULL;
+    ok = loss && (batch ? tl_add_(total, loss) : tl_copy_(total, loss));
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* The same batches every time, so that two evaluations can be compared. */
+bool trainer_evaluate(struct trainer *t) {
+    int64_t n = t->settings.eval_batches;
+    bool grad = tl_grad_mode(false);
+    tl_dtype autocast = tl_autocast(t->recipe->autocast);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *total = tl_select(t->results, 0, 4);
+    tl_module_train(t->model, false);
+    bool ok = total != NULL;
+    for (int64_t i = 0; ok && i < n; i++) ok = batch_add(t, i, total);
+    ok = ok && tl_affine_(total, 1 / (double)n, 0);
+    tl_module_train(t->model, true);
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    tl_autocast(autocast);
+    tl_grad_mode(grad);
+    return ok;
+}
+
+bool trainer_read_evaluation(struct trainer *t, double *loss) {
+    float values[5];
+    if (!tl_to_data(t->results, values, sizeof values)) return false;
+    *loss = (double)values[4];
+    return true;
+}

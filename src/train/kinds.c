@@ -1,0 +1,141 @@
+#include "train/kinds.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const names[KIND_COUNT] = {"step", "eval", "sample", "save"};
+const char *kind_name(enum step_kind kind) { return names[kind]; }
+
+/* memset first: sums are compared as bytes. */
+static void sum_make(struct kind_sum *sum, const tl_ledger *ledger, const tl_device *device) {
+    memset(sum, 0, sizeof *sum);
+    for (int p = 0; p < TL_PHASE_COUNT; p++) {
+        tl_totals total = tl_ledger_total(ledger, p, NULL);
+        sum->flops[p] = total.flops;
+        sum->bytes_read[p] = total.bytes_read;
+        sum->bytes_written[p] = total.bytes_written;
+        sum->calls[p] = total.calls;
+    }
+    sum->transfer_bytes = tl_ledger_transfer_bytes(ledger);
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++) sum->peak[p] = tl_ledger_peak(ledger, device, p);
+    sum->peak_bytes = tl_ledger_peak(ledger, device, TL_ALL);
+    sum->peak_allocated_bytes = tl_ledger_peak_allocated(ledger, device);
+}
+
+static json_t *ledger_load(const tl_ledger *ledger, const tl_device *device) {
+    char *text = tl_ledger_json(ledger, device);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    if (text && !json) error_memory(strlen(text), "a ledger");
+    free(text);
+    return json;
+}
+
+/* Two ledgers with their reserved bytes left out of the comparison. -1: recorded. */
+static int differences(const json_t *a, const json_t *b) {
+    json_t *x = json_deep_copy(a), *y = json_deep_copy(b);
+    json_t *memory_x = json_object_get(x, "memory"), *memory_y = json_object_get(y, "memory");
+    if (memory_x) json_object_set_new(memory_x, "peak_reserved_bytes", json_string("0"));
+    if (memory_y) json_object_set_new(memory_y, "peak_reserved_bytes", json_string("0"));
+    char *text_x = x ? json_dumps(x, 0) : NULL, *text_y = y ? json_dumps(y, 0) : NULL;
+    int n = text_x && text_y ? tl_ledger_diff(text_x, text_y, NULL) : -1;
+    if (!text_x || !text_y) error_memory(4096, "a comparison of ledgers");
+    free(text_x);
+    free(text_y);
+    json_decref(x);
+    json_decref(y);
+    return n;
+}
+
+static void differs(struct kinds *k, enum step_kind kind) {
+    if (!*k->difference)
+        snprintf(k->difference, sizeof k->difference, "%s %" PRId64 " cost something else than those before it",
+                 names[kind], k->kind[kind].count);
+}
+
+/* The one that later ones are measured by; that of an earlier process, if there is one, must be the same. */
+static bool keep(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device, bool is_new) {
+    struct kind *own = &k->kind[kind];
+    json_t *json = ledger_load(ledger, device);
+    if (!json) return false;
+    if (is_new) {
+        json_decref(own->ledger);
+        own->ledger = json;
+        return true;
+    }
+    int n = differences(own->ledger, json);
+    json_decref(json);
+    if (n > 0) differs(k, kind);
+    return n >= 0;
+}
+
+bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device) {
+    struct kind *own = &k->kind[kind];
+    struct kind_sum sum;
+    sum_make(&sum, ledger, device);
+    k->last_flops = tl_count_value(tl_ledger_total(ledger, TL_ALL, NULL).flops);
+    k->last_peak_bytes = sum.peak_bytes;
+    int64_t n_read = own->count - own->n_here;                   /* in earlier processes */
+    int64_t n_unsteady = kind == KIND_STEP, n = own->n_here + 1; /* here, with this one */
+    own->count++;
+    own->n_here++;
+    if (n <= n_unsteady) return n_read > 0 || keep(k, kind, ledger, device, true); /* until there is a better one */
+    if (n == n_unsteady + 1) {
+        own->sum = sum;
+        return keep(k, kind, ledger, device, n_read <= n_unsteady);
+    }
+    if (memcmp(&sum, &own->sum, sizeof sum)) differs(k, kind);
+    return true;
+}
+
+void kinds_free(struct kinds *k) {
+    for (int i = 0; i < KIND_COUNT; i++) json_decref(k->kind[i].ledger);
+    memset(k, 0, sizeof *k);
+}
+
+json_t *kinds_json(const struct kinds *k) {
+    json_t *json = json_object();
+    bool ok = json != NULL;
+    for (int i = 0; ok && i < KIND_COUNT; i++) {
+        const struct kind *own = &k->kind[i];
+        if (!own->ledger) continue;
+        json_t *entry = json_pack("{s:I, s:O}", "count", (json_int_t)own->count, "ledger", own->ledger);
+        ok = entry && json_object_set_new(json, names[i], entry) == 0;
+    }
+    if (ok) return json;
+    json_decref(json);
+    error_memory(4096, "a receipt");
+    return NULL;
+}
+
+bool kinds_read(struct kinds *k, const json_t *json) {
+    memset(k, 0, sizeof *k);
+    for (int i = 0; i < KIND_COUNT; i++) {
+        const json_t *entry = json_object_get(json, names[i]);
+        if (!entry) continue;
+        json_t *count = json_object_get(entry, "count"), *ledger = json_object_get(entry, "ledger");
+        if (!json_is_integer(count) || json_integer_value(count) < 0 || !json_is_object(ledger)) {
+            kinds_free(k);
+            return error_set(TL_ERROR_USE, "the checkpoint's state.json: \"%s\" has no count and ledger", names[i]);
+        }
+        k->kind[i].count = json_integer_value(count);
+        k->kind[i].ledger = json_incref(ledger);
+    }
+    return true;
+}
+
+char *kinds_text(const struct kinds *k, const struct settings *s) {
+    char *settings = settings_json(s), *text = NULL;
+    json_t *kinds = settings ? kinds_json(k) : NULL, *own = kinds ? json_loads(settings, 0, NULL) : NULL;
+    json_t *root = own ? json_pack("{s:s, s:O, s:O}", "schema", "tally.run/1", "settings", own, "kinds", kinds) : NULL;
+    if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    if (!text) error_memory(4096, "a receipt");
+    json_decref(root);
+    json_decref(own);
+    json_decref(kinds);
+    free(settings);
+    return text;
+}

@@ -1,0 +1,47 @@
+/* kinds.h: what each kind of step costs, once, and how often it came: the price of a run, or its receipt.
+ *
+ * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one pools still grow), and of
+ * every other kind the first; each later one must have the same totals and the same peak, or the run says so. What the pool has reserved
+ * is in the ledger that is kept, and not asked of later ones: it never shrinks, so it depends on what ran between. */
+#ifndef TRAIN_KINDS_H
+#define TRAIN_KINDS_H
+
+#include <jansson.h>
+
+#include "tally.h"
+#include "train/settings.h"
+
+enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_SAVE, KIND_COUNT };
+
+struct kind_sum { /* of a ledger, without times */
+    tl_count flops[TL_PHASE_COUNT], bytes_read[TL_PHASE_COUNT], bytes_written[TL_PHASE_COUNT], transfer_bytes;
+    uint64_t calls[TL_PHASE_COUNT];
+    uint64_t peak[TL_PURPOSE_COUNT], peak_bytes, peak_allocated_bytes;
+};
+
+struct kind {
+    int64_t count;     /* in the whole run */
+    int64_t n_here;    /* in this process */
+    json_t *ledger;    /* tally.ledger/1; NULL: none yet */
+    struct kind_sum sum;
+};
+
+struct kinds {
+    struct kind kind[KIND_COUNT];
+    double last_flops;    /* of the ledger that was added last */
+    uint64_t last_peak_bytes;
+    char difference[200]; /* the first that was found; "": none */
+};
+
+const char *kind_name(enum step_kind kind);
+/* Adds a ledger that has ended. False: recorded; a difference is no error. */
+bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device);
+void kinds_free(struct kinds *k);
+
+/* {"step": {"count": N, "ledger": {...}}, ...} without kinds that never came; and back. */
+json_t *kinds_json(const struct kinds *k);
+bool kinds_read(struct kinds *k, const json_t *json);
+/* The whole file, schema tally.run/1. free() it; NULL: recorded. */
+char *kinds_text(const struct kinds *k, const struct settings *s);
+
+#endif

@@ -1,0 +1,23 @@
+#include "train/recipe.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+/* Bytes per parameter with Adam: parameter + gradient + master + moments. */
+static const struct recipe recipes[] = {
+    {"fp32", TL_F32, TL_DTYPE_COUNT, false, false, false, LINEAR_PLAIN},      /* 4 + 4 + 0 + 8 */
+    {"amp", TL_F32, TL_BF16, false, false, false, LINEAR_PLAIN},              /* 4 + 4 + 0 + 8 */
+    {"bf16", TL_BF16, TL_DTYPE_COUNT, true, false, false, LINEAR_PLAIN},      /* 2 + 2 + 4 + 8 */
+    {"bf16-lean", TL_BF16, TL_DTYPE_COUNT, false, true, false, LINEAR_PLAIN}, /* 2 + 2 + 0 + 8 */
+    {"fp16", TL_F16, TL_DTYPE_COUNT, true, false, true, LINEAR_PLAIN},        /* 2 + 2 + 4 + 8 */
+    {"fp8", TL_BF16, TL_DTYPE_COUNT, true, false, false, LINEAR_FP8},         /* as bf16 */
+    {"fp4", TL_BF16, TL_DTYPE_COUNT, true, false, false, LINEAR_FP4},         /* as bf16 */
+};
+
+const struct recipe *recipe_find(const char *name) {
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+        if (!strcmp(recipes[i].name, name)) return &recipes[i];
+    error_set(TL_ERROR_USE, "recipe: there is no \"%s\"", name);
+    return NULL;
+}

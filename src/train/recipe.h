@@ -1,0 +1,24 @@
+/* recipe.h: which numbers a run keeps and multiplies in which dtype. One row each. */
+#ifndef TRAIN_RECIPE_H
+#define TRAIN_RECIPE_H
+
+#include "nn/layers.h"
+#include "tally.h"
+
+struct recipe {
+    const char *name;
+    tl_dtype parameters; /* gradients and activations have it too */
+    tl_dtype autocast;   /* of products; TL_DTYPE_COUNT: none */
+    bool has_master;     /* an f32 copy that is updated in the parameter's place */
+    bool is_stochastic;  /* the update rounds at random */
+    bool has_scaler;     /* the loss is scaled up, so that small gradients survive */
+    enum linear_mode linear;
+};
+
+/* By name; NULL: an error with those there are. */
+const struct recipe *recipe_find(const char *name);
+
+/* Gradients that are narrower than f32 are summed over micro-batches in f32. */
+static inline bool recipe_sums_in_f32(const struct recipe *r) { return tl_dtype_bits(r->parameters) < 32; }
+
+#endif

@@ -1,0 +1,23 @@
+/* source.h: the tokens of a run: what is trained on, and what is held out. */
+#ifndef TRAIN_SOURCE_H
+#define TRAIN_SOURCE_H
+
+#include "tally.h"
+#include "train/settings.h"
+
+struct source_part {
+    tl_token_file *file; /* NULL: none is needed, for a price */
+    int64_t first, last; /* tokens first .. last-1; none: both 0 */
+};
+
+struct source {
+    struct source_part train, held_out;
+    bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
+};
+
+/* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into the run's folder
+ * on the first time; with is_price they are not, and only counted. False: recorded, and nothing is open. */
+bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price);
+void source_close(struct source *source);
+
+#endif

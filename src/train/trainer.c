@@ -1,0 +1,338 @@
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+/* One stream for each use of random numbers, so that one more draw here moves nothing there. */
+enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
+
+static uint64_t seed_of(const struct settings *s, int64_t own) { return (uint64_t)(own < 0 ? s->seed : own); }
+
+/* ---- What the settings say ---- */
+
+bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
+    struct stat info;
+    char path[SETTING_TEXT + 16];
+    bool is_there = stat(s->model, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode), is_preset = false;
+    for (int i = 0; tl_model_preset_name(i); i++) is_preset = is_preset || !strcmp(tl_model_preset_name(i), s->model);
+    snprintf(path, sizeof path, "%s%s", s->model, is_folder ? "/config.json" : "");
+    snprintf(weights, SETTING_TEXT, "%s", is_folder && !is_preset ? s->model : "");
+    if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
+    if (config->family == TL_DEEP_LINEAR)
+        return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
+    if (s->dropout > 0 && config->family != TL_GPT2)
+        return error_set(TL_ERROR_USE, "dropout: models of the %s family have none", tl_family_name(config->family));
+    if (s->seq > config->context)
+        return error_set(TL_ERROR_USE, "seq: %" PRId64 " tokens exceed the model's context of %" PRId64, s->seq,
+                         config->context);
+    config->dropout = s->dropout;
+    return tl_model_config_check(config);
+}
+
+static tl_optimizer_kind optimizer_kind(const struct settings *s) {
+    int kind = 0;
+    while (tl_optimizer_kind_name((tl_optimizer_kind)kind) &&
+           strcmp(tl_optimizer_kind_name((tl_optimizer_kind)kind), settings_choice(s, "optimizer")))
+        kind++;
+    return (tl_optimizer_kind)kind;
+}
+
+static tl_optimizer_options optimizer_options(const struct trainer *t, const tl_tensor *parameter) {
+    const struct settings *s = &t->settings;
+    tl_optimizer_options o = tl_optimizer_defaults(optimizer_kind(s));
+    o.lr = s->lr;
+    o.beta1 = s->beta1;
+    o.beta2 = o.alpha = s->beta2;
+    o.eps = s->eps;
+    o.momentum = s->momentum;
+    o.nesterov = s->nesterov;
+    o.weight_decay = tl_rank(parameter) >= 2 ? s->weight_decay : 0;
+    o.has_master = t->recipe->has_master;
+    o.stochastic = t->recipe->is_stochastic;
+    return o;
+}
+
+static tl_schedule schedule_of(const struct settings *s) {
+    int kind = 0;
+    while (tl_schedule_kind_name((tl_schedule_kind)kind) &&
+           strcmp(tl_schedule_kind_name((tl_schedule_kind)kind), settings_choice(s, "schedule")))
+        kind++;
+    return (tl_schedule){.kind = (tl_schedule_kind)kind,
+                         .warmup_steps = s->warmup,
+                         .total_steps = s->steps,
+                         .decay_steps = (int64_t)(s->decay_share * (double)s->steps),
+                         .min_factor = s->min_lr};
+}
+
+static tl_checkpoint_policy policy_of(const struct settings *s) {
+    static const char *const names[] = {"none", "every-k", "sqrt", "full", "nothing", "selective"};
+    int i = 0;
+    while (i < 5 && strcmp(names[i], settings_choice(s, "checkpointing"))) i++;
+    return (tl_checkpoint_policy)i;
+}
+
+/* ---- Making one ---- */
+
+static tl_loader *loader_new(const struct trainer *t, const struct source_part *part, bool is_training) {
+    const struct settings *s = &t->settings;
+    tl_loader_options o = tl_loader_defaults();
+    o.file = part->file;
+    o.first = part->first;
+    o.last = part->last;
+    o.batch = s->batch;
+    o.time = s->seq;
+    o.seed = seed_of(s, s->seed_data);
+    o.device = t->device;
+    o.sampling = !is_training                                     ? TL_SAMPLE_IN_ORDER
+                 : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
+                                                                  : TL_SAMPLE_ONCE;
+    return tl_loader_new(&o);
+}
+
+static bool model_make(struct trainer *t) {
+    const struct settings *s = &t->settings;
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    if (!trainer_model(s, &config, weights)) return false;
+    tl_generator before = tl_generator_get();
+    tl_generator_set((tl_generator){seed_of(s, s->seed_init), STREAM_INIT, 0});
+    t->model = tl_model_new(&config, t->recipe->parameters, t->device);
+    tl_generator_set(before);
+    if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
+    linear_set_mode(t->model, t->recipe->linear);
+    bool is_meta = !strncmp(tl_device_name(t->device), "meta", 4);
+    return is_meta || !*weights || tl_model_load(t->model, weights);
+}
+
+static bool optimizer_make(struct trainer *t) {
+    int n;
+    const tl_named_tensor *list = tl_module_list(t->model, &n);
+    if (!list) return false;
+    t->parameters = memory_new((size_t)n * sizeof *t->parameters);
+    if (!t->parameters) return error_memory((size_t)n * sizeof *t->parameters, "a trainer");
+    t->optimizer = tl_optimizer_new(optimizer_kind(&t->settings));
+    bool ok = t->optimizer != NULL;
+    for (int i = 0; ok && i < n; i++) {
+        if (list[i].is_buffer) continue;
+        tl_optimizer_options o = optimizer_options(t, list[i].tensor);
+        t->parameters[t->n_parameters++] = list[i].tensor;
+        ok = tl_optimizer_add(t->optimizer, list[i].name, list[i].tensor, &o);
+    }
+    return ok;
+}
+
+/* Where steps leave what the host reads later: made once, so that every step holds the same bytes. */
+static bool results_make(struct trainer *t) {
+    const struct settings *s = &t->settings;
+    int64_t n_text = 0;
+    t->n_prompt = (int64_t)strlen(s->prompt);
+    if (t->n_prompt == 0) t->n_prompt = 1; /* a line's end to begin with */
+    if (t->is_bytes && s->sample_tokens) n_text = t->n_prompt + s->sample_tokens;
+    tl_scope scope = tl_scope_enter("results");
+    if (!scope.depth) return false;
+    t->results = tl_set_purpose(tl_zeros(TL_SHAPE(5), TL_F32, t->device), TL_DATA);
+    bool ok = t->results && tl_keep(t->results);
+    if (ok && n_text) {
+        int64_t *ids = memory_new((size_t)n_text * sizeof *ids);
+        if (ids) memset(ids, 0, (size_t)n_text * sizeof *ids);
+        for (int64_t i = 0; ids && i < t->n_prompt; i++) ids[i] = *s->prompt ? (unsigned char)s->prompt[i] : '\n';
+        t->text = ids ? tl_set_purpose(tl_from_data(ids, TL_SHAPE(1, n_text), TL_I64, t->device), TL_DATA) : NULL;
+        ok = t->text && tl_keep(t->text);
+        memory_free(ids);
+    }
+    return tl_scope_end(scope) && ok;
+}
+
+struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device) {
+    struct trainer *t = memory_new(sizeof *t);
+    if (!t) {
+        error_memory(sizeof *t, "a trainer");
+        return NULL;
+    }
+    *t = (struct trainer){.settings = *s,
+                          .device = device,
+                          .is_bytes = source->is_bytes,
+                          .schedule = schedule_of(s),
+                          .noise = {seed_of(s, s->seed_dropout), STREAM_NOISE, 0},
+                          .dice = {seed_of(s, s->seed_sample), STREAM_DICE, 0},
+                          .scaler = tl_scaler_defaults()};
+    t->recipe = recipe_find(settings_choice(s, "recipe"));
+    bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && results_make(t) &&
+              (t->loader = loader_new(t, &source->train, true));
+    if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, &source->held_out, false));
+    if (ok) return t;
+    trainer_free(t);
+    return NULL;
+}
+
+void trainer_free(struct trainer *t) {
+    if (!t) return;
+    tl_loader_free(t->loader);
+    tl_loader_free(t->held_out);
+    if (t->text) tl_drop(t->text);
+    if (t->results) tl_drop(t->results);
+    tl_optimizer_free(t->optimizer);
+    tl_module_free(t->model);
+    memory_free(t->parameters);
+    memory_free(t);
+}
+
+int64_t trainer_step_tokens(const struct trainer *t) {
+    return t->settings.accum * t->settings.batch * t->settings.seq;
+}
+
+double trainer_lr(const struct trainer *t, int64_t step) {
+    return t->settings.lr * tl_schedule_factor(&t->schedule, step);
+}
+
+/* ---- One step ---- */
+
+/* Forward and backward of one micro-batch. The loss is added to `total` (the first one replaces it). */
+static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bool is_first) {
+    double weight = (t->recipe->has_scaler ? t->scaler.scale : 1) / (double)t->settings.accum;
+    bool needs_seed = t->recipe->has_scaler || t->settings.accum > 1;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *tokens = NULL, *targets = NULL;
+    bool ok = scope.depth && tl_loader_next(t->loader, position, &tokens, &targets);
+    tl_dtype before = tl_autocast(t->recipe->autocast);
+    tl_tensor *loss = ok ? tl_model_loss(t->model, tokens, targets) : NULL; /* () f32 */
+    tl_autocast(before);
+    tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, weight, TL_F32, t->device) : NULL;
+    ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
+    bool grad = tl_grad_mode(false);
+    ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
+    tl_grad_mode(grad);
+    return scope.depth && tl_scope_end(scope) && ok;
+}
+
+/* Moves the narrow gradients of a micro-batch into f32 sums (an array of n_parameters, each kept). */
+static bool sums_add(struct trainer *t, tl_tensor **sums) {
+    tl_phase phase = tl_set_phase(TL_BACKWARD);
+    tl_scope scope = tl_scope_enter("accumulate");
+    bool ok = scope.depth != 0, grad = tl_grad_mode(false);
+    for (int i = 0; ok && i < t->n_parameters; i++) {
+        tl_tensor *g = tl_grad_of(t->parameters[i]);
+        if (!g) continue;
+        if (sums[i]) ok = tl_add_(sums[i], g) != NULL;
+        else ok = (sums[i] = tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT)) && tl_keep(sums[i]);
+        tl_zero_grad(t->parameters[i], false);
+    }
+    tl_grad_mode(grad);
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    tl_set_phase(phase);
+    return ok;
+}
+
+static bool micro_steps_in_f32(struct trainer *t, int64_t position, tl_tensor *total) {
+    size_t bytes = (size_t)t->n_parameters * sizeof(tl_tensor *);
+    tl_tensor **sums = memory_new(bytes);
+    if (!sums) return error_memory(bytes, "sums of gradients");
+    memset(sums, 0, bytes);
+    bool ok = true;
+    for (int64_t k = 0; ok && k < t->settings.accum; k++)
+        ok = micro_step(t, position + k, total, k == 0) && sums_add(t, sums);
+    for (int i = 0; i < t->n_parameters; i++) {
+        if (!sums[i]) continue;
+        ok = ok && tl_set_grad(t->parameters[i], sums[i]);
+        tl_drop(sums[i]);
+    }
+    memory_free(sums);
+    return ok;
+}
+
+static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
+    int64_t accum = t->settings.accum, position = (step + t->data_shift) * accum;
+    bool ok = true;
+    if (accum > 1 && recipe_sums_in_f32(t->recipe)) ok = micro_steps_in_f32(t, position, total);
+    else
+        for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0);
+    return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
+}
+
+/* Norm, clipping, unscaling and the guard against what is not finite are one number on the device. */
+static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
+    const struct settings *s = &t->settings;
+    double divisor = t->recipe->has_scaler ? t->scaler.scale : 1;
+    tl_tensor *norm = tl_grad_norm(t->parameters, t->n_parameters);
+    tl_tensor *scale = tl_clip_scale(norm, s->clip > 0 ? s->clip : INFINITY, divisor);
+    return scale && tl_optimizer_step(t->optimizer, tl_schedule_factor(&t->schedule, step), scale) &&
+           tl_copy_(norm_slot, norm);
+}
+
+bool trainer_step(struct trainer *t, int64_t step) {
+    tl_generator before = tl_generator_get();
+    tl_generator_set(t->noise);
+    tl_scope scope = tl_scope_begin();
+    int64_t at = step % 2 * 2;
+    tl_tensor *total = tl_select(t->results, 0, at), *norm = tl_select(t->results, 0, at + 1);
+    t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
+    bool ok = total && norm && gradients_make(t, step, total);
+    bool grad = tl_grad_mode(false);
+    ok = ok && update(t, step, norm);
+    tl_grad_mode(grad);
+    tl_module_zero_grad(t->model, false);
+    if (scope.depth) ok = tl_scope_end(scope) && ok;
+    t->noise = tl_generator_get();
+    tl_generator_set(before);
+    return ok;
+}
+
+bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
+    float values[5];
+    if (!tl_to_data(t->results, values, sizeof values)) return false;
+    *loss = (double)values[step % 2 * 2];
+    *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
+    if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);
+    return true;
+}
+
+/* ---- For checkpoints ---- */
+
+bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS]) {
+    parts[0] = (struct checkpoint_part){.file = "model.safetensors"};
+    parts[1] = (struct checkpoint_part){.file = "optimizer.safetensors"};
+    parts[0].tensors = tl_module_list(t->model, &parts[0].n);
+    parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
+    return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
+}
+
+static json_t *generator_json(tl_generator g) {
+    return json_pack("[I, I, I]", (json_int_t)g.seed, (json_int_t)g.stream, (json_int_t)g.index);
+}
+
+json_t *trainer_state(const struct trainer *t) {
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I}", "optimizer_steps",
+                     (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
+                     generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
+                     (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
+                     (json_int_t)t->data_shift);
+}
+
+static bool generator_read(const json_t *state, const char *name, tl_generator *g) {
+    json_int_t seed, stream, index;
+    if (json_unpack((json_t *)(uintptr_t)state, "{s:[I, I, I]}", name, &seed, &stream, &index) != 0) return false;
+    *g = (tl_generator){(uint64_t)seed, (uint64_t)stream, (uint64_t)index};
+    return true;
+}
+
+bool trainer_set_state(struct trainer *t, const json_t *state) {
+    json_int_t steps, n_good, overflows, shift;
+    double scale;
+    if (!generator_read(state, "noise", &t->noise) || !generator_read(state, "dice", &t->dice) ||
+        json_unpack((json_t *)(uintptr_t)state, "{s:I, s:F, s:I, s:I, s:I}", "optimizer_steps", &steps, "loss_scale",
+                    &scale, "loss_scale_steps", &n_good, "overflows", &overflows, "data_shift", &shift) != 0 ||
+        steps < 0 || shift < 0 || !(scale >= 1))
+        return error_set(TL_ERROR_USE, "the checkpoint's state.json is not one of a trainer");
+    tl_optimizer_set_steps(t->optimizer, steps);
+    t->scaler.scale = scale;
+    t->scaler.n_good = n_good;
+    t->scaler.n_skipped = overflows;
+    t->data_shift = shift;
+    return true;
+}

@@ -1,0 +1,63 @@
+/* trainer.h: one run's model, optimizer, data and random numbers, and the kinds of steps it makes.
+ *
+ * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch in them asks where
+ * they are. Nothing inside waits for the device; what the host wants to know it reads from `results` afterwards. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include <jansson.h>
+
+#include "tally.h"
+#include "train/checkpoint.h"
+#include "train/recipe.h"
+#include "train/settings.h"
+#include "train/source.h"
+
+#include "train/standin.h"
+
+struct trainer {
+    struct settings settings;
+    const struct recipe *recipe;
+    tl_device *device;
+    bool is_bytes; /* tokens are bytes: text can be sampled */
+    tl_module *model;
+    tl_optimizer *optimizer;
+    tl_schedule schedule;
+    tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
+    tl_tensor **parameters;
+    int n_parameters;
+    tl_tensor *results;       /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
+    tl_tensor *text;          /* (1, prompt + sample) i64; NULL: nothing is sampled */
+    int64_t n_prompt;         /* of text */
+    tl_generator noise, dice; /* of dropout and rounding; of sampling */
+    tl_scaler scaler;     /* of fp16's loss */
+    double scale_used[2]; /* of an even step, of an odd step */
+    int64_t data_shift;   /* batches that were passed over */
+};
+
+/* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */
+bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
+
+struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device);
+void trainer_free(struct trainer *t); /* NULL allowed */
+
+/* One optimizer step: `accum` micro-batches, the gradient's norm, the update. Steps are counted from 0. */
+bool trainer_step(struct trainer *t, int64_t step);
+/* Loss and gradient norm of a step, which must be one of the last two. Waits for the device. */
+bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
+double trainer_lr(const struct trainer *t, int64_t step);
+int64_t trainer_step_tokens(const struct trainer *t);
+
+/* Held-out loss over eval_batches (evaluate.c), and text that follows the prompt (generate.c). */
+bool trainer_evaluate(struct trainer *t);
+bool trainer_read_evaluation(struct trainer *t, double *loss);
+bool trainer_sample(struct trainer *t);
+char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: recorded */
+
+/* Everything that a step depends on: tensors as parts of a checkpoint, numbers as JSON. */
+enum { TRAINER_PARTS = 2 };
+bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS]);
+json_t *trainer_state(const struct trainer *t);
+bool trainer_set_state(struct trainer *t, const json_t *state);
+
+#endif
