@@ -6,16 +6,17 @@
 
 #include "tally.h"
 
-enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
+enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4, EXIT_NUMERICAL = 5, EXIT_AGAIN = 75 };
 
 struct command {
-    const char *name, *summary, *help;
+    const char *name, *summary, *help; /* help NULL: the command writes it itself */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
+int cmd_train(int argc, char **argv);
 
 int cmd_dtypes(int argc, char **argv);
 extern const char help_dtypes[];

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 
 static const struct command commands[] = {
+    {"train", "train a language model: priced, receipted, resumable", NULL, cmd_train},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
@@ -22,7 +23,8 @@ static void usage(FILE *to) {
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
-            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
+            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory,\n"
+            "            5 numbers that are not finite, 75 saved and to be run again\n");
 }
 
 int cli_error(void) {
@@ -61,7 +63,7 @@ static int command_run(int argc, char **argv) {
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name)) continue;
         for (int k = 2; k < argc; k++)
-            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
+            if (commands[i].help && (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h")))
                 return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
