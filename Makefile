@@ -3,7 +3,7 @@
 #: make                  the library (shared and static), the program, tally.pc; the CUDA plugin where nvcc is found
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#: make tsan             the thread tests (tests/test_threads.c, test_loader.c) under ThreadSanitizer
+#: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
@@ -277,7 +277,7 @@ asan:
 # parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
-	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS='threads loader' test
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS="threads einops loader" test
 
 bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)
 	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done

@@ -46,7 +46,7 @@ HEADS = {"small": (1, 16, 2, 32), "medium": (1, 256, 8, 64), "large": (4, 1024, 
 LOGITS = {"small": (4, 256), "medium": (64, 2048), "large": (128, 32768)}
 HEAD = {"small": (16, 32, 64), "medium": (128, 128, 1024), "large": (512, 256, 8192)}    # (N,C,V)
 SLOWER = 3.0            # more than this times torch's time is too slow
-ELSEWHERE = {"transfer"}  # needs two devices
+ELSEWHERE = {"transfer", "clip_scale"}  # needs two devices; is of one number
 TURNS, MIN_TURNS = 15, 3
 TURN_S = 0.006          # a turn repeats the op this long
 ROW_S = 0.4             # no more turns after this long
@@ -626,7 +626,7 @@ def dequantize(size, dtype):
     return Case("dequantize", [q, tl.F32], lambda v, e: (v.float() * torch.exp2(e)).flatten(-2), [values, exponent])
 
 
-# update.c, optimizer.c: torch's fused kernels; the step stays 1 on both sides
+# optimizer.c, clip.c: torch's fused kernels; the step stays 1 on both sides
 
 
 def optimizer(name, ours, n_state, options, theirs):
@@ -665,6 +665,12 @@ optimizer("adagrad", "adagrad_", 1, lambda: tl.adagrad_options(lr=1e-2, eps=1e-1
 optimizer("rmsprop", lambda p, g, s: ["rmsprop_", p, g, *s, None, None], 1, lambda: tl.rmsprop_options(lr=1e-2, alpha=0.99, eps=1e-8),
           lambda p, g, s, step: torch_rmsprop(p, g, s, [], [], step, foreach=False, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0,
                                               momentum=0.0, centered=False))
+
+
+@case("sum_squares", narrow=True)
+def sum_squares(size, dtype):
+    x, xt = both(normal(SHAPES[size]), dtype)
+    return Case("sum_squares", [[x], 1], lambda x: torch.linalg.vector_norm(x, dtype=f32).square(), [xt])
 
 
 # ---- Timing ----

@@ -254,6 +254,7 @@ TL_API const int64_t *tl_shape(const tl_tensor *x);     /* rank sizes, valid as 
 TL_API int64_t tl_offset(const tl_tensor *x);
 TL_API int64_t tl_numel(const tl_tensor *x);
 TL_API size_t tl_bytes(const tl_tensor *x);             /* numel x element size */
+TL_API size_t tl_storage_bytes(const tl_tensor *x);     /* of the whole storage that x is a view of */
 TL_API tl_dtype tl_dtype_of(const tl_tensor *x);
 TL_API tl_device *tl_device_of(const tl_tensor *x);
 TL_API tl_purpose tl_purpose_of(const tl_tensor *x);
@@ -554,8 +555,9 @@ TL_API tl_tensor *tl_pad(tl_tensor *x, const int64_t *before, const int64_t *aft
 TL_API tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes);
 /* Element i goes to i + shift, around the end; axes NULL (and n 1): as if x were flat. */
 TL_API tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n);
-TL_API tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts); /* rank: at least x's; lined up at the end */
-TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);      /* the same, also with fewer counts */
+/* x counts[i] times along axis i: torch's repeat and tile. The counts are lined up with the axes at the end; the shorter of
+ * the two is filled with ones. tl_repeat is another thing: see Einops. */
+TL_API tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts);
 TL_API tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t count); /* each slice count times */
 /* Slice i counts[i] times; depends on data: refused on meta. */
 TL_API tl_tensor *tl_repeat_interleave_by(tl_tensor *x, int axis, tl_tensor *counts);
@@ -579,6 +581,14 @@ TL_API tl_tensor *tl_eye(int64_t n_rows, int64_t n_columns, tl_dtype dtype, tl_d
 TL_API tl_tensor *tl_linspace(double start, double stop, int64_t n, tl_dtype dtype, tl_device *device);
 /* Views: n vectors as n grids of their sizes; is_xy swaps the first two axes. */
 TL_API bool tl_meshgrid(tl_tensor **inputs, int n, bool is_xy, tl_tensor **grids);
+
+/* Mixed precision without casts in the program, per thread: from here on products (tl_matmul, tl_linear, tl_attention and its
+ * like, tl_linear_cross_entropy) cast f32, f16 and bf16 operands to `dtype`, and these cast f16 and bf16 ones to f32:
+ * softmax, log_softmax, layer_norm, rms_norm, losses, sum, prod, cumsum, cumprod, norm, logsumexp, exp, expm1, log,
+ * log1p, log2, rsqrt, softplus. In-place forms and all other ops run as they are given. The casts are ordinary ones, recorded
+ * and billed. Backward runs without it, and a checkpoint runs again as it ran. dtype: TL_BF16, TL_F16, TL_F32, or
+ * TL_DTYPE_COUNT for off, as at first. Returns the old one. */
+TL_API tl_dtype tl_autocast(tl_dtype dtype);
 
 /* ---- Dtypes, block-scaled formats, more random numbers ----------------------------------------------- */
 
@@ -771,6 +781,99 @@ TL_API tl_linear_cross_entropy_options tl_linear_cross_entropy_defaults(void);
 TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *targets,
                                           const tl_linear_cross_entropy_options *options);
 
+/* ---- Einops ------------------------------------------------------------------------------------------- */
+
+/* Axes by name; docs/einops.md explains. A pattern names the axes of the input and those of the result:
+ *
+ *      tl_rearrange(x, "b s (h d) -> b h s d", "h=8")         // (B,S,H D) -> (B,H,S,D): a view
+ *      tl_reduce(x, "b (h 2) (w 2) c -> b h w c", "max", NULL) // 2x2 max pooling
+ *      tl_repeat(x, "h w -> h w c", "c=3")                     // a view with stride 0
+ *
+ * Parentheses split an axis of the input, or merge axes of the result, the last of them fastest. "..." stands for any number
+ * of axes, 1 and () for an axis of size 1, a larger number for an axis without a name. A size that does not follow from the
+ * input is a length: "h=8 w=4" or "h=8, w=4"; NULL for none. The forms that end in _with take names and sizes in arrays.
+ *
+ * Splitting, permuting, widening, and merging where strides allow it are views; what must be copied is copied once. The
+ * result is x itself when there is nothing to do. A pattern is read once, then found in a table; any thread may call. */
+TL_API tl_tensor *tl_rearrange(tl_tensor *x, const char *pattern, const char *lengths); /* every axis on both sides */
+/* Axes that are on the left side only go: "sum", "mean" (floats), "max", "min", "prod", "any", "all" or "logsumexp". */
+TL_API tl_tensor *tl_reduce(tl_tensor *x, const char *pattern, const char *reduction, const char *lengths);
+TL_API tl_tensor *tl_repeat(tl_tensor *x, const char *pattern, const char *lengths); /* axes on the right side only are new */
+TL_API tl_tensor *tl_rearrange_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+TL_API tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *reduction, const char *const *names,
+                                 const int64_t *sizes, int n);
+TL_API tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n);
+
+/* Sums of products over axes: tl_einsum("b i k, b k j -> b i j", TL_TENSORS(x, y)). Axes are names, inputs are separated by
+ * commas, an axis that the output does not have is summed over; a name twice in one input is its diagonal; "..." broadcasts,
+ * and so does size 1. tl_einsum_letters takes the spelling of torch.einsum instead, where every letter is an axis: "bik,bkj->bij".
+ * It may leave out the arrow: the letters that occur once are the output, in alphabetical order, after the ellipsis.
+ *
+ * 1 to 64 tensors, dtypes promote. They are contracted in pairs, in the order with the fewest FLOPs (exactly for up to 8
+ * tensors, by a good guess beyond). A pair is one batched matmul; one without a sum is a product of elements. Integers, which
+ * have no matmul, and batches of dot products in f32 and f64 are multiplied and summed. Operands are not copied where strides allow it. The result may be a
+ * permuted view. */
+#define TL_TENSORS(...) ((tl_tensor *[]){__VA_ARGS__}), ((int)(sizeof((tl_tensor *[]){__VA_ARGS__}) / sizeof(tl_tensor *)))
+TL_API tl_tensor *tl_einsum(const char *pattern, tl_tensor **tensors, int n);
+TL_API tl_tensor *tl_einsum_letters(const char *pattern, tl_tensor **tensors, int n);
+
+/* What an einsum will do, without doing it. A step takes two of: inputs 0 .. n-1, results n, n+1, ... of earlier steps. */
+typedef struct tl_einsum_step {
+    int left, right;
+    tl_count flops;
+    int64_t numel; /* elements of its result */
+} tl_einsum_step;
+typedef struct tl_contraction {
+    int n_steps;
+    tl_count flops;          /* of all steps, and of the sums before them; the ledger will count the same */
+    tl_count flops_in_order; /* from left to right instead */
+    int64_t largest;         /* elements of the largest result on the way; 0 with fewer than two steps */
+} tl_contraction;
+/* `steps` receives n-1 of them. `text` receives it all in words, malloc'ed. Each of the three may be NULL. */
+TL_API bool tl_einsum_plan(const char *pattern, bool is_letters, tl_tensor **tensors, int n, tl_einsum_step *steps,
+                           tl_contraction *total, char **text);
+
+/* The packed axes of one tensor. */
+typedef struct tl_packed {
+    int rank;
+    int64_t size[TL_MAX_RANK];
+} tl_packed;
+/* Joins tensors of different rank along *: with "i j * k" the first two axes and the last are common, and whatever lies
+ * between is flattened and joined. `shapes` (n of them, or NULL) receives what * took of each, for tl_unpack. One tensor alone is
+ * reshaped, not copied. */
+TL_API tl_tensor *tl_pack(tl_tensor **tensors, int n, const char *pattern, tl_packed *shapes);
+/* The way back: n views of x. One size among all shapes may be -1. */
+TL_API bool tl_unpack(tl_tensor *x, const tl_packed *shapes, int n, const char *pattern, tl_tensor **parts);
+
+/* Names of axes and their sizes. Starts empty: tl_dims d = {0}. */
+typedef struct tl_dims {
+    int n; /* names */
+    int64_t size[TL_MAX_RANK];
+    uint16_t name[TL_MAX_RANK], by[TL_MAX_RANK]; /* where in text: the name, and the tensor that bound it */
+    uint16_t used;
+    char text[512];
+    int n_waiting; /* products of names whose sizes are not known yet; their size is -1 */
+    int64_t product[4];
+    uint16_t product_by[4];
+    uint8_t n_factors[4], factor[16];
+} tl_dims;
+TL_API int64_t tl_dim(const tl_dims *dims, const char *name);                /* its size; -1 and an error when there is none */
+TL_API const char *tl_dims_name(const tl_dims *dims, int i);                 /* name i; NULL when there is none */
+TL_API bool tl_dims_set(tl_dims *dims, const char *name, int64_t size);      /* binds a name by hand */
+/* The sizes of x by name: "b _ h 1" skips axis 1 and wants size 1 of the last. Clears dims first. */
+TL_API bool tl_parse_shape(tl_tensor *x, const char *pattern, tl_dims *dims);
+
+/* A contract about a tensor's shape. The first tensor that shows a name binds it; all later ones must agree:
+ *
+ *      tl_dims d = {0};
+ *      if (!tl_expect(&d, x, "x", "batch seq (heads d) : f32|bf16 @cpu") || !tl_expect(&d, w, "w", "d out")) return NULL;
+ *      int64_t heads = tl_dim(&d, "heads"); // x said heads d, w said d
+ *
+ * A pattern is one side of the others, where a name may come twice. _ is any size, "..." any number of axes. Of a group that
+ * has several unknown sizes the product is kept until later tensors tell the rest. Behind a colon: dtypes (or float,
+ * integer), and a device; meta stands in for every device. A refused tensor binds nothing. */
+TL_API bool tl_expect(tl_dims *dims, tl_tensor *x, const char *name, const char *pattern);
+
 /* ---- Optimizers ----------------------------------------------------------------------------------------- */
 
 /* As torch.optim defines them (maximize off), in place, one pass each, billed to the update phase. State tensors have the
@@ -782,7 +885,8 @@ TL_API tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_te
  *             f64 parameters are not rounded: no word is taken.
  * grad_scale  one f32 number on the parameter's device, by which the gradient is multiplied inside the step (tl_clip_scale).
  *             When it is not finite the step changes no bit of parameter, states and master: so clipping, unscaling and
- *             the guard against overflow need no answer from the device. NULL: 1. */
+ *             the guard against overflow need no answer from the device. NULL: 1.
+ * While an error is pending no step is made: a NULL above may be what failed. */
 typedef struct tl_update_options {
     tl_tensor *master;
     bool stochastic;

@@ -1,5 +1,5 @@
-/* The corpus: no two derivations give one text (proved rule by rule, and seen in stories read back), the entropy is what the
- * choices say, stories are a function of seed and number, and the words are many. */
+/* The corpus: no two derivations give one text (proved rule by rule, and seen in stories read back), the entropy is
+ * what the choices say, stories are a function of seed and number, and the words are many. */
 #include "support/check.h"
 
 #include <ctype.h>
@@ -13,8 +13,8 @@
 
 /* ---- The proof that every rule is prefix-free ---- */
 
-/* How two derivations stay apart: their texts differ at some place (always); one may begin with the other, but goes on with a
- * letter or digit, which nothing that follows the rule begins with (bounded); or it cannot be shown. */
+/* How two derivations stay apart: their texts differ at some place (always); one may begin with the other, but goes on
+ * with a letter or digit, which nothing that follows the rule begins with (bounded); or it cannot be shown. */
 enum verdict { CONFUSED, BOUNDED, ALWAYS };
 
 /* The rest of a text: pieces, and what comes behind them. `skip`: characters of the first piece that are done. */
@@ -133,8 +133,8 @@ static bool is_boundary(const struct piece *p, int n, bool *reaches_end) {
     return false; /* every reference begins with a letter or digit */
 }
 
-/* A bounded rule must have a boundary behind it wherever it is used; where it ends an alternative, the whole alternative's rule
- * becomes bounded too. */
+/* A bounded rule must have a boundary behind it wherever it is used; where it ends an alternative, the whole
+ * alternative's rule becomes bounded too. */
 static bool boundaries_hold(enum verdict *verdicts, bool is_shown, bool *is_changed) {
     bool ok = true;
     for (int r = 0; r < g->n_rules; r++)
@@ -245,7 +245,7 @@ static void what_is_recalled_was_introduced(void **state) {
 static void articles_agree(void **state) {
     (void)state;
     char text[STORY_MAX + 1];
-    for (uint64_t i = 0; i < 20000; i++) {
+    for (uint64_t i = 0; i < 5000; i++) {
         tl_corpus_story(5, i, text, sizeof text, NULL);
         for (const char *a = text; (a = strstr(a, " a ")); a += 3)
             if (strchr("aeiouAEIOU8", a[3])) fail_msg("story %llu: \"%.30s\"", (unsigned long long)i, a);
@@ -256,15 +256,15 @@ static void articles_agree(void **state) {
 
 /* ---- Entropy ---- */
 
-/* A grammar with every kind of piece, told completely: the probabilities add up to one, no text comes twice, and the means over
- * all texts are the expectation. */
+/* A grammar with every kind of piece, told completely: the probabilities add up to one, no text comes twice, and the
+ * means over all texts are the expectation. */
 static void the_expectation_is_that_of_all_texts(void **state) {
     (void)state;
     SMALL({"s", "{+who} {verb} {t}. {^who:he} {u}.|{+who} saw {@who.2} and {=who}."},
           {"who", "Ann/f/x/big|Bo/m/y/tall|Carl/m/y/wide"}, {"verb", "ran|sat|swam"},
           {"t", "far|{who.3} and {who:his} {num}"}, {"u", "left|had {num}"}, {"num", "1|2|3"},
           {"x", "a {num} {=who}|nobody"}, {"y", "{num} dogs|{num} {num} cats|{who:him}"});
-    enum { MOST = 1000, DRAWS = 60000 };
+    enum { MOST = 1000, DRAWS = 40000 };
     static char texts[MOST][80];
     static double bits_of[MOST];
     int n = 0;
@@ -299,7 +299,7 @@ static void the_expectation_is_that_of_all_texts(void **state) {
 
 static void stories_are_as_surprising_as_computed(void **state) {
     (void)state;
-    enum { N = 40000 };
+    enum { N = 20000 };
     char text[STORY_MAX];
     double sum[2] = {0}, square[2] = {0};
     for (uint64_t i = 0; i < N; i++) {
@@ -322,7 +322,7 @@ static void stories_are_as_surprising_as_computed(void **state) {
 static void stories_are_read_back(void **state) {
     (void)state;
     char text[STORY_MAX];
-    for (uint64_t i = 0; i < 3000; i++) {
+    for (uint64_t i = 0; i < 1000; i++) {
         double bits, parsed;
         size_t length = tl_corpus_story(7, i, text, sizeof text, &bits);
         expect_equal(grammar_parse(corpus_grammar(), text, length, &parsed), 1);

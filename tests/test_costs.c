@@ -769,7 +769,7 @@ static void joining_moves_bytes(void **state) {
     ROW("compare", TL_FORWARD, 1, 6, 16 + 24, 6);    /* 6 bool */
     ROW("where", TL_FORWARD, 1, 0, 6 + 24 + 4, 24);  /* mask, x and one zero */
     end();
-    COST(tl_repeat(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
+    COST(tl_tile(x, TL_SHAPE(4, 1)), "copy", 0, 24, 96); /* 6 f32 in, 24 out */
 }
 
 static void sorting_counts_comparisons(void **state) {

@@ -1,5 +1,5 @@
-/* Token files: every format read, every rule broken once, every failure of memory and disk, damaged headers by the hundred
- * thousand. */
+/* Token files: every format read, every rule broken once, every failure of memory and disk, damaged headers by the
+ * hundred thousand. */
 #include "support/check.h"
 
 #include <errno.h>

@@ -237,7 +237,7 @@ static void refused_calls_are_not_billed(void **state) {
     (void)state;
     tl_tensor *a = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
     tl_ledger *ledger = tl_ledger_begin("refused");
-    expect_refused(tl_matmul(a, a), "inner sizes");
+    expect_refused(tl_matmul(a, a), "cannot be multiplied");
     tl_ledger_end(ledger);
     expect_equal(tl_ledger_total(ledger, TL_ALL, NULL).calls, 0);
     tl_ledger_free(ledger);

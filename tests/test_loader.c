@@ -72,8 +72,8 @@ static void the_order_is_a_permutation(void **state) {
     for (uint64_t i = 0; i < 1000; i++) expect_true(order_at((struct rng_key){1, 1}, n, n - 1 - i) < n);
 }
 
-/* Every (index, place) is as likely as any other: chi-square over seeds, 24 x 24 cells. The variance of a sum over cells of
- * a random permutation matrix is a little below 2 x 23^2, so five deviations are far out. */
+/* Every (index, place) is as likely as any other: chi-square over seeds, 24 x 24 cells. The variance of a sum over
+ * cells of a random permutation matrix is a little below 2 x 23^2, so five deviations are far out. */
 static void every_place_is_equally_likely(void **state) {
     (void)state;
     enum { N = 24, SEEDS = 4800 };
@@ -297,6 +297,39 @@ static void a_gpu_is_billed_one_transfer_per_step(void **state) {
     tl_ledger_free(ledger);
 }
 
+/* Where there is a GPU: the same batches, the price of meta, one transfer per step. */
+static void on_a_gpu_the_batches_are_the_same(void **state) {
+    (void)state;
+    tl_device *cuda = tl_device_find("cuda");
+    tl_error_clear();
+    if (!cuda) skip();
+    tl_token_file *f = counting_file(3000);
+    tl_loader_options o = options_for(f, 4, 16);
+    tl_loader *here = tl_loader_new(&o);
+    o.device = cuda;
+    tl_ledger *ledger = tl_ledger_begin("steps");
+    tl_loader *there = tl_loader_new(&o);
+    for (int64_t step = 0; step < 20; step++) {
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *x[2], *y[2];
+        expect_true(tl_loader_next(here, step, &x[0], &x[1]) && tl_loader_next(there, step, &y[0], &y[1]));
+        for (int i = 0; i < 2; i++) {
+            expect_true(tl_device_of(y[i]) == cuda);
+            int32_t ids[64];
+            expect_true(tl_to_data(y[i], ids, sizeof ids));
+            assert_memory_equal(ids, tl_data(x[i]), sizeof ids);
+        }
+        tl_scope_end(scope);
+    }
+    tl_loader_free(here);
+    tl_loader_free(there);
+    tl_ledger_end(ledger);
+    expect_count(tl_ledger_transfer_bytes(ledger), 20 * 2 * 4 * 16 * 4);
+    expect_equal(tl_ledger_peak(ledger, cuda, TL_DATA), 2 * 4 * 16 * 4);
+    tl_ledger_free(ledger);
+    tl_token_file_close(f);
+}
+
 /* ---- Trouble ---- */
 
 static void wrong_options_are_refused(void **state) {
@@ -473,6 +506,7 @@ int main(void) {
         TEST(ranks_share_what_one_would_read),
         TEST(the_price_is_the_receipt),
         TEST(a_gpu_is_billed_one_transfer_per_step),
+        TEST(on_a_gpu_the_batches_are_the_same),
         TEST(wrong_options_are_refused),
         TEST(what_the_thread_cannot_read_fails_at_its_step),
         TEST(every_failure_of_memory_is_reported),

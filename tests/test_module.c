@@ -140,6 +140,35 @@ static void initialisers_have_the_deviation_they_promise(void **state) {
     expect_refused(tl_init_xavier_normal_(tl_ones(TL_SHAPE(3), TL_F32, NULL), 1), "need two axes");
 }
 
+/* A kind of one's own: x * weight + offset, where the offset is a buffer, and the factor is plain data. */
+static tl_tensor *shift_forward(tl_module *m, tl_tensor *x) {
+    double factor = *(double *)tl_module_state(m);
+    tl_tensor *y = tl_mul(x, tl_module_tensor(m, 0));
+    return tl_add(tl_scale(y, factor), tl_module_tensor(m, 1));
+}
+static const tl_module_kind shift_kind = {"Shift", shift_forward, NULL, sizeof(double)};
+
+static void kinds_can_be_added_from_outside(void **state) {
+    (void)state;
+    tl_module *m = tl_module_new(&shift_kind);
+    *(double *)tl_module_state(m) = 3;
+    assert_true(tl_module_add_parameter(m, "weight", tl_full(TL_SHAPE(2), 5, TL_F32, NULL)));
+    assert_true(tl_module_add_buffer(m, "offset", tl_full(TL_SHAPE(2), 7, TL_F32, NULL)));
+    assert_true(tl_module_add_parameter(m, "bias", NULL));
+    tl_tensor *y = tl_module_forward(m, tl_ones(TL_SHAPE(2), TL_F32, NULL));
+    expect_values(y, 22, 22);
+    expect_true(tl_needs_grad(tl_module_tensor(m, 0)) && !tl_needs_grad(tl_module_tensor(m, 1)));
+    assert_null(tl_module_tensor(m, 2));
+    assert_null(tl_module_tensor(m, 3));
+    int n;
+    const tl_named_tensor *list = tl_module_list(m, &n);
+    expect_equal(n, 2);
+    expect_true(!list[0].is_buffer && list[1].is_buffer && list[0].owner == m);
+    expect_equal(tl_module_parameters(m), 2);
+    expect_refused(tl_module_add_parameter(m, "ids", tl_ones(TL_SHAPE(2), TL_I64, NULL)), "");
+    tl_module_free(m);
+}
+
 /* ---- Models ---- */
 
 static void presets_hold_the_published_numbers(void **state) {
@@ -328,6 +357,7 @@ int main(void) {
         TEST(frozen_parameters_and_evaluation_mode),
         TEST(the_scale_of_results_does_not_depend_on_the_width),
         TEST(initialisers_have_the_deviation_they_promise),
+        TEST(kinds_can_be_added_from_outside),
         TEST(presets_hold_the_published_numbers),
         TEST(the_formula_counts_what_the_tree_holds),
         TEST(the_loss_is_that_of_the_logits),

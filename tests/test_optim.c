@@ -203,6 +203,23 @@ static void a_scale_that_is_not_finite_changes_nothing(void **state) {
         }
 }
 
+/* A clipping factor that could not be made is NULL, and NULL means none: with an error pending no step is made. */
+static void a_scale_that_failed_is_not_taken_for_none(void **state) {
+    (void)state;
+    tl_tensor *p[N];
+    tl_optimizer *o = three(TL_ADAMW, p, NULL);
+    tl_tensor *before = tl_clone(tl_detach(p[0])), *norm = tl_ones(TL_SHAPE(2), TL_F32, NULL);
+    expect_true(!tl_optimizer_step(o, 1, tl_clip_scale(norm, 1, 1)));
+    expect_error(TL_ERROR_USE, "the norm must be one f32 or f64 number");
+    expect_equal(tl_optimizer_steps(o), 0);
+    tl_sgd_options options = tl_sgd_defaults();
+    options.update.grad_scale = tl_clip_scale(norm, 1, 1);
+    expect_true(!tl_sgd_momentum_(p[0], tl_grad_of(p[0]), NULL, &options));
+    expect_error(TL_ERROR_USE, "the norm must be one f32 or f64 number");
+    expect_same_bits(p[0], before);
+    tl_optimizer_free(o);
+}
+
 /* The product is in the kernel: g times a power of two first is the same, bit for bit. */
 static void a_scale_multiplies_the_gradient(void **state) {
     (void)state;
@@ -466,6 +483,7 @@ int main(void) {
         TEST(states_and_steps_are_all_there_is),
         TEST(a_step_takes_no_memory),
         TEST(a_scale_that_is_not_finite_changes_nothing),
+        TEST(a_scale_that_failed_is_not_taken_for_none),
         TEST(a_scale_multiplies_the_gradient),
         TEST(the_norm_is_over_all_gradients),
         TEST(the_norm_of_a_million_is_exact_enough),

@@ -623,6 +623,7 @@ static const struct { const char *words; unsigned dtypes; } dtype_words[] = {
     {"any for arithmetic", DT_COMPUTES},
     {"any arithmetic", DT_COMPUTES},
     {"any for arithmetic but bool", DT_COMPUTES & ~DT(TL_BOOL)},
+    {"f32, f64", DT(TL_F32) | DT(TL_F64)},
     {"i64", DT(TL_I64)},
     {"i64, i32", DT(TL_I64) | DT(TL_I32)},
     {"condition bool", DT(TL_BOOL)},

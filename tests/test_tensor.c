@@ -52,7 +52,7 @@ static void a_scalar_has_rank_zero_and_one_element(void **state) {
     expect_equal(tl_numel(x), 1);
     expect_near(tl_item(x), 7, 0);
     expect_true(tl_is_contiguous(x));
-    expect_refused(tl_select(x, 0, 0), "scalar");
+    expect_refused(tl_select(x, 0, 0), "has no dimensions");
     expect_shape(tl_unsqueeze(x, 0), 1);
     expect_shape(tl_flatten(x, 0, -1), 1);
     expect_shape(tl_expand(x, TL_SHAPE(2, 2)), 2, 2);
@@ -137,10 +137,10 @@ static void select_drops_an_axis_and_shares_storage(void **state) {
     expect_values(y, 8, 9, 10, 11, 20, 21, 22, 23);
     expect_true(tl_shares_storage(x, y));
     expect_values(tl_select(x, -3, -1), 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23);
-    expect_refused(tl_select(x, 1, 3), "index 3 is out of bounds for an axis of size 3: f32[2,3,4]@cpu");
+    expect_refused(tl_select(x, 1, 3), "index 3 is out of bounds for dimension 1 with size 3: f32[2,3,4]@cpu");
     expect_refused(tl_select(x, 1, -4), "index -4 is out of bounds");
-    expect_refused(tl_select(x, 3, 0), "axis 3 is out of range");
-    expect_refused(tl_select(x, -4, 0), "axis -4 is out of range");
+    expect_refused(tl_select(x, 3, 0), "but got 3)");
+    expect_refused(tl_select(x, -4, 0), "but got -4)");
 }
 
 /* Python's own slice.indices, written out for a length of 5. */
@@ -178,7 +178,7 @@ static void slice_follows_python(void **state) {
     }
     expect_refused(tl_slice(x, 0, 0, 5, 0), "step 0");
     expect_refused(tl_slice(x, 0, 0, 5, INT64_MIN), "step");
-    expect_refused(tl_slice(x, 1, 0, 5, 1), "axis 1 is out of range");
+    expect_refused(tl_slice(x, 1, 0, 5, 1), "but got 1)");
 }
 
 static void negative_steps_give_negative_strides(void **state) {
@@ -227,8 +227,8 @@ static void view_refuses_what_strides_cannot_express(void **state) {
         "across two contiguous subspaces). Use .reshape(...) instead: f32[3,2,4]@cpu");
     expect_shape(tl_view(t, TL_SHAPE(3, 2, 2, 2)), 3, 2, 2, 2);
     expect_strides(tl_view(t, TL_SHAPE(3, 2, 2, 2)), 4, 12, 2, 1);
-    expect_refused(tl_view(x, TL_SHAPE(5, 5)), "shape '[5,5]' is invalid for input of size 24");
-    expect_refused(tl_view(x, TL_SHAPE(-1, 5)), "shape '[-1,5]' is invalid for input of size 24");
+    expect_refused(tl_view(x, TL_SHAPE(5, 5)), "shape '[5, 5]' is invalid for input of size 24");
+    expect_refused(tl_view(x, TL_SHAPE(-1, 5)), "shape '[-1, 5]' is invalid for input of size 24");
     expect_refused(tl_view(x, TL_SHAPE(-1, -1)), "only one dimension can be inferred");
     expect_refused(tl_view(x, TL_SHAPE(-2, 12)), "invalid for input of size 24");
     expect_refused(tl_view(x, TL_SHAPE((int64_t)1 << 62, 4)), "invalid for input of size 24");
@@ -269,7 +269,7 @@ static void flatten_and_unflatten_are_inverse(void **state) {
     expect_shape(tl_unflatten(y, -1, TL_SHAPE(-1, 6)), 2, 2, 6);
     expect_true(!tl_shares_storage(tl_flatten(tl_transpose(x, 0, 1), 0, 1), x));
     expect_refused(tl_flatten(x, 2, 1), "start_dim 2 cannot come after end_dim 1");
-    expect_refused(tl_flatten(x, 0, 3), "axis 3 is out of range");
+    expect_refused(tl_flatten(x, 0, 3), "but got 3)");
     expect_refused(tl_unflatten(x, 1, TL_SHAPE(2, 2)), "do not multiply to axis 1 of size 3");
     expect_refused(tl_unflatten(x, 1, TL_SHAPE(-1, -1)), "only one dimension can be inferred");
     expect_refused(tl_unflatten(x, 1, 0, NULL), "sizes");
@@ -284,8 +284,8 @@ static void squeeze_and_unsqueeze_move_axes_of_one(void **state) {
     expect_shape(tl_unsqueeze(x, 0), 1, 3, 1, 2);
     expect_shape(tl_unsqueeze(x, -1), 3, 1, 2, 1);
     expect_true(tl_shares_storage(tl_unsqueeze(x, 3), x));
-    expect_refused(tl_unsqueeze(x, 4), "axis 4 is out of range");
-    expect_refused(tl_squeeze(x, 3), "axis 3 is out of range");
+    expect_refused(tl_unsqueeze(x, 4), "but got 4)");
+    expect_refused(tl_squeeze(x, 3), "but got 3)");
     expect_shape(tl_squeeze(tl_expand(tl_transpose(x, 0, 2), TL_SHAPE(2, 1, 3)), 1), 2, 3);
 }
 
@@ -311,10 +311,11 @@ static void expand_repeats_with_stride_zero(void **state) {
     expect_shape(y, 2, 3, 4);
     expect_strides(y, 0, 1, 0);
     expect_true(tl_shares_storage(x, y));
+    expect_equal(tl_storage_bytes(y), 12); /* not what the view shows */
     expect_near(tl_at(y, (int64_t[]){1, 2, 3}), 2, 0);
     expect_shape(tl_broadcast_to(x, TL_SHAPE(3, 5)), 3, 5);
     expect_refused(tl_expand(x, TL_SHAPE(4, 4)),
-                   "the expanded size of the tensor (4) must match the existing size (3)");
+                   "The expanded size of the tensor (4) must match the existing size (3)");
     expect_refused(
         tl_expand(x, TL_SHAPE(4)),
         "the number of sizes provided (1) must be greater or equal to the number of dimensions in the tensor (2)");
@@ -558,7 +559,7 @@ static void copy_broadcasts_and_casts_into_place(void **state) {
     expect_values(x, 1, -2, 3, 1, -2, 3);
     tl_copy_(tl_transpose(x, 0, 1), check_counting(TL_SHAPE(3, 2)));
     expect_values(x, 0, 2, 4, 1, 3, 5);
-    expect_refused(tl_copy_(x, tl_zeros(TL_SHAPE(2), TL_I32, NULL)), "does not broadcast to the target");
+    expect_refused(tl_copy_(x, tl_zeros(TL_SHAPE(2), TL_I32, NULL)), "must match the size of tensor b");
     expect_refused(tl_copy_(tl_slice(x, 1, 0, 2, 1), tl_slice(x, 1, 1, 3, 1)), "refer to a single memory location");
     tl_tensor *y = check_counting(TL_SHAPE(2, 4));
     tl_copy_(tl_slice(y, 1, 0, TL_END, 2), tl_slice(y, 1, 1, TL_END, 2)); /* even and odd columns never meet */
@@ -600,7 +601,7 @@ static void to_moves_between_devices_or_says_why_not(void **state) {
     expect_true(tl_data(m) == NULL);
     expect_refused(tl_to(m, check_cpu()), "meta has no data");
     expect_refused(tl_to(x, NULL), "NULL");
-    expect_refused(tl_add(x, m), "different devices");
+    expect_refused(tl_add(x, m), "on the same device");
 }
 
 static void values_are_read_one_by_one_or_all_at_once(void **state) {
@@ -671,9 +672,9 @@ static void axes_out_of_range_are_refused_when_read(void **state) {
     expect_equal(tl_size(x, -1), 4);
     expect_equal(tl_stride(x, -3), 12);
     tl_size(x, 3);
-    expect_error(TL_ERROR_USE, "axis 3 is out of range for a tensor of rank 3");
+    expect_error(TL_ERROR_USE, "but got 3)");
     tl_stride(x, -4);
-    expect_error(TL_ERROR_USE, "axis -4 is out of range for a tensor of rank 3");
+    expect_error(TL_ERROR_USE, "but got -4)");
 }
 
 static void purposes_can_be_said_and_are_checked(void **state) {

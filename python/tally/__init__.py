@@ -21,9 +21,22 @@ from ._tensor import Tensor  # noqa: E402, F401
 from ._errors import OutOfMemoryError  # noqa: E402, F401
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
-from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
+from ._composed import *  # noqa: E402, F401, F403
+from ._tensor import contiguous_format, get_num_threads, layout, memory_format, preserve_format, set_num_threads, strided  # noqa: E402, F401
+from ._grad import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
 from ._memory import from_dlpack  # noqa: E402, F401
-from . import autograd  # noqa: E402, F401
 from . import cuda  # noqa: E402, F401
 from ._ledger import Ledger, get_default_device, ledger, price, profile, set_default_device  # noqa: E402, F401
-from . import _einops  # noqa: E402, F401
+from . import amp, autograd, nn, optim, utils  # noqa: E402, F401
+from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402, F401
+from .nn.functional import dropout, layer_norm, rms_norm  # noqa: E402, F401
+from ._files import load, save  # noqa: E402, F401
+from . import _einops, einops  # noqa: E402, F401
+
+from math import e, inf, nan, pi  # noqa: E402, F401
+
+newaxis = None
+for _name in ("relu sigmoid tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos neg negative abs floor ceil round trunc square reciprocal erf clamp clip "
+              "clamp_min clamp_max fill zero nan_to_num detach index_put frac tan logit xlogy deg2rad rad2deg fix addmv").split():
+    globals()[_name + "_"] = getattr(Tensor, _name + "_")  # noqa: F405
+del _name, _d, _alias

@@ -40,8 +40,12 @@ def _infer(data):
             kinds.add(int64)
         elif isinstance(item, (_Tensor, np.ndarray)):
             kinds.add(item.dtype if isinstance(item, _Tensor) else _memory.from_numpy_dtype(item.dtype))
-        else:
+        elif isinstance(item, (float, np.floating)):
             kinds.add(get_default_dtype())
+        elif isinstance(item, str):
+            raise TypeError("new(): invalid data type 'str'")
+        else:
+            raise RuntimeError(f"Could not infer dtype of {type(item).__name__}")
     look(data)
     floats = [k for k in kinds if k.is_floating_point]
     return floats[0] if floats else int64 if kinds - {bool_} else bool_ if kinds else get_default_dtype()
@@ -54,6 +58,8 @@ def _check_nested(data):
             return ()
         shapes = [shape_of(x, depth + 1) for x in item]
         for s in shapes[1:]:
+            if shapes[0] and not s:
+                raise TypeError("not a sequence")
             if s != shapes[0]:
                 expected = shapes[0][0] if shapes[0] else 0
                 got = s[0] if s else 0
@@ -66,6 +72,8 @@ def _plain(item):
     """Tensors inside lists become numbers."""
     if isinstance(item, (list, tuple)):
         return [_plain(x) for x in item]
+    if item is None:
+        raise TypeError("must be real number, not NoneType")
     return item.tolist() if isinstance(item, (_Tensor, np.ndarray)) else item
 
 
@@ -84,6 +92,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 
 def _from_nested(data, dtype, device):
+    data = list(data) if isinstance(data, range) else data
     if not isinstance(data, (list, tuple, int, float, bool)):
         if hasattr(data, "__array__"):
             return _from_array(np.asarray(data), dtype, device)
@@ -91,8 +100,11 @@ def _from_nested(data, dtype, device):
             data = data.__index__()
         elif hasattr(data, "__float__") and not isinstance(data, str):
             data = float(data)
+        elif isinstance(data, str):
+            raise TypeError("new(): invalid data type 'str'")
         else:
-            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+            raise RuntimeError(f"Could not infer dtype of {type(data).__name__}") if dtype is None else \
+                TypeError(f"must be real number, not {type(data).__name__}")
     kind = _infer(data) if dtype is None else as_dtype(dtype)
     data = _plain(data)
     _check_nested(data)
@@ -103,8 +115,15 @@ def _from_nested(data, dtype, device):
         elif host == "float64" or not _holds_floats(data):
             array = np.array(data, dtype=host)
         else:
-            array = np.array(data, dtype="float64").astype("int64").astype(host)
+            array = np.array(data, dtype="float64")
+            if not (np.abs(array) < 2.0**63).all():
+                raise OverflowError
+            array = array.astype("int64").astype(host)
+    except ValueError:
+        raise TypeError("must be real number, not str") from None
     except OverflowError as error:
+        if "int too" in str(error) or kind is int64:
+            raise ValueError("Overflow when unpacking long long") from error
         raise RuntimeError(f"value cannot be converted to type {kind.name} without overflow") from error
     except TypeError as error:
         raise TypeError(f"new(): invalid data type: {error}") from None
@@ -134,6 +153,9 @@ def as_tensor(data, dtype=None, device=None):
     return tensor(data, dtype=dtype, device=device)
 
 
+asarray = as_tensor
+
+
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
     """A tensor without axes."""
     return tensor(s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
@@ -141,19 +163,19 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 # ---- Constants ----
 
-def empty(*size, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def empty(*args, size=None, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Of no defined content."""
-    return _finish(lib.tl_empty(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_empty(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False):
+def zeros(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 0."""
-    return _finish(lib.tl_zeros(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_zeros(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False):
+def ones(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 1."""
-    return _finish(lib.tl_ones(_sizes(size), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_ones(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
@@ -191,10 +213,14 @@ def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False
     return _finish(lib.tl_fill_scalar_(x, fill_value), requires_grad)
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def arange(*args, start=0, end=None, step=1, dtype=None, device=None, requires_grad=False):
     """start, start + step, ... before end."""
-    if end is None:
-        start, end = 0, start
+    if len(args) == 1:
+        end = args[0]
+    elif args:
+        start, end, step = (*args, step)[:3]
+    if end is None or len(args) > 3:
+        raise TypeError(f"arange() received an invalid combination of arguments - got {len(args)}: end is needed")
     numbers = [x.item() if isinstance(x, _Tensor) else x for x in (start, end, step)]
     start, end, step = numbers
     if step == 0:
@@ -213,6 +239,12 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     return _finish(lib.tl_linspace(start, end, steps, _code(dtype), _address(device)), requires_grad)
+
+
+def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
+    """base^start to base^end, evenly spaced in the exponent."""
+    exponents = linspace(start, end, steps, dtype=BY_NAME["float64"], device=device)
+    return _finish(lib.tl_cast(lib.tl_rpow_scalar(exponents, float(base)), _code(dtype)), requires_grad)
 
 
 def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
@@ -246,14 +278,14 @@ def set_rng_state(new_state):
     c.tl_generator_set(structs["tl_generator"](*[x % _POOL_WORDS for x in new_state.tolist()]))
 
 
-def rand(*size, dtype=None, device=None, requires_grad=False):
+def rand(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
-    return _finish(lib.tl_uniform(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
 
 
-def randn(*size, dtype=None, device=None, requires_grad=False):
+def randn(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Normal, mean 0 and deviation 1."""
-    return _finish(lib.tl_normal(_sizes(size), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
 
 
 def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad=False):
@@ -305,6 +337,11 @@ def bernoulli(input):
     return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)), lib.tl_dtype_of(input))
 
 
+def exponential_(self, lambd=1.0):
+    """Fills with exponentially distributed numbers: -log(1 - u) / lambd."""
+    return lib.tl_copy_(self, lib.tl_mul_scalar(lib.tl_log1p(lib.tl_neg(rand_like(self))), -1.0 / lambd))
+
+
 def multinomial(input, num_samples, replacement=False):
     """Numbers of categories, drawn with the given weights."""
     return lib.tl_multinomial(input, num_samples, replacement)
@@ -317,3 +354,4 @@ def from_numpy(ndarray):
     return _memory.from_numpy(ndarray)
 
 
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

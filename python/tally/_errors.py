@@ -3,12 +3,14 @@
 The library tells wrong use, memory, I/O and device apart; which of Python's classes a wrong use is, the message tells: torch raises
 IndexError for an axis or index that is not there, TypeError for what is no tensor, and RuntimeError for nearly all else.
 """
+import re
 import threading
 
 from ._library import constants
 
 _MEMORY, _IO = constants["TL_ERROR_MEMORY"], constants["TL_ERROR_IO"]
-_INDEX = ("out of range", "out of bounds", "too many indices")
+_INDEX = ("out of range", "out of bounds", "too many indices", "has no dimensions")
+_PLAIN = re.compile(r"\b(gather|scatter\w*|take_along\w*): index|selected index k out of range")  # torch: RuntimeError
 state = threading.local()  # .raised: what a callback raised while the library was running
 
 
@@ -28,6 +30,8 @@ def from_status(status, message):
         return OSError(message)
     if "got NULL instead of a tensor" in message:
         return TypeError(message)
+    if _PLAIN.search(message):
+        return RuntimeError(message)
     if any(phrase in message for phrase in _INDEX):
         return IndexError(message)
     return RuntimeError(message)

@@ -3,18 +3,28 @@ import ctypes
 import operator
 
 _header = _library = None
-_tensor_type = _on_error = None
+_tensor_type = _on_error = _size_type = _dtypes = None
 _MAY_BE_NONE = {"tl_grad_of"}
 _MAX_LIST = 64
 
 
 class TensorBase:
     """Holds a tl_tensor."""
-    _address = None
+    __slots__ = ("_address",)  # not in __dict__, which copies take over
+
+    def __new__(cls, *args, **kwargs):
+        self = object.__new__(cls)
+        self._address = None
+        return self
+
+    shape = property(lambda x: _size_type(shape_of(x)))
+    dtype = property(lambda x: _dtypes[_library.tl_dtype_of(address_of(x))])
+    ndim = property(lambda x: _library.tl_rank(address_of(x)))
 
     def __del__(self):
-        if self._address and _library is not None:
-            _library.tl_drop(self._address)
+        address = getattr(self, "_address", None)
+        if address and _library is not None:
+            _library.tl_drop(address)
 
 
 def load(path, header):
@@ -26,9 +36,9 @@ def load(path, header):
             globals()[f.name] = _function(f)
 
 
-def set_types(tensor, on_error):
-    global _tensor_type, _on_error
-    _tensor_type, _on_error = tensor, on_error
+def set_types(tensor, on_error, size, dtypes):
+    global _tensor_type, _on_error, _size_type, _dtypes
+    _tensor_type, _on_error, _size_type, _dtypes = tensor, on_error, size, dtypes
 
 
 def address_of(x):
@@ -64,12 +74,27 @@ def replace(x, y):
     _library.tl_drop(old)
 
 
+def scope_enter(name):
+    """Opens a named scope; gives what scope_end takes."""
+    scope = _library.tl_scope_enter(name.encode())
+    _check()
+    return scope
+
+
+def scope_end(scope):
+    _library.tl_scope_end(scope)
+    _check()
+
+
 _owners = {}  # number -> what must live as long as a tensor over its memory
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _release(number):
-    _owners.pop(number, None)
+def _release(number, pop=_owners.pop):
+    pop(number, None)
+
+
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release))  # tensors may go after this module, at exit
 
 
 def from_external(owner, address, n_bytes, shape, stride, dtype, device):
@@ -82,7 +107,7 @@ def from_external(owner, address, n_bytes, shape, stride, dtype, device):
 
 
 def _own(kind, address):
-    x = kind.__new__(kind)
+    x = object.__new__(kind)  # a subclass's __new__ may want arguments
     x._address = address
     return x
 
@@ -164,8 +189,8 @@ def _scalar(value, site):
     kinds = _header.constants
     if isinstance(value, bool):
         return scalar(kinds["TL_SCALAR_BOOL"], int(value), 0.0)
-    if isinstance(value, int):
-        return scalar(kinds["TL_SCALAR_INT"], _long(value, site), 0.0)
+    if not isinstance(value, float) and hasattr(value, "__index__"):  # NumPy's integers too
+        return scalar(kinds["TL_SCALAR_INT"], _long(value.__index__(), site), 0.0)
     return scalar(kinds["TL_SCALAR_FLOAT"], 0, _double(value, site, "Number"))
 
 

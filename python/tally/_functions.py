@@ -3,10 +3,11 @@ them on Tensor as they stand, so that `x.sum(0)` and `tally.sum(x, 0)` are one p
 """
 import builtins
 import collections
+import functools
 import math
 
 from ._library import constants, lib
-from ._types import DTYPES, Size, as_dtype, bool_, float64, get_default_dtype, int64
+from ._types import BY_NAME, DTYPES, Size, as_dtype, bool_, float32, float64, get_default_dtype, int64
 
 _EQ, _NE, _LT, _LE, _GT, _GE = (constants["TL_" + n] for n in ("EQ", "NE", "LT", "LE", "GT", "GE"))
 _Tensor = None  # set by _tensor.py
@@ -27,6 +28,20 @@ def _number(x, name, argument):
     raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(x).__name__}")
 
 
+_UINT8 = BY_NAME["uint8"].code
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+
+def _numpy_names(function):
+    """Takes axis= and keepdims= for dim= and keepdim=, as torch does."""
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if not kwargs.keys().isdisjoint(_NUMPY_NAMES):
+            kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+    return call
+
+
 def _axes(dim):
     """A list of axes; [] is all of them."""
     if dim is None:
@@ -40,6 +55,14 @@ def _sizes(sizes):
         only = sizes[0]
         return (only.__index__(),) if hasattr(only, "__index__") and not hasattr(only, "__len__") else tuple(only)
     return sizes
+
+
+def _axis(dim, rank):
+    """An axis counted from 0; a scalar has one, as in torch."""
+    n = builtins.max(rank, 1)
+    if not -n <= dim < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
+    return dim + n if dim < 0 else dim
 
 
 def _dtype_of(x):
@@ -97,17 +120,26 @@ def _operand(name, x):
     return _number(x, name, "other"), False
 
 
+def _check_alpha(input, other, alpha):
+    if isinstance(alpha, bool) and not _dtype_of(input) is bool_:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    is_real = _dtype_of(input).is_floating_point or isinstance(other, float) or isinstance(other, _Tensor) and _dtype_of(other).is_floating_point
+    if isinstance(alpha, float) and not is_real:
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+
+
 def _add_like(name, input, other, alpha):
     tensor, scalar = getattr(lib, f"tl_{name}"), getattr(lib, f"tl_{name}_scalar")
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
+        input = _full_like_number(input, other)
     other, is_tensor = _operand(name, other)
     if alpha != 1:
-        other = lib.tl_mul_scalar(other, alpha) if is_tensor else other * alpha
+        _check_alpha(input, other, alpha)
+        other = lib.tl_mul_scalar(lib.tl_cast(other, result_type(input, other).code), alpha) if is_tensor else other * alpha
     return tensor(input, other) if is_tensor else scalar(input, other)
 
 
-def full_like_number(value, other):
+def _full_like_number(value, other):
     """A number beside a tensor, as a scalar tensor that promotes like a number."""
     if isinstance(value, bool):
         d = bool_
@@ -127,7 +159,7 @@ def sub(input, other, *, alpha=1):
     """input - alpha other"""
     if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
         raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
-    return _add_like("sub", input, other, alpha)
+    return _add_like("sub", input, other, 1 if isinstance(other, bool) else alpha)  # bool is refused
 
 
 def mul(input, other):
@@ -139,6 +171,8 @@ def div(input, other, *, rounding_mode=None):
     """input / other; rounding_mode "floor" or "trunc" gives whole numbers, of integers integers."""
     if rounding_mode is None:
         return _add_like("div", input, other, 1)
+    if not isinstance(other, _Tensor):
+        other = _number(other, "div", "other")
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode != "trunc":
@@ -146,11 +180,29 @@ def div(input, other, *, rounding_mode=None):
     return _whole_division(input, other, lib.tl_trunc)
 
 
+def _without_gradient(divide):
+    """A step: where an operand requires grad, the result does, and the gradient is 0."""
+    @functools.wraps(divide)
+    def call(a, b, *args):
+        with no_grad():
+            quotient = divide(a, b, *args)
+        for x in (a, b):
+            if isinstance(x, _Tensor) and lib.tl_needs_grad(x) and _dtype_of(quotient).is_floating_point:
+                never = lib.tl_zeros((), bool_.code, lib.tl_device_of(x))
+                quotient = lib.tl_where(never, lib.tl_cast(x, lib.tl_dtype_of(quotient)), quotient)
+        return quotient
+    return call
+
+
+@_without_gradient
 def _whole_division(a, b, rounds):
-    is_whole = not _dtype_of(a).is_floating_point and not (isinstance(b, float) or isinstance(b, _Tensor) and b.is_floating_point())
-    if not is_whole:
+    kind = result_type(a, b)
+    if kind.is_floating_point:
         return rounds(div(a, b))
-    kind = add(a, b).dtype if isinstance(b, _Tensor) else _dtype_of(a)
+    if kind is bool_:
+        raise NotImplementedError("whole division is not implemented for 'Bool'")
+    if not a.is_meta and (bool(any(eq(b, 0))) if isinstance(b, _Tensor) else b == 0 and a.numel()):
+        raise RuntimeError("ZeroDivisionError")
     if isinstance(b, _Tensor):
         quotient = lib.tl_div(lib.tl_cast(a, float64.code), lib.tl_cast(b, float64.code))
     else:
@@ -161,8 +213,27 @@ def _whole_division(a, b, rounds):
 def floor_divide(input, other):
     """floor(input / other), as Python's // has it."""
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
-    return _whole_division(input, other, lib.tl_floor)
+        input = _full_like_number(input, other)
+    if not isinstance(other, _Tensor):
+        other = _number(other, "floor_divide", "other")
+    kind = result_type(input, other)
+    if not kind.is_floating_point:
+        return _whole_division(input, other, lib.tl_floor)
+    if kind.bits < 32:  # 16-bit floats are computed with in float32, and rounded once
+        other = lib.tl_cast(other, float32.code) if isinstance(other, _Tensor) else other
+        return lib.tl_cast(_float_floor_division(lib.tl_cast(input, float32.code), other), kind.code)
+    return _float_floor_division(lib.tl_cast(input, kind.code), other)
+
+
+@_without_gradient
+def _float_floor_division(a, b):
+    """(a - a % b) / b is whole but for rounding; where b is 0, a / b."""
+    plain = div(a, b)
+    is_zero = eq(b, 0) if isinstance(b, _Tensor) else bool(b == 0)
+    if is_zero is True:
+        return plain
+    whole = lib.tl_round(div(sub(a, remainder(a, b)), b))
+    return whole if is_zero is False else where(is_zero, plain, whole)
 
 
 subtract, multiply, divide, true_divide = sub, mul, div, div
@@ -178,15 +249,21 @@ def pow(input, exponent):
 def remainder(input, other):
     """With the sign of the divisor, as Python's %."""
     if not isinstance(input, _Tensor):
-        input = full_like_number(input, other)
+        input = _full_like_number(input, other)
     other, is_tensor = _operand("remainder", other)
     return lib.tl_remainder(input, other) if is_tensor else lib.tl_remainder_scalar(input, other)
 
 
 def fmod(input, other):
     """With the sign of the dividend, as C's fmod."""
-    quotient = div(input, other, rounding_mode="trunc")
-    return sub(input, mul(quotient, other))
+    if result_type(input, other) is bool_:
+        raise NotImplementedError("fmod is not implemented for 'Bool'")
+    if isinstance(other, _Tensor) and other.dtype is bool_:
+        other = lib.tl_cast(other, _UINT8)
+    other = int(other) if isinstance(other, bool) else other
+    whole = remainder(input, other)
+    wrong = logical_and(ne(whole, 0), ne(lt(input, 0), lt(other, 0) if isinstance(other, _Tensor) else other < 0))
+    return where(wrong, sub(whole, other), whole)
 
 
 def minimum(input, other):
@@ -234,7 +311,7 @@ def logical_xor(input, other):
 
 def _bitwise(name, logical):
     def function(input, other):
-        other = other if isinstance(other, _Tensor) else full_like_number(other, input)
+        other = other if isinstance(other, _Tensor) else _full_like_number(other, input)
         if input.dtype is not bool_ or other.dtype is not bool_:
             raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: tally.from_numpy(numpy.{name}(...))")
         return logical(input, other)
@@ -252,7 +329,7 @@ def bitwise_not(input):
     if input.dtype is bool_:
         return lib.tl_logical_not(input)
     if input.is_floating_point():
-        raise RuntimeError("bitwise_not is not there for floating-point tensors")
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return lib.tl_rsub_scalar(input, -1)
 
 
@@ -293,41 +370,55 @@ def where(condition, input=None, other=None):
         a, b = _number(input, "where", "input"), _number(other, "where", "other")
         kind = get_default_dtype() if isinstance(a, float) or isinstance(b, float) else bool_ if isinstance(a, bool) and isinstance(b, bool) else int64
         return lib.tl_where_scalar(condition, lib.tl_full((), float(a), kind.code, lib.tl_device_of(condition)), b)
-    return lib.tl_where(condition, input, other)
+    try:
+        return lib.tl_where(condition, input, other)
+    except RuntimeError:  # the library looks at the values first
+        _common_shape([lib.shape_of(x) for x in (condition, input, other)])
+        raise
 
 
 def lerp(input, end, weight):
     """input + weight (end - input)"""
-    return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+    try:
+        return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+    except RuntimeError:  # its parts name the operands in another order
+        _common_shape([lib.shape_of(x) for x in (input, end, weight) if isinstance(x, _Tensor)])
+        raise
 
 
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 tensor2"""
+    _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
     return lib.tl_addcmul(input, tensor1, tensor2, value)
 
 
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value tensor1 / tensor2"""
+    _common_shape([lib.shape_of(x) for x in (input, tensor1, tensor2)])
     return lib.tl_addcdiv(input, tensor1, tensor2, value)
 
 
 # ---- Reductions ----
 
+@_numpy_names
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
     return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
 
 
+@_numpy_names
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """As sum; NaN counts as 0."""
     return lib.tl_nansum(_cast(input, dtype), _axes(dim), keepdim)
 
 
+@_numpy_names
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all."""
     return lib.tl_mean(_cast(input, dtype), _axes(dim), keepdim)
 
 
+@_numpy_names
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """Of all elements, or along one axis."""
     return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
@@ -336,14 +427,28 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
 _Pair = {name: collections.namedtuple(name, ["values", "indices"]) for name in ("max", "min", "sort", "topk", "cummax", "kthvalue", "median")}
 
 
+def _not_empty(name, input, dim):
+    """An extreme of no elements does not exist; torch's words and classes."""
+    if lib.tl_numel(input):
+        return
+    if dim is None or dim == ():
+        raise (IndexError if name.startswith("arg") else RuntimeError)(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+    for d in _axes(dim):
+        at = _axis(d, input.ndim)
+        if input.ndim and not input.shape[at]:
+            raise IndexError(f"{name}(): Expected reduction dim {at} to have non-zero size.")
+
+
 def _extreme(name, input, dim, keepdim, other):
     if isinstance(dim, _Tensor):
         dim, other = None, dim
     if other is not None:
         return (lib.tl_maximum if name == "max" else lib.tl_minimum)(input, other)
+    _not_empty(name, input, dim)
     if dim is None:
         return (lib.tl_max if name == "max" else lib.tl_min)(input, (), keepdim)
-    index = (lib.tl_argmax if name == "max" else lib.tl_argmin)(input, (dim,), True)
+    looked = lib.tl_cast(input, _UINT8) if lib.tl_dtype_of(input) == bool_.code else input
+    index = (lib.tl_argmax if name == "max" else lib.tl_argmin)(looked, (dim,), True)
     if input.ndim == 0:
         return _Pair[name](lib.tl_clone(input), index)
     values = lib.tl_gather(input, dim, index)
@@ -352,46 +457,59 @@ def _extreme(name, input, dim, keepdim, other):
     return _Pair[name](values, index)
 
 
+@_numpy_names
 def max(input, dim=None, keepdim=False, *, other=None):
     """The largest element; along an axis (values, indices); of two tensors the larger one element by element."""
     return _extreme("max", input, dim, keepdim, other)
 
 
+@_numpy_names
 def min(input, dim=None, keepdim=False, *, other=None):
     """The smallest element; along an axis (values, indices); of two tensors the smaller one element by element."""
     return _extreme("min", input, dim, keepdim, other)
 
 
+@_numpy_names
 def amax(input, dim=(), keepdim=False):
     """The largest over some axes; equal ones share the gradient."""
+    _not_empty("amax", input, dim)
     return lib.tl_max(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def amin(input, dim=(), keepdim=False):
     """The smallest over some axes; equal ones share the gradient."""
+    _not_empty("amin", input, dim)
     return lib.tl_min(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def argmax(input, dim=None, keepdim=False):
     """Where the largest is; of equal ones the first."""
+    _not_empty("argmax", input, dim)
     return lib.tl_argmax(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def argmin(input, dim=None, keepdim=False):
     """Where the smallest is; of equal ones the first."""
+    _not_empty("argmin", input, dim)
     return lib.tl_argmin(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def any(input, dim=None, keepdim=False):
     """Is one of them not 0?"""
     return lib.tl_any(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def all(input, dim=None, keepdim=False):
     """Is none of them 0?"""
     return lib.tl_all(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def count_nonzero(input, dim=None):
     """How many are not 0."""
     return lib.tl_count_nonzero(input, _axes(dim), False)
@@ -405,42 +523,50 @@ def _spread(call, input, dim, unbiased, correction, keepdim):
     return call(input, _axes(dim), correction, keepdim)
 
 
+@_numpy_names
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """sum (x - mean)^2 / (n - correction)"""
     return _spread(lib.tl_var, input, dim, unbiased, correction, keepdim)
 
 
+@_numpy_names
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The square root of var."""
     return _spread(lib.tl_std, input, dim, unbiased, correction, keepdim)
 
 
+@_numpy_names
 def logsumexp(input, dim, keepdim=False):
     """log of the sum of e^x, without overflow."""
     return lib.tl_logsumexp(input, _axes(dim), keepdim)
 
 
+@_numpy_names
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
 
+@_numpy_names
 def cumsum(input, dim, *, dtype=None):
     """Running sums along an axis."""
     return lib.tl_cumsum(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def cumprod(input, dim, *, dtype=None):
     """Running products along an axis."""
     return lib.tl_cumprod(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def softmax(input, dim, *, dtype=None):
     """e^x / sum e^x along an axis."""
     return lib.tl_softmax_axis(_cast(input, dtype), dim)
 
 
+@_numpy_names
 def log_softmax(input, dim, *, dtype=None):
     """log of softmax, without loss of digits."""
     return lib.tl_log_softmax(_cast(input, dtype), dim)
@@ -492,12 +618,9 @@ def outer(input, vec2):
     return lib.tl_mul(lib.tl_unsqueeze(input, 1), vec2)
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta input + alpha mat1 mat2"""
-    product = mm(mat1, mat2)
-    if alpha != 1:
-        product = lib.tl_mul_scalar(product, alpha)
-    return lib.tl_add(input if beta == 1 else lib.tl_mul_scalar(input, beta), product)
+def einsum(equation, *operands):
+    """Sums of products in torch's spelling: einsum("bik,bkj->bij", x, y). tally.einops.einsum takes names."""
+    return lib.tl_einsum_letters(equation, operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
 
 
 # ---- Views ----
@@ -509,6 +632,9 @@ def reshape(input, shape):
 
 def transpose(input, dim0, dim1):
     """Swaps two axes; a view."""
+    if not lib.tl_rank(input):
+        _axis(dim0, 0), _axis(dim1, 0)
+        return lib.tl_view(input, ())
     return lib.tl_transpose(input, dim0, dim1)
 
 
@@ -519,7 +645,7 @@ def t(input):
     """The transpose of a matrix; vectors and scalars as they are."""
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return lib.tl_transpose(input, 0, 1) if input.ndim == 2 else input
+    return lib.tl_transpose(input, 0, 1) if input.ndim == 2 else lib.tl_view(input, lib.shape_of(input))
 
 
 def permute(input, dims):
@@ -534,7 +660,13 @@ def permute(input, dims):
 def movedim(input, source, destination):
     """Moves axes to other places; a view."""
     n = input.ndim
-    source, destination = [d % n for d in _axes(source)], [d % n for d in _axes(destination)]
+    source, destination = [_axis(d, n) for d in _axes(source)], [_axis(d, n) for d in _axes(destination)]
+    if len(source) != len(destination):
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({source} dims) should contain the same number of dims as destination ({destination} dims)")
+    if len(set(source)) < len(source) or len(set(destination)) < len(destination):
+        raise RuntimeError("movedim: repeated dim in `source` or `destination`")
+    if not n:
+        return lib.tl_view(input, ())
     order = [None] * n
     for s, d in zip(source, destination):
         order[d] = s
@@ -545,18 +677,21 @@ def movedim(input, source, destination):
 moveaxis = movedim
 
 
+@_numpy_names
 def squeeze(input, dim=None):
     """Leaves out axes of size 1: all of them, one, or some; a view."""
     if dim is None:
         return lib.tl_view(input, tuple(n for n in lib.shape_of(input) if n != 1))
-    if isinstance(dim, int):
-        return lib.tl_squeeze(input, dim)
     n = input.ndim
-    for d in sorted((d % n if n else d for d in dim), reverse=True):
+    axes = [_axis(d, n) for d in _axes(dim)]
+    if not n or not axes:
+        return lib.tl_view(input, lib.shape_of(input))
+    for d in sorted(axes, reverse=True):
         input = lib.tl_squeeze(input, d)
     return input
 
 
+@_numpy_names
 def unsqueeze(input, dim):
     """A new axis of size 1; a view."""
     return lib.tl_unsqueeze(input, dim)
@@ -564,21 +699,29 @@ def unsqueeze(input, dim):
 
 def flatten(input, start_dim=0, end_dim=-1):
     """Several axes as one; a view where strides allow it."""
+    n = lib.tl_rank(input)
+    if n and _axis(start_dim, n) == _axis(end_dim, n):
+        return input
     return lib.tl_flatten(input, start_dim, end_dim)
 
 
 def unflatten(input, dim, sizes):
     """One axis as several; a view."""
+    if not input.ndim:
+        _axis(dim, 0)
+        raise RuntimeError("unflatten: Dimension specified as 0 but tensor has no dimensions")
     return lib.tl_unflatten(input, dim, sizes)
 
 
 def ravel(input):
     """One axis; a view where strides allow it."""
-    return lib.tl_reshape(input, (-1,))
+    return lib.tl_view(lib.tl_contiguous(input), (-1,))
 
 
 def narrow(input, dim, start, length):
     """`length` elements of an axis from `start` on; a view."""
+    if not input.ndim:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     size = input.size(dim)
     start = start.item() if isinstance(start, _Tensor) else start
     start = start + size if start < 0 else start
@@ -596,6 +739,9 @@ def select(input, dim, index):
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A diagonal of two axes, as the last axis; a view."""
+    if not input.ndim:
+        if _axis(dim1, 0) == _axis(dim2, 0):
+            raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     return lib.tl_diagonal(input, offset, dim1, dim2)
 
 
@@ -606,8 +752,22 @@ def broadcast_to(input, size):
 
 def broadcast_tensors(*tensors):
     """All tensors at their common shape; views."""
-    shape = broadcast_shapes(*[x.shape for x in _sizes(tensors)])
-    return tuple(lib.tl_broadcast_to(x, shape) for x in _sizes(tensors))
+    tensors = _sizes(tensors)
+    shape = _common_shape([lib.shape_of(x) for x in tensors])
+    return tuple(x if lib.shape_of(x) == shape else lib.tl_broadcast_to(x, shape) for x in tensors)
+
+
+def _common_shape(shapes):
+    """What shapes broadcast to; in torch's words where they clash."""
+    common = ()
+    for s in shapes:
+        n = builtins.max(len(s), len(common))
+        a, b = (1,) * (n - len(common)) + tuple(common), (1,) * (n - len(s)) + tuple(s)
+        for i in range(n - 1, -1, -1):
+            if a[i] != b[i] and 1 not in (a[i], b[i]):
+                raise RuntimeError(f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at non-singleton dimension {i}")
+        common = tuple(y if x == 1 else x for x, y in zip(a, b))
+    return common
 
 
 def broadcast_shapes(*shapes):
@@ -626,6 +786,8 @@ def broadcast_shapes(*shapes):
 
 def split(tensor, split_size_or_sections, dim=0):
     """Parts of one size (the last may be smaller), or of these sizes; views."""
+    if not tensor.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
     size = tensor.size(dim)
     sections = split_size_or_sections
     if isinstance(sections, int):
@@ -647,6 +809,8 @@ def chunk(input, chunks, dim=0):
     """Up to so many parts of equal size, the last may be smaller; views."""
     if chunks < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if not input.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     size = input.size(dim)
     n = -(-size // chunks)
     return split(input, n, dim) if n else tuple(lib.tl_slice(input, dim, 0, 0, 1) for _ in range(chunks))
@@ -654,8 +818,12 @@ def chunk(input, chunks, dim=0):
 
 def tensor_split(input, indices_or_sections, dim=0):
     """Parts of nearly equal size, or cut at these indices; views."""
+    if not input.ndim:
+        raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     size = input.size(dim)
     if isinstance(indices_or_sections, int):
+        if indices_or_sections <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
         n, extra = divmod(size, indices_or_sections)
         ends = [n * (i + 1) + builtins.min(i + 1, extra) for i in range(indices_or_sections)]
     else:
@@ -670,14 +838,22 @@ def unbind(input, dim=0):
 
 # ---- Joining, repeating, reordering ----
 
+@_numpy_names
 def cat(tensors, dim=0):
     """Joins tensors along an axis."""
-    return lib.tl_concat(tensors, dim)
+    try:
+        return lib.tl_concat(tensors, dim)
+    except IndexError:
+        for i, x in enumerate(tensors):
+            if not x.ndim:
+                raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated") from None
+        raise
 
 
 concat = concatenate = cat
 
 
+@_numpy_names
 def stack(tensors, dim=0):
     """Joins tensors along a new axis."""
     return lib.tl_stack(tensors, dim)
@@ -690,6 +866,8 @@ def tile(input, dims):
 
 def repeat_interleave(input, repeats, dim=None):
     """Each slice of an axis so many times."""
+    if dim is not None and not input.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if dim is None:
         input, dim = lib.tl_reshape(input, (-1,)), 0
     return lib.tl_repeat_interleave_by(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
@@ -702,6 +880,8 @@ def flip(input, dims):
 
 def roll(input, shifts, dims=None):
     """Moves elements along axes, around the end."""
+    if dims is not None and not input.ndim:
+        raise IndexError(f"Dimension specified as {_axes(dims)[0]} but tensor has no dimensions")
     return lib.tl_roll(input, _axes(shifts), None if dims is None else _axes(dims))
 
 
@@ -739,6 +919,8 @@ def gather(input, dim, index):
 
 def take_along_dim(input, indices, dim=None):
     """gather, with the other axes broadcast."""
+    if dim is not None and not input.ndim:
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     if dim is None:
         input, indices, dim = lib.tl_reshape(input, (-1,)), lib.tl_reshape(indices, (-1,)), 0
     return lib.tl_take_along(input, dim, indices)
@@ -771,12 +953,14 @@ def masked_fill(input, mask, value):
     if isinstance(value, _Tensor):
         if value.ndim:
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        _common_shape([lib.shape_of(mask), lib.shape_of(input)])
         return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
     return lib.tl_masked_fill(input, mask, value)
 
 
 def masked_select(input, mask):
     """What the mask holds for, as a vector."""
+    _common_shape([lib.shape_of(mask), lib.shape_of(input)])
     return lib.tl_masked_select(input, mask)
 
 
@@ -827,8 +1011,9 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, ... occurs."""
+    input = lib.tl_cast(input, int64.code) if input.dtype.name in ("uint8", "int8", "int16") else input
     n = builtins.max(int(lib.tl_item_int(lib.tl_max(input, (), False))) + 1 if input.numel() else 0, minlength)
-    return lib.tl_bincount(input, n, weights)
+    return lib.tl_bincount(input, n, weights if lib.tl_numel(input) else None)
 
 
 # ---- Comparing whole tensors ----
@@ -863,8 +1048,12 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def _scalar_name(x):
-    return {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half",
-            "bfloat16": "BFloat16"}.get(x.dtype.name, x.dtype.name)
+    """torch's name of a dtype in messages and tensor types."""
+    return _SCALAR_NAMES.get(x.dtype.name, x.dtype.name)
+
+
+_SCALAR_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half", "bfloat16": "BFloat16",
+                 "int16": "Short", "int8": "Char", "uint8": "Byte", "uint16": "UInt16"}
 
 
 def is_tensor(obj):
@@ -891,3 +1080,4 @@ def result_type(tensor1, tensor2):
 
 from ._grad import no_grad  # noqa: E402
 
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]

@@ -118,7 +118,7 @@ def give(f, given, outs):
 
 def main(header_path, parts_path):
     functions = [f for f in Header(header_path).functions.values() if f.is_plain and f.name not in ("tl_keep", "tl_drop")]
-    raw = ["tl_keep", "tl_drop", "tl_scope_begin", "tl_scope_end"]
+    raw = ["tl_keep", "tl_drop", "tl_scope_begin", "tl_scope_enter", "tl_scope_end"]
     lines = ["/* Written by _generate.py. */"]
     out = lines.append
     for name in raw + [f.name for f in functions]:

@@ -94,6 +94,11 @@ class set_grad_enabled(_Mode):
         self._before.append(self._outer)
 
 
+def is_inference_mode_enabled():
+    """False: inference_mode is no_grad here."""
+    return False
+
+
 def is_grad_enabled():
     """Is recording on in this thread?"""
     on = c.tl_grad_mode(True)

@@ -24,7 +24,8 @@ import ctypes
 import re
 
 _C = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "double": ctypes.c_double, "size_t": ctypes.c_size_t,
-      "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "char": ctypes.c_char}
+      "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16,
+      "uint8_t": ctypes.c_uint8, "char": ctypes.c_char}
 _ARRAYS = {"const int *": "ints", "const int64_t *": "longs", "tl_tensor **": "tensors"}
 # Their tl_tensor ** at the end receives an array whose length another argument tells.
 _FILL_ARRAYS = {"tl_gradients", "tl_split", "tl_chunk", "tl_meshgrid", "tl_op_call"}

@@ -2,121 +2,232 @@
 
 An index is taken apart from left to right. Numbers, slices, None and ... make a view, one axis after the other; tensors of integers
 and masks are put aside, with the axis they are for, and applied to that view at the end, all at once. So x[0, :, i] picks row 0
-first and then columns i, as torch does (NumPy would count 0 among the index arrays).
+first and then columns i, as torch does (NumPy would count 0 among the index arrays). A mask stands for the indices of what it
+holds, one tensor per axis; True and False stand for one and no index of a new axis.
 """
 import numpy as np
 
 from ._library import constants, lib
-from ._types import bool_
+from ._types import bool_, int64
 
 _END = constants["TL_END"]
+_BOOL, _INT64, _UINT8 = bool_.code, int64.code, bool_.code - 1
+_EXACT = 2**53  # up to here a double holds every integer
 _Tensor = None  # set by _tensor.py
-_as_tensor = None
+_as_tensor = _scalar_name = None
 
 
-def _is_advanced(i):
-    return isinstance(i, (_Tensor, np.ndarray, list, range)) or isinstance(i, tuple)
+def _index_tensor(i):
+    """An index as a tensor of int64, int32 or bool."""
+    if not isinstance(i, _Tensor):
+        i = _as_tensor(np.asarray(i)) if isinstance(i, range) else _as_tensor(i)
+        if not lib.tl_numel(i) and i.dtype.is_floating_point:
+            i = lib.tl_cast(i, _INT64)  # an empty list
+    kind = i.dtype
+    if kind.name not in ("int64", "int32", "bool", "uint8"):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    if kind.code == _UINT8:
+        return lib.tl_cast(i, _BOOL)
+    return i
+
+
+def _is_list(i):
+    return isinstance(i, (_Tensor, np.ndarray, list, range, tuple))
 
 
 def _consumed(i):
     """How many axes of the tensor an index is for."""
-    if i is None or i is Ellipsis or isinstance(i, (bool, np.bool_)):
+    if i is None or i is Ellipsis or isinstance(i, bool):
         return 0
-    if isinstance(i, _Tensor) and i.dtype is bool_:
-        return i.ndim
-    if isinstance(i, np.ndarray) and i.dtype == bool:
-        return i.ndim
+    if isinstance(i, _Tensor):
+        return i.ndim if lib.tl_dtype_of(i) in (_BOOL, _UINT8) else 1
     return 1
 
 
-def _index_tensor(i, x):
-    i = i if isinstance(i, _Tensor) else _as_tensor(i)
-    if i.numel() == 0 and i.dtype.is_floating_point and i.ndim == 1:
-        i = lib.tl_cast(i, 8)  # an empty list
-    if i.dtype.is_floating_point:
-        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-    if i.dtype is not bool_ and i.dtype.name not in ("int64", "int32"):
-        i = lib.tl_cast(i, 8)
-    return i
+def _bound(i):
+    """An end of a slice as a number."""
+    try:
+        return i.__index__()
+    except AttributeError:
+        raise TypeError("slice indices must be integers or None or have an __index__ method") from None
 
 
-def _whole(items):
-    """Without the ellipsis' meaning: a list of indices, one of which may be Ellipsis."""
-    if not isinstance(items, tuple):
-        # torch takes a list as an index tensor
-        items = (items,)
-    if sum(1 for i in items if i is Ellipsis) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    return items
+def take_slice(x, axis, i):
+    start, stop, step = i.start, i.stop, i.step
+    if step is None:
+        step = 1
+        if start is None and stop is None:
+            return x
+    else:
+        step = _bound(step)
+        if step == 0:
+            raise ValueError("step must be greater than zero")
+    start = (0 if step > 0 else -1) if start is None else _bound(start)
+    return lib.tl_slice(x, axis, start, _END if stop is None else _bound(stop), step)
 
 
-def _slice(x, axis, i):
-    step = 1 if i.step is None else i.step.__index__()
-    if step == 0:
-        raise ValueError("step must be greater than zero")
-    start = (0 if step > 0 else -1) if i.start is None else i.start.__index__()
-    stop = _END if i.stop is None else i.stop.__index__()
-    if i.start is None and i.stop is None and step == 1:
-        return x
-    return lib.tl_slice(x, axis, start, stop, step)
+def _select(view, axis, number, at):
+    """`at`: the place in the index, which torch's message calls the dimension."""
+    try:
+        return lib.tl_select(view, axis, number)
+    except IndexError:
+        if not lib.tl_rank(view):
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert "
+                             "a 0-dim tensor to a number") from None
+        raise IndexError(f"index {number} is out of bounds for dimension {at} with size {lib.tl_size(view, axis)}") from None
+
+
+def number(x, i):
+    """x[i]"""
+    try:
+        return lib.tl_select(x, 0, i)
+    except IndexError:
+        if lib.tl_rank(x):
+            raise
+        raise IndexError(f"invalid index of a 0-dim tensor: index {i} is out of bounds for dimension 0 with size 0. Use `tensor.item()` "
+                         "to convert a 0-dim tensor to a number") from None
+
+
+def _mask_indices(view, axis, mask):
+    """The mask's true places: a vector per axis of it."""
+    rank = lib.tl_rank(mask)
+    there = lib.shape_of(view)[axis:axis + rank]
+    for k, (n, m) in enumerate(zip(there, lib.shape_of(mask))):
+        if n != m:
+            raise IndexError(f"The shape of the mask {list(mask.shape)} at index {k} does not match the shape of the indexed tensor "
+                             f"{list(view.shape)} at index {axis + k}")
+    found = lib.tl_nonzero(mask)
+    return [lib.tl_select(found, 1, k) for k in range(rank)]
 
 
 def take_apart(x, items):
     """(view, axes, tensors): what is left to do when the views are made."""
-    items = _whole(items)
-    rank = len(lib.shape_of(x))
-    consumed = sum(map(_consumed, items))
+    if type(items) is not tuple:
+        # torch takes a list that holds more than numbers for a tuple, as NumPy once did
+        is_tuple = type(items) is list and any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, _Tensor)) for i in items)
+        items = tuple(items) if is_tuple else (items,)
+    rank = lib.tl_rank(x)
+    consumed = 0
+    for i in items:  # the common kinds first: this is what every x[...] passes
+        kind = type(i)
+        consumed += 1 if kind is slice or kind is int else _consumed(i)
     if consumed > rank:
-        raise IndexError(f"too many indices for tensor of dimension {rank}")
-    view, axis, axes, tensors = x, 0, [], []
-    for i in items:
-        if isinstance(i, slice):
-            view, axis = _slice(view, axis, i), axis + 1
+        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+                         "0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
+                         f"too many indices for tensor of dimension {rank}")
+    view, axis, axes, tensors, has_ellipsis = x, 0, [], [], False
+    for at, i in enumerate(items):
+        kind = type(i)
+        if kind is slice:
+            view, axis = take_slice(view, axis, i), axis + 1
+        elif kind is int:
+            view = _select(view, axis, i, at)
         elif i is None:
             view, axis = lib.tl_unsqueeze(view, axis), axis + 1
         elif i is Ellipsis:
-            axis += rank - consumed
-        elif isinstance(i, (bool, np.bool_)):
+            if not has_ellipsis:
+                axis, has_ellipsis = axis + rank - consumed, True
+        elif kind is bool:
             view = lib.tl_unsqueeze(view, axis)
-            view, axis = view if i else lib.tl_slice(view, axis, 0, 0, 1), axis + 1
-        elif _is_advanced(i):
-            i = _index_tensor(i, x)
-            if i.ndim == 0 and i.dtype is not bool_:
-                view = lib.tl_select(view, axis, lib.tl_item_int(i))
-                continue
             axes.append(axis)
-            tensors.append(i)
-            axis += i.ndim if i.dtype is bool_ else 1
-        elif hasattr(i, "__index__"):
-            view = lib.tl_select(view, axis, i.__index__())
+            tensors.append(lib.tl_zeros((int(i),), _INT64, lib.tl_device_of(x)))
+            axis += 1
+        elif _is_list(i):
+            i = _index_tensor(i)
+            if lib.tl_dtype_of(i) == _BOOL:
+                if not lib.tl_rank(i):
+                    view, found = lib.tl_unsqueeze(view, axis), [lib.tl_zeros((int(i.item()),), _INT64, lib.tl_device_of(x))]
+                else:
+                    found = _mask_indices(view, axis, i)
+                axes += range(axis, axis + len(found))
+                tensors += found
+                axis += len(found)
+            elif not lib.tl_rank(i):
+                view = _select(view, axis, lib.tl_item_int(i), at)
+            else:
+                axes.append(axis)
+                tensors.append(i)
+                axis += 1
+        elif hasattr(i, "__index__") and not isinstance(i, np.bool_):
+            view = _select(view, axis, i.__index__(), at)
+        elif isinstance(i, str):
+            raise TypeError("new(): invalid data type 'str'")
         else:
-            raise TypeError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
+            raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
     return view, axes, tensors
+
+
+def _indexed(view, axes, tensors):
+    try:
+        return lib.tl_index(view, axes, tensors)
+    except RuntimeError as error:
+        raise (IndexError(str(error)) if "shape mismatch" in str(error) else error) from None
 
 
 def get(x, items):
     view, axes, tensors = take_apart(x, items)
     if tensors:
-        return lib.tl_index(view, axes, tensors)
+        return _indexed(view, axes, tensors)
     return lib.tl_view(x, lib.shape_of(x)) if view is x else view  # x[:] is another tensor
 
 
+def _value_tensor(x, value):
+    """A number as a scalar of x's dtype, which it must fit."""
+    if isinstance(value, (bool, int, float, np.integer)):
+        scalar = lib.tl_empty((), lib.tl_dtype_of(x), lib.tl_device_of(x))
+        return lib.tl_fill_scalar_(scalar, int(value) if isinstance(value, np.integer) else value)
+    raise TypeError(f"can't assign a {type(value).__module__ + '.' if type(value).__module__ != 'builtins' else ''}{type(value).__name__} "
+                    f"to a tally.{_scalar_name(x)}Tensor (need a number or a tensor)")
+
+
 def put(x, items, value):
-    view, axes, tensors = take_apart(x, items)
-    if not isinstance(value, _Tensor):
-        if isinstance(value, (bool, int, float)) and not tensors:
-            lib.tl_fill_scalar_(view, value)
-            return
-        value = _as_tensor(value, dtype=None if isinstance(value, np.ndarray) else x.dtype, device=x.device)
-    if lib.tl_dtype_of(value) != lib.tl_dtype_of(x) and tensors:
-        if value.ndim:
-            raise RuntimeError(f"Index put requires the source and destination dtypes match, got {x.dtype.name} for the destination and {value.dtype.name} for the source.")
-        value = lib.tl_cast(value, lib.tl_dtype_of(x))
-    if value.device != x.device and value.ndim == 0:
-        value = lib.tl_to(value, x.device.address)
-    if tensors:
-        lib.tl_index_put_(view, axes, tensors, value, False)
+    if isinstance(items, _Tensor) and lib.tl_dtype_of(items) == _BOOL and isinstance(value, (int, float)) and _fill_masked(x, items, value):
         return
-    while value.ndim > view.ndim and value.shape[0] == 1:
-        value = lib.tl_squeeze(value, 0)
+    if not isinstance(value, _Tensor):
+        value = _value_tensor(x, value)
+    elif not lib.tl_rank(value) and lib.tl_device_of(value) != lib.tl_device_of(x):
+        value = lib.tl_to(value, lib.tl_device_of(x))
+    view, axes, tensors = take_apart(x, items)
+    if tensors:
+        if lib.tl_numel(value) == 1 and _is_one_mask(items):
+            value = lib.tl_cast(value, lib.tl_dtype_of(x))
+        _put_indexed(x, view, axes, tensors, value)
+        return
+    extra = lib.tl_rank(value) - lib.tl_rank(view)
+    if extra > 0 and all(n == 1 for n in value.shape[:extra]):
+        value = lib.tl_view(value, value.shape[extra:]) if value.is_contiguous() else lib.tl_reshape(value, value.shape[extra:])
+    if lib.tl_rank(value) and lib.shape_of(value) != lib.shape_of(view):
+        value = lib.tl_expand(value, lib.shape_of(view))
     lib.tl_copy_(view, value)
+
+
+def _is_one_mask(items):
+    """One mask and nothing else that is no view: there torch casts a single value."""
+    lists = [i for i in (items if type(items) is tuple else (items,)) if _is_list(i) or isinstance(i, bool)]
+    return len(lists) == 1 and isinstance(lists[0], _Tensor) and lib.tl_dtype_of(lists[0]) == _BOOL and lib.tl_rank(lists[0]) > 0
+
+
+def _fill_masked(x, mask, value):
+    """x[mask] = number without finding the places, so that it works on meta and waits for nobody."""
+    n = lib.tl_rank(mask)
+    if not 0 < n <= lib.tl_rank(x) or lib.shape_of(mask) != lib.shape_of(x)[:n]:
+        return False
+    if not x.dtype.is_floating_point:
+        if value != value or abs(value) > _EXACT:
+            return False
+        value = _value_tensor(x, value).item()  # refused where it does not fit
+    for _ in range(lib.tl_rank(x) - n):
+        mask = lib.tl_unsqueeze(mask, -1)
+    lib.tl_masked_fill_(x, mask, value)
+    return True
+
+
+def _put_indexed(x, view, axes, tensors, value):
+    rank = lib.tl_rank(view) - len(axes) + max(lib.tl_rank(t) for t in tensors)
+    extra = lib.tl_rank(value) - rank
+    if extra > 0 and all(n == 1 for n in value.shape[:extra]):
+        value = lib.tl_reshape(value, value.shape[extra:])
+    try:
+        lib.tl_index_put_(view, axes, tensors, value, False)
+    except RuntimeError as error:
+        raise (IndexError(str(error)) if "indexing tensors" in str(error) else error) from None

@@ -20,6 +20,12 @@ def _first(paths):
     return next((p for p in paths if p.exists()), None)
 
 
+def forever(callback):
+    """Keeps what the library may call until the process ends: at exit, Python frees modules before the last tensors go."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
+    return callback
+
+
 def _find_library():
     named = os.environ.get("TALLY_LIB")
     if named:

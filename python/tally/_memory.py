@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from ._library import c, lib
+from ._library import c, forever, lib
 from ._types import BY_NAME, DTYPES, as_device
 
 try:
@@ -146,14 +146,16 @@ _NAMES = {False: (b"dltensor", b"used_dltensor"), True: (b"dltensor_versioned", 
 _exported = {}  # address of a managed tensor -> everything it needs to live
 
 
+@forever
 @_Deleter
-def _release(managed):
-    _exported.pop(ctypes.addressof(managed.contents), None)
+def _release(managed, pop=_exported.pop, address=ctypes.addressof):
+    pop(address(managed.contents), None)
 
 
+@forever
 @_VersionedDeleter
-def _release_versioned(managed):
-    _exported.pop(ctypes.addressof(managed.contents), None)
+def _release_versioned(managed, pop=_exported.pop, address=ctypes.addressof):
+    pop(address(managed.contents), None)
 
 
 # A capsule that nobody took over must free what it holds when it goes. Its destructor gets a half-dead object: raw address only.
@@ -162,11 +164,12 @@ _raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _py))
 
 
+@forever
 @_CapsuleDestructor
-def _capsule_gone(capsule):
-    for name, _ in _NAMES.values():
-        if _raw_is_valid(capsule, name):
-            _exported.pop(_raw_pointer(capsule, name), None)
+def _capsule_gone(capsule, names=tuple(n for n, _ in _NAMES.values()), is_valid=_raw_is_valid, pointer=_raw_pointer, pop=_exported.pop):
+    for name in names:
+        if is_valid(capsule, name):
+            pop(pointer(capsule, name), None)
 
 
 def dlpack_device(x):

@@ -25,7 +25,8 @@ struct symbol {
     void **address;
 };
 
-static PyTypeObject *base_type, *tensor_type;
+static PyTypeObject *base_type, *tensor_type, *size_type;
+static PyObject *dtypes;   /* a list, in the order of enum tl_dtype */
 static PyObject *on_error; /* (status, message, function) -> exception */
 
 /* ---- Arguments ---- */
@@ -114,7 +115,8 @@ static bool get_scalar(PyObject *o, tl_scalar *x, bool *has, const struct site *
     *x = (tl_scalar){0};
     if (has && !(*has = o != Py_None)) return true;
     if (PyBool_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_BOOL, .i = o == Py_True};
-    else if (PyLong_Check(o)) *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
+    else if (PyLong_Check(o) || (!PyFloat_Check(o) && PyIndex_Check(o))) /* NumPy's integers too */
+        *x = (tl_scalar){.kind = TL_SCALAR_INT, .i = PyLong_AsLongLong(o)};
     else *x = (tl_scalar){.kind = TL_SCALAR_FLOAT, .f = PyFloat_AsDouble(o)};
     return !PyErr_Occurred() || wrong_type(site, at, "Number", o);
 }
@@ -290,7 +292,49 @@ static void base_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
+static TensorBase *checked(PyObject *o) {
+    if (PyObject_TypeCheck(o, base_type) && ((TensorBase *)o)->tensor) return (TensorBase *)o;
+    PyErr_SetString(PyExc_TypeError, "expected a Tensor");
+    return NULL;
+}
+
+/* What programs read most, without a step through Python. */
+static PyObject *base_shape(PyObject *self, void *unused) {
+    (void)unused;
+    if (!checked(self)) return NULL;
+    const tl_tensor *x = ((TensorBase *)self)->tensor;
+    int rank = p_tl_rank(x);
+    const int64_t *shape = p_tl_shape(x);
+    PyObject *size = PyType_GenericAlloc(size_type, rank); /* a subclass of tuple is filled like one */
+    for (int i = 0; size && i < rank; i++) {
+        PyObject *item = PyLong_FromLongLong(shape[i]);
+        if (!item || PyTuple_SetItem(size, i, item)) Py_CLEAR(size);
+    }
+    return size;
+}
+
+static PyObject *base_dtype(PyObject *self, void *unused) {
+    (void)unused;
+    if (!checked(self)) return NULL;
+    PyObject *dtype = PyList_GetItem(dtypes, (Py_ssize_t)p_tl_dtype_of(((TensorBase *)self)->tensor));
+    Py_XINCREF(dtype);
+    return dtype;
+}
+
+static PyObject *base_ndim(PyObject *self, void *unused) {
+    (void)unused;
+    if (!checked(self)) return NULL;
+    return PyLong_FromLong(p_tl_rank(((TensorBase *)self)->tensor));
+}
+
+static PyGetSetDef base_fields[] = {
+    {"shape", base_shape, NULL, "The sizes, as a Size.", NULL},
+    {"dtype", base_dtype, NULL, "The element type.", NULL},
+    {"ndim", base_ndim, NULL, "How many axes it has.", NULL},
+    {0},
+};
 static PyType_Slot base_slots[] = {
+    {Py_tp_getset, base_fields},
     {Py_tp_dealloc, base_dealloc},
     {Py_tp_doc, "Holds a tl_tensor."},
     {0, NULL},
@@ -299,12 +343,6 @@ static PyType_Spec base_spec = {"tally.TensorBase", sizeof(TensorBase), 0, Py_TP
                                 base_slots};
 
 /* ---- What is not in tally.h ---- */
-
-static TensorBase *checked(PyObject *o) {
-    if (PyObject_TypeCheck(o, base_type) && ((TensorBase *)o)->tensor) return (TensorBase *)o;
-    PyErr_SetString(PyExc_TypeError, "expected a Tensor");
-    return NULL;
-}
 
 static PyObject *sizes(PyObject *o, bool is_stride) {
     TensorBase *self = checked(o);
@@ -382,6 +420,23 @@ static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize
     return give_tensor(x, args, 0, false, &site);
 }
 
+/* scope_enter(name) -> a number for scope_end: every call of a module opens a scope, so that must be quick. */
+static PyObject *scope_enter(PyObject *module, PyObject *name) {
+    (void)module;
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    if (!text) return NULL;
+    tl_scope scope = p_tl_scope_enter(text);
+    return has_failed() ? NULL : PyLong_FromUnsignedLongLong((uint64_t)scope.depth << 32 | scope.serial);
+}
+
+static PyObject *scope_end(PyObject *module, PyObject *number) {
+    (void)module;
+    uint64_t scope = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred()) return NULL;
+    p_tl_scope_end((tl_scope){.depth = (uint32_t)(scope >> 32), .serial = (uint32_t)scope});
+    return has_failed() ? NULL : Py_NewRef_None();
+}
+
 static PyObject *load(PyObject *module, PyObject *path) {
     (void)module;
     const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
@@ -395,13 +450,17 @@ static PyObject *load(PyObject *module, PyObject *path) {
     Py_RETURN_NONE;
 }
 
-/* set_types(class of results, function that makes exceptions) */
+/* set_types(class of results, function that makes exceptions, class of shapes, list of dtypes) */
 static PyObject *set_types(PyObject *module, PyObject *const *args, Py_ssize_t n) {
     (void)module;
-    if (n != 2 || !PyType_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "set_types(class, function)");
+    if (n != 4 || !PyType_Check(args[0]) || !PyType_Check(args[2]) || !PyList_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "set_types(class, function, class, list)");
         return NULL;
     }
+    Py_INCREF(args[2]);
+    size_type = (PyTypeObject *)args[2];
+    Py_INCREF(args[3]);
+    dtypes = args[3];
     Py_INCREF(args[0]);
     Py_XDECREF((PyObject *)tensor_type);
     tensor_type = (PyTypeObject *)args[0];
@@ -421,6 +480,8 @@ static PyMethodDef by_hand[] = {
     {"wrap", FAST(wrap_address)},
     {"replace", FAST(replace)},
     {"from_external", FAST(from_external)},
+    {"scope_enter", scope_enter, METH_O, NULL},
+    {"scope_end", scope_end, METH_O, NULL},
     {0},
 };
 

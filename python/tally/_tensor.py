@@ -8,15 +8,39 @@ import functools
 
 import numpy as np
 
-from . import _creation, _errors, _functions, _index, _memory
-from ._functions import _sizes
+from . import _composed, _creation, _errors, _functions, _index, _memory
+from ._functions import _axis, _sizes
 from ._library import c, constants, lib
 from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type, device as device_type,
                      float64)
 
 _LT, _LE, _GT, _GE, _EQ, _NE = (constants["TL_" + n] for n in ("LT", "LE", "GT", "GE", "EQ", "NE"))
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
+_PARAMETER = constants["TL_PARAMETER"]
 _NUMBERS = (int, float)
+
+
+class layout:
+    """How elements lie: strided, always."""
+
+    def __repr__(self):
+        return "tally.strided"
+
+
+strided = layout()
+
+
+class memory_format:
+    """An order of axes in memory. Results are dense and row-major, whatever is asked for."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return "tally." + self._name
+
+
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
 
 
 class Tensor(lib.TensorBase):
@@ -31,32 +55,22 @@ class Tensor(lib.TensorBase):
 
     # ---- What it is ----
 
-    @property
-    def shape(self):
-        return Size(lib.shape_of(self))
+    # shape, dtype and ndim are TensorBase's.
 
     def size(self, dim=None):
         if dim is None:
-            return Size(lib.shape_of(self))
-        return lib.shape_of(self)[_axis(dim, lib.tl_rank(self))]
+            return self.shape
+        return lib.tl_size(self, dim)
 
     def stride(self, dim=None):
         if dim is None:
             return lib.stride_of(self)
-        return lib.stride_of(self)[_axis(dim, lib.tl_rank(self))]
-
-    @property
-    def ndim(self):
-        return lib.tl_rank(self)
+        return lib.tl_stride(self, dim)
 
     def dim(self):
         return lib.tl_rank(self)
 
     ndimension = dim
-
-    @property
-    def dtype(self):
-        return DTYPES[lib.tl_dtype_of(self)]
 
     @property
     def device(self):
@@ -88,7 +102,7 @@ class Tensor(lib.TensorBase):
         return UntypedStorage(self)
 
     def is_contiguous(self):
-        return lib.tl_is_contiguous(self)
+        return lib.tl_is_contiguous(self) or not lib.tl_numel(self)
 
     def get_device(self):
         return self.device.index if self.device.type == "cuda" else -1
@@ -96,7 +110,9 @@ class Tensor(lib.TensorBase):
     is_cuda = property(lambda x: x.device.type == "cuda")
     is_cpu = property(lambda x: x.device.type == "cpu")
     is_meta = property(lambda x: x.device.type == "meta")
-    is_sparse = is_quantized = is_complex_ = False
+    is_sparse = is_quantized = is_nested = is_mkldnn = is_mps = is_xla = is_xpu = False
+    layout = strided
+    names = name = None
 
     def is_complex(self):
         return False
@@ -238,7 +254,7 @@ class Tensor(lib.TensorBase):
 
     def __getitem__(self, index):
         if type(index) is int:
-            return lib.tl_select(self, 0, index)
+            return _index.number(self, index)
         return _index.get(self, index)
 
     def __setitem__(self, index, value):
@@ -264,6 +280,8 @@ class Tensor(lib.TensorBase):
         return _functions.permute(self, _sizes(dims))
 
     def expand(self, *sizes):
+        if not sizes:
+            raise TypeError('expand() missing 1 required positional arguments: "size"')
         return lib.tl_expand(self, _sizes(sizes))
 
     def expand_as(self, other):
@@ -287,13 +305,17 @@ class Tensor(lib.TensorBase):
     def unfold(self, dimension, size, step):
         """Windows of an axis, as a new last axis; a view."""
         axis = _axis(dimension, self.ndim)
-        shape, stride = list(lib.shape_of(self)), list(lib.stride_of(self))
+        shape, stride = list(lib.shape_of(self)) or [1], list(lib.stride_of(self)) or [1]
         if size > shape[axis] or step <= 0:
             raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {shape[axis]} but size is {size}" if step > 0 else
                                f"step is {step} but must be > 0")
         windows, stride_between = (shape[axis] - size) // step + 1, stride[axis] * step
+        if size < 0:
+            raise RuntimeError(f"size is {size} but must be >= 0")
         shape, stride = shape + [size], stride + [stride[axis]]
         shape[axis], stride[axis] = windows, stride_between
+        if not self.ndim:
+            shape, stride = shape[1:], stride[1:]
         return lib.tl_as_strided(self, shape, stride, lib.tl_offset(self))
 
     @property
@@ -302,11 +324,17 @@ class Tensor(lib.TensorBase):
 
     @property
     def mT(self):
-        if self.ndim < 2:
-            raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor.")
-        return lib.tl_transpose(self, -2, -1)
+        if self.ndim == 1:
+            raise RuntimeError("tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        return lib.tl_transpose(self, -2, -1) if self.ndim else self
 
-    H, mH = T, mT
+    mH = property(lambda x: x.mT if x.ndim else x)
+
+    @property
+    def H(self):
+        if self.ndim not in (0, 2):
+            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.")
+        return self.mT if self.ndim else self
 
     # ---- Copies and casts ----
 
@@ -314,7 +342,7 @@ class Tensor(lib.TensorBase):
         return lib.tl_clone(self)
 
     def contiguous(self, memory_format=None):
-        return lib.tl_contiguous(self)
+        return lib.tl_contiguous(self) if lib.tl_numel(self) else self
 
     def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
         for a in args:
@@ -387,12 +415,25 @@ class Tensor(lib.TensorBase):
 
     @grad.setter
     def grad(self, value):
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
         if value is not None and value.shape != self.shape:
             raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} for {tuple(self.shape)}")
+        if value is not None and value.dtype is not self.dtype:
+            raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype.name}' to a tensor with dtype '{self.dtype.name}'")
         lib.tl_set_grad(self, value) if value is not None else lib.tl_zero_grad(self, False)
 
     def retain_grad(self):
-        lib.tl_retain_grad(self)
+        """Backward fills .grad of this result too."""
+        if not lib.tl_needs_grad(self):
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if not lib.tl_is_leaf(self):
+            lib.tl_retain_grad(self)
+            self.__dict__["_retains_grad"] = True
+
+    @property
+    def retains_grad(self):
+        return not lib.tl_is_leaf(self) and bool(self.__dict__.get("_retains_grad"))
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         from . import autograd
@@ -411,10 +452,20 @@ class Tensor(lib.TensorBase):
 
     @data.setter
     def data(self, value):
-        on = self.requires_grad
+        if lib.tl_shares_storage(self, value) and _layout(self) == _layout(value):
+            return  # x.data -= y has done its work already
+        from . import autograd
+        on, grad, purpose = self.requires_grad, lib.tl_grad_of(self), lib.tl_purpose_of(self)
+        hooks = autograd._leaves.get(lib.address_of(self))
         lib.replace(self, lib.tl_detach(value))
+        if purpose == _PARAMETER:
+            lib.tl_set_purpose(self, purpose)
         if on:
             lib.tl_requires_grad(self, True)
+        if grad is not None and (grad.shape, grad.dtype, grad.device) == (self.shape, self.dtype, self.device):
+            lib.tl_set_grad(self, grad)
+        if hooks is not None and on:
+            autograd._put_hooks(self, hooks)
 
     def register_hook(self, hook):
         """hook(grad) is called with the gradient of a pass; what it returns takes the gradient's place. On a result, it sees what comes
@@ -433,10 +484,24 @@ class Tensor(lib.TensorBase):
         return lib.tl_copy_(self, src)
 
     def fill_(self, value):
-        return lib.tl_copy_(self, value) if isinstance(value, Tensor) else lib.tl_fill_scalar_(self, value)
+        if isinstance(value, Tensor):
+            if lib.tl_rank(value):
+                raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {lib.tl_rank(value)} dimensions.")
+            return lib.tl_copy_(self, value)
+        return lib.tl_fill_scalar_(self, value)
 
     def zero_(self):
         return lib.tl_fill_(self, 0.0)
+
+    def fill_diagonal_(self, fill_value, wrap=False):
+        """The diagonal of a matrix, or of all axes where they are equal, all one value."""
+        if self.ndim < 2 or self.ndim > 2 and len(set(self.shape)) > 1:
+            raise RuntimeError("all dimensions of input must be of equal length" if self.ndim > 2 else "dimensions must larger than 1")
+        if wrap:
+            raise NotImplementedError("fill_diagonal_ with wrap=True is not there")
+        n = min(self.shape)
+        lib.tl_as_strided(self, (n,), (sum(lib.stride_of(self)),), lib.tl_offset(self)).fill_(fill_value)
+        return self
 
     def uniform_(self, *args, **kwargs):
         low, high = _two(args, kwargs, ("from", "to"), (0.0, 1.0))
@@ -454,8 +519,13 @@ class Tensor(lib.TensorBase):
 
     def masked_fill_(self, mask, value):
         if isinstance(value, Tensor):
-            return lib.tl_copy_(self, _functions.masked_fill(self, mask, value))
-        return lib.tl_masked_fill_(self, mask, value)
+            _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
+            return lib.tl_copy_(self, _checked(self, _functions.masked_fill(_before(self), mask, value), "masked_fill"))
+        try:
+            return lib.tl_masked_fill_(self, mask, value)
+        except RuntimeError:  # its parts name the operands in another order
+            _functions._common_shape([lib.shape_of(self), lib.shape_of(mask)])
+            raise
 
     def scatter_(self, dim, index, src=None, *, value=None):
         src = value if src is None else src
@@ -467,16 +537,29 @@ class Tensor(lib.TensorBase):
     def index_add_(self, dim, index, source, *, alpha=1):
         return lib.tl_index_add_(self, dim, index, source, alpha)
 
+    def masked_scatter_(self, mask, source):
+        mask = lib.tl_expand(mask, lib.shape_of(self))
+        return lib.tl_copy_(self, _composed.masked_scatter(_before(self), mask, source))
+
     def index_put_(self, indices, values, accumulate=False):
         view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
+        if values.dtype is not self.dtype:
+            raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_functions._scalar_name(self)} for the "
+                               f"destination and {_functions._scalar_name(values)} for the source.")
         lib.tl_index_put_(view, axes, tensors, values, accumulate)
         return self
 
     def index_fill_(self, dim, index, value):
+        if not lib.tl_rank(self):
+            lib.tl_view(self, (1,)).index_fill_(dim, index, value)
+            return self
         self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = value
         return self
 
     def index_copy_(self, dim, index, tensor):
+        if not lib.tl_rank(self):
+            lib.tl_view(self, (1,)).index_copy_(dim, index, lib.tl_reshape(tensor, (-1,)))
+            return self
         self[(slice(None),) * _axis(dim, self.ndim) + (index,)] = tensor
         return self
 
@@ -539,7 +622,7 @@ class Tensor(lib.TensorBase):
         return lib.tl_neg(self)
 
     def __pos__(self):
-        return self
+        return _composed.positive(self)
 
     def __abs__(self):
         return lib.tl_abs(self)
@@ -577,48 +660,65 @@ class Tensor(lib.TensorBase):
         return _other(_functions.ge, self, other)
 
     def __iadd__(self, other):
-        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, other)
+        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, _in_place_number(other))
 
     def __isub__(self, other):
-        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, other)
+        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, _in_place_number(other))
 
     def __imul__(self, other):
-        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, other)
+        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, _in_place_number(other))
 
     def __itruediv__(self, other):
-        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, other)
+        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, _in_place_number(other))
 
     def __ipow__(self, other):
-        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, other)
+        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, _in_place_number(other))
 
     def __imod__(self, other):
-        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, other)
+        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, _in_place_number(other))
 
     def __ifloordiv__(self, other):
-        return lib.tl_copy_(self, _functions.floor_divide(self, other))
+        return lib.tl_copy_(self, _checked(self, self // other, "floor_divide"))
 
     def __iand__(self, other):
-        return lib.tl_copy_(self, self & other)
+        return lib.tl_copy_(self, _checked(self, self & other, "bitwise_and"))
 
     def __ior__(self, other):
-        return lib.tl_copy_(self, self | other)
+        return lib.tl_copy_(self, _checked(self, self | other, "bitwise_or"))
 
     def __ixor__(self, other):
-        return lib.tl_copy_(self, self ^ other)
+        return lib.tl_copy_(self, _checked(self, self ^ other, "bitwise_xor"))
+
+
+def get_num_threads():
+    """How many threads kernels use."""
+    n = lib.tl_set_threads(1)
+    lib.tl_set_threads(n)
+    return n
+
+
+def set_num_threads(n):
+    """How many threads kernels use; 0: as many as the machine has."""
+    lib.tl_set_threads(n)
 
 
 # ---- Helpers of the above ----
 
-def _axis(dim, rank):
-    if not -max(rank, 1) <= dim < max(rank, 1) or not rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, {max(rank, 1) - 1}], but got {dim})"
-                         if rank or not -1 <= dim < 1 else "Dimension specified as 0 but tensor has no dimensions")
-    return dim
+def _in_place_number(other):
+    if isinstance(other, _NUMBERS):
+        return other
+    if isinstance(other, np.generic):
+        return other.item()
+    raise TypeError(f"unsupported operand type(s) for an in-place operator: 'Tensor' and '{type(other).__name__}'")
+
+
+def _layout(x):
+    return lib.shape_of(x), lib.stride_of(x), lib.tl_offset(x), lib.tl_dtype_of(x)
 
 
 def _only(x):
     if lib.tl_numel(x) != 1:
-        raise RuntimeError(f"a Tensor with {lib.tl_numel(x)} elements cannot be converted to Scalar")
+        raise ValueError("only one element tensors can be converted to Python scalars")
     return x.item()
 
 
@@ -634,7 +734,9 @@ def _other(function, self, other):
 
 
 def _reflected(function, self, other):
-    if isinstance(other, (np.ndarray, np.generic)):
+    if isinstance(other, np.generic):
+        other = other.item()
+    if isinstance(other, np.ndarray):
         return function(_creation.as_tensor(np.asarray(other)), self)
     return function(other, self) if isinstance(other, _NUMBERS) else NotImplemented
 
@@ -674,7 +776,8 @@ def _rebuild(data, shape, kind, requires_grad):
 
 
 def _rebuild_as(cls, data, shape, kind, requires_grad):
-    x = lib.wrap(cls, lib.address_of(_rebuild(data, shape, kind, False)))
+    plain = _rebuild(data, shape, kind, False)
+    x = lib.wrap(cls, lib.address_of(plain))
     return lib.tl_requires_grad(x, True) if requires_grad else x
 
 
@@ -692,7 +795,7 @@ class UntypedStorage:
         return self._first().data_ptr()
 
     def nbytes(self):
-        return _storage_bytes(self._tensor)
+        return lib.tl_storage_bytes(self._tensor)
 
     __len__ = size = nbytes
 
@@ -705,10 +808,6 @@ class UntypedStorage:
 
     def __hash__(self):
         return hash(self.data_ptr())
-
-
-def _storage_bytes(x):
-    return lib.tl_storage_bytes(x)
 
 
 class GradFn:
@@ -730,12 +829,14 @@ _METHODS = """add sub mul div subtract multiply divide true_divide floor_divide 
 less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not clamp clip
 clamp_min clamp_max where lerp addcmul addcdiv round isinf log10 negative absolute
 sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp norm cumsum cumprod softmax log_softmax
-matmul mm bmm mv dot outer addmm transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
+matmul mm bmm mv dot outer transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
 broadcast_to split chunk tensor_split unbind repeat_interleave roll triu tril gather take_along_dim scatter scatter_add
 index_select index_add masked_fill masked_select nonzero argwhere sort argsort topk unique bincount equal isclose allclose
 is_floating_point""".split()
 for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
+for _name in _composed.METHODS:
+    setattr(Tensor, _name, getattr(_composed, _name))
 
 
 def _as_numpy_calls_it(function):
@@ -766,6 +867,7 @@ def _where(self, condition, other):
 Tensor.where = _where
 Tensor.multinomial = _creation.multinomial
 Tensor.bernoulli = _creation.bernoulli
+Tensor.exponential_ = _creation.exponential_
 for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
                      ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")]:
     setattr(Tensor, _name, (lambda code: lambda self: lib.tl_cast(self, code))(BY_NAME[_kind].code))
@@ -782,36 +884,52 @@ for _name in ("empty", "zeros", "ones", "full"):
 Tensor.new_tensor = _new(_creation.tensor)
 
 
+_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs"}
+
+
 def _in_place(name):
     """x.name_(...): the library's own in-place op where it has one, else the result copied into x."""
-    function, own = getattr(_functions, name), getattr(lib, f"tl_{name}_", None)
+    function, name = getattr(Tensor, name), _ALIASES.get(name, name)
+    own = getattr(lib, f"tl_{name}_", None)
     if own is not None and name in _functions.UNARY:
         return lambda self: own(self)
     scalar = getattr(lib, f"tl_{name}_scalar_", None)
     if own is not None and scalar is not None:
-        def method(self, other, *, alpha=1):
-            if alpha != 1:
-                other = other * alpha
-            return own(self, other) if isinstance(other, Tensor) else scalar(self, other)
+        def method(self, other, *, alpha=1, rounding_mode=None):
+            if rounding_mode is not None:
+                return lib.tl_copy_(self, _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode), name))
+            is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
+            if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
+                if isinstance(other, Tensor):
+                    _functions._common_shape([lib.shape_of(self), lib.shape_of(other)])
+                _functions._check_alpha(self, other, alpha)
+                other = lib.tl_cast(other, _functions.result_type(self, other).code) * alpha if isinstance(other, Tensor) else other * alpha
+            return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
         return method
 
     def method(self, *args, **kwargs):
-        return lib.tl_copy_(self, _checked(self, function(self, *args, **kwargs), name))
+        return lib.tl_copy_(self, _checked(self, function(_before(self, *args), *args, **kwargs), name))
     return method
 
 
+def _before(x, *others):
+    """What x is before it is changed: a copy where a gradient will read it."""
+    is_read = any(isinstance(y, Tensor) and lib.tl_needs_grad(y) for y in others) or lib.tl_needs_grad(x) and not lib.tl_is_leaf(x)
+    return lib.tl_clone(x) if is_read else x
+
+
 def _checked(x, result, name):
-    """An in-place result must fit: its dtype may not be of a higher kind, nor its shape another."""
-    if result.dtype.is_floating_point and not x.dtype.is_floating_point:
-        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
+    """An in-place result must fit: its shape may not be another, nor its dtype of a higher kind."""
     if result.shape != x.shape:
         raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")
+    if not _composed.can_cast(result.dtype, x.dtype):
+        raise RuntimeError(f"result type {_functions._scalar_name(result)} can't be cast to the desired output type {_functions._scalar_name(x)}")
     return result
 
 
 _IN_PLACE = list(_functions.UNARY) + """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
 clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
-bitwise_not cumsum cumprod triu tril negative absolute addmm""".split()
+bitwise_not cumsum cumprod triu tril negative absolute log10 not_equal less less_equal greater greater_equal""".split() + _composed.IN_PLACE
 for _name in _IN_PLACE:
     if _name not in ("isnan", "isfinite"):
         _method = _in_place(_name)
@@ -829,12 +947,12 @@ def _in_place_view(name):
     return method
 
 
-for _name in ("squeeze", "unsqueeze", "transpose", "t"):
+for _name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims"):
     setattr(Tensor, _name + "_", _in_place_view(_name))
 
 _functions._Tensor = _index._Tensor = _creation._Tensor = Tensor
-_index._as_tensor = _creation.as_tensor
-lib.set_types(Tensor, _errors.from_status)
+_index._as_tensor, _index._scalar_name = _creation.as_tensor, _functions._scalar_name
+lib.set_types(Tensor, _errors.from_status, Size, DTYPES)
 _cpu = as_device("cpu").address
 
 from . import _grad  # noqa: E402

@@ -156,6 +156,14 @@ class Size(tuple):
     def __add__(self, other):
         return Size(tuple.__add__(self, tuple(other)))
 
+    def __radd__(self, other):
+        return Size(tuple.__add__(tuple(other), tuple(self)))
+
+    def __mul__(self, n):
+        return Size(tuple.__mul__(self, n))
+
+    __rmul__ = __mul__
+
 
 class finfo:
     """Limits of a float dtype: bits, eps, max, min, tiny, smallest_normal, resolution."""

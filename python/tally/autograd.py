@@ -4,7 +4,7 @@ import threading
 
 from . import _errors
 from ._grad import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled  # noqa: F401
-from ._library import c, constants, header, lib
+from ._library import c, constants, forever, header, lib
 from ._tensor import Tensor
 
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
@@ -97,9 +97,10 @@ def _hold(thing):
     return number
 
 
+@forever
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _let_go(number):
-    _living.pop(number, None)
+def _let_go(number, pop=_living.pop):
+    pop(number, None)
 
 
 def _give(x):
@@ -175,11 +176,13 @@ class _LeafHooks:
 _leaves = {}  # address of a leaf -> its hooks, as long as the library has the leaf
 
 
+@forever
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _forget_leaf(address):
-    _leaves.pop(address, None)
+def _forget_leaf(address, pop=_leaves.pop):  # bound: it is called after the module has gone, too
+    pop(address, None)
 
 
+@forever
 @header.callbacks["tl_grad_hook"]
 def _on_grad(leaf, grad, number):
     try:
@@ -191,12 +194,16 @@ def _on_grad(leaf, grad, number):
 def _leaf_hooks(x):
     if not lib.tl_needs_grad(x):
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if lib.address_of(x) not in _leaves:
+        _put_hooks(x, _LeafHooks())
+    return _leaves[lib.address_of(x)]
+
+
+def _put_hooks(x, hooks):
     address = lib.address_of(x)
-    if address not in _leaves:
-        if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
-            _raise()
-        _leaves[address] = _LeafHooks()
-    return _leaves[address]
+    if not c.tl_set_grad_hook(address, _on_grad, address, _forget_leaf):
+        _raise()
+    _leaves[address] = hooks
 
 
 class _earlier_put_aside:
@@ -301,6 +308,7 @@ class _Rule:
                 c.tl_gradient_set(g, i, _give(r))
 
 
+@forever
 @header.callbacks["tl_function_rule"]
 def _on_rule(g, number):
     try:

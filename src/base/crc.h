@@ -1,4 +1,4 @@
-/* crc.h: CRC32C (Castagnoli), the checksum of checkpoints and event files. */
+/* crc.h: CRC32C (Castagnoli), the checksum of checkpoints, token files and event files. */
 #ifndef BASE_CRC_H
 #define BASE_CRC_H
 

@@ -102,7 +102,8 @@ char *scan_string(struct scan *s) {
             if (!(to = escape_take(s, to))) return NULL;
             continue;
         }
-        int length = text_character(s->at);
+        uint32_t code;
+        int length = text_character(s->at, &code);
         if (length == 0) return scan_fail(s, "not UTF-8"), NULL;
         if ((unsigned char)*s->at < 32) return scan_fail(s, "a control character in a string"), NULL;
         memmove(to, s->at, (size_t)length);

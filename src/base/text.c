@@ -1,13 +1,13 @@
 #include "base/text.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Not well-formed: overlong, surrogate, beyond U+10FFFF, cut off. */
-int text_character(const char *text) {
-    const unsigned char *s = (const unsigned char *)text;
+int text_character(const char *text, uint32_t *code_point) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *s = (const unsigned char *)text;
+    *code_point = s[0];
     int length = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
     if (length <= 1) return length;
     uint32_t code = s[0] & (0xffu >> (length + 1));
@@ -15,23 +15,24 @@ int text_character(const char *text) {
         if (s[i] >> 6 != 2) return 0;
         code = code << 6 | (s[i] & 0x3f);
     }
+    *code_point = code;
     return code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : length;
 }
 
 bool text_is_name(const char *text) {
-    for (const char *s = text; *s;) {
-        int length = text_character(s);
-        if (length == 0 || (unsigned char)*s < 32 || *s == 127) return false;
-        s += length;
+    uint32_t code;
+    for (int length; *text; text += length) {
+        length = text_character(text, &code);
+        if (length == 0 || code < 32 || code == 127) return false;
     }
     return true;
 }
 
 bool text_is_utf8(const char *text) {
-    for (const char *s = text; *s;) {
-        int length = text_character(s);
+    uint32_t code;
+    for (int length; *text; text += length) {
+        length = text_character(text, &code);
         if (length == 0) return false;
-        s += length;
     }
     return true;
 }
@@ -40,14 +41,13 @@ const char *text_show(char *buffer, size_t size, const char *text) {
     size_t used = 0;
     for (const char *s = text; *s;) {
         char piece[16];
-        int length = text_character(s);
-        uint32_t code = (unsigned char)*s;
-        /* U+0080 to U+009F are control characters too, and some terminals obey them. */
-        bool is_c1 = length == 2 && code == 0xc2 && (unsigned char)s[1] < 0xa0;
+        uint32_t code;
+        int length = text_character(s, &code);
+        bool is_c1 = code >= 0x80 && code < 0xa0; /* control characters too, and some terminals obey them */
         if (*s == '\n') text_copy(piece, sizeof piece, "\\n");
-        else if (length == 0) snprintf(piece, sizeof piece, "\\x%02x", (unsigned)code);
+        else if (length == 0) snprintf(piece, sizeof piece, "\\x%02x", (unsigned)(unsigned char)*s);
         else if (code < 32 || code == 127 || is_c1)
-            snprintf(piece, sizeof piece, "\\u%04x", (unsigned)(is_c1 ? (unsigned char)s[1] : code));
+            snprintf(piece, sizeof piece, "\\u%04x", (unsigned)code);
         else snprintf(piece, sizeof piece, "%.*s", length, s);
         size_t room = strlen(piece);
         if (used + room + 4 > size) { /* "..." and the final 0 */

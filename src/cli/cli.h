@@ -13,6 +13,8 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
+int cmd_train(int argc, char **argv);
+extern const char help_train[];
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 
 static const struct command commands[] = {
-    {"train", "train a language model: priced, receipted, resumable", NULL, cmd_train},
+    {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},

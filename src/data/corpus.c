@@ -1,15 +1,18 @@
 /* corpus.c: stories without end, whose entropy is known exactly.
  *
- * A model that learns from text is judged against nobody knows what: the entropy of English is a guess. Here the text comes
- * from a grammar, every choice is uniform over the alternatives of a rule, and no two derivations give the same text. Then the
- * probability of a story is the product of its choices, and
+ * A model that learns from text is judged against nobody knows what: the entropy of English is a guess. Here the text
+ * comes from a grammar, every choice is uniform over the alternatives of a rule, and no two derivations give the same
+ * text. Then the probability of a story is the product of its choices, and
  *
- *     H(story) = E[-log2 p(story)] = E[sum over choices of log2 n],       bits per byte = H(story) / E[bytes of a story].
+ *     H(story) = E[-log2 p(story)] = E[sum over choices of log2 n]
+ *     bits per byte = H(story) / E[bytes of a story]
  *
- * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are seen in the text, so
- * they cost nothing extra. No model can have a smaller mean loss per byte on it, and one that knew the grammar would reach it.
+ * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are seen in
+ * the text, so they cost nothing extra. No model can have a smaller mean loss per byte on it, and one that knew the
+ * grammar would reach it.
  *
- * Both expectations are linear, so they are sums over the grammar, not over texts. Let E(rule) be the pair (bits, bytes):
+ * Both expectations are linear, so they are sums over the grammar, not over texts. Let E(rule) be the pair (bits,
+ * bytes):
  *
  *     E(rule)           = log2 n bits + mean over alternatives of the sum of E(piece)
  *     E(text)           = (0, length)
@@ -17,21 +20,21 @@
  *     E({rule.1})       = (0, mean length of the attribute);  pronouns likewise
  *     E({@rule.1})      = mean over the remembered alternatives a of E(rule named by a | rule was a)
  *
- * This holds because no choice depends on what was remembered, except in {@rule.1}, where the walk fixes what was remembered
- * and goes on with it fixed. So a story remembers its hero, a name, a thing, a magic word, and comes back to them: agreement and
- * reference across sentences cost no bits, and a model has to learn them to come near the floor.
+ * This holds because no choice depends on what was remembered, except in {@rule.1}, where the walk fixes what was
+ * remembered and goes on with it fixed. So a story remembers its hero, a name, a thing, a magic word, and comes back to
+ * them: agreement and reference across sentences cost no bits, and a model has to learn them to come near the floor.
  *
- * Unambiguous: each rule is prefix-free, which means that of two different derivations neither text begins with the other, given
- * that the character behind is no letter where the rule needs that. Then a reader who goes from left to right always knows which
- * alternative was taken. tests/test_corpus.c proves it for the whole grammar, rule by rule, and parses stories back into
- * the one derivation they have.
+ * Unambiguous: each rule is prefix-free, which means that of two different derivations neither text begins with the
+ * other, given that the character behind is no letter where the rule needs that. Then a reader who goes from left to
+ * right always knows which alternative was taken. tests/test_corpus.c proves it for the whole grammar, rule by rule,
+ * and parses stories back into the one derivation they have.
  *
- * A finite context loses something: a model that sees the last T bytes alone does not know the names and things that were
- * introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is
- * above the floor, and comes down to it as T grows beyond the length of a story.
+ * A finite context loses something: a model that sees the last T bytes alone does not know the names and things that
+ * were introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is above
+ * the floor, and comes down to it as T grows beyond the length of a story.
  *
- * Rejected: weights (uniform choices give the most bits per rule and keep the derivation simple); a Markov chain over words
- * (an exact entropy too, but nothing to refer back to); recursion (the sums would become equations).
+ * Rejected: weights (uniform choices give the most bits per rule and keep the derivation simple); a Markov chain over
+ * words (an exact entropy too, but nothing to refer back to); recursion (the sums would become equations).
  */
 #include "data/corpus.h"
 

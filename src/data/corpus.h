@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As it is written: a name, and alternatives divided by '|'; behind each, divided by '/', its attributes. Rows of one name
- * that follow each other are one rule. */
+/* As it is written: a name, and alternatives divided by '|'; behind each, divided by '/', its attributes. Rows of one
+ * name that follow each other are one rule. */
 struct rule_source {
     const char *name, *text;
 };

@@ -2,12 +2,12 @@
  * means.
  *
  * What the tests hold it to: every rule is prefix-free (so words that begin with another word of their list are left
- * out, "pan" beside "pancake"); what is recalled was introduced on every path; what follows "a" begins with a consonant;
- * no story has STORY_MAX bytes; more than 1,000 words; between 1 and 3 bits per byte.
+ * out, "pan" beside "pancake"); what is recalled was introduced on every path; what follows "a" begins with a
+ * consonant; no story has STORY_MAX bytes; more than 1,000 words; between 1 and 3 bits per byte.
  *
- * English alone has about half a bit per byte in sentences as regular as these. Names, songs, numbers and signs bring it
- * above one: they are short, new in every story, and some of them have to be remembered to its end. Names of heroes end
- * with a vowel and those of friends with a consonant, so that the two are never the same.
+ * English alone has about half a bit per byte in sentences as regular as these. Names, songs, numbers and signs bring
+ * it above one: they are short, new in every story, and some of them have to be remembered to its end. Names of heroes
+ * end with a vowel and those of friends with a consonant, so that the two are never the same.
  */
 #include "data/corpus.h"
 

@@ -1,16 +1,17 @@
 /* loader.c: batches, read ahead.
  *
- * One thread fills a ring of n batches; step s lives in slot s mod n. Two numbers under one lock say everything: `base`,
- * the step that is asked for next, and `filled`, the first step that is not in the ring. The thread works while
- * filled < base + n; the caller waits while filled <= base. The slot of `base` is never written while `base` stays, so it is
- * read without the lock. A caller that asks for another step moves both numbers there and counts `jumps`, by which
- * the thread knows that the batch in its hands is no longer wanted.
+ * One thread fills a ring of n batches; step s lives in slot s mod n. Two numbers under one lock say everything:
+ * `base`, the step that is asked for next, and `filled`, the first step that is not in the ring. The thread works while
+ * filled < base + n; the caller waits while filled <= base. The slot of `base` is never written while `base` stays, so
+ * it is read without the lock. A caller that asks for another step moves both numbers there and counts `jumps`, by
+ * which the thread knows that the batch in its hands is no longer wanted.
  *
- * Batches are fresh tensors of the caller's scope, not the ring's slots: they then live as all results do, and a step may keep
- * two. The copy is of 8 bytes per token. Ids are i32: half the bytes of i64, and no vocabulary needs more.
+ * Batches are fresh tensors of the caller's scope, not the ring's slots: they then live as all results do, and a step
+ * may keep two. The copy is of 8 bytes per token. Ids are i32: half the bytes of i64, and no vocabulary needs more.
  *
- * The price. meta runs the same code without thread and data, so the same bytes are billed: ring and batches where the target
- * computes in host memory; batches and their transfer where it does not (the ring is then the host's, not the device's).
+ * The price. meta runs the same code without thread and data, so the same bytes are billed: ring and batches where the
+ * target computes in host memory; batches and their transfer where it does not (the ring is then the host's, not the
+ * device's).
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,9 +1,10 @@
 /* order.h: a permutation of 0 .. n-1 without a table.
  *
- * A Feistel network permutes the numbers of 2h bits whatever its round function is: (L, R) -> (R, L ^ F(R)) can be undone.
- * F is Philox, keyed with the seed and the stream. The domain is the smallest 4^h that holds n; a result outside 0 .. n-1 is put
- * through again until it is inside ("cycle walking": the walk follows the cycle of the larger permutation and comes
- * home at the latest where it began), fewer than four times on average. Six rounds, since small domains mix slowly.
+ * A Feistel network permutes the numbers of 2h bits whatever its round function is: (L, R) -> (R, L ^ F(R)) can be
+ * undone. F is Philox, keyed with the seed and the stream. The domain is the smallest 4^h that holds n; a result
+ * outside 0 .. n-1 is put through again until it is inside ("cycle walking": the walk follows the cycle of the larger
+ * permutation and comes home at the latest where it began), fewer than four times on average. Six rounds, since small
+ * domains mix slowly.
  */
 #ifndef DATA_ORDER_H
 #define DATA_ORDER_H

@@ -1,8 +1,8 @@
 /* token_file.c: a file of tokens, mapped; ids and checksums are looked at when they are read.
  *
- * Checking a terabyte before the first step would take many minutes, and not checking it would let a damaged block train for
- * days. So each block of our own format is checked when its first token is read, and then remembered: one bit per
- * 64 KiB, once per file and process.
+ * Checking a terabyte before the first step would take many minutes, and not checking it would let a damaged block
+ * train for days. So each block of our own format is checked when its first token is read, and then remembered: one bit
+ * per 64 KiB, once per file and process.
  */
 #include "data/token_file.h"
 
@@ -108,7 +108,8 @@ bool tl_token_file_expect(tl_token_file *f, int64_t vocabulary, uint64_t hash) {
 
 /* ---- Reading ---- */
 
-/* A page that is no longer there ends the program; a look at the size costs a microsecond and finds nearly all such files. */
+/* A page that is no longer there ends the program; a look at the size costs a microsecond and finds nearly all such
+ * files. */
 static bool is_whole(const tl_token_file *f, struct problem *problem) {
     struct stat status;
     if (fstat(f->fd, &status) == 0 && (uint64_t)status.st_size == f->info.file_bytes) return true;

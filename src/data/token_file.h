@@ -13,8 +13,8 @@ bool problem_set(struct problem *problem, tl_status status, const char *format, 
 
 enum { TOKEN_HEADER_BYTES = 64, TOKEN_BLOCK_BYTES = 65536 };
 
-/* Reads and checks the header of the `bytes` bytes at `data`; `path` is for messages and, in TL_TOKENS_AUTO, for its ending.
- * On true, count > 0 and data_begin + count * token_bytes <= bytes. */
+/* Reads and checks the header of the `bytes` bytes at `data`; `path` is for messages and, in TL_TOKENS_AUTO, for its
+ * ending. On true, count > 0 and data_begin + count * token_bytes <= bytes. */
 bool token_header_read(tl_token_info *info, const unsigned char *data, size_t bytes, const char *path,
                        tl_token_format format, struct problem *problem);
 

@@ -13,6 +13,7 @@
 
 #include "account/ledger.h"
 #include "base/error.h"
+#include "engine/autocast.h"
 #include "engine/checkpoint.h"
 #include "engine/graph.h"
 #include "engine/op.h"
@@ -30,7 +31,7 @@ bool call_fail(const tl_call *c, const char *format, ...) {
         used += (size_t)snprintf(operands + used, sizeof operands - used, i ? " x " : ": ");
         if (used < sizeof operands) used += tl_describe(c->input[i], operands + used, sizeof operands - used);
     }
-    /* What is needed comes last: "inner sizes differ: A x B (need [m,k] x [k,n])". */
+    /* What is needed comes last: "sizes differ: A x B (need [m,k] x [k,n])". */
     char *need = message;
     while (*need && !(need[0] == ' ' && need[1] == '(' && need[2] == 'n' && need[3] == 'e')) need++;
     return error_set(TL_ERROR_USE, "%s: %.*s%s%s", c->op->name, (int)(need - message), message, operands, need);
@@ -75,7 +76,7 @@ static bool call_check(tl_call *c) {
     for (int i = 0; i < c->n_inputs; i++) {
         if (!tensor_check(c->input[i], c->op->name)) return false;
         tl_device *device = c->input[i]->storage->device;
-        if (c->device && c->device != device) return call_fail(c, "the operands are on different devices (need tl_to)");
+        if (c->device && c->device != device) return call_fail(c, "Expected all tensors to be on the same device (need tl_to)");
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;
@@ -178,6 +179,7 @@ static bool call_run(tl_call *c) {
 tl_tensor *op_apply(tl_call *c) {
     struct graph_record record;
     INVARIANT(c->op->shape && c->op->cost);
+    if (c->op->is_wide && thread_state()->autocast && !c->in_place && !autocast_call(c)) return NULL;
     if (!call_check(c) || !c->op->shape(c)) return NULL;
     if (c->op->is_costly && !keeper_replay(c)) return NULL;
     if (!c->is_replayed && !outputs_new(c)) return NULL;

@@ -309,11 +309,13 @@ static bool pass_do(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_
     struct thread_state *s = thread_state();
     tl_phase phase = s->phase;
     bool off = s->grad_off;
+    uint8_t autocast = s->autocast;
     struct keeper *keeper = s->keeper;
     p->creates_graph = flags & TL_CREATE_GRAPH;
     p->retains_graph = flags & (TL_CREATE_GRAPH | TL_RETAIN_GRAPH);
     s->phase = TL_BACKWARD;
     s->grad_off = !p->creates_graph;
+    s->autocast = 0;
     s->keeper = NULL;
     struct leaf_list *reads = s->reads;
     s->reads = NULL;
@@ -321,6 +323,7 @@ static bool pass_do(struct pass *p, tl_tensor **roots, tl_tensor **seeds, int n_
     pass_end(p);
     s->phase = phase;
     s->grad_off = off;
+    s->autocast = autocast;
     s->keeper = keeper;
     s->reads = reads;
     return ok;

@@ -84,6 +84,7 @@ struct attr_checkpoint {
     size_t context_bytes;
     tl_checkpoint_keep keep;
     tl_generator generator;
+    uint8_t autocast;
     struct keeper keeper;
 };
 
@@ -139,12 +140,14 @@ static bool recompute(tl_gradient *g, struct attr_checkpoint *a, tl_tensor **lea
     s->phase = TL_RECOMPUTE;
     s->grad_off = false;
     s->generator = a->generator;
+    s->autocast = a->autocast;
     s->keeper = a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
     a->keeper.is_replaying = true;
     a->keeper.is_last = !g->retains_graph;
     a->keeper.next = 0;
     bool ok = fn_run(a, leaves, n_inputs, outputs, n_outputs);
     s->keeper = NULL;
+    s->autocast = 0; /* as everywhere in backward */
     s->generator = generator;
     s->grad_off = true;
     s->phase = phase;
@@ -225,7 +228,11 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
         if (!thread_state()->grad_off)
             needs_grad |= tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
     }
-    struct attr_checkpoint a = {.fn = fn, .context = context, .keep = keep, .generator = tl_generator_get()};
+    struct attr_checkpoint a = {.fn = fn,
+                                .context = context,
+                                .keep = keep,
+                                .generator = tl_generator_get(),
+                                .autocast = thread_state()->autocast};
     if (context_bytes) {
         a.context = memory_new(context_bytes);
         if (!a.context) return error_memory(context_bytes, "a checkpoint");

@@ -107,6 +107,14 @@ bool tl_scope_end(tl_scope scope) {
 tl_tensor *tl_scope_return(tl_scope scope, tl_tensor *result) {
     struct thread_state *s = thread_state();
     if (!scope_is_innermost(s, scope)) return NULL;
+    size_t first = s->frames[scope.depth - 1].first, at = s->n_owned;
+    while (at > first && s->owned[at - 1] != result) at--;
+    if (result && at > first) { /* it is this scope's: its reference moves outwards, and there is room */
+        memmove(s->owned + at - 1, s->owned + at, (s->n_owned - at) * sizeof *s->owned);
+        s->n_owned--;
+        tl_scope_end(scope);
+        return scope_own(result);
+    }
     if (result) result = tensor_check(result, "tl_scope_return") ? tensor_keep(result) : NULL;
     tl_scope_end(scope);
     return scope_adopt(result);

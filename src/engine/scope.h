@@ -20,7 +20,8 @@ struct thread_state {
     uint32_t serial;
     uint32_t path;
     tl_phase phase;
-    bool grad_off; /* zero is the default: recording */
+    bool grad_off;    /* zero is the default: recording */
+    uint8_t autocast; /* the dtype of products, + 1; 0: off (engine/autocast.h) */
     bool is_set_up;
     tl_device *device;
     tl_generator generator;

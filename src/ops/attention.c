@@ -216,6 +216,10 @@ tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_at
     a.window = options->window;
     a.has_mask = options->mask != NULL;
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
+    q = autocast_narrow(q);
+    k = autocast_narrow(k);
+    v = autocast_narrow(v);
+    if (!q) return NULL;
     tl_tensor *input[4] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
     if (a.has_mask && !(input[3] = mask_expand(q, k, options->mask))) return NULL;
     tl_call c;

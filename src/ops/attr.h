@@ -35,7 +35,7 @@ struct attr_random {
  * assign (x any, source any, broadcast to x) -> x itself, converted to x's dtype. */
 struct attr_copy { tl_dtype dtype; };
 
-/* unview (g any) -> out: zeros of `shape`, then out[geometry] += g, where the geometry is g's shape with
+/* unview (g any, a float that computes) -> out: zeros of `shape`, then out[geometry] += g, where the geometry is g's shape with
  * `stride` and `offset` (elements of out). `overlaps`: several elements of g may land on one of out.
  * Elements of g are added in row-major order of g. */
 struct attr_unview {

@@ -47,8 +47,11 @@ tl_tensor *tl_cast(tl_tensor *x, tl_dtype dtype) {
 
 static bool assign_shape(tl_call *c) {
     const tl_tensor *x = c->input[0], *source = c->input[1];
-    if (!shape_broadcasts_to(source->rank, source->shape, x->rank, x->shape))
-        return call_fail(c, "the source does not broadcast to the target");
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!shape_broadcast(x->rank, x->shape, source->rank, source->shape, &rank, shape))
+        return call_fail_clash(c, x->rank, x->shape, source->rank, source->shape);
+    if (!shape_equal(rank, shape, x->rank, x->shape)) return call_fail_larger(c, x, rank, shape);
     if (dtype_info(x->dtype)->bits < 8 && !tensor_is_dense(source))
         return call_fail(c, "two %s share a byte (need a contiguous source)", tl_dtype_name(x->dtype));
     return true;
@@ -69,7 +72,11 @@ const tl_op op_assign = {RECORD(KERNEL, assign, 1),
                          .backward = assign_backward,
                          .overwrites = {OVERWRITES(0)}};
 
-tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) { return op_apply2(&op_assign, x, source, NULL, 0); }
+tl_tensor *tl_copy_(tl_tensor *x, tl_tensor *source) {
+    if (!tensor_check(x, "assign") || !tensor_check(source, "assign")) return NULL;
+    if (!dtype_is_float(x->dtype) && tl_needs_grad(source)) source = tl_detach(source); /* integers have no gradient */
+    return op_apply2(&op_assign, x, source, NULL, 0);
+}
 
 /* ---- fill: x = value ---- */
 
@@ -102,7 +109,7 @@ tl_tensor *tl_fill_(tl_tensor *x, double value) {
 
 static bool unview_shape(tl_call *c) {
     const struct attr_unview *a = c->attr;
-    return call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
+    return call_needs_float(c, 0) && call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
 }
 /* Placing costs no FLOPs; adding, where elements meet, one each. */
 static void unview_cost(const tl_call *c, struct cost *cost) {
@@ -118,7 +125,7 @@ static void unview_backward(tl_gradient *g) {
 }
 const tl_op op_unview = {RECORD(KERNEL, unview, 1),
                          .shapes = "g of a view -> the shape it is a view of",
-                         .dtypes = "any",
+                         .dtypes = "floats",
                          .flops = "0, or one per element of g where they overlap",
                          .shape = unview_shape,
                          .cost = unview_cost,

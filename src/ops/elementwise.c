@@ -8,11 +8,10 @@
 
 bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dtype dtype) {
     const tl_tensor *x = c->input[0];
-    if (!shape_equal(rank, shape, x->rank, x->shape))
-        return call_fail(c, "output with this shape doesn't match the broadcast shape");
+    if (!shape_equal(rank, shape, x->rank, x->shape)) return call_fail_larger(c, x, rank, shape);
     if ((dtype_is_float(dtype) && !dtype_is_float(x->dtype)) || (dtype != TL_BOOL && x->dtype == TL_BOOL))
-        return call_fail(c, "result type %s can't be cast to the desired output type %s", dtype_info(dtype)->torch_name,
-                         dtype_info(x->dtype)->torch_name);
+        return call_fail(c, "result type %s can't be cast to the desired output type %s",
+                         dtype_info(dtype)->scalar_name, dtype_info(x->dtype)->scalar_name);
     return true;
 }
 
@@ -46,7 +45,7 @@ bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64
     *dtype = common_dtype(a, b);
     if (*dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
     return shape_broadcast(a->rank, a->shape, b->rank, b->shape, rank, shape) ||
-           call_fail(c, "the sizes of the tensors must match at every axis that is not 1");
+           call_fail_clash(c, a->rank, a->shape, b->rank, b->shape);
 }
 
 static bool binary_shape(tl_call *c) {
@@ -96,7 +95,7 @@ static bool where_shape(tl_call *c) {
     if (condition->dtype != TL_BOOL) return call_fail(c, "expected condition to be a boolean tensor");
     if (!call_pair(c, 1, 2, &dtype, &rank_ab, shape_ab)) return false;
     if (!shape_broadcast(condition->rank, condition->shape, rank_ab, shape_ab, &rank, shape))
-        return call_fail(c, "the condition does not broadcast to the values");
+        return call_fail_clash(c, condition->rank, condition->shape, rank_ab, shape_ab);
     return call_output(c, 0, dtype, rank, shape);
 }
 
@@ -254,6 +253,7 @@ const tl_op op_neg = {RECORD(KERNEL, neg, 1),
                       .backward = neg_backward,
                       .may_overwrite = true};
 const tl_op op_exp = {RECORD(KERNEL, exp, 1),
+                      .is_wide = true,
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
@@ -263,6 +263,7 @@ const tl_op op_exp = {RECORD(KERNEL, exp, 1),
                       .saves = {TL_OUTPUT(0)},
                       .may_overwrite = true};
 const tl_op op_log = {RECORD(KERNEL, log, 1),
+                      .is_wide = true,
                       .shapes = "x (...) -> (...)",
                       .dtypes = "floats; integers and bool give f32",
                       .flops = "n",
@@ -400,6 +401,8 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
 /* ---- Composites ---- */
 
 tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
+    prediction = autocast_wide(prediction);
+    target = autocast_wide(target);
     tl_tensor *difference = tl_sub(prediction, target);
     return tl_mean_all(tl_mul(difference, difference));
 }

@@ -238,6 +238,7 @@ static void norm_backward(tl_gradient *g) {
 #define WORDS_FLOAT .dtypes = "floats; the result has x's"
 
 const tl_op op_prod = {RECORD(KERNEL, prod, 1),
+                       .is_wide = true,
                        WORDS_OVER,
                        .dtypes = "any for arithmetic; of integers and bool i64",
                        .flops = "one product per element of x",
@@ -270,6 +271,7 @@ const tl_op op_var = {RECORD(KERNEL, var, 2),
                       .backward = var_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0) | TL_OUTPUT(1)}};
 const tl_op op_norm = {RECORD(KERNEL, norm, 1),
+                       .is_wide = true,
                        WORDS_OVER,
                        WORDS_FLOAT,
                        .flops = "2 per element of x, 3 for a p that is not 0, 1, 2 or inf; a root per result",
@@ -279,6 +281,7 @@ const tl_op op_norm = {RECORD(KERNEL, norm, 1),
                        .backward = norm_backward,
                        .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 const tl_op op_logsumexp = {RECORD(KERNEL, logsumexp, 1),
+                            .is_wide = true,
                             WORDS_OVER,
                             WORDS_FLOAT,
                             .flops = "4 per element of x, a logarithm per result",
@@ -424,11 +427,12 @@ static void cumprod_grad_backward(tl_gradient *g) {
 
 #define WORDS_SCAN .shapes = "x; the last axis is scanned", .dtypes = "any for arithmetic; of integers and bool i64"
 
-const tl_op op_cumsum = {RECORD(KERNEL, cumsum, 1), WORDS_SCAN,     .flops = "one sum per element",
-                         .shape = scan_shape,       .cost = cost_1, .backward = cumsum_backward};
-const tl_op op_cumprod = {RECORD(KERNEL, cumprod, 1), WORDS_SCAN,     .flops = "one product per element",
-                          .shape = scan_shape,        .cost = cost_1, .backward = cumprod_backward,
-                          .saves = {TL_INPUT(0)}};
+const tl_op op_cumsum = {RECORD(KERNEL, cumsum, 1),      .is_wide = true,     WORDS_SCAN,
+                         .flops = "one sum per element", .shape = scan_shape, .cost = cost_1,
+                         .backward = cumsum_backward};
+const tl_op op_cumprod = {RECORD(KERNEL, cumprod, 1),         .is_wide = true,       WORDS_SCAN,
+                          .flops = "one product per element", .shape = scan_shape,   .cost = cost_1,
+                          .backward = cumprod_backward,       .saves = {TL_INPUT(0)}};
 const tl_op op_cumprod_grad = {RECORD(KERNEL, cumprod_grad, 1),
                                .shapes = "x, and g of its shape (with a last axis of 1 for a product of all)",
                                .dtypes = "floats",
@@ -444,11 +448,8 @@ static tl_tensor *scan(const tl_op *op, tl_tensor *x, int axis) {
     if (!tensor_check(x, op->name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(scan(op, tl_reshape(x, TL_SHAPE(1)), 0), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", op->name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(op->name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return op_apply1(op, tl_contiguous(x), ATTR(a));
     tl_tensor *moved = tl_contiguous(tl_transpose(x, at, -1));
     return tl_contiguous(tl_transpose(op_apply1(op, moved, ATTR(a)), at, -1));

@@ -107,7 +107,7 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
     if (!options) options = &defaults;
     tl_scope scope = tl_scope_begin(); /* the gradients stay with the node alone */
     if (!scope.depth) return NULL;
-    tl_tensor *input[3] = {x, weight, targets}, *loss = NULL;
+    tl_tensor *input[3] = {autocast_narrow(x), autocast_narrow(weight), targets}, *loss = NULL;
     for (int i = 0; i < 3; i++) input[i] = tl_contiguous(input[i]);
     if (input[0] && input[1] && input[2]) {
         bool is_recording = !thread_state()->grad_off;
@@ -115,7 +115,8 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         memset(&a, 0, sizeof a);
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
-        a.chunk_rows = x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], x->dtype) : 1;
+        a.chunk_rows =
+            x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype) : 1;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);
         a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
         tl_call c;

@@ -13,11 +13,7 @@ static inline bool call_needs_bytes(const tl_call *c, int i) {
 
 /* An axis counted from 0; -1, and an error, when x has none such. A scalar has axis 0. */
 static inline int index_axis(const char *what, const tl_tensor *x, int axis) {
-    int rank = x->rank ? x->rank : 1, at = axis_normal(axis, rank);
-    if (at < 0)
-        error_set(TL_ERROR_USE, "%s: dimension out of range (expected to be in range of [%d, %d], but got %d)", what,
-                  -rank, rank - 1, axis);
-    return at;
+    return axis_check(what, axis, x->rank ? x->rank : 1);
 }
 
 /* A scalar as a vector of one. */

@@ -36,7 +36,7 @@ static bool concat_shape(tl_call *c) {
         for (int k = 0; k < rank; k++)
             if (k != a->axis && x->shape[k] != c->input[first]->shape[k])
                 return call_fail(c,
-                                 "sizes of tensors must match except in dimension %d: expected size %lld but got "
+                                 "Sizes of tensors must match except in dimension %d. Expected size %lld but got "
                                  "size %lld for tensor number %d",
                                  a->axis, (long long)c->input[first]->shape[k], (long long)x->shape[k], i);
         if (__builtin_add_overflow(shape[a->axis], x->shape[a->axis], &shape[a->axis]))
@@ -109,16 +109,14 @@ tl_tensor *tl_concat(tl_tensor **inputs, int n, int axis) {
 
 tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis) {
     if (!tensors_check("stack", inputs, n)) return NULL;
-    int rank = inputs[0]->rank, at = axis_normal(axis, rank + 1);
+    int rank = inputs[0]->rank, at = axis_check("stack", axis, rank + 1);
     for (int i = 0; at >= 0 && i < n; i++)
         if (!shape_equal(rank, inputs[0]->shape, inputs[i]->rank, inputs[i]->shape)) {
             error_set(TL_ERROR_USE, "stack: expects each tensor to be equal size, but entry %d is not", i);
             return NULL;
         }
-    if (at < 0 || rank == TL_MAX_RANK) {
-        error_set(TL_ERROR_USE, "stack: axis %d is out of range (rank %d)", axis, rank + 1);
-        return NULL;
-    }
+    if (rank == TL_MAX_RANK) error_set(TL_ERROR_USE, "stack: rank is %d already", rank);
+    if (at < 0 || rank == TL_MAX_RANK) return NULL;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
     tl_tensor *part[TL_MAX_INPUTS];
@@ -314,8 +312,7 @@ tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n) 
 /* ---- Repeating ---- */
 
 /* Every axis i becomes (counts[i], size): a view with stride 0, copied when the two are made one. */
-tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
-    if (!tensor_check(x, "repeat")) return NULL;
+static tl_tensor *tile_all(tl_tensor *x, int rank, const int64_t *counts) {
     int64_t pairs[2 * TL_MAX_RANK], ones[2 * TL_MAX_RANK], shape[TL_MAX_RANK];
     int n = 0, extra = rank - x->rank;
     bool ok = extra >= 0 && rank <= TL_MAX_RANK;
@@ -331,9 +328,8 @@ tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
     }
     if (!ok || n > TL_MAX_RANK) {
         error_set(TL_ERROR_USE,
-                  "repeat: number of dimensions of repeat dims can not be smaller than number of dimensions of tensor "
-                  "(%d and %d), counts are not negative, and at most %d axes are made",
-                  rank, x->rank, TL_MAX_RANK);
+                  "tile: counts are not negative, sizes fit, and at most %d axes are made (%d counts for rank %d)",
+                  TL_MAX_RANK, rank, x->rank);
         return NULL;
     }
     tl_scope scope = tl_scope_begin();
@@ -346,10 +342,10 @@ tl_tensor *tl_repeat(tl_tensor *x, int rank, const int64_t *counts) {
 
 tl_tensor *tl_tile(tl_tensor *x, int n, const int64_t *counts) {
     if (!tensor_check(x, "tile")) return NULL;
-    if (n < 0 || n >= x->rank) return tl_repeat(x, n, counts);
+    if (n < 0 || n >= x->rank) return tile_all(x, n, counts);
     int64_t all[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++) all[i] = i < x->rank - n ? 1 : counts[i - (x->rank - n)];
-    return tl_repeat(x, x->rank, all);
+    return tile_all(x, x->rank, all);
 }
 
 tl_tensor *tl_repeat_interleave(tl_tensor *x, int axis, int64_t times) {

@@ -31,6 +31,7 @@ static void log_softmax_backward(tl_gradient *g) {
 }
 
 const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
+                              .is_wide = true,
                               .shapes = "x; over its last axis",
                               .dtypes = "floats",
                               .flops = "5 per element: max, subtract, exp, sum, subtract",
@@ -53,11 +54,8 @@ static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tenso
     if (!tensor_check(x, name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
         return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) {
-        error_set(TL_ERROR_USE, "%s: axis %d is out of range (rank %d)", name, axis, x->rank);
-        return NULL;
-    }
+    int at = axis_check(name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
     if (at == x->rank - 1) return f(x);
     return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
 }
@@ -303,7 +301,8 @@ tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_
                                                        : "nll_loss: targets are ids (need i64 or i32)");
         return NULL;
     }
-    if (!frame_begin(&f, "nll_loss", x, targets) || !options_check("nll_loss", &f, x, &o)) return NULL;
+    x = autocast_wide(x);
+    if (!x || !frame_begin(&f, "nll_loss", x, targets) || !options_check("nll_loss", &f, x, &o)) return NULL;
     x = frame_classes(&f, x);
     targets = frame_targets(&f, targets);
     if (!x || !targets || !rows_begin(&rows, targets, &o, x->dtype)) return NULL;
@@ -315,12 +314,16 @@ tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_
 
 tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
     if (!reduction_check("mse_loss", reduction)) return NULL;
+    prediction = autocast_wide(prediction);
+    target = autocast_wide(target);
     tl_tensor *difference = tl_sub(prediction, target);
     return reduced(tl_mul(difference, difference), reduction);
 }
 
 /* |a - b|, with slope 0 where they are equal */
 static tl_tensor *distance(tl_tensor *a, tl_tensor *b) {
+    a = autocast_wide(a);
+    b = autocast_wide(b);
     tl_tensor *difference = tl_sub(a, b), *above = tl_relu(difference);
     return tl_add(above, tl_relu(tl_neg(difference)));
 }
@@ -366,10 +369,10 @@ static void bce_backward(tl_gradient *g) {
     if (g->needs[1]) g->result[1] = tl_neg(tl_mul(g->grad[0], x));
 }
 
-const tl_op op_bce = {RECORD(KERNEL, bce, 1),   .shapes = "x, t of one shape",
-                      .dtypes = "floats",       .flops = "11 per element",
-                      .shape = bce_shape,       .cost = bce_cost,
-                      .backward = bce_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
+const tl_op op_bce = {
+    RECORD(KERNEL, bce, 1), .is_wide = true,           .shapes = "x, t of one shape",
+    .dtypes = "floats",     .flops = "11 per element", .shape = bce_shape,
+    .cost = bce_cost,       .backward = bce_backward,  .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 
 static bool weight_check(const char *name, const tl_tensor *weight, const tl_tensor *loss) {
     if (!weight) return true;

@@ -31,7 +31,7 @@ static bool logic_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0) || !call_needs_arithmetic(c, 1)) return false;
     if (!shape_broadcast(a->rank, a->shape, b->rank, b->shape, &rank, shape))
-        return call_fail(c, "the sizes of the tensors must match at every axis that is not 1");
+        return call_fail_clash(c, c->input[0]->rank, c->input[0]->shape, c->input[1]->rank, c->input[1]->shape);
     return call_output(c, 0, TL_BOOL, rank, shape);
 }
 static bool truth_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_as(c, TL_BOOL); }
@@ -162,14 +162,14 @@ static void softplus_backward(tl_gradient *g) {
 
 const tl_op op_exp2 = {RECORD(KERNEL, exp2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                        .backward = exp2_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_expm1 = {RECORD(KERNEL, expm1, 1), .is_wide = true, REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                         .backward = expm1_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
-const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_log1p = {RECORD(KERNEL, log1p, 1), .is_wide = true, REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                         .backward = log1p_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_log2 = {RECORD(KERNEL, log2, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
+const tl_op op_log2 = {RECORD(KERNEL, log2, 1), .is_wide = true, REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                        .backward = log2_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
 /* square root, divide */
-const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), REAL_WORDS, .flops = "2n", .shape = real_shape, .cost = cost_2,
+const tl_op op_rsqrt = {RECORD(KERNEL, rsqrt, 1), .is_wide = true, REAL_WORDS, .flops = "2n", .shape = real_shape, .cost = cost_2,
                         .backward = rsqrt_backward, .saves = {TL_OUTPUT(0)}, .may_overwrite = true};
 const tl_op op_sin = {RECORD(KERNEL, sin, 1), REAL_WORDS, .flops = "n", .shape = real_shape, .cost = cost_1,
                       .backward = sin_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
@@ -221,7 +221,7 @@ const tl_op op_gelu_erf_grad = {RECORD(KERNEL, gelu_erf_grad, 1), .shapes = "x (
                                 .flops = "11n", .shape = float_pair_shape, .cost = cost_11,
                                 .backward = gelu_erf_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
 /* product, exp, log, divide */
-const tl_op op_softplus = {RECORD(KERNEL, softplus, 1), FLOAT_WORDS, .flops = "4n", .shape = float_shape, .cost = cost_4,
+const tl_op op_softplus = {RECORD(KERNEL, softplus, 1), .is_wide = true, FLOAT_WORDS, .flops = "4n", .shape = float_shape, .cost = cost_4,
                            .backward = softplus_backward, .saves = {TL_INPUT(0)}};
 /* clang-format on */
 

@@ -29,14 +29,20 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     const struct attr_matmul *at = c->attr;
     const tl_tensor *a = c->input[first], *b = c->input[first + 1];
     if (!call_needs_float(c, first)) return false;
-    if (a->dtype != b->dtype) return call_fail(c, "the operands have different dtypes (need a cast)");
+    if (a->dtype != b->dtype)
+        return call_fail(
+            c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
+            dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
     if (at->folds && !folds_well(c, a, b)) return false;
     if (!at->folds && (a->rank < 2 || a->rank != b->rank))
         return call_fail(c, "needs two matrices, or batches of them, of one rank");
     *m = matrix_size(a, at->folds, at->transpose_a);
     *k = matrix_size(a, at->folds, !at->transpose_a);
     *n = matrix_size(b, at->folds, !at->transpose_b);
-    return matrix_size(b, at->folds, at->transpose_b) == *k || call_fail(c, "inner sizes differ (need [m,k] x [k,n])");
+    int64_t there = matrix_size(b, at->folds, at->transpose_b);
+    return there == *k ||
+           call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
+                     (long long)*m, (long long)*k, (long long)there, (long long)*n);
 }
 
 static bool matmul_shape(tl_call *c) {
@@ -205,6 +211,9 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
                   a->rank, b->rank);
         return NULL;
     }
+    a = autocast_narrow(a);
+    b = autocast_narrow(b);
+    if (!a || !b) return NULL;
     bool vector_a = a->rank == 1, vector_b = b->rank == 1;
     if (vector_a) a = tl_unsqueeze(a, 0); /* PyTorch's rule: a vector is a row on the left, a column on the right */
     if (vector_b) b = tl_unsqueeze(b, 1);
@@ -224,6 +233,9 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
 
 tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     if (!tensor_check(x, "linear") || !tensor_check(weight, "linear")) return NULL;
+    x = autocast_narrow(x);
+    weight = autocast_narrow(weight);
+    if (!x || !weight || (bias && !(bias = autocast_narrow(bias)))) return NULL;
     bool vector = x->rank == 1;
     if (vector) x = tl_unsqueeze(x, 0);
     tl_tensor *y = x ? rows_times(x, weight, true) : NULL;

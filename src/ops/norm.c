@@ -105,11 +105,15 @@ static void layer_norm_backward(tl_gradient *g) {
     norm_backward(g, &op_layer_norm_grad, input, weighted ? 5 : 4);
 }
 
-const tl_op op_layer_norm = {
-    RECORD(KERNEL, layer_norm, 3),   .shapes = "x (...,C) [, weight, bias (C)]: y like x; mean, rstd (...)",
-    .dtypes = NORM_DTYPES,           .flops = "5n; with weight and bias 7n",
-    .shape = layer_norm_shape,       .cost = layer_norm_cost,
-    .backward = layer_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
+const tl_op op_layer_norm = {RECORD(KERNEL, layer_norm, 3),
+                             .is_wide = true,
+                             .shapes = "x (...,C) [, weight, bias (C)]: y like x; mean, rstd (...)",
+                             .dtypes = NORM_DTYPES,
+                             .flops = "5n; with weight and bias 7n",
+                             .shape = layer_norm_shape,
+                             .cost = layer_norm_cost,
+                             .backward = layer_norm_backward,
+                             .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1) | TL_OUTPUT(2)};
 const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3),
                                   .shapes = "g, x, mean, rstd [, weight]: dx like x [, dweight, dbias (C)]",
                                   .dtypes = NORM_DTYPES,
@@ -156,10 +160,15 @@ static void rms_norm_backward(tl_gradient *g) {
     norm_backward(g, &op_rms_norm_grad, input, weighted ? 4 : 3);
 }
 
-const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),   .shapes = "x (...,C) [, weight (C)]: y like x; rstd (...)",
-                           .dtypes = NORM_DTYPES,         .flops = "3n; with weight 4n",
-                           .shape = rms_norm_shape,       .cost = rms_norm_cost,
-                           .backward = rms_norm_backward, .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
+const tl_op op_rms_norm = {RECORD(KERNEL, rms_norm, 2),
+                           .is_wide = true,
+                           .shapes = "x (...,C) [, weight (C)]: y like x; rstd (...)",
+                           .dtypes = NORM_DTYPES,
+                           .flops = "3n; with weight 4n",
+                           .shape = rms_norm_shape,
+                           .cost = rms_norm_cost,
+                           .backward = rms_norm_backward,
+                           .saves_any = TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(1)};
 const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
                                 .shapes = "g, x, rstd [, weight]: dx like x [, dweight (C)]",
                                 .dtypes = NORM_DTYPES,

@@ -17,6 +17,21 @@ bool call_output_like(tl_call *c, int j, int i) {
     return call_output(c, j, x->dtype, x->rank, x->shape);
 }
 
+bool call_fail_clash(const tl_call *c, int rank_a, const int64_t *a, int rank_b, const int64_t *b) {
+    int64_t size_a = 0, size_b = 0;
+    int axis = shape_clash(rank_a, a, rank_b, b, &size_a, &size_b);
+    return call_fail(c,
+                     "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d",
+                     (long long)size_a, (long long)size_b, axis);
+}
+
+bool call_fail_larger(const tl_call *c, const tl_tensor *x, int rank, const int64_t *shape) {
+    char own[SHAPE_TEXT], wanted[SHAPE_TEXT];
+    shape_print_spaced(own, sizeof own, x->rank, x->shape);
+    shape_print_spaced(wanted, sizeof wanted, rank, shape);
+    return call_fail(c, "output with shape %s doesn't match the broadcast shape %s", own, wanted);
+}
+
 bool call_needs_float(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
     return (dtype_is_float(dtype) && !dtype_info(dtype)->is_storage_only) ||

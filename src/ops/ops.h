@@ -3,6 +3,7 @@
 #define OPS_OPS_H
 
 #include "base/error.h"
+#include "engine/autocast.h"
 #include "engine/graph.h"
 #include "engine/op.h"
 #include "engine/scope.h"
@@ -31,6 +32,9 @@ bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *sha
 /* Output j has input i's shape (and dtype). True. */
 bool call_output_like(tl_call *c, int j, int i);
 /* Refuses inputs that are no float, or only for storage. */
+/* Why shapes do not broadcast, in PyTorch's words: at one axis, or because the result would be larger than x. Return false. */
+bool call_fail_clash(const tl_call *c, int rank_a, const int64_t *a, int rank_b, const int64_t *b);
+bool call_fail_larger(const tl_call *c, const tl_tensor *x, int rank, const int64_t *shape);
 bool call_needs_float(const tl_call *c, int i);
 static inline bool call_needs_arithmetic(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;

@@ -87,6 +87,8 @@ static bool step_apply(const tl_op *op, struct step *s, const tl_update_options 
     struct attr_update *a = attr;
     struct thread_state *state = thread_state();
     const tl_tensor *p = s->input[0];
+    if (tl_error() != TL_OK)
+        return false; /* a NULL may be a scale or a master that failed, not one that is not wanted */
     step_add(s, options->master);
     step_add(s, options->grad_scale);
     a->has_master = options->master != NULL;

@@ -209,11 +209,11 @@ static void put_size(struct printer *p, size_t *used) {
     put_suffix(p, used, text);
 }
 
-/* layer_norm becomes grad_fn=<LayerNormBackward0>. */
+/* layer_norm becomes grad_fn=<LayerNormBackward0>, and div_scalar <DivBackward0>: PyTorch has one name for both. */
 static void put_grad_fn(struct printer *p, size_t *used, const char *op) {
     char camel[100], text[130];
     size_t n = 0;
-    for (bool starts = true; *op && n + 1 < sizeof camel; op++) {
+    for (bool starts = true; *op && strcmp(op, "_scalar") != 0 && n + 1 < sizeof camel; op++) {
         if (*op != '_') camel[n++] = starts ? (char)toupper((unsigned char)*op) : *op;
         starts = *op == '_';
     }

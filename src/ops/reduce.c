@@ -36,13 +36,13 @@ bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool
     if (!tensor_check(x, op)) return false;
     *a = (struct attr_reduce){.keep = keep};
     for (int k = 0; k < n_axes; k++) {
-        int at = axis_normal(axes[k], x->rank ? x->rank : 1); /* as PyTorch: a scalar has one axis here */
-        if (at < 0 || a->axes >> at & 1)
-            return error_set(TL_ERROR_USE, "%s: axis %d is %s (rank %d)", op, axes[k],
-                             at < 0 ? "out of range" : "named twice", x->rank);
+        int at = axis_check(op, axes[k], x->rank ? x->rank : 1);
+        if (at < 0) return false;
+        if (a->axes >> at & 1)
+            return error_set(TL_ERROR_USE, "%s: dim %d appears multiple times in the list of dims", op, at);
         a->axes |= (uint32_t)1 << at;
     }
-    if (x->rank == 0) a->axes = 0;
+    if (x->rank == 0) a->axes = 0; /* as PyTorch: a scalar has one axis here, and stays as it is */
     if (n_axes == 0)
         for (int i = 0; i < x->rank; i++) a->axes |= (uint32_t)1 << i;
     return true;
@@ -104,6 +104,7 @@ static void extreme_backward(tl_gradient *g) {
 }
 
 const tl_op op_sum = {RECORD(KERNEL, sum, 1),
+                      .is_wide = true,
                       .shapes = "x; the named axes go, or stay with size 1",
                       .dtypes = "any for arithmetic; of integers and bool i64; within a mean f32 for narrower floats",
                       .flops = "one sum per element of x",
@@ -191,10 +192,15 @@ static void softmax_backward(tl_gradient *g) {
     g->result[0] = tl_mul(y, tl_sub(g->grad[0], tl_sum(tl_mul(g->grad[0], y), &last, 1, true)));
 }
 
-const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),   .shapes = "x; over its last axis",
-                          .dtypes = "floats",           .flops = "5 per element: max, subtract, exp, sum, divide",
-                          .shape = softmax_shape,       .cost = softmax_cost,
-                          .backward = softmax_backward, .saves = {TL_OUTPUT(0)}};
+const tl_op op_softmax = {RECORD(KERNEL, softmax, 1),
+                          .is_wide = true,
+                          .shapes = "x; over its last axis",
+                          .dtypes = "floats",
+                          .flops = "5 per element: max, subtract, exp, sum, divide",
+                          .shape = softmax_shape,
+                          .cost = softmax_cost,
+                          .backward = softmax_backward,
+                          .saves = {TL_OUTPUT(0)}};
 const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
                                .shapes = "y, g of one shape",
                                .dtypes = "floats",

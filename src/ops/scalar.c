@@ -49,7 +49,7 @@ static bool has_number(tl_call *c) {
 static bool pow_scalar_shape(tl_call *c) {
     const struct attr_scalar *a = c->attr;
     if (!a->is_first && !dtype_is_float(c->input[0]->dtype) && a->value.kind == TL_SCALAR_INT && a->value.i < 0)
-        return call_fail(c, "integers to negative integer powers are not allowed");
+        return call_fail(c, "Integers to negative integer powers are not allowed");
     const struct dtype_info *info = dtype_info(promoted(c->input[0]->dtype, a->value));
     if (!a->is_first && info->kind != DTYPE_FLOAT && a->value.i > info->integer_max)
         return call_fail(c, "value cannot be converted to type %s without overflow", info->torch_name);

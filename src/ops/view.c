@@ -93,32 +93,27 @@ const tl_op op_select = {RECORD(VIEW, select, 1),
                          .backward = select_backward};
 
 /* A function that fails before there is a call to name. */
-static tl_tensor *fail(const char *what, tl_tensor *x, const char *format, long long a, long long b) {
+static tl_tensor *fail3(const char *what, tl_tensor *x, const char *format, long long a, long long b, long long c) {
     char text[200], message[200];
     tl_describe(x, text, sizeof text);
-    snprintf(message, sizeof message, format, a, b);
+    snprintf(message, sizeof message, format, a, b, c);
     error_set(TL_ERROR_USE, "%s: %s: %s", what, message, text);
     return NULL;
 }
 
-static int axis_or_fail(const char *what, tl_tensor *x, int axis, int rank) {
-    int at = axis_normal(axis, rank);
-    if (at < 0)
-        fail(what, x,
-             rank ? "axis %lld is out of range (need -rank to rank-1 with rank %lld)" : "axis %lld of a scalar", axis,
-             rank);
-    return at;
+static tl_tensor *fail(const char *what, tl_tensor *x, const char *format, long long a, long long b) {
+    return fail3(what, x, format, a, b, 0);
 }
 
 tl_tensor *tl_select(tl_tensor *x, int axis, int64_t index) {
     if (!tensor_check(x, "select")) return NULL;
     struct attr_select a;
     memset(&a, 0, sizeof a);
-    a.axis = axis_or_fail("select", x, axis, x->rank);
+    a.axis = axis_check("select", axis, x->rank);
     if (a.axis < 0) return NULL;
     int64_t size = x->shape[a.axis];
     if (index < -size || index >= size)
-        return fail("select", x, "index %lld is out of bounds for an axis of size %lld", index, size);
+        return fail3("select", x, "index %lld is out of bounds for dimension %lld with size %lld", index, a.axis, size);
     a.index = index < 0 ? index + size : index;
     return op_apply1(&op_select, x, ATTR(a));
 }
@@ -151,7 +146,7 @@ tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, int64_t
     if (!tensor_check(x, "slice")) return NULL;
     struct attr_slice a;
     memset(&a, 0, sizeof a);
-    a.axis = axis_or_fail("slice", x, axis, x->rank);
+    a.axis = axis_check("slice", axis, x->rank);
     if (a.axis < 0) return NULL;
     if (step == 0 || step == INT64_MIN) return fail("slice", x, "step %lld is not allowed", step, 0);
     int64_t size = x->shape[a.axis];
@@ -217,8 +212,8 @@ static bool shape_complete(const char *what, tl_tensor *x, int rank, const int64
         ok = known == x->numel;
     }
     if (ok) return true;
-    char wanted[TL_MAX_RANK * 21 + 3];
-    shape_print(wanted, sizeof wanted, rank, shape);
+    char wanted[SHAPE_TEXT];
+    shape_print_spaced(wanted, sizeof wanted, rank, shape);
     error_set(TL_ERROR_USE, "%s: shape '%s' is invalid for input of size %lld", what, wanted, (long long)x->numel);
     return false;
 }
@@ -240,7 +235,7 @@ tl_tensor *tl_reshape(tl_tensor *x, int rank, const int64_t *shape) {
 tl_tensor *tl_flatten(tl_tensor *x, int first, int last) {
     if (!tensor_check(x, "flatten")) return NULL;
     int rank_there = x->rank ? x->rank : 1; /* a scalar has one axis here, as in PyTorch */
-    int from = axis_or_fail("flatten", x, first, rank_there), to = axis_or_fail("flatten", x, last, rank_there);
+    int from = axis_check("flatten", first, rank_there), to = axis_check("flatten", last, rank_there);
     if (from < 0 || to < 0) return NULL;
     if (x->rank == 0) return tl_reshape(x, TL_SHAPE(1));
     if (from > to)
@@ -257,7 +252,7 @@ tl_tensor *tl_flatten(tl_tensor *x, int first, int last) {
 
 tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *sizes) {
     if (!tensor_check(x, "unflatten")) return NULL;
-    int at = axis_or_fail("unflatten", x, axis, x->rank);
+    int at = axis_check("unflatten", axis, x->rank);
     if (at < 0) return NULL;
     if (rank < 1 || x->rank - 1 + rank > TL_MAX_RANK) return fail("unflatten", x, "%lld sizes", rank, 0);
     int64_t shape[TL_MAX_RANK], known = 1;
@@ -278,7 +273,7 @@ tl_tensor *tl_unflatten(tl_tensor *x, int axis, int rank, const int64_t *sizes) 
 
 tl_tensor *tl_squeeze(tl_tensor *x, int axis) {
     if (!tensor_check(x, "squeeze")) return NULL;
-    int at = axis_or_fail("squeeze", x, axis, x->rank ? x->rank : 1), n = 0; /* a scalar may be said to have one axis */
+    int at = axis_check("squeeze", axis, x->rank ? x->rank : 1), n = 0; /* a scalar may be said to have one axis */
     if (at < 0) return NULL;
     int64_t shape[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++)
@@ -289,7 +284,7 @@ tl_tensor *tl_squeeze(tl_tensor *x, int axis) {
 tl_tensor *tl_unsqueeze(tl_tensor *x, int axis) {
     if (!tensor_check(x, "unsqueeze")) return NULL;
     if (x->rank == TL_MAX_RANK) return fail("unsqueeze", x, "rank is %lld already", TL_MAX_RANK, 0);
-    int at = axis_or_fail("unsqueeze", x, axis, x->rank + 1), n = 0;
+    int at = axis_check("unsqueeze", axis, x->rank + 1), n = 0;
     if (at < 0) return NULL;
     int64_t shape[TL_MAX_RANK];
     for (int i = 0; i <= x->rank; i++) shape[i] = i == at ? 1 : x->shape[n++];
@@ -329,7 +324,7 @@ tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
     memset(&a, 0, sizeof a);
     uint64_t seen = 0;
     for (int i = 0; i < x->rank; i++) {
-        int at = axis_or_fail("permute", x, axes[i], x->rank);
+        int at = axis_check("permute", axes[i], x->rank);
         if (at < 0) return NULL;
         if (seen >> at & 1) return fail("permute", x, "axis %lld is named twice", axes[i], 0);
         seen |= (uint64_t)1 << at;
@@ -341,7 +336,7 @@ tl_tensor *tl_permute(tl_tensor *x, const int *axes) {
 tl_tensor *tl_transpose(tl_tensor *x, int axis0, int axis1) {
     if (!tensor_check(x, "transpose")) return NULL;
     int rank = x->rank ? x->rank : 1; /* a scalar may be said to have one axis */
-    int a = axis_or_fail("transpose", x, axis0, rank), b = axis_or_fail("transpose", x, axis1, rank);
+    int a = axis_check("transpose", axis0, rank), b = axis_check("transpose", axis1, rank);
     if (a < 0 || b < 0) return NULL;
     int axes[TL_MAX_RANK];
     for (int i = 0; i < x->rank; i++) axes[i] = i == a ? b : i == b ? a : i;
@@ -383,13 +378,15 @@ tl_tensor *tl_expand(tl_tensor *x, int rank, const int64_t *shape) {
     struct attr_shape a;
     memset(&a, 0, sizeof a);
     a.rank = rank;
-    for (int i = 0; i < rank; i++) {
+    for (int i = rank - 1; i >= 0; i--) {
         int64_t own = i < rank - x->rank ? -1 : x->shape[i - (rank - x->rank)];
         a.shape[i] = shape[i] == -1 ? own : shape[i];
         if (a.shape[i] < 0) return fail("expand", x, "the size of new axis %lld must be given", i, 0);
         if (own != -1 && own != 1 && own != a.shape[i])
-            return fail("expand", x, "the expanded size of the tensor (%lld) must match the existing size (%lld)",
-                        a.shape[i], own);
+            return fail3("expand", x,
+                         "The expanded size of the tensor (%lld) must match the existing size (%lld) at non-singleton "
+                         "dimension %lld",
+                         a.shape[i], own, i);
     }
     return op_apply1(&op_expand, x, ATTR(a));
 }
@@ -434,8 +431,8 @@ tl_tensor *tl_diagonal(tl_tensor *x, int64_t offset, int axis0, int axis1) {
     if (!tensor_check(x, "diagonal")) return NULL;
     struct attr_diagonal a;
     memset(&a, 0, sizeof a);
-    a.axis0 = axis_or_fail("diagonal", x, axis0, x->rank);
-    a.axis1 = a.axis0 < 0 ? -1 : axis_or_fail("diagonal", x, axis1, x->rank);
+    a.axis0 = axis_check("diagonal", axis0, x->rank);
+    a.axis1 = a.axis0 < 0 ? -1 : axis_check("diagonal", axis1, x->rank);
     if (a.axis0 < 0 || a.axis1 < 0) return NULL;
     if (a.axis0 == a.axis1)
         return fail("diagonal", x, "diagonal dimensions cannot be identical %lld, %lld", axis0, axis1);

@@ -1,8 +1,8 @@
 /* optimizer.c: many parameters, each with settings and states of its own, stepped together.
  *
- * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other. The
- * formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no groups: a group
- * is the same settings given to several parameters.
+ * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other.
+ * The formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no
+ * groups: a group is the same settings given to several parameters.
  *
  * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count as
  * optimizer state.
@@ -274,6 +274,7 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
 }
 
 bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale) {
+    if (tl_error() != TL_OK) return false; /* grad_scale may be NULL because it failed */
     if (!optimizer_check(o, "tl_optimizer_step")) return false;
     if (!(lr_factor >= 0) || !isfinite(lr_factor))
         return error_set(TL_ERROR_USE, "tl_optimizer_step: lr_factor is %g (need a number, 0 or more)", lr_factor);
@@ -282,7 +283,6 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
         tl_tensor *grad = tl_grad_of(p->tensor);
         if (grad && !step_one(o->kind, p, grad, o->n_steps + 1, p->options.lr * lr_factor, grad_scale)) return false;
     }
-    if (tl_error() != TL_OK) return false;
     o->n_steps++;
     return true;
 }

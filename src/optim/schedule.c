@@ -1,5 +1,5 @@
-/* schedule.c: the learning rate of a step, as a share of its peak: a function of the step alone, so that a run that is taken up
- * again needs no state. */
+/* schedule.c: the learning rate of a step, as a share of its peak: a function of the step alone, so that a run that is
+ * taken up again needs no state. */
 #include <math.h>
 
 #include "base/error.h"

@@ -4,8 +4,8 @@
  * all its values exactly (dtype_compute: f32 for floats up to f32, f64, i64 for integers), so `convert`
  * loads a chunk into that hub, which cannot round, and stores from it, which rounds once.
  *
- * Narrow floats share one encoder (convert_round.h), from the bits of an f64, with the format as a constant argument: one
- * statement of rounding, overflow and NaN for all of them. f32 -> f16 and f32 -> bf16, which kernels do all
+ * Narrow floats share one encoder (convert_round.h), from the bits of an f64, with the format as a constant argument:
+ * one statement of rounding, overflow and NaN for all of them. f32 -> f16 and f32 -> bf16, which kernels do all
  * day, have short branch-free ways of their own, held by the tests to the same results. An i64 reaches the
  * encoder through an f64 rounded to odd: when the integer has more than 53 bits, the last bit of the f64 is
  * set if any lower bit was set, which preserves on which side of every coarser tie it lies.

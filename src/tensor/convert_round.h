@@ -29,6 +29,13 @@ CONVERT_FN double f64_of_bits(uint64_t bits) {
     return x;
 }
 
+/* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
+ * into a branch, and then no longer vectorise the loop around it. */
+CONVERT_FN uint32_t choose(bool condition, uint32_t a, uint32_t b) {
+    const uint32_t mask = 0u - (uint32_t)condition;
+    return (a & mask) | (b & ~mask);
+}
+
 struct float_format {
     int mantissa_bits;
     int bias;
@@ -48,13 +55,6 @@ CONVERT_FN struct float_format f16_format(void) {
 CONVERT_FN struct float_format bf16_format(void) {
     const struct float_format format = {7, 127, 0x8000, 0x7F7F, 0x7F80, 0x7F80, 0x7FC0};
     return format;
-}
-
-/* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
- * into a branch, and then no longer vectorise the loop around it. */
-CONVERT_FN uint32_t choose(bool condition, uint32_t a, uint32_t b) {
-    const uint32_t mask = 0u - (uint32_t)condition;
-    return (a & mask) | (b & ~mask);
 }
 
 /* Does the discarded part `rest` (in units of 2^-shift of the last kept place) round up? */

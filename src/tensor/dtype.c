@@ -20,32 +20,32 @@ enum {
 /* clang-format off */
 const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     [TL_F64] = {
-        .name = "f64", .torch_name = "float64", .safetensors_name = "F64", .numpy_name = "float64",
+        .name = "f64", .scalar_name = "Double", .torch_name = "float64", .safetensors_name = "F64", .numpy_name = "float64",
         .bits = 64, .kind = DTYPE_FLOAT, .exponent_bits = 11, .mantissa_bits = 52,
         .max = 0x1.fffffffffffffp1023, .min = -0x1.fffffffffffffp1023, .eps = 0x1p-52, .tiny = 0x1p-1022,
         .smallest_subnormal = 0x1p-1074, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 64,
     },
     [TL_F32] = {
-        .name = "f32", .torch_name = "float32", .safetensors_name = "F32", .numpy_name = "float32",
+        .name = "f32", .scalar_name = "Float", .torch_name = "float32", .safetensors_name = "F32", .numpy_name = "float32",
         .bits = 32, .kind = DTYPE_FLOAT, .exponent_bits = 8, .mantissa_bits = 23,
         .max = 0x1.fffffep127, .min = -0x1.fffffep127, .eps = 0x1p-23, .tiny = 0x1p-126,
         .smallest_subnormal = 0x1p-149, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 32,
     },
     [TL_F16] = {
-        .name = "f16", .torch_name = "float16", .safetensors_name = "F16", .numpy_name = "float16",
+        .name = "f16", .scalar_name = "Half", .torch_name = "float16", .safetensors_name = "F16", .numpy_name = "float16",
         .bits = 16, .kind = DTYPE_FLOAT, .exponent_bits = 5, .mantissa_bits = 10,
         .max = 65504, .min = -65504, .eps = 0x1p-10, .tiny = 0x1p-14,
         .smallest_subnormal = 0x1p-24, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 16,
     },
     [TL_BF16] = {
-        .name = "bf16", .torch_name = "bfloat16", .safetensors_name = "BF16", .numpy_name = "bfloat16",
+        .name = "bf16", .scalar_name = "BFloat16", .torch_name = "bfloat16", .safetensors_name = "BF16", .numpy_name = "bfloat16",
         .bits = 16, .kind = DTYPE_FLOAT, .exponent_bits = 8, .mantissa_bits = 7,
         .max = 0x1.fep127, .min = -0x1.fep127, .eps = 0x1p-7, .tiny = 0x1p-126,
         .smallest_subnormal = 0x1p-133, .dlpack_code = DLPACK_BFLOAT, .dlpack_bits = 16,
     },
     /* OCP E4M3: no infinity, the codes 0x7f and 0xff alone are NaN, so the range reaches 448. */
     [TL_F8E4M3] = {
-        .name = "f8e4m3", .torch_name = "float8_e4m3fn", .safetensors_name = "F8_E4M3",
+        .name = "f8e4m3", .scalar_name = "Float8_e4m3fn", .torch_name = "float8_e4m3fn", .safetensors_name = "F8_E4M3",
         .numpy_name = "float8_e4m3fn",
         .bits = 8, .kind = DTYPE_FLOAT, .exponent_bits = 4, .mantissa_bits = 3,
         .max = 448, .min = -448, .eps = 0x1p-3, .tiny = 0x1p-6,
@@ -53,7 +53,7 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     },
     /* OCP E5M2: infinities and NaN as in IEEE 754. */
     [TL_F8E5M2] = {
-        .name = "f8e5m2", .torch_name = "float8_e5m2", .safetensors_name = "F8_E5M2",
+        .name = "f8e5m2", .scalar_name = "Float8_e5m2", .torch_name = "float8_e5m2", .safetensors_name = "F8_E5M2",
         .numpy_name = "float8_e5m2",
         .bits = 8, .kind = DTYPE_FLOAT, .exponent_bits = 5, .mantissa_bits = 2,
         .max = 57344, .min = -57344, .eps = 0x1p-2, .tiny = 0x1p-14,
@@ -61,7 +61,7 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     },
     /* OCP E8M0: powers of two, for block scales; no sign, no zero, 0xff is NaN. */
     [TL_F8E8M0] = {
-        .name = "f8e8m0", .torch_name = "float8_e8m0fnu", .safetensors_name = "F8_E8M0",
+        .name = "f8e8m0", .scalar_name = "Float8_e8m0fnu", .torch_name = "float8_e8m0fnu", .safetensors_name = "F8_E8M0",
         .numpy_name = "float8_e8m0fnu",
         .bits = 8, .kind = DTYPE_FLOAT, .is_storage_only = true, .exponent_bits = 8, .mantissa_bits = 0,
         .max = 0x1p127, .min = 0x1p-127, .eps = 1, .tiny = 0x1p-127,
@@ -69,44 +69,44 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     },
     /* OCP E2M1: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives; neither infinity nor NaN. */
     [TL_F4E2M1] = {
-        .name = "f4e2m1", .torch_name = "float4_e2m1fn_x2", .safetensors_name = "F4",
+        .name = "f4e2m1", .scalar_name = "Float4_e2m1fn_x2", .torch_name = "float4_e2m1fn_x2", .safetensors_name = "F4",
         .numpy_name = "float4_e2m1fn",
         .bits = 4, .kind = DTYPE_FLOAT, .is_storage_only = true, .exponent_bits = 2, .mantissa_bits = 1,
         .max = 6, .min = -6, .eps = 0.5, .tiny = 1,
         .smallest_subnormal = 0.5, .dlpack_code = DLPACK_F4E2M1FN, .dlpack_bits = 4,
     },
     [TL_I64] = {
-        .name = "i64", .torch_name = "int64", .safetensors_name = "I64", .numpy_name = "int64",
+        .name = "i64", .scalar_name = "Long", .torch_name = "int64", .safetensors_name = "I64", .numpy_name = "int64",
         .bits = 64, .kind = DTYPE_SIGNED, .integer_min = INT64_MIN, .integer_max = INT64_MAX,
         .dlpack_code = DLPACK_INT, .dlpack_bits = 64,
     },
     [TL_I32] = {
-        .name = "i32", .torch_name = "int32", .safetensors_name = "I32", .numpy_name = "int32",
+        .name = "i32", .scalar_name = "Int", .torch_name = "int32", .safetensors_name = "I32", .numpy_name = "int32",
         .bits = 32, .kind = DTYPE_SIGNED, .integer_min = INT32_MIN, .integer_max = INT32_MAX,
         .dlpack_code = DLPACK_INT, .dlpack_bits = 32,
     },
     [TL_I16] = {
-        .name = "i16", .torch_name = "int16", .safetensors_name = "I16", .numpy_name = "int16",
+        .name = "i16", .scalar_name = "Short", .torch_name = "int16", .safetensors_name = "I16", .numpy_name = "int16",
         .bits = 16, .kind = DTYPE_SIGNED, .integer_min = INT16_MIN, .integer_max = INT16_MAX,
         .dlpack_code = DLPACK_INT, .dlpack_bits = 16,
     },
     [TL_U16] = {
-        .name = "u16", .torch_name = "uint16", .safetensors_name = "U16", .numpy_name = "uint16",
+        .name = "u16", .scalar_name = "UInt16", .torch_name = "uint16", .safetensors_name = "U16", .numpy_name = "uint16",
         .bits = 16, .kind = DTYPE_UNSIGNED, .integer_min = 0, .integer_max = UINT16_MAX,
         .dlpack_code = DLPACK_UINT, .dlpack_bits = 16,
     },
     [TL_I8] = {
-        .name = "i8", .torch_name = "int8", .safetensors_name = "I8", .numpy_name = "int8",
+        .name = "i8", .scalar_name = "Char", .torch_name = "int8", .safetensors_name = "I8", .numpy_name = "int8",
         .bits = 8, .kind = DTYPE_SIGNED, .integer_min = INT8_MIN, .integer_max = INT8_MAX,
         .dlpack_code = DLPACK_INT, .dlpack_bits = 8,
     },
     [TL_U8] = {
-        .name = "u8", .torch_name = "uint8", .safetensors_name = "U8", .numpy_name = "uint8",
+        .name = "u8", .scalar_name = "Byte", .torch_name = "uint8", .safetensors_name = "U8", .numpy_name = "uint8",
         .bits = 8, .kind = DTYPE_UNSIGNED, .integer_min = 0, .integer_max = UINT8_MAX,
         .dlpack_code = DLPACK_UINT, .dlpack_bits = 8,
     },
     [TL_BOOL] = {
-        .name = "bool", .torch_name = "bool", .safetensors_name = "BOOL", .numpy_name = "bool",
+        .name = "bool", .scalar_name = "Bool", .torch_name = "bool", .safetensors_name = "BOOL", .numpy_name = "bool",
         .bits = 8, .kind = DTYPE_BOOL, .integer_min = 0, .integer_max = 1,
         .dlpack_code = DLPACK_BOOL, .dlpack_bits = 8,
     },

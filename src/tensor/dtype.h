@@ -12,6 +12,7 @@ enum dtype_kind { DTYPE_FLOAT, DTYPE_SIGNED, DTYPE_UNSIGNED, DTYPE_BOOL };
 
 struct dtype_info {
     const char *name;             /* ours: "f32" */
+    const char *scalar_name;      /* torch's in messages: "Float" */
     const char *torch_name;       /* "float32"; f4's is torch's name of a byte that holds two */
     const char *safetensors_name; /* "F32" */
     const char *numpy_name;       /* "float32"; for the floats NumPy lacks, the name ml_dtypes registers */

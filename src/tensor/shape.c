@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 
 bool shape_numel(int rank, const int64_t *shape, int64_t *numel) {
@@ -70,9 +71,29 @@ bool shape_broadcasts_to(int rank_from, const int64_t *from, int rank_to, const 
     return true;
 }
 
+int shape_clash(int rank_a, const int64_t *a, int rank_b, const int64_t *b, int64_t *size_a, int64_t *size_b) {
+    int rank = rank_a > rank_b ? rank_a : rank_b;
+    for (int back = 1; back <= rank; back++) {
+        *size_a = back <= rank_a ? a[rank_a - back] : 1;
+        *size_b = back <= rank_b ? b[rank_b - back] : 1;
+        if (*size_a != *size_b && *size_a != 1 && *size_b != 1) return rank - back;
+    }
+    return -1;
+}
+
 int axis_normal(int axis, int rank) {
     if (axis < -rank || axis >= rank) return -1;
     return axis < 0 ? axis + rank : axis;
+}
+
+int axis_check(const char *what, int axis, int rank) {
+    int at = axis_normal(axis, rank);
+    if (at >= 0) return at;
+    if (rank == 0) error_set(TL_ERROR_USE, "%s: Dimension specified as %d but tensor has no dimensions", what, axis);
+    else
+        error_set(TL_ERROR_USE, "%s: Dimension out of range (expected to be in range of [%d, %d], but got %d)", what,
+                  -rank, rank - 1, axis);
+    return -1;
 }
 
 /* The old axes are taken from the end in runs that are contiguous among themselves (stride[i] = stride[i+1] *
@@ -143,9 +164,17 @@ bool strides_overlap(int rank, const int64_t *shape, const int64_t *stride) {
     return false;
 }
 
-void shape_print(char *buffer, size_t size, int rank, const int64_t *shape) {
+static void print_sizes(char *buffer, size_t size, int rank, const int64_t *shape, const char *comma) {
     size_t used = (size_t)snprintf(buffer, size, "[");
     for (int i = 0; i < rank && used < size; i++)
-        used += (size_t)snprintf(buffer + used, size - used, "%s%lld", i ? "," : "", (long long)shape[i]);
+        used += (size_t)snprintf(buffer + used, size - used, "%s%lld", i ? comma : "", (long long)shape[i]);
     if (used < size) snprintf(buffer + used, size - used, "]");
+}
+
+void shape_print(char *buffer, size_t size, int rank, const int64_t *shape) {
+    print_sizes(buffer, size, rank, shape, ",");
+}
+
+void shape_print_spaced(char *buffer, size_t size, int rank, const int64_t *shape) {
+    print_sizes(buffer, size, rank, shape, ", ");
 }

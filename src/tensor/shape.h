@@ -29,8 +29,13 @@ bool shape_broadcast(int rank_a, const int64_t *a, int rank_b, const int64_t *b,
 /* Whether `from` broadcasts to exactly `to`. */
 bool shape_broadcasts_to(int rank_from, const int64_t *from, int rank_to, const int64_t *to);
 
+/* Why they do not broadcast: the last axis (of the longer shape) where they clash, and both sizes there. */
+int shape_clash(int rank_a, const int64_t *a, int rank_b, const int64_t *b, int64_t *size_a, int64_t *size_b);
+
 /* Axis counted from the end when negative; -1 when out of range. */
 int axis_normal(int axis, int rank);
+/* The same, with an error where there is no such axis. */
+int axis_check(const char *what, int axis, int rank);
 
 /* Strides that show `shape` on the elements of (old_shape, old_stride) without a copy; false when there are none.
  * Both shapes have the same numel. */
@@ -48,7 +53,9 @@ int64_t strides_cover(int rank, const int64_t *shape, const int64_t *stride);
  * as_strided may be called overlapping when it is not. */
 bool strides_overlap(int rank, const int64_t *shape, const int64_t *stride);
 
-/* "[2,3]" */
+/* "[2,3]", and "[2, 3]" as PyTorch's messages have it. */
 void shape_print(char *buffer, size_t size, int rank, const int64_t *shape);
+void shape_print_spaced(char *buffer, size_t size, int rank, const int64_t *shape);
+#define SHAPE_TEXT (TL_MAX_RANK * 22 + 3) /* bytes that hold any shape's text */
 
 #endif

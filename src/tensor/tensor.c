@@ -158,15 +158,13 @@ int tl_rank(const tl_tensor *x) { return tensor_check(x, "tl_rank") ? x->rank : 
 
 int64_t tl_size(const tl_tensor *x, int axis) {
     if (!tensor_check(x, "tl_size")) return 0;
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) error_set(TL_ERROR_USE, "tl_size: axis %d is out of range for a tensor of rank %d", axis, x->rank);
+    int at = axis_check("tl_size", axis, x->rank);
     return at < 0 ? 0 : x->shape[at];
 }
 
 int64_t tl_stride(const tl_tensor *x, int axis) {
     if (!tensor_check(x, "tl_stride")) return 0;
-    int at = axis_normal(axis, x->rank);
-    if (at < 0) error_set(TL_ERROR_USE, "tl_stride: axis %d is out of range for a tensor of rank %d", axis, x->rank);
+    int at = axis_check("tl_stride", axis, x->rank);
     return at < 0 ? 0 : x->stride[at];
 }
 
@@ -182,6 +180,8 @@ void *tl_data(const tl_tensor *x) { return tensor_check(x, "tl_data") ? tensor_d
 tl_purpose tl_purpose_of(const tl_tensor *x) {
     return tensor_check(x, "tl_purpose_of") ? x->storage->purpose : TL_TEMPORARY;
 }
+
+size_t tl_storage_bytes(const tl_tensor *x) { return tensor_check(x, "tl_storage_bytes") ? x->storage->bytes : 0; }
 
 size_t tl_bytes(const tl_tensor *x) {
     size_t bytes = 0;

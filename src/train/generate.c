@@ -60,7 +60,8 @@ static char *text_of(const int64_t *ids, int64_t n) {
     for (int64_t i = 0; i < n; i++) text[i] = ids[i] > 0 && ids[i] < 256 ? (char)ids[i] : '?';
     text[n] = 0;
     for (char *at = text; *at;) {
-        int length = text_character(at);
+        uint32_t code;
+        int length = text_character(at, &code);
         bool is_control = (unsigned char)*at < ' ' && *at != '\n';
         if (length == 0 || is_control) *at++ = '?';
         else at += length;

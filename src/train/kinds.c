@@ -76,8 +76,6 @@ bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, co
     struct kind *own = &k->kind[kind];
     struct kind_sum sum;
     sum_make(&sum, ledger, device);
-    k->last_flops = tl_count_value(tl_ledger_total(ledger, TL_ALL, NULL).flops);
-    k->last_peak_bytes = sum.peak_bytes;
     int64_t n_read = own->count - own->n_here;                   /* in earlier processes */
     int64_t n_unsteady = kind == KIND_STEP, n = own->n_here + 1; /* here, with this one */
     own->count++;

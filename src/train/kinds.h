@@ -20,16 +20,14 @@ struct kind_sum { /* of a ledger, without times */
 };
 
 struct kind {
-    int64_t count;     /* in the whole run */
-    int64_t n_here;    /* in this process */
-    json_t *ledger;    /* tally.ledger/1; NULL: none yet */
+    int64_t count;  /* in the whole run */
+    int64_t n_here; /* in this process */
+    json_t *ledger; /* tally.ledger/1; NULL: none yet */
     struct kind_sum sum;
 };
 
 struct kinds {
     struct kind kind[KIND_COUNT];
-    double last_flops;    /* of the ledger that was added last */
-    uint64_t last_peak_bytes;
     char difference[200]; /* the first that was found; "": none */
 };
 

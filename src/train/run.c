@@ -1,14 +1,12 @@
 #include "train/run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,32 +14,27 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "train/checkpoint.h"
-#include "train/log.h"
+#include "train/kinds.h"
 #include "train/trainer.h"
 
-enum { MOST_ROLLBACKS = 3 }; /* to one checkpoint */
-#define ROOM (SETTING_TEXT + 32)
+#define PATH_BYTES (SETTING_TEXT + 64)
+#define LARGEST_LOG ((size_t)1 << 30)
 
 struct run {
     struct settings settings;
+    const struct run_listener *listener;
+    struct run_summary *summary;
     struct source source;
     struct trainer *trainer;
-    struct kinds price, receipt;
-    struct log *log;
-    const struct run_watch *watch;
-    struct run_summary *summary;
-    char checkpoints[ROOM];
-    int lock;
-
-    int64_t step, n_read, saved_step; /* made; made and read; of the newest checkpoint, -1: none */
-    int64_t n_skipped, n_rollbacks, rolled_back_to;
-    double best_loss, held_out_loss, loss;
-    int64_t best_step;
-    double elapsed_before_s, start_s;
-    double step_start_s[2]; /* of an even step, of an odd step */
-    uint64_t peak_bytes[2];
-    double step_flops;
-    bool is_numerical;   /* something was not finite, and the run stops for it */
+    struct kinds kinds;
+    FILE *log;
+    long log_bytes;       /* of the log when the last checkpoint was made */
+    int64_t step, n_read; /* steps done, and of how many loss and norm were read */
+    int64_t best_step, last_saved, n_rollbacks;
+    double best, held_out, elapsed_s; /* elapsed: before this process */
+    double began_s, waited_s;
+    double step_s, step_flops; /* of the last step */
+    char text[PATH_BYTES];
 };
 
 static double now_s(void) {
@@ -50,204 +43,224 @@ static double now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static const char *path_in(const struct run *r, const char *file, char path[ROOM]) {
-    snprintf(path, ROOM, "%s/%s", r->settings.out, file);
-    return path;
+static const char *path_of(struct run *r, const char *file) {
+    snprintf(r->text, sizeof r->text, "%s/%s", r->settings.out, file);
+    return r->text;
 }
 
-TL_PRINTF(2, 3) static void note(const struct run *r, const char *format, ...) {
-    char line[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (r->watch && r->watch->note) r->watch->note(line, r->watch->context);
+/* ---- When what happens. Steps are counted from 1 here: `done` of them are behind us. ---- */
+
+static bool is_due(int64_t every, int64_t done, int64_t steps) {
+    return done == steps || (every > 0 && done % every == 0);
+}
+static bool is_due_eval(const struct trainer *t, int64_t done) {
+    return t->held_out && is_due(t->settings.eval_every, done, t->settings.steps);
+}
+static bool is_due_sample(const struct trainer *t, int64_t done) {
+    return t->text && is_due(t->settings.sample_every, done, t->settings.steps);
+}
+static bool is_due_save(const struct trainer *t, int64_t done) {
+    return is_due(t->settings.save_every, done, t->settings.steps);
 }
 
-/* ---- What is due after a step ---- */
+/* How often in the whole run. */
+static int64_t n_due(int64_t every, int64_t steps) { return every > 0 ? steps / every + (steps % every != 0) : 1; }
 
-static bool is_due(int64_t every, int64_t step, int64_t steps) {
-    return step == steps || (every > 0 && step % every == 0);
-}
-static int64_t times_due(int64_t every, int64_t steps) {
-    return every > 0 ? steps / every + (steps % every != 0) : 1;
-}
+/* ---- One billed stretch ---- */
 
-static int64_t interval_of(const struct settings *s, enum step_kind kind) {
-    return kind == KIND_EVAL ? s->eval_every : kind == KIND_SAMPLE ? s->sample_every : s->save_every;
-}
+static tl_ledger *bill_begin(enum step_kind kind) { return tl_ledger_begin(kind_name(kind)); }
 
-static bool has_kind(const struct trainer *t, enum step_kind kind) {
-    return kind == KIND_EVAL ? t->held_out != NULL : kind == KIND_SAMPLE ? t->text != NULL : true;
-}
-
-/* One step of a kind in a bracket of its own. A save costs the device nothing: it reads what is there. */
-static bool take(struct trainer *t, struct kinds *kinds, enum step_kind kind, int64_t step) {
-    tl_ledger *ledger = tl_ledger_begin(kind_name(kind));
+static bool bill_end(struct kinds *kinds, enum step_kind kind, tl_ledger *ledger, tl_device *device, bool ok) {
     if (!ledger) return false;
-    bool ok = kind == KIND_STEP     ? trainer_step(t, step)
-              : kind == KIND_EVAL   ? trainer_evaluate(t)
-              : kind == KIND_SAMPLE ? trainer_sample(t)
-                                    : true;
-    ok = tl_ledger_end(ledger) && ok && kinds_add(kinds, kind, ledger, t->device);
+    ok = tl_ledger_end(ledger) && ok && kinds_add(kinds, kind, ledger, device);
     tl_ledger_free(ledger);
     return ok;
 }
 
-/* ---- The price: the same trainer on meta ---- */
-
-/* cpu is priced by the meta that stands for this machine, cuda by the one that stands for its target. */
-static tl_device *meta_of(const char *device) {
-    if (!strncmp(device, "meta", 4)) return tl_device_find(device);
-    return tl_device_find(strncmp(device, "cuda", 4) ? "meta" : "meta:h200");
+static bool billed_step(struct trainer *t, struct kinds *kinds, int64_t step) {
+    tl_ledger *ledger = bill_begin(KIND_STEP);
+    return bill_end(kinds, KIND_STEP, ledger, t->device, ledger && trainer_step(t, step));
+}
+static bool billed_eval(struct trainer *t, struct kinds *kinds) {
+    tl_ledger *ledger = bill_begin(KIND_EVAL);
+    return bill_end(kinds, KIND_EVAL, ledger, t->device, ledger && trainer_evaluate(t));
+}
+static bool billed_sample(struct trainer *t, struct kinds *kinds) {
+    tl_ledger *ledger = bill_begin(KIND_SAMPLE);
+    return bill_end(kinds, KIND_SAMPLE, ledger, t->device, ledger && trainer_sample(t));
 }
 
-/* Steps 1, 2 and 3, and after them only those after which a kind comes for the first time, in the order of the run: what the pool has
- * reserved by then is then the same. */
-static bool price_steps(struct trainer *t, struct kinds *price) {
+/* ---- The price ---- */
+
+/* The device that stands in for the run's own. */
+static tl_device *stand_in(const struct settings *s) {
+    char name[SETTING_TEXT + 8];
+    if (!strcmp(s->device, "cpu")) return tl_device_find("meta");
+    snprintf(name, sizeof name, "meta:%s", strncmp(s->device, "cuda", 4) ? s->device : "h200");
+    return tl_device_find(name);
+}
+
+/* A few steps as they come, until the pool has its size, and then one of each kind that has not come yet. */
+static bool price_walk(struct trainer *t, struct kinds *k) {
     const struct settings *s = &t->settings;
-    int64_t step = 0;
-    while (step < s->steps) {
-        if (!take(t, price, KIND_STEP, step)) return false;
-        step++;
-        int64_t next = step < 3 ? step + 1 : s->steps + 1;
-        for (int kind = KIND_EVAL; kind < KIND_COUNT; kind++) {
-            int64_t every = interval_of(s, kind), first = every > 0 && every < s->steps ? every : s->steps;
-            if (!has_kind(t, kind) || price->kind[kind].count) continue;
-            if (is_due(every, step, s->steps)) {
-                if (!take(t, price, kind, step)) return false;
-            } else if (first < next) next = first;
-        }
-        step = next - 1;
+    bool ok = true, evaluated = false, sampled = false;
+    int64_t n = s->steps < 3 ? s->steps : 3;
+    for (int64_t step = 0; ok && step < n; step++) {
+        ok = billed_step(t, k, step);
+        if (ok && is_due_eval(t, step + 1)) evaluated = ok = billed_eval(t, k);
+        if (ok && is_due_sample(t, step + 1)) sampled = ok = billed_sample(t, k);
     }
-    price->kind[KIND_STEP].count = s->steps;
-    for (int kind = KIND_EVAL; kind < KIND_COUNT; kind++)
-        if (has_kind(t, kind)) price->kind[kind].count = times_due(interval_of(s, kind), s->steps);
-    return true;
-}
-
-static bool price_make(const struct settings *s, const struct source *source, struct kinds *price, int64_t *parameters) {
-    tl_device *meta = meta_of(s->device);
-    if (!meta) return false;
-    tl_pool_trim(meta);
-    struct trainer *t = trainer_new(s, source, meta);
-    if (t && parameters) *parameters = tl_module_parameters(t->model);
-    bool ok = t && price_steps(t, price);
-    trainer_free(t);
-    if (ok && *price->difference) ok = error_set(TL_ERROR_USE, "no price can be made: %s", price->difference);
+    if (ok && t->held_out && !evaluated) ok = billed_eval(t, k);
+    if (ok && t->text && !sampled) ok = billed_sample(t, k);
+    k->kind[KIND_STEP].count = s->steps;
+    if (t->held_out) k->kind[KIND_EVAL].count = n_due(s->eval_every, s->steps);
+    if (t->text) k->kind[KIND_SAMPLE].count = n_due(s->sample_every, s->steps);
     return ok;
 }
 
-bool run_price(const struct settings *s, struct kinds *price, int64_t *parameters) {
+char *run_price(const struct settings *s) {
     tl_model_config config;
-    struct source source;
-    char weights[SETTING_TEXT];
-    memset(price, 0, sizeof *price);
-    if (!trainer_model(s, &config, weights) || !source_open(&source, s, config.vocabulary, true)) return false;
-    bool ok = price_make(s, &source, price, parameters);
+    char weights[SETTING_TEXT], *text = NULL;
+    struct source source = {0};
+    struct kinds kinds = {0};
+    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? stand_in(s) : NULL;
+    bool ok = device && source_open(&source, s, config.vocabulary, true);
+    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    if (t && price_walk(t, &kinds)) text = kinds_text(&kinds, s);
+    trainer_free(t);
+    kinds_free(&kinds);
     source_close(&source);
-    return ok;
+    if (device) tl_pool_trim(device);
+    return text;
 }
 
-/* ---- Files ---- */
+/* ---- The folder ---- */
 
-static bool text_write(const struct run *r, const char *file, char *text) {
-    char path[ROOM];
-    bool ok = text && file_put(path_in(r, file, path), text, strlen(text));
+static bool file_write(struct run *r, const char *file, char *text) {
+    bool ok = text && file_put(path_of(r, file), text, strlen(text));
     free(text);
     return ok;
 }
 
-/* One process at a time. */
-static bool lock_take(struct run *r) {
-    char path[ROOM];
-    r->lock = open(path_in(r, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (r->lock < 0) return error_set(TL_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-    return flock(r->lock, LOCK_EX | LOCK_NB) == 0 ||
-           error_set(TL_ERROR_USE, "%s: another process is training in this folder", r->settings.out);
+/* A folder that another run has made is not this run's. */
+static bool folder_begin(struct run *r) {
+    struct settings before = settings_default();
+    if (!file_make_folder(r->settings.out)) return false;
+    if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
+    if (!settings_read(&before, r->text)) return false;
+    const char *conflict = settings_conflict(&before, &r->settings);
+    return !conflict ||
+           error_set(TL_ERROR_USE,
+                     "%s: this run was begun with another %s (give the same to go on, or another out folder)", r->text,
+                     conflict);
 }
 
-/* A folder with other settings is another run's. */
-static bool settings_keep(struct run *r) {
-    char path[ROOM];
-    if (access(path_in(r, "settings.json", path), F_OK) == 0) {
-        struct settings before = settings_default();
-        if (!settings_read(&before, path)) return false;
-        const char *conflict = settings_conflict(&before, &r->settings);
-        if (conflict)
-            return error_set(TL_ERROR_USE, "%s: was begun with another %s; take another folder (--out), or the same %s",
-                             r->settings.out, conflict, conflict);
-    }
-    return text_write(r, "settings.json", settings_json(&r->settings));
+static bool log_open(struct run *r, long bytes) {
+    const char *path = path_of(r, "log.jsonl");
+    r->log = fopen(path, "a+");
+    if (!r->log || ftruncate(fileno(r->log), bytes) != 0 || fseek(r->log, 0, SEEK_END) != 0)
+        return error_set(TL_ERROR_IO, "%s: cannot be written", path);
+    r->log_bytes = bytes;
+    return true;
 }
 
-static json_t *real_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+/* JSON has no word for what is not finite. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
-static double real_of(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+/* What can be compared between two runs comes first; what the clock tells is under "time". */
+static bool log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
+    struct trainer *t = r->trainer;
+    if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)done, "tokens",
+                             (json_int_t)(done * trainer_step_tokens(t)), "loss", number(loss), "grad_norm",
+                             number(norm), "lr", trainer_lr(t, done - 1), "skipped", (int)is_skipped, "time", "step_s",
+                             r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s);
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    bool ok = text && fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
+    if (!ok) error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
+    json_decref(line);
+    free(text);
+    return ok;
 }
 
-static double elapsed_s(const struct run *r) { return r->elapsed_before_s + now_s() - r->start_s; }
+static bool log_value(struct run *r, const char *name, double value) {
+    bool ok = fprintf(r->log, "{\"step\":%" PRId64 ",\"%s\":%.17g}\n", r->step, name, value) > 0 && fflush(r->log) == 0;
+    return ok || error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
+}
+
+/* ---- Saving and going on ---- */
 
 static char *state_text(struct run *r) {
-    json_t *trainer = trainer_state(r->trainer), *kinds = kinds_json(&r->receipt);
-    json_t *root = json_pack("{s:s, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:f}", "schema", "tally.state/1", "step",
-                             (json_int_t)r->step, "trainer", trainer, "kinds", kinds, "skipped",
-                             (json_int_t)r->n_skipped, "loss", real_or_null(r->loss), "held_out_loss",
-                             real_or_null(r->held_out_loss), "best_loss", real_or_null(r->best_loss), "best_step",
-                             (json_int_t)r->best_step, "elapsed_s", elapsed_s(r));
+    json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer);
+    double elapsed = r->elapsed_s + now_s() - r->began_s;
+    json_t *root =
+        kinds && trainer
+            ? json_pack("{s:I, s:O, s:O, s:f, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step, "trainer",
+                        trainer, "kinds", kinds, "elapsed_s", elapsed, "log_bytes", (json_int_t)ftell(r->log), "best",
+                        isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                        (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+            : NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
+    json_decref(kinds);
+    json_decref(trainer);
     return text;
 }
 
+static bool receipt_write(struct run *r) { return file_write(r, "receipt.json", kinds_text(&r->kinds, &r->settings)); }
+
 static bool save(struct run *r) {
     struct checkpoint_part parts[TRAINER_PARTS];
-    char *state = trainer_parts(r->trainer, parts) && log_sync(r->log) ? state_text(r) : NULL;
-    tl_ledger *ledger = state ? tl_ledger_begin("save") : NULL;
-    bool ok = ledger && checkpoint_save(r->checkpoints, r->step, parts, TRAINER_PARTS, state);
-    if (ledger) ok = tl_ledger_end(ledger) && ok;
-    if (ok && tl_ledger_total(ledger, TL_ALL, NULL).calls) /* the price says none */
-        ok = error_set(TL_ERROR_USE, "a save has run ops that its price does not have");
-    tl_ledger_free(ledger);
+    char folder[PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
+    if (isfinite(r->held_out) && !(r->held_out >= r->best)) { /* evaluated at this very step, and the best so far */
+        r->best = r->held_out;
+        r->best_step = r->step;
+    }
+    bool ok = fsync(fileno(r->log)) == 0 || error_set(TL_ERROR_IO, "%s: cannot be synced", path_of(r, "log.jsonl"));
+    char *state = ok && trainer_parts(r->trainer, parts) ? state_text(r) : NULL;
+    ok = state && checkpoint_save(folder, r->step, parts, TRAINER_PARTS, state) &&
+         checkpoint_prune(folder, (int)r->settings.keep, r->best_step) && receipt_write(r);
+    r->last_saved = r->step;
     free(state);
-    if (ok) r->saved_step = r->step;
-    return ok && checkpoint_prune(r->checkpoints, (int)r->settings.keep, r->best_step);
+    return ok;
 }
 
 static bool state_read(struct run *r, const char *text) {
-    json_t *root = json_loads(text, 0, NULL);
-    json_int_t step = 0, skipped = 0, best_step = 0;
-    const char *schema = json_string_value(json_object_get(root, "schema"));
-    bool ok = schema && !strcmp(schema, "tally.state/1") &&
-              json_unpack(root, "{s:I, s:I, s:I}", "step", &step, "skipped", &skipped, "best_step", &best_step) == 0 &&
-              step >= 0;
-    if (!ok) error_set(TL_ERROR_USE, "%s: state.json is not a tally.state/1", r->checkpoints);
-    struct kinds kinds;
+    json_error_t problem;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
+    json_int_t step, log_bytes, best_step, n_skipped;
+    double elapsed, best;
+    int has_best;
+    bool ok = root && json_unpack(root, "{s:I, s:F, s:I, s:F, s:b, s:I, s:I}", "step", &step, "elapsed_s", &elapsed,
+                                  "log_bytes", &log_bytes, "best", &best, "has_best", &has_best, "best_step",
+                                  &best_step, "n_skipped", &n_skipped) == 0;
+    if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not one of a run");
+    kinds_free(&r->kinds);
     ok = ok && trainer_set_state(r->trainer, json_object_get(root, "trainer")) &&
-         kinds_read(&kinds, json_object_get(root, "kinds"));
+         kinds_read(&r->kinds, json_object_get(root, "kinds"));
     if (ok) {
-        kinds_free(&r->receipt);
-        r->receipt = kinds;
-        r->step = r->n_read = r->saved_step = step;
-        r->n_skipped = skipped;
+        r->step = r->n_read = r->last_saved = step;
+        r->elapsed_s = elapsed;
+        r->log_bytes = (long)log_bytes;
+        r->best = has_best ? best : NAN;
         r->best_step = best_step;
-        r->loss = real_of(root, "loss");
-        r->held_out_loss = real_of(root, "held_out_loss");
-        r->best_loss = real_of(root, "best_loss");
-        r->elapsed_before_s = real_of(root, "elapsed_s");
-        r->start_s = now_s();
+        r->summary->n_skipped = n_skipped;
     }
     json_decref(root);
     return ok;
 }
 
-/* Puts everything back as it was when `step` was saved. */
-static bool load(struct run *r, int64_t step) {
+/* Takes over the newest whole checkpoint, if there is one. */
+static bool resume(struct run *r) {
+    char folder[PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
+    int64_t newest = checkpoint_newest(folder);
+    if (tl_error() != TL_OK) return false;
+    if (newest < 0) return true;
+    struct checkpoint *c = checkpoint_open(folder, newest);
     struct checkpoint_part parts[TRAINER_PARTS];
-    struct checkpoint *c = checkpoint_open(r->checkpoints, step);
     bool ok = c && trainer_parts(r->trainer, parts);
     for (int i = 0; ok && i < TRAINER_PARTS; i++) ok = checkpoint_load(c, &parts[i]);
     ok = ok && state_read(r, checkpoint_state(c));
@@ -255,253 +268,173 @@ static bool load(struct run *r, int64_t step) {
     return ok;
 }
 
-/* The log after a load, without what came later. */
-static bool log_begin(struct run *r) {
-    char path[ROOM];
-    log_close(r->log);
-    r->log = log_open(path_in(r, "log.jsonl", path), r->step);
-    return r->log != NULL;
+/* ---- The loop ---- */
+
+static void tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
+    if (!r->listener || !r->listener->tell) return;
+    double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
+    struct run_news news = {
+        .step = done,
+        .steps = r->settings.steps,
+        .loss = loss,
+        .norm = norm,
+        .lr = trainer_lr(r->trainer, done - 1),
+        .step_s = r->step_s,
+        .tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s,
+        .flops_per_s = r->step_flops / r->step_s,
+        .wait_share = here_s > 0 ? tl_loader_wait_s(r->trainer->loader) / here_s : 0,
+        .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
+        .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
+        .held_out = held_out,
+        .text = text,
+    };
+    r->listener->tell(r->listener->context, &news);
 }
 
-/* ---- After a step ---- */
-
-/* Back to the newest checkpoint, and on with the batches after the one that failed. */
-static bool roll_back(struct run *r, int64_t bad_step) {
-    int64_t to = r->saved_step, next_batch = bad_step + 1 + r->trainer->data_shift;
-    r->n_rollbacks = to == r->rolled_back_to ? r->n_rollbacks + 1 : 1;
-    r->rolled_back_to = to;
-    if (to < 0 || r->n_rollbacks > MOST_ROLLBACKS) {
-        r->is_numerical = true;
-        snprintf(r->summary->why + strlen(r->summary->why), sizeof r->summary->why - strlen(r->summary->why), " (%s)",
-                 to < 0 ? "there is no checkpoint to go back to" : "and again after going back");
-        return true;
+/* What a step that is not finite leads to. True: go on. */
+static bool not_finite(struct run *r, int64_t done, double loss, double norm, enum run_end *end) {
+    const char *policy = settings_choice(&r->settings, "on_nonfinite");
+    r->summary->n_skipped++;
+    if (r->trainer->recipe->has_scaler && isfinite(loss))
+        return true; /* the loss's scale was too large: it will fall */
+    snprintf(r->summary->problem, sizeof r->summary->problem,
+             "step %" PRId64 ": %s is not finite; the weights were not touched", done,
+             isfinite(loss) ? "the gradient's norm" : "the loss");
+    if (!strcmp(policy, "skip")) return true;
+    if (!strcmp(policy, "rollback") && r->n_rollbacks++ < 3 && r->last_saved > 0) {
+        int64_t shift = r->trainer->data_shift + done - r->last_saved; /* other batches than those that led here */
+        bool ok = resume(r) && (fclose(r->log) == 0) && log_open(r, r->log_bytes);
+        r->trainer->data_shift = shift;
+        if (!ok) *end = RUN_FAILED;
+        return ok;
     }
-    if (!load(r, to) || !log_begin(r)) return false;
-    r->trainer->data_shift = next_batch - to;
-    note(r, "went back to step %" PRId64 ": %s", to, r->summary->why);
-    return true;
+    (void)norm;
+    *end = RUN_NOT_FINITE;
+    return false;
 }
 
-static bool not_finite(struct run *r, int64_t step, double loss) {
-    const char *way = settings_choice(&r->settings, "on_nonfinite");
-    snprintf(r->summary->why, sizeof r->summary->why, "step %" PRId64 ": the %s is not finite; the weights are as before it",
-             step + 1, isfinite(loss) ? "gradient" : "loss");
-    if (!strcmp(way, "rollback")) return roll_back(r, step);
-    r->n_skipped++;
-    r->is_numerical = !strcmp(way, "stop");
-    if (!r->is_numerical) note(r, "%s", r->summary->why);
-    return true;
-}
-
-static void show(const struct run *r, const struct log_step *line) {
-    const struct settings *s = &r->settings;
-    if (!r->watch || !r->watch->step) return;
-    double here_s = now_s() - r->start_s;
-    int64_t made = line->step - r->summary->first_step;
-    struct run_progress p = {line->step,
-                             s->steps,
-                             line->tokens,
-                             line->loss,
-                             line->grad_norm,
-                             line->lr,
-                             line->time.tokens_per_s,
-                             line->time.flops_per_s,
-                             line->time.elapsed_s,
-                             made > 0 ? here_s / (double)made * (double)(s->steps - line->step) : NAN,
-                             here_s > 0 ? line->time.wait_s / here_s : 0,
-                             line->peak_bytes};
-    r->watch->step(&p, r->watch->context);
-}
-
-/* Reads what the last step left, writes its line, and looks whether all is finite. */
-static bool read_step(struct run *r, double end_s) {
-    int64_t step = r->n_read++;
-    double loss, norm, step_s = end_s - r->step_start_s[step % 2];
-    if (!trainer_read(r->trainer, step, &loss, &norm)) return false;
-    bool has_overflown = r->trainer->recipe->has_scaler && isfinite(loss) && !isfinite(norm);
-    if (has_overflown) r->n_skipped++;
-    else if ((!isfinite(loss) || !isfinite(norm)) && !not_finite(r, step, loss)) return false;
-    if (r->n_read <= step) return true; /* rolled back: this step never was */
-    r->loss = loss;
-    if (!is_due(r->settings.log_every, step + 1, r->settings.steps)) return true;
-    double tokens = (double)trainer_step_tokens(r->trainer);
-    struct log_step line = {.step = step + 1,
-                            .tokens = (step + 1) * trainer_step_tokens(r->trainer),
-                            .loss = loss,
-                            .grad_norm = norm,
-                            .lr = trainer_lr(r->trainer, step),
-                            .peak_bytes = r->peak_bytes[step % 2],
-                            .n_skipped = r->n_skipped,
-                            .time = {step_s, elapsed_s(r), tl_loader_wait_s(r->trainer->loader), tokens / step_s,
-                                     r->step_flops / step_s}};
-    show(r, &line);
-    return log_step(r->log, &line);
+/* Reads loss and norm of the steps whose results are still unread, all but the newest `n_behind`. */
+static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
+    while (*end == RUN_DONE && r->n_read < r->step - n_behind) {
+        double loss, norm;
+        int64_t at = r->n_read++;
+        if (!trainer_read(r->trainer, at, &loss, &norm)) return *end = RUN_FAILED, false;
+        bool is_finite = isfinite(loss) && isfinite(norm);
+        if (!log_step(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
+        r->summary->loss = loss;
+        tell(r, at + 1, loss, norm, NAN, NULL);
+        if (!is_finite && !not_finite(r, at + 1, loss, norm, end)) return false;
+    }
+    return *end == RUN_DONE;
 }
 
 static bool evaluate(struct run *r) {
-    double loss;
-    if (!take(r->trainer, &r->receipt, KIND_EVAL, r->step) || !trainer_read_evaluation(r->trainer, &loss)) return false;
-    bool is_best = isfinite(loss) && !(r->best_loss <= loss); /* the first one is, too */
-    r->held_out_loss = loss;
-    if (is_best) r->best_loss = loss, r->best_step = r->step;
-    note(r, "step %" PRId64 ": held-out loss %.4f%s", r->step, loss, is_best ? ", the best so far" : "");
-    return log_held_out(r->log, r->step, loss, is_best);
+    if (!billed_eval(r->trainer, &r->kinds) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
+    r->summary->held_out = r->held_out;
+    tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
+    return log_value(r, "held_out", r->held_out);
 }
 
 static bool sample(struct run *r) {
-    if (!take(r->trainer, &r->receipt, KIND_SAMPLE, r->step)) return false;
-    char *text = trainer_read_text(r->trainer);
-    bool ok = text && log_text(r->log, r->step, "sample", text);
-    if (r->settings.sample_every && ok) note(r, "step %" PRId64 ": %s", r->step, text);
-    memory_free(r->summary->sample);
-    r->summary->sample = text;
-    return ok;
+    char *text = billed_sample(r->trainer, &r->kinds) ? trainer_read_text(r->trainer) : NULL;
+    if (!text) return false;
+    tell(r, r->step, r->summary->loss, NAN, NAN, text);
+    free(r->summary->text);
+    r->summary->text = text;
+    return true;
 }
 
-/* Evaluation, sample and save, where they are due. */
-static bool look_and_keep(struct run *r) {
-    const struct settings *s = &r->settings;
-    int64_t step = r->step;
-    bool ok = true;
-    for (int kind = KIND_EVAL; ok && kind < KIND_COUNT; kind++) {
-        if (!has_kind(r->trainer, kind) || !is_due(interval_of(s, kind), step, s->steps)) continue;
-        if (r->n_read < step) ok = read_step(r, now_s());
-        if (r->is_numerical || r->step != step || !ok) return ok; /* stopped, or rolled back */
-        if (kind == KIND_SAVE) ok = take(r->trainer, &r->receipt, kind, step) && save(r);
-        else ok = kind == KIND_EVAL ? evaluate(r) : sample(r);
-    }
-    return ok;
-}
-
-static bool make_step(struct run *r) {
-    int64_t step = r->step;
-    r->step_start_s[step % 2] = now_s();
-    if (!take(r->trainer, &r->receipt, KIND_STEP, step)) return false;
-    r->peak_bytes[step % 2] = r->receipt.last_peak_bytes;
-    r->step_flops = r->receipt.last_flops;
+/* One step and what is due after it. */
+static bool advance(struct run *r, enum run_end *end) {
+    struct trainer *t = r->trainer;
+    double before = now_s();
+    if (!billed_step(t, &r->kinds, r->step)) return *end = RUN_FAILED, false;
     r->step++;
-    return r->n_read >= step || read_step(r, r->step_start_s[step % 2]); /* the one before */
+    r->step_s = now_s() - before;
+    bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
+    if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
+    bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
+    if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
+    keep = keep || is_stopping;
+    r->held_out = NAN;
+    bool ok = (!eval || evaluate(r)) && (!text || sample(r)) && (!keep || save(r));
+    if (!ok) *end = RUN_FAILED;
+    else if (is_stopping && r->step < r->settings.steps) *end = RUN_STOPPED;
+    return *end == RUN_DONE;
 }
 
-/* ---- From the first to the last ---- */
-
-static bool wants_to_stop(const struct run *r) {
-    return r->watch && r->watch->is_over && r->watch->is_over(r->step, r->watch->context);
+static void flops_find(struct run *r) {
+    const json_t *totals = json_object_get(r->kinds.kind[KIND_STEP].ledger, "totals");
+    const char *flops = json_string_value(json_object_get(totals, "flops"));
+    r->step_flops = flops ? strtod(flops, NULL) : 0;
 }
 
-static enum run_end loop(struct run *r) {
-    bool ok = true;
-    while (ok && !r->is_numerical && r->step < r->settings.steps) {
-        ok = make_step(r) && (r->is_numerical || look_and_keep(r));
-        if (!ok || r->is_numerical || r->step == r->settings.steps || !wants_to_stop(r)) continue;
-        if (r->n_read < r->step) ok = read_step(r, now_s());
-        if (r->is_numerical || !ok) continue;
-        return r->saved_step == r->step || save(r) ? RUN_SAVED : RUN_FAILED;
+static void summarise(struct run *r, enum run_end end) {
+    struct run_summary *m = r->summary;
+    double here = now_s() - r->began_s;
+    int64_t tokens_here = (r->step - m->first_step) * trainer_step_tokens(r->trainer);
+    flops_find(r);
+    m->steps = r->step;
+    m->tokens = r->step * trainer_step_tokens(r->trainer);
+    m->seconds = r->elapsed_s + here;
+    m->tokens_per_s = here > 0 ? (double)tokens_here / here : 0;
+    m->flops = r->step_flops * (double)r->step;
+    m->flops_per_s = here > 0 ? r->step_flops * (double)(r->step - m->first_step) / here : 0;
+    m->wait_share = here > 0 ? tl_loader_wait_s(r->trainer->loader) / here : 0;
+    m->n_parameters = tl_module_parameters(r->trainer->model);
+    m->floor = r->source.is_builtin ? tl_corpus_floor() : NAN;
+    const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
+    const json_t *by = json_object_get(memory, "peak_by_purpose");
+    const char *peak = json_string_value(json_object_get(memory, "peak_bytes"));
+    m->peak_bytes = peak ? strtoull(peak, NULL, 10) : 0;
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++) {
+        const char *n = json_string_value(json_object_get(by, tl_purpose_name((tl_purpose)p)));
+        m->peak_by_purpose[p] = n ? strtoull(n, NULL, 10) : 0;
     }
-    return !ok ? RUN_FAILED : r->is_numerical ? RUN_NUMERICAL : RUN_DONE;
+    if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
 }
 
-static bool trainer_begin(struct run *r) {
-    tl_device *device = tl_device_find(r->settings.device);
-    if (!device) return false;
-    tl_set_threads((int)r->settings.threads);
-    tl_pool_trim(device);
-    r->trainer = trainer_new(&r->settings, &r->source, device);
-    if (!r->trainer) return false;
-    int64_t newest = checkpoint_newest(r->checkpoints);
-    if (newest < 0) return tl_error() == TL_OK;
-    note(r, "going on from step %" PRId64, newest);
-    return load(r, newest);
+/* Price against receipt, both as they lie in the folder. */
+static bool verdict(struct run *r) {
+    size_t bytes;
+    char *price = file_get(path_of(r, "price.json"), (size_t)64 << 20, &bytes);
+    char *receipt = price ? file_get(path_of(r, "receipt.json"), (size_t)64 << 20, &bytes) : NULL;
+    r->summary->differences = receipt ? tl_ledger_diff(price, receipt, NULL) : -1;
+    memory_free(price);
+    memory_free(receipt);
+    return r->summary->differences >= 0;
 }
 
-static bool begin(struct run *r) {
-    tl_model_config config;
-    char weights[SETTING_TEXT], path[ROOM];
+static bool run_begin(struct run *r) {
     const struct settings *s = &r->settings;
-    path_in(r, "checkpoints", r->checkpoints);
-    return trainer_model(s, &config, weights) && file_make_folder(s->out) && lock_take(r) && settings_keep(r) &&
-           tl_model_config_write(&config, path_in(r, "model.json", path)) &&
-           source_open(&r->source, s, config.vocabulary, false) &&
-           price_make(s, &r->source, &r->price, &r->summary->parameters) &&
-           text_write(r, "price.json", kinds_text(&r->price, s)) && trainer_begin(r) && log_begin(r);
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    if (s->threads) tl_set_threads((int)s->threads);
+    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
+    if (!device || !folder_begin(r)) return false;
+    if (access(path_of(r, "price.json"), F_OK) != 0 && !file_write(r, "price.json", run_price(s))) return false;
+    if (!source_open(&r->source, s, config.vocabulary, false)) return false;
+    r->trainer = trainer_new(s, &r->source, device);
+    return r->trainer && resume(r) && log_open(r, r->log_bytes);
 }
 
-static double count_in(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? strtod(text, NULL) : 0;
-}
-
-static void summarise(struct run *r) {
-    struct run_summary *s = r->summary;
-    const json_t *memory = json_object_get(r->receipt.kind[KIND_STEP].ledger, "memory");
-    const json_t *purposes = json_object_get(memory, "peak_by_purpose");
-    s->step = r->step;
-    s->tokens = r->step * trainer_step_tokens(r->trainer);
-    s->n_skipped = r->n_skipped;
-    s->elapsed_s = elapsed_s(r);
-    s->here_s = now_s() - r->start_s;
-    s->loss = r->loss;
-    s->held_out_loss = r->held_out_loss;
-    s->best_loss = r->best_loss;
-    s->best_step = r->best_step;
-    s->floor = r->source.is_builtin ? tl_corpus_floor() : NAN;
-    for (int kind = 0; kind < KIND_COUNT; kind++)
-        s->flops += (double)r->receipt.kind[kind].count *
-                    count_in(json_object_get(r->receipt.kind[kind].ledger, "totals"), "flops");
-    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
-        s->peak[p] = (uint64_t)count_in(purposes, tl_purpose_name((tl_purpose)p));
-    s->peak_bytes = (uint64_t)count_in(memory, "peak_bytes");
-    s->peak_reserved_bytes = (uint64_t)count_in(memory, "peak_reserved_bytes");
-}
-
-/* Receipt, weights, and whether the receipt is what the price said. */
-static bool finish(struct run *r, bool is_done) {
-    char path[ROOM];
-    char *price = kinds_text(&r->price, &r->settings), *receipt = price ? kinds_text(&r->receipt, &r->settings) : NULL;
-    bool ok = receipt && file_put(path_in(r, "receipt.json", path), receipt, strlen(receipt));
-    if (ok && is_done) {
-        r->summary->n_differences = tl_ledger_diff(price, receipt, &r->summary->differences);
-        ok = r->summary->n_differences >= 0 && tl_model_save(r->trainer->model, path_in(r, "model", path));
-    }
-    free(price);
-    free(receipt);
-    if (*r->receipt.difference) note(r, "the tally is broken: %s", r->receipt.difference);
-    if (*r->receipt.difference && is_done) r->summary->n_differences++;
-    return ok;
-}
-
-void run_summary_free(struct run_summary *s) {
-    memory_free(s->sample);
-    free(s->differences);
-    s->sample = s->differences = NULL;
-}
-
-enum run_end run(const struct settings *s, const struct run_watch *watch, struct run_summary *summary) {
-    struct run r = {.settings = *s,
-                    .watch = watch,
-                    .summary = summary,
-                    .lock = -1,
-                    .saved_step = -1,
-                    .rolled_back_to = -1,
-                    .best_step = -1,
-                    .best_loss = NAN,
-                    .held_out_loss = NAN,
-                    .loss = NAN,
-                    .start_s = now_s()};
-    *summary = (struct run_summary){.n_differences = -1};
-    enum run_end end = RUN_FAILED;
-    if (begin(&r)) {
-        r.start_s = now_s(); /* pricing is not training */
-        summary->first_step = r.step;
-        end = loop(&r);
-        summarise(&r);
-        if (end != RUN_FAILED && !finish(&r, end == RUN_DONE)) end = RUN_FAILED;
-    }
-    log_close(r.log);
-    trainer_free(r.trainer);
-    source_close(&r.source);
-    kinds_free(&r.price);
-    kinds_free(&r.receipt);
-    if (r.lock >= 0) close(r.lock);
+enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
+    struct run *r = memory_new(sizeof *r);
+    if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
+    *r = (struct run){
+        .settings = *s, .listener = listener, .summary = summary, .best = NAN, .held_out = NAN, .best_step = -1};
+    *summary = (struct run_summary){.differences = -1, .held_out = NAN, .floor = NAN, .loss = NAN};
+    enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
+    r->began_s = now_s();
+    summary->first_step = r->step;
+    while (end == RUN_DONE && r->step < s->steps)
+        if (advance(r, &end) && r->step_flops == 0) flops_find(r);
+    if (r->trainer && end != RUN_FAILED) summarise(r, end);
+    if (end == RUN_DONE && !verdict(r)) end = RUN_FAILED;
+    if (r->log && fclose(r->log) != 0 && end == RUN_DONE) end = RUN_FAILED;
+    trainer_free(r->trainer);
+    source_close(&r->source);
+    kinds_free(&r->kinds);
+    memory_free(r);
     return end;
 }

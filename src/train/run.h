@@ -1,65 +1,53 @@
-/* run.h: a run from its first step to its last, in one folder:
+/* run.h: a training run in its folder: priced, trained, logged, saved, and resumed where it stopped.
  *
- *      settings.json      what was asked, resolved; `tally train --config` reads it
- *      model.json         the model's config.json, as Hugging Face's library has it
- *      price.json         what the run will cost, by kind of step (tally.run/1), counted on meta before it starts
- *      receipt.json       what it did cost
- *      log.jsonl          loss, gradient norm, learning rate, speed, memory of every logged step; evaluations; samples
- *      checkpoints/       the newest, and the best
- *      model/             the last weights, as Hugging Face's library reads them
- *      stories.txt        the built-in data, where it is used
+ *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
+ *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *
- * The same command run again goes on from the newest checkpoint that is whole, and ends with the bits that a run without
- * interruption would have. */
+ * The same settings and the same folder go on where the newest whole checkpoint is, bit for bit. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
+#include <signal.h>
+
 #include "tally.h"
-#include "train/kinds.h"
 #include "train/settings.h"
 
 enum run_end {
-    RUN_FAILED,    /* an error is recorded */
-    RUN_DONE,      /* all steps are made */
-    RUN_SAVED,     /* stopped between two steps and saved: to be run again */
-    RUN_NUMERICAL, /* something was not finite; `why` says what */
+    RUN_DONE,
+    RUN_STOPPED,    /* asked to: saved, to be run again */
+    RUN_NOT_FINITE, /* loss or gradient is not finite, and the settings say stop */
+    RUN_FAILED      /* see tl_error_message() */
 };
 
-struct run_progress {
-    int64_t step, steps, tokens; /* made so far; in all; seen so far */
-    double loss, grad_norm, lr, tokens_per_s, flops_per_s, elapsed_s, eta_s;
-    double wait_share; /* of the time, spent waiting for data */
+struct run_news {        /* what a listener hears after every step */
+    int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
+    double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
     uint64_t peak_bytes;
-};
-
-/* Who watches. Every function may be NULL. */
-struct run_watch {
-    void (*step)(const struct run_progress *p, void *context); /* every logged step */
-    void (*note)(const char *line, void *context);             /* everything else worth a line */
-    bool (*is_over)(int64_t step, void *context);              /* asked between steps: stop and save? */
-    void *context;
+    double held_out;  /* NAN: not evaluated now */
+    const char *text; /* sampled text, or NULL */
 };
 
 struct run_summary {
-    int64_t first_step, step, tokens, n_skipped; /* first_step: where this process began */
-    double elapsed_s, here_s;                    /* of the whole run; of this process */
-    double loss, held_out_loss, best_loss;       /* NaN: none */
-    int64_t best_step;
-    double floor;                                /* the smallest loss that data allows; NaN: not known */
-    double flops;                                /* of all steps so far */
-    uint64_t peak[TL_PURPOSE_COUNT], peak_bytes, peak_reserved_bytes; /* of a step */
-    int64_t parameters;
-    char *sample;      /* NULL: none */
-    int n_differences; /* between price and receipt; -1: not compared, the run goes on */
-    char *differences; /* a table of them, or NULL */
-    char why[200];
+    int64_t steps, tokens, first_step, n_skipped;
+    double seconds, tokens_per_s, flops, flops_per_s, loss, held_out,
+        floor; /* held_out, floor: NAN where there is none; nats */
+    double wait_share;
+    uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
+    int64_t n_parameters;
+    int differences;   /* between price and receipt; -1: the run is not complete */
+    char problem[256]; /* where differences are within the run, or why it ended; "": nothing */
+    char *text;        /* the last sample, or NULL; free() it */
 };
-void run_summary_free(struct run_summary *s);
 
-/* Settings must have been checked (settings_check). */
-enum run_end run(const struct settings *s, const struct run_watch *watch, struct run_summary *summary);
+struct run_listener {
+    void (*tell)(void *context, const struct run_news *news); /* NULL: nobody listens */
+    void *context;
+    volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
+};
 
-/* The price alone, written nowhere. False: recorded. */
-bool run_price(const struct settings *s, struct kinds *price, int64_t *parameters);
+enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
+
+/* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
+char *run_price(const struct settings *s);
 
 #endif

@@ -23,8 +23,8 @@ static uint64_t data_seed(const struct settings *s) { return (uint64_t)(s->seed_
 static tl_token_file *builtin_open(const struct settings *s) {
     char path[SETTING_TEXT + 32];
     snprintf(path, sizeof path, "%s/stories.txt", s->out);
-    if (access(path, F_OK) != 0 && !(file_make_folder(s->out) && tl_corpus_write(path, data_seed(s),
-                                                                                 (uint64_t)builtin_bytes(s), NULL, NULL)))
+    if (access(path, F_OK) != 0 &&
+        !(file_make_folder(s->out) && tl_corpus_write(path, data_seed(s), (uint64_t)builtin_bytes(s), NULL, NULL)))
         return NULL;
     return tl_token_file_open(path, TL_TOKENS_BYTES);
 }
@@ -66,16 +66,15 @@ static bool stories_open(struct source *source, const struct settings *s, int64_
         source->train.file = builtin_open(s);
         if (!source->train.file || !tl_token_file_info(source->train.file, &info)) return false;
     }
-    if (*s->val_data)
-        return error_set(TL_ERROR_USE, "val_data: the built-in stories hold out their own (val_share)");
+    if (*s->val_data) return error_set(TL_ERROR_USE, "val_data: the built-in stories hold out their own (val_share)");
     split(source, s, info.count);
     return true;
 }
 
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price) {
     *source = (struct source){0};
-    bool ok = strcmp(s->data, "builtin") ? files_open(source, s, vocabulary)
-                                         : stories_open(source, s, vocabulary, is_price);
+    bool ok =
+        strcmp(s->data, "builtin") ? files_open(source, s, vocabulary) : stories_open(source, s, vocabulary, is_price);
     if (!ok) source_close(source);
     return ok;
 }

@@ -24,8 +24,7 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     snprintf(path, sizeof path, "%s%s", s->model, is_folder ? "/config.json" : "");
     snprintf(weights, SETTING_TEXT, "%s", is_folder && !is_preset ? s->model : "");
     if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
-    if (config->family == TL_DEEP_LINEAR)
-        return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
+    if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
     if (s->dropout > 0 && config->family != TL_GPT2)
         return error_set(TL_ERROR_USE, "dropout: models of the %s family have none", tl_family_name(config->family));
     if (s->seq > config->context)
@@ -89,9 +88,9 @@ static tl_loader *loader_new(const struct trainer *t, const struct source_part *
     o.time = s->seq;
     o.seed = seed_of(s, s->seed_data);
     o.device = t->device;
-    o.sampling = !is_training                                     ? TL_SAMPLE_IN_ORDER
+    o.sampling = !is_training                                        ? TL_SAMPLE_IN_ORDER
                  : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
-                                                                  : TL_SAMPLE_ONCE;
+                                                                     : TL_SAMPLE_ONCE;
     return tl_loader_new(&o);
 }
 
@@ -183,9 +182,7 @@ void trainer_free(struct trainer *t) {
     memory_free(t);
 }
 
-int64_t trainer_step_tokens(const struct trainer *t) {
-    return t->settings.accum * t->settings.batch * t->settings.seq;
-}
+int64_t trainer_step_tokens(const struct trainer *t) { return t->settings.accum * t->settings.batch * t->settings.seq; }
 
 double trainer_lr(const struct trainer *t, int64_t step) {
     return t->settings.lr * tl_schedule_factor(&t->schedule, step);

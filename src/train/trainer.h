@@ -13,8 +13,6 @@
 #include "train/settings.h"
 #include "train/source.h"
 
-#include "train/standin.h"
-
 struct trainer {
     struct settings settings;
     const struct recipe *recipe;
@@ -30,9 +28,9 @@ struct trainer {
     tl_tensor *text;          /* (1, prompt + sample) i64; NULL: nothing is sampled */
     int64_t n_prompt;         /* of text */
     tl_generator noise, dice; /* of dropout and rounding; of sampling */
-    tl_scaler scaler;     /* of fp16's loss */
-    double scale_used[2]; /* of an even step, of an odd step */
-    int64_t data_shift;   /* batches that were passed over */
+    tl_scaler scaler;         /* of fp16's loss */
+    double scale_used[2];     /* of an even step, of an odd step */
+    int64_t data_shift;       /* batches that were passed over */
 };
 
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */

@@ -6,8 +6,8 @@ error becomes a TallyError. Lists become arrays, NumPy dtypes become tl_dtype.
 """
 import contextlib
 import ctypes
+import importlib.util
 import os
-import re
 from pathlib import Path
 
 import ml_dtypes
@@ -17,14 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "include" / "tally.h"
 LIBRARY = os.environ.get("TALLY_LIB", str(ROOT / "build" / "libtally.so"))
 
+# The reader alone: the package would open a library of its own.
+_spec = importlib.util.spec_from_file_location("tally_header", ROOT / "python" / "tally" / "_header.py")
+_header = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_header)
+
 # In the order of enum tl_dtype.
 NUMPY_DTYPES = [np.dtype(t) for t in (
     np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2,
     ml_dtypes.float8_e8m0fnu, ml_dtypes.float4_e2m1fn, np.int64, np.int32, np.int16, np.uint16, np.int8, np.uint8,
     np.bool_)]
-SCALARS = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "double": ctypes.c_double,
-           "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32,
-           "char": ctypes.c_char}
 
 
 class TallyError(RuntimeError):
@@ -33,77 +35,24 @@ class TallyError(RuntimeError):
 
 # ---- The header ----
 
-class Header:
-    """What tally.h declares: .constants, .types (structs, enums, callbacks) and .functions, name -> (result, arguments)."""
+class Header(_header.Header):
+    """The package's reader of tally.h, with pointers that ctypes fills from lists: .types has structs, enums and callbacks by name."""
 
     def __init__(self, path):
-        text = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
-        text = re.sub(r"^\s*#.*?(?<!\\)$", "", text, flags=re.M | re.S)
-        text = text.replace("TL_API", "").replace("extern \"C\" {", "")
-        text = re.sub(r"TL_PRINTF\([^)]*\)", "", text)
-        self.constants, self.types, self.functions = {}, {}, {}
-        for body, name in re.findall(r"typedef\s+enum\s+\w+\s*\{(.*?)\}\s*(\w+)\s*;", text, re.S):
-            self.read_enum(body)
-            self.types[name] = ctypes.c_int
-        for declaration in re.findall(r"typedef\s+struct\s+\w+\s*\{.*?\}\s*\w+\s*;|typedef[^;{]*\(\*\w+\)\([^;]*\)\s*;", text, re.S):
-            if "{" in declaration:
-                body, name = re.search(r"\{(.*)\}\s*(\w+)\s*;", declaration, re.S).groups()
-                self.read_struct(body, name)
-            else:
-                result, name, arguments = re.search(r"typedef\s+(.*?)\(\*(\w+)\)\((.*)\)\s*;", declaration, re.S).groups()
-                self.types[name] = ctypes.CFUNCTYPE(self.type_of(result.strip()), *self.argument_types(arguments))
-        text = re.sub(r"typedef\s+(enum|struct)\s+\w+\s*\{.*?\}\s*\w+\s*;|typedef[^;]*;", "", text, flags=re.S)
-        for result, name, arguments in re.findall(r"([\w\s]+?[\s*]+)(tl_\w+)\(((?:[^()]|\([^()]*\))*)\)\s*;", text):
-            self.functions[name] = (self.type_of(result.strip()), self.argument_types(arguments), result.strip())
+        super().__init__(path)
+        self.types = {**{name: ctypes.c_int for name in self.enums}, **self.structs, **self.callbacks}
 
-    def read_enum(self, body):
-        value = -1
-        for item in filter(None, (x.strip() for x in body.split(","))):
-            name, _, explicit = item.partition("=")
-            value = int(explicit) if explicit else value + 1
-            self.constants[name.strip()] = value
-
-    def read_struct(self, body, name):
-        fields = []
-        for line in filter(None, (x.strip() for x in body.split(";"))):
-            if "(*" in line:
-                fields.append((re.search(r"\(\*(\w+)\)", line).group(1), ctypes.c_void_p))
-                continue
-            kind, names = re.match(r"((?:const\s+)?\w+)\s*(.*)", line, re.S).groups()
-            for item in names.split(","):
-                pointer = "*" in item
-                fields.append((item.strip(" *"), ctypes.c_void_p if pointer else self.type_of(kind)))
-        self.types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
-
-    def type_of(self, text):
-        text = re.sub(r"\bconst\b", "", text).strip()
-        if "(*" in text:
-            return ctypes.c_void_p
-        if "*" in text or "[" in text:
-            base = re.match(r"(\w+)", text).group(1)
-            if base == "char" and text.count("*") == 1:
-                return ctypes.c_char_p
-            if base in ("int", "int64_t") and text.count("*") == 1:
-                return ctypes.POINTER(SCALARS[base])
-            if base == "tl_tensor" and text.count("*") == 2:
-                return ctypes.POINTER(ctypes.c_void_p)
-            return ctypes.POINTER(self.types[base]) if base in self.types else ctypes.c_void_p
-        if text == "void":
-            return None
-        return SCALARS.get(text) or self.types[text]
-
-    def argument_types(self, text):
-        items = [x.strip() for x in re.split(r",(?![^()]*\))", text)]
-        if items in (["void"], [""]):
-            return []
-        types = []
-        for item in items:
-            if item == "...":
-                continue
-            if "(*" not in item and "[" not in item:
-                item = re.sub(r"(?<=[\s*])\w+$", "", item) if re.search(r"[\s*]\w+$", item) else item
-            types.append(self.type_of(item.strip()))
-        return types
+    def _type(self, type):
+        bare = type.replace("const ", "")
+        if bare in self.callbacks:
+            return self.callbacks[bare]
+        if bare in ("int *", "int64_t *"):
+            return ctypes.POINTER(super()._type(bare[:-2]))
+        if bare == "tl_tensor **":
+            return ctypes.POINTER(ctypes.c_void_p)
+        if bare.endswith(" *") and bare[:-2] in self.structs:
+            return ctypes.POINTER(self.structs[bare[:-2]])
+        return super()._type(type)
 
 
 # ---- Tensors ----
@@ -141,9 +90,7 @@ class Tally:
         self.header = Header(HEADER)
         self.library = ctypes.CDLL(LIBRARY)
         self.own_scopes = True
-        for name, (result, arguments, _) in self.header.functions.items():
-            function = getattr(self.library, name)
-            function.restype, function.argtypes = result, arguments
+        self.header.declare(self.library)
         self.library.tl_error_policy(self.header.constants["TL_RETURN"])
 
     def __getattr__(self, name):
@@ -161,8 +108,8 @@ class Tally:
         return value
 
     def function(self, name):
-        _, types, result_text = self.header.functions[name]
-        function, gives_tensor = getattr(self.library, name), result_text.replace(" ", "") == "tl_tensor*"
+        function = getattr(self.library, name)
+        types, gives_tensor = function.argtypes, self.header.functions[name].result == "tensor"
 
         def call(*arguments):
             values = [convert(a, t) for a, t in zip(arguments, types, strict=True)]
@@ -264,7 +211,7 @@ def convert(value, kind):
     if isinstance(value, (list, tuple)):
         if value and isinstance(value[0], Tensor):
             return (ctypes.c_void_p * len(value))(*[v._as_parameter_ for v in value])
-        return (kind._type_ * len(value))(*value)
+        return (kind._type_ * len(value))(*value) if hasattr(kind, "contents") or value else None
     if isinstance(value, ctypes.Structure) and kind is not type(value):
         return ctypes.byref(value)
     return value

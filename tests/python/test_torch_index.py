@@ -371,7 +371,7 @@ def test_flip_roll_repeat(case):
     check("roll", lambda x: tl.roll(x, shifts, axes, len(axes)), lambda x: torch.roll(x, shifts, axes), [x])
     check("roll all", lambda x: tl.roll(x, shifts[:1], None, 1), lambda x: torch.roll(x, shifts[0]), [x])
     counts = [int(n) for n in rng.integers(0 if case % 5 == 0 else 1, 4, rank + int(rng.integers(0, 2)))]
-    check("repeat", lambda x: tl.repeat(x, len(counts), counts), lambda x: x.repeat(counts), [x], ulps=2)
+    check("repeat", lambda x: tl.tile(x, len(counts), counts), lambda x: x.repeat(counts), [x], ulps=2)
     few = counts[:int(rng.integers(0, len(counts) + 1))]
     check("tile", lambda x: tl.tile(x, len(few), few or [1]), lambda x: torch.tile(x, few), [x], ulps=2)
     n = int(rng.integers(0, 4))
@@ -547,7 +547,7 @@ REFUSED = [
     ("pad cuts too much", lambda: tl.pad(tl.tensor(V), [-3], [-3], tl.PAD_CONSTANT, 0), lambda: F.pad(to_torch(V), [-3, -3])),
     ("reflect too far", lambda: tl.pad(tl.tensor(X), [0, 4], [0, 0], tl.PAD_REFLECT, 0), lambda: F.pad(to_torch(X), [4, 0], mode="reflect")),
     ("flip twice", lambda: tl.flip(tl.tensor(X), [0, -2], 2), lambda: torch.flip(to_torch(X), [0, -2])),
-    ("repeat too few", lambda: tl.repeat(tl.tensor(X), 1, [2]), lambda: to_torch(X).repeat(2)),
+    ("tile negative", lambda: tl.tile(tl.tensor(X), 2, [1, -2]), lambda: torch.tile(to_torch(X), (1, -2))),
     ("repeat counts", lambda: tl.repeat_interleave_by(tl.tensor(X), 0, tl.tensor(ONE)), lambda: torch.repeat_interleave(to_torch(X), i64(ONE), 0)),
     ("repeat negative", lambda: tl.repeat_interleave_by(tl.tensor(V), 0, tl.tensor(np.array([1, -1, 2, 1]))), lambda: torch.repeat_interleave(to_torch(V), i64([1, -1, 2, 1]), 0)),
     ("topk too many", lambda: results(tl.topk, tl.tensor(V), 5, 0, True), lambda: torch.topk(to_torch(V), 5)),

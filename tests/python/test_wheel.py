@@ -59,7 +59,7 @@ def test_what_is_in_it(wheel):
                 assert f"tally/{path.relative_to(ROOT / 'python' / 'tally')}" in names
         assert {"tally/tally.h", "tally/lib/libtally.so", f"{info}/METADATA", f"{info}/WHEEL", f"{info}/licenses/LICENSE"} <= names
         assert any(n.startswith("tally/lib/libjansson.so") for n in names)
-        assert not any(n.startswith(("tally/lib/libc.so", "tally/lib/libm.so")) or "cuda" in n for n in names)
+        assert not any(n.startswith(("tally/lib/libc.so", "tally/lib/libm.so")) or "libtally_cuda" in n for n in names)
         if python_wheel.has_python_headers():
             assert "tally/_native.abi3.so" in names and "-cp310-abi3-linux_" in wheel.name
         metadata = file.read(f"{info}/METADATA").decode()

@@ -51,6 +51,11 @@ bool cpu_full(const tl_kernel_args *args) {
 static void make_arange_float(const struct task *task, char *to, int64_t first, int64_t n) {
     const struct attr_arange *attr = task->attr;
     double values[CHUNK];
+    if (task->dtype == TL_F32) { /* the same, without the stop in between */
+        float *out = (float *)(void *)to;
+        for (int64_t i = 0; i < n; i++) out[i] = (float)(attr->start + (double)(first + i) * attr->step);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) values[i] = attr->start + (double)(first + i) * attr->step;
     convert_from_f64(to, task->dtype, 1, values, n);
 }

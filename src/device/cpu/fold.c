@@ -278,6 +278,16 @@ bool cpu_var(const tl_kernel_args *args) {
 
 /* ---- norm: one sum, or the extreme magnitude ------------------------------------------------------------------ */
 
+/* As array_sum adds them. */
+static double sum_of_squares(const double *x, int64_t n) {
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) lane[k] += x[i + k] * x[i + k];
+    for (int k = 0; i + k < n; k++) lane[k] += x[i + k] * x[i + k];
+    return lanes_total(lane);
+}
+
 static struct state norm_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first;
     const double *x = data, p = ((const struct attr_vector_norm *)attr)->p;
@@ -288,10 +298,8 @@ static struct state norm_chunk(const void *data, int64_t n, int64_t first, const
             if (is_better_f64(fabs(x[i]), best, p > 0)) best = fabs(x[i]);
         return (struct state){{.f = best}, {.f = 0}};
     }
-    if (p == 2) /* a loop of its own: the other has a call in it */
-        for (int64_t i = 0; i < n; i++) term[i] = x[i] * x[i];
-    else
-        for (int64_t i = 0; i < n; i++) term[i] = p == 1 ? fabs(x[i]) : p == 0 ? x[i] != 0 : pow(fabs(x[i]), p);
+    if (p == 2) return (struct state){{.f = sum_of_squares(x, n)}, {.f = 0}};
+    for (int64_t i = 0; i < n; i++) term[i] = p == 1 ? fabs(x[i]) : p == 0 ? x[i] != 0 : pow(fabs(x[i]), p);
     return (struct state){{.f = array_sum(term, n)}, {.f = 0}};
 }
 

@@ -1,8 +1,8 @@
 /* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
- * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as much
- * again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
+ * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as
+ * much again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
  * changes nothing at all.
  */
 #include "base/rng.h"
@@ -15,7 +15,6 @@
 #include "tensor/dtype.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { UPDATE_OPERANDS = 6 }; /* p, g, up to three states, master */
 
@@ -24,9 +23,8 @@ struct factors {
     double lr, weight_decay, keep;          /* keep: what decoupled decay leaves of p */
     double momentum, take;                  /* buffer = momentum buffer + take g */
     double beta1, beta2, eps, inverse_root; /* beta2 is RMSprop's alpha */
-    double scale;                           /* of the gradient */
-    bool has_scale;
-    bool is_first, nesterov, centered; /* is_first: the buffer starts as g */
+    double scale;                           /* of the gradient; 1 without one */
+    bool is_first, nesterov, centered;      /* is_first: the buffer starts as g */
 };
 
 struct optimizer {
@@ -55,8 +53,7 @@ static bool run(const tl_kernel_args *args, struct optimizer *o) {
     o->attr = args->attr;
     o->n_operands = args->n_in - o->attr->has_scale; /* the scale is the last */
     o->master = o->attr->has_master ? o->n_operands - 1 : -1;
-    o->factors.has_scale = o->attr->has_scale;
-    if (o->factors.has_scale) o->factors.scale = *(const float *)args->in[args->n_in - 1].data;
+    o->factors.scale = o->attr->has_scale ? (double)*(const float *)args->in[args->n_in - 1].data : 1;
     if (!isfinite(o->factors.scale)) return true;
     for (int i = 0; i < o->n_operands; i++) operands[i] = &args->in[i];
     /* Random words belong to positions in row-major order. */

@@ -1,83 +1,96 @@
-/* optimizer_template.h: the steps of optimizer.c for one compute type. REAL, REAL_DTYPE and NAME are set by the includer.
+/* optimizer_template.h: the steps of optimizer.c for one compute type. The includer sets REAL, REAL_DTYPE and NAME.
  *
  * x[0] is the parameter, x[1] the gradient (of the same view, at most, as the parameter), the others are the states. */
 
-/* g as the step takes it, in a buffer of its own: times the scale, plus weight_decay p. */
-static void NAME(prepare)(const struct factors *f, const REAL *p, REAL *g, int64_t n) {
+/* g scale + weight_decay p, in a buffer that is g's copy. */
+static void NAME(decay)(const struct factors *f, const REAL *p, REAL *g, int64_t n) {
     const REAL scale = (REAL)f->scale, weight_decay = (REAL)f->weight_decay;
-    if (f->has_scale)
-        for (int64_t i = 0; i < n; i++) g[i] *= scale;
-    if (f->weight_decay != 0)
-        for (int64_t i = 0; i < n; i++) g[i] += weight_decay * p[i];
+    for (int64_t i = 0; i < n; i++) g[i] = g[i] * scale + weight_decay * p[i];
 }
 
 static void NAME(sgd_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0];
-    const REAL *g = x[1], lr = (REAL)f->lr;
-    for (int64_t i = 0; i < n; i++) p[i] -= lr * g[i];
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr;
+    for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale);
 }
 
 static void NAME(momentum_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0], *buffer = x[2];
-    const REAL *g = x[1], lr = (REAL)f->lr, momentum = (REAL)f->momentum, take = (REAL)f->take;
-    if (f->is_first) memmove(buffer, g, (size_t)n * sizeof *g);
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr;
+    const REAL momentum = (REAL)f->momentum, take = (REAL)f->take;
+    if (f->is_first)
+        for (int64_t i = 0; i < n; i++) buffer[i] = g[i] * scale;
     else
-        for (int64_t i = 0; i < n; i++) buffer[i] = momentum * buffer[i] + take * g[i];
+        for (int64_t i = 0; i < n; i++) buffer[i] = momentum * buffer[i] + take * (g[i] * scale);
     if (f->nesterov)
-        for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] + momentum * buffer[i]);
+        for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale + momentum * buffer[i]);
     else
         for (int64_t i = 0; i < n; i++) p[i] -= lr * buffer[i];
 }
 
 static void NAME(adagrad_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0], *sum = x[2];
-    const REAL *g = x[1], lr = (REAL)f->lr, eps = (REAL)f->eps;
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, eps = (REAL)f->eps;
     for (int64_t i = 0; i < n; i++) {
-        sum[i] += g[i] * g[i];
-        p[i] -= lr * (g[i] / (NAME(vector_sqrt)(sum[i]) + eps));
+        const REAL d = g[i] * scale, total = sum[i] + d * d;
+        sum[i] = total;
+        p[i] -= lr * (d / (NAME(vector_sqrt)(total) + eps));
     }
 }
 
 /* Loops over one block instead of branches in one loop, which compilers would not vectorise. */
 static void NAME(rmsprop_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *square = x[2], *mean = x[3], *buffer = x[f->centered ? 4 : 3], d[BLOCK];
-    const REAL *g = x[1], lr = (REAL)f->lr, eps = (REAL)f->eps, momentum = (REAL)f->momentum;
+    REAL *p = x[0], *square = x[2], *mean = x[3], *buffer = x[f->centered ? 4 : 3], d[BLOCK], variance[BLOCK];
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, eps = (REAL)f->eps, momentum = (REAL)f->momentum;
     const REAL alpha = (REAL)f->beta2, rest = (REAL)(1 - f->beta2);
-    for (int64_t i = 0; i < n; i++) d[i] = square[i] = alpha * square[i] + rest * (g[i] * g[i]);
+    for (int64_t i = 0; i < n; i++) {
+        d[i] = g[i] * scale;
+        variance[i] = square[i] = alpha * square[i] + rest * (d[i] * d[i]);
+    }
     if (f->centered)
         for (int64_t i = 0; i < n; i++) {
-            mean[i] += rest * (g[i] - mean[i]);
-            d[i] -= mean[i] * mean[i];
+            mean[i] += rest * (d[i] - mean[i]);
+            variance[i] -= mean[i] * mean[i];
         }
-    for (int64_t i = 0; i < n; i++) d[i] = g[i] / (NAME(vector_sqrt)(d[i]) + eps);
+    for (int64_t i = 0; i < n; i++) d[i] /= NAME(vector_sqrt)(variance[i]) + eps;
     if (f->momentum != 0)
         for (int64_t i = 0; i < n; i++) d[i] = buffer[i] = momentum * buffer[i] + d[i];
     for (int64_t i = 0; i < n; i++) p[i] -= lr * d[i];
 }
 
-static void NAME(adam_step)(const struct factors *f, REAL *const *x, int64_t n) {
+/* is_scaled is a constant where this is inlined: division and root leave no room for a product by 1. */
+static inline __attribute__((always_inline)) void NAME(adam_loop)(const struct factors *f, REAL *const *x, int64_t n,
+                                                                  const bool is_scaled) {
     REAL *p = x[0], *m = x[2], *v = x[3];
-    const REAL *g = x[1], lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
     const REAL inverse_root = (REAL)f->inverse_root;
     const REAL beta2 = (REAL)f->beta2, rest1 = (REAL)(1 - f->beta1), rest2 = (REAL)(1 - f->beta2);
     for (int64_t i = 0; i < n; i++) {
-        const REAL first = m[i] + rest1 * (g[i] - m[i]), second = beta2 * v[i] + rest2 * (g[i] * g[i]);
+        const REAL d = is_scaled ? g[i] * scale : g[i], first = m[i] + rest1 * (d - m[i]),
+                   second = beta2 * v[i] + rest2 * (d * d);
         m[i] = first;
         v[i] = second;
         p[i] = p[i] * keep - lr * (first / (NAME(vector_sqrt)(second) * inverse_root + eps));
     }
 }
 
+static void NAME(adam_step)(const struct factors *f, REAL *const *x, int64_t n) {
+    if (f->scale == 1) NAME(adam_loop)(f, x, n, false);
+    else NAME(adam_loop)(f, x, n, true);
+}
+
 static void NAME(amsgrad_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0], *m = x[2], *v = x[3], *max = x[4];
-    const REAL *g = x[1], lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
+    const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, keep = (REAL)f->keep, eps = (REAL)f->eps;
     const REAL inverse_root = (REAL)f->inverse_root;
     const REAL beta2 = (REAL)f->beta2, rest1 = (REAL)(1 - f->beta1), rest2 = (REAL)(1 - f->beta2);
     for (int64_t i = 0; i < n; i++) {
-        m[i] += rest1 * (g[i] - m[i]);
-        v[i] = beta2 * v[i] + rest2 * (g[i] * g[i]);
-        max[i] = max[i] > v[i] || max[i] != max[i] ? max[i] : v[i]; /* NaN stays */
-        p[i] = p[i] * keep - lr * (m[i] / (NAME(vector_sqrt)(max[i]) * inverse_root + eps));
+        const REAL d = g[i] * scale, first = m[i] + rest1 * (d - m[i]), second = beta2 * v[i] + rest2 * (d * d);
+        const REAL largest = max[i] > second || max[i] != max[i] ? max[i] : second; /* NaN stays */
+        m[i] = first;
+        v[i] = second;
+        max[i] = largest;
+        p[i] = p[i] * keep - lr * (first / (NAME(vector_sqrt)(largest) * inverse_root + eps));
     }
 }
 
@@ -95,13 +108,15 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
 }
 
 /* Operands that are gapless arrays of the compute type are updated where they lie, others through a buffer. A gradient
- * that is prepared is a copy. */
+ * that decay is added to is a copy. */
 static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     const struct optimizer *o = context;
-    const bool prepares = o->factors.has_scale || o->factors.weight_decay != 0;
+    const bool decays = o->factors.weight_decay != 0;
+    struct factors factors = o->factors;
+    if (decays) factors.scale = 1; /* decay has applied it */
     bool is_direct[UPDATE_OPERANDS] = {false};
     for (int i = 0; i < o->n_operands; i++)
-        is_direct[i] = o->dtype[i] == REAL_DTYPE && o->stride[i] == 1 && !(i == 1 && prepares);
+        is_direct[i] = o->dtype[i] == REAL_DTYPE && o->stride[i] == 1 && !(i == 1 && decays);
     REAL buffer[UPDATE_OPERANDS][BLOCK];
     struct iterate_run run;
     iterate_seek(&o->walk, &run, first, last);
@@ -113,8 +128,8 @@ static void NAME(update_range)(void *context, int64_t first, int64_t last) {
             NAME(convert_to)(x[i], run.data[i], o->dtype[i], o->stride[i], run.length);
         }
         if (o->master >= 0) x[0] = x[o->master];
-        if (prepares) NAME(prepare)(&o->factors, x[0], x[1], run.length);
-        o->NAME(step)(&o->factors, x, run.length);
+        if (decays) NAME(decay)(&o->factors, x[0], x[1], run.length);
+        o->NAME(step)(&factors, x, run.length);
         if (!is_direct[0]) NAME(write_rounded)(o, &run, x[0]);
         for (int i = 2; i < o->n_operands; i++)
             if (!is_direct[i]) NAME(convert_from)(run.data[i], o->dtype[i], o->stride[i], x[i], run.length);

@@ -296,41 +296,49 @@ struct search {
     int64_t n, stride; /* of the sorted numbers, in elements */
 };
 
-/* The comparisons are written so that a NaN goes to the end. */
+/* Where `value` belongs among the n sorted numbers: the first place whose number is not BELOW it. Which half is next is chosen
+ * without a branch, which would be mispredicted every other time. */
+#define SEARCH(AT, BELOW)                                                     \
+    int64_t low = 0;                                                          \
+    for (int64_t n = s->n; n > 0;) {                                          \
+        const int64_t half = n / 2, rest = n - half - 1, middle = low + half; \
+        const int below = BELOW(AT);                                          \
+        low = below ? middle + 1 : low;                                       \
+        n = below ? rest : half;                                              \
+    }                                                                         \
+    return low
+
+/* A NaN goes to the end: nothing is above it. */
+#define BELOW_FLOAT(at) (s->right ? !((at) > value) : !((at) >= value))
+#define BELOW_INTEGER(at) (s->right ? (at) <= value : (at) < value)
+
+static int64_t search_f32(const struct search *s, const float *row, float value) {
+    SEARCH(row[middle * s->stride], BELOW_FLOAT);
+}
+
 static int64_t search_float(const struct search *s, const char *row, double value) {
-    int64_t low = 0, high = s->n;
-    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const double at = convert_get_f64(row + middle * step, s->sorted->dtype, 0);
-        if (s->right ? !(at > value) : !(at >= value)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    SEARCH(convert_get_f64(row, s->sorted->dtype, middle * s->stride), BELOW_FLOAT);
 }
 
 static int64_t search_integer(const struct search *s, const char *row, int64_t value) {
-    int64_t low = 0, high = s->n;
-    const int64_t step = s->stride * iterate_element_bytes(s->sorted->dtype);
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        const int64_t at = convert_get_i64(row + middle * step, s->sorted->dtype, 0);
-        if (s->right ? at <= value : at < value) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    SEARCH(convert_get_i64(row, s->sorted->dtype, middle * s->stride), BELOW_INTEGER);
+}
+
+static int64_t search_one(const struct search *s, const char *row, const char *value) {
+    const tl_dtype dtype = s->sorted->dtype;
+    if (dtype == TL_F32) return search_f32(s, (const void *)row, *(const float *)(const void *)value);
+    if (dtype_is_float(dtype)) return search_float(s, row, convert_get_f64(value, dtype, 0));
+    return search_integer(s, row, convert_get_i64(value, dtype, 0));
 }
 
 static void search_range(void *context, int64_t first, int64_t last) {
     const struct search *s = context;
-    const tl_dtype dtype = s->sorted->dtype;
     struct iterate_run run;
     iterate_seek(&s->walk, &run, first, last);
     while (iterate_next(&s->walk, &run, INT64_MAX))
         for (int64_t i = 0; i < run.length; i++) {
             const char *value = run.data[1] + i * s->walk.step[1], *row = run.data[2] + i * s->walk.step[2];
-            const int64_t found = dtype_is_float(dtype) ? search_float(s, row, convert_get_f64(value, dtype, 0))
-                                                        : search_integer(s, row, convert_get_i64(value, dtype, 0));
+            const int64_t found = search_one(s, row, value);
             memcpy(run.data[0] + i * s->walk.step[0], &found, sizeof found);
         }
 }

@@ -1,0 +1,47 @@
+/* cache.h: what was read from a pattern once is found again.
+ *
+ * A bounded table, the process's own: CACHE_SETS x CACHE_WAYS entries, each under a key of bytes. An entry is
+ * counted, never changed, and lives until nobody uses it, so one thread may replace it while another still reads it.
+ * Keys that are too long are not kept.
+ */
+#ifndef EINOPS_CACHE_H
+#define EINOPS_CACHE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CACHE_SETS = 128, CACHE_WAYS = 4, CACHE_KEY_BYTES = 1024 };
+
+struct cache_key {
+    size_t bytes; /* more than CACHE_KEY_BYTES: too long */
+    uint64_t hash;
+    char text[CACHE_KEY_BYTES + 8];
+};
+
+/* Begins what is kept; made by cached_new. */
+struct cached {
+    atomic_int refs;
+    uint64_t hash;
+    size_t key_bytes;
+    char *key; /* behind the object, in the same block */
+};
+
+static inline void key_begin(struct cache_key *k, char kind) {
+    k->text[0] = kind;
+    k->bytes = 1;
+}
+void key_add(struct cache_key *k, const void *data, size_t bytes);
+/* To be called when all is added. */
+void key_end(struct cache_key *k);
+
+/* The entry with this key, with a reference for the caller; NULL when there is none. */
+void *cache_find(const struct cache_key *k);
+/* A block of `bytes` that begins with struct cached, with one reference. NULL: no memory, recorded. */
+void *cached_new(const struct cache_key *k, size_t bytes);
+/* Puts an entry that is complete into the table; the caller's reference stays his. */
+void cache_keep(void *entry, const struct cache_key *k);
+void cached_drop(void *entry); /* NULL allowed */
+
+#endif

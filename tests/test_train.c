@@ -1,0 +1,406 @@
+/* Whole runs, small: price = receipt, resumed = uninterrupted, accumulated = at once, learning, and what must not happen. */
+#include "support/check.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "train/run.h"
+#include "train/settings.h"
+
+static char base[64];
+
+static void base_begin(void) {
+    strcpy(base, "/tmp/tally-train-XXXXXX");
+    assert_non_null(mkdtemp(base));
+}
+static void base_end(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    assert_int_equal(system(command), 0);
+}
+
+static void set(struct settings *s, const char *name, const char *value) {
+    if (!settings_set(s, name, value)) fail_msg("%s %s: %s", name, value, tl_error_message());
+}
+
+static void set_path(struct settings *s, const char *name, const char *file) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", base, file);
+    set(s, name, path);
+}
+
+/* A model of 2 layers and 16 channels, and a text of so many bytes. */
+static struct settings small_run(tl_family family, int64_t n_bytes) {
+    struct settings s = settings_default();
+    tl_model_config c;
+    char path[128];
+    assert_true(tl_model_preset(family == TL_GPT2 ? "tiny-gpt2" : "tiny", &c));
+    c.n_layers = 2, c.n_heads = c.n_kv_heads = 2, c.channels = 16, c.head_size = 8, c.ff = 32, c.context = 32;
+    snprintf(path, sizeof path, "%s/model-%s.json", base, tl_family_name(family));
+    assert_true(tl_model_config_write(&c, path));
+    set(&s, "model", path);
+    snprintf(path, sizeof path, "%s/text-%lld", base, (long long)n_bytes);
+    if (access(path, F_OK) != 0) assert_true(tl_corpus_write(path, 3, (uint64_t)n_bytes, NULL, NULL));
+    assert_int_equal(truncate(path, n_bytes), 0); /* a story is not cut where it is written */
+    set(&s, "data", path);
+    set(&s, "steps", "12");
+    set(&s, "warmup", "3");
+    set(&s, "batch", "2");
+    set(&s, "seq", "16");
+    set(&s, "eval_every", "5");
+    set(&s, "eval_batches", "2");
+    set(&s, "sample_tokens", "4");
+    set(&s, "save_every", "0");
+    set(&s, "prompt", "A");
+    set(&s, "threads", "1");
+    return s;
+}
+
+struct stop {
+    int64_t at; /* steps after which the run is asked to stop; 0: never */
+    volatile sig_atomic_t flag;
+};
+static void stop_at(void *context, const struct run_news *news) {
+    struct stop *stop = context;
+    if (stop->at && news->step >= stop->at) stop->flag = 1;
+}
+
+static enum run_end train(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
+    struct stop stop = {stop_after, 0};
+    struct run_listener listener = {stop_at, &stop, &stop.flag};
+    enum run_end end = run_train(s, &listener, summary);
+    free(summary->text);
+    if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
+    return end;
+}
+
+/* ---- Same bits ---- */
+
+static void expect_same_file(const struct settings *a, const struct settings *b, const char *file) {
+    char path[SETTING_TEXT + 128];
+    size_t n_a, n_b;
+    snprintf(path, sizeof path, "%s/%s", a->out, file);
+    char *x = file_get(path, (size_t)1 << 30, &n_a);
+    snprintf(path, sizeof path, "%s/%s", b->out, file);
+    char *y = file_get(path, (size_t)1 << 30, &n_b);
+    assert_true(x && y);
+    if (n_a != n_b || memcmp(x, y, n_a)) fail_msg("%s/%s and %s/%s differ", a->out, file, b->out, file);
+    memory_free(x);
+    memory_free(y);
+}
+
+/* The log without what the clock says. */
+static char *log_text(const struct settings *s) {
+    char path[SETTING_TEXT + 16], line[4096];
+    json_t *lines = json_array();
+    snprintf(path, sizeof path, "%s/log.jsonl", s->out);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        json_t *entry = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(entry);
+        json_object_del(entry, "time");
+        json_array_append_new(lines, entry);
+    }
+    fclose(file);
+    char *text = json_dumps(lines, JSON_REAL_PRECISION(17));
+    json_decref(lines);
+    return text;
+}
+
+static void expect_same_run(const struct settings *a, const struct settings *b) {
+    char file[96];
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "checkpoints/step-%012lld/%s", (long long)a->steps, files[i]);
+        expect_same_file(a, b, file);
+    }
+    char *x = log_text(a), *y = log_text(b);
+    assert_string_equal(x, y);
+    free(x);
+    free(y);
+}
+
+/* 12 steps of 2 x 2 x 16 tokens over 480 of them: epochs end in between. */
+static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t every) {
+    struct run_summary summary;
+    struct settings whole = small_run(TL_GPT2, 600), part;
+    set(&whole, "recipe", recipe);
+    set(&whole, "accum", "2");
+    set(&whole, "dropout", "0.1");
+    set(&whole, "checkpointing", "sqrt");
+    set(&whole, "val_share", "0.2");
+    set_path(&whole, "out", recipe);
+    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    for (int64_t stop = first; stop + 1 < whole.steps; stop += every) {
+        char name[64];
+        snprintf(name, sizeof name, "%s-%lld", recipe, (long long)stop);
+        part = whole;
+        set_path(&part, "out", name);
+        expect_equal(train(&part, stop, &summary), RUN_STOPPED);
+        expect_true(summary.steps == stop || summary.steps == stop + 1); /* news come a step late, but where something is due */
+        expect_equal(train(&part, 0, &summary), RUN_DONE);
+        expect_equal(summary.differences, 0);
+        expect_text(summary.problem, "");
+        expect_same_run(&whole, &part);
+    }
+}
+
+static void stopping_anywhere_changes_nothing(void **state) {
+    (void)state;
+    base_begin();
+    resumed_runs_are_the_same("fp32", 1, 1);
+    base_end();
+}
+
+static void stopping_changes_nothing_in_any_recipe(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"};
+    base_begin();
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+        resumed_runs_are_the_same(recipes[i], getenv("TALLY_SOAK") ? 2 : 4, getenv("TALLY_SOAK") ? 1 : 5);
+    base_end();
+}
+
+static void a_finished_run_is_not_run_again(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 2000);
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    double loss = summary.held_out;
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.first_step, 12);
+    expect_true(isnan(summary.held_out) && isfinite(loss));
+    base_end();
+}
+
+/* ---- Price = receipt ---- */
+
+static void the_price_is_the_receipt_in_every_configuration(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"};
+    static const char *const policies[] = {"none", "every-k", "sqrt", "full", "nothing", "selective"};
+    static const char *const optimizers[] = {"adamw", "adam", "sgd", "adagrad", "rmsprop"};
+    static const char *const accums[] = {"1", "2", "3"}, *const batches[] = {"1", "2", "5"},
+                             *const seqs[] = {"8", "16", "31"};
+    const char *soak = getenv("TALLY_SOAK");
+    int n = soak ? 200 : 30;
+    base_begin();
+    for (int i = 0; i < n; i++) {
+        struct run_summary summary;
+        char name[32];
+        struct settings s = small_run(i % 2 ? TL_GPT2 : TL_LLAMA, 3000);
+        snprintf(name, sizeof name, "run-%d", i);
+        set_path(&s, "out", name);
+        set(&s, "steps", "5");
+        set(&s, "eval_every", i % 3 ? "2" : "1");
+        set(&s, "sample_every", i % 4 ? "0" : "3");
+        set(&s, "recipe", recipes[i % 7]);
+        set(&s, "checkpointing", policies[i / 2 % 6]);
+        set(&s, "optimizer", optimizers[i / 3 % 5]);
+        if (i % 2 && i / 3 % 5 == 2) set(&s, "momentum", "0.9");
+        set(&s, "accum", accums[i / 5 % 3]);
+        set(&s, "batch", batches[i / 7 % 3]);
+        set(&s, "seq", seqs[i / 11 % 3]);
+        set(&s, "lr", "1e-3");
+        set(&s, "clip", i % 5 ? "1" : "0");
+        if (i % 2) set(&s, "dropout", "0.1");
+        set(&s, "top_k", i % 6 ? "0" : "5");
+        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        if (summary.differences || *summary.problem)
+            fail_msg("configuration %d (%s, %s, %s): %d differences; %s", i, recipes[i % 7], policies[i / 2 % 6],
+                     optimizers[i / 3 % 5], summary.differences, summary.problem);
+    }
+    base_end();
+}
+
+/* ---- Learning ---- */
+
+static void one_batch_is_learnt_by_heart(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 65); /* 4 x 16 targets, the same in every step */
+    set_path(&s, "out", "run");
+    set(&s, "val_share", "0");
+    set(&s, "batch", "4");
+    set(&s, "steps", "500");
+    set(&s, "lr", "1e-2");
+    set(&s, "weight_decay", "0");
+    set(&s, "sample_tokens", "0");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_true(summary.loss < 0.01);
+    base_end();
+}
+
+static void micro_batches_are_one_batch(void **state) {
+    (void)state;
+    struct run_summary at_once, in_parts;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set(&s, "batch", "4");
+    set_path(&s, "out", "one");
+    expect_equal(train(&s, 0, &at_once), RUN_DONE);
+    set(&s, "batch", "1");
+    set(&s, "accum", "4");
+    set(&s, "eval_batches", "8"); /* the same held-out tokens */
+    set_path(&s, "out", "four");
+    expect_equal(train(&s, 0, &in_parts), RUN_DONE);
+    expect_near(in_parts.loss, at_once.loss, 2e-6 * at_once.loss);
+    expect_near(in_parts.held_out, at_once.held_out, 2e-6 * at_once.held_out);
+    base_end();
+}
+
+static void every_recipe_follows_fp32(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double bound; /* of the last held-out loss, relative: what rounding of this width does to 60 steps */
+    } recipes[] = {{"amp", 0.01}, {"bf16", 0.01}, {"bf16-lean", 0.02}, {"fp16", 0.01}, {"fp8", 0.03}, {"fp4", 0.10}};
+    struct run_summary plain, other;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 20000);
+    set(&s, "steps", "60");
+    set(&s, "eval_every", "0");
+    set(&s, "eval_batches", "16");
+    set(&s, "batch", "8");
+    set_path(&s, "out", "fp32");
+    expect_equal(train(&s, 0, &plain), RUN_DONE);
+    expect_true(plain.held_out < 4.5); /* it learns: log 256 is 5.5 */
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        set(&s, "recipe", recipes[i].name);
+        set_path(&s, "out", recipes[i].name);
+        expect_equal(train(&s, 0, &other), RUN_DONE);
+        print_message("    %-10s held-out %.4f, fp32 %.4f\n", recipes[i].name, other.held_out, plain.held_out);
+        expect_near(other.held_out, plain.held_out, recipes[i].bound * plain.held_out);
+    }
+    base_end();
+}
+
+/* ---- What must not happen ---- */
+
+static void what_is_not_finite_stops_before_the_weights(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_GPT2, 3000);
+    set(&s, "lr", "1e6"); /* the second step's loss overflows */
+    set(&s, "optimizer", "sgd");
+    set(&s, "clip", "0");
+    set(&s, "warmup", "0");
+    set(&s, "schedule", "constant");
+    set(&s, "sample_tokens", "0");
+    set_path(&s, "out", "stop");
+    expect_equal(train(&s, 0, &summary), RUN_NOT_FINITE);
+    assert_non_null(strstr(summary.problem, "is not finite; the weights were not touched"));
+    set(&s, "on_nonfinite", "skip");
+    set_path(&s, "out", "skip");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_true(summary.n_skipped > 0);
+    base_end();
+}
+
+static void expect_failed(const struct settings *s, const char *part) {
+    struct run_summary summary;
+    expect_equal(run_train(s, NULL, &summary), RUN_FAILED);
+    if (!strstr(tl_error_message(), part)) fail_msg("the error is \"%s\", want \"%s\"", tl_error_message(), part);
+    tl_error_clear();
+}
+
+static void wrong_runs_are_refused_by_name(void **state) {
+    (void)state;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 2000), other;
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    other = s;
+    set(&other, "lr", "0.5");
+    expect_failed(&other, "begun with another lr");
+    other = s, set(&other, "seq", "33");
+    expect_failed(&other, "exceed the model's context of 32");
+    other = s, set(&other, "model", "gpt7");
+    expect_failed(&other, "there is no model \"gpt7\"");
+    other = s, set(&other, "model", "deep-linear");
+    expect_failed(&other, "is no model of language");
+    other = s, set(&other, "dropout", "0.5");
+    expect_failed(&other, "dropout: models of the llama family have none");
+    other = s, set(&other, "data", "/nonexistent"), set_path(&other, "out", "x1");
+    expect_failed(&other, "/nonexistent");
+    other = s, set(&other, "out", "/proc/run");
+    expect_failed(&other, "/proc/run");
+    other = s, set(&other, "device", "tpu"), set_path(&other, "out", "x2");
+    expect_failed(&other, "tpu");
+    other = s, set(&other, "warmup", "100");
+    expect_failed(&other, "100 steps of warm-up");
+    other = small_run(TL_LLAMA, 10), set_path(&other, "out", "x3");
+    expect_failed(&other, "");
+    base_end();
+    tl_error_policy(policy);
+}
+
+static void settings_are_checked_by_the_table(void **state) {
+    (void)state;
+    struct settings s = settings_default(), back = settings_default();
+    expect_refused(settings_set(&s, "bacth", "8"), "there is no setting \"bacth\", did you mean \"batch\"?");
+    expect_refused(settings_set(&s, "batch", "0"), "batch: \"0\" is not a whole number from 1");
+    expect_refused(settings_set(&s, "batch", "8.5"), "is not a whole number");
+    expect_refused(settings_set(&s, "batch", ""), "is not a whole number");
+    expect_refused(settings_set(&s, "batch", "99999999999999999999"), "is not a whole number");
+    expect_refused(settings_set(&s, "lr", "nan"), "is not a number from 0");
+    expect_refused(settings_set(&s, "recipe", "int8"), "is not one of fp32|amp|");
+    expect_refused(settings_set(&s, "nesterov", "yes"), "is not true or false");
+    set(&s, "lr", "0.1234567890123456789");
+    set(&s, "recipe", "bf16-lean");
+    set(&s, "prompt", "a \"quoted\" line\n");
+    set(&s, "nesterov", "true");
+    char *text = settings_json(&s), path[] = "/tmp/tally-settings-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    assert_true(settings_read(&back, path));
+    assert_null(settings_conflict(&s, &back));
+    expect_true(back.lr == s.lr && back.nesterov && !strcmp(back.prompt, s.prompt));
+    expect_text(settings_choice(&back, "recipe"), "bf16-lean");
+    set(&back, "beta1", "0.5");
+    expect_text(settings_conflict(&s, &back), "beta1");
+    static const char *const wrong[][2] = {{"[]", "settings are a JSON object"},
+                                           {"{\"lr\": \"x\"}", "\"lr\" has the wrong type (need a number)"},
+                                           {"{\"batch\": 2.5}", "\"batch\" has the wrong type"},
+                                           {"{\"lr\": 1, \"lr\": 2}", "duplicate"},
+                                           {"{\"speed\": 1}", "there is no setting \"speed\""},
+                                           {"{", ":1:1: "}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_true(file_put(path, wrong[i][0], strlen(wrong[i][0])));
+        expect_refused(settings_read(&back, path), wrong[i][1]);
+    }
+    remove(path);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(settings_are_checked_by_the_table),
+        TEST(stopping_anywhere_changes_nothing),
+        TEST(stopping_changes_nothing_in_any_recipe),
+        TEST(a_finished_run_is_not_run_again),
+        TEST(the_price_is_the_receipt_in_every_configuration),
+        TEST(one_batch_is_learnt_by_heart),
+        TEST(micro_batches_are_one_batch),
+        TEST(every_recipe_follows_fp32),
+        TEST(what_is_not_finite_stops_before_the_weights),
+        TEST(wrong_runs_are_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("train", tests, NULL, NULL);
+}
