@@ -6,10 +6,10 @@
 
 #include "tally.h"
 
-enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4, EXIT_NUMERICAL = 5, EXIT_AGAIN = 75 };
+enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
 
 struct command {
-    const char *name, *summary, *help; /* help NULL: the command writes it itself */
+    const char *name, *summary, *help;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
@@ -18,7 +18,6 @@ extern const char help_train[];
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
-int cmd_train(int argc, char **argv);
 
 int cmd_dtypes(int argc, char **argv);
 extern const char help_dtypes[];

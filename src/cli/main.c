@@ -23,8 +23,7 @@ static void usage(FILE *to) {
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
-            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory,\n"
-            "            5 numbers that are not finite, 75 saved and to be run again\n");
+            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
 }
 
 int cli_error(void) {
@@ -63,7 +62,7 @@ static int command_run(int argc, char **argv) {
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name)) continue;
         for (int k = 2; k < argc; k++)
-            if (commands[i].help && (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h")))
+            if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
                 return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
