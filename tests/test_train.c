@@ -1,11 +1,13 @@
 /* Whole runs, small: price = receipt, resumed = uninterrupted, accumulated = at once, learning, and what must not happen. */
 #include "support/check.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -146,7 +148,8 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         part = whole;
         set_path(&part, "out", name);
         expect_equal(train(&part, stop, &summary), RUN_STOPPED);
-        expect_true(summary.steps == stop || summary.steps == stop + 1); /* news come a step late, but where something is due */
+        expect_true(summary.steps == stop ||
+                    summary.steps == stop + 1); /* news come a step late, but where something is due */
         expect_equal(train(&part, 0, &summary), RUN_DONE);
         expect_equal(summary.differences, 0);
         expect_text(summary.problem, "");
@@ -220,6 +223,32 @@ static void the_price_is_the_receipt_in_every_configuration(void **state) {
         if (summary.differences || *summary.problem)
             fail_msg("configuration %d (%s, %s, %s): %d differences; %s", i, recipes[i % 7], policies[i / 2 % 6],
                      optimizers[i / 3 % 5], summary.differences, summary.problem);
+    }
+    base_end();
+}
+
+/* A sample of a long text reserves more than a step of two tokens, so whoever comes first changes what the other finds. */
+static void kinds_are_priced_in_the_order_of_the_run(void **state) {
+    (void)state;
+    static const char *const orders[][2] = {{"5", "0"}, {"0", "5"}, {"4", "7"}, {"7", "4"}, {"1", "0"}, {"0", "1"}};
+    tl_model_config c;
+    base_begin();
+    struct settings s = small_run(TL_GPT2, 3000);
+    assert_true(tl_model_config_read(s.model, &c));
+    c.ff = 2048, c.context = 256; /* an activation of 160 tokens is too large for the segments of small blocks */
+    assert_true(tl_model_config_write(&c, s.model));
+    set(&s, "batch", "1"), set(&s, "seq", "2"), set(&s, "steps", "10"), set(&s, "sample_tokens", "160");
+    for (int i = 0; i < 6; i++) {
+        struct run_summary summary;
+        char name[32];
+        snprintf(name, sizeof name, "order-%d", i);
+        set_path(&s, "out", name);
+        set(&s, "sample_every", orders[i][0]);
+        set(&s, "eval_every", orders[i][1]);
+        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        if (summary.differences || *summary.problem)
+            fail_msg("sample every %s, eval every %s: %d differences; %s", orders[i][0], orders[i][1],
+                     summary.differences, summary.problem);
     }
     base_end();
 }
@@ -310,6 +339,56 @@ static void what_is_not_finite_stops_before_the_weights(void **state) {
     base_end();
 }
 
+static int n_lines_with(const char *file, const char *part) {
+    char path[128], *text;
+    size_t bytes;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", base, file);
+    assert_non_null(text = file_get(path, 1 << 20, &bytes));
+    for (const char *at = text; (at = strstr(at, part)); at++) n++;
+    memory_free(text);
+    return n;
+}
+
+/* Every batch overflows from some step on: the run goes back before it, three times, and does nothing there twice. */
+static void rolling_back_repeats_nothing(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_GPT2, 3000);
+    set(&s, "lr", "1e6"), set(&s, "optimizer", "sgd"), set(&s, "clip", "0"), set(&s, "warmup", "0");
+    set(&s, "schedule", "constant"), set(&s, "sample_tokens", "0");
+    set(&s, "on_nonfinite", "rollback"), set(&s, "save_every", "1"), set(&s, "eval_every", "1");
+    set_path(&s, "out", "back");
+    expect_equal(train(&s, 0, &summary), RUN_NOT_FINITE);
+    int bad = 0;
+    expect_equal(sscanf(summary.problem, "step %d:", &bad), 1);
+    expect_true(bad >= 2);
+    expect_equal(n_lines_with("back/log.jsonl", "\"held_out\""), bad - 1); /* one for each step that stands */
+    base_end();
+}
+
+static void a_folder_has_one_run_at_a_time(void **state) {
+    (void)state;
+    struct run_summary summary;
+    char path[128];
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 2000);
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    snprintf(path, sizeof path, "%s/run/lock", base);
+    int lock = open(path, O_RDWR);
+    assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    assert_non_null(strstr(tl_error_message(), "another process is training in this folder"));
+    tl_error_clear();
+    close(lock);
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    base_end();
+    tl_error_policy(policy);
+}
+
 static void expect_failed(const struct settings *s, const char *part) {
     struct run_summary summary;
     expect_equal(run_train(s, NULL, &summary), RUN_FAILED);
@@ -396,10 +475,13 @@ int main(void) {
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
         TEST(the_price_is_the_receipt_in_every_configuration),
+        TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),
         TEST(micro_batches_are_one_batch),
         TEST(every_recipe_follows_fp32),
         TEST(what_is_not_finite_stops_before_the_weights),
+        TEST(rolling_back_repeats_nothing),
+        TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),
     };
     return cmocka_run_group_tests_name("train", tests, NULL, NULL);

@@ -1,11 +1,14 @@
 #include "train/run.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +37,7 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s, waited_s;
     double step_s, step_flops; /* of the last step */
+    int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
 };
 
@@ -100,18 +104,23 @@ static tl_device *stand_in(const struct settings *s) {
     return tl_device_find(name);
 }
 
-/* A few steps as they come, until the pool has its size, and then one of each kind that has not come yet. */
+/* The first of the steps (counted from 1) after which a kind is due. */
+static int64_t first_due(int64_t every, int64_t steps) { return every > 0 && every < steps ? every : steps; }
+
+/* Steps 1 to 3, in which the pool gets its size, and then those alone after which a kind comes for the first time. The order is the
+ * run's: what a kind finds reserved depends on what came before it. */
 static bool price_walk(struct trainer *t, struct kinds *k) {
     const struct settings *s = &t->settings;
-    bool ok = true, evaluated = false, sampled = false;
-    int64_t n = s->steps < 3 ? s->steps : 3;
-    for (int64_t step = 0; ok && step < n; step++) {
-        ok = billed_step(t, k, step);
-        if (ok && is_due_eval(t, step + 1)) evaluated = ok = billed_eval(t, k);
-        if (ok && is_due_sample(t, step + 1)) sampled = ok = billed_sample(t, k);
+    bool ok = true;
+    for (int64_t done = 1, next; ok && done <= s->steps; done = next) {
+        const struct kind *eval = &k->kind[KIND_EVAL], *text = &k->kind[KIND_SAMPLE];
+        ok = billed_step(t, k, done - 1);
+        if (ok && !eval->count && is_due_eval(t, done)) ok = billed_eval(t, k);
+        if (ok && !text->count && is_due_sample(t, done)) ok = billed_sample(t, k);
+        int64_t to_eval = t->held_out && !eval->count ? first_due(s->eval_every, s->steps) : INT64_MAX;
+        int64_t to_sample = t->text && !text->count ? first_due(s->sample_every, s->steps) : INT64_MAX;
+        next = done < 3 ? done + 1 : to_eval < to_sample ? to_eval : to_sample;
     }
-    if (ok && t->held_out && !evaluated) ok = billed_eval(t, k);
-    if (ok && t->text && !sampled) ok = billed_sample(t, k);
     k->kind[KIND_STEP].count = s->steps;
     if (t->held_out) k->kind[KIND_EVAL].count = n_due(s->eval_every, s->steps);
     if (t->text) k->kind[KIND_SAMPLE].count = n_due(s->sample_every, s->steps);
@@ -142,10 +151,18 @@ static bool file_write(struct run *r, const char *file, char *text) {
     return ok;
 }
 
+/* One process at a time: two would prune each other's checkpoints. The lock goes with the process, however it ends. */
+static bool lock_take(struct run *r) {
+    r->lock = open(path_of(r, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (r->lock < 0) return error_set(TL_ERROR_IO, "%s: cannot be opened: %s", r->text, strerror(errno));
+    return flock(r->lock, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == ENOTSUP ||
+           error_set(TL_ERROR_USE, "%s: another process is training in this folder", r->settings.out);
+}
+
 /* A folder that another run has made is not this run's. */
 static bool folder_begin(struct run *r) {
     struct settings before = settings_default();
-    if (!file_make_folder(r->settings.out)) return false;
+    if (!file_make_folder(r->settings.out) || !lock_take(r)) return false;
     if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
     if (!settings_read(&before, r->text)) return false;
     const char *conflict = settings_conflict(&before, &r->settings);
@@ -184,7 +201,9 @@ static bool log_step(struct run *r, int64_t done, double loss, double norm, bool
 }
 
 static bool log_value(struct run *r, const char *name, double value) {
-    bool ok = fprintf(r->log, "{\"step\":%" PRId64 ",\"%s\":%.17g}\n", r->step, name, value) > 0 && fflush(r->log) == 0;
+    char text[32] = "null";
+    if (isfinite(value)) snprintf(text, sizeof text, "%.17g", value);
+    bool ok = fprintf(r->log, "{\"step\":%" PRId64 ",\"%s\":%s}\n", r->step, name, text) > 0 && fflush(r->log) == 0;
     return ok || error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
 }
 
@@ -352,9 +371,11 @@ static bool advance(struct run *r, enum run_end *end) {
     r->step++;
     r->step_s = now_s() - before;
     bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
+    int64_t done = r->step;
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
     bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
+    if (r->step != done) return true;                          /* rolled back: what was due there has been done */
     keep = keep || is_stopping;
     r->held_out = NAN;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r)) && (!keep || save(r));
@@ -414,6 +435,7 @@ static bool run_begin(struct run *r) {
     if (!device || !folder_begin(r)) return false;
     if (access(path_of(r, "price.json"), F_OK) != 0 && !file_write(r, "price.json", run_price(s))) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
+    tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->trainer = trainer_new(s, &r->source, device);
     return r->trainer && resume(r) && log_open(r, r->log_bytes);
 }
@@ -421,8 +443,13 @@ static bool run_begin(struct run *r) {
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     struct run *r = memory_new(sizeof *r);
     if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
-    *r = (struct run){
-        .settings = *s, .listener = listener, .summary = summary, .best = NAN, .held_out = NAN, .best_step = -1};
+    *r = (struct run){.settings = *s,
+                      .listener = listener,
+                      .summary = summary,
+                      .best = NAN,
+                      .held_out = NAN,
+                      .best_step = -1,
+                      .lock = -1};
     *summary = (struct run_summary){.differences = -1, .held_out = NAN, .floor = NAN, .loss = NAN};
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
     r->began_s = now_s();
@@ -435,6 +462,7 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
     trainer_free(r->trainer);
     source_close(&r->source);
     kinds_free(&r->kinds);
+    if (r->lock >= 0) close(r->lock);
     memory_free(r);
     return end;
 }
