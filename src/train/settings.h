@@ -45,7 +45,7 @@ struct setting_row {
 const struct setting_row *settings_row(int index);
 
 /* The first setting in which two runs differ so that one cannot continue the other; NULL: none. What may differ: where
- * it writes, how often it looks, how many steps in all, threads. */
+ * it writes, how often it looks and saves, threads. */
 const char *settings_conflict(const struct settings *a, const struct settings *b);
 
 #endif
