@@ -139,7 +139,7 @@ def backward(forward):
         tl.requires_grad(x, True)
         xt.requires_grad_()
     tl.library.tl_grad_mode(True)
-    types = tl.header.functions["tl_" + forward.ours][1]
+    types = [tl.header._type(a.type) for a in tl.header.functions["tl_" + forward.ours].arguments]
     with tl.scope():
         arguments = [convert(a, t) for a, t in zip(forward.arguments, types, strict=True)]
         out = forward.first(getattr(tl.library, "tl_" + forward.ours)(*arguments), arguments)
