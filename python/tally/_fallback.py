@@ -4,7 +4,6 @@ import operator
 
 _header = _library = None
 _tensor_type = _on_error = _size_type = _dtypes = None
-_MAY_BE_NONE = {"tl_grad_of"}
 _MAX_LIST = 64
 
 
@@ -305,7 +304,7 @@ def _give(f, result, tensors, arguments, is_tuple):
             if t:
                 _library.tl_drop(t)
         _check()
-        if f.name in _MAY_BE_NONE:
+        if f.may_be_none:
             return None
         raise TypeError(f"{f.name[3:]}(): an argument must be Tensor, not None")
     if is_tuple:

@@ -8,7 +8,6 @@ import sys
 
 from _header import Header
 
-MAY_BE_NONE = {"tl_grad_of"}  # a NULL that is an answer
 GETTERS = {"tensor": "get_tensor", "ints": "get_ints", "longs": "get_longs", "double": "get_double", "text": "get_text",
            "pointer": "get_pointer", "tensors": "get_tensors"}
 INTEGERS = {"bool": "get_bool", "int64_t": "get_long", "uint64_t": "get_unsigned", "size_t": "get_unsigned"}  # else an int
@@ -107,7 +106,7 @@ def give(f, given, outs):
         ok = "r != NULL" if first else "r"
         return f"return give_tuple({ok}, (tl_tensor *[]){{{tensors}}}, {len(outs) + bool(first)}, &site);"
     if f.result == "tensor":
-        may = "true" if f.name in MAY_BE_NONE else "false"
+        may = "true" if f.may_be_none else "false"
         return f"return give_tensor(r, args, {len(given)}, {may}, &site);"
     unsigned = f.result_type in ("size_t", "uint64_t")
     made = {"void": "Py_NewRef_None()", "bool": "PyBool_FromLong(r)", "double": "PyFloat_FromDouble(r)",

@@ -50,6 +50,7 @@ class Function:
         self.name, self.result_type, self.arguments = name, result, arguments
         self.result = _result_kind(result, enums)
         self.parameters = _parameters(arguments, enums)
+        self.may_be_none = name == "tl_grad_of"  # a NULL that is an answer, not an error
         self.is_plain = name not in _FILL_ARRAYS and self.result != "other" and all(p.kind != "other" for p in self.parameters)
 
 

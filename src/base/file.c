@@ -251,6 +251,14 @@ bool file_put(const char *path, const void *data, size_t bytes) {
     return false;
 }
 
+char *file_join(const char *folder, const char *name) {
+    size_t bytes = strlen(folder) + strlen(name) + 2;
+    char *path = memory_new(bytes);
+    if (path) snprintf(path, bytes, "%s/%s", folder, name);
+    else error_memory(bytes, "a path");
+    return path;
+}
+
 bool file_make_folder(const char *path) {
     size_t length = strlen(path);
     char *part = memory_new(length + 1);

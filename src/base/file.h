@@ -56,6 +56,8 @@ bool file_writer_commit(struct file_writer *w);
 void file_writer_discard(struct file_writer *w); /* NULL allowed */
 /* All of it in one call. */
 bool file_put(const char *path, const void *data, size_t bytes);
+/* "folder/name"; free it with memory_free. NULL: recorded. */
+char *file_join(const char *folder, const char *name);
 /* Makes a folder (and those above it) where there is none. */
 bool file_make_folder(const char *path);
 /* What was made, renamed or removed in a folder stays so after a crash. */

@@ -5,9 +5,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
@@ -138,12 +138,6 @@ struct progress {
     double start_s, shown_s;
     bool is_terminal, has_shown;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static struct progress progress_begin(const char *what, const char *unit) {
     struct sigaction action = {.sa_handler = interrupt,

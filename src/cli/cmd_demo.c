@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "transformer.h"
@@ -161,12 +161,6 @@ struct outcome {
     tl_memory memory;
     int64_t parameters;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The same program on any device: model, data, steps in a bracket. */
 static bool run(const struct options *o, tl_device *device, const char *name, struct outcome *out) {

@@ -17,8 +17,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/process.h"
@@ -247,12 +247,6 @@ void tl_loader_free(tl_loader *l) {
 }
 
 /* ---- The next batch ---- */
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Returns when the slot of `step` is filled and will stay so until batch_done. False: recorded. */
 static bool batch_await(tl_loader *l, int64_t step) {

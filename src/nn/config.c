@@ -2,13 +2,13 @@
  *
  * The file comes from outside. It is small (a megabyte at most is looked at), every number is checked for type and range,
  * and a key that would change results in a way we do not compute is refused by name rather than passed over. */
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "tally.h"
 
@@ -246,13 +246,8 @@ static void read_family(struct reader *r, tl_model_config *c) {
 
 bool tl_model_config_read(const char *path, tl_model_config *config) {
     if (!path || !config) return error_set(TL_ERROR_USE, "tl_model_config_read: got NULL");
-    size_t bytes;
-    char *text = file_get(path, LARGEST_FILE, &bytes);
-    if (!text) return false;
-    json_error_t problem;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
-    memory_free(text);
-    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    json_t *root = json_read(path, LARGEST_FILE);
+    if (!root) return false;
     tl_model_config c = {0};
     struct reader r = {path, root, true};
     if (json_is_object(root)) read_family(&r, &c);

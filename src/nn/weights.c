@@ -3,7 +3,6 @@
  * Names in the tree are the files' names. Two things differ: GPT-2's linear weights lie transposed in files (its layer
  * was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name ("h.0..." for "transformer.h.0..."). A
  * model may be cut into several files with an index that says which tensor is where; the names of these files come from outside. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "nn/module.h"
 #include "tally.h"
@@ -35,14 +35,6 @@ static bool open_one(struct weights *w, const char *path) {
     return file != NULL;
 }
 
-static char *joined(const char *folder, const char *name) {
-    size_t bytes = strlen(folder) + strlen(name) + 2;
-    char *path = memory_new(bytes);
-    if (path) snprintf(path, bytes, "%s/%s", folder, name);
-    else error_memory(bytes, "a path");
-    return path;
-}
-
 /* Opens each file that the index's weight_map names, once. */
 static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
     const char *key;
@@ -54,7 +46,7 @@ static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
         if (!name || !*name || strchr(name, '/') || !strcmp(name, ".."))
             ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not in a file beside the index", w->path, key);
         if (!ok || json_object_get(seen, name)) continue;
-        char *path = joined(folder, name);
+        char *path = file_join(folder, name);
         ok = path && open_one(w, path) && json_object_set_new(seen, name, json_true()) == 0;
         memory_free(path);
     }
@@ -63,13 +55,8 @@ static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
 }
 
 static bool open_index(struct weights *w, const char *folder, const char *path) {
-    size_t bytes;
-    char *text = file_get(path, LARGEST_INDEX, &bytes);
-    if (!text) return false;
-    json_error_t problem;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
-    memory_free(text);
-    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    json_t *root = json_read(path, LARGEST_INDEX);
+    if (!root) return false;
     json_t *map = json_object_get(root, "weight_map");
     bool ok = json_is_object(map) ? open_mapped(w, folder, map)
                                   : error_set(TL_ERROR_USE, "%s: has no \"weight_map\" object", path);
@@ -85,7 +72,7 @@ static bool is_there(const char *path) {
 static bool weights_open(struct weights *w, const char *path) {
     struct stat status;
     if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return open_one(w, path);
-    char *single = joined(path, "model.safetensors"), *index = joined(path, "model.safetensors.index.json");
+    char *single = file_join(path, "model.safetensors"), *index = file_join(path, "model.safetensors.index.json");
     bool ok = single && index;
     if (ok && is_there(single)) ok = open_one(w, single);
     else if (ok && is_there(index)) ok = open_index(w, path, index);
@@ -182,7 +169,7 @@ bool tl_model_save(tl_module *model, const char *folder) {
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
     if (!list) return false;
     if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
-    char *config = joined(folder, "config.json"), *weights = joined(folder, "model.safetensors");
+    char *config = file_join(folder, "config.json"), *weights = file_join(folder, "model.safetensors");
     bool ok = config && weights && file_make_folder(folder) && tl_model_config_write(c, config) &&
               save_tensors(c, list, n, weights);
     memory_free(config);

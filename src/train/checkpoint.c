@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/crc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 
 #define BLOCK_BYTES ((size_t)1 << 20)
@@ -32,14 +32,6 @@ static char *path_new(const char *folder, int64_t step, const char *file) {
     char *path = memory_new(bytes);
     if (!path) error_memory(bytes, "a path");
     else snprintf(path, bytes, "%s/" STEP_NAME "%s%s", folder, step, file ? "/" : "", file ? file : "");
-    return path;
-}
-
-static char *path_in(const char *folder, const char *file) {
-    size_t bytes = strlen(folder) + strlen(file) + 2;
-    char *path = memory_new(bytes);
-    if (!path) error_memory(bytes, "a path");
-    else snprintf(path, bytes, "%s/%s", folder, file);
     return path;
 }
 
@@ -71,7 +63,7 @@ static bool append_crc(uint32_t crc, void *list) {
 }
 
 static json_t *file_entry(const char *folder, const char *name) {
-    char *path = path_in(folder, name);
+    char *path = file_join(folder, name);
     size_t bytes = 0;
     json_t *blocks = json_array();
     bool ok = path && blocks && blocks_walk(path, &bytes, append_crc, blocks);
@@ -109,7 +101,7 @@ static bool manifest_write(const char *folder, int64_t step, const struct checkp
     json_t *body = ok ? json_pack("{s:s, s:I, s:I, s:O}", "schema", SCHEMA, "step", (json_int_t)step, "block_bytes",
                                   (json_int_t)BLOCK_BYTES, "files", files)
                       : NULL;
-    char *text = body ? manifest_text(body) : NULL, *path = text ? path_in(folder, MANIFEST) : NULL;
+    char *text = body ? manifest_text(body) : NULL, *path = text ? file_join(folder, MANIFEST) : NULL;
     ok = path && file_put(path, text, strlen(text));
     json_decref(files);
     json_decref(body);
@@ -169,7 +161,7 @@ static bool file_verify(const char *folder, json_t *entry) {
     json_t *length = json_object_get(entry, "bytes"), *blocks = json_object_get(entry, "crc32c");
     if (!name_is_safe(name) || !json_is_integer(length) || !json_is_array(blocks))
         return error_set(TL_ERROR_USE, "%s/%s: an entry of its files has not name, bytes and crc32c", folder, MANIFEST);
-    struct compare c = {path_in(folder, name), blocks, 0};
+    struct compare c = {file_join(folder, name), blocks, 0};
     size_t bytes = 0;
     bool ok = c.path && blocks_walk(c.path, &bytes, compare_crc, &c);
     if (ok && (json_int_t)bytes != json_integer_value(length))
@@ -181,22 +173,17 @@ static bool file_verify(const char *folder, json_t *entry) {
 }
 
 static bool folder_verify(const char *folder, int64_t step) {
-    char *path = path_in(folder, MANIFEST);
-    size_t bytes, i;
-    char *text = path ? file_get(path, LARGEST_MANIFEST, &bytes) : NULL;
-    json_error_t problem;
-    json_t *root = text ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem) : NULL, *entry;
-    if (text && !root) error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    char *path = file_join(folder, MANIFEST);
+    size_t i;
+    json_t *root = path ? json_read(path, LARGEST_MANIFEST) : NULL, *entry;
     json_t *body = root ? manifest_body(root, path, step) : NULL;
-    bool ok = body != NULL;
-    bool has_state = false;
+    bool ok = body != NULL, has_state = false;
     json_array_foreach(json_object_get(body, "files"), i, entry) {
         if (ok) ok = file_verify(folder, entry);
         if (ok) has_state = has_state || !strcmp(json_string_value(json_object_get(entry, "name")), STATE);
     }
     if (ok && !has_state) ok = error_set(TL_ERROR_USE, "%s: does not list %s", path, STATE);
     json_decref(root);
-    memory_free(text);
     memory_free(path);
     return ok;
 }
@@ -205,14 +192,14 @@ static bool folder_verify(const char *folder, int64_t step) {
 
 /* Removes a step's folder: first the manifest, then the rest. Nothing there is no error. */
 static bool folder_remove(const char *folder) {
-    char *manifest = path_in(folder, MANIFEST);
+    char *manifest = file_join(folder, MANIFEST);
     if (!manifest) return false;
     bool ok = unlink(manifest) == 0 || errno == ENOENT || errno == ENOTDIR;
     memory_free(manifest);
     DIR *dir = ok ? opendir(folder) : NULL;
     if (ok && !dir && errno == ENOENT) return true;
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        char *path = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") ? path_in(folder, e->d_name) : NULL;
+        char *path = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") ? file_join(folder, e->d_name) : NULL;
         if (path) unlink(path); /* what stays behind keeps the folder, which is then reported */
         memory_free(path);
     }
@@ -226,7 +213,7 @@ static bool folder_remove(const char *folder) {
 static bool parts_write(const char *folder, const struct checkpoint_part *part) {
     const char **names = memory_new(((size_t)part->n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new(((size_t)part->n + 1) * sizeof *tensors);
-    char *path = path_in(folder, part->file);
+    char *path = file_join(folder, part->file);
     bool ok = names && tensors && path;
     if (!names || !tensors) error_memory((size_t)part->n * sizeof *names, "a checkpoint");
     for (int i = 0; ok && i < part->n; i++) names[i] = part->tensors[i].name, tensors[i] = part->tensors[i].tensor;
@@ -239,7 +226,7 @@ static bool parts_write(const char *folder, const struct checkpoint_part *part) 
 
 bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_part *parts, int n_parts,
                      const char *state_json) {
-    char *own = path_new(folder, step, NULL), *state = own ? path_in(own, STATE) : NULL;
+    char *own = path_new(folder, step, NULL), *state = own ? file_join(own, STATE) : NULL;
     bool ok = state && folder_remove(own) && file_make_folder(own);
     for (int i = 0; ok && i < n_parts; i++) ok = parts_write(own, &parts[i]);
     ok = ok && file_put(state, state_json, strlen(state_json)) && file_sync_folder(folder) &&
@@ -311,20 +298,30 @@ int64_t checkpoint_newest(const char *folder) {
 
 /* ---- Loading ---- */
 
-struct checkpoint *checkpoint_open(const char *folder, int64_t step) {
+/* Of a step that has been verified, or is verified now. */
+static struct checkpoint *open_step(const char *folder, int64_t step, bool is_verified) {
     struct checkpoint *c = memory_new(sizeof *c);
     if (!c) {
         error_memory(sizeof *c, "a checkpoint");
         return NULL;
     }
     *c = (struct checkpoint){.folder = path_new(folder, step, NULL)};
-    char *state = c->folder && folder_verify(c->folder, step) ? path_in(c->folder, STATE) : NULL;
+    char *state = c->folder && (is_verified || folder_verify(c->folder, step)) ? file_join(c->folder, STATE) : NULL;
     size_t bytes;
     if (state) c->state = file_get(state, LARGEST_STATE, &bytes);
     memory_free(state);
     if (c->state) return c;
     checkpoint_close(c);
     return NULL;
+}
+
+struct checkpoint *checkpoint_open(const char *folder, int64_t step) {
+    return open_step(folder, step, false);
+}
+
+struct checkpoint *checkpoint_open_newest(const char *folder) {
+    int64_t newest = checkpoint_newest(folder);
+    return newest < 0 ? NULL : open_step(folder, newest, true);
 }
 
 void checkpoint_close(struct checkpoint *c) {
@@ -352,7 +349,7 @@ static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_t
 }
 
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part) {
-    char *path = path_in(c->folder, part->file);
+    char *path = file_join(c->folder, part->file);
     tl_safetensors *file = path ? tl_safetensors_open(path) : NULL;
     bool ok = file != NULL, mode = tl_grad_mode(false);
     for (int i = 0; ok && i < part->n; i++) {

@@ -30,6 +30,8 @@ int64_t checkpoint_newest(const char *folder);
 struct checkpoint;
 /* Verifies everything. NULL: an error that names file and place. */
 struct checkpoint *checkpoint_open(const char *folder, int64_t step);
+/* The newest whole one, verified once. NULL without an error: there is none. */
+struct checkpoint *checkpoint_open_newest(const char *folder);
 void checkpoint_close(struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */

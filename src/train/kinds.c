@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-static const char *const names[KIND_COUNT] = {"step", "eval", "sample", "save"};
+static const char *const names[KIND_COUNT] = {"step", "eval", "sample"};
 const char *kind_name(enum step_kind kind) { return names[kind]; }
 
 /* memset first: sums are compared as bytes. */

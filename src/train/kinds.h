@@ -11,7 +11,7 @@
 #include "tally.h"
 #include "train/settings.h"
 
-enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_SAVE, KIND_COUNT };
+enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_COUNT };
 
 struct kind_sum { /* of a ledger, without times */
     tl_count flops[TL_PHASE_COUNT], bytes_read[TL_PHASE_COUNT], bytes_written[TL_PHASE_COUNT], transfer_bytes;

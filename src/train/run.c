@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -21,7 +21,6 @@
 #include "train/trainer.h"
 
 #define PATH_BYTES (SETTING_TEXT + 64)
-#define LARGEST_LOG ((size_t)1 << 30)
 
 struct run {
     struct settings settings;
@@ -35,17 +34,11 @@ struct run {
     int64_t step, n_read; /* steps done, and of how many loss and norm were read */
     int64_t best_step, last_saved, n_rollbacks;
     double best, held_out, elapsed_s; /* elapsed: before this process */
-    double began_s, waited_s;
+    double began_s;
     double step_s, step_flops; /* of the last step */
     int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static const char *path_of(struct run *r, const char *file) {
     snprintf(r->text, sizeof r->text, "%s/%s", r->settings.out, file);
@@ -275,12 +268,10 @@ static bool state_read(struct run *r, const char *text) {
 static bool resume(struct run *r) {
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
-    int64_t newest = checkpoint_newest(folder);
-    if (tl_error() != TL_OK) return false;
-    if (newest < 0) return true;
-    struct checkpoint *c = checkpoint_open(folder, newest);
+    struct checkpoint *c = checkpoint_open_newest(folder);
+    if (!c) return tl_error() == TL_OK;
     struct checkpoint_part parts[TRAINER_PARTS];
-    bool ok = c && trainer_parts(r->trainer, parts);
+    bool ok = trainer_parts(r->trainer, parts);
     for (int i = 0; ok && i < TRAINER_PARTS; i++) ok = checkpoint_load(c, &parts[i]);
     ok = ok && state_read(r, checkpoint_state(c));
     checkpoint_close(c);
@@ -311,7 +302,7 @@ static void tell(struct run *r, int64_t done, double loss, double norm, double h
 }
 
 /* What a step that is not finite leads to. True: go on. */
-static bool not_finite(struct run *r, int64_t done, double loss, double norm, enum run_end *end) {
+static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *end) {
     const char *policy = settings_choice(&r->settings, "on_nonfinite");
     r->summary->n_skipped++;
     if (r->trainer->recipe->has_scaler && isfinite(loss))
@@ -327,7 +318,6 @@ static bool not_finite(struct run *r, int64_t done, double loss, double norm, en
         if (!ok) *end = RUN_FAILED;
         return ok;
     }
-    (void)norm;
     *end = RUN_NOT_FINITE;
     return false;
 }
@@ -342,7 +332,7 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
         if (!log_step(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
         r->summary->loss = loss;
         tell(r, at + 1, loss, norm, NAN, NULL);
-        if (!is_finite && !not_finite(r, at + 1, loss, norm, end)) return false;
+        if (!is_finite && !not_finite(r, at + 1, loss, end)) return false;
     }
     return *end == RUN_DONE;
 }

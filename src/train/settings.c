@@ -1,7 +1,6 @@
 /* settings.c: one table of settings, read in every direction. See settings_list.h. */
 #include "train/settings.h"
 
-#include <jansson.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -185,13 +184,8 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
 #define LARGEST_FILE ((size_t)1 << 20)
 
 bool settings_read(struct settings *s, const char *path) {
-    size_t bytes;
-    char *text = file_get(path, LARGEST_FILE, &bytes);
-    if (!text) return false;
-    json_error_t problem;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem), *value;
-    memory_free(text);
-    if (!root) return error_set(TL_ERROR_USE, "%s:%d:%d: %s", path, problem.line, problem.column, problem.text);
+    json_t *root = json_read(path, LARGEST_FILE), *value;
+    if (!root) return false;
     bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
     const char *name;
     json_object_foreach(root, name, value) {

@@ -32,6 +32,10 @@ bool settings_set(struct settings *s, const char *name, const char *value);
 bool settings_read(struct settings *s, const char *path);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
 char *settings_json(const struct settings *s);
+/* One of the seeds: its own, or that of everything when it is -1. */
+static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
+    return (uint64_t)(own < 0 ? s->seed : own);
+}
 /* What no single setting can tell: combinations. */
 bool settings_check(const struct settings *s);
 /* The text of a choice: settings_choice(s, "recipe") is "bf16". */

@@ -18,13 +18,12 @@ static int64_t builtin_bytes(const struct settings *s) {
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 
-static uint64_t data_seed(const struct settings *s) { return (uint64_t)(s->seed_data < 0 ? s->seed : s->seed_data); }
-
 static tl_token_file *builtin_open(const struct settings *s) {
     char path[SETTING_TEXT + 32];
     snprintf(path, sizeof path, "%s/stories.txt", s->out);
     if (access(path, F_OK) != 0 &&
-        !(file_make_folder(s->out) && tl_corpus_write(path, data_seed(s), (uint64_t)builtin_bytes(s), NULL, NULL)))
+        !(file_make_folder(s->out) &&
+          tl_corpus_write(path, settings_seed(s, s->seed_data), (uint64_t)builtin_bytes(s), NULL, NULL)))
         return NULL;
     return tl_token_file_open(path, TL_TOKENS_BYTES);
 }

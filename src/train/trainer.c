@@ -12,8 +12,6 @@
 /* One stream for each use of random numbers, so that one more draw here moves nothing there. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
 
-static uint64_t seed_of(const struct settings *s, int64_t own) { return (uint64_t)(own < 0 ? s->seed : own); }
-
 /* ---- What the settings say ---- */
 
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
@@ -86,7 +84,7 @@ static tl_loader *loader_new(const struct trainer *t, const struct source_part *
     o.last = part->last;
     o.batch = s->batch;
     o.time = s->seq;
-    o.seed = seed_of(s, s->seed_data);
+    o.seed = settings_seed(s, s->seed_data);
     o.device = t->device;
     o.sampling = !is_training                                        ? TL_SAMPLE_IN_ORDER
                  : !strcmp(settings_choice(s, "sampling"), "random") ? TL_SAMPLE_RANDOM
@@ -100,7 +98,7 @@ static bool model_make(struct trainer *t) {
     char weights[SETTING_TEXT];
     if (!trainer_model(s, &config, weights)) return false;
     tl_generator before = tl_generator_get();
-    tl_generator_set((tl_generator){seed_of(s, s->seed_init), STREAM_INIT, 0});
+    tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
     t->model = tl_model_new(&config, t->recipe->parameters, t->device);
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
@@ -158,8 +156,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .device = device,
                           .is_bytes = source->is_bytes,
                           .schedule = schedule_of(s),
-                          .noise = {seed_of(s, s->seed_dropout), STREAM_NOISE, 0},
-                          .dice = {seed_of(s, s->seed_sample), STREAM_DICE, 0},
+                          .noise = {settings_seed(s, s->seed_dropout), STREAM_NOISE, 0},
+                          .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},
                           .scaler = tl_scaler_defaults()};
     t->recipe = recipe_find(settings_choice(s, "recipe"));
     bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && results_make(t) &&
