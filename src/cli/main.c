@@ -8,6 +8,8 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"generate", "continue a text with a trained model", help_generate, cmd_generate},
+    {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
@@ -20,7 +22,7 @@ static const struct command commands[] = {
 static void usage(FILE *to) {
     fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
-    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
             "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
