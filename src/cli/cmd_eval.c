@@ -44,21 +44,23 @@ struct request {
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
-        {.name = "--checkpoint", .text = &r->folder},
-        {.name = "--model", .text = &r->folder},
-        {.name = "--data", .text = &r->data},
-        {.name = "--device", .text = &r->device},
-        {.name = "--batch", .number = &r->batch, .least = 1, .most = 1e9},
-        {.name = "--seq", .number = &r->seq, .least = 1, .most = 1e9},
-        {.name = "--batches", .number = &r->batches, .least = 1, .most = 1e15},
-        {.name = "--bytes", .number = &r->bytes, .least = 1, .most = 1e15},
-        {.name = "--step", .number = &r->step, .least = 0, .most = 1e15},
-        {.name = "--threads", .number = &r->threads, .least = 1, .most = 4096},
-        {.name = "--best", .truth = &r->is_best},
-        {.name = "--json", .truth = &r->is_json},
+        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--data", OPTION_TEXT, &r->data, 0, 0, false},
+        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
+        {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
+        {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
+        {"--batches", OPTION_INTEGER, &r->batches, 1, 1e15, false},
+        {"--bytes", OPTION_INTEGER, &r->bytes, 1, 1e15, false},
+        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
+        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
+        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
+        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
+        {0},
     };
     *r = (struct request){.device = "cpu", .step = STEP_NEWEST};
-    if (!options_read("eval", table, sizeof table / sizeof *table, argc, argv)) return EXIT_USAGE;
+    int code = options_read("eval", table, argc, argv, NULL, 0);
+    if (code) return code;
     if (!r->folder) return fprintf(stderr, "tally eval: --checkpoint is needed; see `tally eval --help`\n"), EXIT_USAGE;
     if (r->is_best) r->step = STEP_BEST;
     return 0;

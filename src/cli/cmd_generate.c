@@ -48,24 +48,26 @@ struct request {
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
-        {.name = "--model", .text = &r->folder},
-        {.name = "--checkpoint", .text = &r->folder},
-        {.name = "--prompt", .text = &r->prompt},
-        {.name = "--ids", .text = &r->ids},
-        {.name = "--device", .text = &r->device},
-        {.name = "--tokens", .number = &r->tokens, .least = 1, .most = 1e9},
-        {.name = "--temperature", .real = &r->temperature, .least = 0, .most = 100},
-        {.name = "--top-k", .number = &r->top_k, .least = 0, .most = 1e9},
-        {.name = "--top-p", .real = &r->top_p, .least = 1e-9, .most = 1},
-        {.name = "--seed", .number = &r->seed, .least = 0, .most = 9e15},
-        {.name = "--step", .number = &r->step, .least = 0, .most = 1e15},
-        {.name = "--threads", .number = &r->threads, .least = 1, .most = 4096},
-        {.name = "--best", .truth = &r->is_best},
-        {.name = "--json", .truth = &r->is_json},
+        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
+        {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
+        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
+        {"--tokens", OPTION_INTEGER, &r->tokens, 1, 1e9, false},
+        {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
+        {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
+        {"--top-p", OPTION_NUMBER, &r->top_p, 1e-9, 1, false},
+        {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
+        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
+        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
+        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
+        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
+        {0},
     };
     *r = (struct request){
         .device = "cpu", .tokens = 200, .temperature = 0.8, .top_p = 1, .seed = 1, .step = STEP_NEWEST};
-    if (!options_read("generate", table, sizeof table / sizeof *table, argc, argv)) return EXIT_USAGE;
+    int code = options_read("generate", table, argc, argv, NULL, 0);
+    if (code) return code;
     if (r->is_best) r->step = STEP_BEST;
     if (!r->folder) fprintf(stderr, "tally generate: --model is needed; see `tally generate --help`\n");
     else if (r->ids && r->prompt) fprintf(stderr, "tally generate: either --prompt or --ids, not both\n");

@@ -13,6 +13,7 @@ static const struct command commands[] = {
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+    {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
     {"data", "make, convert, check and show files of tokens", help_data, cmd_data},
@@ -38,6 +39,18 @@ int cli_error(void) {
     default:
         return EXIT_INPUT;
     }
+}
+
+int cli_json(json_t *value) {
+    char *text = value ? json_dumps(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    if (!text) {
+        fprintf(stderr, "tally: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
 }
 
 const char *bytes_text(double bytes, char *buffer) {
