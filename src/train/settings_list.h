@@ -7,6 +7,13 @@
  */
 GROUP("What is trained")
 TEXT(model, "tiny", "a preset (`tally train --models` lists them), a config.json, or a folder with one and its weights")
+INTEGER(layers, 0, 0, 100000, "layers in place of the model's own; 0: its own, as in the next rows")
+INTEGER(channels, 0, 0, 1099511627776, "channels; heads of the same size and the inner width of the MLP follow unless they are given")
+INTEGER(heads, 0, 0, 1099511627776, "heads; their size is then channels / heads")
+INTEGER(kv_heads, 0, 0, 1099511627776, "heads of keys and values")
+INTEGER(ff, 0, 0, 1099511627776, "inner width of the MLP")
+INTEGER(vocabulary, 0, 0, 1099511627776, "tokens that the model knows")
+INTEGER(context, 0, 0, 1099511627776, "longest sequence; GPT-2 has a parameter row for each place")
 TEXT(data, "builtin", "a text or token file, or builtin: stories from our own grammar, whose entropy is known")
 TEXT(val_data, "", "held-out data; without it the last val_share of data is held out")
 REAL(val_share, 0.05, 0, 0.9, "share of data that is held out when there is no val_data")
