@@ -17,6 +17,10 @@ struct command {
 
 int cmd_train(int argc, char **argv);
 extern const char help_train[];
+int cmd_generate(int argc, char **argv);
+extern const char help_generate[];
+int cmd_eval(int argc, char **argv);
+extern const char help_eval[];
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
