@@ -22,8 +22,7 @@ static void pattern_of(char *to, size_t size, const char *path) {
     to[n] = 0;
 }
 
-static bool list_add(struct profile_list *list, const char *name, const struct ledger_row *row) {
-    const char *phase = tl_phase_name((tl_phase)row->key.phase);
+static bool list_add(struct profile_list *list, const char *name, const char *phase, const struct ledger_row *row) {
     size_t i = 0;
     while (i < list->n && (list->rows[i].phase != phase || strcmp(list->rows[i].name, name))) i++;
     if (i == list->n) {
@@ -40,14 +39,25 @@ static bool list_add(struct profile_list *list, const char *name, const struct l
     return true;
 }
 
+/* A call may be billed to several phases, and its time is in the row that counts the call. NULL: nothing was timed, as for views. */
+static const struct ledger_row *timed_row(const tl_ledger *step, const struct ledger_row *row) {
+    if (row->calls) return row->time_s > 0 ? row : NULL;
+    for (size_t i = 0; i < step->n_rows; i++) {
+        const struct ledger_row *other = &step->rows[i];
+        if (other->time_s > 0 && other->key.op == row->key.op && other->key.path == row->key.path) return other;
+    }
+    return NULL;
+}
+
 bool profile_add(struct profile *p, const tl_ledger *step, double seconds) {
     bool ok = true;
     for (size_t i = 0; ok && i < step->n_rows; i++) {
-        const struct ledger_row *row = &step->rows[i];
+        const struct ledger_row *row = &step->rows[i], *timed = timed_row(step, row);
         char module[sizeof p->modules.rows->name];
-        if (!(row->time_s > 0)) continue; /* a view */
+        if (!timed) continue;
+        const char *phase = tl_phase_name((tl_phase)timed->key.phase);
         pattern_of(module, sizeof module, path_text(row->key.path));
-        ok = list_add(&p->ops, row->key.op, row) && list_add(&p->modules, module, row);
+        ok = list_add(&p->ops, row->key.op, phase, row) && list_add(&p->modules, module, phase, row);
     }
     p->n_steps++;
     p->step_s += seconds;

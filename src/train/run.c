@@ -36,6 +36,7 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s;
     double step_s, step_flops; /* of the last step */
+    double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
     int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
 };
@@ -65,26 +66,30 @@ static int64_t n_due(int64_t every, int64_t steps) { return every > 0 ? steps / 
 
 /* ---- One billed stretch ---- */
 
-static tl_ledger *bill_begin(enum step_kind kind) { return tl_ledger_begin(kind_name(kind)); }
-
-static bool bill_end(struct kinds *kinds, enum step_kind kind, tl_ledger *ledger, tl_device *device, bool ok) {
+static bool bill_end(const struct run_walker *w, enum step_kind kind, tl_ledger *ledger, tl_device *device, bool ok) {
     if (!ledger) return false;
-    ok = tl_ledger_end(ledger) && ok && kinds_add(kinds, kind, ledger, device);
+    if (tl_ledger_end(ledger) && ok) return w->bill(w->context, kind, ledger, device);
+    tl_ledger_free(ledger);
+    return false;
+}
+
+static bool billed_step(struct trainer *t, const struct run_walker *w, int64_t step) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_STEP));
+    return bill_end(w, KIND_STEP, ledger, t->device, ledger && trainer_step(t, step));
+}
+static bool billed_eval(struct trainer *t, const struct run_walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_EVAL));
+    return bill_end(w, KIND_EVAL, ledger, t->device, ledger && trainer_evaluate(t));
+}
+static bool billed_sample(struct trainer *t, const struct run_walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_SAMPLE));
+    return bill_end(w, KIND_SAMPLE, ledger, t->device, ledger && trainer_sample(t));
+}
+
+static bool bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    bool ok = kinds_add(context, kind, ledger, device);
     tl_ledger_free(ledger);
     return ok;
-}
-
-static bool billed_step(struct trainer *t, struct kinds *kinds, int64_t step) {
-    tl_ledger *ledger = bill_begin(KIND_STEP);
-    return bill_end(kinds, KIND_STEP, ledger, t->device, ledger && trainer_step(t, step));
-}
-static bool billed_eval(struct trainer *t, struct kinds *kinds) {
-    tl_ledger *ledger = bill_begin(KIND_EVAL);
-    return bill_end(kinds, KIND_EVAL, ledger, t->device, ledger && trainer_evaluate(t));
-}
-static bool billed_sample(struct trainer *t, struct kinds *kinds) {
-    tl_ledger *ledger = bill_begin(KIND_SAMPLE);
-    return bill_end(kinds, KIND_SAMPLE, ledger, t->device, ledger && trainer_sample(t));
 }
 
 /* ---- The price ---- */
@@ -102,37 +107,49 @@ static int64_t first_due(int64_t every, int64_t steps) { return every > 0 && eve
 
 /* Steps 1 to 3, in which the pool gets its size, and then those alone after which a kind comes for the first time. The order is the
  * run's: what a kind finds reserved depends on what came before it. */
-static bool price_walk(struct trainer *t, struct kinds *k) {
+static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
     const struct settings *s = &t->settings;
-    bool ok = true;
+    bool ok = true, no_eval = t->held_out != NULL, no_text = t->text != NULL; /* no ...: not yet */
     for (int64_t done = 1, next; ok && done <= s->steps; done = next) {
-        const struct kind *eval = &k->kind[KIND_EVAL], *text = &k->kind[KIND_SAMPLE];
-        ok = billed_step(t, k, done - 1);
-        if (ok && !eval->count && is_due_eval(t, done)) ok = billed_eval(t, k);
-        if (ok && !text->count && is_due_sample(t, done)) ok = billed_sample(t, k);
-        int64_t to_eval = t->held_out && !eval->count ? first_due(s->eval_every, s->steps) : INT64_MAX;
-        int64_t to_sample = t->text && !text->count ? first_due(s->sample_every, s->steps) : INT64_MAX;
+        bool eval = no_eval && is_due_eval(t, done), text = no_text && is_due_sample(t, done);
+        ok = billed_step(t, w, done - 1) && (!eval || billed_eval(t, w)) && (!text || billed_sample(t, w));
+        no_eval = no_eval && !eval;
+        no_text = no_text && !text;
+        int64_t to_eval = no_eval ? first_due(s->eval_every, s->steps) : INT64_MAX;
+        int64_t to_sample = no_text ? first_due(s->sample_every, s->steps) : INT64_MAX;
         next = done < 3 ? done + 1 : to_eval < to_sample ? to_eval : to_sample;
     }
-    k->kind[KIND_STEP].count = s->steps;
-    if (t->held_out) k->kind[KIND_EVAL].count = n_due(s->eval_every, s->steps);
-    if (t->text) k->kind[KIND_SAMPLE].count = n_due(s->sample_every, s->steps);
+    counts[KIND_STEP] = s->steps;
+    counts[KIND_EVAL] = t->held_out ? n_due(s->eval_every, s->steps) : 0;
+    counts[KIND_SAMPLE] = t->text ? n_due(s->sample_every, s->steps) : 0;
+    return ok;
+}
+
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    struct source source = {0};
+    bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
+              source_open(&source, s, config.vocabulary, true);
+    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    ok = t && trainer_walk(t, w, counts);
+    trainer_free(t);
+    source_close(&source);
+    if (device) tl_pool_trim(device);
     return ok;
 }
 
 char *run_price(const struct settings *s) {
-    tl_model_config config;
-    char weights[SETTING_TEXT], *text = NULL;
-    struct source source = {0};
     struct kinds kinds = {0};
-    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? stand_in(s) : NULL;
-    bool ok = device && source_open(&source, s, config.vocabulary, true);
-    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
-    if (t && price_walk(t, &kinds)) text = kinds_text(&kinds, s);
-    trainer_free(t);
+    struct run_walker walker = {bill_kinds, &kinds};
+    int64_t counts[KIND_COUNT];
+    tl_device *device = stand_in(s);
+    char *text = NULL;
+    if (device && run_walk(s, device, &walker, counts)) {
+        for (int i = 0; i < KIND_COUNT; i++) kinds.kind[i].count = counts[i];
+        text = kinds_text(&kinds, s);
+    }
     kinds_free(&kinds);
-    source_close(&source);
-    if (device) tl_pool_trim(device);
     return text;
 }
 
@@ -181,10 +198,11 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 static bool log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
     struct trainer *t = r->trainer;
     if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
-    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)done, "tokens",
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f, s:f}}", "step", (json_int_t)done, "tokens",
                              (json_int_t)(done * trainer_step_tokens(t)), "loss", number(loss), "grad_norm",
                              number(norm), "lr", trainer_lr(t, done - 1), "skipped", (int)is_skipped, "time", "step_s",
-                             r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s);
+                             r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s, "wait_s",
+                             r->wait_s);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
     if (!ok) error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
@@ -338,14 +356,14 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 }
 
 static bool evaluate(struct run *r) {
-    if (!billed_eval(r->trainer, &r->kinds) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
+    if (!billed_eval(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
     r->summary->held_out = r->held_out;
     tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
     return log_value(r, "held_out", r->held_out);
 }
 
 static bool sample(struct run *r) {
-    char *text = billed_sample(r->trainer, &r->kinds) ? trainer_read_text(r->trainer) : NULL;
+    char *text = billed_sample(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}) ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
     tell(r, r->step, r->summary->loss, NAN, NAN, text);
     free(r->summary->text);
@@ -353,12 +371,16 @@ static bool sample(struct run *r) {
     return true;
 }
 
+static bool plain_step(struct run *r) {
+    return billed_step(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}, r->step);
+}
+
 /* A step whose ops are timed. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
 static bool timed_step(struct run *r) {
     tl_ledger *around = tl_ledger_begin("profile");
     if (!around) return false;
     double before = now_s();
-    bool was_on = tl_profile(true), ok = billed_step(r->trainer, &r->kinds, r->step);
+    bool was_on = tl_profile(true), ok = plain_step(r);
     tl_profile(was_on);
     double seconds = now_s() - before;
     ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
@@ -375,9 +397,11 @@ static bool is_timed(const struct run *r) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (is_timed(r) ? !timed_step(r) : !billed_step(t, &r->kinds, r->step)) return *end = RUN_FAILED, false;
+    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
+    r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
+    r->waited_s += r->wait_s;
     bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
     int64_t done = r->step;
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;

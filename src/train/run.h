@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "tally.h"
+#include "train/kinds.h"
 #include "train/profile.h"
 #include "train/settings.h"
 
@@ -49,6 +50,14 @@ struct run_listener {
 };
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
+
+/* The run's own loop on a device without data: steps until the pool has its size, and every other kind when it is first due. `bill` hears of
+ * each stretch when it has ended and takes its ledger over; false ends the walk. `counts`: how often each kind comes in the whole run. */
+struct run_walker {
+    bool (*bill)(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device);
+    void *context;
+};
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
 
 /* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
 char *run_price(const struct settings *s);

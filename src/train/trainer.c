@@ -14,6 +14,48 @@ enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
 
 /* ---- What the settings say ---- */
 
+/* Another width keeps the size of heads, how many of them share keys and values, and the shape of the MLP. */
+static bool width_change(const struct settings *s, tl_model_config *c) {
+    int64_t group = c->n_heads / c->n_kv_heads, before = c->channels;
+    if (s->channels) {
+        c->channels = s->channels;
+        c->ff = (int64_t)((double)c->ff / (double)before * (double)c->channels + 0.5);
+        if (!s->heads && c->channels % c->head_size)
+            return error_set(TL_ERROR_USE, "channels: %" PRId64 " cannot be cut into heads of %" PRId64, c->channels,
+                             c->head_size);
+        if (!s->heads) c->n_heads = c->channels / c->head_size;
+    }
+    if (s->heads) {
+        if (c->channels % s->heads)
+            return error_set(TL_ERROR_USE, "heads: %" PRId64 " heads do not divide %" PRId64 " channels", s->heads,
+                             c->channels);
+        c->n_heads = s->heads;
+        c->head_size = c->channels / s->heads;
+    }
+    if (s->kv_heads || (!s->channels && !s->heads)) return true;
+    if (c->n_heads % group)
+        return error_set(TL_ERROR_USE,
+                         "kv_heads: %" PRId64 " heads cannot share keys and values by %" PRId64 " (give kv_heads)",
+                         c->n_heads, group);
+    c->n_kv_heads = c->n_heads / group;
+    return true;
+}
+
+/* Sizes that the settings give in place of the model's own. */
+static bool model_change(const struct settings *s, tl_model_config *c) {
+    if (!width_change(s, c)) return false;
+    if (s->layers) c->n_layers = s->layers;
+    if (s->kv_heads) c->n_kv_heads = s->kv_heads;
+    if (s->ff) c->ff = s->ff;
+    if (s->vocabulary) c->vocabulary = s->vocabulary;
+    if (s->context) c->context = s->context;
+    return true;
+}
+
+static bool is_model_changed(const struct settings *s) {
+    return s->layers || s->channels || s->heads || s->kv_heads || s->ff || s->vocabulary || s->context;
+}
+
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
     struct stat info;
     char path[SETTING_TEXT + 16];
@@ -25,9 +67,14 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
     if (s->dropout > 0 && config->family != TL_GPT2)
         return error_set(TL_ERROR_USE, "dropout: models of the %s family have none", tl_family_name(config->family));
+    if (*weights && is_model_changed(s))
+        return error_set(TL_ERROR_USE, "model: the weights in %s have sizes of their own (give its config.json alone)",
+                         s->model);
+    if (!model_change(s, config)) return false;
     if (s->seq > config->context)
-        return error_set(TL_ERROR_USE, "seq: %" PRId64 " tokens exceed the model's context of %" PRId64, s->seq,
-                         config->context);
+        return error_set(TL_ERROR_USE,
+                         "seq: %" PRId64 " tokens exceed the model's context of %" PRId64 " (--context changes it)",
+                         s->seq, config->context);
     config->dropout = s->dropout;
     return tl_model_config_check(config);
 }
@@ -302,11 +349,11 @@ static json_t *generator_json(tl_generator g) {
 }
 
 json_t *trainer_state(const struct trainer *t) {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I}", "optimizer_steps",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:b}", "optimizer_steps",
                      (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
                      generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
                      (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
-                     (json_int_t)t->data_shift);
+                     (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
 }
 
 static bool generator_read(const json_t *state, const char *name, tl_generator *g) {
