@@ -27,46 +27,52 @@
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 
-#define EACH(op, type, in)                                                                                          \
-    op " v8." type ", v0." in ", v1." in "\n" op " v9." type ", v0." in ", v1." in "\n" op " v10." type ", v0." in   \
-       ", v1." in "\n" op " v11." type ", v0." in ", v1." in "\n" op " v12." type ", v0." in ", v1." in "\n" op      \
-       " v13." type ", v0." in ", v1." in "\n" op " v14." type ", v0." in ", v1." in "\n" op " v15." type ", v0." in \
-       ", v1." in "\n" op " v16." type ", v0." in ", v1." in "\n" op " v17." type ", v0." in ", v1." in "\n" op      \
-       " v18." type ", v0." in ", v1." in "\n" op " v19." type ", v0." in ", v1." in "\n"
+#define FOUR(op, in, a, b, c, d)                                                                               \
+    op " v" #a ".4s, v0." in ", v1." in "\n" op " v" #b ".4s, v0." in ", v1." in "\n" op " v" #c ".4s, v0." in \
+       ", v1." in "\n" op " v" #d ".4s, v0." in ", v1." in "\n"
+#define EACH(op, in)                                                                       \
+    FOUR(op, in, 8, 9, 10, 11)                                                             \
+    FOUR(op, in, 12, 13, 14, 15) FOUR(op, in, 16, 17, 18, 19) FOUR(op, in, 20, 21, 22, 23) \
+        FOUR(op, in, 24, 25, 26, 27) FOUR(op, in, 28, 29, 30, 31)
+#define VECTORS                                                                                                        \
+    "v0", "v1", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", \
+        "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
 
 static double chunk_f32(void) {
-    for (int i = 0; i < 1000; i++)
-        __asm__ volatile(TEN(EACH("fmla", "4s", "4s")) ::
-                             : "v0", "v1", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19");
+    for (int i = 0; i < 500; i++)
+        __asm__ volatile("movi v0.4s, #0\nmovi v1.4s, #0\n" TEN(EACH("fmla", "4s"))::: VECTORS);
     __asm__ volatile("isb");
-    return 1000. * 120 * 8;
+    return 500. * 240 * 8;
 }
 
 static double chunk_bf16(void) {
     if (!(getauxval(AT_HWCAP2) & (1UL << 14))) return 0;
-    for (int i = 0; i < 1000; i++)
-        __asm__ volatile(".arch_extension bf16\n" TEN(EACH("bfmmla", "4s", "8h")) ::
-                             : "v0", "v1", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19");
+    for (int i = 0; i < 500; i++)
+        __asm__ volatile(".arch_extension bf16\nmovi v0.4s, #0\nmovi v1.4s, #0\n" TEN(EACH("bfmmla", "8h"))::: VECTORS);
     __asm__ volatile("isb");
-    return 1000. * 120 * 32;
+    return 500. * 240 * 32;
 }
 #elif defined(__x86_64__)
-#define EACH(reg)                                                                                                     \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "4\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "5\n"                \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "6\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "7\n"                \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "8\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "9\n"                \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "10\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "11\n"              \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "12\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "13\n"              \
+#define EACH(reg)                                                                                        \
+    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "4\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "5\n"   \
+    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "6\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "7\n"   \
+    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "8\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "9\n"   \
+    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "10\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "11\n" \
+    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "12\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "13\n" \
     "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "14\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "15\n"
 
 static double chunk_f32(void) {
     const bool is_wide = __builtin_cpu_supports("avx512f");
     if (!is_wide && !__builtin_cpu_supports("fma")) return 0;
     for (int i = 0; i < 1000; i++) {
-        if (is_wide) __asm__ volatile(TEN(EACH("zmm")) ::: "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-                                      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
-        else __asm__ volatile(TEN(EACH("ymm")) ::: "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-                              "xmm12", "xmm13", "xmm14", "xmm15");
+        if (is_wide)
+            __asm__ volatile(TEN(EACH("zmm"))::
+                                 : "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+                                   "xmm14", "xmm15");
+        else
+            __asm__ volatile(TEN(EACH("ymm"))::
+                                 : "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+                                   "xmm14", "xmm15");
     }
     return 1000. * 120 * (is_wide ? 32 : 16);
 }
@@ -137,9 +143,10 @@ static void run(const struct pair *p, int way) {
     tl_scope scope = tl_scope_begin();
     if (way == BLAS) {
         tl_tensor *out = tl_empty(TL_SHAPE(p->m, p->n), TL_F32, tl_device_find("cpu"));
-        cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans,
-                    (int)p->m, (int)p->n, (int)p->k, 1, tl_data(p->a[0]), (int)(p->transpose_a ? p->m : p->k),
-                    tl_data(p->b[0]), (int)(p->transpose_b ? p->k : p->n), 0, tl_data(out), (int)p->n);
+        cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans,
+                    p->transpose_b ? CblasTrans : CblasNoTrans, (int)p->m, (int)p->n, (int)p->k, 1, tl_data(p->a[0]),
+                    (int)(p->transpose_a ? p->m : p->k), tl_data(p->b[0]), (int)(p->transpose_b ? p->k : p->n), 0,
+                    tl_data(out), (int)p->n);
     } else {
         tl_set_matmul_precision(way == HIGH ? TL_MATMUL_HIGH : TL_MATMUL_HIGHEST);
         if (!tl_matmul(p->op_a[way == BF16], p->op_b[way == BF16])) abort();
@@ -154,13 +161,27 @@ static const struct shape {
     int64_t N, in, out; /* rows of x, its width, the result's width */
     int weight;         /* how often a step has it */
 } shapes[] = {
-    {"gpt2", "qkv", 1024, 768, 2304, 12},   {"gpt2", "proj", 1024, 768, 768, 12}, {"gpt2", "fc", 1024, 768, 3072, 12},
-    {"gpt2", "fcproj", 1024, 3072, 768, 12}, {"gpt2", "head", 1024, 768, 50257, 1}, {"char", "qkv", 16384, 384, 1152, 6},
-    {"char", "proj", 16384, 384, 384, 6},   {"char", "fc", 16384, 384, 1536, 6},  {"char", "fcproj", 16384, 1536, 384, 6},
-    {"tiny", "qkv", 768, 128, 384, 4},      {"tiny", "proj", 768, 128, 128, 4},   {"tiny", "fc", 768, 128, 512, 4},
-    {"tiny", "fcproj", 768, 512, 128, 4},   {"small", "1x768x768", 1, 768, 768, 1}, {"small", "8", 8, 8, 8, 1},
-    {"small", "16", 16, 16, 16, 1},         {"small", "32", 32, 32, 32, 1},       {"small", "64", 64, 64, 64, 1},
-    {"small", "96", 96, 96, 96, 1},         {"small", "128", 128, 128, 128, 1},   {"small", "192", 192, 192, 192, 1},
+    {"gpt2", "qkv", 1024, 768, 2304, 12},
+    {"gpt2", "proj", 1024, 768, 768, 12},
+    {"gpt2", "fc", 1024, 768, 3072, 12},
+    {"gpt2", "fcproj", 1024, 3072, 768, 12},
+    {"gpt2", "head", 1024, 768, 50257, 1},
+    {"char", "qkv", 16384, 384, 1152, 6},
+    {"char", "proj", 16384, 384, 384, 6},
+    {"char", "fc", 16384, 384, 1536, 6},
+    {"char", "fcproj", 16384, 1536, 384, 6},
+    {"tiny", "qkv", 768, 128, 384, 4},
+    {"tiny", "proj", 768, 128, 128, 4},
+    {"tiny", "fc", 768, 128, 512, 4},
+    {"tiny", "fcproj", 768, 512, 128, 4},
+    {"small", "1x768x768", 1, 768, 768, 1},
+    {"small", "8", 8, 8, 8, 1},
+    {"small", "16", 16, 16, 16, 1},
+    {"small", "32", 32, 32, 32, 1},
+    {"small", "64", 64, 64, 64, 1},
+    {"small", "96", 96, 96, 96, 1},
+    {"small", "128", 128, 128, 128, 1},
+    {"small", "192", 192, 192, 192, 1},
     {"small", "256", 256, 256, 256, 1},
 };
 
@@ -210,7 +231,8 @@ int main(int argc, char **argv) {
     blas_threads(n_threads);
     const double f32 = peak(chunk_f32), bf16 = peak(chunk_bf16);
     const double peaks[N_WAYS] = {f32, f32, bf16, bf16 / 3};
-    printf("%d threads; peak: f32 %.1f, bf16 %.1f GFLOP/s; \"high\" is compared with a third of bf16's\n", n_threads, f32, bf16);
+    printf("%d threads; peak: f32 %.1f, bf16 %.1f GFLOP/s; \"high\" is compared with a third of bf16's\n", n_threads,
+           f32, bf16);
     printf("%-19s", "GFLOP/s (of peak)");
     for (int way = 0; way < N_WAYS; way++) printf("  %17s", way_names[way]);
     printf("\n");

@@ -34,8 +34,8 @@ static inline bool gemm_is_small(const struct gemm_sizes *s) {
 }
 
 /* One matrix b for a whole batch of a whose rows follow each other evenly is a single product of more rows. */
-static inline bool gemm_joins(int n_batch_axes, const int64_t *out_shape, const int64_t *a_shape, const int64_t *a_stride,
-                              const int64_t *b_shape, int64_t m, int64_t row_stride) {
+static inline bool gemm_joins(int n_batch_axes, const int64_t *out_shape, const int64_t *a_shape,
+                              const int64_t *a_stride, const int64_t *b_shape, int64_t m, int64_t row_stride) {
     int64_t expected = m * row_stride;
     for (int axis = n_batch_axes - 1; axis >= 0; axis--) {
         const int64_t size = out_shape[axis];
@@ -61,7 +61,8 @@ static inline size_t gemm_operand_bytes(int64_t n, int64_t limit, int64_t k, boo
 /* Sums of a 16-bit result whose terms come in more than one block wait in f32 for the last. */
 static inline size_t gemm_sums_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
     if (!is_narrow || s->k <= gemm_k(is_bf16)) return 0;
-    return gemm_round_up((size_t)(gemm_min(s->m, GEMM_M) + GEMM_MARGIN) * (size_t)(gemm_min(s->n, GEMM_N) + GEMM_MARGIN) * 4);
+    return gemm_round_up((size_t)(gemm_min(s->m, GEMM_M) + GEMM_MARGIN) *
+                         (size_t)(gemm_min(s->n, GEMM_N) + GEMM_MARGIN) * 4);
 }
 
 /* is_bf16: both operands are; is_narrow: the result has 16 bits. */

@@ -9,7 +9,8 @@
 static atomic_int precision = TL_MATMUL_HIGHEST;
 
 tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision wanted) {
-    return (tl_matmul_precision)atomic_exchange(&precision, wanted == TL_MATMUL_HIGH ? TL_MATMUL_HIGH : TL_MATMUL_HIGHEST);
+    return (tl_matmul_precision)atomic_exchange(&precision,
+                                                wanted == TL_MATMUL_HIGH ? TL_MATMUL_HIGH : TL_MATMUL_HIGHEST);
 }
 
 bool matmul_is_fast(void) { return atomic_load_explicit(&precision, memory_order_relaxed) == TL_MATMUL_HIGH; }

@@ -31,7 +31,7 @@
 /* ---- Kinds of products ------------------------------------------------------------------------------------------------ */
 
 typedef void (*pack_function)(char *out, const struct slab *slab);
-typedef void (*block_function)(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add);
+typedef void (*block_function)(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store);
 
 struct kind {
     int rows, columns, terms; /* of a block */
@@ -39,13 +39,18 @@ struct kind {
     int64_t k;                /* terms of a block at most */
     block_function block;
     pack_function pack_a, pack_b;
+    bool stores_bf16; /* block does */
 };
+
+#ifndef GEMM_STORES_BF16
+#define GEMM_STORES_BF16 0
+#endif
 
 static void pack_a_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_ROWS, 1, FORMAT_F32, false); }
 static void pack_b_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_COLUMNS, 1, FORMAT_F32, true); }
 
 static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32,
-                                     block_f32, pack_a_f32,  pack_b_f32};
+                                     block_f32, pack_a_f32,  pack_b_f32, false};
 
 #if defined(GEMM_HAS_BF16)
 static void pack_a_bf16(char *out, const struct slab *slab) {
@@ -63,15 +68,15 @@ static void pack_b_split(char *out, const struct slab *slab) {
 
 /* With x = high + low in both operands: high*low + low*high, which is one product of twice the terms since a's panels hold
  * (high, low) and b's (low, high), and then high*high. low*low is below f32's last bit but seven and left out. */
-static void block_split(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
-    block_bf16(2 * n_k, a, b, c, c_step, add);
-    block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, true);
+static void block_split(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+    block_bf16(2 * n_k, a, b, c, c_step, store);
+    block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, STORE_SUM);
 }
 
 static const struct kind kind_bf16 = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,  sizeof(uint16_t), GEMM_K_BF16,
-                                      block_bf16, pack_a_bf16,  pack_b_bf16};
-static const struct kind kind_split = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,  sizeof(float), GEMM_K_F32 / 2,
-                                       block_split, pack_a_split, pack_b_split};
+                                      block_bf16, pack_a_bf16,  pack_b_bf16, GEMM_STORES_BF16};
+static const struct kind kind_split = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2,
+                                       block_split, pack_a_split, pack_b_split, false};
 #endif
 
 static bool is_bf16(const struct gemm *g) { return g->a.dtype == TL_BF16 && g->b.dtype == TL_BF16; }
@@ -93,14 +98,14 @@ enum { SLICE = 128, RUN = 96 }; /* rows and columns; RUN is a multiple of every 
 struct work {
     const struct gemm *g;
     const struct kind *kind;
-    char *a, *b;                      /* packed */
-    float *sums;                      /* f32 sums of the block; NULL when out has them */
-    int64_t sums_step;                /* from row to row of them */
-    int64_t i, n_i, j, n_j;           /* the block */
-    int64_t k, n_k, n_terms;          /* its terms, and these padded */
-    bool is_first, is_last;           /* of the blocks of terms */
-    int64_t n_a_panels, n_b_panels;   /* to pack; none when they are packed already */
-    int64_t slice, run, n_runs;       /* cuts of the multiplication */
+    char *a, *b;                    /* packed */
+    float *sums;                    /* f32 sums of the block; NULL when out has them */
+    int64_t sums_step;              /* from row to row of them */
+    int64_t i, n_i, j, n_j;         /* the block */
+    int64_t k, n_k, n_terms;        /* its terms, and these padded */
+    bool is_first, is_last;         /* of the blocks of terms */
+    int64_t n_a_panels, n_b_panels; /* to pack; none when they are packed already */
+    int64_t slice, run, n_runs;     /* cuts of the multiplication */
 };
 
 /* Panels of b, then of a. */
@@ -124,19 +129,24 @@ static void pack_range(void *context, int64_t first, int64_t last) {
     }
 }
 
-static float *out_f32(const struct work *w, int64_t i, int64_t j) {
-    return (float *)w->g->out + (w->i + i) * w->g->out_step + w->j + j;
+/* Element (i, j) of the block, in the output. */
+static void *out_at(const struct work *w, int64_t i, int64_t j) {
+    return block_at(w->g->out, w->g->out_dtype, (w->i + i) * w->g->out_step + w->j + j);
 }
 
-/* A block at the edge of an f32 output. */
-static void block_at_edge(const struct work *w, const void *a, const void *b, int64_t i, int64_t j, bool add) {
+/* A block at the edge of an output that takes whole blocks directly. */
+static void block_at_edge(const struct work *w, const void *a, const void *b, int64_t i, int64_t j, enum store store) {
     const int rows = w->kind->rows, columns = w->kind->columns;
+    const struct gemm *g = w->g;
     const int64_t n_i = block_min(rows, w->n_i - i), n_j = block_min(columns, w->n_j - j);
     _Alignas(64) float sums[32 * 32];
-    w->kind->block(w->n_terms, a, b, sums, columns, false);
+    w->kind->block(w->n_terms, a, b, sums, columns, STORE);
     for (int64_t r = 0; r < n_i; r++) {
-        float *out = out_f32(w, i + r, j);
-        for (int64_t s = 0; s < n_j; s++) out[s] = add ? out[s] + sums[r * columns + s] : sums[r * columns + s];
+        const float *sum = sums + r * columns;
+        void *out = out_at(w, i + r, j);
+        if (store == STORE_SUM)
+            for (int64_t s = 0; s < n_j; s++) ((float *)out)[s] += sum[s];
+        else convert_from_f32(out, g->out_dtype, 1, sum, n_j);
     }
 }
 
@@ -145,7 +155,7 @@ static void store_narrow(const struct work *w, const float *sums, int64_t step, 
                          int64_t n_j) {
     const struct gemm *g = w->g;
     for (int64_t r = 0; r < n_i; r++, sums += step) {
-        void *out = block_at(g->out, g->out_dtype, (w->i + i + r) * g->out_step + w->j + j);
+        void *out = out_at(w, i + r, j);
         const float *row = sums;
         float total[RUN];
         if (g->add) {
@@ -157,22 +167,47 @@ static void store_narrow(const struct work *w, const float *sums, int64_t step, 
     }
 }
 
-/* Rows i .. i + n_i - 1 of the block (n_i <= SLICE), columns j .. j + n_j - 1 (n_j <= RUN). */
-static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
+/* Blocks that go to the output directly. */
+static void multiply_wide(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, enum store store) {
     const struct kind *kind = w->kind;
-    const bool is_wide = w->g->out_dtype == TL_F32, add = !w->is_first || (is_wide && w->g->add);
-    float *sums = is_wide ? out_f32(w, i, j) : w->sums ? w->sums + i * w->sums_step + j : buffer;
-    const int64_t step = is_wide ? w->g->out_step : w->sums ? w->sums_step : RUN;
-    const int64_t line_bytes = w->n_terms * kind->number_bytes;
-    for (int64_t c = 0; c < n_j; c += kind->columns) {
-        const char *b = w->b + (j + c) * line_bytes;
-        for (int64_t r = 0; r < n_i; r += kind->rows) {
-            const char *a = w->a + (i + r) * line_bytes;
-            if (is_wide && (r + kind->rows > n_i || c + kind->columns > n_j)) block_at_edge(w, a, b, i + r, j + c, add);
-            else kind->block(w->n_terms, a, b, sums + r * step + c, step, add);
+    const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->g->out_step;
+    for (int64_t c = j; c < j + n_j; c += kind->columns) {
+        const char *b = w->b + c * line_bytes;
+        for (int64_t r = i; r < i + n_i; r += kind->rows) {
+            const char *a = w->a + r * line_bytes;
+            if (r + kind->rows > w->n_i || c + kind->columns > w->n_j) {
+                block_at_edge(w, a, b, r, c, store);
+                continue;
+            }
+            void *out = out_at(w, r, c);
+            for (int x = 0; x < kind->rows && store != STORE_BF16; x++) { /* a row may touch two cache lines */
+                __builtin_prefetch((float *)out + x * step, 1);
+                __builtin_prefetch((float *)out + x * step + kind->columns - 1, 1);
+            }
+            kind->block(w->n_terms, a, b, out, step, store);
         }
     }
-    if (!is_wide && w->is_last) store_narrow(w, sums, step, i, n_i, j, n_j);
+}
+
+/* Blocks whose sums wait in f32: in the workspace, or in `buffer` when these are all the terms. */
+static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
+    const struct kind *kind = w->kind;
+    const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->sums ? w->sums_step : RUN;
+    float *sums = w->sums ? w->sums + i * step + j : buffer;
+    for (int64_t c = 0; c < n_j; c += kind->columns)
+        for (int64_t r = 0; r < n_i; r += kind->rows)
+            kind->block(w->n_terms, w->a + (i + r) * line_bytes, w->b + (j + c) * line_bytes, sums + r * step + c, step,
+                        w->is_first ? STORE : STORE_SUM);
+    if (w->is_last) store_narrow(w, sums, step, i, n_i, j, n_j);
+}
+
+/* Rows i .. i + n_i - 1 of the block (n_i <= SLICE), columns j .. j + n_j - 1 (n_j <= RUN). */
+static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
+    const struct gemm *g = w->g;
+    if (g->out_dtype == TL_F32) multiply_wide(w, i, n_i, j, n_j, w->is_first && !g->add ? STORE : STORE_SUM);
+    else if (g->out_dtype == TL_BF16 && w->kind->stores_bf16 && !w->sums && !g->add)
+        multiply_wide(w, i, n_i, j, n_j, STORE_BF16);
+    else multiply_narrow(w, i, n_i, j, n_j, buffer);
 }
 
 static void multiply_range(void *context, int64_t first, int64_t last) {

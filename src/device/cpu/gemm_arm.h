@@ -16,10 +16,6 @@ enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4 };
     CLEAR(19) CLEAR(20) CLEAR(21) CLEAR(22) CLEAR(23) CLEAR(24) CLEAR(25) CLEAR(26) CLEAR(27) CLEAR(28) CLEAR(29)  \
     CLEAR(30) CLEAR(31)
 
-/* A row of c may touch two cache lines. */
-#define FETCH_ROW "prfm pstl1keep, [%[row]]\n\tprfm pstl1keep, [%[row], #40]\n\tadd %[row], %[row], %[step]\n\t"
-#define FETCH_ROWS FETCH_ROW FETCH_ROW FETCH_ROW FETCH_ROW FETCH_ROW FETCH_ROW FETCH_ROW FETCH_ROW
-
 /* c's row = registers x, y, z, or += them; v0 to v2 are free by then when it adds. */
 #define STORE_ROW(x, y, z) "stp q" #x ", q" #y ", [%[c]]\n\tstr q" #z ", [%[c], #32]\n\tadd %[c], %[c], %[step]\n\t"
 #define ADD_ROW(x, y, z, t, u, v)                                                                                   \
@@ -48,14 +44,13 @@ enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4 };
     MLA(28, 4, high, 2) MLA(31, 4, high, 3)                                                                          \
     "ldr q4, [%[b], #" #b_at " + 32]\n\t"
 
-static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
+static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     int64_t n_rounds = n_k / F32_TERMS;
-    const int64_t step = c_step * (int64_t)sizeof *c;
-    const float *row = c;
+    const int64_t step = c_step * (int64_t)sizeof(float);
     __asm__ volatile(
         "ldp q0, q1, [%[a]]\n\t"
         "ldp q2, q3, [%[b]]\n\t"
-        "ldr q4, [%[b], #32]\n\t" CLEAR_SUMS FETCH_ROWS
+        "ldr q4, [%[b], #32]\n\t" CLEAR_SUMS
         ".p2align 5\n"
         "1:\n\t"
         F32_STEP(0, 1, 5, 6, 32, 48)
@@ -66,7 +61,7 @@ static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64
         "add %[b], %[b], #192\n\t"
         "subs %[n], %[n], #1\n\t"
         "b.ne 1b\n\t"
-        "cbnz %w[add], 2f\n\t"
+        "cbnz %w[store], 2f\n\t"
         STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16) STORE_ROW(17, 18, 19)
         STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28) STORE_ROW(29, 30, 31)
         "b 3f\n"
@@ -74,8 +69,8 @@ static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64
         ADD_ROW(8, 9, 10, 0, 1, 2) ADD_ROW(11, 12, 13, 3, 4, 5) ADD_ROW(14, 15, 16, 0, 1, 2) ADD_ROW(17, 18, 19, 3, 4, 5)
         ADD_ROW(20, 21, 22, 0, 1, 2) ADD_ROW(23, 24, 25, 3, 4, 5) ADD_ROW(26, 27, 28, 0, 1, 2) ADD_ROW(29, 30, 31, 3, 4, 5)
         "3:\n\t"
-        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [row] "+r"(row), [n] "+r"(n_rounds)
-        : [step] "r"(step), [add] "r"((int)add)
+        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [n] "+r"(n_rounds)
+        : [step] "r"(step), [store] "r"((int)store)
         : VECTORS, "memory", "cc");
 }
 
@@ -83,6 +78,7 @@ static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define GEMM_HAS_BF16 1
+#define GEMM_STORES_BF16 1
 enum { BF16_ROWS = 8, BF16_COLUMNS = 12, BF16_TERMS = 16, BF16_A_GROUP = 4, BF16_B_GROUP = 4 };
 
 /* BFMMLA: 2 x 2 sums += (2 x 4) (4 x 2). Rows 2i, columns 2j are register 8 + 6i + j. It takes subnormal numbers as zero. */
@@ -110,16 +106,19 @@ enum { BF16_ROWS = 8, BF16_COLUMNS = 12, BF16_TERMS = 16, BF16_A_GROUP = 4, BF16
 #define STORE_PAIR(s0, s1, s2, s3, s4, s5) UNFOLD(s0, s1, s2, s3, s4, s5) STORE_ROW(0, 2, 4) STORE_ROW(1, 3, 5)
 #define ADD_PAIR(s0, s1, s2, s3, s4, s5)                                                                             \
     UNFOLD(s0, s1, s2, s3, s4, s5) ADD_ROW(0, 2, 4, s0, s1, s2) ADD_ROW(1, 3, 5, s3, s4, s5)
+#define ROUND_ROW(x, y, z)                                                                                           \
+    "bfcvtn v" #x ".4h, v" #x ".4s\n\tbfcvtn2 v" #x ".8h, v" #y ".4s\n\tbfcvtn v" #z ".4h, v" #z ".4s\n\t"             \
+    "str q" #x ", [%[c]]\n\tstr d" #z ", [%[c], #16]\n\tadd %[c], %[c], %[step]\n\t"
+#define ROUND_PAIR(s0, s1, s2, s3, s4, s5) UNFOLD(s0, s1, s2, s3, s4, s5) ROUND_ROW(0, 2, 4) ROUND_ROW(1, 3, 5)
 
-static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
+static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     int64_t n_rounds = n_k / BF16_TERMS;
-    const int64_t step = c_step * (int64_t)sizeof *c;
-    const float *row = c;
+    const int64_t step = c_step * (int64_t)(store == STORE_BF16 ? sizeof(uint16_t) : sizeof(float));
     __asm__ volatile(
         "ldp q0, q1, [%[a]]\n\t"
         "ldp q2, q3, [%[a], #32]\n\t"
         "ldp q4, q5, [%[b]]\n\t"
-        "ldp q6, q7, [%[b], #32]\n\t" CLEAR_SUMS FETCH_ROWS
+        "ldp q6, q7, [%[b], #32]\n\t" CLEAR_SUMS
         ".p2align 5\n"
         "1:\n\t"
         BF16_STEP(4, 5, 6, 7, 64, 64)
@@ -130,16 +129,22 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int6
         "add %[b], %[b], #384\n\t"
         "subs %[n], %[n], #1\n\t"
         "b.ne 1b\n\t"
-        "cbnz %w[add], 2f\n\t"
+        "cbnz %w[store], 2f\n\t"
         STORE_PAIR(8, 9, 10, 11, 12, 13) STORE_PAIR(14, 15, 16, 17, 18, 19)
         STORE_PAIR(20, 21, 22, 23, 24, 25) STORE_PAIR(26, 27, 28, 29, 30, 31)
         "b 3f\n"
         "2:\n\t"
+        "cmp %w[store], #1\n\t"
+        "b.ne 4f\n\t"
         ADD_PAIR(8, 9, 10, 11, 12, 13) ADD_PAIR(14, 15, 16, 17, 18, 19)
         ADD_PAIR(20, 21, 22, 23, 24, 25) ADD_PAIR(26, 27, 28, 29, 30, 31)
+        "b 3f\n"
+        "4:\n\t"
+        ROUND_PAIR(8, 9, 10, 11, 12, 13) ROUND_PAIR(14, 15, 16, 17, 18, 19)
+        ROUND_PAIR(20, 21, 22, 23, 24, 25) ROUND_PAIR(26, 27, 28, 29, 30, 31)
         "3:\n\t"
-        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [row] "+r"(row), [n] "+r"(n_rounds)
-        : [step] "r"(step), [add] "r"((int)add)
+        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [n] "+r"(n_rounds)
+        : [step] "r"(step), [store] "r"((int)store)
         : VECTORS, "memory", "cc");
 }
 #endif

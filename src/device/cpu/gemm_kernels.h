@@ -4,7 +4,8 @@
  *
  *     ROWS, COLUMNS   of the block of sums that stays in registers while the terms run
  *     TERMS           by which the number of terms must be divisible
- *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart
+ *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where
+ *                     GEMM_STORES_BF16, c may also be bf16
  *
  * f32 operands are packed as panels (k, ROWS) and (k, COLUMNS). bf16 operands are packed as (k / GROUP, ROWS or COLUMNS, GROUP):
  * as many neighbouring terms of one row as the instruction takes.
@@ -12,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+enum store { STORE, STORE_SUM, STORE_BF16 }; /* c = f32, c += f32, c = bf16 */
 
 #if defined(__aarch64__)
 #include "device/cpu/gemm_arm.h"
@@ -24,8 +27,8 @@
 #include "device/cpu/tile.h"
 #define GEMM_BEATS_BLAS 0
 enum { F32_ROWS = TILE_ROWS, F32_COLUMNS = TILE_COLUMNS_F32, F32_TERMS = 1 };
-static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
-    tile_block_f32(n_k, a, F32_ROWS, b, F32_COLUMNS, c, c_step, add);
+static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+    tile_block_f32(n_k, a, F32_ROWS, b, F32_COLUMNS, c, c_step, store == STORE_SUM);
 }
 #endif
 

@@ -54,10 +54,12 @@ INLINE void pack_along(char *out, const char *in, int64_t in_step, int64_t n_wor
             else transpose_2(to + i * word, out_step, from + i * in_step, in_step);
         }
         for (; i < width; i++)
-            for (int v = 0; v < square; v++) memcpy(to + v * out_step + i * word, from + i * in_step + v * word, (size_t)word);
+            for (int v = 0; v < square; v++)
+                memcpy(to + v * out_step + i * word, from + i * in_step + v * word, (size_t)word);
     }
     for (; w < n_words; w++)
-        for (int i = 0; i < width; i++) memcpy(out + w * out_step + i * word, in + i * in_step + w * word, (size_t)word);
+        for (int i = 0; i < width; i++)
+            memcpy(out + w * out_step + i * word, in + i * in_step + w * word, (size_t)word);
 }
 
 /* ---- Across: out (width, group) = in (group, width)^T, of 16-bit numbers -------------------------------------------- */
@@ -100,7 +102,8 @@ INLINE void interleave_4x4(char *out, const char *in, int64_t in_step) {
     *(u32x2 *)(out + 24) = __builtin_shufflevector(ab_high, cd_high, 1, 3);
 }
 
-INLINE void pack_across(char *out, const char *in, int64_t in_step, const int width, const int group, const int number) {
+INLINE void pack_across(char *out, const char *in, int64_t in_step, const int width, const int group,
+                        const int number) {
     if (group == 1) {
         memcpy(out, in, (size_t)(width * number));
         return;
@@ -219,8 +222,8 @@ INLINE void pack_slab_across(char *out, const struct slab *slab, int64_t low_at,
             const int64_t at = slab->row + i + (slab->k + k) * s->k_stride;
             const bool is_direct = is_ready && n % width == 0 && k + n_terms <= slab->n_k;
             for (int64_t p = 0; p < n_terms && !is_direct; p++)
-                line_read(lines[p], low_lines[p], s, at + p * s->k_stride, 1,
-                          k + p < slab->n_k ? n : 0, n_panels * width, format);
+                line_read(lines[p], low_lines[p], s, at + p * s->k_stride, 1, k + p < slab->n_k ? n : 0,
+                          n_panels * width, format);
             const char *from = is_direct ? block_at(s->data, s->dtype, at) : lines[0];
             const int64_t step = is_direct ? s->k_stride * number : LINE * 4;
             for (int64_t panel = 0; panel < n_panels; panel++) {
@@ -229,7 +232,8 @@ INLINE void pack_slab_across(char *out, const struct slab *slab, int64_t low_at,
                     const int64_t in_panel = panel * width * number;
                     pack_across(to + p * width * number, from + p * step + in_panel, step, width, group, number);
                     if (format == FORMAT_SPLIT)
-                        pack_across(to + low_at + p * width * number, low_lines[p] + in_panel, LINE * 2, width, group, 2);
+                        pack_across(to + low_at + p * width * number, low_lines[p] + in_panel, LINE * 2, width, group,
+                                    2);
                 }
             }
         }
@@ -256,7 +260,8 @@ INLINE void pack_slab_along(char *out, const struct slab *slab, int64_t low_at, 
             const int64_t step = is_direct ? s->stride * number : LINE * 4;
             char *to = out + i / width * bytes + k * width * number;
             pack_along(to, from, step, n_terms / group, width, group * number);
-            if (format == FORMAT_SPLIT) pack_along(to + low_at, low_lines[0], LINE * 2, n_terms / group, width, group * 2);
+            if (format == FORMAT_SPLIT)
+                pack_along(to + low_at, low_lines[0], LINE * 2, n_terms / group, width, group * 2);
         }
     }
 }

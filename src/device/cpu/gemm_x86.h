@@ -30,10 +30,10 @@ typedef __m256 f32_vector;
 #endif
 
 /* c (F32_ROWS, F32_COLUMNS) = or += sums. */
-static inline void block_store(f32_vector sum[F32_ROWS][2], float *c, int64_t c_step, bool add) {
+static inline void block_store(f32_vector sum[F32_ROWS][2], float *c, int64_t c_step, enum store store) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++, c += c_step) {
-        if (add) {
+        if (store == STORE_SUM) {
             sum[i][0] = F32_ADD(sum[i][0], F32_LOAD(c));
             sum[i][1] = F32_ADD(sum[i][1], F32_LOAD(c + F32_LANES));
         }
@@ -42,20 +42,18 @@ static inline void block_store(f32_vector sum[F32_ROWS][2], float *c, int64_t c_
     }
 }
 
-static inline void block_begin(f32_vector sum[F32_ROWS][2], const float *c, int64_t c_step) {
+static inline void block_begin(f32_vector sum[F32_ROWS][2]) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++) {
         sum[i][0] = F32_ZERO();
         sum[i][1] = F32_ZERO();
-        _mm_prefetch((const char *)(c + i * c_step), _MM_HINT_T0);
-        _mm_prefetch((const char *)(c + i * c_step + F32_COLUMNS - 1), _MM_HINT_T0);
     }
 }
 
-static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
+static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     const float *rows = a, *columns = b;
     f32_vector sum[F32_ROWS][2];
-    block_begin(sum, c, c_step);
+    block_begin(sum);
     for (int64_t p = 0; p < n_k; p++, rows += F32_ROWS, columns += F32_COLUMNS) {
         const f32_vector left = F32_LOAD(columns), right = F32_LOAD(columns + F32_LANES);
 #pragma GCC unroll 12
@@ -65,7 +63,7 @@ static void block_f32(int64_t n_k, const void *a, const void *b, float *c, int64
             sum[i][1] = F32_FMA(number, right, sum[i][1]);
         }
     }
-    block_store(sum, c, c_step, add);
+    block_store(sum, c, c_step, store);
 }
 
 /* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2) -------------------------------------------------------- */
@@ -91,7 +89,7 @@ static void tiles_begin(void) {
 
 static void tiles_end(void) { _tile_release(); }
 
-static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
+static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     enum { A_STEP = 64, B_STEP = 128, B_BYTES = 16 * B_STEP, A_BYTES = 32 * A_STEP };
     const char *rows = a, *columns = b;
     _tile_zero(0);
@@ -108,12 +106,13 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int6
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    if (!add) {
-        const int64_t step = c_step * (int64_t)sizeof *c;
-        _tile_stored(0, c, step);
-        _tile_stored(1, c + 16, step);
-        _tile_stored(2, c + 16 * c_step, step);
-        _tile_stored(3, c + 16 * c_step + 16, step);
+    float *out = c;
+    if (store != STORE_SUM) {
+        const int64_t step = c_step * (int64_t)sizeof *out;
+        _tile_stored(0, out, step);
+        _tile_stored(1, out + 16, step);
+        _tile_stored(2, out + 16 * c_step, step);
+        _tile_stored(3, out + 16 * c_step + 16, step);
         return;
     }
     _Alignas(64) float sums[BF16_ROWS * BF16_COLUMNS];
@@ -121,10 +120,10 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int6
     _tile_stored(1, sums + 16, B_STEP);
     _tile_stored(2, sums + 16 * BF16_COLUMNS, B_STEP);
     _tile_stored(3, sums + 16 * BF16_COLUMNS + 16, B_STEP);
-    for (int i = 0; i < BF16_ROWS; i++, c += c_step) {
+    for (int i = 0; i < BF16_ROWS; i++, out += c_step) {
         const float *sum = sums + i * BF16_COLUMNS;
-        F32_STORE(c, F32_ADD(F32_LOAD(c), F32_LOAD(sum)));
-        F32_STORE(c + F32_LANES, F32_ADD(F32_LOAD(c + F32_LANES), F32_LOAD(sum + F32_LANES)));
+        F32_STORE(out, F32_ADD(F32_LOAD(out), F32_LOAD(sum)));
+        F32_STORE(out + F32_LANES, F32_ADD(F32_LOAD(out + F32_LANES), F32_LOAD(sum + F32_LANES)));
     }
 }
 
@@ -134,10 +133,10 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int6
 #define GEMM_HAS_BF16 1
 enum { BF16_ROWS = F32_ROWS, BF16_COLUMNS = F32_COLUMNS, BF16_TERMS = 2, BF16_A_GROUP = 2, BF16_B_GROUP = 2 };
 
-static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int64_t c_step, bool add) {
+static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     const char *rows = a, *columns = b;
     f32_vector sum[BF16_ROWS][2];
-    block_begin(sum, c, c_step);
+    block_begin(sum);
     for (int64_t p = 0; p < n_k; p += 2, rows += 4 * BF16_ROWS, columns += 4 * BF16_COLUMNS) {
         const __m512bh left = (__m512bh)_mm512_loadu_si512(columns), right = (__m512bh)_mm512_loadu_si512(columns + 64);
 #pragma GCC unroll 12
@@ -149,6 +148,6 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, float *c, int6
             sum[i][1] = _mm512_dpbf16_ps(sum[i][1], number, right);
         }
     }
-    block_store(sum, c, c_step, add);
+    block_store(sum, c, c_step, store);
 }
 #endif

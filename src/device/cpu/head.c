@@ -19,8 +19,8 @@
 struct head {
     const tl_operand *targets;
     int64_t ignore_index, V;
-    int64_t row;        /* the chunk's first */
-    void *logits;       /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
+    int64_t row;  /* the chunk's first */
+    void *logits; /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
     bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */

@@ -253,7 +253,8 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *a, const tl_o
         a = fold_operand(&folded[1], a);
         b = fold_operand(&folded[2], b);
     }
-    matmul_multiply(out, a, attr->transpose_a, b, attr->transpose_b, add, attr->is_fast, args->workspace, args->n_threads);
+    matmul_multiply(out, a, attr->transpose_a, b, attr->transpose_b, add, attr->is_fast, args->workspace,
+                    args->n_threads);
     return true;
 }
 
