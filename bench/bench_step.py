@@ -223,7 +223,7 @@ def run_turn(options, case, contender, settings=None, kind="turn", quick=None):
         environment.update(allocators().get(settings["allocator"], {}), OMP_NUM_THREADS=str(settings["threads"]))
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / "inductor"))
     quick = options.quick if quick is None else quick
-    command = [sys.executable, __file__, "--turn", case, contender, json.dumps(settings), "--threads", str(options.threads)] + ["--quick"] * quick
+    command = [*options.under.split(), sys.executable, __file__, "--turn", case, contender, json.dumps(settings), "--threads", str(options.threads)] + ["--quick"] * quick
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         print(f"{case} {contender} {settings}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
@@ -320,6 +320,7 @@ def main():
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "bench_step.jsonl")
+    parser.add_argument("--under", default="", help="a command that each turn is run by, as `taskset -c 0,1`")
     parser.add_argument("--warm", help="CASE:CONTENDER to compile without timing")
     parser.add_argument("--turn", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
