@@ -24,6 +24,8 @@
  * the rate on some chips, and stay there. */
 #define TEN(x) x x x x x x x x x x
 
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 

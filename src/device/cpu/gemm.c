@@ -86,6 +86,8 @@ static const struct kind *kind_of(const struct gemm *g) {
 #if defined(GEMM_HAS_BF16)
     if (is_bf16(g)) return &kind_bf16;
     if (g->is_fast && g->a.dtype == TL_F32 && g->b.dtype == TL_F32) return &kind_split;
+#else
+    (void)g;
 #endif
     return &kind_f32;
 }
