@@ -5,7 +5,7 @@
  * rule for every chip: a price made on one machine is the receipt of another, whatever instructions either has. So the
  * workspace is what the most demanding kernel needs, and the cuts are the same for any number of threads.
  *
- * Small matrices are packed on the stack of one thread and need no workspace (gemm_is_small).
+ * Small matrices are packed on the stack of one thread, thin ones not at all: they need no workspace.
  */
 #ifndef OPS_GEMM_H
 #define OPS_GEMM_H
@@ -18,7 +18,8 @@ enum {
     GEMM_K_F32 = 768,   /* terms of a block: f32 sums of f32 products */
     GEMM_K_BF16 = 1024, /* when both operands are bf16 */
     GEMM_MARGIN = 64,   /* rows and columns are padded to whole panels: at most half of this is added */
-    GEMM_SLACK = 256    /* kernels may read this many bytes beyond a panel */
+    GEMM_SLACK = 256,   /* kernels may read this many bytes beyond a panel */
+    GEMM_THIN = 4       /* rows or columns up to which the other operand is read where it lies */
 };
 
 /* Sizes of out (m,n) += a (m,k) b (k,n), n_batches times. */
@@ -26,12 +27,16 @@ struct gemm_sizes {
     int64_t n_batches, m, n, k;
 };
 
-/* One thread multiplies a matrix of the batch, and needs no workspace: products below 128^3, and large batches of products
- * below 512^3, which keep every thread busy with a matrix of its own. */
+/* One thread multiplies a matrix of the batch, and needs no workspace: products below 96^3 with results below 256^2, and large
+ * batches of products below 512^3, which keep every thread busy with a matrix of its own. */
 static inline bool gemm_is_small(const struct gemm_sizes *s) {
     double work = (double)s->m * (double)s->n * (double)s->k;
-    return work <= 128. * 128 * 128 || (s->n_batches >= 16 && work <= 512. * 512 * 512);
+    return (work <= 96. * 96 * 96 && (double)s->m * (double)s->n <= 256. * 256) ||
+           (s->n_batches >= 16 && work <= 512. * 512 * 512);
 }
+
+/* A vector times a matrix, or a few of them: nothing is packed. */
+static inline bool gemm_is_thin(int64_t m, int64_t n) { return m <= GEMM_THIN || n <= GEMM_THIN; }
 
 /* One matrix b for a whole batch of a whose rows follow each other evenly is a single product of more rows. */
 static inline bool gemm_joins(int n_batch_axes, const int64_t *out_shape, const int64_t *a_shape,
@@ -67,7 +72,8 @@ static inline size_t gemm_sums_bytes(const struct gemm_sizes *s, bool is_bf16, b
 
 /* is_bf16: both operands are; is_narrow: the result has 16 bits. */
 static inline size_t gemm_workspace_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
-    if (s->n_batches <= 0 || s->m <= 0 || s->n <= 0 || s->k <= 0 || gemm_is_small(s)) return 0;
+    if (s->n_batches <= 0 || s->m <= 0 || s->n <= 0 || s->k <= 0 || gemm_is_small(s) || gemm_is_thin(s->m, s->n))
+        return 0;
     return gemm_operand_bytes(s->n, GEMM_N, s->k, is_bf16) + gemm_operand_bytes(s->m, GEMM_M, s->k, is_bf16) +
            gemm_sums_bytes(s, is_bf16, is_narrow);
 }

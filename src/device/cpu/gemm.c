@@ -27,6 +27,7 @@
 #include "ops/gemm.h"
 
 #include "device/cpu/gemm_pack.h"
+#include "device/cpu/gemm_thin.h"
 
 /* ---- Kinds of products ------------------------------------------------------------------------------------------------ */
 
@@ -85,6 +86,8 @@ static const struct kind *kind_of(const struct gemm *g) {
 #if defined(GEMM_HAS_BF16)
     if (is_bf16(g)) return &kind_bf16;
     if (g->is_fast && g->a.dtype == TL_F32 && g->b.dtype == TL_F32) return &kind_split;
+#else
+    (void)g;
 #endif
     return &kind_f32;
 }
@@ -235,10 +238,14 @@ static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
 
 /* Slices and runs: enough of them to keep all threads busy to the end. */
 static void cut_for_threads(struct work *w, int n_threads) {
-    w->slice = even_part(w->n_i, SLICE, w->kind->rows);
+    const int rows = w->kind->rows;
+    w->slice = even_part(w->n_i, SLICE, rows);
     w->run = padded(w->n_j, RUN);
-    while (cuts(w->n_i, w->slice) * cuts(w->n_j, w->run) < 4 * n_threads && w->run > RUN)
-        w->run = padded(w->run / 2, RUN);
+    while (cuts(w->n_i, w->slice) * cuts(w->n_j, w->run) < 4 * n_threads && n_threads > 1) {
+        if (w->run > RUN) w->run = padded(w->run / 2, RUN);
+        else if (w->slice > rows) w->slice = padded(w->slice / 2, rows);
+        else break;
+    }
     w->n_runs = cuts(w->n_j, w->run);
 }
 
@@ -281,17 +288,21 @@ static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_
     }
 }
 
-/* Nothing to sum: zeros, or nothing to add. */
-static bool is_trivial(const struct gemm *g) {
+/* Few rows or columns; or nothing to sum: zeros, or nothing to add. */
+static bool is_trivial(const struct gemm *g, int n_threads) {
     if (g->m <= 0 || g->n <= 0) return true;
-    if (g->k > 0) return false;
+    if (g->k > 0 && !gemm_is_thin(g->m, g->n)) return false;
+    if (g->k > 0) {
+        multiply_thin(g, n_threads);
+        return true;
+    }
     const size_t row_bytes = (size_t)g->n * (size_t)(dtype_info(g->out_dtype)->bits / 8);
     for (int64_t i = 0; i < g->m && !g->add; i++) memset(block_at(g->out, g->out_dtype, i * g->out_step), 0, row_bytes);
     return true;
 }
 
 void gemm_multiply(const struct gemm *g, void *workspace, int n_threads) {
-    if (is_trivial(g)) return;
+    if (is_trivial(g, n_threads)) return;
     const struct kind *kind = kind_of(g);
     struct gemm_sizes limit = {.m = gemm_min(g->m, GEMM_M), .n = gemm_min(g->n, GEMM_N), .k = kind->k};
     if (is_bf16(g) && kind->number_bytes == 4) { /* packed as f32 in a workspace meant for bf16 */
@@ -303,6 +314,6 @@ void gemm_multiply(const struct gemm *g, void *workspace, int n_threads) {
 void gemm_multiply_small(const struct gemm *g) {
     enum { M = 96, N = 192, K = 192 }; /* multiples of every block */
     _Alignas(64) char workspace[(M + N) * K * 4 + 2 * (GEMM_SLACK + 64) + M * N * 4];
-    if (is_trivial(g)) return;
+    if (is_trivial(g, 1)) return;
     multiply(g, kind_of(g), (struct gemm_sizes){.m = M, .n = N, .k = K}, workspace, 1);
 }

@@ -8,6 +8,9 @@
  */
 #include <arm_neon.h>
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
 enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4 };
 
 #define CLEAR(r) "movi v" #r ".4s, #0\n\t"
@@ -148,3 +151,5 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64
         : VECTORS, "memory", "cc");
 }
 #endif
+
+#pragma GCC diagnostic pop

@@ -146,28 +146,22 @@ INLINE float bf16_value(uint16_t code) {
     return value;
 }
 
-/* high + low = x to 16 bits. What is left of an infinity would be NaN: it is nothing. */
+/* high + low = x to 16 bits. */
 static void split_line(uint16_t *restrict high, uint16_t *restrict low, const float *restrict x, int64_t n) {
     int64_t i = 0;
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     for (; i + 8 <= n; i += 8) {
         const float32x4_t a = vld1q_f32(x + i), b = vld1q_f32(x + i + 4);
-        const bfloat16x8_t rounded = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a), b);
-        const uint16x8_t codes = vreinterpretq_u16_bf16(rounded);
-        const float32x4_t a_high = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(codes), 16));
-        const float32x4_t b_high = vreinterpretq_f32_u32(vshll_high_n_u16(codes, 16));
-        const float32x4_t a_left = vsubq_f32(a, a_high), b_left = vsubq_f32(b, b_high);
-        const uint32x4_t a_ok = vceqq_f32(a_left, a_left), b_ok = vceqq_f32(b_left, b_left);
-        const float32x4_t a_low = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a_left), a_ok));
-        const float32x4_t b_low = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b_left), b_ok));
+        const uint16x8_t codes = vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a), b));
+        const float32x4_t a_left = vsubq_f32(a, vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(codes), 16)));
+        const float32x4_t b_left = vsubq_f32(b, vreinterpretq_f32_u32(vshll_high_n_u16(codes, 16)));
         vst1q_u16(high + i, codes);
-        vst1q_u16(low + i, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a_low), b_low)));
+        vst1q_u16(low + i, vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a_left), b_left)));
     }
 #endif
     for (; i < n; i++) {
         high[i] = bf16_round(x[i]);
-        const float left = x[i] - bf16_value(high[i]);
-        low[i] = left == left ? bf16_round(left) : 0;
+        low[i] = bf16_round(x[i] - bf16_value(high[i]));
     }
 }
 

@@ -198,7 +198,7 @@ static void choose(struct product *p, void *workspace, int n_threads) {
         run_rectangles(p, library_rectangles, LIBRARY_M, LIBRARY_N, n_threads);
     } else if (dtype_compute(p->out->dtype) == TL_F64) {
         run_rectangles(p, tile_rectangles, TILE_M, TILE_N, n_threads);
-    } else if (gemm_is_small(&sizes)) {
+    } else if (gemm_is_small(&sizes) && (p->n_batches > 1 || !gemm_is_thin(p->m, p->n))) {
         parallel_for(p->n_batches, parallel_grain(p->m * p->n * (p->k / 16 + 1)), n_threads, small_products, p);
     } else {
         large_products(p, workspace, n_threads);
