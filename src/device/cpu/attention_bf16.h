@@ -1,8 +1,8 @@
 /* attention_bf16.h: attention of bf16 by the chip's bf16 product, which is four times as fast as that of f32.
  *
- * The walk over blocks is attention_template.h's. What differs: all five products take bf16 operands and sum in f32, so weights and
- * their slopes are rounded to bf16 on their way into a product (not in sums of weights), and scores lie as (queries, keys) in
- * both directions. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
+ * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and scores lie as
+ * (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16 keeps of it and what that
+ * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
  *
  * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows one after
  * the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way into a panel.
@@ -103,6 +103,13 @@ static inline uint16x8_t bf16_round(float32x4_t left, float32x4_t right) {
     return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(left), right));
 }
 
+/* What rounding has left of eight numbers, rounded. */
+static inline uint16x8_t bf16_rest(float32x4_t left, float32x4_t right, uint16x8_t rounded) {
+    const float32x4_t kept_left = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(rounded), 16));
+    const float32x4_t kept_right = vreinterpretq_f32_u32(vshll_high_n_u16(rounded, 16));
+    return bf16_round(vsubq_f32(left, kept_left), vsubq_f32(right, kept_right));
+}
+
 static const uint16_t *bf16_row(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
     return (const uint16_t *)x->data + row_at(x, b, t, h);
 }
@@ -115,7 +122,7 @@ static bool takes_bf16(const struct attention *a) {
 
 struct forward_bf16 {
     _Alignas(64) bf16_panels q, k, v; /* (queries, D), (keys, D), (D, keys) */
-    _Alignas(64) uint16_t p[ROWS * ROWS], weights[ROWS * ROWS]; /* (queries, keys): as panels, and by rows */
+    _Alignas(64) uint16_t p[2][ROWS * ROWS], weights[2][ROWS * ROWS]; /* (queries, keys), both parts: as panels, and by rows */
     _Alignas(64) float scores[ROWS * ROWS], o[ROWS * BF16_HEAD];
     float max[ROWS], sum[ROWS], factor[ROWS];
     int64_t b, h, h_kv;
@@ -132,9 +139,10 @@ static void bf16_softmax_row(struct forward_bf16 *f, const struct attention *att
     const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
     const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
     float *score = f->scores + i * ROWS;
-    uint16_t *weight = f->weights + i * ROWS;
+    uint16_t *weight = f->weights[0] + i * ROWS, *rest = f->weights[1] + i * ROWS;
     if (seen.from >= seen.to) { /* its neighbours see some */
         memset(weight + tiles.from, 0, (size_t)(tiles.to - tiles.from) * sizeof *weight);
+        memset(rest + tiles.from, 0, (size_t)(tiles.to - tiles.from) * sizeof *rest);
         f->factor[i] = 1;
         return;
     }
@@ -153,7 +161,9 @@ static void bf16_softmax_row(struct forward_bf16 *f, const struct attention *att
         const float32x4_t left = bf16_weights(vsubq_f32(vld1q_f32(score + key), vdupq_n_f32(shift)));
         const float32x4_t right = bf16_weights(vsubq_f32(vld1q_f32(score + key + 4), vdupq_n_f32(shift)));
         total = vaddq_f32(total, vaddq_f32(left, right));
-        vst1q_u16(weight + key, bf16_round(left, right));
+        const uint16x8_t rounded = bf16_round(left, right);
+        vst1q_u16(weight + key, rounded);
+        vst1q_u16(rest + key, bf16_rest(left, right, rounded));
     }
     f->factor[i] = weight_f32(f->max[i] - shift);
     f->sum[i] = f->sum[i] * f->factor[i] + vaddvq_f32(total);
@@ -174,13 +184,16 @@ static void bf16_forward_keys(struct forward_bf16 *f, const struct attention *at
             for (int64_t d = 0; f->factor[r] != 1 && d < D; d++) f->o[r * D + d] *= f->factor[r];
         }
     }
-    bf16_pack_rows(f->p, f->weights, ROWS, f->queries.n, ROWS);
+    bf16_pack_rows(f->p[0], f->weights[0], ROWS, f->queries.n, ROWS);
+    bf16_pack_rows(f->p[1], f->weights[1], ROWS, f->queries.n, ROWS);
     for (int64_t i = 0; i < f->queries.n; i += BF16_PANEL) {
         const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
         const int64_t n = block_min(tiles.to, round_up(f->keys.n, 4)) - tiles.from;
-        for (int64_t d = 0; n > 0 && d < D; d += BF16_PANEL)
-            bf16_tile(n, f->p + i * ROWS + tiles.from * BF16_PANEL, f->v + d * ROWS + tiles.from * BF16_PANEL,
-                      f->o + i * D + d, D, true);
+        const int64_t from = tiles.from * BF16_PANEL, at = i * ROWS + from;
+        for (int64_t d = 0; n > 0 && d < D; d += BF16_PANEL) {
+            bf16_tile(n, f->p[1] + at, f->v + d * ROWS + from, f->o + i * D + d, D, true);
+            bf16_tile(n, f->p[0] + at, f->v + d * ROWS + from, f->o + i * D + d, D, true);
+        }
     }
 }
 
