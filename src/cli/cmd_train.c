@@ -177,20 +177,6 @@ static void signals_catch(void) {
 
 /* ---- The end ---- */
 
-static void summary_json(const struct options *o, const struct run_summary *m, const char *end) {
-    printf(
-        "{\"end\": \"%s\", \"out\": \"%s\", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-        ", \"seconds\": %.3f, \"tokens_per_s\": %.1f, \"flops\": %.0f, \"flops_per_s\": %.0f, \"peak_bytes\": %" PRIu64
-        ", \"loss\": %.9g, ",
-        end, o->settings.out, m->steps, m->tokens, m->n_parameters, m->seconds, m->tokens_per_s, m->flops,
-        m->flops_per_s, m->peak_bytes, m->loss);
-    if (isfinite(m->held_out)) printf("\"held_out\": %.9g, ", m->held_out);
-    if (isfinite(m->best)) printf("\"best\": %.9g, \"best_step\": %" PRId64 ", ", m->best, m->best_step);
-    if (isfinite(m->mfu)) printf("\"mfu_palm\": %.6g, \"hfu\": %.6g, ", m->mfu, m->hfu);
-    if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
-    printf("\"skipped\": %" PRId64 ", \"differences\": %d}\n", m->n_skipped, m->differences);
-}
-
 static void summary_print(const struct options *o, const struct run_summary *m) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -218,9 +204,8 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
 }
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
-    static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json) summary_json(o, m, names[end]);
+    if (o->is_json && cli_json(run_summary_json(&o->settings, end, m))) return EXIT_MEMORY;
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;
