@@ -1205,6 +1205,9 @@ TL_API tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *c
 /* Weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, cast to the
  * model's dtype. Every parameter must be there in its shape; names of the model without its head's prefix are known too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
+/* A model with its weights: from a run's folder (`tally train`; its newest checkpoint), from one checkpoint of it, or from a Hugging Face
+ * folder. Parameters have the dtype that the run trained, f32 otherwise. It evaluates (tl_module_train). */
+TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
 
@@ -1498,6 +1501,21 @@ TL_API double tl_corpus_story_bits(void);
 TL_API double tl_corpus_story_bytes(void);
 TL_API double tl_corpus_entropy_bits_per_byte(void);
 TL_API double tl_corpus_floor(void);
+
+/* ---- Training ------------------------------------------------------------------------------------------- */
+
+/* A whole run in its folder, as `tally train` does it: priced, trained, logged, saved, resumed where it stopped; docs/training.md tells
+ * everything. `settings` is the text of a JSON object with some of the settings (`tally train --settings` lists them); NULL: none of them.
+ * The result is the summary, a JSON object, malloc'ed: "end" is "done", "stopped" or "not finite". NULL: it failed.
+ *
+ * tell (may be NULL) hears of every step, evaluation and sample, as a JSON object that is valid during the call; false lets the step
+ * end, saves, and ends the run. One run at a time, in a thread that runs no other ops meanwhile. */
+typedef bool (*tl_train_fn)(const char *news, void *context);
+TL_API char *tl_train(const char *settings, tl_train_fn tell, void *context);
+/* What the run would cost, made on meta: tally.run/1, malloc'ed. Nothing is written. */
+TL_API char *tl_train_price(const char *settings);
+/* Every setting with its default: a JSON object, malloc'ed. */
+TL_API char *tl_train_settings(void);
 
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 

@@ -600,6 +600,26 @@ static void rolling_back_repeats_nothing(void **state) {
     base_end();
 }
 
+/* Whoever is told what to change can change it: a run that was never saved may begin anew in its folder. */
+static void a_run_that_never_began_may_be_given_other_settings(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set_path(&s, "out", "run");
+    set(&s, "memory_limit", "1MiB");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    tl_error_clear();
+    set(&s, "memory_limit", ""), set(&s, "batch", "1"), set(&s, "steps", "5"), set(&s, "data", "builtin");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    set(&s, "batch", "2");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_error(TL_ERROR_USE, "begun with another batch");
+    base_end();
+}
+
 static void a_folder_has_one_run_at_a_time(void **state) {
     (void)state;
     struct run_summary summary;
@@ -823,6 +843,7 @@ int main(void) {
         TEST(utilisation_is_a_share_of_the_peak),
         TEST(what_is_not_finite_stops_before_the_weights),
         TEST(rolling_back_repeats_nothing),
+        TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),
         TEST(profiling_changes_no_count),

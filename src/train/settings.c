@@ -183,9 +183,9 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
 
 #define LARGEST_FILE ((size_t)1 << 20)
 
-bool settings_read(struct settings *s, const char *path) {
-    json_t *root = json_read(path, LARGEST_FILE), *value;
-    if (!root) return false;
+/* Uses the JSON up. */
+static bool set_all(struct settings *s, const char *path, json_t *root) {
+    json_t *value;
     bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
     const char *name;
     json_object_foreach(root, name, value) {
@@ -193,6 +193,19 @@ bool settings_read(struct settings *s, const char *path) {
     }
     json_decref(root);
     return ok;
+}
+
+bool settings_read(struct settings *s, const char *path) {
+    json_t *root = json_read(path, LARGEST_FILE);
+    return root && set_all(s, path, root);
+}
+
+bool settings_take(struct settings *s, const char *json) {
+    json_error_t problem;
+    if (!json) return true;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
+    if (!root) return error_set(TL_ERROR_USE, "settings: %s (character %d)", problem.text, problem.position);
+    return set_all(s, "settings", root);
 }
 
 static json_t *row_json(const struct settings *s, const struct setting *row) {

@@ -30,6 +30,8 @@ struct settings settings_default(void);
 bool settings_set(struct settings *s, const char *name, const char *value);
 /* A JSON object with some of the settings. */
 bool settings_read(struct settings *s, const char *path);
+/* The same from a text; NULL: none of them. */
+bool settings_take(struct settings *s, const char *json);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
 char *settings_json(const struct settings *s);
 /* One of the seeds: its own, or that of everything when it is -1. */
