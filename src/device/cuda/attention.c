@@ -395,6 +395,9 @@ static struct attention_call call_of(const tl_kernel_args *args, const tl_operan
     call.H_kv = k->shape[2];
     call.scale = attr->scale;
     call.causal = attr->causal;
+    const int64_t all = call.S + call.T; /* farther than any key from any query */
+    call.left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
+    call.right = attr->causal ? 0 : call.left;
     call.dtype = q->dtype;
     call.q = rows_of(q);
     call.k = rows_of(k);
@@ -409,6 +412,7 @@ static bool rows_fit_cudnn(const struct attention_rows *rows) {
 }
 
 static bool call_fits_cudnn(const struct attention_cache *cache, const struct attention_call *call, enum pass pass) {
+    if (call->mask || call->g_lse || call->left < call->S + call->T) return false; /* graphs without options */
     if ((call->dtype != TL_BF16 && call->dtype != TL_F16) || call->D % 8 != 0 || call->D > 256 || call->T < 2 ||
         (call->causal && call->T != call->S))
         return false;
@@ -450,21 +454,20 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     return execute_slices(cache, plan, call, args);
 }
 
-/* Options that neither cuDNN's graphs nor our own kernels have here yet. */
-static bool options_fit(const tl_kernel_args *args) {
-    const struct attr_attention *attr = args->attr;
-    const char *what = attr->has_mask ? "a mask" : attr->window > 0 ? "a window" : attr->has_lse_grad ? "lse's gradient" : NULL;
-    if (what) snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s with %s yet", args->op, what);
-    return !what;
+static void mask_set(struct attention_call *call, const tl_operand *mask) {
+    call->mask = mask->data;
+    call->mask_dtype = mask->dtype;
+    for (int i = 0; i < 4; i++) call->mask_stride[i] = mask->stride[i];
 }
 
 bool cuda_attention(const tl_kernel_args *args) {
-    if (!options_fit(args)) return false;
+    const struct attr_attention *attr = args->attr;
     const tl_operand *const list[4] = {&args->in[0], &args->in[1], &args->in[2], &args->out[0]};
     if (!dtypes_fit(args, list, 4)) return false;
     struct attention_call call = call_of(args, list[0], list[1], list[2]);
     call.out = rows_dense(list[3]);
     call.lse = args->out[1].data;
+    if (attr->has_mask) mask_set(&call, &args->in[3]);
     if (call.B == 0 || call.T == 0 || call.H == 0) return true;
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
@@ -472,8 +475,8 @@ bool cuda_attention(const tl_kernel_args *args) {
 }
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
-    if (!options_fit(args)) return false;
-    /* g, q, k, v, out, lse -> dq, dk, dv */
+    const struct attr_attention *attr = args->attr;
+    /* g, q, k, v, out, lse [, mask] [, g_lse] -> dq, dk, dv [, dmask] */
     const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
                                        &args->in[4], &args->out[0], &args->out[1], &args->out[2]};
     if (!dtypes_fit(args, list, 8)) return false;
@@ -481,6 +484,9 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.g = rows_dense(list[0]);
     call.out = rows_of(list[4]);
     call.lse = args->in[5].data;
+    if (attr->has_mask) mask_set(&call, &args->in[6]);
+    if (attr->has_lse_grad) call.g_lse = args->in[args->n_in - 1].data;
+    if (attr->has_mask_grad) call.dmask = args->out[3].data;
     call.dq = rows_dense(list[5]);
     call.dk = rows_dense(list[6]);
     call.dv = rows_dense(list[7]);
