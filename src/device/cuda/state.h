@@ -48,6 +48,14 @@ struct cuda_fault {
 struct matmul_cache;
 struct attention_cache;
 
+/* Pinned host memory in slots that are used in turn: a copy between it and the GPU makes nobody wait. `done` comes when the GPU
+ * is through with the slot. */
+enum { STAGING_SLOTS = 16, STAGING_BYTES = 1 << 20 };
+struct cuda_slot {
+    char *data;
+    cudaEvent_t done;
+};
+
 struct cuda_state {
     int index;                        /* of the GPU */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
@@ -55,6 +63,8 @@ struct cuda_state {
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;
+    struct cuda_slot staging[STAGING_SLOTS], fetch[STAGING_SLOTS]; /* towards the GPU, and back */
+    int next_staging, next_fetch;
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */
 };
