@@ -164,7 +164,7 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     c->V = args->in[1].shape[0];
     c->width = args->in[1].shape[1];
     c->dx = c->attr->gives_dx ? (T *)args->out[1].data : nullptr;
-    c->dweight = c->attr->gives_dweight ? (T *)args->out[c->dx ? 2 : 1].data : nullptr;
+    c->dweight = c->attr->gives_dweight ? (T *)args->out[c->attr->gives_dx ? 2 : 1].data : nullptr;
     const bool has_sums = c->attr->gives_dweight && sizeof(T) < 4;
     const size_t logits = padded((size_t)(c->attr->chunk_rows * c->V) * sizeof(C)), losses = padded((size_t)c->N * sizeof(C));
     const size_t sums = has_sums ? padded((size_t)(c->V * c->width) * sizeof(C)) : 0;
