@@ -306,14 +306,14 @@ asan:
 # parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
-	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS="threads einops loader" test
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 ISAS= TESTS="threads einops loader" test
 
 # Coverage is counted in the whole library. Findings are left beside the program; its corpus stays from run to run. Leaks are
 # what `make asan` looks for: a check after every input would take seconds each.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 fuzz-run
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= fuzz-run
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
 fuzz-run: $(BUILD)/tests/fuzz_pattern

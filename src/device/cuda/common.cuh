@@ -408,6 +408,28 @@ __device__ inline double exp_of(double x) { return exp(x); }
 __device__ inline float log_of(float x) { return logf(x); }
 __device__ inline double log_of(double x) { return log(x); }
 
+/* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
+template <class C> struct running { C top, sum; };
+
+template <class C> __device__ inline void running_add(running<C> &r, C x) {
+    if (x <= r.top) {
+        r.sum += x == lowest<C>() ? C(0) : exp_of(x - r.top); /* -inf - -inf is no number */
+    } else if (x > r.top) {
+        r.sum = r.sum * exp_of(r.top - x) + C(1);
+        r.top = x;
+    } else { /* NaN spoils the row, as it should */
+        r.sum = x;
+    }
+}
+
+/* The block's log-sum-exp, to every thread; -inf of nothing but -inf. */
+template <class C> __device__ inline C running_lse(const running<C> &r) {
+    const C top = block_reduce(r.top, max_of(), lowest<C>());
+    /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */
+    const C share = r.top == lowest<C>() ? r.sum : r.sum * exp_of(r.top - top);
+    return top + log_of(block_reduce(share, sum_of(), C(0)));
+}
+
 /* Threads for one row of n elements: whole warps, about four elements each, at most 512. */
 static inline int threads_for_row(int64_t n) {
     int threads = 32;

@@ -57,19 +57,12 @@ __global__ void __launch_bounds__(512) head_rows(head<C> h, C *logits, int64_t f
             for (int64_t k = threadIdx.x; h.has_gradients && k < h.V; k += blockDim.x) out[k] = conversion<G>::from(C(0));
             continue;
         }
-        C top = lowest<C>();
+        running<C> r = {lowest<C>(), C(0)};
         for (int64_t k = threadIdx.x; k < n_units; k += blockDim.x) {
             const unit<C, U> p = unit_load<U>(x, k);
-            for (int j = 0; j < U; j++) top = max_of()(top, p.v[j]);
+            for (int j = 0; j < U; j++) running_add(r, p.v[j]);
         }
-        top = block_reduce(top, max_of(), lowest<C>());
-        const C shift = top > lowest<C>() ? top : C(0);
-        C sum = 0;
-        for (int64_t k = threadIdx.x; k < n_units; k += blockDim.x) {
-            const unit<C, U> p = unit_load<U>(x, k);
-            for (int j = 0; j < U; j++) sum += exp_of(p.v[j] - shift);
-        }
-        const C lse = shift + log_of(block_reduce(sum, sum_of(), C(0)));
+        const C lse = running_lse(r);
         if (threadIdx.x == 0) h.losses[first_row + i] = lse - x[target];
         if (!h.has_gradients) continue;
         const C factor = h.scales_late ? C(1) : *h.scale;

@@ -147,20 +147,6 @@ static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
 
-/* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
-template <class C> struct running { C top, sum; };
-
-template <class C> __device__ inline void running_add(running<C> &r, C x) {
-    if (x <= r.top) {
-        r.sum += x == lowest<C>() ? C(0) : exp_of(x - r.top); /* -inf - -inf is no number */
-    } else if (x > r.top) {
-        r.sum = r.sum * exp_of(r.top - x) + C(1);
-        r.top = x;
-    } else { /* NaN spoils the row, as it should */
-        r.sum = x;
-    }
-}
-
 /* A block per row; PACKED: eight logits per access. */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
@@ -180,14 +166,10 @@ __global__ void __launch_bounds__(512)
         } else {
             for (int64_t i = threadIdx.x; i < V; i += blockDim.x) running_add(r, value_of<C>(x[i]));
         }
-        const C top = block_reduce(r.top, max_of(), lowest<C>());
-        /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */
-        const C share = r.top == lowest<C>() ? r.sum : r.sum * exp_of(r.top - top);
-        const C sum = block_reduce(share, sum_of(), C(0));
+        const C lse = running_lse(r);
         if (threadIdx.x == 0) {
             const int64_t target = id_at(targets, targets_dtype, row);
             const bool is_good = target >= 0 && target < V;
-            const C lse = top + log_of(sum);
             if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
             lse_out[row] = lse;
             loss[row] = is_good ? lse - value_of<C>(x[target]) : C(0);
