@@ -135,9 +135,9 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
         a.is_fast = matmul_is_fast();
-        a.chunk_rows = x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype,
-                                                                      x->storage->device->target)
-                                                         : 1;
+        a.chunk_rows = x->rank == 2 && weight->rank == 2
+                           ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype, x->storage->device->target)
+                           : 1;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);
         a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
         tl_call c;

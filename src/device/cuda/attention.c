@@ -1,16 +1,17 @@
-/* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it cannot.
+/* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it
+ * cannot.
  *
- * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. Everything
- * else (f32, f64, decoding with a cache, odd heads) is ours.
+ * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
+ * Everything else (f32, f64, decoding with a cache, odd heads) is ours.
  *
  * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run to
  * run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead, about
  * 2 T S bytes per head, and repeats to the bit. That is the default; TALLY_CUDA_FAST_ATTENTION=1 asks for the fast one.
  *
- * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic backward
- * runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest divisor of B
- * that fits the workspace. If not even one group of heads fits, or no engine is deterministic, our own two-pass
- * backward runs; it needs no T x S store at all.
+ * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
+ * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
+ * divisor of B that fits the workspace. If not even one group of heads fits, or no engine is deterministic, our own
+ * two-pass backward runs; it needs no T x S store at all.
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only | the plan's own workspace
@@ -118,8 +119,8 @@ static bool config_is_repeatable(struct graph *graph, descriptor config, int64_t
     return true;
 }
 
-/* The first configuration the heuristic offers that makes a plan within the limit. *plan_bytes: its workspace, or, when NULL is
- * returned, that of the best plan that was too large (0: there was none). */
+/* The first configuration the heuristic offers that makes a plan within the limit. *plan_bytes: its workspace, or,
+ * when NULL is returned, that of the best plan that was too large (0: there was none). */
 static descriptor plan_choose(struct attention_cache *cache, struct graph *graph, descriptor operation_graph,
                               bool wants_repeatable, size_t limit_bytes, size_t *plan_bytes) {
     enum { MAX_CONFIGS = 16 };
@@ -171,8 +172,8 @@ static descriptor plan_choose(struct attention_cache *cache, struct graph *graph
 
 static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch entry, so
- * that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
+/* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch
+ * entry, so that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
 static struct attention_call slice_of(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads) {
     struct attention_call slice = *call;
     slice.B = n_batch;
@@ -222,7 +223,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
     return true;
 }
 
-/* The next smaller slice: the next smaller divisor of B, then, of one batch entry, of H_kv. False after the smallest. */
+/* The next smaller slice: the next smaller divisor of B, then, of one batch entry, of H_kv. False after the
+ * smallest. */
 static bool slice_shrink(const struct attention_call *call, int64_t *n_batch, int64_t *n_kv_heads) {
     int64_t *n = *n_batch > 1 ? n_batch : n_kv_heads;
     const int64_t whole = *n_batch > 1 ? call->B : call->H_kv;

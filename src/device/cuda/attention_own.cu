@@ -1,8 +1,8 @@
 /* attention_own.cu: attention and its gradient where cuDNN does not go, and the deterministic fallback of its backward.
  *
  * A warp has one query (or one key) and walks the other side in order; lane i holds elements i, i+32, ... of a head.
- * Sums over a head are butterflies, sums over the sequence are made by one warp in order: no atomics, no T x S store, the
- * same bits every time. Correct first: nothing here uses the matrix units.
+ * Sums over a head are butterflies, sums over the sequence are made by one warp in order: no atomics, no T x S store,
+ * the same bits every time. Correct first: nothing here uses the matrix units.
  *
  *   forward   running maximum m and sum l;  out = sum p v / l,  lse = m + log l
  *   delta     rowsum(g out), one number per query, into the workspace
@@ -10,8 +10,9 @@
  *                 p = exp(scale q k - lse);  dv += p g;  ds = p (g v - delta);  dk += scale ds q
  *   dQ        a warp per query, over its keys: dq += scale ds k
  *
- * A mask is added to the scores; false is -inf, and what has the score -inf is passed over. The gradient of lse reaches a score as
- * p g_lse, so it is taken from delta. The gradient of an added mask is ds, which the second pass writes.
+ * A mask is added to the scores; false is -inf, and what has the score -inf is passed over. The gradient of lse
+ * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, which the second pass
+ * writes.
  */
 #include "device/cuda/attention.h"
 #include "device/cuda/common.cuh"
@@ -73,7 +74,9 @@ __device__ inline int64_t visible_keys(const attention_call &a, int64_t t) {
     const int64_t n = a.S - a.T + t + a.right + 1;
     return n < 0 ? 0 : n < a.S ? n : a.S;
 }
-__device__ inline int64_t first_key(const attention_call &a, int64_t t) { return max((int64_t)0, a.S - a.T + t - a.left); }
+__device__ inline int64_t first_key(const attention_call &a, int64_t t) {
+    return max((int64_t)0, a.S - a.T + t - a.left);
+}
 
 /* The score of query t and key s, whose rows have the product `dot`. */
 template <class C>

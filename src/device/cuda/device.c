@@ -1,17 +1,18 @@
 /* device.c: a GPU as libtally sees it.
  *
- * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the same
- * program runs where there is no CUDA at all. One device has one compute stream: everything happens in
- * program order, and nothing but `item`, copies to the host, large copies from it, `sync` and the profiling timer waits for it.
+ * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the
+ * same program runs where there is no CUDA at all. One device has one compute stream: everything happens in program
+ * order, and nothing but `item`, copies to the host, large copies from it, `sync` and the profiling timer waits for
+ * it.
  *
  * What lies outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger
  * counts. Beside them the process holds, on the GPU and unseen by the pool:
  *   - the driver's context, with the code of our kernels (loaded when first launched) and the stacks the driver keeps;
  *   - the cuBLASLt handle (made here) and the code of the GEMM kernels it picks;
  *   - the cuDNN handle (made by the first attention) and the code of its attention engines, some compiled at run time;
- * and on the host: plans of matmul.c and attention.c, and pinned memory: one fault cell, and slots for copies (state.h). Every workspace of
- * every library is args->workspace, from the pool; a plan that wants more is not used. How many bytes the
- * above take is measured on the machine (driver's figure minus segments), not promised here.
+ * and on the host: plans of matmul.c and attention.c, and pinned memory: one fault cell, and slots for copies
+ * (state.h). Every workspace of every library is args->workspace, from the pool; a plan that wants more is not used.
+ * How many bytes the above take is measured on the machine (driver's figure minus segments), not promised here.
  *
  * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
  * That also makes the plan caches and the cuDNN handle, which is not thread-safe, safe to use.
@@ -53,8 +54,8 @@ bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
     return false;
 }
 
-/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came after it
- * in the stream computed with rows that nobody asked for. */
+/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came
+ * after it in the stream computed with rows that nobody asked for. */
 bool cuda_fault_report(struct cuda_state *state, char *error) {
     static const char *const culprit[] = {
         [FAULT_EMBEDDING] = "embedding: id",
@@ -86,8 +87,8 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         break;
     case FAULT_WEIGHTS:
         snprintf(error, CUDA_ERROR_BYTES,
-                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)", index,
-                 limit);
+                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)",
+                 index, limit);
         break;
     case FAULT_COUNT:
         snprintf(error, CUDA_ERROR_BYTES, "%lld elements were counted, others are there", index);
@@ -162,14 +163,15 @@ static bool is_pinned(const void *from) {
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
-/* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it waits for all that is
- * queued first. */
+/* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it waits for
+ * all that is queued first. */
 static bool copy_staged(struct cuda_state *state, void *to, const void *from, size_t bytes, char *error) {
     pthread_mutex_lock(&run_lock);
     struct cuda_slot *slot = &state->staging[state->next_staging++ % STAGING_SLOTS];
     bool ok = cuda_check(cudaEventSynchronize(slot->done), "copy", error);
     if (ok) memcpy(slot->data, from, bytes);
-    ok = ok && cuda_check(cudaMemcpyAsync(to, slot->data, bytes, cudaMemcpyHostToDevice, state->stream), "copy", error) &&
+    ok = ok &&
+         cuda_check(cudaMemcpyAsync(to, slot->data, bytes, cudaMemcpyHostToDevice, state->stream), "copy", error) &&
          cuda_check(cudaEventRecord(slot->done, state->stream), "copy", error);
     pthread_mutex_unlock(&run_lock);
     return ok;
@@ -186,8 +188,7 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
     if (bytes == 0) return true;
     if (!select_device(state, error)) return false;
     if (direction == COPY_TO_DEVICE && bytes <= STAGING_BYTES) return copy_staged(state, to, from, bytes, error);
-    if (!cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error))
-        return false;
+    if (!cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error)) return false;
     if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from))) return true;
     return cuda_check(cudaStreamSynchronize(state->stream), "copy", error) && cuda_fault_report(state, error);
 }
@@ -196,8 +197,9 @@ static void *fetch_begin(tl_device *device, const void *from, size_t bytes, char
     struct cuda_state *state = device->own;
     if (bytes > FETCH_BYTES || !select_device(state, error)) return NULL;
     struct cuda_slot *slot = &state->fetch[state->next_fetch++ % STAGING_SLOTS];
-    bool ok = cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
-              cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
+    bool ok =
+        cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
+        cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
     return ok ? slot : NULL;
 }
 

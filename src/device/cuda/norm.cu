@@ -1,9 +1,9 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
  * Forward and dx: a block per row. Weight gradients are column sums over all rows, without atomics: rows are cut into
- * NORM_CHUNKS runs; pass one gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes
- * are added in order; pass two adds the runs in order. args->workspace holds the runs, dweight's (NORM_CHUNKS, C)
- * first, then dbias's, in the compute type.
+ * NORM_CHUNKS runs; pass one gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row
+ * lanes are added in order; pass two adds the runs in order. args->workspace holds the runs, dweight's (NORM_CHUNKS,
+ * C) first, then dbias's, in the compute type.
  */
 #include "device/cuda/common.cuh"
 
@@ -24,7 +24,8 @@ template <class T, class W> struct norm_forward_rows {
     double eps;
 };
 
-template <class T, class W, bool RMS, int U> __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
     const int64_t n_units = r.n / U;
     for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
 
 enum { LANES = 8, AHEAD = 4 };
 
-/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32, LANES): lane
- * k takes rows k, k + LANES, ... of the run; AHEAD of them are asked for before the first is added. */
+/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32,
+ * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are asked for before the first is added. */
 template <class T, bool RMS, int U>
 __global__ void __launch_bounds__(32 * LANES)
     norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
@@ -252,11 +253,11 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
     const int64_t n_units = packs ? s.n / PACK : s.n;
     const dim3 grid((unsigned)((n_units + 31) / 32), NORM_CHUNKS), block(32, LANES);
     if (packs)
-        norm_weight_runs<T, RMS, PACK><<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs,
-                                                                   s.n_rows, s.n);
+        norm_weight_runs<T, RMS, PACK>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
     else
-        norm_weight_runs<T, RMS, 1><<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs,
-                                                                s.n_rows, s.n);
+        norm_weight_runs<T, RMS, 1>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
     norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dweight_runs, args->out[1].data, args->out[1].dtype, s.n);
     if (dbias_runs)
         norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dbias_runs, args->out[2].data, args->out[2].dtype, s.n);

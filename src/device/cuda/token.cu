@@ -7,7 +7,8 @@
 
 /* ---- embedding ---------------------------------------------------------------------------------------- */
 
-/* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per row. */
+/* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per
+ * row. */
 template <class U>
 __global__ void __launch_bounds__(256)
     embedding_rows(const U *weight, int64_t V, int64_t n_units, geometry<1> ids_at, const void *ids, tl_dtype ids_dtype,
@@ -35,8 +36,8 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
  * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, then each id adds its
- * rows in ascending order: no float atomics. Counting and placing use integer atomics, whose sums are exact; only the order
- * inside a group is left to chance, and the sort takes that away.
+ * rows in ascending order: no float atomics. Counting and placing use integer atomics, whose sums are exact; only the
+ * order inside a group is left to chance, and the sort takes that away.
  */
 
 __global__ void __launch_bounds__(BLOCK)
