@@ -12,7 +12,7 @@
  *             finished on the stack, dq grows in memory.
  *
  * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
- * outside a window. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
+ * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
  * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, written block by block.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
@@ -35,7 +35,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 120 KiB of stack forward and 300 KiB
+/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward and 330 KiB
  * backward. */
 enum { ROWS = 64, HEAD_PART_BYTES = 512 };
 
