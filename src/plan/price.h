@@ -54,9 +54,6 @@ struct price {
 bool price_make(struct price *price, const struct settings *s, const struct price_target *target);
 void price_free(struct price *price);
 
-/* Whether a run fits and no more, for searches: the same verdict in less time. */
-bool price_verdict_of(const struct settings *s, const struct price_target *target, enum price_verdict *verdict,
-                      uint64_t *reserved_bytes, uint64_t *allocated_bytes);
 const char *price_verdict_text(enum price_verdict verdict);
 
 /* What was live at the peak: cells of (path, purpose) of a price's own device. */
