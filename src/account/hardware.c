@@ -228,9 +228,12 @@ double hardware_product(const struct hardware_cell *cell) { return cell->units *
 
 /* ---- Doubt ---- */
 
+/* A chip of the user's may bear the name of one of the table, or an alias. */
 static const struct hardware *builtin_of(const char *name) {
+    char wanted[NAME_BYTES];
+    name_plain(wanted, name, strlen(name));
     for (int i = 0; i < N_CHIPS; i++)
-        if (!strcmp(chips[i].name, name)) return &chips[i];
+        if (names_any(&chips[i], is_same, wanted)) return &chips[i];
     return NULL;
 }
 
@@ -283,7 +286,7 @@ static const char *text_own(struct own *o, const char *text) {
 
 static bool text_take(struct own *o, const json_t *object, const char *key, const char **to, const char *path) {
     const json_t *v = json_object_get(object, key);
-    if (!v) return true;
+    if (!v || json_is_null(v)) return true;
     const char *text = json_string_value(v);
     if (!text || !*text || strlen(text) > 500 || !text_is_name(text))
         return error_set(TL_ERROR_USE, "%s: \"%s\" is not a text of 1 to 500 characters", path, key);

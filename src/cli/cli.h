@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include <jansson.h>
+
 #include "tally.h"
 
 enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
@@ -28,10 +30,16 @@ extern const char help_inspect[];
 int cmd_data(int argc, char **argv);
 extern const char help_data[];
 
+int cmd_devices(int argc, char **argv);
+extern const char help_devices[];
+
 extern const char help_demo[], help_diff[], help_ops[];
 
 /* Says the pending error on stderr; the exit code that belongs to it. */
 int cli_error(void);
+
+/* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */
+int cli_json(json_t *value);
 
 /* "12.3 MiB", "4.56 G" (10^9); buffer of 32. */
 const char *bytes_text(double bytes, char *buffer);

@@ -11,6 +11,7 @@ static const struct command commands[] = {
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+    {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
     {"data", "make, convert, check and show files of tokens", help_data, cmd_data},
@@ -20,7 +21,7 @@ static const struct command commands[] = {
 static void usage(FILE *to) {
     fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
-    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
             "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
@@ -36,6 +37,18 @@ int cli_error(void) {
     default:
         return EXIT_INPUT;
     }
+}
+
+int cli_json(json_t *value) {
+    char *text = value ? json_dumps(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    if (!text) {
+        fprintf(stderr, "tally: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
 }
 
 const char *bytes_text(double bytes, char *buffer) {
