@@ -8,6 +8,8 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"plan", "what a training needs: memory, FLOPs, time, money; what stops it from growing", help_plan, cmd_plan},
+    {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},

@@ -7,22 +7,48 @@
 #ifndef PLAN_FIT_H
 #define PLAN_FIT_H
 
-#include "plan/plan.h"
+#include "plan/group.h"
+#include "plan/price.h"
+#include "plan/shard.h"
 
-/* What stops the next size. */
-enum fit_limit { FIT_NOTHING, FIT_MEMORY, FIT_DAYS, FIT_MONEY };
+struct plan_options {
+    int64_t n_devices;
+    enum shard_mode shard;
+    double tokens;         /* of the whole training; 0: as the settings say */
+    double price_per_hour; /* of one device; 0: not known */
+    double link;           /* B/s of one device, one way; 0: the chip's, or a network's between nodes */
+};
+
+/* Seconds, money, energy of a whole training. 0: not known. */
+struct plan_run {
+    double tokens, steps, step_s, days, device_hours, energy_kwh, money;
+};
+struct plan_run plan_run_of(const struct price *price, const struct plan_options *options);
+
+enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
+extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */
+
+enum fit_limit { FIT_NOTHING, FIT_MEMORY, FIT_DAYS, FIT_MONEY }; /* what a size breaks */
 const char *fit_limit_name(enum fit_limit limit);
 
 struct fit_point { /* one size that was priced */
-    int64_t size;
+    int64_t size, n_parameters;
     enum fit_limit limit;
     enum price_verdict verdict;
     uint64_t bytes, block_bytes; /* reserved, and in blocks at the peak; on several devices both are the estimate */
-    int64_t n_parameters;
-    double days, money; /* of the training; 0: not known */
-    tl_purpose purpose; /* what most of the peak is for, whose it is, and its share */
-    char module[80];
-    double share;
+    count flops;                 /* of a step, all phases */
+    struct plan_run run;
+    struct group_largest largest;
+};
+
+struct fit_question {
+    enum fit_axis axis;
+    struct settings settings;
+    struct price_target target;
+    struct plan_options options;
+    int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
+    double days, money;          /* budgets; 0: none */
+    double tokens_per_parameter; /* tokens of the training are so many times the parameters; 0: options.tokens */
 };
 
 struct fit_answer {
@@ -32,25 +58,15 @@ struct fit_answer {
     bool is_monotone; /* blocks did not shrink with size in any pair that was priced */
 };
 
-struct fit_question {
-    enum plan_axis axis;
-    struct settings settings;
-    struct price_target target;
-    struct plan_options options;
-    int64_t first, unit, most;  /* where to begin; sizes are multiples of unit, up to most */
-    double days, money;         /* budgets; 0: none */
-    double tokens_per_parameter; /* tokens of the training when options.tokens is 0; 0: as the settings say */
-};
-
-extern const char *const fit_axis_names[PLAN_N_AXES]; /* "batch", "seq", "layers", "channels" */
-/* The setting of an axis, changed; the model's context grows with seq where it must. */
-void fit_axis_set(struct settings *s, enum plan_axis axis, int64_t size);
-/* Where the search begins, and its step, for a run: batch 1, seq 128, a layer, a group of heads. False: recorded. */
-bool fit_question_begin(struct fit_question *q, enum plan_axis axis, const struct settings *s,
-                        const struct price_target *target, const struct plan_options *options);
+/* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of heads. False: recorded. */
+bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct price_target *target,
+               const struct plan_options *options);
 /* False: recorded. */
 bool fit_search(const struct fit_question *q, struct fit_answer *answer);
-/* One run against memory and budgets. */
-bool fit_check(const struct fit_question *q, const struct settings *s, struct fit_point *point);
+/* The run with one size changed, against memory and budgets. */
+bool fit_try(const struct fit_question *q, int64_t size, struct fit_point *point);
+bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point *point); /* without evaluations and samples */
+/* The settings with that size. */
+struct settings fit_settings(const struct fit_question *q, int64_t size);
 
 #endif

@@ -1,104 +1,65 @@
-/* plan.h: what follows from a price: where bytes and FLOPs are, what they are called by whom, how long it takes at least, what a whole
+/* plan.h: what follows from a price: where bytes and FLOPs are, what others call them, how long a step takes at least, what a whole
  * training costs, what stops it from growing, and what to change.
  *
- * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, a training on several devices
- * is an estimate on top of the exact count of one. */
+ * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, or from measurements of
+ * the machine; a training on several devices is an estimate on top of the exact count of one. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
+#include "plan/fit.h"
+#include "plan/group.h"
 #include "plan/price.h"
 #include "plan/shard.h"
 
-/* Rows of a step's ledger, added up under one name. */
-struct plan_group {
-    char name[80];
-    uint64_t calls;
-    count flops[TL_PHASE_COUNT];
-    count bytes; /* read and written */
-    uint64_t held[TL_PURPOSE_COUNT], held_bytes; /* modules: live at the peak */
-    /* ops alone */
-    char dtype[12];
-    double intensity; /* FLOP per byte */
-    double ridge;     /* of the device for this op's units; 0: not known */
-    double least_s;   /* max(FLOPs / peak, bytes / bandwidth); 0: not known */
-    bool is_compute_bound;
-};
-
-struct plan_groups {
-    struct plan_group *group;
-    size_t n, capacity;
-};
-
+/* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed again. */
 enum plan_convention { PLAN_PALM, PLAN_CAUSAL, PLAN_PRODUCTS, PLAN_HARDWARE, PLAN_N_CONVENTIONS };
 struct plan_convention_info {
     const char *name, *rule;
 };
 extern const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS];
+void plan_convention_flops(const struct price *price, count flops[PLAN_N_CONVENTIONS]);
+
+/* One op (and dtype) on the device, by its sheet. 0: not known. */
+struct plan_bound {
+    double intensity;    /* FLOP per byte */
+    double ridge;        /* peak of the op's units / bandwidth */
+    double arithmetic_s; /* FLOPs / peak */
+    double memory_s;     /* bytes / bandwidth */
+};
+struct plan_bound plan_bound_of(const struct plan_group *op, const struct hardware *chip);
+/* Matrix units or vector units: which peak an op of a dtype has. HARDWARE_COUNT: it computes nothing. */
+enum hardware_quantity plan_units(const char *op, tl_dtype dtype);
 
 /* Seconds of one step on one device. 0: not known. */
 struct plan_time {
-    double arithmetic_s; /* a bound that nothing can beat: FLOPs at the sheet's peaks, nothing else */
+    double arithmetic_s; /* nothing can beat it: FLOPs at the sheet's peaks and nothing else */
     double roofline_s;   /* every op at the sheet's peak or bandwidth, whichever is slower, one after the other */
-    double predicted_s;  /* by this machine's own measurements, where there are any */
-    double step_s;       /* the best known of these, with what devices add */
 };
-
-struct plan_run { /* of the whole training */
-    double tokens, steps, seconds, device_hours, energy_kwh, money;
-};
-
-enum plan_axis { PLAN_BATCH, PLAN_SEQ, PLAN_LAYERS, PLAN_CHANNELS, PLAN_N_AXES };
-
-struct plan_growth {
-    int64_t last, next;  /* the last size that fits, 0: none; the next one, 0: nothing stops it */
-    int n_priced;
-    uint64_t next_bytes; /* that the next one needs */
-    tl_purpose purpose;  /* what it is mostly for */
-    char module[80];     /* and whose */
-    double share;        /* of what it holds */
-    bool is_proven;      /* nothing between `next` and sizes whose blocks alone are too many fits */
-};
-
-struct plan_options {
-    int64_t n_devices;
-    enum shard_mode shard;
-    double tokens;         /* of the whole training; 0: as the settings say */
-    double price_per_hour; /* of one device; 0: not known */
-    double link;           /* B/s of one device, one way; 0: the chip's, or a network's between nodes */
-    uint64_t memory_bytes; /* 0: the device's */
-    bool has_growth, has_advice;
-};
-
-struct plan_advice {
-    char text[256];
-};
+bool plan_time_of(const struct price *price, struct plan_time *time);
 
 struct plan {
     struct price price;
     struct plan_options options;
-    struct plan_groups modules, ops, dtypes;
-    count flops[TL_PHASE_COUNT], total_flops, bytes, convention[PLAN_N_CONVENTIONS]; /* of a step */
-    double peak; /* FLOP/s of the recipe's products; 0: not known */
-    const char *peak_name;
+    struct plan_groups modules, ops; /* of a step; what modules hold is at the peak of the run's largest kind */
+    count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
+    enum hardware_quantity peak; /* of the recipe's products; HARDWARE_COUNT: the chip has none */
     struct plan_time time;
     struct plan_run run;
     struct shard_estimate shard;
-    struct plan_growth growth[PLAN_N_AXES];
-    struct plan_advice advice[6];
+    bool has_growth;
+    struct fit_answer growth[FIT_N_AXES];
+    char advice[6][240];
     int n_advice;
-    double planned_s; /* how long all this took */
 };
 
-bool plan_make(struct plan *plan, const struct settings *s, const struct plan_options *options);
+/* `has_growth`: also search for what stops it, and advise. False: recorded, nothing is left behind. */
+bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
+               const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 
-/* tally.plan/1; NULL: recorded. */
+/* tally.plan/1 (docs/planning.md); NULL: recorded. */
 json_t *plan_json(const struct plan *plan);
-
-/* "model.12.mlp.up_proj" -> "model.*.mlp" */
-void plan_module_name(char *name, size_t size, const char *path);
-/* What a price needs of one device: exact for one, an estimate for several. */
-uint64_t plan_bytes(const struct price *price, const struct plan_options *options);
-enum price_verdict plan_verdict(const struct price *price, const struct plan_options *options);
+json_t *plan_point_json(const struct fit_point *point);
+json_t *plan_answer_json(const struct fit_answer *answer);
 
 #endif

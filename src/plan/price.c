@@ -136,7 +136,7 @@ static bool fits_when_trimmed(const struct settings *s, const struct price_targe
     *fits = walk_with_limit(s, t->device, price_target_limit(t), &walker, counts);
     tl_error_policy(policy);
     if (*fits) return true;
-    bool is_refused = tl_error() == TL_ERROR_MEMORY && !strncmp(tl_error_message(), "out of memory on meta", 21);
+    bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
     if (is_refused) tl_error_clear();
     return is_refused;
 }

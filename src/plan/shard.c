@@ -37,25 +37,30 @@ static void link_find(struct shard_estimate *e, const struct price *p, int64_t n
     if (e->link > 0) e->link_s = e->sent_bytes / e->link;
 }
 
+/* Without cuts, and with the states cut, the exact peak of one device is where it was. With gradients cut, what competes is no longer known
+ * to the moment: the most that a step holds for itself is added to what is kept, which is never too little. */
+static uint64_t total_of(const struct price *p, const struct shard_estimate *e, enum shard_mode mode, uint64_t states) {
+    if (mode <= SHARD_ZERO1) return p->reserved_bytes - states + e->states_bytes;
+    return e->weights_bytes + e->states_bytes + e->gradients_bytes + e->gathered_bytes + e->other_bytes;
+}
+
 struct shard_estimate shard_estimate(const struct price *p, int64_t n, enum shard_mode mode, double link) {
     struct shard_estimate e = {0};
     const struct recipe *recipe = recipe_find(settings_choice(&p->settings, "recipe"));
-    const struct held_window *w = price_window(p, p->peak_kind);
+    const struct held_window *w = price_window(p, KIND_STEP);
     bool has_wide_sums = p->settings.accum > 1 && recipe_sums_in_f32(recipe);
     uint64_t parameters = (uint64_t)p->n_parameters, element = (uint64_t)tl_dtype_bits(recipe->parameters) / 8;
     uint64_t weights = parameters * element, gradients = parameters * (has_wide_sums ? 4 : element);
     uint64_t kept = w->peak_by_purpose[TL_PARAMETER] + w->peak_by_purpose[TL_OPTIMIZER];
-    uint64_t states = kept > weights ? kept - weights : 0, at_peak = w->peak_by_purpose[TL_GRADIENT];
-    uint64_t part = mode >= SHARD_ZERO2 ? (uint64_t)(part_parameters(&p->config) * (double)element) : 0;
+    uint64_t states = kept > weights ? kept - weights : 0;
+    uint64_t part = (uint64_t)(part_parameters(&p->config) * (double)element);
     e.weights_bytes = share(weights, n, mode >= SHARD_ZERO3);
     e.states_bytes = share(states, n, mode >= SHARD_ZERO1);
     e.gradients_bytes = share(gradients, n, mode >= SHARD_ZERO2);
     if (mode >= SHARD_ZERO2) e.gathered_bytes += part / 2; /* the gradients of the block that was just done */
     if (mode >= SHARD_ZERO3) e.gathered_bytes += part;
-    e.other_bytes = p->reserved_bytes - kept - at_peak;
-    /* Two moments compete: the peak of the step, with the gradients that it has then, and the update, with all of them. */
-    uint64_t peak = share(at_peak, n, mode >= SHARD_ZERO2) + e.other_bytes, update = e.gradients_bytes;
-    e.total_bytes = e.weights_bytes + e.states_bytes + e.gathered_bytes + (peak > update ? peak : update);
+    e.other_bytes = w->peak_passing_bytes;
+    e.total_bytes = total_of(p, &e, mode, states);
     /* g: of one micro-batch, as wide as the weights; G: their sum */
     double f = (double)(n - 1) / (double)n, k = (double)p->settings.accum, G = (double)gradients, W = (double)weights, g = W;
     e.sent_bytes = f * (mode == SHARD_NONE    ? 2 * G

@@ -138,11 +138,12 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
     return ok;
 }
 
-char *run_price(const struct settings *s) {
+char *run_price(const struct settings *s) { return run_price_on(s, stand_in(s)); }
+
+char *run_price_on(const struct settings *s, tl_device *device) {
     struct kinds kinds = {0};
     struct run_walker walker = {bill_kinds, &kinds};
     int64_t counts[KIND_COUNT];
-    tl_device *device = stand_in(s);
     char *text = NULL;
     if (device && run_walk(s, device, &walker, counts)) {
         for (int i = 0; i < KIND_COUNT; i++) kinds.kind[i].count = counts[i];
