@@ -1181,11 +1181,35 @@ TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
 /* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never there as a whole. Deep linear: mean squared
  * error to targets (B). */
 TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+/* Keys and values of the tokens that a model of language has seen, so that one more token costs one pass over them instead of a pass
+ * over all of them: room for `batch` rows of `capacity` tokens (at most the model's context), L x 2 x Hkv x D numbers per token in the
+ * dtype that products have now (tl_autocast), taken at once, as activations of path "cache". It is for this model alone. */
+typedef struct tl_cache tl_cache;
+TL_API tl_cache *tl_cache_new(tl_module *model, int64_t batch, int64_t capacity);
+TL_API void tl_cache_free(tl_cache *cache); /* NULL allowed */
+TL_API int64_t tl_cache_length(const tl_cache *cache); /* tokens that are there, of each row */
+TL_API bool tl_cache_cut(tl_cache *cache, int64_t length); /* forgets those behind the first `length` */
+/* tokens (batch,T) that follow those of the cache, which they join -> logits (batch,T,V): any T that there is room for, so that
+ * a prompt goes in at once. Not recorded. When it fails, the cache is as before. */
+TL_API tl_tensor *tl_model_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache);
+/* The logits after the last of the tokens alone: (B,V). cache NULL: without one. */
+TL_API tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *cache);
 /* Weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, cast to the
  * model's dtype. Every parameter must be there in its shape; names of the model without its head's prefix are known too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
 /* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
+
+/* Text (B,N) i64 has n_prompt tokens in each row and receives the rest, drawn one after the other with the thread's generator, by a
+ * cache of its own (as long as the text, at most the model's context; beyond it the model goes on from the last three quarters of the
+ * context). Nothing waits for the device. options NULL: the defaults. */
+typedef struct tl_generate_options {
+    double temperature; /* what logits are divided by; 0: the likeliest token */
+    int64_t top_k;      /* among the k likeliest; 0: all */
+    double top_p;       /* among the likeliest (of these) that have this share together; 1: all */
+} tl_generate_options;
+TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1 */
+TL_API bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options);
 
 /* ---- Optimizers of many parameters --------------------------------------------------------------------- */
 

@@ -19,6 +19,10 @@ struct command {
 
 int cmd_train(int argc, char **argv);
 extern const char help_train[];
+int cmd_generate(int argc, char **argv);
+extern const char help_generate[];
+int cmd_eval(int argc, char **argv);
+extern const char help_eval[];
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
@@ -31,6 +35,9 @@ extern const char help_inspect[];
 
 int cmd_data(int argc, char **argv);
 extern const char help_data[];
+
+int cmd_napkin(int argc, char **argv);
+extern const char help_napkin[];
 
 int cmd_devices(int argc, char **argv);
 extern const char help_devices[];

@@ -24,6 +24,7 @@ static const char STATE[] = "state.json", MANIFEST[] = "manifest.json";
 struct checkpoint {
     char *folder; /* of this step */
     char *state;
+    int64_t step;
 };
 
 /* "folder/step-..." or, with a file, "folder/step-.../file". NULL: recorded. */
@@ -305,7 +306,7 @@ static struct checkpoint *open_step(const char *folder, int64_t step, bool is_ve
         error_memory(sizeof *c, "a checkpoint");
         return NULL;
     }
-    *c = (struct checkpoint){.folder = path_new(folder, step, NULL)};
+    *c = (struct checkpoint){.folder = path_new(folder, step, NULL), .step = step};
     char *state = c->folder && (is_verified || folder_verify(c->folder, step)) ? file_join(c->folder, STATE) : NULL;
     size_t bytes;
     if (state) c->state = file_get(state, LARGEST_STATE, &bytes);
@@ -331,6 +332,7 @@ void checkpoint_close(struct checkpoint *c) {
     memory_free(c);
 }
 
+int64_t checkpoint_step(const struct checkpoint *c) { return c->step; }
 const char *checkpoint_state(const struct checkpoint *c) { return c->state; }
 
 static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_tensor *to) {

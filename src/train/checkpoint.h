@@ -33,6 +33,7 @@ struct checkpoint *checkpoint_open(const char *folder, int64_t step);
 /* The newest whole one, verified once. NULL without an error: there is none. */
 struct checkpoint *checkpoint_open_newest(const char *folder);
 void checkpoint_close(struct checkpoint *c);
+int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);

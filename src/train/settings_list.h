@@ -63,6 +63,7 @@ INTEGER(sample_every, 0, 0, 1000000000000, "steps between samples of text; 0: on
 INTEGER(sample_tokens, 200, 0, 1000000, "length of a sample; 0: none")
 REAL(temperature, 0.8, 0, 100, "of sampling; 0 takes the likeliest")
 INTEGER(top_k, 0, 0, 1000000000, "sample among the k likeliest; 0: all")
+REAL(top_p, 1, 1e-9, 1, "sample among the likeliest that have this share together; 1: all")
 TEXT(prompt, "Once upon a time", "where samples begin")
 INTEGER(log_every, 1, 1, 1000000000000, "steps between lines of the log")
 INTEGER(save_every, 100, 0, 1000000000000, "steps between checkpoints; 0: only at the end")

@@ -349,11 +349,11 @@ static json_t *generator_json(tl_generator g) {
 }
 
 json_t *trainer_state(const struct trainer *t) {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I}", "optimizer_steps",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:b}", "optimizer_steps",
                      (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
                      generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
                      (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
-                     (json_int_t)t->data_shift);
+                     (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
 }
 
 static bool generator_read(const json_t *state, const char *name, tl_generator *g) {
