@@ -77,18 +77,25 @@ static bool try_size(const struct fit_question *q, int64_t size, bool only_steps
     struct price price;
     struct plan_options options = q->options;
     struct settings s = fit_settings(q, size);
+    bool is_estimate = options.n_devices > 1;
     if (only_steps) {
         s.sample_tokens = 0;
         s.eval_batches = 1;
     }
+    if (is_estimate) { /* a step's own peak is that of the first one; nothing asks what the pool makes of it later */
+        s.steps = 1;
+        s.warmup = 0;
+        s.val_share = 0;
+    }
     if (!price_make(&price, &s, &q->target)) return false;
+    price.settings.steps = q->settings.steps;
     *point = (struct fit_point){.size = size,
                                 .n_parameters = price.n_parameters,
                                 .verdict = price.verdict,
                                 .bytes = price.reserved_bytes,
                                 .block_bytes = price.allocated_bytes};
     bool ok = group_largest_find(&price, &point->largest);
-    if (options.n_devices > 1) {
+    if (is_estimate) {
         struct shard_estimate e = shard_estimate(&price, options.n_devices, options.shard, options.link);
         uint64_t limit = price_target_limit(&q->target);
         point->bytes = point->block_bytes = e.total_bytes;
