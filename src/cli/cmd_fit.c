@@ -19,7 +19,7 @@ const char help_fit[] =
     "point was reached, and whether blocks grew between all sizes that were priced.\n\n"
     "  --device NAME            cpu or this, or a chip of `tally devices`\n"
     "  --devices N              devices that share the work; with --shard none, zero1, zero2, zero3. An estimate\n"
-    "  --memory BYTES           in place of the device's: 80GB, 24GiB\n"
+    "  --memory-limit N         in place of the device's memory: 80GB, 24GiB\n"
     "  --unit N                 sizes are multiples of it [1; 128 for sequences from 1024 on; whole groups of heads]\n"
     "  --family TEXT            model: only those whose name begins so: gpt2, llama-3, qwen2.5\n"
     "  --days X, --money X      what the training may take at most, by the device's sheet: a bound that no run beats\n"
@@ -36,13 +36,14 @@ const char help_fit[] =
 
 /* ---- Words ---- */
 
-static void point_print(const struct fit_point *p, uint64_t limit) {
+static void point_print(const struct fit_point *p, const struct fit_question *q) {
     char a[32], b[32];
-    uint64_t bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
+    bool has_tokens = q->options.tokens > 0 || q->tokens_per_parameter > 0;
+    uint64_t limit = price_target_limit(&q->target), bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
     printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
     if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool gives unused segments back on the way)");
-    if (p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
-    if (p->run.money > 0) printf(", %.4g money", p->run.money);
+    if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
+    if (has_tokens && p->run.money > 0) printf(", %.4g money", p->run.money);
 }
 
 static void breaks_print(const struct fit_point *p, const struct fit_question *q) {
@@ -55,7 +56,6 @@ static void breaks_print(const struct fit_point *p, const struct fit_question *q
 }
 
 static void answer_print(const struct fit_question *q, const char *what, const struct fit_answer *a) {
-    uint64_t limit = price_target_limit(&q->target);
     if (!a->best.size) {
         printf("%-9s nothing fits: at %" PRId64 " ", what, a->next.size);
         breaks_print(&a->next, q);
@@ -63,7 +63,7 @@ static void answer_print(const struct fit_question *q, const char *what, const s
         return;
     }
     printf("%-9s %" PRId64 " fits: ", what, a->best.size);
-    point_print(&a->best, limit);
+    point_print(&a->best, q);
     printf("\n");
     if (a->next.size) {
         printf("%-9s %" PRId64 " does not: ", "", a->next.size);
@@ -156,7 +156,7 @@ static int fit_model(const struct plan_flags *f) {
         if (f->is_json) continue;
         printf("%-16s %10s parameters  %s", list[i].name, count_text((double)point.n_parameters, a),
                point.limit == FIT_NOTHING ? "fits: " : "does not fit: ");
-        if (point.limit == FIT_NOTHING) point_print(&point, price_target_limit(&f->target));
+        if (point.limit == FIT_NOTHING) point_print(&point, &q);
         else breaks_print(&point, &q);
         printf("\n");
     }
@@ -175,7 +175,7 @@ static int fit_devices(const struct plan_flags *f) {
     struct price price;
     uint64_t limit = price_target_limit(&f->target);
     char a[32], b[32];
-    if (!limit) return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory)\n", f->target.name), EXIT_INPUT;
+    if (!limit) return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory-limit)\n", f->target.name), EXIT_INPUT;
     if (!price_make(&price, &f->settings, &f->target)) return cli_error();
     enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
     int64_t low = 0, high = 1; /* low does not hold it */
@@ -235,7 +235,6 @@ int cmd_fit(int argc, char **argv) {
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
                                    {"--days", OPTION_NUMBER, &f.days, 0, 1e9, true},
                                    {"--money", OPTION_NUMBER, &f.money, 0, 1e18, true},
-                                   {"--memory", OPTION_NUMBER, &f.memory_bytes, 0, 1e18, true},
                                    {"--unit", OPTION_INTEGER, &f.unit, 1, 1e9, false},
                                    {"--family", OPTION_TEXT, &f.family, 0, 0, false},
                                    {"--hardware", OPTION_TEXT, &f.hardware, 0, 0, false},

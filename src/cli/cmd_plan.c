@@ -22,7 +22,7 @@ const char help_plan[] =
     "  --link GB/S          of one device, one way [the chip's within 8 devices, 50 beyond]\n"
     "  --tokens D           of the whole training: 300B, 15T [steps x batch x seq x accum]\n"
     "  --price-per-hour X   of one device, in any currency\n"
-    "  --memory BYTES       in place of the device's: 80GB, 24GiB\n"
+    "  --memory-limit N     in place of the device's memory: 80GB, 24GiB\n"
     "  --short              not what stops it from growing, nor advice\n"
     "  --sweep NAME=a,b,c   every combination of such values, one line each; may be repeated\n"
     "  --price FILE         the price itself, tally.run/1, to be compared with a receipt by `tally diff`\n"
@@ -362,7 +362,6 @@ int cmd_plan(int argc, char **argv) {
                                    {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
                                    {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
-                                   {"--memory", OPTION_NUMBER, &f.memory_bytes, 0, 1e18, true},
                                    {"--short", OPTION_FLAG, &f.is_short, 0, 0, false},
                                    {"--price", OPTION_TEXT, &f.price_file, 0, 0, false},
                                    {"--hardware", OPTION_TEXT, &f.hardware, 0, 0, false},

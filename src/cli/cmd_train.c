@@ -17,13 +17,17 @@ const char help_train[] =
     "end price\n"
     "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
     "checkpoints/; the same\n"
-    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first.\n"
+    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first. At "
+    "the end\n"
+    "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
     "\n"
     "examples:\n"
     "  tally train                                        the tiny model on built-in stories, about a minute\n"
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
+    "  tally train --memory-limit 2GiB --batch 64         what does not fit is told first, with the batch that does\n"
+    "  tally train --peak 166e9                           the machine's FLOP/s: progress then shows utilisation (MFU)\n"
     "  tally train --settings                             every setting, its default and what it means\n"
     "  tally train --models                               the models that have a name\n"
     "\n"
@@ -112,7 +116,7 @@ static void line_end(struct progress *p) {
 
 static void tell(void *context, const struct run_news *n) {
     struct progress *p = context;
-    char eta[32], memory[32], rate[32];
+    char eta[32], memory[32], rate[32], mfu[48] = "";
     if (p->is_quiet) return;
     if (n->text) {
         line_end(p);
@@ -126,11 +130,12 @@ static void tell(void *context, const struct run_news *n) {
     }
     if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
     eta_text(n->eta_s, eta, sizeof eta);
+    if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
     fprintf(stderr,
             "%sstep %" PRId64 "/%" PRId64
-            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s  %s  wait %.1f %%  ETA %s%s",
+            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s  %s  wait %.1f %%  ETA %s%s",
             p->is_terminal ? "\r\033[K" : "", n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s,
-            count_text(n->flops_per_s, rate), bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
+            count_text(n->flops_per_s, rate), mfu, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
             p->is_terminal ? "" : "\n");
     p->has_line = p->is_terminal;
 }
@@ -159,6 +164,8 @@ static void summary_json(const struct options *o, const struct run_summary *m, c
         end, o->settings.out, m->steps, m->tokens, m->n_parameters, m->seconds, m->tokens_per_s, m->flops,
         m->flops_per_s, m->peak_bytes, m->loss);
     if (isfinite(m->held_out)) printf("\"held_out\": %.9g, ", m->held_out);
+    if (isfinite(m->best)) printf("\"best\": %.9g, \"best_step\": %" PRId64 ", ", m->best, m->best_step);
+    if (isfinite(m->mfu)) printf("\"mfu_palm\": %.6g, \"hfu\": %.6g, ", m->mfu, m->hfu);
     if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
     printf("\"skipped\": %" PRId64 ", \"differences\": %d}\n", m->n_skipped, m->differences);
 }
@@ -168,6 +175,9 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
+    if (isfinite(m->mfu))
+        printf("  of the peak  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
+               100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
     printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
     for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)

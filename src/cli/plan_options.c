@@ -79,10 +79,7 @@ int plan_target_read(struct plan_flags *f) {
     if (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))) return cli_error();
     if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
     if (!price_target_find(&f->target, f->settings.device)) return cli_error();
-    if (f->memory_bytes > 0) {
-        f->target.memory_bytes = (uint64_t)f->memory_bytes;
-        f->target.outside_bytes = 0;
-    }
+    price_target_cap(&f->target, &f->settings);
     return 0;
 }
 

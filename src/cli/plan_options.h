@@ -12,7 +12,7 @@ struct plan_flags {
     struct plan_options options;
     struct price_target target;
     const char *shard, *hardware, *price_file;
-    double memory_bytes, link;
+    double link; /* GB/s */
     bool is_json, is_short, is_inference, is_quiet;
     /* fit */
     const char *what;

@@ -232,7 +232,7 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
     if (!s) return error_memory(sizeof *s, "a search");
     *answer = (struct fit_answer){0};
     bool agrees = false, ok = price_target_limit(&q->target) || q->days > 0 || q->money > 0 ||
-                              error_set(TL_ERROR_USE, "fit: nobody knows how much memory %s has (give --memory)",
+                              error_set(TL_ERROR_USE, "fit: nobody knows how much memory %s has (give --memory-limit)",
                                         q->target.name);
     for (int pass = 0; ok && pass < 2 && !agrees; pass++) {
         *s = (struct search){.q = q, .is_whole = pass == 1};

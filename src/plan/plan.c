@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "train/recipe.h"
 
 /* ---- What others call a FLOP ---- */
@@ -100,11 +101,13 @@ static bool advise_checkpointing(struct plan *plan) {
         if (s.checkpointing == own->checkpointing) continue;
         if (!try_settings(plan, &s, &point)) return false;
         if (point.limit != FIT_NOTHING) continue;
-        double change = 100 * ((double)point.flops / (double)plan->total_flops - 1), GiB = (double)point.bytes / 1073741824.0;
+        double change = 100 * ((double)point.flops / (double)plan->total_flops - 1);
+        char bytes[32];
+        bytes_text((double)point.bytes, bytes);
         if (is_large)
-            advise(plan, "--checkpointing %s is the cheapest that fits: %.2f GiB, %+.1f %% FLOPs", policies[i], GiB, change);
+            advise(plan, "--checkpointing %s is the cheapest that fits: %s, %+.1f %% FLOPs", policies[i], bytes, change);
         else if (point.flops < plan->total_flops)
-            advise(plan, "--checkpointing %s fits too, with %.2f GiB, and computes %.1f %% less", policies[i], GiB, -change);
+            advise(plan, "--checkpointing %s fits too, with %s, and computes %.1f %% less", policies[i], bytes, -change);
         return true;
     }
     return true;
@@ -116,7 +119,8 @@ static void advise_batch(struct plan *plan) {
     const struct fit_point *best = &plan->growth[FIT_BATCH].best;
     int64_t sequences = s->batch * s->accum;
     if (!best->size || best->size == s->batch) return;
-    double GiB = (double)best->bytes / 1073741824.0;
+    char bytes[32];
+    bytes_text((double)best->bytes, bytes);
     if (best->size > s->batch && s->accum > 1) {
         int64_t most = best->size < sequences ? best->size : sequences;
         while (sequences % most) most--;
@@ -124,7 +128,7 @@ static void advise_batch(struct plan *plan) {
             advise(plan, "--batch %" PRId64 " --accum %" PRId64 " is the same step in larger micro-batches", most,
                    sequences / most);
     } else if (best->size > s->batch)
-        advise(plan, "--batch %" PRId64 " is the largest micro-batch that fits: %.2f GiB", best->size, GiB);
+        advise(plan, "--batch %" PRId64 " is the largest micro-batch that fits: %s", best->size, bytes);
     else {
         int64_t most = best->size;
         while (sequences % most) most--;
@@ -135,12 +139,13 @@ static void advise_batch(struct plan *plan) {
 /* The fewest devices that hold it when everything that is kept is cut up. */
 static void advise_devices(struct plan *plan) {
     uint64_t limit = price_target_limit(&plan->price.target);
+    char bytes[32];
     for (int64_t n = 2; n <= 1 << 20; n *= 2) {
         struct shard_estimate e = shard_estimate(&plan->price, n, SHARD_ZERO3, plan->options.link);
         if (e.total_bytes > limit) continue;
         if (n > plan->options.n_devices || plan->options.shard != SHARD_ZERO3)
-            advise(plan, "--devices %" PRId64 " --shard zero3 would hold it: %.2f GiB on each (estimate)", n,
-                   (double)e.total_bytes / 1073741824.0);
+            advise(plan, "--devices %" PRId64 " --shard zero3 would hold it: %s on each (estimate)", n,
+                   bytes_text((double)e.total_bytes, bytes));
         return;
     }
     advise(plan, "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
@@ -158,7 +163,7 @@ static bool grow(struct plan *plan) {
     }
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
-    if (is_too_large(plan)) advise_devices(plan);
+    if (is_too_large(plan) && p->target.chip) advise_devices(plan);
     return true;
 }
 

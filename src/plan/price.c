@@ -55,6 +55,13 @@ bool price_target_find(struct price_target *t, const char *name) {
     return target_is_chip(t, strncmp(name, "cuda", 4) ? name : "H200");
 }
 
+void price_target_cap(struct price_target *t, const struct settings *s) {
+    uint64_t bytes = settings_memory_limit(s);
+    if (!bytes) return;
+    t->memory_bytes = bytes;
+    t->outside_bytes = 0;
+}
+
 uint64_t price_target_limit(const struct price_target *t) {
     return t->memory_bytes > t->outside_bytes ? t->memory_bytes - t->outside_bytes : t->memory_bytes;
 }
@@ -120,12 +127,11 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
     return true;
 }
 
-static bool walk_with_limit(const struct settings *s, tl_device *device, size_t limit_bytes, const struct run_walker *w,
-                            int64_t counts[KIND_COUNT]) {
-    tl_pool_limit(device, limit_bytes);
-    bool ok = run_walk(s, device, w, counts);
-    tl_pool_limit(device, 0);
-    return ok;
+static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes,
+                            const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    struct settings limited = *s;
+    snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, limit_bytes);
+    return run_walk(&limited, device, w, counts);
 }
 
 /* Reserved more than there is: does it fit when what is unused goes back? */
@@ -162,7 +168,7 @@ bool price_make(struct price *p, const struct settings *s, const struct price_ta
     struct walk walk = {p, 0};
     struct run_walker walker = {bill, &walk};
     int64_t counts[KIND_COUNT] = {0};
-    bool ok = walk_with_limit(s, target->device, SIZE_MAX, &walker, counts) && verdict_find(p);
+    bool ok = walk_with_limit(s, target->device, (uint64_t)3 << 60, &walker, counts) && verdict_find(p);
     for (int i = 0; i < KIND_COUNT; i++) p->kind[i].count = counts[i];
     if (!ok) price_free(p);
     return ok;

@@ -22,6 +22,8 @@ struct price_target {
 
 /* "cpu" and "this" are this machine; "cuda" is the H200; any chip of the hardware table. False: recorded. */
 bool price_target_find(struct price_target *target, const char *name);
+/* The settings' memory_limit, where there is one, is all that there is. */
+void price_target_cap(struct price_target *target, const struct settings *s);
 /* What the pool may reserve. 0: not known. */
 uint64_t price_target_limit(const struct price_target *target);
 

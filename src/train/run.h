@@ -2,6 +2,7 @@
  *
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
+ *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, as Hugging Face writes them
  *
  * The same settings and the same folder go on where the newest whole checkpoint is, bit for bit. */
 #ifndef TRAIN_RUN_H
@@ -23,6 +24,8 @@ enum run_end {
 struct run_news {        /* what a listener hears after every step */
     int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
     double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
+    double mfu,
+        hfu; /* model FLOPs by PaLM's rule, and those of the ledger, as a share of the peak; NAN: no peak is known */
     uint64_t peak_bytes;
     double held_out;  /* NAN: not evaluated now */
     const char *text; /* sampled text, or NULL */
@@ -31,8 +34,10 @@ struct run_news {        /* what a listener hears after every step */
 struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
     double seconds, tokens_per_s, flops, flops_per_s, loss, held_out,
-        floor; /* held_out, floor: NAN where there is none; nats */
-    double wait_share;
+        floor;                   /* held_out, floor: NAN where there is none; nats */
+    double wait_share, mfu, hfu; /* mfu, hfu: as in run_news */
+    double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
+    int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
     int differences;   /* between price and receipt; -1: the run is not complete */
@@ -56,6 +61,8 @@ struct run_walker {
 };
 bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
 
+/* The device on meta that stands in for the run's own. */
+tl_device *run_stand_in(const struct settings *s);
 /* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
 char *run_price(const struct settings *s);
 char *run_price_on(const struct settings *s, tl_device *device); /* under the rules of another device than the settings' */
