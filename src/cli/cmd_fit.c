@@ -10,12 +10,15 @@
 
 const char help_fit[] =
     "usage: tally fit [batch|seq|layers|channels|model|devices] [--SETTING VALUE ...] [--device NAME] [--json]\n\n"
-    "The largest batch, sequence, depth or width with which a training fits a device, the largest model of a family, or\n"
+    "The largest batch, sequence, depth or width with which a training fits a device, the largest model of a family, "
+    "or\n"
     "the fewest devices that hold it: by pricing sizes, as `tally plan` does, until one fits and the next does not.\n"
     "Without a word for what, the first four. The settings are those of `tally train`; what is searched for begins at\n"
     "its setting.\n\n"
-    "What is certain: the bytes in blocks at the peak grow with every size that is searched, and the pool never reserves\n"
-    "less. So sizes above the answer are tried one by one until blocks alone are too many; the answer says whether that\n"
+    "What is certain: the bytes in blocks at the peak grow with every size that is searched, and the pool never "
+    "reserves\n"
+    "less. So sizes above the answer are tried one by one until blocks alone are too many; the answer says whether "
+    "that\n"
     "point was reached, and whether blocks grew between all sizes that were priced.\n\n"
     "  --device NAME            cpu or this, or a chip of `tally devices`\n"
     "  --devices N              devices that share the work; with --shard none, zero1, zero2, zero3. An estimate\n"
@@ -31,7 +34,8 @@ const char help_fit[] =
     "  tally fit batch --model gpt2-124m --recipe bf16 --seq 1024 --device 'RTX 4090'\n"
     "  tally fit --model llama-3.2-1b --recipe bf16 --seq 4096 --batch 1 --checkpoint full --device A100-80\n"
     "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 1 --device H200 --devices 8 --shard zero3\n"
-    "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 --price-per-hour 2\n\n"
+    "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 --price-per-hour "
+    "2\n\n"
     "exit codes: 0 something fits, 1 usage, 2 bad input or nothing fits, 3 I/O, 4 out of memory\n";
 
 /* ---- Words ---- */
@@ -39,7 +43,8 @@ const char help_fit[] =
 static void point_print(const struct fit_point *p, const struct fit_question *q) {
     char a[32], b[32];
     bool has_tokens = q->options.tokens > 0 || q->tokens_per_parameter > 0;
-    uint64_t limit = price_target_limit(&q->target), bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
+    uint64_t limit = price_target_limit(&q->target),
+             bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
     printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
     if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool gives unused segments back on the way)");
     if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
@@ -48,7 +53,8 @@ static void point_print(const struct fit_point *p, const struct fit_question *q)
 
 static void breaks_print(const struct fit_point *p, const struct fit_question *q) {
     char a[32];
-    if (p->limit == FIT_DAYS) printf("it takes %.4g days or more, of %.4g", p->run.days, q->days);
+    if (p->limit == FIT_REFUSED) printf("%s", p->why);
+    else if (p->limit == FIT_DAYS) printf("it takes %.4g days or more, of %.4g", p->run.days, q->days);
     else if (p->limit == FIT_MONEY) printf("it costs %.4g or more, of %.4g", p->run.money, q->money);
     else
         printf("it needs %s, %.0f %% of it %s%s%s", bytes_text((double)p->bytes, a), 100 * p->largest.share,
@@ -133,7 +139,9 @@ static int fit_model(const struct plan_flags *f) {
     int n = candidates_find(f->family, list, 64), best = -1;
     json_t *models = json_array();
     char a[32];
-    if (!n) fprintf(stderr, "tally fit: no model's name begins with \"%s\" (`tally train --models` lists them)\n", f->family);
+    if (!n)
+        fprintf(stderr, "tally fit: no model's name begins with \"%s\" (`tally train --models` lists them)\n",
+                f->family);
     for (int i = 0; i < n; i++) {
         struct fit_question q;
         struct fit_point point;
@@ -175,7 +183,10 @@ static int fit_devices(const struct plan_flags *f) {
     struct price price;
     uint64_t limit = price_target_limit(&f->target);
     char a[32], b[32];
-    if (!limit) return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory-limit)\n", f->target.name), EXIT_INPUT;
+    if (!limit)
+        return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory-limit)\n",
+                       f->target.name),
+               EXIT_INPUT;
     if (!price_make(&price, &f->settings, &f->target)) return cli_error();
     enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
     int64_t low = 0, high = 1; /* low does not hold it */
@@ -193,11 +204,11 @@ static int fit_devices(const struct plan_flags *f) {
                            "device", f->target.name, "is_estimate", 1, "shard", shard_names[mode], "devices",
                            fits ? json_integer(high) : json_null(), "bytes", (double)e.total_bytes));
     else if (fits)
-        printf("devices   %" PRId64 " of them hold it with shard %s: %s of %s on each (an estimate)\n", high, shard_names[mode],
-               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+        printf("devices   %" PRId64 " of them hold it with shard %s: %s of %s on each (an estimate)\n", high,
+               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
     else
-        printf("devices   no number holds it with shard %s: %s of %s on each is not cut up (an estimate)\n", shard_names[mode],
-               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+        printf("devices   no number holds it with shard %s: %s of %s on each is not cut up (an estimate)\n",
+               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
     return fits ? 0 : EXIT_INPUT;
 }
 
@@ -214,7 +225,8 @@ static int fit_run(struct plan_flags *f) {
     bool has_budget = f->days > 0 || f->money > 0;
     if (has_budget && f->options.tokens == 0 && f->tokens_per_parameter == 0) f->tokens_per_parameter = 20;
     if (has_budget && !f->target.chip) {
-        fprintf(stderr, "tally fit: %s has no figures of speed, so nothing is known of days (`tally devices`)\n", f->target.name);
+        fprintf(stderr, "tally fit: %s has no figures of speed, so nothing is known of days (`tally devices`)\n",
+                f->target.name);
         return EXIT_INPUT;
     }
     if (!f->what) return fit_sizes(f, -1);

@@ -13,8 +13,10 @@
 
 const char help_plan[] =
     "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n\n"
-    "What a training needs, before it runs: the trainer's own steps are run on meta, which has shapes and no data, under\n"
-    "the device's rules of memory. Bytes, FLOPs and the verdict are exact for one device; times follow from its sheet;\n"
+    "What a training needs, before it runs: the trainer's own steps are run on meta, which has shapes and no data, "
+    "under\n"
+    "the device's rules of memory. Bytes, FLOPs and the verdict are exact for one device; times follow from its "
+    "sheet;\n"
     "several devices are an estimate on top. The settings are those of `tally train` (`tally train --settings`).\n\n"
     "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
     "  --devices N          devices that share the work [1]\n"
@@ -64,13 +66,15 @@ static void head_print(const struct plan *plan) {
            grouped((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
     if (c->n_kv_heads != c->n_heads) printf(" (%" PRId64 " of keys and values)", c->n_kv_heads);
     printf(", MLP %" PRId64 ", vocabulary %" PRId64 "\n", c->ff, c->vocabulary);
-    printf("step: %s tokens = %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 "; recipe %s", grouped((uint64_t)p->n_tokens, a),
-           s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq, settings_choice(s, "recipe"));
+    printf("step: %s tokens = %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 "; recipe %s",
+           grouped((uint64_t)p->n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
+           settings_choice(s, "recipe"));
     printf(", %s", settings_choice(s, "optimizer"));
     printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
     printf("device: %s", p->target.chip ? p->target.chip->name : p->target.name);
     if (p->target.memory_bytes) printf(", %s", bytes_text((double)p->target.memory_bytes, a));
-    if (p->target.outside_bytes) printf(", of which %s are the driver's and libraries'", bytes_text((double)p->target.outside_bytes, a));
+    if (p->target.outside_bytes)
+        printf(", of which %s are the driver's and libraries'", bytes_text((double)p->target.outside_bytes, a));
     if (!p->target.has_kernels) printf("; Tally does not run there: its memory rules are taken to be cuda's");
     printf("\n");
 }
@@ -103,7 +107,8 @@ static void memory_print(const struct plan *plan) {
             printf("    %-26s %14s %6.1f %%\n", tl_purpose_name((tl_purpose)i),
                    bytes_text((double)w->peak_by_purpose[i], a),
                    percent((double)w->peak_by_purpose[i], (double)p->reserved_bytes));
-    printf("    %-26s %14s %6.1f %%\n", "rounding, gaps, unused", bytes_text((double)(p->reserved_bytes - p->held_bytes), a),
+    printf("    %-26s %14s %6.1f %%\n", "rounding, gaps, unused",
+           bytes_text((double)(p->reserved_bytes - p->held_bytes), a),
            percent((double)(p->reserved_bytes - p->held_bytes), (double)p->reserved_bytes));
     printf("    %-26s %14s\n", "reserved", bytes_text((double)p->reserved_bytes, a));
     if (p->peak_kind != KIND_STEP) printf("  the peak is in a step of kind %s\n", kind_name(p->peak_kind));
@@ -119,8 +124,8 @@ static tl_purpose most_of(const struct plan_group *g) {
 
 static void modules_print(const struct plan *plan) {
     char a[32], b[32], c[32];
-    printf("\n%-36s %12s %-12s %10s %7s %12s\n", "by module (* is every layer)", "held at peak", "mostly", "FLOPs", "share",
-           "bytes moved");
+    printf("\n%-36s %12s %-12s %10s %7s %12s\n", "by module (* is every layer)", "held at peak", "mostly", "FLOPs",
+           "share", "bytes moved");
     for (size_t i = 0; i < plan->modules.n; i++) {
         const struct plan_group *g = &plan->modules.group[i];
         count flops = group_flops(g);
@@ -156,25 +161,27 @@ static double peak_of(const struct plan *plan) {
 static void conventions_print(const struct plan *plan) {
     double peak = peak_of(plan), s = plan->run.step_s;
     char a[32], b[32];
-    printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", peak > 0 && s > 0 ? "at most" : "", "rule");
+    printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", peak > 0 && s > 0 ? "at most" : "",
+           "rule");
     for (int i = 0; i < PLAN_N_CONVENTIONS; i++) {
         double flops = (double)plan->convention[i];
         char use[16] = "";
         if (peak > 0 && s > 0) snprintf(use, sizeof use, "%.1f %%", 100 * flops / s / peak);
-        printf("  %-10s %12s %12s %8s  %s\n", plan_conventions[i].name, count_text(flops / (double)plan->price.n_tokens, a),
-               count_text(flops, b), use, plan_conventions[i].rule);
+        printf("  %-10s %12s %12s %8s  %s\n", plan_conventions[i].name,
+               count_text(flops / (double)plan->price.n_tokens, a), count_text(flops, b), use,
+               plan_conventions[i].rule);
     }
     if (peak > 0 && s > 0)
-        printf("  %% of %s FLOP/s, the sheet's dense peak of %s, if a step takes no longer than below\n", count_text(peak, a),
-               hardware_quantities[plan->peak].name);
+        printf("  %% of %s FLOP/s, the sheet's dense peak of %s, if a step takes no longer than below\n",
+               count_text(peak, a), hardware_quantities[plan->peak].name);
 }
 
 static void ops_print(const struct plan *plan) {
     const struct hardware *chip = plan->price.target.chip;
     double whole = plan->time.roofline_s, rest = 0;
     char a[32], b[32], c[32];
-    printf("\n%-24s %-5s %7s %10s %12s %9s %9s %-8s %9s\n", "by op", "dtype", "calls", "FLOPs", "bytes moved", "FLOP/B", "ridge",
-           "bound by", "at least");
+    printf("\n%-24s %-5s %7s %10s %12s %9s %9s %-8s %9s\n", "by op", "dtype", "calls", "FLOPs", "bytes moved", "FLOP/B",
+           "ridge", "bound by", "at least");
     for (size_t i = 0, n = 0; i < plan->ops.n; i++) {
         const struct plan_group *g = &plan->ops.group[i];
         struct plan_bound bound = plan_bound_of(g, chip);
@@ -199,7 +206,8 @@ static void time_print(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
     char a[32], b[32], c[32];
     if (plan->time.roofline_s == 0) {
-        printf("\ntime: not known; %s has no figures for this (`tally devices`, --hardware)\n", plan->price.target.name);
+        printf("\ntime: not known; %s has no figures for this (`tally devices`, --hardware)\n",
+               plan->price.target.name);
         return;
     }
     printf("\ntime of a step: %s or more (every op at the sheet's peak or bandwidth); %s for the arithmetic alone\n",
@@ -246,14 +254,17 @@ static void growth_print(const struct plan *plan) {
     printf("\nwhat stops it from growing\n");
     for (int i = 0; i < FIT_N_AXES; i++) {
         const struct fit_answer *g = &plan->growth[i];
-        if (!g->best.size) printf("  %-9s no size fits: %" PRId64 " already needs %s", fit_axis_names[i], g->next.size, bytes_text((double)g->next.bytes, a));
-        else if (!g->next.size) printf("  %-9s nothing up to %" PRId64, fit_axis_names[i], g->best.size);
+        const struct group_largest *most = &g->next.largest;
+        if (!g->next.size) {
+            printf("  %-9s nothing up to %" PRId64 "\n", fit_axis_names[i], g->best.size);
+            continue;
+        }
+        if (g->best.size) printf("  %-9s %" PRId64 " is the last that fits; ", fit_axis_names[i], g->best.size);
+        else printf("  %-9s no size fits; ", fit_axis_names[i]);
+        if (g->next.limit == FIT_REFUSED) printf("%" PRId64 ": %s", g->next.size, g->next.why);
         else
-            printf("  %-9s %" PRId64 " is the last that fits; %" PRId64 " needs %s", fit_axis_names[i], g->best.size,
-                   g->next.size, bytes_text((double)g->next.bytes, a));
-        if (g->next.size)
-            printf(", %.0f %% of it %s%s%s", 100 * g->next.largest.share, tl_purpose_name(g->next.largest.purpose),
-                   *g->next.largest.module ? ", most in " : "", g->next.largest.module);
+            printf("%" PRId64 " needs %s, %.0f %% of it %s%s%s", g->next.size, bytes_text((double)g->next.bytes, a),
+                   100 * most->share, tl_purpose_name(most->purpose), *most->module ? ", most in " : "", most->module);
         printf("%s\n", g->is_proven ? "" : " (larger ones may fit)");
     }
     if (plan->n_advice) printf("advice\n");
@@ -283,13 +294,16 @@ static void line_print(const struct sweep *w, const struct plan *plan) {
     char a[32], b[32], c[32];
     const struct settings *s = &plan->price.settings;
     if (!w->n)
-        printf("%-16s %-14s %6s %7s %5s %-9s %-9s %12s %-12s %12s %12s\n", "model", "device", "batch", "seq", "accum", "recipe", "checkpt",
-               "reserved", "verdict", "step", "tokens/s");
-    printf("%-16.16s %-14.14s %6" PRId64 " %7" PRId64 " %5" PRId64 " %-9s", s->model, s->device, s->batch, s->seq, s->accum,
-           settings_choice(s, "recipe"));
-    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"), bytes_text((double)plan->price.reserved_bytes, a),
-           price_verdict_text(plan->price.verdict), plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
-           plan->run.step_s > 0 ? count_text((double)plan->price.n_tokens * (double)plan->options.n_devices / plan->run.step_s, c) : "-");
+        printf("%-16s %-14s %6s %7s %5s %-9s %-9s %12s %-12s %12s %12s\n", "model", "device", "batch", "seq", "accum",
+               "recipe", "checkpt", "reserved", "verdict", "step", "tokens/s");
+    printf("%-16.16s %-14.14s %6" PRId64 " %7" PRId64 " %5" PRId64 " %-9s", s->model, s->device, s->batch, s->seq,
+           s->accum, settings_choice(s, "recipe"));
+    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"),
+           bytes_text((double)plan->price.reserved_bytes, a), price_verdict_text(plan->price.verdict),
+           plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
+           plan->run.step_s > 0
+               ? count_text((double)plan->price.n_tokens * (double)plan->options.n_devices / plan->run.step_s, c)
+               : "-");
 }
 
 static int sweep_one(struct sweep *w, const struct settings *s) {

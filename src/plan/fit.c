@@ -5,12 +5,13 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "train/trainer.h"
 
 const char *const fit_axis_names[FIT_N_AXES] = {"batch", "seq", "layers", "channels"};
 
 const char *fit_limit_name(enum fit_limit limit) {
-    static const char *const names[] = {"nothing", "memory", "days", "money"};
+    static const char *const names[] = {"nothing", "memory", "days", "money", "refused"};
     return names[limit];
 }
 
@@ -29,10 +30,12 @@ bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings
     if (!model_open(&q->settings, &c)) return false;
     const int64_t first[] = {s->batch, s->seq, c.n_layers, c.channels};
     const int64_t unit[] = {1, s->seq >= 1024 ? 128 : 1, 1, c.head_size * (c.n_heads / c.n_kv_heads)};
-    const int64_t most[] = {1000000, 1 << 26, 100000, 1 << 22};
+    /* a layer is some 50 calls to price, sizes cost nothing */
+    const int64_t most[] = {1000000, 1 << 26, c.n_layers > 128 ? 2 * c.n_layers : 256, 1 << 22};
     q->first = first[axis];
     q->unit = unit[axis];
     q->most = most[axis];
+    q->n_above = 64;
     return true;
 }
 
@@ -121,7 +124,6 @@ bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point 
 /* ---- The search ---- */
 
 #define MOST_PRICED 200
-#define MOST_ABOVE 64 /* sizes above the best that are tried one by one */
 
 struct search {
     const struct fit_question *q;
@@ -136,7 +138,13 @@ struct search {
 
 static bool look(struct search *s, int64_t size, struct fit_point *point) {
     if (s->n == MOST_PRICED) return error_set(TL_ERROR_USE, "fit: no end after %d prices", s->n);
-    if (!try_size(s->q, size, !s->is_whole, point)) return false;
+    if (!try_size(s->q, size, !s->is_whole, point)) {
+        if (s->n == 0 || tl_error() != TL_ERROR_USE) return false;
+        *point =
+            (struct fit_point){.size = size, .limit = FIT_REFUSED, .block_bytes = UINT64_MAX}; /* too few data, say */
+        text_copy(point->why, sizeof point->why, tl_error_message());
+        tl_error_clear();
+    }
     s->seen[s->n].size = size;
     s->seen[s->n++].block_bytes = point->block_bytes;
     return true;
@@ -184,7 +192,7 @@ static int64_t guess(const struct search *s, int round, int64_t last) {
 static bool prove(struct search *s, bool *is_proven) {
     uint64_t limit = price_target_limit(&s->q->target);
     struct fit_point point = s->high;
-    for (int i = 0; i < MOST_ABOVE; i++) {
+    for (int i = 0; i < s->q->n_above; i++) {
         *is_proven = point.limit > FIT_MEMORY || (point.limit == FIT_MEMORY && point.block_bytes > limit);
         if (*is_proven) return true;
         if (!look(s, point.size + s->q->unit, &point)) return false;
@@ -222,7 +230,8 @@ static bool confirm(struct search *s, bool *agrees) {
     struct fit_point low = s->low, high = s->high;
     *agrees = true;
     if (s->q->options.n_devices > 1 || s->is_whole) return true;
-    bool ok = (!low.size || fit_try(s->q, low.size, &s->low)) && (!high.size || fit_try(s->q, high.size, &s->high));
+    bool ok = (!low.size || fit_try(s->q, low.size, &s->low)) &&
+              (!high.size || high.limit == FIT_REFUSED || fit_try(s->q, high.size, &s->high));
     *agrees = ok && (!low.size || s->low.limit == FIT_NOTHING) && (!high.size || s->high.limit != FIT_NOTHING);
     return ok;
 }
@@ -231,14 +240,16 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
     struct search *s = memory_new(sizeof *s);
     if (!s) return error_memory(sizeof *s, "a search");
     *answer = (struct fit_answer){0};
-    bool agrees = false, ok = price_target_limit(&q->target) || q->days > 0 || q->money > 0 ||
-                              error_set(TL_ERROR_USE, "fit: nobody knows how much memory %s has (give --memory-limit)",
-                                        q->target.name);
+    bool agrees = false,
+         ok = price_target_limit(&q->target) || q->days > 0 || q->money > 0 ||
+              error_set(TL_ERROR_USE, "fit: nobody knows how much memory %s has (give --memory-limit)", q->target.name);
+    tl_policy policy = tl_error_policy(TL_RETURN);
     for (int pass = 0; ok && pass < 2 && !agrees; pass++) {
         *s = (struct search){.q = q, .is_whole = pass == 1};
         ok = search(s, &answer->is_proven) && confirm(s, &agrees);
         answer->n_priced += s->n;
     }
+    tl_error_policy(policy);
     answer->best = s->low;
     answer->next = s->high;
     answer->is_monotone = ok && is_monotone(s);

@@ -28,7 +28,13 @@ struct plan_run plan_run_of(const struct price *price, const struct plan_options
 enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
 extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */
 
-enum fit_limit { FIT_NOTHING, FIT_MEMORY, FIT_DAYS, FIT_MONEY }; /* what a size breaks */
+enum fit_limit {
+    FIT_NOTHING,
+    FIT_MEMORY,
+    FIT_DAYS,
+    FIT_MONEY,
+    FIT_REFUSED
+}; /* what a size breaks; refused: no such run */
 const char *fit_limit_name(enum fit_limit limit);
 
 struct fit_point { /* one size that was priced */
@@ -39,6 +45,7 @@ struct fit_point { /* one size that was priced */
     count flops;                 /* of a step, all phases */
     struct plan_run run;
     struct group_largest largest;
+    char why[200]; /* of what is refused */
 };
 
 struct fit_question {
@@ -47,6 +54,7 @@ struct fit_question {
     struct price_target target;
     struct plan_options options;
     int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
+    int n_above;                 /* sizes above the best that are tried one by one */
     double days, money;          /* budgets; 0: none */
     double tokens_per_parameter; /* tokens of the training are so many times the parameters; 0: options.tokens */
 };
@@ -65,7 +73,8 @@ bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings
 bool fit_search(const struct fit_question *q, struct fit_answer *answer);
 /* The run with one size changed, against memory and budgets. */
 bool fit_try(const struct fit_question *q, int64_t size, struct fit_point *point);
-bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point *point); /* without evaluations and samples */
+bool fit_try_steps(const struct fit_question *q, int64_t size,
+                   struct fit_point *point); /* without evaluations and samples */
 /* The settings with that size. */
 struct settings fit_settings(const struct fit_question *q, int64_t size);
 

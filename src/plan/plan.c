@@ -105,9 +105,11 @@ static bool advise_checkpointing(struct plan *plan) {
         char bytes[32];
         bytes_text((double)point.bytes, bytes);
         if (is_large)
-            advise(plan, "--checkpointing %s is the cheapest that fits: %s, %+.1f %% FLOPs", policies[i], bytes, change);
+            advise(plan, "--checkpointing %s is the cheapest that fits: %s, %+.1f %% FLOPs", policies[i], bytes,
+                   change);
         else if (point.flops < plan->total_flops)
-            advise(plan, "--checkpointing %s fits too, with %s, and computes %.1f %% less", policies[i], bytes, -change);
+            advise(plan, "--checkpointing %s fits too, with %s, and computes %.1f %% less", policies[i], bytes,
+                   -change);
         return true;
     }
     return true;
@@ -148,7 +150,9 @@ static void advise_devices(struct plan *plan) {
                    bytes_text((double)e.total_bytes, bytes));
         return;
     }
-    advise(plan, "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
+    advise(
+        plan,
+        "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
 }
 
 static bool grow(struct plan *plan) {
@@ -157,9 +161,9 @@ static bool grow(struct plan *plan) {
     plan->has_growth = true;
     for (int axis = 0; axis < FIT_N_AXES; axis++) {
         struct fit_question q;
-        if (!fit_begin(&q, (enum fit_axis)axis, &p->settings, &p->target, &plan->options) ||
-            !fit_search(&q, &plan->growth[axis]))
-            return false;
+        if (!fit_begin(&q, (enum fit_axis)axis, &p->settings, &p->target, &plan->options)) return false;
+        q.n_above = 8;
+        if (!fit_search(&q, &plan->growth[axis])) return false;
     }
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);

@@ -13,8 +13,7 @@ static json_t *known(double x) { return x > 0 ? json_real(x) : json_null(); }
 
 static json_t *by_phase(const count *flops) {
     json_t *o = json_object();
-    for (int p = 0; p < TL_PHASE_COUNT; p++)
-        json_object_set_new(o, tl_phase_name((tl_phase)p), count_json(flops[p]));
+    for (int p = 0; p < TL_PHASE_COUNT; p++) json_object_set_new(o, tl_phase_name((tl_phase)p), count_json(flops[p]));
     return o;
 }
 
@@ -65,9 +64,9 @@ static json_t *flops_json(const struct plan *plan) {
         json_object_set_new(conventions, plan_conventions[i].name, count_json(plan->convention[i]));
     for (size_t i = 0; i < plan->modules.n; i++) {
         const struct plan_group *g = &plan->modules.group[i];
-        json_array_append_new(modules, json_pack("{s:s, s:o, s:o, s:o}", "module", g->name, "flops",
-                                                 count_json(group_flops(g)), "by_phase", by_phase(g->flops), "bytes",
-                                                 count_json(g->bytes)));
+        json_array_append_new(modules,
+                              json_pack("{s:s, s:o, s:o, s:o}", "module", g->name, "flops", count_json(group_flops(g)),
+                                        "by_phase", by_phase(g->flops), "bytes", count_json(g->bytes)));
     }
     for (int d = 0; d < TL_DTYPE_COUNT; d++) {
         count sum = 0;
@@ -85,15 +84,14 @@ static json_t *ops_json(const struct plan *plan) {
         const struct plan_group *g = &plan->ops.group[i];
         struct plan_bound b = plan_bound_of(g, plan->price.target.chip);
         if (!g->bytes && !group_flops(g)) continue; /* views */
-        json_array_append_new(
-            array, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", g->name, "dtype",
-                             tl_dtype_name(g->dtype), "calls", (json_int_t)g->calls, "flops",
-                             count_json(group_flops(g)), "bytes", count_json(g->bytes), "intensity",
-                             known(b.intensity), "ridge", known(b.ridge), "arithmetic_s", known(b.arithmetic_s),
-                             "memory_s", known(b.memory_s), "bound",
-                             b.arithmetic_s == 0 && b.memory_s == 0
-                                 ? json_null()
-                                 : json_string(b.arithmetic_s > b.memory_s ? "compute" : "memory")));
+        json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", g->name,
+                                               "dtype", tl_dtype_name(g->dtype), "calls", (json_int_t)g->calls, "flops",
+                                               count_json(group_flops(g)), "bytes", count_json(g->bytes), "intensity",
+                                               known(b.intensity), "ridge", known(b.ridge), "arithmetic_s",
+                                               known(b.arithmetic_s), "memory_s", known(b.memory_s), "bound",
+                                               b.arithmetic_s == 0 && b.memory_s == 0
+                                                   ? json_null()
+                                                   : json_string(b.arithmetic_s > b.memory_s ? "compute" : "memory")));
     }
     return array;
 }
@@ -107,36 +105,36 @@ static json_t *run_json(const struct plan *plan) {
     for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
         json_object_set_new(utilisation, plan_conventions[i].name,
                             known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / r->step_s / peak : 0));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "arithmetic_s",
-                     known(plan->time.arithmetic_s), "roofline_s", known(plan->time.roofline_s), "step_s",
-                     known(r->step_s), "tokens_per_s",
-                     known(r->step_s > 0
-                               ? (double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s
-                               : 0),
-                     "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days",
-                     known(r->days), "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh),
-                     "money", known(r->money));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "arithmetic_s", known(plan->time.arithmetic_s),
+        "roofline_s", known(plan->time.roofline_s), "step_s", known(r->step_s), "tokens_per_s",
+        known(r->step_s > 0 ? (double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s : 0),
+        "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days", known(r->days),
+        "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money", known(r->money));
 }
 
 static json_t *shard_json(const struct plan *plan) {
     const struct shard_estimate *e = &plan->shard;
     return json_pack("{s:b, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:b}", "is_estimate",
                      plan->options.n_devices > 1, "devices", (json_int_t)plan->options.n_devices, "shard",
-                     shard_names[plan->options.shard], "weights_bytes", count_json(e->weights_bytes),
-                     "gradients_bytes", count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes),
-                     "gathered_bytes", count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes),
-                     "total_bytes", count_json(e->total_bytes), "sent_bytes", e->sent_bytes, "link_bytes_per_s",
-                     known(e->link), "link_s", known(e->link_s), "is_network", (int)e->is_network);
+                     shard_names[plan->options.shard], "weights_bytes", count_json(e->weights_bytes), "gradients_bytes",
+                     count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes), "gathered_bytes",
+                     count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes), "total_bytes",
+                     count_json(e->total_bytes), "sent_bytes", e->sent_bytes, "link_bytes_per_s", known(e->link),
+                     "link_s", known(e->link_s), "is_network", (int)e->is_network);
 }
 
 json_t *plan_point_json(const struct fit_point *p) {
     if (!p->size) return json_null();
+    if (p->limit == FIT_REFUSED)
+        return json_pack("{s:I, s:s, s:s}", "size", (json_int_t)p->size, "breaks", fit_limit_name(p->limit), "why",
+                         p->why);
     return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:f}", "size", (json_int_t)p->size, "breaks",
-                     fit_limit_name(p->limit), "verdict", price_verdict_text(p->verdict), "bytes",
-                     count_json(p->bytes), "block_bytes", count_json(p->block_bytes), "parameters",
-                     (json_int_t)p->n_parameters, "days", known(p->run.days), "money", known(p->run.money),
-                     "largest_purpose", tl_purpose_name(p->largest.purpose), "largest_module", p->largest.module,
-                     "largest_share", p->largest.share);
+                     fit_limit_name(p->limit), "verdict", price_verdict_text(p->verdict), "bytes", count_json(p->bytes),
+                     "block_bytes", count_json(p->block_bytes), "parameters", (json_int_t)p->n_parameters, "days",
+                     known(p->run.days), "money", known(p->run.money), "largest_purpose",
+                     tl_purpose_name(p->largest.purpose), "largest_module", p->largest.module, "largest_share",
+                     p->largest.share);
 }
 
 json_t *plan_answer_json(const struct fit_answer *a) {
@@ -147,8 +145,7 @@ json_t *plan_answer_json(const struct fit_answer *a) {
 
 static json_t *growth_json(const struct plan *plan) {
     json_t *o = json_object();
-    for (int i = 0; i < FIT_N_AXES; i++)
-        json_object_set_new(o, fit_axis_names[i], plan_answer_json(&plan->growth[i]));
+    for (int i = 0; i < FIT_N_AXES; i++) json_object_set_new(o, fit_axis_names[i], plan_answer_json(&plan->growth[i]));
     return o;
 }
 
@@ -162,8 +159,8 @@ json_t *plan_json(const struct plan *plan) {
     json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1",
                              "settings", settings, "model", model_json(p), "device", device_json(&p->target),
                              "step_tokens", (json_int_t)p->n_tokens, "is_steady", (int)p->is_steady, "memory",
-                             memory_json(plan), "flops", flops_json(plan), "ops", ops_json(plan), "run",
-                             run_json(plan), "devices", shard_json(plan), "advice", advice);
+                             memory_json(plan), "flops", flops_json(plan), "ops", ops_json(plan), "run", run_json(plan),
+                             "devices", shard_json(plan), "advice", advice);
     if (root && plan->has_growth) json_object_set_new(root, "growth", growth_json(plan));
     if (!root) error_memory(4096, "a plan");
     return root;

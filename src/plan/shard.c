@@ -62,7 +62,8 @@ struct shard_estimate shard_estimate(const struct price *p, int64_t n, enum shar
     e.other_bytes = w->peak_passing_bytes;
     e.total_bytes = total_of(p, &e, mode, states);
     /* g: of one micro-batch, as wide as the weights; G: their sum */
-    double f = (double)(n - 1) / (double)n, k = (double)p->settings.accum, G = (double)gradients, W = (double)weights, g = W;
+    double f = (double)(n - 1) / (double)n, k = (double)p->settings.accum, G = (double)gradients, W = (double)weights,
+           g = W;
     e.sent_bytes = f * (mode == SHARD_NONE    ? 2 * G
                         : mode == SHARD_ZERO1 ? G + W
                         : mode == SHARD_ZERO2 ? k * g + W

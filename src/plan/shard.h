@@ -22,11 +22,11 @@ bool shard_find(const char *name, enum shard_mode *mode);
 struct shard_estimate {
     uint64_t weights_bytes, gradients_bytes, states_bytes; /* kept by one device; states: master copy and moments */
     uint64_t gathered_bytes;                               /* weights that others keep, while they are used */
-    uint64_t other_bytes;                                  /* activations, temporaries, workspace, data: their own peak */
-    uint64_t total_bytes;                                  /* the most at one time */
-    double sent_bytes;                                     /* by one device in a step */
-    double link, link_s;                                   /* B/s one way, and seconds on it; 0: not known */
-    bool is_network;                                       /* the link is an assumed network between nodes */
+    uint64_t other_bytes; /* activations, temporaries, workspace, data: their own peak */
+    uint64_t total_bytes; /* the most at one time */
+    double sent_bytes;    /* by one device in a step */
+    double link, link_s;  /* B/s one way, and seconds on it; 0: not known */
+    bool is_network;      /* the link is an assumed network between nodes */
 };
 
 /* Devices of a node share the chip's own link; from there on each has a network of so many B/s. */
