@@ -760,8 +760,8 @@ static double wait_share(const struct settings *s) {
     return wait / all;
 }
 
-/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. Ten steps may have as
- * many as a checkpoint of the C library's own buffers takes, and no more: 4. */
+/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. There are none, as a rule;
+ * four in ten steps are allowed, for a buffer of the C library that grows. */
 static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16", "amp"};
