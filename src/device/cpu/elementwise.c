@@ -185,7 +185,8 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
     }
 
     find_one(&task);
-    for (int i = 0; i <= args->n_in; i++) task.needs_buffers |= !task.is_array[i] && i != 1 + task.one;
+    for (int i = 0; i <= args->n_in; i++)
+        task.needs_buffers |= !task.is_array[i] && (task.one < 0 || i != 1 + task.one);
 
     const bool is_short = task.walk.rank > 1 && task.walk.size[task.walk.rank - 1] < SHORT_ROW;
     parallel_body body;
