@@ -141,20 +141,40 @@ const struct hardware *hardware_seek(const char *name) {
     return NULL;
 }
 
+/* Every name and alias, plain, with the chip it means: for "did you mean". */
+struct known {
+    char plain[512][NAME_BYTES];
+    const char *names[512];
+    const struct hardware *chips[512], *chip;
+    int n;
+};
+static bool known_add(const char *plain, void *context) {
+    struct known *k = context;
+    if (k->n == 512) return true;
+    memcpy(k->plain[k->n], plain, strlen(plain) + 1);
+    k->names[k->n] = k->plain[k->n];
+    k->chips[k->n++] = k->chip;
+    return false;
+}
+
+static const char *near_name(const char *name) {
+    static struct known k; /* too large for a stack; this is the way of errors, of one thread */
+    char wanted[NAME_BYTES];
+    const char *near = NULL;
+    k.n = 0;
+    for (int i = 0; (k.chip = hardware_at(i)); i++) names_any(k.chip, known_add, &k);
+    name_plain(wanted, name, strnlen(name, NAME_BYTES - 1));
+    if (*wanted) near = text_nearest(wanted, k.names, k.n);
+    for (int i = 0; i < k.n; i++)
+        if (near == k.names[i]) return k.chips[i]->name;
+    return NULL;
+}
+
 const struct hardware *hardware_find(const char *name) {
-    const struct hardware *found = hardware_seek(name), *h;
+    const struct hardware *found = hardware_seek(name);
+    char shown[NAME_BYTES];
     if (found) return found;
-    char shown[NAME_BYTES], plain[N_CHIPS + 64][NAME_BYTES], wanted[NAME_BYTES];
-    const char *known[N_CHIPS + 64], *near = NULL;
-    int n = 0;
-    for (; n < N_CHIPS + 64 && (h = hardware_at(n)); n++) {
-        name_plain(plain[n], h->name, strlen(h->name));
-        known[n] = plain[n];
-    }
-    name_plain(wanted, name ? name : "", name ? strnlen(name, NAME_BYTES - 1) : 0);
-    if (*wanted) near = text_nearest(wanted, known, n);
-    for (int i = 0; near && i < n; i++)
-        if (near == known[i]) near = hardware_at(i)->name;
+    const char *near = name ? near_name(name) : NULL;
     error_set(TL_ERROR_USE,
               "there is no device \"%s\" in the table%s%s%s (`tally devices` lists them; give its peak with --peak, or "
               "add it to a --hardware file)",

@@ -35,6 +35,9 @@ extern const char help_inspect[];
 int cmd_data(int argc, char **argv);
 extern const char help_data[];
 
+int cmd_napkin(int argc, char **argv);
+extern const char help_napkin[];
+
 int cmd_devices(int argc, char **argv);
 extern const char help_devices[];
 

@@ -46,6 +46,41 @@ json_t *run_news_json(const struct run_news *n) {
     return finish(o, ok);
 }
 
+static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
+
+static json_t *profile_rows_json(const struct profile *p, const struct profile_list *list) {
+    json_t *rows = json_array();
+    bool ok = rows != NULL;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct profile_row *row = &list->rows[i];
+        json_t *o = json_object();
+        put(o, "name", json_string(row->name), &ok);
+        put(o, "phase", json_string(row->phase), &ok);
+        put(o, "calls", json_real((double)row->calls / (double)p->n_steps), &ok);
+        put(o, "ms", json_real(1e3 * row->time_s / (double)p->n_steps), &ok);
+        put(o, "share", json_real(row->time_s / p->step_s), &ok);
+        put(o, "gflops_per_s", json_real(rate(row->flops, row->time_s)), &ok);
+        put(o, "gb_per_s", json_real(rate(row->bytes, row->time_s)), &ok);
+        ok = json_array_append_new(rows, o) == 0 && ok;
+    }
+    if (ok) return rows;
+    json_decref(rows);
+    return NULL;
+}
+
+static json_t *profile_json(const struct profile *p) {
+    json_t *o = json_object();
+    bool ok = o != NULL;
+    put(o, "steps", json_integer(p->n_steps), &ok);
+    put(o, "step_ms", json_real(1e3 * p->step_s / (double)p->n_steps), &ok);
+    put(o, "outside_kernels_ms", json_real(1e3 * (p->step_s - profile_kernel_s(p)) / (double)p->n_steps), &ok);
+    put(o, "by_op", profile_rows_json(p, &p->ops), &ok);
+    put(o, "by_module", profile_rows_json(p, &p->modules), &ok);
+    if (ok) return o;
+    json_decref(o);
+    return NULL;
+}
+
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m) {
     static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     json_t *o = json_object();
@@ -72,6 +107,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     if (m->foreign_bytes) put(o, "foreign_bytes", json_integer((json_int_t)m->foreign_bytes), &ok);
     if (*m->problem) put(o, "problem", json_string(m->problem), &ok);
     if (m->text) put(o, "text", json_string(m->text), &ok);
+    if (m->profile.n_steps) put(o, "profile", profile_json(&m->profile), &ok);
     return finish(o, ok);
 }
 
@@ -101,12 +137,14 @@ static void tell(void *context, const struct run_news *news) {
 char *tl_train(const char *settings, tl_train_fn listener, void *context) {
     struct settings s = settings_default();
     struct telling telling = {listener, context, 0};
-    const struct run_listener run_listener = {listener ? tell : NULL, &telling, &telling.stop};
+    const struct run_listener run_listener = {
+        .tell = listener ? tell : NULL, .context = &telling, .stop = &telling.stop};
     struct run_summary summary;
     if (!settings_take(&s, settings)) return NULL;
     enum run_end end = run_train(&s, &run_listener, &summary);
     char *text = end == RUN_FAILED ? NULL : text_of(run_summary_json(&s, end, &summary));
     free(summary.text);
+    profile_free(&summary.profile);
     return text;
 }
 
