@@ -165,11 +165,10 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
 }
 
 /* `before` of each kind are behind a run that goes on after `from` steps. */
-static char *price_text(const struct settings *s, const struct kinds *before, int64_t from) {
+static char *price_text(const struct settings *s, tl_device *device, const struct kinds *before, int64_t from) {
     struct kinds kinds = {0};
     struct run_walker walker = {bill_kinds, &kinds};
     int64_t counts[KIND_COUNT];
-    tl_device *device = run_stand_in(s);
     char *text = NULL;
     if (device && run_walk(s, device, &walker, counts)) {
         int64_t every[] = {1, s->eval_every, s->sample_every, s->save_every};
@@ -183,8 +182,10 @@ static char *price_text(const struct settings *s, const struct kinds *before, in
     return text;
 }
 
+char *run_price_on(const struct settings *s, tl_device *device) { return price_text(s, device, NULL, 0); }
+
 char *run_price(const struct settings *s) {
-    char *text = price_text(s, NULL, 0);
+    char *text = run_price_on(s, run_stand_in(s));
     if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, run_stand_in(s));
     return text;
 }
@@ -254,7 +255,7 @@ static bool price_again(struct run *r, const struct settings *before) {
     bool has_new_looks = settings_other_looks(before, s);
     if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
     if (has_new_looks) kinds_forget(&r->kinds);
-    return file_write(r, "price.json", price_text(s, &r->kinds, r->step)) &&
+    return file_write(r, "price.json", price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
            file_write(r, "config.json", settings_json(s));
 }
 
