@@ -197,6 +197,15 @@ static void profile_print(const struct profile *p) {
     profile_table(p, &p->modules, "time by module");
 }
 
+/* One line, which programs that read line by line can take; uses the JSON up. */
+static bool json_line(json_t *json) {
+    char *text = json ? json_dumps(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
+    if (text) puts(text);
+    free(text);
+    json_decref(json);
+    return text != NULL;
+}
+
 static void summary_print(const struct options *o, const struct run_summary *m) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -226,7 +235,7 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json && cli_json(run_summary_json(&o->settings, end, m))) return EXIT_MEMORY;
+    if (o->is_json && !json_line(run_summary_json(&o->settings, end, m))) return cli_error();
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;
