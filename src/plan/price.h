@@ -12,12 +12,12 @@
 
 /* What stands in the settings' place of `device`: the pool's rules, and how much there is to give. */
 struct price_target {
-    char name[64];                /* as it was asked for */
-    const struct hardware *chip;  /* NULL: nothing is known of its speed */
-    tl_device *device;            /* meta, with the rules of the pool */
-    uint64_t memory_bytes;        /* of the device; 0: not known, and then there is no verdict */
-    uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
-    bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
+    char name[64];               /* as it was asked for */
+    const struct hardware *chip; /* NULL: nothing is known of its speed */
+    tl_device *device;           /* meta, with the rules of the pool */
+    uint64_t memory_bytes;       /* of the device; 0: not known, and then there is no verdict */
+    uint64_t outside_bytes;      /* of these, what is never the pool's: the driver's context and library code */
+    bool has_kernels;            /* Tally runs there; otherwise its rules of memory are cuda's */
 };
 
 /* "cpu" and "this" are this machine; "cuda" is the H200; any chip of the hardware table. False: recorded. */
