@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "base/text.h" /* bytes_text, count_text */
 #include "tally.h"
 
 enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
@@ -50,9 +51,5 @@ int cli_error(void);
 
 /* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */
 int cli_json(json_t *value);
-
-/* "12.3 MiB", "4.56 G" (10^9); buffer of 32. */
-const char *bytes_text(double bytes, char *buffer);
-const char *count_text(double value, char *buffer);
 
 #endif

@@ -55,22 +55,6 @@ int cli_json(json_t *value) {
     return 0;
 }
 
-const char *bytes_text(double bytes, char *buffer) {
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-    snprintf(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
-    return buffer;
-}
-
-const char *count_text(double value, char *buffer) {
-    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
-    int u = 0;
-    for (; value >= 1000 && u < 5; u++) value /= 1000;
-    snprintf(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
-    return buffer;
-}
-
 static int command_run(int argc, char **argv) {
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
     if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0 ? EXIT_IO : 0;

@@ -381,3 +381,17 @@ bool checkpoint_prune(const char *folder, int keep, int64_t best_step) {
     memory_free(list.step);
     return ok;
 }
+
+void checkpoint_sweep(const char *folder) {
+    struct steps list = {0};
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    bool ok = steps_list(folder, &list);
+    for (size_t i = 0; ok && i < list.n; i++) {
+        char *own = path_new(folder, list.step[i], NULL);
+        if (own) file_sweep(own);
+        memory_free(own);
+    }
+    tl_error_policy(policy);
+    if (!ok) tl_error_clear(); /* a folder that cannot be listed is found out by those who need it */
+    memory_free(list.step);
+}

@@ -38,6 +38,9 @@ const char *checkpoint_state(const struct checkpoint *c);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);
 
+/* Removes what killed processes have left of files that were being written. Nobody else may be saving here. */
+void checkpoint_sweep(const char *folder);
+
 /* Deletes all but the newest `keep` and `best_step` (-1: none), and what interrupted saves have left. A folder's manifest goes
  * first, so that half a deletion is no checkpoint. */
 bool checkpoint_prune(const char *folder, int keep, int64_t best_step);

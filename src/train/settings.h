@@ -36,6 +36,10 @@ char *settings_json(const struct settings *s);
 static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
     return (uint64_t)(own < 0 ? s->seed : own);
 }
+/* memory_limit in bytes; 0: none is set. */
+size_t settings_memory_limit(const struct settings *s);
+/* Whether two runs look at other things: batches of an evaluation, samples. */
+bool settings_other_looks(const struct settings *a, const struct settings *b);
 /* What no single setting can tell: combinations. */
 bool settings_check(const struct settings *s);
 /* The text of a choice: settings_choice(s, "recipe") is "bf16". */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "ops/ops.h"
 
 /* One stream for each use of random numbers, so that one more draw here moves nothing there. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
@@ -193,6 +194,8 @@ static bool results_make(struct trainer *t) {
     return tl_scope_end(scope) && ok;
 }
 
+static bool sums_make(struct trainer *t);
+
 struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device) {
     struct trainer *t = memory_new(sizeof *t);
     if (!t) {
@@ -207,8 +210,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},
                           .scaler = tl_scaler_defaults()};
     t->recipe = recipe_find(settings_choice(s, "recipe"));
-    bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && results_make(t) &&
-              (t->loader = loader_new(t, &source->train, true));
+    bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && sums_make(t) &&
+              results_make(t) && (t->loader = loader_new(t, &source->train, true));
     if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, &source->held_out, false));
     if (ok) return t;
     trainer_free(t);
@@ -224,6 +227,7 @@ void trainer_free(struct trainer *t) {
     tl_optimizer_free(t->optimizer);
     tl_module_free(t->model);
     memory_free(t->parameters);
+    memory_free(t->sums);
     memory_free(t);
 }
 
@@ -253,47 +257,44 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-/* Moves the narrow gradients of a micro-batch into f32 sums (an array of n_parameters, each kept). */
-static bool sums_add(struct trainer *t, tl_tensor **sums) {
-    tl_phase phase = tl_set_phase(TL_BACKWARD);
-    tl_scope scope = tl_scope_enter("accumulate");
-    bool ok = scope.depth != 0, grad = tl_grad_mode(false);
-    for (int i = 0; ok && i < t->n_parameters; i++) {
-        tl_tensor *g = tl_grad_of(t->parameters[i]);
-        if (!g) continue;
-        if (sums[i]) ok = tl_add_(sums[i], g) != NULL;
-        else ok = (sums[i] = tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT)) && tl_keep(sums[i]);
-        tl_zero_grad(t->parameters[i], false);
-    }
+/* Hears of a narrow gradient when it is complete, adds it to its f32 sum and lets it go: the narrow gradients of the whole model are
+ * never there at once. What fails here is found by the error it leaves. */
+static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
+    tl_tensor **sum = context;
+    bool grad = tl_grad_mode(false);
+    if (*sum) tl_add_(*sum, g);
+    else *sum = tl_keep(tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT));
+    tl_zero_grad(parameter, false);
     tl_grad_mode(grad);
-    ok = scope.depth && tl_scope_end(scope) && ok;
-    tl_set_phase(phase);
+}
+
+static bool sums_make(struct trainer *t) {
+    size_t bytes = (size_t)t->n_parameters * sizeof *t->sums;
+    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe)) return true;
+    t->sums = memory_new(bytes);
+    if (!t->sums) return error_memory(bytes, "sums of gradients");
+    memset(t->sums, 0, bytes);
+    bool ok = true;
+    for (int i = 0; ok && i < t->n_parameters; i++) ok = tl_set_grad_hook(t->parameters[i], sum_add, &t->sums[i], NULL);
     return ok;
 }
 
-static bool micro_steps_in_f32(struct trainer *t, int64_t position, tl_tensor *total) {
-    size_t bytes = (size_t)t->n_parameters * sizeof(tl_tensor *);
-    tl_tensor **sums = memory_new(bytes);
-    if (!sums) return error_memory(bytes, "sums of gradients");
-    memset(sums, 0, bytes);
-    bool ok = true;
-    for (int64_t k = 0; ok && k < t->settings.accum; k++)
-        ok = micro_step(t, position + k, total, k == 0) && sums_add(t, sums);
-    for (int i = 0; i < t->n_parameters; i++) {
-        if (!sums[i]) continue;
-        ok = ok && tl_set_grad(t->parameters[i], sums[i]);
-        tl_drop(sums[i]);
+/* The sums become the gradients; without `ok` they only go. */
+static bool sums_give(struct trainer *t, bool ok) {
+    for (int i = 0; t->sums && i < t->n_parameters; i++) {
+        if (!t->sums[i]) continue;
+        ok = ok && tl_set_grad(t->parameters[i], t->sums[i]);
+        tl_drop(t->sums[i]);
+        t->sums[i] = NULL;
     }
-    memory_free(sums);
     return ok;
 }
 
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum, position = (step + t->data_shift) * accum;
     bool ok = true;
-    if (accum > 1 && recipe_sums_in_f32(t->recipe)) ok = micro_steps_in_f32(t, position, total);
-    else
-        for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0);
+    for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0) && tl_error() == TL_OK;
+    ok = sums_give(t, ok);
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
 }
 
@@ -342,6 +343,18 @@ bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
+}
+
+bool trainer_bill_save(struct trainer *t) {
+    struct checkpoint_part parts[TRAINER_PARTS];
+    tl_phase phase = tl_set_phase(TL_OTHER);
+    tl_scope scope = tl_scope_enter("save");
+    bool ok = scope.depth && trainer_parts(t, parts);
+    for (int i = 0; ok && i < TRAINER_PARTS; i++)
+        for (int k = 0; ok && k < parts[i].n; k++) ok = transfer_bill(parts[i].tensors[k].tensor);
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    tl_set_phase(phase);
+    return ok;
 }
 
 static json_t *generator_json(tl_generator g) {
