@@ -18,7 +18,7 @@ const char help_calibrate[] =
     "size of\n"
     "the working set, and every op of training steps at many sizes; it should be idle meanwhile. What was measured is "
     "kept as a profile\n"
-    "(tally.profile/1) in ~/.config/tally/profile-DEVICE.json or in --out FILE, and shown beside the chip's data sheet "
+    "(tally.machine/1) in ~/.config/tally/machine-DEVICE.json or in --out FILE, and shown beside the chip's data sheet "
     "and beside units x work x\n"
     "clock, where these are known. A difference of more than 15 % is noted.\n\n"
     "  --device NAME    what is measured (cpu)\n"
@@ -41,7 +41,7 @@ static void note(void *context, const char *words) {
 /* ---- The profile as text ---- */
 
 /* The best of the products of matrices of a peak's dtype. */
-static double best_product(const struct profile *p, enum hardware_quantity q) {
+static double best_product(const struct machine *p, enum hardware_quantity q) {
     double best = 0;
     for (int i = 0; i < p->n_products; i++)
         if (hardware_peak_of(p->products[i].dtype) == q) best = fmax(best, p->products[i].flops_per_s);
@@ -60,7 +60,7 @@ static void disagree(const char *what, const char *one, double a, const char *ot
                 100 * (b / a - 1));
 }
 
-static void disagreements(const struct profile *p) {
+static void disagreements(const struct machine *p) {
     for (int q = 0; q < HARDWARE_N_PEAKS; q++) {
         const char *name = hardware_quantities[q].name;
         disagree(name, "units x work x clock", p->product[q], "measured in registers", p->measured[q]);
@@ -69,10 +69,10 @@ static void disagreements(const struct profile *p) {
                  best_product(p, (enum hardware_quantity)q));
         disagree(name, "the sheet", p->sheet[q], "units x work x clock", p->product[q]);
     }
-    disagree("bandwidth", "the sheet", p->sheet_bandwidth, "measured", profile_bandwidth(p));
+    disagree("bandwidth", "the sheet", p->sheet_bandwidth, "measured", machine_bandwidth(p));
 }
 
-static void peaks_print(const struct profile *p) {
+static void peaks_print(const struct machine *p) {
     printf("\nGFLOP/s          sheet  units x clk    registers     products  of the most\n");
     for (int q = 0; q < HARDWARE_N_PEAKS; q++) {
         double best = best_product(p, (enum hardware_quantity)q),
@@ -88,16 +88,16 @@ static void peaks_print(const struct profile *p) {
     }
 }
 
-static void products_print(const struct profile *p) {
+static void products_print(const struct machine *p) {
     printf("\nproducts of n x n matrices, GFLOP/s\n");
     for (int i = 0; i < p->n_products; i++) {
-        const struct profile_product *r = &p->products[i];
+        const struct machine_product *r = &p->products[i];
         if (!i || r->dtype != r[-1].dtype) printf("%s%-5s", i ? "\n" : "", tl_dtype_name(r->dtype));
         printf("  %.0f: %.4g", r->n, r->flops_per_s / 1e9);
     }
     printf("\n\n%-12s %9s %9s %9s %9s   GB/s, by bytes of the working set\n", "memory", "read", "write", "copy", "add");
     for (int i = 0; i < p->n_streams; i++) {
-        const struct profile_stream *s = &p->streams[i];
+        const struct machine_stream *s = &p->streams[i];
         char text[32];
         printf("%-12s %9.1f %9.1f %9.1f %9.1f\n", bytes_text(s->bytes, text), s->read / 1e9, s->write / 1e9,
                s->copy / 1e9, s->triad / 1e9);
@@ -110,18 +110,18 @@ static int double_order(const void *a, const void *b) {
 }
 
 /* One line per op and dtype: what share of its roof it reaches, over the sizes. */
-static void ops_print(const struct profile *p) {
-    struct predict_machine m = predict_machine_of_profile(p);
+static void ops_print(const struct machine *p) {
+    struct predict_machine m = predict_machine_of(p);
     double *shares = malloc((size_t)p->n_samples * sizeof *shares + 1);
     if (!shares) return;
     printf("\n%-24s %-5s %6s %10s %10s %10s   of max(FLOPs / peak, bytes / bandwidth)\n", "op", "dtype", "sizes",
            "least", "median", "most");
     for (int i = 0; i < p->n_samples; i++) {
-        const struct profile_sample *first = &p->samples[i];
+        const struct machine_sample *first = &p->samples[i];
         int n = 0;
         bool is_first = true;
         for (int k = 0; k < p->n_samples; k++) {
-            const struct profile_sample *s = &p->samples[k];
+            const struct machine_sample *s = &p->samples[k];
             if (strcmp(s->op, first->op) || s->dtype != first->dtype) continue;
             is_first = is_first && k >= i;
             struct ledger_row row = {.key = {.op = s->op, .dtype = (uint8_t)s->dtype},
@@ -138,9 +138,9 @@ static void ops_print(const struct profile *p) {
     free(shares);
 }
 
-static int profile_print(const struct profile *p, bool is_json) {
+static int profile_print(const struct machine *p, bool is_json) {
     disagreements(p);
-    if (is_json) return cli_json(profile_json(p));
+    if (is_json) return cli_json(machine_json(p));
     printf("%s: %s, %d threads%s%s; %s", p->device, p->machine, p->threads, *p->isa ? ", " : "", p->isa, p->date);
     if (p->clock_hz > 0) printf("; %.3f GHz", p->clock_hz / 1e9);
     printf("\n");
@@ -154,8 +154,8 @@ static int profile_print(const struct profile *p, bool is_json) {
 
 /* ---- Predictions ---- */
 
-static int prediction_print(const struct profile *p, const char *file, bool is_json) {
-    struct predict_machine m = predict_machine_of_profile(p);
+static int prediction_print(const struct machine *p, const char *file, bool is_json) {
+    struct predict_machine m = predict_machine_of(p);
     struct prediction r;
     json_t *price = json_read(file, (size_t)256 << 20);
     bool ok = price && predict_json(&m, price, &r);
@@ -175,29 +175,29 @@ static int prediction_print(const struct profile *p, const char *file, bool is_j
 /* ---- The command ---- */
 
 /* The profile that was asked for: a file, or the kept one. */
-static int profile_open(struct profile *p, tl_device *device, const char *file) {
+static int profile_open(struct machine *p, tl_device *device, const char *file) {
     char why[200];
-    if (file) return profile_read(p, file) ? 0 : cli_error();
-    if (profile_find(p, device, why)) return 0;
+    if (file) return machine_read(p, file) ? 0 : cli_error();
+    if (machine_find(p, device, why)) return 0;
     fprintf(stderr, "tally calibrate: %s\n", why);
     return EXIT_INPUT;
 }
 
 static int measure(tl_device *device, bool is_quick, const char *out, bool is_json) {
-    struct profile p;
+    struct machine p;
     struct calibrate_options o = {device, is_quick, note, NULL};
-    char *path = out ? NULL : profile_default_path(tl_device_name(device));
+    char *path = out ? NULL : machine_default_path(tl_device_name(device));
     if (!out && !path) {
         fprintf(stderr, "tally calibrate: there is no home to keep the profile in; give --out FILE\n");
         return EXIT_INPUT;
     }
     bool is_made = hardware_load_default() && calibrate(&o, &p);
-    int code = is_made && profile_write(&p, out ? out : path) ? 0 : cli_error();
+    int code = is_made && machine_write(&p, out ? out : path) ? 0 : cli_error();
     if (!code) {
         fprintf(stderr, "  kept in %s\n", out ? out : path);
         code = profile_print(&p, is_json);
     }
-    if (is_made) profile_free(&p);
+    if (is_made) machine_free(&p);
     hardware_unload();
     memory_free(path);
     return code;
@@ -220,9 +220,9 @@ int cmd_calibrate(int argc, char **argv) {
         return EXIT_INPUT;
     }
     if (!price && !is_show && !file) return measure(device, is_quick, out, is_json);
-    struct profile p;
+    struct machine p;
     if ((code = profile_open(&p, device, file))) return code;
     code = price ? prediction_print(&p, price, is_json) : profile_print(&p, is_json);
-    profile_free(&p);
+    machine_free(&p);
     return code;
 }

@@ -44,7 +44,7 @@ static const struct {
 
 static bool begins(const char *text, const char *with) { return !with || !strncmp(text, with, strlen(with)); }
 
-static void peaks_measure(const struct calibrate_options *o, struct profile *p) {
+static void peaks_measure(const struct calibrate_options *o, struct machine *p) {
     static const struct {
         tl_dtype dtype;
         enum hardware_quantity quantity;
@@ -116,9 +116,9 @@ static tl_tensor *call_add(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
     return tl_add_(a, b) ? a : NULL;
 }
 
-static bool product_measure(const struct calibrate_options *o, struct profile *p, tl_dtype dtype, int64_t n) {
+static bool product_measure(const struct calibrate_options *o, struct machine *p, tl_dtype dtype, int64_t n) {
     size_t bytes = (size_t)(p->n_products + 1) * sizeof *p->products;
-    struct profile_product *grown = memory_resize(p->products, bytes);
+    struct machine_product *grown = memory_resize(p->products, bytes);
     if (!grown) return error_memory(bytes, "a profile");
     p->products = grown;
     tl_scope scope = tl_scope_begin();
@@ -126,14 +126,14 @@ static bool product_measure(const struct calibrate_options *o, struct profile *p
     double s = a && b ? seconds_of(o->device, call_matmul, a, b, NULL, 0.01) : NAN;
     bool ok = tl_scope_end(scope) && isfinite(s);
     double m = (double)n;
-    if (ok) p->products[p->n_products++] = (struct profile_product){dtype, m, m, m, 2 * m * m * m / s};
+    if (ok) p->products[p->n_products++] = (struct machine_product){dtype, m, m, m, 2 * m * m * m / s};
     return ok;
 }
 
 /* A product that would take longer than this is not measured, nor are larger ones: a slow path has shown itself. */
 static const double longest_product_s = 0.5;
 
-static bool products_measure(const struct calibrate_options *o, struct profile *p) {
+static bool products_measure(const struct calibrate_options *o, struct machine *p) {
     static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16, TL_F64};
     int64_t largest = o->device->kind == DEVICE_CUDA ? 8192 : o->is_quick ? 512 : 1024;
     for (int d = 0; d < 4; d++) {
@@ -148,7 +148,7 @@ static bool products_measure(const struct calibrate_options *o, struct profile *
     return true;
 }
 
-static bool stream_measure(const struct calibrate_options *o, struct profile *p, int64_t bytes) {
+static bool stream_measure(const struct calibrate_options *o, struct machine *p, int64_t bytes) {
     int64_t n = bytes / 8; /* two arrays of f32 together are the working set */
     tl_scope scope = tl_scope_begin();
     tl_tensor *a = tl_zeros(TL_SHAPE(n), TL_F32, o->device), *b = tl_zeros(TL_SHAPE(n), TL_F32, o->device);
@@ -161,11 +161,11 @@ static bool stream_measure(const struct calibrate_options *o, struct profile *p,
     ok = tl_scope_end(scope) && isfinite(read + write + copy + add);
     double all = (double)(8 * n);
     if (ok)
-        p->streams[p->n_streams++] = (struct profile_stream){all, all / read, all / write, all / copy, 1.5 * all / add};
+        p->streams[p->n_streams++] = (struct machine_stream){all, all / read, all / write, all / copy, 1.5 * all / add};
     return ok;
 }
 
-static bool streams_measure(const struct calibrate_options *o, struct profile *p) {
+static bool streams_measure(const struct calibrate_options *o, struct machine *p) {
     int64_t largest = o->device->kind == DEVICE_CUDA ? (int64_t)4 << 30 : (int64_t)256 << 20;
     int most = 20;
     tell(o, "memory");
@@ -226,15 +226,15 @@ static struct settings settings_of(const struct calibrate_case *c, const tl_devi
 }
 
 /* Rows of equal op, dtype, way and size are one sample: the mean, weighted by calls. */
-static bool sample_add(struct profile *p, const struct ledger_row *row, double *weights, size_t most) {
-    struct profile_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
+static bool sample_add(struct machine *p, const struct ledger_row *row, double *weights, size_t most) {
+    struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
     double calls = (double)row->calls;
     text_copy(s.op, sizeof s.op, row->key.op);
     s.flops = (double)row->flops / calls;
     s.bytes = ((double)row->bytes_read + (double)row->bytes_written + (double)row->transfer_bytes) / calls;
     s.seconds = row->time_s / calls;
     for (int i = 0; i < p->n_samples; i++) {
-        struct profile_sample *k = &p->samples[i];
+        struct machine_sample *k = &p->samples[i];
         if (strcmp(k->op, s.op) || k->dtype != s.dtype || k->is_backward != s.is_backward || k->flops != s.flops ||
             k->bytes != s.bytes)
             continue;
@@ -276,7 +276,7 @@ static void rest_solve(const struct rest *r, double *call_s, double *share) {
     }
 }
 
-static bool steps_measure(const struct calibrate_options *o, struct profile *p) {
+static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
     enum { MOST = 20000, N_CASES = sizeof cases / sizeof *cases };
     double *weights = memory_new(MOST * sizeof *weights);
     struct rest rest = {0, 0, 0, 0, 0};
@@ -302,19 +302,19 @@ static bool steps_measure(const struct calibrate_options *o, struct profile *p) 
 
 /* ---- All ---- */
 
-bool calibrate(const struct calibrate_options *o, struct profile *p) {
+bool calibrate(const struct calibrate_options *o, struct machine *p) {
     memset(p, 0, sizeof *p);
     time_t now = time(NULL);
     struct tm day;
     text_copy(p->device, sizeof p->device, o->device->name);
     text_copy(p->isa, sizeof p->isa, o->device->isa ? o->device->isa : "");
-    profile_machine(o->device, p->machine, sizeof p->machine);
+    machine_name(o->device, p->machine, sizeof p->machine);
     strftime(p->date, sizeof p->date, "%Y-%m-%d", gmtime_r(&now, &day));
     p->threads = device_threads();
     peaks_measure(o, p);
     bool grad = tl_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
     tl_grad_mode(grad);
     ok = ok && steps_measure(o, p);
-    if (!ok) profile_free(p);
+    if (!ok) machine_free(p);
     return ok;
 }

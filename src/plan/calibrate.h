@@ -2,7 +2,7 @@
 #ifndef PLAN_CALIBRATE_H
 #define PLAN_CALIBRATE_H
 
-#include "plan/profile.h"
+#include "plan/machine.h"
 
 struct calibrate_options {
     tl_device *device;
@@ -11,8 +11,8 @@ struct calibrate_options {
     void *context;
 };
 
-/* Fills a profile that is freed with profile_free. False: recorded. */
-bool calibrate(const struct calibrate_options *o, struct profile *p);
+/* Fills a profile that is freed with machine_free. False: recorded. */
+bool calibrate(const struct calibrate_options *o, struct machine *p);
 
 /* The configurations whose steps are measured, so that a check can avoid them; NULL after the last. */
 struct calibrate_case {

@@ -10,11 +10,11 @@
 
 /* ---- Machines ---- */
 
-struct predict_machine predict_machine_of_profile(const struct profile *p) {
-    struct predict_machine m = {.bandwidth = profile_bandwidth(p), .profile = p};
-    for (int d = 0; d < TL_DTYPE_COUNT; d++) m.peak[d] = profile_peak(p, (tl_dtype)d);
+struct predict_machine predict_machine_of(const struct machine *p) {
+    struct predict_machine m = {.bandwidth = machine_bandwidth(p), .profile = p};
+    for (int d = 0; d < TL_DTYPE_COUNT; d++) m.peak[d] = machine_peak(p, (tl_dtype)d);
     for (int i = 0; i < p->n_streams; i++) {
-        const struct profile_stream *s = &p->streams[i];
+        const struct machine_stream *s = &p->streams[i];
         m.fastest = fmax(m.fastest, fmax(fmax(s->read, s->write), fmax(s->copy, s->triad)));
     }
     return m;
@@ -57,7 +57,7 @@ struct near {
     double distance, slowness; /* log of seconds / roof */
 };
 
-static double distance_of(const struct profile_sample *s, double flops, double bytes, bool is_backward) {
+static double distance_of(const struct machine_sample *s, double flops, double bytes, bool is_backward) {
     double f = log((flops + 1) / (s->flops + 1)), b = log((bytes + 1) / (s->bytes + 1));
     return sqrt(f * f + b * b + (s->is_backward != is_backward ? 0.5 : 0));
 }
@@ -84,13 +84,13 @@ static double slowness_of(const struct near *near, int n) {
 
 /* Samples of the very op; or, where it was never measured, of every op of this dtype, which gives what is usual here. */
 static double slowness_find(const struct predict_machine *m, const struct ledger_row *row, bool *is_sampled) {
-    const struct profile *p = m->profile;
+    const struct machine *p = m->profile;
     double calls = (double)row->calls, flops = (double)row->flops / calls, bytes = bytes_of(row) / calls;
     bool is_backward = row->key.phase == TL_BACKWARD;
     struct near own[NEAREST], any[NEAREST];
     int n_own = 0, n_any = 0;
     for (int i = 0; i < p->n_samples; i++) {
-        const struct profile_sample *s = &p->samples[i];
+        const struct machine_sample *s = &p->samples[i];
         double least = roof(m, (int)s->dtype, s->flops, s->bytes);
         if (!(least > 0 && s->seconds > 0)) continue;
         struct near one = {distance_of(s, flops, bytes, is_backward), log(s->seconds / least)};

@@ -13,16 +13,16 @@
 
 #include "account/hardware.h"
 #include "account/ledger.h"
-#include "plan/profile.h"
+#include "plan/machine.h"
 
 /* What is known of a machine. A peak of 0 is not known; then FLOPs of that dtype take no time in the bound. */
 struct predict_machine {
     double peak[TL_DTYPE_COUNT]; /* FLOP/s */
     double bandwidth;            /* B/s of memory, beyond all caches */
     double fastest;              /* B/s of the fastest level of memory; 0: not known */
-    const struct profile *profile;
+    const struct machine *profile;
 };
-struct predict_machine predict_machine_of_profile(const struct profile *p); /* which must outlive it */
+struct predict_machine predict_machine_of(const struct machine *p); /* which must outlive it */
 struct predict_machine predict_machine_of_chip(const struct hardware *chip);
 
 struct prediction {

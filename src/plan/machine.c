@@ -1,4 +1,4 @@
-#include "plan/profile.h"
+#include "plan/machine.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 #define FILE_LIMIT ((size_t)16 << 20)
 enum { MOST_ROWS = 100000 };
 
-void profile_free(struct profile *p) {
+void machine_free(struct machine *p) {
     memory_free(p->products);
     memory_free(p->streams);
     memory_free(p->samples);
@@ -27,7 +27,7 @@ void profile_free(struct profile *p) {
 
 /* ---- Questions ---- */
 
-double profile_peak(const struct profile *p, tl_dtype dtype) {
+double machine_peak(const struct machine *p, tl_dtype dtype) {
     enum hardware_quantity q = hardware_peak_of(dtype);
     double most = q < HARDWARE_N_PEAKS ? p->measured[q] : 0;
     for (int i = 0; i < p->n_products; i++)
@@ -35,11 +35,11 @@ double profile_peak(const struct profile *p, tl_dtype dtype) {
     return most;
 }
 
-static double stream_most(const struct profile_stream *s) {
+static double stream_most(const struct machine_stream *s) {
     return fmax(fmax(s->read, s->write), fmax(s->copy, s->triad));
 }
 
-double profile_bandwidth(const struct profile *p) {
+double machine_bandwidth(const struct machine *p) {
     double largest = 0, most = 0;
     for (int i = 0; i < p->n_streams; i++)
         if (p->streams[i].bytes > largest) {
@@ -49,10 +49,10 @@ double profile_bandwidth(const struct profile *p) {
     return most;
 }
 
-double profile_bandwidth_of(const struct profile *p, double bytes) {
-    const struct profile_stream *below = NULL, *above = NULL;
+double machine_bandwidth_of(const struct machine *p, double bytes) {
+    const struct machine_stream *below = NULL, *above = NULL;
     for (int i = 0; i < p->n_streams; i++) {
-        const struct profile_stream *s = &p->streams[i];
+        const struct machine_stream *s = &p->streams[i];
         if (s->bytes <= bytes && (!below || s->bytes > below->bytes)) below = s;
         if (s->bytes >= bytes && (!above || s->bytes < above->bytes)) above = s;
     }
@@ -113,7 +113,7 @@ static void core_name(char *to, size_t size) {
             text_copy(to, size, cores[i].name);
 }
 
-void profile_machine(tl_device *device, char *text, size_t size) {
+void machine_name(tl_device *device, char *text, size_t size) {
     char name[100];
     if (device->kind == DEVICE_CUDA) {
         if (!gpu_name(text, size)) snprintf(text, size, "an unknown GPU");
@@ -123,29 +123,29 @@ void profile_machine(tl_device *device, char *text, size_t size) {
     snprintf(text, size, "%s, %ld cores", name, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-char *profile_default_path(const char *device) {
+char *machine_default_path(const char *device) {
     char name[64];
-    snprintf(name, sizeof name, "profile-%.*s.json", (int)strcspn(device, ":"), device);
+    snprintf(name, sizeof name, "machine-%.*s.json", (int)strcspn(device, ":"), device);
     return hardware_config_path(name);
 }
 
-bool profile_find(struct profile *p, tl_device *device, char *why) {
-    char *path = profile_default_path(device->name), machine[128];
+bool machine_find(struct machine *p, tl_device *device, char *why) {
+    char *path = machine_default_path(device->name), machine[128];
     bool is_there = path && access(path, R_OK) == 0;
     *why = 0;
     if (!is_there) snprintf(why, 200, "there is no profile of this machine: `tally calibrate` makes one");
-    else if (!profile_read(p, path)) {
+    else if (!machine_read(p, path)) {
         snprintf(why, 200, "%.180s", tl_error_message());
         tl_error_clear();
         is_there = false;
     }
-    profile_machine(device, machine, sizeof machine);
+    machine_name(device, machine, sizeof machine);
     const char *isa = device->isa ? device->isa : "";
     if (is_there && (strcmp(p->machine, machine) || strcmp(p->isa, isa) ||
                      (device->kind == DEVICE_CPU && p->threads != device_threads()))) {
         snprintf(why, 200, "the profile is of %.60s, %d threads, %.16s; this is %.60s, %d threads, %.16s", p->machine,
                  p->threads, p->isa, machine, device_threads(), isa);
-        profile_free(p);
+        machine_free(p);
         is_there = false;
     }
     memory_free(path);
@@ -161,34 +161,34 @@ static json_t *peaks_json(const double *peaks) {
     return json;
 }
 
-json_t *profile_json(const struct profile *p) {
+json_t *machine_json(const struct machine *p) {
     json_t *products = json_array(), *streams = json_array(), *samples = json_array();
     for (int i = 0; i < p->n_products; i++) {
-        const struct profile_product *r = &p->products[i];
+        const struct machine_product *r = &p->products[i];
         json_array_append_new(products, json_pack("{s:s, s:f, s:f, s:f, s:f}", "dtype", tl_dtype_name(r->dtype), "m",
                                                   r->m, "k", r->k, "n", r->n, "flops_per_s", r->flops_per_s));
     }
     for (int i = 0; i < p->n_streams; i++) {
-        const struct profile_stream *s = &p->streams[i];
+        const struct machine_stream *s = &p->streams[i];
         json_array_append_new(streams, json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes", s->bytes, "read", s->read,
                                                  "write", s->write, "copy", s->copy, "triad", s->triad));
     }
     for (int i = 0; i < p->n_samples; i++) {
-        const struct profile_sample *s = &p->samples[i];
+        const struct machine_sample *s = &p->samples[i];
         json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f}", "op", s->op, "dtype",
                                                  tl_dtype_name(s->dtype), "backward", (int)s->is_backward, "flops",
                                                  s->flops, "bytes", s->bytes, "seconds", s->seconds));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
-                     "tally.profile/1", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
+                     "tally.machine/1", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
                      "threads", p->threads, "clock_hz", p->clock_hz, "call_s", p->call_s, "rest_share", p->rest_share,
                      "sheet", peaks_json(p->sheet), "product", peaks_json(p->product), "measured",
                      peaks_json(p->measured), "sheet_bandwidth", p->sheet_bandwidth, "products", products, "streams",
                      streams, "samples", samples);
 }
 
-bool profile_write(const struct profile *p, const char *path) {
-    json_t *json = profile_json(p);
+bool machine_write(const struct machine *p, const char *path) {
+    json_t *json = machine_json(p);
     char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(json);
     char folder[4096];
@@ -253,24 +253,24 @@ static const json_t *rows_at(struct reader *r, const json_t *root, const char *k
     return r->ok ? array : NULL;
 }
 
-static void lists_read(struct reader *r, const json_t *root, struct profile *p) {
+static void lists_read(struct reader *r, const json_t *root, struct machine *p) {
     const json_t *list = rows_at(r, root, "products", sizeof *p->products, (void **)&p->products, &p->n_products);
     for (int i = 0; r->ok && i < p->n_products; i++) {
         const json_t *o = json_array_get(list, (size_t)i);
-        p->products[i] = (struct profile_product){dtype_at(r, o), real_at(r, o, "m", 1), real_at(r, o, "k", 1),
+        p->products[i] = (struct machine_product){dtype_at(r, o), real_at(r, o, "m", 1), real_at(r, o, "k", 1),
                                                   real_at(r, o, "n", 1), real_at(r, o, "flops_per_s", 1)};
     }
     list = rows_at(r, root, "streams", sizeof *p->streams, (void **)&p->streams, &p->n_streams);
     for (int i = 0; r->ok && i < p->n_streams; i++) {
         const json_t *o = json_array_get(list, (size_t)i);
         p->streams[i] =
-            (struct profile_stream){real_at(r, o, "bytes", 1), real_at(r, o, "read", 1), real_at(r, o, "write", 1),
+            (struct machine_stream){real_at(r, o, "bytes", 1), real_at(r, o, "read", 1), real_at(r, o, "write", 1),
                                     real_at(r, o, "copy", 1), real_at(r, o, "triad", 1)};
     }
     list = rows_at(r, root, "samples", sizeof *p->samples, (void **)&p->samples, &p->n_samples);
     for (int i = 0; r->ok && i < p->n_samples; i++) {
         const json_t *o = json_array_get(list, (size_t)i);
-        struct profile_sample *s = &p->samples[i];
+        struct machine_sample *s = &p->samples[i];
         text_at(r, o, "op", s->op, sizeof s->op);
         s->dtype = dtype_at(r, o);
         s->is_backward = json_is_true(json_object_get(o, "backward"));
@@ -280,13 +280,13 @@ static void lists_read(struct reader *r, const json_t *root, struct profile *p) 
     }
 }
 
-bool profile_read(struct profile *p, const char *path) {
+bool machine_read(struct machine *p, const char *path) {
     memset(p, 0, sizeof *p);
     json_t *root = json_read(path, FILE_LIMIT);
     if (!root) return false;
     struct reader r = {path, true};
     const char *schema = json_string_value(json_object_get(root, "schema"));
-    if (!schema || strcmp(schema, "tally.profile/1")) r.ok = error_set(TL_ERROR_USE, "%s: not a tally.profile/1", path);
+    if (!schema || strcmp(schema, "tally.machine/1")) r.ok = error_set(TL_ERROR_USE, "%s: not a tally.machine/1", path);
     text_at(&r, root, "device", p->device, sizeof p->device);
     text_at(&r, root, "machine", p->machine, sizeof p->machine);
     text_at(&r, root, "isa", p->isa, sizeof p->isa);
@@ -301,6 +301,6 @@ bool profile_read(struct profile *p, const char *path) {
     peaks_at(&r, root, "measured", p->measured);
     lists_read(&r, root, p);
     json_decref(root);
-    if (!r.ok) profile_free(p);
+    if (!r.ok) machine_free(p);
     return r.ok;
 }
