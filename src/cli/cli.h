@@ -38,6 +38,9 @@ extern const char help_data[];
 int cmd_napkin(int argc, char **argv);
 extern const char help_napkin[];
 
+int cmd_roofline(int argc, char **argv);
+extern const char help_roofline[];
+
 int cmd_calibrate(int argc, char **argv);
 extern const char help_calibrate[];
 

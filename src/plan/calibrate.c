@@ -302,7 +302,7 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p) 
 
 /* ---- All ---- */
 
-bool calibrate(const struct calibrate_options *o, struct machine *p) {
+static bool roof_measure(const struct calibrate_options *o, struct machine *p) {
     memset(p, 0, sizeof *p);
     time_t now = time(NULL);
     struct tm day;
@@ -314,7 +314,17 @@ bool calibrate(const struct calibrate_options *o, struct machine *p) {
     peaks_measure(o, p);
     bool grad = tl_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
     tl_grad_mode(grad);
-    ok = ok && steps_measure(o, p);
+    return ok;
+}
+
+bool calibrate_roof(const struct calibrate_options *o, struct machine *p) {
+    bool ok = roof_measure(o, p);
+    if (!ok) machine_free(p);
+    return ok;
+}
+
+bool calibrate(const struct calibrate_options *o, struct machine *p) {
+    bool ok = roof_measure(o, p) && steps_measure(o, p);
     if (!ok) machine_free(p);
     return ok;
 }

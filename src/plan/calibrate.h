@@ -14,6 +14,9 @@ struct calibrate_options {
 /* Fills a profile that is freed with machine_free. False: recorded. */
 bool calibrate(const struct calibrate_options *o, struct machine *p);
 
+/* The roof alone: peaks, products of f32 and bf16, memory. Seconds. */
+bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
+
 /* The configurations whose steps are measured, so that a check can avoid them; NULL after the last. */
 struct calibrate_case {
     const char *model, *recipe;
