@@ -1,6 +1,6 @@
 """Predicted beside measured step times, on configurations that the calibration has not seen.
 
-    python3 bench/bench_predict.py [--calibrate] [--under "CMD"] [--turns 2] [--json]
+    python3 bench/bench_predict.py [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
 
 Each configuration is priced on meta (`tally train --price`), predicted from the machine's profile (`tally calibrate --price`), and then trained for
 some steps; the measured time is the median of the log's step times, the better of the turns. The bars: median error at most 5 %, largest at most 15 %,
@@ -79,12 +79,14 @@ def main():
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--under", default="")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--part", default="1/1", help="I/N: only the I-th of N parts of the configurations")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     under, rows = shlex.split(options.under), []
     if options.calibrate:
         run(TALLY, "calibrate", under=under)
-    for case in CASES:
+    part, n_parts = map(int, options.part.split("/"))
+    for case in CASES[part - 1::n_parts]:
         with tempfile.TemporaryDirectory() as folder:
             said = predict(case, folder)
             n_steps = int(min(max(8, 1.5 / said["step_s"]), 60))
