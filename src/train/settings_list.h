@@ -72,4 +72,4 @@ INTEGER(save_every, 100, 0, 1000000000000, "steps between checkpoints; 0: only a
 TRUTH(save_best, true, "save when held-out loss is lower than ever before, at whatever step")
 INTEGER(keep, 2, 1, 1000000, "newest checkpoints that are kept; the best one too")
 INTEGER(threads, 0, 0, 4096, "threads of the cpu; 0: as many as it has")
-REAL(peak, 0, 0, 1e30, "FLOP/s that the machine can do at most, for utilisation (MFU); 0: not known")
+REAL(peak, 0, 0, 1e30, "FLOP/s that the machine can do at most, for utilisation (MFU); 0: the kept profile's, if there is one")
