@@ -186,6 +186,14 @@ TL_API void *tl_device_stream(const tl_device *device);
 /* Threads used by cpu kernels; 0 asks for the machine's number. Returns the old number. */
 TL_API int tl_set_threads(int n_threads);
 
+/* How exactly tl_matmul, tl_linear and tl_linear_cross_entropy multiply f32 matrices, for the whole process, as
+ * torch.set_float32_matmul_precision. HIGHEST, as at first: in f32. HIGH: each number may be taken as the sum of two bf16
+ * numbers, which on chips that multiply bf16 is faster (1.2 times on Arm with BFMMLA, more with AMX) and leaves a
+ * relative error of about 4e-6 of the largest terms, and NaN where an infinity is met; other chips and cuda multiply in f32
+ * still. Costs are the same. Returns the old one. */
+typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul_precision;
+TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
+
 /* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).
  * tl_pool_trim returns unused segments to the device; so does any allocation that would otherwise fail. */
 TL_API void tl_pool_limit(tl_device *device, size_t limit_bytes);

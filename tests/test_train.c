@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -30,7 +31,7 @@ static void stop_at(void *context, const struct run_news *news) {
 
 static enum run_end train(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
     struct stop stop = {stop_after, 0};
-    struct run_listener listener = {stop_at, &stop, &stop.flag};
+    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
     enum run_end end = run_train(s, &listener, summary);
     free(summary->text);
     if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
@@ -629,6 +630,107 @@ static void settings_are_checked_by_the_table(void **state) {
     free(text);
 }
 
+/* ---- Time ---- */
+
+static void profiling_changes_no_count(void **state) {
+    (void)state;
+    base_begin();
+    struct settings plain = small_run(TL_GPT2, 4000), timed;
+    struct run_summary summary;
+    timed = plain;
+    set_path(&plain, "out", "run");
+    expect_equal(train(&plain, 0, &summary), RUN_DONE);
+    expect_equal(summary.profile.n_steps, 0);
+    char aside[128], own[128];
+    snprintf(own, sizeof own, "%s/run", base);
+    snprintf(aside, sizeof aside, "%s/plain", base);
+    assert_int_equal(rename(own, aside), 0); /* receipts name their folder */
+    set_path(&timed, "out", "run");
+    struct run_listener listener = {.profile_steps = 4};
+    expect_equal(run_train(&timed, &listener, &summary), RUN_DONE);
+    free(summary.text);
+    expect_equal(summary.differences, 0);
+    snprintf(plain.out, sizeof plain.out, "%s", aside);
+    expect_same_file(&plain, &timed, "receipt.json");
+    expect_same_run(&plain, &timed);
+
+    const struct profile *p = &summary.profile;
+    expect_equal(p->n_steps, 4);
+    double by_module = 0, flops = 0;
+    for (size_t i = 0; i < p->modules.n; i++) by_module += p->modules.rows[i].time_s;
+    for (size_t i = 0; i < p->ops.n; i++) flops += p->ops.rows[i].flops;
+    expect_true(profile_kernel_s(p) > 0 && profile_kernel_s(p) <= p->step_s);
+    expect_true(fabs(by_module - profile_kernel_s(p)) <= 1e-9 * by_module);
+    expect_true(flops == 4 * summary.flops / (double)summary.steps); /* of every phase, whichever row has the time */
+    for (size_t i = 1; i < p->ops.n; i++) expect_true(p->ops.rows[i].time_s <= p->ops.rows[i - 1].time_s);
+    bool has_layers = false;
+    for (size_t i = 0; i < p->modules.n; i++)
+        has_layers = has_layers || !strcmp(p->modules.rows[i].name, "model.*.attn.c_attn");
+    expect_true(has_layers);
+    profile_free(&summary.profile);
+    base_end();
+}
+
+struct faults {
+    long at_10, at_20;
+};
+static void count_faults(void *context, const struct run_news *news) {
+    struct faults *f = context;
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    if (news->step == 10) f->at_10 = usage.ru_minflt;
+    if (news->step == 20) f->at_20 = usage.ru_minflt;
+}
+
+/* Of what the log says of steps 11 to 20. */
+static double wait_share(const struct settings *s) {
+    char path[SETTING_TEXT + 16], line[4096];
+    double wait = 0, all = 0;
+    snprintf(path, sizeof path, "%s/log.jsonl", s->out);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 1; fgets(line, sizeof line, file); i++) {
+        json_t *entry = json_loads(line, 0, NULL), *time = json_object_get(entry, "time");
+        if (i > 10 && i <= 20) {
+            assert_true(json_is_real(json_object_get(time, "wait_s")));
+            wait += json_real_value(json_object_get(time, "wait_s"));
+            all += json_real_value(json_object_get(time, "step_s"));
+        }
+        json_decref(entry);
+    }
+    fclose(file);
+    return wait / all;
+}
+
+/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. Ten steps may have as
+ * many as a checkpoint of the C library's own buffers takes, and no more: 4. */
+static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "bf16", "amp"};
+    base_begin();
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        struct settings s = small_run(TL_GPT2, 200000);
+        struct run_summary summary;
+        struct faults faults = {0};
+        struct run_listener listener = {.tell = count_faults, .context = &faults};
+        set(&s, "model", "tiny-gpt2");
+        set(&s, "recipe", recipes[i]);
+        set(&s, "steps", "24");
+        set(&s, "seq", "64");
+        set(&s, "batch", "4");
+        set(&s, "eval_every", "0");
+        set(&s, "threads", "2");
+        set_path(&s, "out", recipes[i]);
+        expect_equal(run_train(&s, &listener, &summary), RUN_DONE);
+        free(summary.text);
+        printf("    %s: %ld page faults in 10 steps, %.3f %% waiting\n", recipes[i], faults.at_20 - faults.at_10,
+               100 * wait_share(&s));
+        expect_true(faults.at_10 > 0 && faults.at_20 - faults.at_10 <= 4);
+        expect_true(wait_share(&s) < 0.01);
+    }
+    base_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(settings_are_checked_by_the_table),
@@ -653,6 +755,8 @@ int main(void) {
         TEST(rolling_back_repeats_nothing),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),
+        TEST(profiling_changes_no_count),
+        TEST(steps_touch_no_fresh_memory_and_do_not_wait),
     };
     return cmocka_run_group_tests_name("train", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* cmd_train.c: `tally train`: price, train, receipt, verdict. The settings are the table's (train/settings_list.h). */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -34,6 +35,7 @@ const char help_train[] =
     "  --config FILE   settings from a JSON object; flags that follow it win\n"
     "  --price         only price the run: tally.run/1 on stdout\n"
     "  --json          the summary as JSON on stdout\n"
+    "  --profile[=N]   times every op of N steps (10), from the third on; tables by op and by module at the end\n"
     "  --quiet         no progress\n"
     "\n"
     "exit codes: 0 done, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory, 5 loss or gradient not finite, "
@@ -45,6 +47,7 @@ enum { EXIT_NUMERIC = 5, EXIT_AGAIN = 75 };
 struct options {
     struct settings settings;
     bool only_price, is_json, is_quiet;
+    int64_t profile_steps;
 };
 
 /* ---- What was asked for ---- */
@@ -72,13 +75,28 @@ static void models_print(void) {
     }
 }
 
+/* --profile, --profile=N */
+static bool profile_read(struct options *o, const char *value) {
+    char *end = NULL;
+    errno = 0;
+    long long n = *value ? strtoll(value + 1, &end, 10) : 10;
+    if ((*value && (end == value + 1 || *end)) || errno || n < 1) {
+        fprintf(stderr, "tally train: profile: \"%s\" is not a number of steps, 1 or more\n", value + 1);
+        return false;
+    }
+    o->profile_steps = n;
+    return true;
+}
+
 static int flags_read(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc;) {
         int taken = 1;
         if (!strcmp(argv[i], "--price")) o->only_price = true;
         else if (!strcmp(argv[i], "--json")) o->is_json = true;
         else if (!strcmp(argv[i], "--quiet")) o->is_quiet = true;
-        else if (!strcmp(argv[i], "--config") && i + 1 < argc) taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
+        else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '=')) {
+            if (!profile_read(o, argv[i] + 9)) return EXIT_USAGE;
+        } else if (!strcmp(argv[i], "--config") && i + 1 < argc) taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
         else if (!strncmp(argv[i], "--", 2)) taken = settings_flag(&o->settings, argv + i, argc - i);
         else {
             fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
@@ -156,6 +174,52 @@ static void signals_catch(void) {
 
 /* ---- The end ---- */
 
+/* Of one row or of all: what "%" and "/s" are taken of. A row without time has no rates. */
+static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
+
+static void profile_table(const struct profile *p, const struct profile_list *list, const char *title) {
+    printf("\n  %-44s %-9s %10s %10s %7s %9s %8s\n", title, "", "calls/step", "ms/step", "share", "GFLOP/s", "GB/s");
+    for (size_t i = 0; i < list->n; i++) {
+        const struct profile_row *row = &list->rows[i];
+        printf("  %-44s %-9s %10.1f %10.3f %6.1f%% %9.1f %8.1f\n", *row->name ? row->name : "(outside modules)",
+               row->phase, (double)row->calls / (double)p->n_steps, 1e3 * row->time_s / (double)p->n_steps,
+               100 * row->time_s / p->step_s, rate(row->flops, row->time_s), rate(row->bytes, row->time_s));
+    }
+    double rest = p->step_s - profile_kernel_s(p);
+    printf("  %-44s %-9s %10s %10.3f %6.1f%%\n", "outside kernels", "", "", 1e3 * rest / (double)p->n_steps,
+           100 * rest / p->step_s);
+}
+
+static void profile_print(const struct profile *p) {
+    if (!p->n_steps) return;
+    profile_table(p, &p->ops, "time by op");
+    profile_table(p, &p->modules, "time by module");
+}
+
+static void profile_list_json(const struct profile *p, const struct profile_list *list, const char *name) {
+    printf(", \"%s\": [", name);
+    for (size_t i = 0; i < list->n; i++) {
+        const struct profile_row *row = &list->rows[i];
+        printf("%s{\"name\": \"%s\", \"phase\": \"%s\", \"calls\": %.1f, \"ms\": %.6f, \"share\": %.6f, "
+               "\"gflops_per_s\": %.3f, \"gb_per_s\": %.3f}",
+               i ? ", " : "", row->name, row->phase, (double)row->calls / (double)p->n_steps,
+               1e3 * row->time_s / (double)p->n_steps, row->time_s / p->step_s, rate(row->flops, row->time_s),
+               rate(row->bytes, row->time_s));
+    }
+    printf("]");
+}
+
+/* Names are those of ops and modules: nothing in them needs escaping. */
+static void profile_json(const struct profile *p) {
+    double rest = p->step_s - profile_kernel_s(p);
+    if (!p->n_steps) return;
+    printf(", \"profile\": {\"steps\": %" PRId64 ", \"step_ms\": %.6f, \"outside_kernels_ms\": %.6f", p->n_steps,
+           1e3 * p->step_s / (double)p->n_steps, 1e3 * rest / (double)p->n_steps);
+    profile_list_json(p, &p->ops, "by_op");
+    profile_list_json(p, &p->modules, "by_module");
+    printf("}");
+}
+
 static void summary_json(const struct options *o, const struct run_summary *m, const char *end) {
     printf(
         "{\"end\": \"%s\", \"out\": \"%s\", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
@@ -167,7 +231,9 @@ static void summary_json(const struct options *o, const struct run_summary *m, c
     if (isfinite(m->best)) printf("\"best\": %.9g, \"best_step\": %" PRId64 ", ", m->best, m->best_step);
     if (isfinite(m->mfu)) printf("\"mfu_palm\": %.6g, \"hfu\": %.6g, ", m->mfu, m->hfu);
     if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
-    printf("\"skipped\": %" PRId64 ", \"differences\": %d}\n", m->n_skipped, m->differences);
+    printf("\"skipped\": %" PRId64 ", \"differences\": %d", m->n_skipped, m->differences);
+    profile_json(&m->profile);
+    printf("}\n");
 }
 
 static void summary_print(const struct options *o, const struct run_summary *m) {
@@ -194,6 +260,7 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
                m->differences, o->settings.out, o->settings.out, *m->problem ? "; " : "", m->problem);
+    profile_print(&m->profile);
 }
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
@@ -227,12 +294,13 @@ int cmd_train(int argc, char **argv) {
     }
     struct progress p = {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
-    struct run_listener listener = {tell, &p, &stop_asked};
+    struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
     struct run_summary summary;
     signals_catch();
     enum run_end end = run_train(&o.settings, &listener, &summary);
     line_end(&p);
     code = finish(&o, end, &summary);
     free(summary.text);
+    profile_free(&summary.profile);
     return code;
 }

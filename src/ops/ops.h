@@ -52,6 +52,9 @@ bool transfer_bill(const tl_tensor *x);
 /* f32, or f64 for f64: where statistics and sums are kept. */
 static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : TL_F32; }
 
+/* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
+bool matmul_is_fast(void);
+
 /* Pointer and size of an attribute struct, as op_apply takes them. */
 #define ATTR(a) &(a), sizeof(a)
 

@@ -81,10 +81,10 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 
 /* What can be compared between two runs comes first; what the clock tells is under "time". */
 static bool line_write(struct log *l, const struct log_step *s) {
-    json_t *line =
-        json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)s->step, "tokens",
-                  (json_int_t)s->tokens, "loss", number(s->loss), "grad_norm", number(s->norm), "lr", s->lr, "skipped",
-                  (int)s->is_skipped, "time", "step_s", s->step_s, "tokens_per_s", s->tokens_per_s);
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f, s:f}}", "step", (json_int_t)s->step, "tokens",
+                             (json_int_t)s->tokens, "loss", number(s->loss), "grad_norm", number(s->norm), "lr", s->lr,
+                             "skipped", (int)s->is_skipped, "time", "step_s", s->step_s, "tokens_per_s",
+                             s->tokens_per_s, "wait_s", s->wait_s);
     char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
     if (!ok) failed(l, LINES);

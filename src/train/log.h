@@ -11,7 +11,7 @@
 
 struct log_step { /* what is known of a step when its results have been read */
     int64_t step, tokens;
-    double loss, norm, lr, step_s, tokens_per_s, mfu; /* mfu: NAN where no peak is known */
+    double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     bool is_skipped;
 };
 

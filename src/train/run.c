@@ -42,6 +42,7 @@ struct run {
     bool is_new_best;          /* the last evaluation was */
     bool has_new_cadence;      /* it looks or saves at other times than when it was begun, ... */
     bool has_new_looks;        /* ... or at other things */
+    double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
     int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
 };
@@ -392,6 +393,7 @@ static bool step_log(struct run *r, int64_t done, double loss, double norm, bool
                                   .lr = trainer_lr(r->trainer, done - 1),
                                   .step_s = r->step_s,
                                   .tokens_per_s = tokens_per_s,
+                                  .wait_s = r->wait_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
                                   .is_skipped = is_skipped};
     return log_step(&r->log, &line);
@@ -436,13 +438,37 @@ static bool sample(struct run *r) {
     return log_text(&r->log, r->step, text);
 }
 
+static bool plain_step(struct run *r) {
+    return billed_step(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}, r->step);
+}
+
+/* A step whose ops are timed. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
+static bool timed_step(struct run *r) {
+    tl_ledger *around = tl_ledger_begin("profile");
+    if (!around) return false;
+    double before = now_s();
+    bool was_on = tl_profile(true), ok = plain_step(r);
+    tl_profile(was_on);
+    double seconds = now_s() - before;
+    ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
+    tl_ledger_free(around);
+    return ok;
+}
+
+static bool is_timed(const struct run *r) {
+    int64_t n_before = r->step - r->summary->first_step - 2; /* pools grow in a process's first steps */
+    return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
+}
+
 /* One step and what is due after it. */
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (!billed_step(t, &(struct run_walker){bill_kinds, &r->kinds}, r->step)) return *end = RUN_FAILED, false;
+    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
+    r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
+    r->waited_s += r->wait_s;
     bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
     int64_t done = r->step;
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
@@ -489,6 +515,7 @@ static void summarise(struct run *r, enum run_end end) {
         const char *n = json_string_value(json_object_get(by, tl_purpose_name((tl_purpose)p)));
         m->peak_by_purpose[p] = n ? strtoull(n, NULL, 10) : 0;
     }
+    profile_sort(&m->profile);
     if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
 }
 

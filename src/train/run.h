@@ -12,6 +12,7 @@
 
 #include "tally.h"
 #include "train/kinds.h"
+#include "train/profile.h"
 #include "train/settings.h"
 
 enum run_end {
@@ -43,12 +44,14 @@ struct run_summary {
     int differences;   /* between price and receipt; -1: the run is not complete */
     char problem[256]; /* where differences are within the run, or why it ended; "": nothing */
     char *text;        /* the last sample, or NULL; free() it */
+    struct profile profile; /* of the steps that were timed; profile_free() it */
 };
 
 struct run_listener {
     void (*tell)(void *context, const struct run_news *news); /* NULL: nobody listens */
     void *context;
     volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
+    int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
 };
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
