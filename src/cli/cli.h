@@ -40,6 +40,12 @@ extern const char help_data[];
 int cmd_napkin(int argc, char **argv);
 extern const char help_napkin[];
 
+int cmd_roofline(int argc, char **argv);
+extern const char help_roofline[];
+
+int cmd_calibrate(int argc, char **argv);
+extern const char help_calibrate[];
+
 int cmd_devices(int argc, char **argv);
 extern const char help_devices[];
 

@@ -16,6 +16,8 @@ static const struct command commands[] = {
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
     {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
+    {"roofline", "the ops of a step as points under this machine's roof", help_roofline, cmd_roofline},
+    {"calibrate", "measure this machine: peaks, memory, every op of training steps", help_calibrate, cmd_calibrate},
     {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
