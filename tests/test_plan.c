@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "plan/fit.h"
+#include "plan/infer.h"
 #include "plan/plan.h"
 #include "tensor/pool.h"
 #include "train/run.h"
@@ -346,6 +347,59 @@ static void cuts_share_what_is_kept(void **state) {
     price_free(&p);
 }
 
+/* ---- Using a model ---- */
+
+/* A token of every sequence, at `keys` tokens. Attention without a mask: a new token sees all of them. */
+static count decode_form(const tl_model_config *c, count B, count keys) {
+    struct form f = form_of(c, B, 1);
+    count layer = f.products + 4 * f.q * B * keys;
+    if (c->family == TL_GPT2) layer += B * (5 * f.C + f.F) + 2 * 7 * B * f.C + 9 * B * f.F + 2 * B * f.C;
+    else layer += 2 * 4 * B * f.C + 3 * B * (f.q + f.kv) + 5 * B * f.F + 2 * B * f.C;
+    if (c->has_qkv_bias) layer += B * (f.q + 2 * f.kv);
+    count rest = c->family == TL_GPT2 ? B * f.C + 7 * B * f.C : 4 * B * f.C; /* places; the last norm */
+    return f.L * layer + rest + 2 * B * f.V * f.C;
+}
+
+static void a_token_costs_the_closed_form_of_every_model(void **state) {
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        struct infer_question q = {.settings = settings_default(), .n_new = 28};
+        struct infer_answer a;
+        set(&q.settings, "model", models[i]);
+        q.settings.batch = 3, q.settings.seq = 100;
+        assert_true(price_target_find(&q.target, "cpu"));
+        q.target.memory_bytes = 0; /* no search for batches */
+        if (!infer_price(&q, &a)) fail_msg("%s: %s", models[i], tl_error_message());
+        const tl_model_config *c = &a.config;
+        expect_form("decode", models[i], a.first.flops, decode_form(c, 3, 101));
+        expect_form("decode", models[i], a.last.flops, decode_form(c, 3, 128));
+        expect_form("weights", models[i], a.weights_bytes, (count)4 * (count)tl_model_config_parameters(c));
+        expect_form("cache", models[i], a.cache_bytes,
+                    (count)(c->n_layers * 2 * c->n_kv_heads * c->head_size) * 4 * 3 * 128);
+        expect_true(a.held_bytes >= a.weights_bytes + a.cache_bytes && a.reserved_bytes >= a.held_bytes);
+        /* every weight is read once but the tokens' rows, and what the cache has of 127 tokens */
+        count least = a.weights_bytes - (c->is_tied ? 0 : (count)c->vocabulary * (count)c->channels * 4) -
+                      (c->family == TL_GPT2 ? (count)c->context * (count)c->channels * 4 : 0);
+        expect_true(a.last.bytes > least + a.cache_bytes / 128 * 127);
+    }
+}
+
+static void decode_turns_compute_bound_where_the_ridge_says(void **state) {
+    (void)state;
+    struct infer_question q = {.settings = settings_default(), .n_new = 2};
+    struct infer_answer a;
+    set(&q.settings, "model", "llama-3.2-1b");
+    set(&q.settings, "recipe", "bf16");
+    q.settings.batch = 1, q.settings.seq = 4;
+    assert_true(price_target_find(&q.target, "H200"));
+    if (!infer_price(&q, &a)) fail_msg("%s", tl_error_message());
+    /* 2 B N / peak >= 2 N / bandwidth, from B = ridge on; activations, which are moved too, make it more */
+    double ridge = q.target.speed.peak[TL_BF16] / q.target.speed.bandwidth;
+    expect_true((double)a.compute_bound_products >= ridge && (double)a.compute_bound_products < 1.5 * ridge);
+    expect_true(a.compute_bound_all == 0 || a.compute_bound_all >= a.compute_bound_products);
+    expect_true(a.largest_batch > 1000);
+}
+
 /* ---- Modules ---- */
 
 static void layers_fold_into_one(void **state) {
@@ -438,17 +492,17 @@ static void a_plan_is_whole_as_json(void **state) {
     if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
     json_t *json = plan_json(&plan);
     const char *schema = NULL, *verdict = NULL, *reserved = NULL;
-    double days = 0, money = 0, arithmetic = 0, roofline = 0;
+    double days = 0, money = 0, bound = 0, roofline = 0;
     json_int_t best = 0, next = 0;
     expect_equal(json_unpack(json, "{s:s, s:{s:s, s:s}, s:{s:F, s:F, s:F, s:F}, s:{s:{s:{s:I}, s:{s:I}}}}", "schema",
                              &schema, "memory", "verdict", &verdict, "reserved_bytes", &reserved, "run", "days", &days,
-                             "money", &money, "arithmetic_s", &arithmetic, "roofline_s", &roofline, "growth", "batch",
-                             "best", "size", &best, "next", "size", &next),
+                             "money", &money, "bound_s", &bound, "roofline_s", &roofline, "growth", "batch", "best",
+                             "size", &best, "next", "size", &next),
                  0);
     expect_text(schema, "tally.plan/1");
     expect_text(verdict, "fits");
     expect_equal(strtoull(reserved, NULL, 10), plan.price.reserved_bytes);
-    expect_true(arithmetic > 0 && roofline >= arithmetic);
+    expect_true(bound > 0 && roofline >= bound);
     expect_near(days, ceil(1e9 / (double)plan.price.n_tokens) * roofline / 86400, 1e-9 * days);
     expect_near(money, days * 24 * 2, 1e-9 * money);
     expect_equal(next, best + 1);
@@ -465,6 +519,8 @@ int main(void) {
         TEST(the_plan_is_the_receipt_in_every_configuration),
         TEST(what_fits_runs_and_the_next_size_does_not),
         TEST(cuts_share_what_is_kept),
+        TEST(a_token_costs_the_closed_form_of_every_model),
+        TEST(decode_turns_compute_bound_where_the_ridge_says),
         TEST(layers_fold_into_one),
         TEST(groups_lose_nothing),
         TEST(nonsense_is_refused_with_words),

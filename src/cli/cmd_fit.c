@@ -224,7 +224,7 @@ static int fit_run(struct plan_flags *f) {
     if (f->money > 0 && !(f->options.price_per_hour > 0)) return usage_error("--money needs --price-per-hour");
     bool has_budget = f->days > 0 || f->money > 0;
     if (has_budget && f->options.tokens == 0 && f->tokens_per_parameter == 0) f->tokens_per_parameter = 20;
-    if (has_budget && !f->target.chip) {
+    if (has_budget && !(f->target.speed.bandwidth > 0)) {
         fprintf(stderr, "tally fit: %s has no figures of speed, so nothing is known of days (`tally devices`)\n",
                 f->target.name);
         return EXIT_INPUT;
@@ -255,6 +255,6 @@ int cmd_fit(int argc, char **argv) {
     int code = plan_flags_read(&f, "fit", table, argc, argv, 1);
     if (!code) code = plan_target_read(&f);
     if (!code) code = fit_run(&f);
-    hardware_unload();
+    plan_flags_free(&f);
     return code;
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/plan_options.h"
+#include "plan/infer.h"
 #include "plan/plan.h"
 #include "train/recipe.h"
 
@@ -27,6 +28,9 @@ const char help_plan[] =
     "  --memory-limit N     in place of the device's memory: 80GB, 24GiB\n"
     "  --short              not what stops it from growing, nor advice\n"
     "  --sweep NAME=a,b,c   every combination of such values, one line each; may be repeated\n"
+    "  --inference          what using the model costs: a prompt of --seq tokens in --batch sequences, then token by "
+    "token\n"
+    "  --new-tokens N       with --inference: tokens that follow the prompt [128]\n"
     "  --price FILE         the price itself, tally.run/1, to be compared with a receipt by `tally diff`\n"
     "  --hardware FILE      chips of your own, tally.hardware/1\n"
     "  --config FILE        settings from a JSON object\n"
@@ -36,7 +40,8 @@ const char help_plan[] =
     "  tally plan --model llama-3-8b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H200 --tokens 1T\n"
     "  tally plan --model llama-3.1-405b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H100 \\\n"
     "             --devices 16384 --shard zero3 --tokens 15T --price-per-hour 2\n"
-    "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n\n"
+    "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
+    "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n\n"
     "exit codes: 0 priced (whether it fits or not), 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
 
 /* ---- Numbers ---- */
@@ -153,13 +158,8 @@ static void phases_print(const struct plan *plan) {
     printf("\n");
 }
 
-static double peak_of(const struct plan *plan) {
-    const struct hardware *chip = plan->price.target.chip;
-    return chip && plan->peak < HARDWARE_COUNT ? hardware_value(chip, plan->peak) : 0;
-}
-
 static void conventions_print(const struct plan *plan) {
-    double peak = peak_of(plan), s = plan->run.step_s;
+    double peak = plan->peak, s = plan->run.step_s;
     char a[32], b[32];
     printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", peak > 0 && s > 0 ? "at most" : "",
            "rule");
@@ -172,19 +172,18 @@ static void conventions_print(const struct plan *plan) {
                plan_conventions[i].rule);
     }
     if (peak > 0 && s > 0)
-        printf("  %% of %s FLOP/s, the sheet's dense peak of %s, if a step takes no longer than below\n",
-               count_text(peak, a), hardware_quantities[plan->peak].name);
+        printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes no longer than below\n", count_text(peak, a),
+               plan->price.target.speed.profile ? "measured" : "sheet's dense", tl_dtype_name(plan->dtype));
 }
 
 static void ops_print(const struct plan *plan) {
-    const struct hardware *chip = plan->price.target.chip;
     double whole = plan->time.roofline_s, rest = 0;
     char a[32], b[32], c[32];
     printf("\n%-24s %-5s %7s %10s %12s %9s %9s %-8s %9s\n", "by op", "dtype", "calls", "FLOPs", "bytes moved", "FLOP/B",
            "ridge", "bound by", "at least");
     for (size_t i = 0, n = 0; i < plan->ops.n; i++) {
         const struct plan_group *g = &plan->ops.group[i];
-        struct plan_bound bound = plan_bound_of(g, chip);
+        struct plan_bound bound = plan_bound_of(g, &plan->price.target.speed);
         double s = fmax(bound.arithmetic_s, bound.memory_s);
         if (!g->bytes) continue;
         if (n >= 12 && (whole == 0 || s < 0.01 * whole)) {
@@ -204,18 +203,28 @@ static void ops_print(const struct plan *plan) {
 
 static void time_print(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
+    bool is_measured = plan->time.predicted_s > 0;
     char a[32], b[32], c[32];
     if (plan->time.roofline_s == 0) {
-        printf("\ntime: not known; %s has no figures for this (`tally devices`, --hardware)\n",
-               plan->price.target.name);
+        printf(
+            "\ntime: not known; there are no figures of %s for this (`tally calibrate`, `tally devices`, --hardware)\n",
+            plan->price.target.name);
         return;
     }
-    printf("\ntime of a step: %s or more (every op at the sheet's peak or bandwidth); %s for the arithmetic alone\n",
-           duration_text(plan->time.roofline_s, a), duration_text(plan->time.arithmetic_s, b));
-    printf("  %s tokens/s at most\n",
-           count_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a));
-    printf("training: %s tokens in %s steps: %s or more", count_text(r->tokens, a), count_text(r->steps, b),
-           duration_text(r->days * 86400, c));
+    printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or what must move; no step is shorter\n", "bound",
+           duration_text(plan->time.bound_s, a), is_measured ? "measured" : "sheet's");
+    printf("  %-12s %s: every op at its peak or at the memory's bandwidth, one after the other\n", "roofline",
+           duration_text(plan->time.roofline_s, a));
+    if (is_measured)
+        printf("  %-12s %s: from this machine's measurements\n", "predicted", duration_text(plan->time.predicted_s, a));
+    if (plan->options.n_devices > 1 && r->step_s > plan_step_s(&plan->time))
+        printf("  %-12s %s: what is sent takes longer than what is computed\n", "on the link",
+               duration_text(r->step_s, a));
+    printf("  %s tokens/s%s\n",
+           count_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a),
+           is_measured ? "" : " at most");
+    printf("training: %s tokens in %s steps: %s%s", count_text(r->tokens, a), count_text(r->steps, b),
+           duration_text(r->days * 86400, c), is_measured ? "" : " or more");
     printf(", %.4g device-hours", r->device_hours);
     if (r->energy_kwh > 0) printf(", %.4g kWh at the chip's power", r->energy_kwh);
     if (r->money > 0) printf(", %.4g money", r->money);
@@ -344,24 +353,83 @@ static int sweep_from(struct sweep *w, const struct settings *s, int at) {
     return code;
 }
 
+/* ---- Using a model ---- */
+
+static void part_print(const char *name, const struct infer_part *p) {
+    char a[32], b[32], c[32];
+    printf("  %-22s %10s %12s %9.1f", name, count_text((double)p->flops, a), bytes_text((double)p->bytes, b),
+           p->bytes ? (double)p->flops / (double)p->bytes : 0);
+    if (p->roofline_s > 0 && p->memory_s > 0)
+        printf(" %-8s %10s", p->arithmetic_s > p->memory_s ? "compute" : "memory", duration_text(p->roofline_s, c));
+    if (p->predicted_s > 0) printf(" %10s", duration_text(p->predicted_s, c));
+    printf("\n");
+}
+
+static void batch_print(const char *what, int64_t n) {
+    if (n > 0) printf("  %s from batch %" PRId64 " on\n", what, n);
+    else if (n == 0) printf("  %s at no batch: every sequence brings a cache of its own\n", what);
+}
+
+static void inference_print(const struct infer_question *q, const struct infer_answer *a) {
+    const struct settings *s = &q->settings;
+    uint64_t limit = price_target_limit(&q->target);
+    char n[32], b[32], c[32];
+    printf("%s on %s: %" PRId64 " sequence%s, a prompt of %" PRId64 " tokens, %" PRId64 " new ones; recipe %s\n",
+           s->model, q->target.chip ? q->target.chip->name : q->target.name, s->batch, s->batch == 1 ? "" : "s", s->seq,
+           q->n_new, settings_choice(s, "recipe"));
+    printf("\nmemory: %s", bytes_text((double)a->reserved_bytes, n));
+    if (limit) printf(" of %s, %s", bytes_text((double)limit, b), a->verdict == PRICE_FITS ? "fits" : "TOO LARGE");
+    printf("\n  weights %s, cache %s", bytes_text((double)a->weights_bytes, n), bytes_text((double)a->cache_bytes, b));
+    printf(" (%s for each token of a sequence)\n", bytes_text((double)a->cache_token_bytes, c));
+    if (a->largest_batch >= 0) printf("  the largest batch that fits: %" PRId64 "\n", a->largest_batch);
+    printf("\n%-24s %10s %12s %9s %-8s %10s%s\n", "one pass", "FLOPs", "bytes moved", "FLOP/B", "bound by", "at least",
+           a->first.predicted_s > 0 ? "  predicted" : "");
+    part_print("prefill", &a->prefill);
+    part_print("decode, first token", &a->first);
+    part_print("decode, last token", &a->last);
+    if (a->decode_s > 0) {
+        const char *most = a->first.predicted_s > 0 ? "" : " at most";
+        printf("\n%s tokens/s of prompt%s, ", count_text(a->prefill_tokens_per_s, n), most);
+        printf("%s new tokens/s in all%s\n", count_text(a->decode_tokens_per_s, b), most);
+    }
+    batch_print("products with weights are bound by arithmetic", a->compute_bound_products);
+    batch_print("a decode step as a whole is", a->compute_bound_all);
+}
+
+static int infer_one(const struct plan_flags *f) {
+    struct infer_question q = {.settings = f->settings, .target = f->target, .n_new = f->n_new};
+    struct infer_answer answer;
+    if (!infer_price(&q, &answer)) return cli_error();
+    if (f->is_json) return cli_json(infer_json(&q, &answer));
+    inference_print(&q, &answer);
+    return 0;
+}
+
 /* ---- The command ---- */
 
-static int price_write(const struct plan_flags *f) {
-    char *price = run_price_on(&f->settings, f->target.device);
-    bool ok = price && file_put(f->price_file, price, strlen(price));
-    free(price);
+/* The price as `tally train` makes it, and beside it the time of a step, where one is known. */
+static int price_write(const struct plan_flags *f, const struct plan *plan) {
+    char *text = run_price_on(&f->settings, f->target.device);
+    json_t *price = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *step = json_object_get(json_object_get(price, "kinds"), kind_name(KIND_STEP));
+    const struct plan_time *t = &plan->time;
+    if (t->predicted_s > 0)
+        json_object_set_new(step, "time", json_pack("{s:f, s:f}", "step_s", t->predicted_s, "bound_s", t->bound_s));
+    else if (t->bound_s > 0) json_object_set_new(step, "time", json_pack("{s:f}", "bound_s", t->bound_s));
+    free(text);
+    text = price ? json_dumps(price, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    bool ok = text && file_put(f->price_file, text, strlen(text));
+    json_decref(price);
+    free(text);
     return ok ? 0 : cli_error();
 }
 
 static int plan_one(const struct plan_flags *f) {
     struct plan plan;
     double before = now_s();
-    if (f->price_file) {
-        int code = price_write(f);
-        if (code) return code;
-    }
     if (!plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short)) return cli_error();
-    int code = 0;
+    int code = f->price_file ? price_write(f, &plan) : 0;
+    if (code) return plan_free(&plan), code;
     if (f->is_json) code = cli_json(plan_json(&plan));
     else plan_print(&plan);
     plan_free(&plan);
@@ -370,8 +438,10 @@ static int plan_one(const struct plan_flags *f) {
 }
 
 int cmd_plan(int argc, char **argv) {
-    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}};
-    const struct option table[] = {{"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
+    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}, .n_new = 128};
+    const struct option table[] = {{"--inference", OPTION_FLAG, &f.is_inference, 0, 0, false},
+                                   {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
+                                   {"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
                                    {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
                                    {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
                                    {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
@@ -383,8 +453,9 @@ int cmd_plan(int argc, char **argv) {
                                    {NULL, OPTION_END, NULL, 0, 0, false}};
     int code = plan_flags_read(&f, "plan", table, argc, argv, 0);
     if (!code) code = plan_target_read(&f);
-    if (!code && f.n_sweeps) code = sweep_from(&(struct sweep){&f, 0}, &f.settings, 0);
+    if (!code && f.is_inference) code = infer_one(&f);
+    else if (!code && f.n_sweeps) code = sweep_from(&(struct sweep){&f, 0}, &f.settings, 0);
     else if (!code) code = plan_one(&f);
-    hardware_unload();
+    plan_flags_free(&f);
     return code;
 }

@@ -74,11 +74,30 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
     return code;
 }
 
+/* Measurements of this machine, if it is the one that is asked about and has any. */
+static void machine_look(struct plan_flags *f) {
+    const char *name = f->settings.device;
+    bool is_gpu = !strncmp(name, "cuda", 4);
+    char why[200];
+    if (!is_gpu && strcmp(name, "cpu") && strcmp(name, "this")) return;
+    if (f->settings.threads) tl_set_threads((int)f->settings.threads);
+    tl_device *device = tl_device_find(is_gpu ? "cuda" : "cpu");
+    if (!f->has_machine) f->has_machine = device && machine_find(&f->machine, device, why);
+    tl_error_clear(); /* no GPU here: the plan is for one that is elsewhere */
+    if (f->has_machine) price_target_measured(&f->target, &f->machine);
+}
+
+void plan_flags_free(struct plan_flags *f) {
+    if (f->has_machine) machine_free(&f->machine);
+    hardware_unload();
+}
+
 int plan_target_read(struct plan_flags *f) {
     f->options.link = f->link * 1e9;
     if (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))) return cli_error();
     if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
     if (!price_target_find(&f->target, f->settings.device)) return cli_error();
+    machine_look(f);
     price_target_cap(&f->target, &f->settings);
     return 0;
 }

@@ -11,9 +11,12 @@ struct plan_flags {
     struct settings settings;
     struct plan_options options;
     struct price_target target;
+    struct machine machine; /* what was measured of this one */
+    bool has_machine;
     const char *shard, *hardware, *price_file;
     double link; /* GB/s */
-    bool is_json, is_short, is_inference, is_quiet;
+    bool is_json, is_short, is_inference;
+    int64_t n_new; /* with is_inference */
     /* fit */
     const char *what;
     double days, money, tokens_per_parameter;
@@ -29,6 +32,7 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
                     int n_words);
 /* Finds the device, with the memory that was given in its place. 0, or the exit code. */
 int plan_target_read(struct plan_flags *f);
+void plan_flags_free(struct plan_flags *f);
 
 /* "1.2 s", "3.4 h", "12 days"; buffer of 32. */
 const char *duration_text(double s, char *buffer);

@@ -39,22 +39,22 @@ void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS
     }
 }
 
-static enum hardware_quantity peak_of(const struct price *p) {
+static tl_dtype product_dtype(const struct price *p) {
     const struct recipe *r = recipe_find(settings_choice(&p->settings, "recipe"));
-    return hardware_peak_of(r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters);
+    return r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters;
 }
 
 /* ---- The whole training ---- */
 
 struct plan_run plan_run_of(const struct price *p, const struct plan_options *o) {
     struct plan_run run = {0};
-    struct plan_time time;
+    struct plan_time time = plan_time_of(p);
     double n = (double)o->n_devices, step_tokens = n * (double)p->n_tokens;
     double watts = p->target.chip ? hardware_value(p->target.chip, HARDWARE_POWER) : 0;
     run.steps = o->tokens > 0 ? ceil(o->tokens / step_tokens) : (double)p->settings.steps;
     run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
-    if (!plan_time_of(p, &time) || time.roofline_s == 0) return run;
-    run.step_s = time.roofline_s;
+    run.step_s = plan_step_s(&time);
+    if (run.step_s == 0) return run;
     if (o->n_devices > 1) { /* what is sent hides behind what is computed, at best */
         struct shard_estimate e = shard_estimate(p, o->n_devices, o->shard, o->link);
         if (e.link_s > run.step_s) run.step_s = e.link_s;
@@ -122,7 +122,8 @@ static void advise_batch(struct plan *plan) {
     int64_t sequences = s->batch * s->accum;
     if (!best->size || best->size == s->batch) return;
     char bytes[32];
-    bytes_text((double)best->bytes, bytes);
+    uint64_t limit = price_target_limit(&plan->price.target);
+    bytes_text((double)(best->bytes < limit ? best->bytes : limit), bytes);
     if (best->size > s->batch && s->accum > 1) {
         int64_t most = best->size < sequences ? best->size : sequences;
         while (sequences % most) most--;
@@ -182,11 +183,12 @@ static bool derive(struct plan *plan) {
         plan->total_bytes += l->rows[i].bytes_read + l->rows[i].bytes_written;
     }
     plan_convention_flops(p, plan->convention);
-    plan->peak = peak_of(p);
+    plan->dtype = product_dtype(p);
+    plan->peak = p->target.speed.peak[plan->dtype];
     plan->run = plan_run_of(p, &plan->options);
     plan->shard = shard_estimate(p, plan->options.n_devices, plan->options.shard, plan->options.link);
-    return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP) &&
-           plan_time_of(p, &plan->time);
+    plan->time = plan_time_of(p);
+    return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
 }
 
 bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,

@@ -19,30 +19,32 @@ struct plan_convention_info {
 extern const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS];
 void plan_convention_flops(const struct price *price, count flops[PLAN_N_CONVENTIONS]);
 
-/* One op (and dtype) on the device, by its sheet. 0: not known. */
+/* One op (and dtype) on the device, by its sheet or its measurements. 0: not known. */
 struct plan_bound {
     double intensity;    /* FLOP per byte */
-    double ridge;        /* peak of the op's units / bandwidth */
+    double ridge;        /* peak of the op's dtype / bandwidth */
     double arithmetic_s; /* FLOPs / peak */
     double memory_s;     /* bytes / bandwidth */
 };
-struct plan_bound plan_bound_of(const struct plan_group *op, const struct hardware *chip);
-/* Matrix units or vector units: which peak an op of a dtype has. HARDWARE_COUNT: it computes nothing. */
-enum hardware_quantity plan_units(const char *op, tl_dtype dtype);
+struct plan_bound plan_bound_of(const struct plan_group *op, const struct predict_machine *m);
 
 /* Seconds of one step on one device. 0: not known. */
 struct plan_time {
-    double arithmetic_s; /* nothing can beat it: FLOPs at the sheet's peaks and nothing else */
-    double roofline_s;   /* every op at the sheet's peak or bandwidth, whichever is slower, one after the other */
+    double bound_s;    /* no step can be shorter (predict.h) */
+    double roofline_s; /* every op at the peak or at the memory's bandwidth, whichever is slower, one after the other */
+    double predicted_s; /* by the machine's own measurements */
 };
-bool plan_time_of(const struct price *price, struct plan_time *time);
+struct plan_time plan_time_of(const struct price *price);
+/* The best that is known: what was predicted, or the roofline. */
+double plan_step_s(const struct plan_time *time);
 
 struct plan {
     struct price price;
     struct plan_options options;
     struct plan_groups modules, ops; /* of a step; what modules hold is at the peak of the run's largest kind */
     count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
-    enum hardware_quantity peak; /* of the recipe's products; HARDWARE_COUNT: the chip has none */
+    tl_dtype dtype; /* of the recipe's products */
+    double peak;    /* FLOP/s of them; 0: not known */
     struct plan_time time;
     struct plan_run run;
     struct shard_estimate shard;

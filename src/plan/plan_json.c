@@ -82,7 +82,7 @@ static json_t *ops_json(const struct plan *plan) {
     json_t *array = json_array();
     for (size_t i = 0; i < plan->ops.n; i++) {
         const struct plan_group *g = &plan->ops.group[i];
-        struct plan_bound b = plan_bound_of(g, plan->price.target.chip);
+        struct plan_bound b = plan_bound_of(g, &plan->price.target.speed);
         if (!g->bytes && !group_flops(g)) continue; /* views */
         json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", g->name,
                                                "dtype", tl_dtype_name(g->dtype), "calls", (json_int_t)g->calls, "flops",
@@ -98,16 +98,15 @@ static json_t *ops_json(const struct plan *plan) {
 
 static json_t *run_json(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
-    double peak = plan->price.target.chip && plan->peak < HARDWARE_COUNT
-                      ? hardware_value(plan->price.target.chip, plan->peak)
-                      : 0;
+    double peak = plan->peak;
     json_t *utilisation = json_object();
     for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
         json_object_set_new(utilisation, plan_conventions[i].name,
                             known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / r->step_s / peak : 0));
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "arithmetic_s", known(plan->time.arithmetic_s),
-        "roofline_s", known(plan->time.roofline_s), "step_s", known(r->step_s), "tokens_per_s",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
+        "roofline_s", known(plan->time.roofline_s), "predicted_s", known(plan->time.predicted_s), "peak",
+        known(plan->peak), "step_s", known(r->step_s), "tokens_per_s",
         known(r->step_s > 0 ? (double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s : 0),
         "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days", known(r->days),
         "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money", known(r->money));

@@ -42,7 +42,8 @@ static bool target_is_chip(struct price_target *t, const char *name) {
     t->chip = hardware_find(name);
     t->device = t->chip ? tl_device_find("meta:h200") : NULL;
     if (!t->device) return false;
-    t->has_kernels = !strcmp(t->chip->vendor, "NVIDIA");
+    t->has_kernels = t->chip->vendor && !strcmp(t->chip->vendor, "NVIDIA");
+    t->speed = predict_machine_of_chip(t->chip);
     t->memory_bytes = (uint64_t)hardware_memory_bytes(t->chip);
     t->outside_bytes = CUDA_OUTSIDE_BYTES;
     return true;
@@ -53,6 +54,10 @@ bool price_target_find(struct price_target *t, const char *name) {
     snprintf(t->name, sizeof t->name, "%s", name);
     if (!strcmp(name, "cpu") || !strcmp(name, "this")) return target_is_cpu(t);
     return target_is_chip(t, strncmp(name, "cuda", 4) ? name : "H200");
+}
+
+void price_target_measured(struct price_target *t, const struct machine *machine) {
+    t->speed = predict_machine_of(machine);
 }
 
 void price_target_cap(struct price_target *t, const struct settings *s) {

@@ -38,6 +38,7 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s;
     double step_s, step_flops; /* of the last step */
+    double step_began_s;       /* when it had nothing else beside it; 0: it had */
     double palm_flops;         /* of a token, by PaLM's rule */
     bool is_new_best;          /* the last evaluation was */
     double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
@@ -493,7 +494,11 @@ static bool is_timed(const struct run *r) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
+    bool has_timers = is_timed(r);
+    /* from one step's begin to the next one's, so that what the device still does is in it */
+    if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
+    r->step_began_s = 0;
+    if (!(has_timers ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
@@ -505,6 +510,8 @@ static bool advance(struct run *r, enum run_end *end) {
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
     if (r->step != done) return true;                          /* rolled back: what was due there has been done */
     r->held_out = NAN;
+    bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
+    r->step_began_s = is_plain ? before : 0;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r));
     if (ok && (keep || is_stopping || (r->is_new_best && r->settings.save_best))) ok = save(r, keep);
     if (!ok) *end = RUN_FAILED;
