@@ -48,6 +48,9 @@ struct device_functions {
     /* (optional) */
     void (*timer_start)(tl_device *device); /* profiling: seconds between start and stop, kernels done */
     double (*timer_stop)(tl_device *device);
+    /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype. Cycles per second. */
+    double (*peak)(tl_device *device, tl_dtype dtype);
+    double (*clock)(tl_device *device);
 };
 
 struct tl_device {
