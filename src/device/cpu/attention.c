@@ -12,8 +12,9 @@
  *             finished on the stack, dq grows in memory.
  *
  * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
- * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
- * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, written block by block.
+ * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false
+ * is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds,
+ * written block by block.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
  * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
