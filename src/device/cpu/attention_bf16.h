@@ -2,7 +2,8 @@
  *
  * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and scores lie as
  * (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16 keeps of it and what that
- * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
+ * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to
+ * bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
  *
  * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows one after
  * the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way into a panel.
