@@ -1,9 +1,11 @@
 /* stream.c: how fast memory is, for bench_ops.py, which compiles and loads it: the ceiling of ops that only move bytes.
  *
- * One pass over arrays of `bytes` in all, on OpenMP threads, by plain vector loops in chunks of 64 KiB. What differs is
+ * One pass over arrays of `bytes` in all, on OpenMP threads, by plain vector loops each thread over its own part. What differs is
  * the mix: reading alone waits for lines, while whole lines are written nearly for nothing behind what is read.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +58,7 @@ static volatile float sink;
 
 static void pass(int mix, float *const *x, size_t n, int threads) {
     float total = 0;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(+ : total)
+#pragma omp parallel for schedule(static) num_threads(threads) reduction(+ : total)
     for (size_t i = 0; i < n; i += CHUNK) {
         const size_t m = n - i < CHUNK ? n - i : CHUNK;
         if (mix == 0) total += read_chunk(x[0] + i, m);

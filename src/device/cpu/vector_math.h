@@ -192,6 +192,16 @@ static inline float vector_silu_slope_f32(float x) {
     return fmaf(x, e * inverse * inverse, s);
 }
 
+/* Both at once, with the bits of each: beyond +-200, where the slope's x stops, the exponential is what it is at 104. */
+static inline void vector_silu_both_f32(float x, float *silu, float *slope) {
+    float near = vector_select(x < -200.0f, -200.0f, x);
+    near = vector_select(near > 200.0f, 200.0f, near);
+    const float e = vector_exp_f32(-fabsf(near));
+    const float part = vector_select(near >= 0.0f, 1.0f, e), inverse = 1.0f / (1.0f + e);
+    *slope = fmaf(near, e * inverse * inverse, part * inverse);
+    *silu = vector_select(x < -FLT_MAX, -FLT_MAX, x) * (part / (1.0f + e));
+}
+
 static inline double vector_silu_slope_f64(double x) {
     x = x < -1000.0 ? -1000.0 : x;
     x = x > 1000.0 ? 1000.0 : x;
@@ -199,6 +209,11 @@ static inline double vector_silu_slope_f64(double x) {
     const double inverse = 1.0 / (1.0 + e);
     const double s = (x >= 0.0 ? 1.0 : e) * inverse;
     return s + x * (e * inverse * inverse);
+}
+
+static inline void vector_silu_both_f64(double x, double *silu, double *slope) {
+    *slope = vector_silu_slope_f64(x);
+    *silu = vector_silu_f64(x);
 }
 
 static inline float vector_gelu_f32(float x) {
