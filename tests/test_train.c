@@ -187,7 +187,64 @@ static void a_finished_run_is_not_run_again(void **state) {
     base_end();
 }
 
+/* The stories of a folder are told again, whatever lies there. */
+static void damaged_stories_are_told_again(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings whole = small_run(TL_LLAMA, 2000), part;
+    set(&whole, "data", "builtin");
+    set_path(&whole, "out", "whole");
+    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    part = whole;
+    set_path(&part, "out", "part");
+    expect_equal(train(&part, 5, &summary), RUN_STOPPED);
+    char path[SETTING_TEXT + 16];
+    snprintf(path, sizeof path, "%s/stories.txt", part.out);
+    assert_true(file_put(path, "Once upon a time there was nothing.", 35));
+    expect_equal(train(&part, 0, &summary), RUN_DONE);
+    expect_same_file(&whole, &part, "stories.txt");
+    expect_same_run(&whole, &part);
+    base_end();
+}
+
 /* ---- Price = receipt ---- */
+
+static int64_t priced(const struct settings *s, const char *kind) {
+    char path[SETTING_TEXT + 16];
+    snprintf(path, sizeof path, "%s/price.json", s->out);
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    json_int_t n = json_integer_value(json_object_get(json_object_get(json_object_get(root, "kinds"), kind), "count"));
+    json_decref(root);
+    return n;
+}
+
+/* Looking more often, less often, and no more but at the end: the price follows. */
+static void a_run_may_look_at_another_rhythm_when_it_goes_on(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 2000);
+    set_path(&s, "out", "run");
+    set(&s, "steps", "20");
+    expect_equal(train(&s, 4, &summary), RUN_STOPPED); /* every 5 steps: the news of the 4th come after the 5th */
+    expect_equal(summary.steps, 5);
+    expect_equal(priced(&s, "eval"), 4);
+    expect_equal(priced(&s, "sample"), 1);
+    set(&s, "eval_every", "2"), set(&s, "sample_every", "3"), set(&s, "save_every", "7");
+    expect_equal(train(&s, 11, &summary), RUN_STOPPED);
+    expect_equal(summary.steps, 12);
+    expect_equal(priced(&s, "eval"), 1 + 8); /* 5; 6, 8 ... 20 */
+    expect_equal(priced(&s, "sample"), 6);   /* 6, 9 ... 18 and 20 */
+    set(&s, "eval_every", "0"), set(&s, "sample_every", "20");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(priced(&s, "eval"), 5 + 1); /* 5, 6, 8, 10, 12; 20 */
+    expect_equal(priced(&s, "sample"), 4);   /* 6, 9, 12; 20 */
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    base_end();
+}
 
 static void the_price_is_the_receipt_in_every_configuration(void **state) {
     (void)state;
@@ -407,6 +464,8 @@ static void wrong_runs_are_refused_by_name(void **state) {
     other = s;
     set(&other, "lr", "0.5");
     expect_failed(&other, "begun with another lr");
+    other = s, set(&other, "eval_batches", "3"); /* an evaluation would cost something else than those before it */
+    expect_failed(&other, "begun with another eval_batches");
     other = s, set(&other, "seq", "33");
     expect_failed(&other, "exceed the model's context of 32");
     other = s, set(&other, "model", "gpt7");
@@ -474,6 +533,8 @@ int main(void) {
         TEST(stopping_anywhere_changes_nothing),
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
+        TEST(damaged_stories_are_told_again),
+        TEST(a_run_may_look_at_another_rhythm_when_it_goes_on),
         TEST(the_price_is_the_receipt_in_every_configuration),
         TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),

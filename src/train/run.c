@@ -37,6 +37,7 @@ struct run {
     double began_s;
     double step_s, step_flops; /* of the last step */
     int lock;                  /* of the folder; -1: not taken */
+    bool has_new_rhythm;       /* evaluations or samples come more or less often than when the run was last priced */
     char text[PATH_BYTES];
 };
 
@@ -60,8 +61,11 @@ static bool is_due_save(const struct trainer *t, int64_t done) {
     return is_due(t->settings.save_every, done, t->settings.steps);
 }
 
-/* How often in the whole run. */
-static int64_t n_due(int64_t every, int64_t steps) { return every > 0 ? steps / every + (steps % every != 0) : 1; }
+/* How often after the first `done` of the run's steps. */
+static int64_t n_due(int64_t every, int64_t done, int64_t steps) {
+    if (done >= steps) return 0;
+    return every > 0 ? steps / every - done / every + (steps % every != 0) : 1;
+}
 
 /* ---- One billed stretch ---- */
 
@@ -114,13 +118,20 @@ static bool price_walk(struct trainer *t, struct kinds *k) {
         int64_t to_sample = t->text && !text->count ? first_due(s->sample_every, s->steps) : INT64_MAX;
         next = done < 3 ? done + 1 : to_eval < to_sample ? to_eval : to_sample;
     }
-    k->kind[KIND_STEP].count = s->steps;
-    if (t->held_out) k->kind[KIND_EVAL].count = n_due(s->eval_every, s->steps);
-    if (t->text) k->kind[KIND_SAMPLE].count = n_due(s->sample_every, s->steps);
     return ok;
 }
 
-char *run_price(const struct settings *s) {
+/* How often each kind comes: what `begun` (a run up to `done` steps, or NULL) has had, and what is due after it. How often a run looks may
+ * change when it goes on. */
+static void price_count(const struct trainer *t, struct kinds *k, const struct kinds *begun, int64_t done) {
+    const struct settings *s = &t->settings;
+    int64_t n_evals = begun ? begun->kind[KIND_EVAL].count : 0, n_samples = begun ? begun->kind[KIND_SAMPLE].count : 0;
+    k->kind[KIND_STEP].count = s->steps;
+    if (t->held_out) k->kind[KIND_EVAL].count = n_evals + n_due(s->eval_every, done, s->steps);
+    if (t->text) k->kind[KIND_SAMPLE].count = n_samples + n_due(s->sample_every, done, s->steps);
+}
+
+static char *price_make(const struct settings *s, const struct kinds *begun, int64_t done) {
     tl_model_config config;
     char weights[SETTING_TEXT], *text = NULL;
     struct source source = {0};
@@ -128,13 +139,18 @@ char *run_price(const struct settings *s) {
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? stand_in(s) : NULL;
     bool ok = device && source_open(&source, s, config.vocabulary, true);
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
-    if (t && price_walk(t, &kinds)) text = kinds_text(&kinds, s);
+    if (t && price_walk(t, &kinds)) {
+        price_count(t, &kinds, begun, done);
+        text = kinds_text(&kinds, s);
+    }
     trainer_free(t);
     kinds_free(&kinds);
     source_close(&source);
     if (device) tl_pool_trim(device);
     return text;
 }
+
+char *run_price(const struct settings *s) { return price_make(s, NULL, 0); }
 
 /* ---- The folder ---- */
 
@@ -159,6 +175,7 @@ static bool folder_begin(struct run *r) {
     if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
     if (!settings_read(&before, r->text)) return false;
     const char *conflict = settings_conflict(&before, &r->settings);
+    r->has_new_rhythm = before.eval_every != r->settings.eval_every || before.sample_every != r->settings.sample_every;
     return !conflict ||
            error_set(TL_ERROR_USE,
                      "%s: this run was begun with another %s (give the same to go on, or another out folder)", r->text,
@@ -416,6 +433,13 @@ static bool verdict(struct run *r) {
     return r->summary->differences >= 0;
 }
 
+/* The folder's price counts what comes how often: with another rhythm it is made anew, for what is left. The settings are
+ * written last, so that a process that dies in between leaves the work to the next. */
+static bool price_again(struct run *r) {
+    return !r->has_new_rhythm || (file_write(r, "price.json", price_make(&r->settings, &r->kinds, r->step)) &&
+                                  file_write(r, "config.json", settings_json(&r->settings)));
+}
+
 static bool run_begin(struct run *r) {
     const struct settings *s = &r->settings;
     tl_model_config config;
@@ -427,7 +451,7 @@ static bool run_begin(struct run *r) {
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->trainer = trainer_new(s, &r->source, device);
-    return r->trainer && resume(r) && log_open(r, r->log_bytes);
+    return r->trainer && resume(r) && price_again(r) && log_open(r, r->log_bytes);
 }
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {

@@ -252,9 +252,8 @@ bool settings_check(const struct settings *s) {
 }
 
 const char *settings_conflict(const struct settings *a, const struct settings *b) {
-    static const char *const free_to_change[] = {"out",           "eval_every", "eval_batches", "sample_every",
-                                                 "sample_tokens", "prompt",     "log_every",    "save_every",
-                                                 "keep",          "threads",    "temperature",  "top_k"};
+    static const char *const free_to_change[] = {"out",        "eval_every", "sample_every", "log_every",
+                                                 "save_every", "keep",       "threads"};
     for (int i = 0; i < N_TABLE; i++) {
         const struct setting *row = &table[i];
         bool may_differ = row->kind == IS_GROUP;
