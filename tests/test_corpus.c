@@ -331,7 +331,7 @@ static void stories_are_read_back(void **state) {
     }
     size_t length = tl_corpus_story(7, 0, text, sizeof text, NULL);
     expect_near(tl_corpus_bits(text, length - 1), -1, 0);
-    text[length / 2]++;
+    text[length / 2] = '~'; /* no story has a tilde */
     expect_near(tl_corpus_bits(text, length), -1, 0);
     expect_near(tl_corpus_bits("", 0), -1, 0);
     expect_near(tl_corpus_bits(NULL, 5), -1, 0);
