@@ -7,46 +7,46 @@
  *
  * It is made to be learnt in a minute by a model of 200,000 parameters, and to keep one of a million busy for ten:
  *
- *   - Words are used as in any language, a few of them often and many seldom: a class has its common words (3 of 4), its less common (3 of
- *     16) and its rare ones (1 of 16). Common words are short, which gives many bits per byte. So do sentences: most are of 45 kinds, and
- *     one in 20 of the others.
- *   - English alone has 3/4 of a bit per byte in sentences as regular as these. Invented names, cries and numbers bring it above one: they
- *     are learnt in no time, and nobody can guess them.
- *   - Who and what a story is about comes back in it: a name (4.6 bits to guess, none to remember), a thing, and the pronouns that belong
- *     to them, over one to five sentences.
+ *   - Words are used as in any language, a few of them often and many seldom: 9 of 10 words of a class are its common ones,
+ *     9 of 100 its less common ones, 1 of 100 its rare ones. Common words are short, which gives many bits per byte.
+ *     Sentences likewise: 42 kinds are common and 18 rare.
+ *   - English alone has 3/4 of a bit per byte in sentences as regular as these. Invented names, cries and numbers bring it
+ *     above one: they are learnt in no time, and nobody can guess them.
+ *   - Who and what a story is about comes back in it: a name (4.6 bits to guess, none to remember), a thing, and the
+ *     pronouns that belong to them, over one to five sentences.
  */
 #include "data/corpus.h"
 
 /* A class of words: common, less common, rare. */
 #define CLASS(name, common, less, rare) \
-    {name, "12*{" name "1}|3*{" name "2}|{" name "3}"}, {name "1", common}, {name "2", less}, { name "3", rare }
+    {name, "90*{" name "1}|9*{" name "2}|{" name "3}"}, {name "1", common}, {name "2", less}, { name "3", rare }
 
 const struct rule_source corpus_source[] = {
     {"story", "{opening} {act} {meeting} {scene} {scene} {ending}\n\n"},
 
-    {"opening", "8*Once upon a time, in {town}, there was a {trait} {+beast} named {+name}.|"
-                "8*Once upon a time a {trait} {+beast} named {+name} had {n} {look} {thing}s.|"
-                "8*In {year} {+name}, a {trait} {+beast} from {town}, {got} a {look} {thing}.|"
-                "8*In {town} lived {who} the {folk} and a {trait} {+beast} named {+name}.|"
-                "8*{+name} was a {trait} {+beast} from {town}, {n} miles from {town}.|"
-                "8*At {clock}, {+name} the {trait} {+beast} woke up {feel} in {town}.|"
-                "8*This is {+name}, a {trait} {+beast} with {n} {thing}s and a {look} {thing}.|"
-                "8*\"{^cry}!\" sang {+name}, a {trait} {+beast} with {n} {look} {thing}s.|"
+    {"opening", "40*Once upon a time, in {town}, there was a {trait} {+beast} named {+name}.|"
+                "40*Once upon a time a {trait} {+beast} named {+name} had {n} {look} {thing}s.|"
+                "40*In {year} {+name}, a {trait} {+beast} from {town}, {got} a {look} {thing}.|"
+                "40*In {town} lived {who} the {folk} and a {trait} {+beast} named {+name}.|"
+                "40*{+name} was a {trait} {+beast} from {town}, {n} miles from {town}.|"
+                "40*At {clock}, {+name} the {trait} {+beast} woke up {feel} in {town}.|"
+                "40*This is {+name}, a {trait} {+beast} with {n} {thing}s and a {look} {thing}.|"
+                "40*\"{^cry}!\" sang {+name}, a {trait} {+beast} with {n} {look} {thing}s.|"
                 "Long ago a {trait} {+beast} named {+name} lived by the {place} in {town}.|"
                 "One {weather} {daytime} {+name}, a {trait} {+beast}, {went} to the {place}.|"
                 "My {kin} {who} told me of {+name}, a {trait} {+beast} from {town}."},
 
-    {"act", "10*{^name:he} had a {look} {thing}, a {look} {thing} and {n} {look} {thing}s.|"
-            "10*{^name:he} {got} {n} {look} {thing}s for {who}, {n} for {who} and {n} for {who}.|"
-            "10*{^name:he} {went} {how} to {town} with {n} {thing}s and a {trait} {beast}.|"
-            "10*{^name:he} {went} to {town} at {clock} to see {who}, {who} and {who}.|"
-            "10*{^name:his} {trait} {beast}s, {who}, {who} and {who}, {ate} {n} {dish}.|"
-            "10*{^name:his} {folk} {who} {ate} {n} {dish}, {n} {dish} and {n} {dish}.|"
-            "10*At {clock} {n} {trait} {beast}s and {who} {went} to {town}.|"
-            "10*\"{^cry}, {cry}!\" {said} {who} of {town}, a {trait} {folk}.|"
-            "10*\"{^cry}!\" {said} {n} {trait} {beast}s. \"{^cry}, {cry}!\" {said} {who}.|"
-            "10*A {trait} {folk} named {who} {got} {n} {look} {thing}s in {town}.|"
-            "10*{^cry}! A {look} {thing} fell on {who}, {who} and {n} {thing}s.|"
+    {"act", "40*{^name:he} had a {look} {thing}, a {look} {thing} and {n} {look} {thing}s.|"
+            "40*{^name:he} {got} {n} {look} {thing}s for {who}, {n} for {who} and {n} for {who}.|"
+            "40*{^name:he} {went} {how} to {town} with {n} {thing}s and a {trait} {beast}.|"
+            "40*{^name:he} {went} to {town} at {clock} to see {who}, {who} and {who}.|"
+            "40*{^name:his} {trait} {beast}s, {who}, {who} and {who}, {ate} {n} {dish}.|"
+            "40*{^name:his} {folk} {who} {ate} {n} {dish}, {n} {dish} and {n} {dish}.|"
+            "40*At {clock} {n} {trait} {beast}s and {who} {went} to {town}.|"
+            "40*\"{^cry}, {cry}!\" {said} {who} of {town}, a {trait} {folk}.|"
+            "40*\"{^cry}!\" {said} {n} {trait} {beast}s. \"{^cry}, {cry}!\" {said} {who}.|"
+            "40*A {trait} {folk} named {who} {got} {n} {look} {thing}s in {town}.|"
+            "40*{^cry}! A {look} {thing} fell on {who}, {who} and {n} {thing}s.|"
             "{^name:he} loved {food}, {food} and {look} {thing}s.|"
             "{^name:his} {body} was {look}, and {name:his} {cloth} were {look}.|"
             "All {daytime} {name:he} {went} from the {place} to the {place}.|"
@@ -54,37 +54,37 @@ const struct rule_source corpus_source[] = {
             "On {weekday} {name:he} met {name:his} {kin} {who} in the {place}.|"
             "With a {sound} a {look} {thing} fell on {name:his} {body}."},
 
-    {"meeting", "10*Then {+pal}, a {trait} {folk} from {town}, came with a {look} {+thing}.|"
-                "10*One day {name:he} met {+pal}, a {trait} {folk} with a {look} {+thing}.|"
-                "10*There {name:he} saw a {look} {+thing}, {n} {thing}s and {+pal}, a {trait} {folk}.|"
-                "10*But {+pal}, a {trait} {folk} from {town}, {got} a {look} {+thing}.|"
+    {"meeting", "40*Then {+pal}, a {trait} {folk} from {town}, came with a {look} {+thing}.|"
+                "40*One day {name:he} met {+pal}, a {trait} {folk} with a {look} {+thing}.|"
+                "40*There {name:he} saw a {look} {+thing}, {n} {thing}s and {+pal}, a {trait} {folk}.|"
+                "40*But {+pal}, a {trait} {folk} from {town}, {got} a {look} {+thing}.|"
                 "By the {place} {name:he} saw {+pal}, a {trait} {folk} with a {look} {+thing}."},
 
     {"scene", "{act}|{talk}|{deed}"},
-    {"talk", "10*\"I am {feel},\" {said} {=pal}. \"Get me {n} {dish} and {n} {dish}!\"|"
-             "10*\"My {thing} is {look}, and {who} is {feel},\" {said} {pal:he} {how}.|"
-             "10*\"Go to {town} at {clock},\" {said} {who} the {folk}. \"{^cry}, {cry}!\"|"
-             "10*\"We need {n} {thing}s, {who} and {n} {trait} {folk}s,\" {said} {=pal}.|"
-             "10*\"Is the {=thing} {look}?\" {said} {who}. \"It is {look} and {look},\" {said} {pal:he}.|"
-             "10*\"{^cry}! {^cry}!\" {said} {=pal}, and {n} {beast}s {went} {how}.|"
-             "10*\"Meet {who}, {who} and {who} of {town} at {clock},\" {said} {pal:he}.|"
+    {"talk", "40*\"I am {feel},\" {said} {=pal}. \"Get me {n} {dish} and {n} {dish}!\"|"
+             "40*\"My {thing} is {look}, and {who} is {feel},\" {said} {pal:he} {how}.|"
+             "40*\"Go to {town} at {clock},\" {said} {who} the {folk}. \"{^cry}, {cry}!\"|"
+             "40*\"We need {n} {thing}s, {who} and {n} {trait} {folk}s,\" {said} {=pal}.|"
+             "40*\"Is the {=thing} {look}?\" {said} {who}. \"It is {look} and {look},\" {said} {pal:he}.|"
+             "40*\"{^cry}! {^cry}!\" {said} {=pal}, and {n} {beast}s {went} {how}.|"
+             "40*\"Meet {who}, {who} and {who} of {town} at {clock},\" {said} {pal:he}.|"
              "\"You are a {trait} {=beast},\" {said} {=pal} {how}.|"
              "\"What a {weather} {daytime}!\" {said} {=name}. \"I want {food} and {food}.\""},
-    {"deed", "10*{=pal} {got} {n} {look} {thing}s and a {look} {thing} in {town}.|"
-             "10*So {pal:he} {got} {n} {thing}s for {who} and {n} for {who} of {town}.|"
-             "10*So they {went} {how} to {town}, {n} miles from {town}, to see {who}.|"
-             "10*They saw {n} {trait} {beast}s, {n} {trait} {folk}s and {who} of {town}.|"
-             "10*It was {clock}, and {who}, {who} and {who} were {feel}.|"
-             "10*It was a {look} {thing} with {n} {look} {thing}s. {^cry}!|"
-             "10*It took {n} days, {n} {coin} and {n} {trait} {folk}s.|"
+    {"deed", "40*{=pal} {got} {n} {look} {thing}s and a {look} {thing} in {town}.|"
+             "40*So {pal:he} {got} {n} {thing}s for {who} and {n} for {who} of {town}.|"
+             "40*So they {went} {how} to {town}, {n} miles from {town}, to see {who}.|"
+             "40*They saw {n} {trait} {beast}s, {n} {trait} {folk}s and {who} of {town}.|"
+             "40*It was {clock}, and {who}, {who} and {who} were {feel}.|"
+             "40*It was a {look} {thing} with {n} {look} {thing}s. {^cry}!|"
+             "40*It took {n} days, {n} {coin} and {n} {trait} {folk}s.|"
              "{=name} and {=pal} {went} to the {place} for {food}.|"
              "{^sound}, {sound}, went the {=thing} in the {place}."},
 
-    {"ending", "10*And so {name:he} {went} {how} to {town} with {n} {thing}s.|"
-               "10*And so they {ate} {n} {dish} and {n} {dish} with {who} of {town}.|"
-               "10*At last the {=thing} was {look}, and {who} {got} {n} {thing}s.|"
-               "10*In the end {=pal} was {feel}, and {=name} sang \"{^cry}, {cry}!\"|"
-               "10*In {town} they still sing \"{^cry}, {cry}, {cry}!\"|"
+    {"ending", "40*And so {name:he} {went} {how} to {town} with {n} {thing}s.|"
+               "40*And so they {ate} {n} {dish} and {n} {dish} with {who} of {town}.|"
+               "40*At last the {=thing} was {look}, and {who} {got} {n} {thing}s.|"
+               "40*In the end {=pal} was {feel}, and {=name} sang \"{^cry}, {cry}!\"|"
+               "40*In {town} they still sing \"{^cry}, {cry}, {cry}!\"|"
                "From that {weekday} on {=name} and {=pal} were {trait} and {trait}.|"
                "The {=thing} is in the {place} to this day."},
 
@@ -109,11 +109,10 @@ const struct rule_source corpus_source[] = {
         "turkey|turtle|unicorn|vulture|weasel|whale|wizard|wombat|zebra"),
     CLASS("folk", "king|duke|maid|cook|monk|poet|chef|clerk|nurse|judge|nun|vet|lord|lad|girl|boy",
           "baker|banker|barber|boxer|butler|clown|cowboy|dancer|guard|guide|mayor|miner|pilot|queen|scout|smith",
-          "actor|admiral|author|baron|captain|carpenter|dentist|detective|doctor|driver|editor|emperor|engineer|farmer|"
-          "fiddler|gardener|general|hunter|inventor|janitor|jester|jeweler|jockey|juggler|knight|lawyer|librarian|"
-          "magician|mechanic|merchant|messenger|miller|minister|neighbor|orphan|painter|pirate|plumber|potter|prince|"
-          "professor|ranger|reporter|sailor|sculptor|senator|servant|sheriff|singer|soldier|stranger|student|surgeon|"
-          "tailor|teacher|tourist|traveler|twin|umpire|usher|viking|waiter|weaver|writer"),
+          "actor|admiral|author|baron|captain|dentist|doctor|driver|editor|emperor|farmer|fiddler|general|hunter|"
+          "janitor|jester|jeweler|jockey|juggler|knight|lawyer|miller|orphan|painter|pirate|plumber|potter|prince|"
+          "ranger|sailor|senator|servant|sheriff|singer|soldier|student|surgeon|tailor|teacher|tourist|twin|umpire|"
+          "usher|viking|waiter|weaver|writer"),
     CLASS("kin", "aunt|dad|mom|son|twin|wife", "boss|cousin|niece|pupil|rival|uncle",
           "brother|daughter|friend|grandma|grandpa|helper|husband|mother|nephew|partner|sister"),
     CLASS(
@@ -177,7 +176,7 @@ const struct rule_source corpus_source[] = {
           "apples|clams|grapes|kiwis|lemons|mangos|melons|olives",
           "almonds|apricots|bananas|berries|biscuits|carrots|cherries|chestnuts|coconuts|cookies|crackers|doughnuts|"
           "dumplings|lentils|muffins|noodles|onions|oranges|pancakes|peaches|peanuts|peppers|pickles|potatoes|pretzels|"
-          "pumpkins|radishes|raisins|sandwiches|sausages|tomatoes|turnips|waffles|walnuts"),
+          "pumpkins|radishes|raisins|sausages|tomatoes|turnips|waffles|walnuts"),
     {"food",
      "ham|ice|jam|milk|pie|rice|rye|salt|soup|tea|corn|cake|fish|meat|stew|bread|butter|candy|cheese|cocoa|cream|"
      "fruit|garlic|gravy|honey|jelly|juice|lettuce|mustard|pasta|popcorn|porridge|pudding|salad|sauce|spinach|"
@@ -203,9 +202,8 @@ const struct rule_source corpus_source[] = {
           "biked|bounced|charged|climbed|crawled|cycled|danced|dashed|drove|jogged|leaped|limped|rowed|rushed|spun|"
           "zoomed",
           "drifted|floated|galloped|hobbled|hurried|journeyed|marched|paddled|paraded|sauntered|scurried|shuffled|"
-          "skipped|"
-          "slipped|sneaked|sprinted|stepped|strolled|stumbled|tiptoed|traveled|trotted|trudged|tumbled|waddled|waltzed|"
-          "wandered"),
+          "skipped|slipped|sneaked|sprinted|stepped|strolled|stumbled|tiptoed|traveled|trotted|trudged|tumbled|waddled|"
+          "waltzed|wandered"),
     CLASS(
         "said", "said|cried|sang|yelled|called|wept|lied|joked",
         "barked|cursed|hissed|howled|hummed|moaned|prayed|purred|roared|sighed",
@@ -215,10 +213,10 @@ const struct rule_source corpus_source[] = {
     {"ate", "ate|baked|boiled|cooked|fried|grew|peeled|stole"},
     CLASS("how", "far|fast|well|home|late|soon|twice|slowly|sadly|softly|badly|gladly|again|alone|away|early",
           "calmly|coldly|dimly|gently|kindly|lamely|lazily|loudly|madly|oddly|often|shyly",
-          "at once|backwards|bravely|carefully|cheerfully|clumsily|eagerly|grandly|happily|in a hurry|in circles|in "
-          "secret|"
-          "in tears|meekly|merrily|neatly|nervously|nicely|on tiptoe|patiently|politely|proudly|quickly|quietly|rudely|"
-          "sideways|silently|sleepily|suddenly|sweetly|thrice|warmly|weakly|wearily|wildly|wisely|with joy"),
+          "at once|backwards|bravely|carefully|clumsily|eagerly|grandly|happily|insecret|in "
+          "tears|meekly|merrily|neatly|nervously|nicely|on "
+          "tiptoe|patiently|politely|proudly|quickly|quietly|rudely|sideways|silently|sleepily|suddenly|sweetly|thrice|"
+          "warmly|weakly|wearily|wildly|wisely|with joy"),
     CLASS(
         "feel", "glad|ill|mad|sad|well|late|sore|fine|hurt|safe|sick|sure|lost|free|full|numb",
         "alone|angry|awake|bored|cross|eager|moved|ready|smug|sorry|stuck|tense|upset|weary",
