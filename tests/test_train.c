@@ -408,7 +408,7 @@ static int curve_read(const struct settings *s, double *curve, int most) {
     return n;
 }
 
-/* The whole curve, at every evaluation, within a bound: what rounding of this width does to 120 steps. */
+/* The whole curve, at every evaluation, within a bound: what rounding of this width does to 160 steps. */
 static void every_recipe_follows_fp32(void **state) {
     (void)state;
     static const struct {
@@ -419,14 +419,16 @@ static void every_recipe_follows_fp32(void **state) {
     struct run_summary summary;
     double plain[N], other[N];
     base_begin();
-    struct settings s = small_run(TL_LLAMA, 40000);
-    set(&s, "steps", "120"), set(&s, "warmup", "10"), set(&s, "lr", "1e-2");
-    set(&s, "eval_every", "15"), set(&s, "eval_batches", "16");
-    set(&s, "batch", "8"), set(&s, "seq", "32");
+    struct settings s = small_run(TL_LLAMA, 90000);
+    widen(&s, 32);
+    set(&s, "steps", "160"), set(&s, "warmup", "16"), set(&s, "lr", "3e-3");
+    set(&s, "eval_every", "20"), set(&s, "eval_batches", "8");
+    set(&s, "batch", "8"), set(&s, "seq", "64");
     set_path(&s, "out", "fp32");
     expect_equal(train(&s, 0, &summary), RUN_DONE);
     expect_equal(curve_read(&s, plain, N), N);
-    expect_true(plain[N - 1] < 2.9); /* it learns: log 256 is 5.5, and bytes by their frequency give 3.3 */
+    print_message("    fp32       %.4f ... %.4f\n", plain[0], plain[N - 1]);
+    expect_true(plain[N - 1] < 2.85); /* it learns: bytes by their frequency would give 3.3 */
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         double worst = 0;
         set(&s, "recipe", recipes[i].name);
