@@ -15,6 +15,7 @@
 #:
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
 #: WERROR=1              warnings are errors (the test run does this)
+#: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h
 #: CUDA=0                leave the CUDA plugin out even where nvcc is found
 #: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default "80 90 100"
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
@@ -92,6 +93,24 @@ CFLAGS    ?= -O2 -g
 $(foreach f,$(wildcard src/device/cpu/*.c) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := -O3))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
 endif
+
+# -------------------------------------------------------------------------------------------------- instruction sets
+
+# Every cpu kernel is compiled for the compiler's default and again for each of these; src/device/cpu/isa.c chooses at start. The
+# names are those of isa_list.h. A copy's objects are joined and all its names but that of its table made local.
+MACHINE    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+ISAS_aarch64 := fp16 bf16
+ISAS_x86_64  := avx2 avx512 avx512bf16 amx
+ISA_FLAGS_fp16       := -march=armv8.2-a+fp16+dotprod
+ISA_FLAGS_bf16       := -march=armv8.2-a+fp16+dotprod+bf16+i8mm
+ISA_FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi -mbmi2
+ISA_FLAGS_avx512     := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
+ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+# Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
+ISAS       ?= $(if $(SANITIZE),$(lastword $(ISAS_$(MACHINE))),$(ISAS_$(MACHINE)))
+KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,device.c isa.c parallel.c),$(wildcard src/device/cpu/*.c)) \
+              src/tensor/convert.c src/base/rng.c
 
 # ---------------------------------------------------------------------------------------------------------- libraries
 
@@ -202,7 +221,15 @@ $(call objects,$(CORE_SRC)): EXTRA_CFLAGS = $(WHOLE)
 $(BUILD)/core.o: $(call objects,$(CORE_SRC))
 	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
 
-$(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_SRC)))
+define isa_rules
+$(BUILD)/obj/isa/$(1)/%.c.o: %.c $(BUILD)/flags
+	$$(call say,CC,$$< ($(1)))mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(FLAGS_$$<) $(ISA_FLAGS_$(1)) -DCPU_KERNELS=cpu_kernels_$(1) -MMD -MP -c -o $$@ $$<
+$(BUILD)/isa-$(1).o: $(KERNEL_SRC:%=$(BUILD)/obj/isa/$(1)/%.o)
+	$$(call say,JOIN,$$@)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=cpu_kernels_$(1) $$@
+endef
+$(foreach isa,$(ISAS),$(eval $(call isa_rules,$(isa))))
+
+$(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_SRC))) $(ISAS:%=$(BUILD)/isa-%.o)
 	$(if $(strip $(LIB_SRC)),,$(error There are no library sources under src/))
 	$(call say,JOIN,$@)$(CC) -r -nostdlib -o $@ $^
 
@@ -242,7 +269,7 @@ $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
 wheel:
 	@$(PYTHON) tools/python_wheel.py $(BUILD)/dist
 
-# FLAGS_<source> holds options for one file alone, for example FLAGS_src/device/cpu/gemm_avx512.c := -mavx512f
+# FLAGS_<source> holds options for one file alone.
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(EXTRA_CFLAGS) $(FLAGS_$<) -MMD -MP -c -o $@ $<
 
@@ -279,14 +306,14 @@ asan:
 # parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
-	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 TESTS="threads einops loader" test
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 ISAS= TESTS="threads einops loader" test
 
 # Coverage is counted in the whole library. Findings are left beside the program; its corpus stays from run to run. Leaks are
 # what `make asan` looks for: a check after every input would take seconds each.
 FUZZ_SECONDS ?= 60
 fuzz:
 	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 fuzz-run
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= fuzz-run
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
 fuzz-run: $(BUILD)/tests/fuzz_pattern

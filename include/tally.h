@@ -186,6 +186,14 @@ TL_API void *tl_device_stream(const tl_device *device);
 /* Threads used by cpu kernels; 0 asks for the machine's number. Returns the old number. */
 TL_API int tl_set_threads(int n_threads);
 
+/* How exactly tl_matmul, tl_linear and tl_linear_cross_entropy multiply f32 matrices, for the whole process, as
+ * torch.set_float32_matmul_precision. HIGHEST, as at first: in f32. HIGH: each number may be taken as the sum of two bf16
+ * numbers, which on chips that multiply bf16 is faster (1.2 times on Arm with BFMMLA, more with AMX) and leaves a
+ * relative error of about 4e-6 of the largest terms, and NaN where an infinity is met; other chips and cuda multiply in f32
+ * still. Costs are the same. Returns the old one. */
+typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul_precision;
+TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
+
 /* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).
  * tl_pool_trim returns unused segments to the device; so does any allocation that would otherwise fail. */
 TL_API void tl_pool_limit(tl_device *device, size_t limit_bytes);
@@ -1181,11 +1189,38 @@ TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
 /* Mean cross entropy of the next tokens, targets (B,T), f32; the logits are never there as a whole. Deep linear: mean squared
  * error to targets (B). */
 TL_API tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
+/* Keys and values of the tokens that a model of language has seen, so that one more token costs one pass over them instead of a pass
+ * over all of them: room for `batch` rows of `capacity` tokens (at most the model's context), L x 2 x Hkv x D numbers per token in the
+ * dtype that products have now (tl_autocast), taken at once, as activations of path "cache". It is for this model alone. */
+typedef struct tl_cache tl_cache;
+TL_API tl_cache *tl_cache_new(tl_module *model, int64_t batch, int64_t capacity);
+TL_API void tl_cache_free(tl_cache *cache); /* NULL allowed */
+TL_API int64_t tl_cache_length(const tl_cache *cache); /* tokens that are there, of each row */
+TL_API bool tl_cache_cut(tl_cache *cache, int64_t length); /* forgets those behind the first `length` */
+/* tokens (batch,T) that follow those of the cache, which they join -> logits (batch,T,V): any T that there is room for, so that
+ * a prompt goes in at once. Not recorded. When it fails, the cache is as before. */
+TL_API tl_tensor *tl_model_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache);
+/* The logits after the last of the tokens alone: (B,V). cache NULL: without one. */
+TL_API tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *cache);
 /* Weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, cast to the
  * model's dtype. Every parameter must be there in its shape; names of the model without its head's prefix are known too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
+/* A model with its weights: from a run's folder (`tally train`; its newest checkpoint), from one checkpoint of it, or from a Hugging Face
+ * folder. Parameters have the dtype that the run trained, f32 otherwise. It evaluates (tl_module_train). */
+TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
+
+/* Text (B,N) i64 has n_prompt tokens in each row and receives the rest, drawn one after the other with the thread's generator, by a
+ * cache of its own (as long as the text, at most the model's context; beyond it the model goes on from the last three quarters of the
+ * context). Nothing waits for the device. options NULL: the defaults. */
+typedef struct tl_generate_options {
+    double temperature; /* what logits are divided by; 0: the likeliest token */
+    int64_t top_k;      /* among the k likeliest; 0: all */
+    double top_p;       /* among the likeliest (of these) that have this share together; 1: all */
+} tl_generate_options;
+TL_API tl_generate_options tl_generate_defaults(void); /* 1, 0, 1 */
+TL_API bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options);
 
 /* ---- Optimizers of many parameters --------------------------------------------------------------------- */
 
@@ -1466,6 +1501,21 @@ TL_API double tl_corpus_story_bits(void);
 TL_API double tl_corpus_story_bytes(void);
 TL_API double tl_corpus_entropy_bits_per_byte(void);
 TL_API double tl_corpus_floor(void);
+
+/* ---- Training ------------------------------------------------------------------------------------------- */
+
+/* A whole run in its folder, as `tally train` does it: priced, trained, logged, saved, resumed where it stopped; docs/training.md tells
+ * everything. `settings` is the text of a JSON object with some of the settings (`tally train --settings` lists them); NULL: none of them.
+ * The result is the summary, a JSON object, malloc'ed: "end" is "done", "stopped" or "not finite". NULL: it failed.
+ *
+ * tell (may be NULL) hears of every step, evaluation and sample, as a JSON object that is valid during the call; false lets the step
+ * end, saves, and ends the run. One run at a time, in a thread that runs no other ops meanwhile. */
+typedef bool (*tl_train_fn)(const char *news, void *context);
+TL_API char *tl_train(const char *settings, tl_train_fn tell, void *context);
+/* What the run would cost, made on meta: tally.run/1, malloc'ed. Nothing is written. */
+TL_API char *tl_train_price(const char *settings);
+/* Every setting with its default: a JSON object, malloc'ed. */
+TL_API char *tl_train_settings(void);
 
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 

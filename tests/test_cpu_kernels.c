@@ -574,6 +574,56 @@ static void long_reductions_use_chunks(void **unused) {
     }
 }
 
+/* Gradients of q, k and v, one after the other, on so many threads. */
+static void attention_gradients(const int64_t n[6], const tl_attention_options *o, tl_dtype dtype, int n_threads,
+                                char *bytes, size_t n_bytes) {
+    tl_device *cpu = tl_device_find("cpu");
+    const int before = tl_set_threads(n_threads);
+    tl_seed(5);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x[4] = {tl_normal(TL_SHAPE(n[0], n[1], n[3], n[5]), 0, 1, dtype, cpu),
+                       tl_normal(TL_SHAPE(n[0], n[2], n[4], n[5]), 0, 1, dtype, cpu),
+                       tl_normal(TL_SHAPE(n[0], n[2], n[4], n[5]), 0, 1, dtype, cpu),
+                       tl_normal(TL_SHAPE(n[0], n[1], n[3], n[5]), 0, 1, dtype, cpu)};
+    for (int i = 0; i < 3; i++) tl_requires_grad(x[i], true);
+    tl_tensor *y = tl_attention_ex(x[0], x[1], x[2], o, NULL);
+    assert_true(tl_backward(y, x[3], 0));
+    for (int i = 0; i < 3; i++) {
+        const size_t own = (size_t)tl_numel(x[i]) * (size_t)tl_dtype_bits(dtype) / 8;
+        assert_true(own <= n_bytes && tl_to_data(tl_grad_of(x[i]), bytes, own));
+        bytes += own;
+        n_bytes -= own;
+    }
+    assert_int_equal(n_bytes, 0);
+    assert_true(tl_scope_end(scope));
+    tl_set_threads(before);
+}
+
+/* With fewer heads than threads the gradient is made of smaller items, and other sums must not come of it. */
+static void attention_gives_the_same_bits_for_any_threads(void **unused) {
+    (void)unused;
+    const int64_t sizes[][6] = {/* B, T, S, H, Hkv, D */
+                                {1, 200, 200, 1, 1, 40}, {1, 130, 170, 4, 2, 16}, {1, 70, 70, 3, 3, 300},
+                                {2, 100, 37, 5, 5, 8},   {1, 64, 64, 12, 12, 64}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int k = 0; k < 6; k++) {
+            const int64_t *n = sizes[i];
+            const tl_dtype dtype = k & 1 ? TL_BF16 : TL_F32;
+            const tl_attention_options o = {.causal = k / 2 > 0, .window = k / 2 > 1 ? 50 : 0};
+            const size_t bytes =
+                (size_t)(n[0] * n[5] * (n[1] * n[3] + 2 * n[2] * n[4])) * (size_t)tl_dtype_bits(dtype) / 8;
+            char *one = malloc(bytes), *more = malloc(bytes);
+            attention_gradients(n, &o, dtype, 1, one, bytes);
+            for (int n_threads = 2; n_threads <= 8; n_threads++) {
+                attention_gradients(n, &o, dtype, n_threads, more, bytes);
+                assert_memory_equal(one, more, bytes);
+            }
+            free(one);
+            free(more);
+        }
+    }
+}
+
 static void max_of_nan_is_nan(void **unused) {
     (void)unused;
     const int64_t shape[2] = {9, 33}, stride[2] = {33, 1}, column[1] = {33}, one[1] = {1}, nine[1] = {9};
@@ -848,6 +898,7 @@ int main(void) {
         cmocka_unit_test(unview_adds_where_elements_meet),
         cmocka_unit_test(reductions_give_the_same_bits_for_any_layout_and_threads),
         cmocka_unit_test(long_reductions_use_chunks),
+        cmocka_unit_test(attention_gives_the_same_bits_for_any_threads),
         cmocka_unit_test(max_of_nan_is_nan),
         cmocka_unit_test(softmax_and_its_gradient_match_the_formula),
         cmocka_unit_test(random_numbers_do_not_depend_on_threads_or_cuts),

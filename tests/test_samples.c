@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "device/cpu/isa.h"
 #include "ops/ops.h"
 #include "tensor/dtype.h"
 
@@ -95,17 +96,20 @@ static void assert_same_bits(const char *name, const char *what, tl_tensor *a, t
     free(x), free(y);
 }
 
-/* Within `eps` of the largest magnitude. */
-static void assert_close(const char *name, const char *what, tl_tensor *a, tl_tensor *b, double eps) {
+/* Within `eps` of the largest finite magnitude, or of `least` when that is more. */
+static void assert_close_to(const char *name, const char *what, tl_tensor *a, tl_tensor *b, double eps, double least) {
     if (!a && !b) return;
     if (!a || !b) fail_msg("%s: %s: one is missing", name, what);
     assert_int_equal(tl_numel(a), tl_numel(b));
-    double *x = tensor_values(a), *y = tensor_values(b), largest = 0;
-    for (int64_t i = 0; i < tl_numel(a); i++) largest = fmax(largest, fabs(y[i]));
+    double *x = tensor_values(a), *y = tensor_values(b), largest = least;
+    for (int64_t i = 0; i < tl_numel(a); i++) largest = fmax(largest, isinf(y[i]) ? 0 : fabs(y[i]));
     for (int64_t i = 0; i < tl_numel(a); i++)
-        if (!(fabs(x[i] - y[i]) <= eps * largest) && !(isnan(x[i]) && isnan(y[i])))
+        if (!(fabs(x[i] - y[i]) <= eps * largest) && x[i] != y[i] && !(isnan(x[i]) && isnan(y[i])))
             fail_msg("%s: %s: element %lld is %.17g, expected %.17g within %g of %g", name, what, (long long)i, x[i], y[i], eps, largest);
     free(x), free(y);
+}
+static void assert_close(const char *name, const char *what, tl_tensor *a, tl_tensor *b, double eps) {
+    assert_close_to(name, what, a, b, eps, 0);
 }
 
 /* ---- Every row is reached ---- */
@@ -601,6 +605,66 @@ static void results_do_not_depend_on_threads(void **state) {
     walk(threads_agree, 0, 0, DT(TL_F32) | DT(TL_BF16), false);
 }
 
+/* ---- (i) Instruction sets ---- */
+
+/* Ops whose blocks and multiply-adds are the instruction set's own: equal but for the order and number of roundings. */
+static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad", "linear_cross_entropy"};
+
+/* One call with its gradients, by the kernels of one set. True: a product was among its ops. */
+static bool run_with(struct walk *w, const tl_kernel *kernels, tl_tensor **out, int *n, tl_tensor **grad) {
+    const tl_kernel *before = cpu->kernels;
+    tl_tensor *in[SAMPLE_INPUTS] = {0};
+    inputs(w, cpu, w->dtype, true, LAY_COUNT, in);
+    tl_ledger *l = tl_ledger_begin("run");
+    cpu->kernels = kernels;
+    tl_seed(7);
+    *n = call(w, in, out);
+    if (can_go_back(w->s, out[0])) assert_true(tl_backward(out[0], seed_for(out[0]), 0));
+    cpu->kernels = before;
+    tl_ledger_end(l);
+    bool has_product = false;
+    for (size_t i = 0; i < sizeof product_ops / sizeof *product_ops; i++)
+        has_product |= tl_ledger_total(l, TL_ALL, product_ops[i]).calls > 0;
+    tl_ledger_free(l);
+    for (int i = 0; i < SAMPLE_INPUTS; i++) grad[i] = in[i] ? tl_grad_of(in[i]) : NULL;
+    return has_product;
+}
+
+/* f32 and f64 sums differ by a few roundings of their terms, which the samples' numbers make about 1; a narrow result by one of its own. */
+static void assert_alike(const char *name, const char *what, tl_tensor *a, tl_tensor *b, bool has_product) {
+    if (!has_product || !a || !b) {
+        assert_same_bits(name, what, a, b);
+        return;
+    }
+    const tl_dtype dtype = tl_dtype_of(a);
+    const bool is_narrow = tl_dtype_bits(dtype) < 32;
+    assert_close_to(name, what, a, b, (is_narrow ? 1 : 16) * tl_finfo(dtype).eps, is_narrow ? 0 : 1);
+}
+
+static void sets_agree(struct walk *w) {
+    struct cpu_isa isa;
+    tl_tensor *base[SAMPLE_OUTPUTS], *base_grad[SAMPLE_INPUTS], *out[SAMPLE_OUTPUTS], *grad[SAMPLE_INPUTS];
+    int n_base, n;
+    assert_true(cpu_isa_at(0, &isa));
+    const bool has_product = run_with(w, isa.kernels, base, &n_base, base_grad);
+    for (int i = 1; cpu_isa_at(i, &isa); i++) {
+        char what[60];
+        run_with(w, isa.kernels, out, &n, grad);
+        assert_int_equal(n, n_base);
+        snprintf(what, sizeof what, "result by %s and baseline", isa.name);
+        for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++) assert_alike(w->name, what, out[j], base[j], has_product);
+        snprintf(what, sizeof what, "gradient by %s and baseline", isa.name);
+        for (int j = 0; j < SAMPLE_INPUTS; j++) assert_alike(w->name, what, grad[j], base_grad[j], has_product);
+    }
+}
+static void instruction_sets_agree(void **state) {
+    (void)state;
+    struct cpu_isa isa;
+    if (!cpu_isa_at(1, &isa)) skip(); /* this machine has the baseline alone */
+    for (int i = 0; cpu_isa_at(i, &isa); i++) print_message("    %s\n", isa.name);
+    walk(sets_agree, 0, NO_DATA, DT_ARITHMETIC, false);
+}
+
 /* ---- The words of `tally ops` ---- */
 
 #define DT_INTEGERS (DT(TL_I64) | DT(TL_I32) | DT(TL_I16) | DT(TL_U16) | DT(TL_I8) | DT(TL_U8))
@@ -749,6 +813,7 @@ int main(void) {
         cmocka_unit_test_setup(in_place_equals_out_of_place, start),
         cmocka_unit_test_setup(every_op_that_may_overwrite_does_so_correctly, start),
         cmocka_unit_test_setup(results_do_not_depend_on_threads, start),
+        cmocka_unit_test_setup(instruction_sets_agree, start),
         cmocka_unit_test_setup(dtype_words_are_what_the_rules_take, start),
         cmocka_unit_test_setup(wrong_calls_say_what_is_wrong_and_leave_nothing, start),
     };

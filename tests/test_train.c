@@ -8,10 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "train/checkpoint.h"
+#include "train/measure.h"
+#include "train/open.h"
 #include "train/run.h"
 #include "train/settings.h"
 
@@ -75,7 +79,7 @@ static void stop_at(void *context, const struct run_news *news) {
 
 static enum run_end train(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
     struct stop stop = {stop_after, 0};
-    struct run_listener listener = {stop_at, &stop, &stop.flag};
+    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
     enum run_end end = run_train(s, &listener, summary);
     free(summary->text);
     if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
@@ -187,7 +191,7 @@ static void a_finished_run_is_not_run_again(void **state) {
     base_end();
 }
 
-/* The stories of a folder are told again, whatever lies there. */
+/* What lies in a folder as its stories is compared with them. */
 static void damaged_stories_are_told_again(void **state) {
     (void)state;
     struct run_summary summary;
@@ -209,42 +213,6 @@ static void damaged_stories_are_told_again(void **state) {
 }
 
 /* ---- Price = receipt ---- */
-
-static int64_t priced(const struct settings *s, const char *kind) {
-    char path[SETTING_TEXT + 16];
-    snprintf(path, sizeof path, "%s/price.json", s->out);
-    json_t *root = json_load_file(path, 0, NULL);
-    assert_non_null(root);
-    json_int_t n = json_integer_value(json_object_get(json_object_get(json_object_get(root, "kinds"), kind), "count"));
-    json_decref(root);
-    return n;
-}
-
-/* Looking more often, less often, and no more but at the end: the price follows. */
-static void a_run_may_look_at_another_rhythm_when_it_goes_on(void **state) {
-    (void)state;
-    struct run_summary summary;
-    base_begin();
-    struct settings s = small_run(TL_LLAMA, 2000);
-    set_path(&s, "out", "run");
-    set(&s, "steps", "20");
-    expect_equal(train(&s, 4, &summary), RUN_STOPPED); /* every 5 steps: the news of the 4th come after the 5th */
-    expect_equal(summary.steps, 5);
-    expect_equal(priced(&s, "eval"), 4);
-    expect_equal(priced(&s, "sample"), 1);
-    set(&s, "eval_every", "2"), set(&s, "sample_every", "3"), set(&s, "save_every", "7");
-    expect_equal(train(&s, 11, &summary), RUN_STOPPED);
-    expect_equal(summary.steps, 12);
-    expect_equal(priced(&s, "eval"), 1 + 8); /* 5; 6, 8 ... 20 */
-    expect_equal(priced(&s, "sample"), 6);   /* 6, 9 ... 18 and 20 */
-    set(&s, "eval_every", "0"), set(&s, "sample_every", "20");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
-    expect_equal(priced(&s, "eval"), 5 + 1); /* 5, 6, 8, 10, 12; 20 */
-    expect_equal(priced(&s, "sample"), 4);   /* 6, 9, 12; 20 */
-    expect_equal(summary.differences, 0);
-    expect_text(summary.problem, "");
-    base_end();
-}
 
 static void the_price_is_the_receipt_in_every_configuration(void **state) {
     (void)state;
@@ -443,6 +411,234 @@ static void every_recipe_follows_fp32(void **state) {
     base_end();
 }
 
+/* ---- What a run leaves behind ---- */
+
+static json_t *json_of(const struct settings *s, const char *file) {
+    char path[SETTING_TEXT + 64];
+    snprintf(path, sizeof path, "%s/%s", s->out, file);
+    json_t *json = json_load_file(path, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static bool has_file(const struct settings *s, const char *file) {
+    char path[SETTING_TEXT + 64];
+    snprintf(path, sizeof path, "%s/%s", s->out, file);
+    return access(path, F_OK) == 0;
+}
+
+/* 12 steps, every 5: saves after 5, 10 and 12. Each hands over every byte of parameters and moments. */
+static void saves_are_priced_and_counted(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set(&s, "save_every", "5"), set(&s, "save_best", "false");
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    json_t *receipt = json_of(&s, "receipt.json");
+    json_t *save = json_object_get(json_object_get(receipt, "kinds"), "save");
+    expect_equal(json_integer_value(json_object_get(save, "count")), 3);
+    assert_null(json_object_get(save, "unplanned"));
+    json_t *totals = json_object_get(json_object_get(save, "ledger"), "totals");
+    char want[32];
+    snprintf(want, sizeof want, "%lld", (long long)summary.n_parameters * 4 * 3);
+    expect_text(json_string_value(json_object_get(totals, "bytes_read")), want);
+    json_decref(receipt);
+    base_end();
+}
+
+static void looking_at_other_times_after_a_stop_is_counted(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_GPT2, 3000);
+    set(&s, "save_every", "2"), set(&s, "sample_every", "4");
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 7, &summary), RUN_STOPPED);
+    set(&s, "eval_every", "3"), set(&s, "save_every", "5"), set(&s, "sample_every", "0"), set(&s, "eval_batches", "3");
+    set(&s, "prompt", "Another"), set(&s, "temperature", "0");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_text(summary.problem, "");
+    expect_equal(train(&s, 0, &summary), RUN_DONE); /* and when it is asked again */
+    expect_equal(summary.differences, 0);
+    base_end();
+}
+
+static double loss_on(const char *folder, int64_t step, const struct settings *s) {
+    struct opened o;
+    struct source source;
+    struct measured m;
+    assert_true(opened_open(&o, folder, step, NULL));
+    assert_true(source_open(&source, s, 256, false));
+    assert_true(measure(o.model, &source.held_out, s->batch, s->seq, s->eval_batches, &m));
+    source_close(&source);
+    opened_close(&o);
+    return m.loss;
+}
+
+/* The learning rate is so large that the loss rises again: the best step is one of the first, and no save is due there. */
+static void the_best_step_is_saved_wherever_it_is(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set(&s, "eval_every", "1"), set(&s, "keep", "1"), set(&s, "lr", "1"), set(&s, "schedule", "constant");
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    expect_true(summary.best_step > 0 && summary.best_step < 12 && summary.best < summary.held_out);
+    expect_near(loss_on(s.out, STEP_BEST, &s), summary.best, 1e-6 * summary.best);
+    expect_near(loss_on(s.out, STEP_NEWEST, &s), summary.held_out, 1e-6 * summary.held_out);
+    expect_near(loss_on(s.out, summary.best_step, &s), summary.best, 1e-6 * summary.best);
+    char folder[SETTING_TEXT + 64];
+    snprintf(folder, sizeof folder, "%s/final", s.out);
+    expect_near(loss_on(folder, STEP_NEWEST, &s), summary.held_out, 1e-6 * summary.held_out);
+    base_end();
+}
+
+static void the_last_weights_are_there_for_others(void **state) {
+    (void)state;
+    struct run_summary summary;
+    char path[SETTING_TEXT + 64];
+    base_begin();
+    struct settings s = small_run(TL_GPT2, 3000);
+    set(&s, "recipe", "bf16");
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 5, &summary), RUN_STOPPED);
+    expect_true(!has_file(&s, "final")); /* only what is trained to the end */
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_true(has_file(&s, "final/config.json") && has_file(&s, "final/model.safetensors"));
+    snprintf(path, sizeof path, "%s/final/model.safetensors", s.out);
+    assert_int_equal(remove(path), 0); /* as when the process died just before */
+    snprintf(path, sizeof path, "%s/receipt.json", s.out);
+    assert_int_equal(remove(path), 0);
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_true(has_file(&s, "final/model.safetensors") && has_file(&s, "receipt.json"));
+    expect_equal(summary.differences, 0);
+    base_end();
+}
+
+static void file_make(const struct settings *s, const char *file) {
+    char path[SETTING_TEXT + 64];
+    snprintf(path, sizeof path, "%s/%s", s->out, file);
+    assert_true(file_put(path, "x", 1));
+}
+
+static void what_a_killed_process_left_is_swept_away(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    static const char *const dead[] = {".tally-123-4.tmp", "final/.tally-99999-0.tmp",
+                                       "checkpoints/step-000000000012/.tally-7-12.tmp"};
+    static const char *const others[] = {".tally-x.tmp", "tally-1-2.tmp", ".tally-1-2.tmp.old", "notes.tmp"};
+    for (int i = 0; i < 3; i++) file_make(&s, dead[i]);
+    for (int i = 0; i < 4; i++) file_make(&s, others[i]);
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    for (int i = 0; i < 3; i++) expect_true(!has_file(&s, dead[i]));
+    for (int i = 0; i < 4; i++) expect_true(has_file(&s, others[i]));
+    base_end();
+}
+
+/* ---- Memory ---- */
+
+/* Narrow gradients go into their f32 sums one by one: 4 bytes per parameter, and never 2 more for all of them. */
+static void narrow_gradients_do_not_pile_up(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set(&s, "batch", "1"), set(&s, "seq", "2"), set(&s, "recipe", "bf16"), set(&s, "accum", "2");
+    set(&s, "sample_tokens", "0");
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    uint64_t n = (uint64_t)summary.n_parameters, gradients = summary.peak_by_purpose[TL_GRADIENT];
+    if (!(gradients >= 4 * n && gradients < 5 * n))
+        fail_msg("%llu bytes of gradients at the peak, for %llu parameters", (unsigned long long)gradients,
+                 (unsigned long long)n);
+    base_end();
+}
+
+static int64_t advised_batch(const char *message) {
+    const char *at = strstr(message, "it fits with --batch ");
+    return at ? atoll(at + strlen("it fits with --batch ")) : 0;
+}
+
+static void what_does_not_fit_is_told_before_the_first_step(void **state) {
+    (void)state;
+    struct run_summary summary;
+    char text[32];
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 30000);
+    set(&s, "batch", "1600"), set(&s, "seq", "32"), set(&s, "val_share", "0"), set(&s, "sample_tokens", "0");
+    set(&s, "memory_limit", "130MiB");
+    set_path(&s, "out", "too-much");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    const char *message = tl_error_message();
+    if (!strstr(message, "this run needs") || !strstr(message, "may have 130.00 MiB") ||
+        !strstr(message, "bytes asked") || !strstr(message, "activation") || !strstr(message, "--checkpointing"))
+        fail_msg("the message is: %s", message);
+    expect_true(!has_file(&s, "log.jsonl"));
+    int64_t batch = advised_batch(message);
+    tl_error_clear();
+    expect_true(batch > 0 && batch < 1600);
+    /* it fits, and one more does not */
+    snprintf(text, sizeof text, "%lld", (long long)batch);
+    set(&s, "batch", text), set(&s, "steps", "3"), set_path(&s, "out", "fits");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    snprintf(text, sizeof text, "%lld", (long long)batch + 1);
+    set(&s, "batch", text), set_path(&s, "out", "one-more");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    tl_error_clear();
+    set(&s, "memory_limit", "a lot");
+    expect_refused(run_price(&s), "memory_limit: \"a lot\" is no number of bytes");
+    base_end();
+}
+
+/* The machine has less than anybody knew: the run fails on the way, and says what would have gone. */
+static void memory_that_ends_on_the_way_is_told_too(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 30000);
+    set(&s, "batch", "400"), set(&s, "seq", "32"), set(&s, "val_share", "0"), set(&s, "sample_tokens", "0");
+    set_path(&s, "out", "run");
+    tl_pool_trim(check_cpu());
+    tl_pool_limit(check_cpu(), (size_t)30 << 20);
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    tl_pool_limit(check_cpu(), 0);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    const char *message = tl_error_message();
+    if (!strstr(message, "out of memory on cpu") || !advised_batch(message)) fail_msg("the message is: %s", message);
+    tl_error_clear();
+    base_end();
+}
+
+static void utilisation_is_a_share_of_the_peak(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set_path(&s, "out", "run");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_true(isnan(summary.mfu) && isnan(summary.hfu)); /* nobody said what the machine can do */
+    set(&s, "peak", "1e12"), set_path(&s, "out", "other");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    double palm = 6 * (double)summary.n_parameters + 12.0 * 2 * 16 * 16; /* N, and 12 L T d */
+    expect_near(summary.mfu, palm * summary.tokens_per_s / 1e12, 1e-12);
+    expect_near(summary.hfu, summary.flops_per_s / 1e12, 1e-12);
+    base_end();
+}
+
 /* ---- What must not happen ---- */
 
 static void what_is_not_finite_stops_before_the_weights(void **state) {
@@ -495,6 +691,26 @@ static void rolling_back_repeats_nothing(void **state) {
     base_end();
 }
 
+/* Whoever is told what to change can change it: a run that was never saved may begin anew in its folder. */
+static void a_run_that_never_began_may_be_given_other_settings(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set_path(&s, "out", "run");
+    set(&s, "memory_limit", "1MiB");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    tl_error_clear();
+    set(&s, "memory_limit", ""), set(&s, "batch", "1"), set(&s, "steps", "5"), set(&s, "data", "builtin");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    set(&s, "batch", "2");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_error(TL_ERROR_USE, "begun with another batch");
+    base_end();
+}
+
 static void a_folder_has_one_run_at_a_time(void **state) {
     (void)state;
     struct run_summary summary;
@@ -534,8 +750,6 @@ static void wrong_runs_are_refused_by_name(void **state) {
     other = s;
     set(&other, "lr", "0.5");
     expect_failed(&other, "begun with another lr");
-    other = s, set(&other, "eval_batches", "3"); /* an evaluation would cost something else than those before it */
-    expect_failed(&other, "begun with another eval_batches");
     other = s, set(&other, "seq", "33");
     expect_failed(&other, "exceed the model's context of 32");
     other = s, set(&other, "model", "gpt7");
@@ -597,6 +811,107 @@ static void settings_are_checked_by_the_table(void **state) {
     free(text);
 }
 
+/* ---- Time ---- */
+
+static void profiling_changes_no_count(void **state) {
+    (void)state;
+    base_begin();
+    struct settings plain = small_run(TL_GPT2, 4000), timed;
+    struct run_summary summary;
+    timed = plain;
+    set_path(&plain, "out", "run");
+    expect_equal(train(&plain, 0, &summary), RUN_DONE);
+    expect_equal(summary.profile.n_steps, 0);
+    char aside[128], own[128];
+    snprintf(own, sizeof own, "%s/run", base);
+    snprintf(aside, sizeof aside, "%s/plain", base);
+    assert_int_equal(rename(own, aside), 0); /* receipts name their folder */
+    set_path(&timed, "out", "run");
+    struct run_listener listener = {.profile_steps = 4};
+    expect_equal(run_train(&timed, &listener, &summary), RUN_DONE);
+    free(summary.text);
+    expect_equal(summary.differences, 0);
+    snprintf(plain.out, sizeof plain.out, "%s", aside);
+    expect_same_file(&plain, &timed, "receipt.json");
+    expect_same_run(&plain, &timed);
+
+    const struct profile *p = &summary.profile;
+    expect_equal(p->n_steps, 4);
+    double by_module = 0, flops = 0;
+    for (size_t i = 0; i < p->modules.n; i++) by_module += p->modules.rows[i].time_s;
+    for (size_t i = 0; i < p->ops.n; i++) flops += p->ops.rows[i].flops;
+    expect_true(profile_kernel_s(p) > 0 && profile_kernel_s(p) <= p->step_s);
+    expect_true(fabs(by_module - profile_kernel_s(p)) <= 1e-9 * by_module);
+    expect_true(flops == 4 * summary.flops / (double)summary.steps); /* of every phase, whichever row has the time */
+    for (size_t i = 1; i < p->ops.n; i++) expect_true(p->ops.rows[i].time_s <= p->ops.rows[i - 1].time_s);
+    bool has_layers = false;
+    for (size_t i = 0; i < p->modules.n; i++)
+        has_layers = has_layers || !strcmp(p->modules.rows[i].name, "model.*.attn.c_attn");
+    expect_true(has_layers);
+    profile_free(&summary.profile);
+    base_end();
+}
+
+struct faults {
+    long at_10, at_20;
+};
+static void count_faults(void *context, const struct run_news *news) {
+    struct faults *f = context;
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    if (news->step == 10) f->at_10 = usage.ru_minflt;
+    if (news->step == 20) f->at_20 = usage.ru_minflt;
+}
+
+/* Of what the log says of steps 11 to 20. */
+static double wait_share(const struct settings *s) {
+    char path[SETTING_TEXT + 16], line[4096];
+    double wait = 0, all = 0;
+    snprintf(path, sizeof path, "%s/log.jsonl", s->out);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 1; fgets(line, sizeof line, file); i++) {
+        json_t *entry = json_loads(line, 0, NULL), *time = json_object_get(entry, "time");
+        if (i > 10 && i <= 20) {
+            assert_true(json_is_real(json_object_get(time, "wait_s")));
+            wait += json_real_value(json_object_get(time, "wait_s"));
+            all += json_real_value(json_object_get(time, "step_s"));
+        }
+        json_decref(entry);
+    }
+    fclose(file);
+    return wait / all;
+}
+
+/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. Ten steps may have as
+ * many as a checkpoint of the C library's own buffers takes, and no more: 4. */
+static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "bf16", "amp"};
+    base_begin();
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        struct settings s = small_run(TL_GPT2, 200000);
+        struct run_summary summary;
+        struct faults faults = {0};
+        struct run_listener listener = {.tell = count_faults, .context = &faults};
+        set(&s, "model", "tiny-gpt2");
+        set(&s, "recipe", recipes[i]);
+        set(&s, "steps", "24");
+        set(&s, "seq", "64");
+        set(&s, "batch", "4");
+        set(&s, "eval_every", "0");
+        set(&s, "threads", "2");
+        set_path(&s, "out", recipes[i]);
+        expect_equal(run_train(&s, &listener, &summary), RUN_DONE);
+        free(summary.text);
+        printf("    %s: %ld page faults in 10 steps, %.3f %% waiting\n", recipes[i], faults.at_20 - faults.at_10,
+               100 * wait_share(&s));
+        expect_true(faults.at_10 > 0 && faults.at_20 - faults.at_10 <= 4);
+        expect_true(wait_share(&s) < 0.01);
+    }
+    base_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(settings_are_checked_by_the_table),
@@ -604,17 +919,28 @@ int main(void) {
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
         TEST(damaged_stories_are_told_again),
-        TEST(a_run_may_look_at_another_rhythm_when_it_goes_on),
         TEST(the_price_is_the_receipt_in_every_configuration),
         TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),
         TEST(stories_are_learnt_beyond_counting),
         TEST(micro_batches_are_one_batch),
         TEST(every_recipe_follows_fp32),
+        TEST(saves_are_priced_and_counted),
+        TEST(looking_at_other_times_after_a_stop_is_counted),
+        TEST(the_best_step_is_saved_wherever_it_is),
+        TEST(the_last_weights_are_there_for_others),
+        TEST(what_a_killed_process_left_is_swept_away),
+        TEST(narrow_gradients_do_not_pile_up),
+        TEST(what_does_not_fit_is_told_before_the_first_step),
+        TEST(memory_that_ends_on_the_way_is_told_too),
+        TEST(utilisation_is_a_share_of_the_peak),
         TEST(what_is_not_finite_stops_before_the_weights),
         TEST(rolling_back_repeats_nothing),
+        TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),
+        TEST(profiling_changes_no_count),
+        TEST(steps_touch_no_fresh_memory_and_do_not_wait),
     };
     return cmocka_run_group_tests_name("train", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -276,4 +277,16 @@ bool file_make_folder(const char *path) {
         ok = error_set(TL_ERROR_IO, "%s: is there and not a folder", path);
     memory_free(part);
     return ok;
+}
+
+void file_sweep(const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        long pid;
+        unsigned number;
+        int end = 0;
+        if (sscanf(e->d_name, TEMPORARY "%n", &pid, &number, &end) != 2 || !end || e->d_name[end]) continue;
+        unlinkat(dirfd(dir), e->d_name, 0); /* what cannot be removed does no harm */
+    }
+    if (dir) closedir(dir);
 }

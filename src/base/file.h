@@ -60,6 +60,9 @@ bool file_put(const char *path, const void *data, size_t bytes);
 char *file_join(const char *folder, const char *name);
 /* Makes a folder (and those above it) where there is none. */
 bool file_make_folder(const char *path);
+/* Removes the temporaries that writers of dead processes have left in a folder. For whoever knows that no writer is at work there. A folder
+ * that is not there has none. */
+void file_sweep(const char *folder);
 /* What was made, renamed or removed in a folder stays so after a crash. */
 bool file_sync_folder(const char *path);
 

@@ -1,6 +1,8 @@
 #include "base/text.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Not well-formed: overlong, surrogate, beyond U+10FFFF, cut off. */
@@ -46,8 +48,7 @@ const char *text_show(char *buffer, size_t size, const char *text) {
         bool is_c1 = code >= 0x80 && code < 0xa0; /* control characters too, and some terminals obey them */
         if (*s == '\n') text_copy(piece, sizeof piece, "\\n");
         else if (length == 0) snprintf(piece, sizeof piece, "\\x%02x", (unsigned)(unsigned char)*s);
-        else if (code < 32 || code == 127 || is_c1)
-            snprintf(piece, sizeof piece, "\\u%04x", (unsigned)code);
+        else if (code < 32 || code == 127 || is_c1) snprintf(piece, sizeof piece, "\\u%04x", (unsigned)code);
         else snprintf(piece, sizeof piece, "%.*s", length, s);
         size_t room = strlen(piece);
         if (used + room + 4 > size) { /* "..." and the final 0 */
@@ -101,4 +102,48 @@ const char *text_nearest(const char *word, const char *const *known, int n_known
         }
     }
     return best;
+}
+
+/* ---- Numbers for people ---- */
+
+bool text_size(const char *text, uint64_t *bytes) {
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1e3},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1024},
+                 {"MiB", 1048576.0},
+                 {"GiB", 1073741824.0},
+                 {"TiB", 1099511627776.0}};
+    char *end;
+    if (!isdigit((unsigned char)*text)) return false;
+    double value = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].name) && value * units[i].factor >= 1 && value * units[i].factor < 4e18) {
+            *bytes = (uint64_t)(value * units[i].factor);
+            return true;
+        }
+    return false;
+}
+
+const char *bytes_text(double bytes, char *buffer) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
+    snprintf(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return buffer;
+}
+
+const char *count_text(double value, char *buffer) {
+    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+    int u = 0;
+    for (; value >= 1000 && u < 5; u++) value /= 1000;
+    snprintf(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
+    return buffer;
 }

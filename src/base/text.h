@@ -22,6 +22,13 @@ const char *text_show(char *buffer, size_t size, const char *text);
 /* Copies at most size-1 bytes, and never half a character. */
 void text_copy(char *to, size_t size, const char *from);
 
+/* "500", "10MB" (10^7), "2GiB", "1.5kB": a number of bytes from 1 on. False: it is none. */
+bool text_size(const char *text, uint64_t *bytes);
+
+/* For people: "12.3 MiB", "4.56 G" (10^9); into a buffer of 32, which is returned. */
+const char *bytes_text(double bytes, char *buffer);
+const char *count_text(double value, char *buffer);
+
 /* The known word nearest to `word`, or NULL when none is near: for "did you mean". */
 const char *text_nearest(const char *word, const char *const *known, int n_known);
 

@@ -4,6 +4,9 @@
 
 #include <stdio.h>
 
+#include <jansson.h>
+
+#include "base/text.h" /* bytes_text, count_text */
 #include "tally.h"
 
 enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
@@ -15,6 +18,10 @@ struct command {
 
 int cmd_train(int argc, char **argv);
 extern const char help_train[];
+int cmd_generate(int argc, char **argv);
+extern const char help_generate[];
+int cmd_eval(int argc, char **argv);
+extern const char help_eval[];
 int cmd_demo(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_ops(int argc, char **argv);
@@ -28,13 +35,18 @@ extern const char help_inspect[];
 int cmd_data(int argc, char **argv);
 extern const char help_data[];
 
+int cmd_napkin(int argc, char **argv);
+extern const char help_napkin[];
+
+int cmd_devices(int argc, char **argv);
+extern const char help_devices[];
+
 extern const char help_demo[], help_diff[], help_ops[];
 
 /* Says the pending error on stderr; the exit code that belongs to it. */
 int cli_error(void);
 
-/* "12.3 MiB", "4.56 G" (10^9); buffer of 32. */
-const char *bytes_text(double bytes, char *buffer);
-const char *count_text(double value, char *buffer);
+/* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */
+int cli_json(json_t *value);
 
 #endif

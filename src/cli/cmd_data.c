@@ -53,33 +53,6 @@ static bool number_read(const char *text, uint64_t most, uint64_t *value) {
     return !errno && !*end && *value <= most;
 }
 
-/* 500, 10kB, 10MB, 2GiB, 1.5MB */
-static bool size_read(const char *text, uint64_t *bytes) {
-    static const struct {
-        const char *name;
-        double factor;
-    } units[] = {{"", 1},
-                 {"B", 1},
-                 {"kB", 1e3},
-                 {"KB", 1e3},
-                 {"MB", 1e6},
-                 {"GB", 1e9},
-                 {"TB", 1e12},
-                 {"KiB", 1024},
-                 {"MiB", 1048576.0},
-                 {"GiB", 1073741824.0},
-                 {"TiB", 1099511627776.0}};
-    char *end;
-    if (!isdigit((unsigned char)*text)) return false;
-    double value = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (!strcmp(end, units[i].name) && value * units[i].factor >= 1 && value * units[i].factor < 4e18) {
-            *bytes = (uint64_t)(value * units[i].factor);
-            return true;
-        }
-    return false;
-}
-
 static bool format_read(const char *text, tl_token_format *format) {
     for (int f = 0; f < TL_TOKEN_FORMAT_COUNT; f++)
         if (!strcmp(text, tl_token_format_name((tl_token_format)f))) return *format = (tl_token_format)f, true;
@@ -89,7 +62,7 @@ static bool format_read(const char *text, tl_token_format *format) {
 static bool value_read(struct options *o, const char *option, const char *text) {
     uint64_t value = 0;
     if (!strcmp(option, "--out")) return o->out = text, *text != 0;
-    if (!strcmp(option, "--bytes")) return size_read(text, &o->bytes);
+    if (!strcmp(option, "--bytes")) return text_size(text, &o->bytes);
     if (!strcmp(option, "--format")) return format_read(text, &o->format);
     if (!strcmp(option, "--seed")) return number_read(text, UINT64_MAX, &o->seed);
     if (!number_read(text, INT64_MAX, &value)) return false;

@@ -1,4 +1,5 @@
 /* cmd_train.c: `tally train`: price, train, receipt, verdict. The settings are the table's (train/settings_list.h). */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -17,7 +18,9 @@ const char help_train[] =
     "end price\n"
     "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
     "checkpoints/; the same\n"
-    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first.\n"
+    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first. At "
+    "the end\n"
+    "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
     "\n"
     "examples:\n"
     "  tally train                                        the nano model on built-in stories, about a minute\n"
@@ -26,12 +29,15 @@ const char help_train[] =
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
+    "  tally train --memory-limit 2GiB --batch 64         what does not fit is told first, with the batch that does\n"
+    "  tally train --peak 166e9                           the machine's FLOP/s: progress then shows utilisation (MFU)\n"
     "  tally train --settings                             every setting, its default and what it means\n"
     "  tally train --models                               the models that have a name\n"
     "\n"
     "  --config FILE   settings from a JSON object; flags that follow it win\n"
     "  --price         only price the run: tally.run/1 on stdout\n"
     "  --json          the summary as JSON on stdout\n"
+    "  --profile[=N]   times every op of N steps (10), from the third on; tables by op and by module at the end\n"
     "  --quiet         no progress\n"
     "\n"
     "exit codes: 0 done, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory, 5 loss or gradient not finite, "
@@ -43,6 +49,7 @@ enum { EXIT_NUMERIC = 5, EXIT_AGAIN = 75 };
 struct options {
     struct settings settings;
     bool only_price, is_json, is_quiet;
+    int64_t profile_steps;
 };
 
 /* ---- What was asked for ---- */
@@ -91,13 +98,29 @@ static int flag_set(struct options *o, char **argv, int left) {
     return settings_set(&o->settings, name, argv[1]) ? 2 : 0;
 }
 
+/* --profile, --profile=N */
+static bool profile_read(struct options *o, const char *value) {
+    char *end = NULL;
+    errno = 0;
+    long long n = *value ? strtoll(value + 1, &end, 10) : 10;
+    if ((*value && (end == value + 1 || *end)) || errno || n < 1) {
+        fprintf(stderr, "tally train: profile: \"%s\" is not a number of steps, 1 or more\n", value + 1);
+        return false;
+    }
+    o->profile_steps = n;
+    return true;
+}
+
 static int options_read(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc;) {
         int taken = 1;
         if (!strcmp(argv[i], "--price")) o->only_price = true;
         else if (!strcmp(argv[i], "--json")) o->is_json = true;
         else if (!strcmp(argv[i], "--quiet")) o->is_quiet = true;
-        else if (!strcmp(argv[i], "--config") && i + 1 < argc) taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
+        else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '=')) {
+            if (!profile_read(o, argv[i] + 9)) return EXIT_USAGE;
+        } else if (!strcmp(argv[i], "--config") && i + 1 < argc)
+            taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
         else if (!strncmp(argv[i], "--", 2)) taken = flag_set(o, argv + i, argc - i);
         else {
             fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
@@ -135,7 +158,7 @@ static void line_end(struct progress *p) {
 
 static void tell(void *context, const struct run_news *n) {
     struct progress *p = context;
-    char eta[32], memory[32], rate[32];
+    char eta[32], memory[32], rate[32], mfu[48] = "";
     if (p->is_quiet) return;
     if (n->text) {
         line_end(p);
@@ -149,11 +172,12 @@ static void tell(void *context, const struct run_news *n) {
     }
     if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
     eta_text(n->eta_s, eta, sizeof eta);
+    if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
     fprintf(stderr,
             "%sstep %" PRId64 "/%" PRId64
-            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s  %s  wait %.1f %%  ETA %s%s",
+            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s  %s  wait %.1f %%  ETA %s%s",
             p->is_terminal ? "\r\033[K" : "", n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s,
-            count_text(n->flops_per_s, rate), bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
+            count_text(n->flops_per_s, rate), mfu, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
             p->is_terminal ? "" : "\n");
     p->has_line = p->is_terminal;
 }
@@ -174,16 +198,26 @@ static void signals_catch(void) {
 
 /* ---- The end ---- */
 
-static void summary_json(const struct options *o, const struct run_summary *m, const char *end) {
-    printf(
-        "{\"end\": \"%s\", \"out\": \"%s\", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-        ", \"seconds\": %.3f, \"tokens_per_s\": %.1f, \"flops\": %.0f, \"flops_per_s\": %.0f, \"peak_bytes\": %" PRIu64
-        ", \"loss\": %.9g, ",
-        end, o->settings.out, m->steps, m->tokens, m->n_parameters, m->seconds, m->tokens_per_s, m->flops,
-        m->flops_per_s, m->peak_bytes, m->loss);
-    if (isfinite(m->held_out)) printf("\"held_out\": %.9g, ", m->held_out);
-    if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
-    printf("\"skipped\": %" PRId64 ", \"differences\": %d}\n", m->n_skipped, m->differences);
+/* Of one row or of all: what "%" and "/s" are taken of. A row without time has no rates. */
+static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
+
+static void profile_table(const struct profile *p, const struct profile_list *list, const char *title) {
+    printf("\n  %-44s %-9s %10s %10s %7s %9s %8s\n", title, "", "calls/step", "ms/step", "share", "GFLOP/s", "GB/s");
+    for (size_t i = 0; i < list->n; i++) {
+        const struct profile_row *row = &list->rows[i];
+        printf("  %-44s %-9s %10.1f %10.3f %6.1f%% %9.1f %8.1f\n", *row->name ? row->name : "(outside modules)",
+               row->phase, (double)row->calls / (double)p->n_steps, 1e3 * row->time_s / (double)p->n_steps,
+               100 * row->time_s / p->step_s, rate(row->flops, row->time_s), rate(row->bytes, row->time_s));
+    }
+    double rest = p->step_s - profile_kernel_s(p);
+    printf("  %-44s %-9s %10s %10.3f %6.1f%%\n", "outside kernels", "", "", 1e3 * rest / (double)p->n_steps,
+           100 * rest / p->step_s);
+}
+
+static void profile_print(const struct profile *p) {
+    if (!p->n_steps) return;
+    profile_table(p, &p->ops, "time by op");
+    profile_table(p, &p->modules, "time by module");
 }
 
 static void summary_print(const struct options *o, const struct run_summary *m) {
@@ -191,6 +225,9 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
+    if (isfinite(m->mfu))
+        printf("  of the peak  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
+               100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
     printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
     for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)
@@ -207,12 +244,12 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
                m->differences, o->settings.out, o->settings.out, *m->problem ? "; " : "", m->problem);
+    profile_print(&m->profile);
 }
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
-    static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json) summary_json(o, m, names[end]);
+    if (o->is_json && cli_json(run_summary_json(&o->settings, end, m))) return EXIT_MEMORY;
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;
@@ -240,12 +277,13 @@ int cmd_train(int argc, char **argv) {
     }
     struct progress p = {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
-    struct run_listener listener = {tell, &p, &stop_asked};
+    struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
     struct run_summary summary;
     signals_catch();
     enum run_end end = run_train(&o.settings, &listener, &summary);
     line_end(&p);
     code = finish(&o, end, &summary);
     free(summary.text);
+    profile_free(&summary.profile);
     return code;
 }

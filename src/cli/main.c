@@ -8,9 +8,13 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"generate", "continue a text with a trained model", help_generate, cmd_generate},
+    {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+    {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
+    {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
     {"data", "make, convert, check and show files of tokens", help_data, cmd_data},
@@ -20,7 +24,7 @@ static const struct command commands[] = {
 static void usage(FILE *to) {
     fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
-    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
             "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
             "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
@@ -38,20 +42,16 @@ int cli_error(void) {
     }
 }
 
-const char *bytes_text(double bytes, char *buffer) {
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-    snprintf(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
-    return buffer;
-}
-
-const char *count_text(double value, char *buffer) {
-    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
-    int u = 0;
-    for (; value >= 1000 && u < 5; u++) value /= 1000;
-    snprintf(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
-    return buffer;
+int cli_json(json_t *value) {
+    char *text = value ? json_dumps(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    if (!text) {
+        fprintf(stderr, "tally: out of memory\n");
+        return EXIT_MEMORY;
+    }
+    puts(text);
+    free(text);
+    return 0;
 }
 
 static int command_run(int argc, char **argv) {

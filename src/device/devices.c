@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/process.h"
 #include "device/cpu/device.h"
+#include "device/cpu/isa.h"
 #include "device/meta/device.h"
 #include "tensor/pool.h"
 
@@ -63,7 +64,11 @@ static bool open_cpu(tl_device *d) {
     d->kind = DEVICE_CPU;
     d->target = target_find("cpu");
     d->functions = &cpu_functions;
-    d->kernels = cpu_kernels;
+    struct cpu_isa isa;
+    char why[200];
+    if (!cpu_isa_choose(getenv("TALLY_ISA"), &isa, why)) return error_set(TL_ERROR_DEVICE, "cpu: %s", why);
+    d->kernels = isa.kernels;
+    d->isa = isa.name;
     return true;
 }
 

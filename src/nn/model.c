@@ -69,13 +69,24 @@ tl_tensor *tl_model_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets
     return scope.depth ? tl_scope_return(scope, family->loss(model, tokens, targets)) : NULL;
 }
 
-tl_tensor *model_next(tl_module *model, tl_tensor *tokens) {
+bool model_speaks(const tl_module *model) {
     const struct family *family = family_of(model);
-    if (!family) return NULL;
-    if (family->loss != lm_loss) {
-        error_set(TL_ERROR_USE, "%s has no next token", family->kind.name);
+    return family && (family->loss == lm_loss || error_set(TL_ERROR_USE, "%s has no next token", family->kind.name));
+}
+
+tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *cache) {
+    if (!model_speaks(model)) return NULL;
+    tl_scope scope = tl_scope_enter(model->scope_name);
+    if (!scope.depth) return NULL;
+    return tl_scope_return(scope, cache ? lm_extend(model, tokens, cache, true) : lm_next(model, tokens));
+}
+
+tl_tensor *tl_model_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache) {
+    if (!model_speaks(model)) return NULL;
+    if (!cache) {
+        error_set(TL_ERROR_USE, "tl_model_extend: got NULL instead of a cache");
         return NULL;
     }
     tl_scope scope = tl_scope_enter(model->scope_name);
-    return scope.depth ? tl_scope_return(scope, lm_next(model, tokens)) : NULL;
+    return scope.depth ? tl_scope_return(scope, lm_extend(model, tokens, cache, false)) : NULL;
 }

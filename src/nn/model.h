@@ -8,6 +8,7 @@ struct model {
     tl_model_config config;
     tl_checkpoint_policy policy;
     int k;
+    const tl_cache *cache; /* during a pass that uses one */
     /* the parts, owned by the tree; NULL where a family has none */
     tl_module *embedding, *positions, *embedding_dropout, *blocks, *norm, *head; /* head: the embedding when tied */
 };
@@ -15,13 +16,14 @@ struct model {
 bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *lm_logits(tl_module *model, tl_tensor *tokens);
 tl_tensor *lm_next(tl_module *model, tl_tensor *tokens);
+tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last);
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);
 tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
 
-/* Logits after the last of the tokens (B,T): (B,V). For models of language. */
-tl_tensor *model_next(tl_module *model, tl_tensor *tokens);
+/* Whether it is a model of language; if not, an error says so. */
+bool model_speaks(const tl_module *model);
 
 #endif

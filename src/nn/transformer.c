@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "nn/cache.h"
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"
@@ -19,7 +20,15 @@ struct attention {
     int64_t n_heads, n_kv_heads, head_size;
     double rope_base;
     tl_rope_scaling rope_scaling;
+    const struct model *model; /* whose cache is used, as layer `layer` of it */
+    int64_t layer;
 };
+
+/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on what a cache has before them. */
+static tl_tensor *attend(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    const tl_cache *cache = a->model->cache;
+    return cache ? cache_attend(cache, a->layer, q, k, v) : tl_attention(q, k, v, true, 0);
+}
 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
 enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
@@ -31,7 +40,7 @@ static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
     tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x);
     tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
     tl_tensor *q = tl_select(qkv, 2, 0), *k = tl_select(qkv, 2, 1), *v = tl_select(qkv, 2, 2); /* (B,T,H,D) */
-    tl_tensor *o = tl_view(tl_attention(q, k, v, true, 0), TL_SHAPE(B, T, H * D));
+    tl_tensor *o = tl_view(attend(a, q, k, v), TL_SHAPE(B, T, H * D));
     return tl_module_forward(m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
 }
 
@@ -44,10 +53,11 @@ static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
     tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
-    q = tl_rope_scaled(q, a->rope_base, 0, &a->rope_scaling);
-    k = tl_rope_scaled(k, a->rope_base, 0, &a->rope_scaling);
+    int64_t first = tl_cache_length(a->model->cache);
+    q = tl_rope_scaled(q, a->rope_base, first, &a->rope_scaling);
+    k = tl_rope_scaled(k, a->rope_base, first, &a->rope_scaling);
     tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
-    tl_tensor *o = tl_view(tl_attention(q, k, v, true, 0), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
+    tl_tensor *o = tl_view(attend(a, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
     return tl_module_forward(m->children[O_PROJ], o);
 }
 
@@ -60,7 +70,7 @@ static tl_module *attention_new(const tl_module_kind *kind, const tl_model_confi
     tl_module *m = tl_module_new(kind);
     if (m)
         *(struct attention *)m->state =
-            (struct attention){c->n_heads, c->n_kv_heads, c->head_size, c->rope_base, c->rope_scaling};
+            (struct attention){c->n_heads, c->n_kv_heads, c->head_size, c->rope_base, c->rope_scaling, NULL, 0};
     return m;
 }
 
@@ -178,10 +188,10 @@ static tl_tensor *run_block(void *context, int layer, tl_tensor *x) {
 /* tokens (B,T) -> the normed result of the last block (B,T,C). */
 static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
-    int64_t T = tl_size(tokens, 1);
+    int64_t first = tl_cache_length(s->cache), last = first + tl_size(tokens, 1);
     tl_tensor *x = tl_module_forward(s->embedding, tokens);
     if (s->positions) {
-        tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, 0, T, 1); /* (T,C) */
+        tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
         x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
     }
     x = tl_checkpoint_layers(run_block, s->blocks, (int)s->config.n_layers, s->policy, s->k, x);
@@ -209,6 +219,33 @@ tl_tensor *lm_next(tl_module *model, tl_tensor *tokens) {
     if (!tokens_fit(s, tokens)) return NULL;
     tl_tensor *x = tl_select(backbone(model, tokens), 1, -1); /* (B,C) */
     return tl_linear(x, tl_module_tensor(s->head, 0), NULL);
+}
+
+static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache *cache) {
+    if (!tokens) return error_set(TL_ERROR_USE, "model: got NULL instead of tokens");
+    if (cache->model != model) return error_set(TL_ERROR_USE, "model: this cache was made for another model");
+    if (tl_rank(tokens) != 2 || tl_size(tokens, 0) != cache->batch || tl_size(tokens, 1) < 1) {
+        char text[128];
+        tl_describe(tokens, text, sizeof text);
+        return error_set(TL_ERROR_USE, "model: tokens are %s (need (%lld,T), the rows of the cache)", text,
+                         (long long)cache->batch);
+    }
+    return cache->length + tl_size(tokens, 1) <= cache->capacity ||
+           error_set(TL_ERROR_USE, "model: %lld tokens behind the cache's %lld exceed its %lld",
+                     (long long)tl_size(tokens, 1), (long long)cache->length, (long long)cache->capacity);
+}
+
+/* The cache is the model's for one pass: attention layers find it there. Its tokens count when every layer has them. */
+tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last) {
+    struct model *s = model->state;
+    if (!cache_fits(model, tokens, cache)) return NULL;
+    bool grad = tl_grad_mode(false);
+    s->cache = cache;
+    tl_tensor *logits = only_last ? lm_next(model, tokens) : lm_logits(model, tokens);
+    s->cache = NULL;
+    tl_grad_mode(grad);
+    if (logits) cache->length += tl_size(tokens, 1);
+    return logits;
 }
 
 tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets) {
@@ -248,6 +285,11 @@ bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *
     struct model *s = m->state;
     struct make make = {dtype, device, c->init_std};
     bool ok = c->family == TL_GPT2 ? gpt2_fill(m, c, &make) : llama_fill(m, c, &make);
+    for (int64_t l = 0; ok && l < c->n_layers; l++) {
+        struct attention *a = s->blocks->children[l]->children[ATTENTION]->state;
+        a->model = s;
+        a->layer = l;
+    }
     if (ok && c->is_tied) { /* the head has no tensor of its own */
         s->head = s->embedding;
         return true;

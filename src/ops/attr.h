@@ -78,6 +78,7 @@ struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
+    bool is_fast; /* f32 operands: TL_MATMUL_HIGH is enough */
 };
 
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows)
@@ -175,9 +176,9 @@ struct attr_permutation { tl_generator generator; };
 
 /* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index.
  * With replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64, in
- * order) exceeds u times the whole sum. Workspace: K f64.
+ * order) exceeds u times the whole sum. Workspace: K f64; on cuda for every row.
  * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties by
- * index. Workspace: 2K (key, index) pairs of 16 bytes.
+ * index. Workspace: 2K (key, index) pairs of 16 bytes; on cuda for every row, SORT_SLOTS at most.
  * A negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
 struct attr_multinomial {
     int64_t n_samples;
@@ -326,12 +327,14 @@ struct attr_clamp {
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for f64)
  * [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or their mean over the
  * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is,
- * and only `chunk_rows` rows of them exist at a time. Sums of dweight are f32 (f64) and rounded once. A target
- * outside [0,V) that is not ignored fails. Workspace, each part rounded up to 64 bytes: the chunk of logits, one
- * loss per row, and, for a dweight narrower than f32, its sums. */
+ * and only `chunk_rows` rows of them exist at a time. Their gradient is rounded to bf16 when x is bf16, so that all three
+ * products are products of bf16 matrices. Sums of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not
+ * ignored fails. Workspace, each part rounded up to 64 bytes: the chunk of logits, one loss per row, for a dweight narrower
+ * than f32 its sums, and what the largest of the products needs (ops/gemm.h). */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;
+    bool is_fast; /* as in matmul */
 };
 
 /* sgd_momentum (p, g [, buffer] [, master] [, scale]) -> p [, buffer] [, master] themselves;

@@ -1,6 +1,7 @@
 /* copy.c: moving elements: dense copies, casts, assignment, other devices. No FLOPs. */
 #include <string.h>
 
+#include "account/ledger.h"
 #include "ops/ops.h"
 #include "tensor/convert.h"
 
@@ -181,6 +182,17 @@ tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
     call_begin(&c, &op_transfer, &x, 1, ATTR(a));
     c.out_device = device;
     return op_apply(&c);
+}
+
+/* Bytes that leave for a file are read, where kernels run on the host, or cross to it. */
+bool transfer_bill(const tl_tensor *x) {
+    struct cost cost = {.n_parts = 1, .part[0].phase = COST_HERE};
+    if (x->storage->device->target->kind == DEVICE_CPU) cost.part[0].bytes_read = tl_bytes(x);
+    else cost.transfer_bytes = tl_bytes(x);
+    const struct thread_state *s = thread_state();
+    const struct ledger_key key = {op_transfer.name, s->path, (uint8_t)s->phase, (uint8_t)x->dtype,
+                                   (uint8_t)dtype_accumulate(x->dtype)};
+    return ledger_bill(&key, &cost);
 }
 
 /* ---- Host data ---- */

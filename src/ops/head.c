@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/gemm.h"
 #include "ops/ops.h"
 
 /* Bytes of logits that a chunk should have. Rounding to whole rows keeps it between 16 and 32 MiB, unless one row is larger. */
@@ -53,6 +54,21 @@ static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
             (struct cost_part){TL_BACKWARD, 3 * N * V + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
 }
 
+/* What the products of a chunk need: logits, dx and dweight, one after the other. */
+static size_t product_workspace(const tl_call *c, const struct target *target) {
+    const struct attr_linear_cross_entropy *a = c->attr;
+    const tl_dtype dtype = c->input[0]->dtype;
+    if (target->kind == DEVICE_CUDA || dtype == TL_F64) return target->gemm_workspace_bytes;
+    const int64_t n = a->chunk_rows, C = c->input[0]->shape[1], V = c->input[1]->shape[0];
+    const struct gemm_sizes logits = {1, n, V, C}, dx = {1, n, C, V}, dweight = {1, V, C, n};
+    const bool is_bf16 = dtype == TL_BF16, is_narrow = dtype != TL_F32;
+    size_t most = gemm_workspace_bytes(&logits, is_bf16, false);
+    const size_t of_dx = a->gives_dx ? gemm_workspace_bytes(&dx, is_bf16, is_narrow) : 0;
+    const size_t of_dweight = a->gives_dweight ? gemm_workspace_bytes(&dweight, is_bf16, false) : 0;
+    if (of_dx > most) most = of_dx;
+    return of_dweight > most ? of_dweight : most;
+}
+
 static size_t linear_cross_entropy_workspace(const tl_call *c, const struct target *target) {
     const struct attr_linear_cross_entropy *a = c->attr;
     const tl_tensor *x = c->input[0], *w = c->input[1];
@@ -60,7 +76,7 @@ static size_t linear_cross_entropy_workspace(const tl_call *c, const struct targ
     size_t bytes = round_up((size_t)a->chunk_rows * (size_t)w->shape[0] * element, 64);
     bytes += round_up((size_t)x->shape[0] * element, 64);
     if (a->gives_dweight && dtype_info(w->dtype)->bits < 32) bytes += round_up((size_t)w->numel * element, 64);
-    return bytes + target->gemm_workspace_bytes;
+    return bytes + product_workspace(c, target);
 }
 
 /* What forward left, times the gradient of the loss: in place where nobody will come again. */
@@ -115,6 +131,7 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         memset(&a, 0, sizeof a);
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
+        a.is_fast = matmul_is_fast();
         a.chunk_rows =
             x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype) : 1;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);

@@ -1,8 +1,19 @@
 /* matmul.c: products of matrices, 2mkn FLOPs each. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "ops/fold.h"
+#include "ops/gemm.h"
 #include "ops/ops.h"
+
+static atomic_int precision = TL_MATMUL_HIGHEST;
+
+tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision wanted) {
+    return (tl_matmul_precision)atomic_exchange(&precision,
+                                                wanted == TL_MATMUL_HIGH ? TL_MATMUL_HIGH : TL_MATMUL_HIGHEST);
+}
+
+bool matmul_is_fast(void) { return atomic_load_explicit(&precision, memory_order_relaxed) == TL_MATMUL_HIGH; }
 
 /* Rows of a stack (...,c). */
 static int64_t row_count(const tl_tensor *x) {
@@ -92,8 +103,29 @@ static void matmul_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)matrix_size(a, at->folds, !at->transpose_a));
 }
 
+/* The products that the cpu's kernel will see. */
+static struct gemm_sizes product_sizes(const tl_call *c) {
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *a = c->input[c->n_inputs - 2], *b = c->input[c->n_inputs - 1], *out = c->output[0];
+    int row = a->rank - 2 + at->transpose_a, n_axes = at->folds ? 0 : out->rank - 2;
+    struct gemm_sizes s = {.n_batches = 1,
+                           .m = matrix_size(a, at->folds, at->transpose_a),
+                           .n = matrix_size(b, at->folds, !at->transpose_b),
+                           .k = matrix_size(a, at->folds, !at->transpose_a)};
+    for (int i = 0; i < n_axes; i++) s.n_batches *= out->shape[i];
+    if (n_axes > 0 && gemm_joins(n_axes, out->shape, a->shape, a->stride, b->shape, s.m, a->stride[row]))
+        s = (struct gemm_sizes){.n_batches = 1, .m = s.m * s.n_batches, .n = s.n, .k = s.k};
+    return s;
+}
+
+/* A GPU's library gets the same for every product; on the cpu it is the packed operands (gemm.h). f64 is the library's work,
+ * which packs in memory of its own. */
 static size_t matmul_workspace(const tl_call *c, const struct target *target) {
-    return c->output[0]->numel ? target->gemm_workspace_bytes : 0;
+    const tl_tensor *a = c->input[c->n_inputs - 2], *out = c->output[0];
+    if (!out->numel) return 0;
+    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes;
+    struct gemm_sizes s = product_sizes(c);
+    return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
 
 static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
@@ -197,6 +229,7 @@ static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool tra
     at.transpose_b = transpose_b;
     at.dtype = dtype;
     at.folds = folds;
+    at.is_fast = matmul_is_fast();
     a = folds ? stack(a) : matrix(a);
     b = folds ? stack(b) : matrix(b);
     bool fits = into && a && b && (folds || (a->rank == 2 && b->rank == 2)) &&

@@ -46,8 +46,14 @@ bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
 /* For creation functions: the device, or the thread's default. */
 tl_device *device_or_default(tl_device *device);
 
+/* Bills what it costs the device to hand x's bytes to a file, without doing it: on meta as elsewhere. */
+bool transfer_bill(const tl_tensor *x);
+
 /* f32, or f64 for f64: where statistics and sums are kept. */
 static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : TL_F32; }
+
+/* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
+bool matmul_is_fast(void);
 
 /* Pointer and size of an attribute struct, as op_apply takes them. */
 #define ATTR(a) &(a), sizeof(a)

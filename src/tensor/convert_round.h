@@ -1,5 +1,6 @@
 /* convert_round.h: the one encoder of floats narrower than f64, from the bits of an f64: rounding, overflow and NaN, as
- * convert.h states them. Shared with kernels of other devices, which must give the same bits. */
+ * convert.h states them; the decoder of 8-bit and 4-bit floats; and the ways between floats and integers. Shared with
+ * kernels of other devices, which must give the same bits. */
 #ifndef TALLY_TENSOR_CONVERT_ROUND_H
 #define TALLY_TENSOR_CONVERT_ROUND_H
 
@@ -29,6 +30,45 @@ CONVERT_FN double f64_of_bits(uint64_t bits) {
     return x;
 }
 
+#define F32_INFINITY 0x7F800000u
+
+CONVERT_FN uint32_t f32_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+CONVERT_FN float f32_of_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- Between floats and integers ---- */
+
+CONVERT_FN double clamp_f64(double x, double low, double high) {
+    const double above = x > low ? x : low;
+    const double clamped = above < high ? above : high;
+    return x == x ? clamped : 0.0;
+}
+
+CONVERT_FN int64_t truncate_i64(double x) {
+    if (x >= 0x1p63) return INT64_MAX;
+    if (x <= -0x1p63) return INT64_MIN;
+    return x == x ? (int64_t)x : 0;
+}
+
+/* Rounded to odd, see convert.c. The sticky bit is bit 11: of 64 bits, 53 remain. */
+CONVERT_FN double i64_to_f64_odd(int64_t value) {
+    const uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    const uint64_t sticky = (magnitude & 0x7FF) ? 0x800 : 0;
+    const bool is_exact = magnitude < UINT64_C(1) << 53;
+    const double rounded = (double)(is_exact ? magnitude : (magnitude & ~UINT64_C(0x7FF)) | sticky);
+    return value < 0 ? -rounded : rounded;
+}
+
+/* ---- Narrow floats ---- */
+
 /* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
  * into a branch, and then no longer vectorise the loop around it. */
 CONVERT_FN uint32_t choose(bool condition, uint32_t a, uint32_t b) {
@@ -55,6 +95,39 @@ CONVERT_FN struct float_format f16_format(void) {
 CONVERT_FN struct float_format bf16_format(void) {
     const struct float_format format = {7, 127, 0x8000, 0x7F7F, 0x7F80, 0x7F80, 0x7FC0};
     return format;
+}
+
+CONVERT_FN struct float_format f32_format(void) {
+    const struct float_format format = {23, 127, 0x80000000u, 0x7F7FFFFF, 0x7F800000, 0x7F800000, 0x7FC00000};
+    return format;
+}
+
+CONVERT_FN struct float_format f8e4m3_format(void) {
+    const struct float_format format = {3, 7, 0x80, 0x7E, 0, 0x7F, 0x7F};
+    return format;
+}
+
+CONVERT_FN struct float_format f8e5m2_format(void) {
+    const struct float_format format = {2, 15, 0x80, 0x7B, 0x7C, 0x7C, 0x7E};
+    return format;
+}
+
+CONVERT_FN struct float_format f4e2m1_format(void) {
+    const struct float_format format = {1, 1, 0x8, 0x7, 0, 0x7, 0x8};
+    return format;
+}
+
+/* Exact, for formats of at most 8 bits, and free of branches. */
+CONVERT_FN float decode(struct float_format format, uint32_t code) {
+    const int m = format.mantissa_bits;
+    const uint32_t magnitude = code & (format.sign_bit - 1);
+    const float unit = f32_of_bits((uint32_t)(128 - format.bias - m) << 23); /* smallest subnormal */
+    const uint32_t subnormal = f32_bits((float)magnitude * unit);
+    const uint32_t normal = (magnitude << (23 - m)) + ((uint32_t)(127 - format.bias) << 23);
+    const uint32_t special = magnitude == format.infinity_code ? F32_INFINITY : 0x7FC00000u;
+    const uint32_t finite = choose(magnitude < 1u << m, subnormal, normal);
+    const uint32_t bits = choose(magnitude > format.max_code, special, finite);
+    return f32_of_bits(bits | choose((code & format.sign_bit) != 0, 0x80000000u, 0));
 }
 
 /* Does the discarded part `rest` (in units of 2^-shift of the last kept place) round up? */
@@ -106,6 +179,27 @@ CONVERT_FN uint32_t encode(struct float_format format, double value, enum conver
     if (mode == CONVERT_STOCHASTIC && magnitude <= F64_INFINITY) code = round_stochastic(format, magnitude, random);
     const uint32_t finite = choose(code > format.max_code, format.max_code, (uint32_t)code);
     return choose(magnitude > F64_INFINITY, format.nan_code ^ sign, choose(overflows, end, finite) | sign);
+}
+
+/* ---- f8e8m0: an exponent and nothing else ---- */
+
+enum { E8M0_MAX = 0xFE, E8M0_NAN = 0xFF };
+
+CONVERT_FN float f8e8m0_to_f32(uint8_t code) {
+    const uint32_t finite = code == 0 ? 0x00400000u : (uint32_t)code << 23; /* 2^-127 is subnormal in f32 */
+    return f32_of_bits(code == E8M0_NAN ? 0x7FC00000u : finite);
+}
+
+CONVERT_FN uint8_t f8e8m0_encode(double value, enum convert_mode mode, uint32_t random) {
+    if (value == 0) return mode == CONVERT_SATURATE ? 0 : E8M0_NAN;
+    if (!(value > 0)) return E8M0_NAN;
+    const uint64_t fraction = f64_bits(value) & 0xFFFFFFFFFFFFFu;
+    const int exponent = (int)(f64_bits(value) >> 52) - 1023 + 127;
+    const int nearest = exponent + (fraction >= UINT64_C(1) << 51);
+    if (nearest > E8M0_MAX) return mode == CONVERT_SATURATE ? E8M0_MAX : E8M0_NAN;
+    const int stochastic = exponent + rounds_up_stochastic(fraction, 52, random);
+    const int code = mode == CONVERT_STOCHASTIC ? stochastic : nearest;
+    return (uint8_t)(code < 0 ? 0 : code > E8M0_MAX ? E8M0_MAX : code);
 }
 
 #endif

@@ -49,6 +49,7 @@ struct tl_device {
     const struct target *target;
     const struct device_functions *functions;
     const tl_kernel *kernels; /* by op id; NULL on meta */
+    const char *isa;          /* cpu: the instruction set of the kernels */
     void *stream;
     void *own; /* the device's private state */
     struct pool *pool;

@@ -30,6 +30,13 @@ struct format_info {
     bool has_tensor_scale;
 };
 
+/* ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) for each: kernels of other devices have tables too. */
+#define FORMAT_LIST(ROW)                                              \
+    ROW(TL_MXFP8_E4M3, "mxfp8_e4m3", TL_F8E4M3, TL_F8E8M0, 32, 8, false)  \
+    ROW(TL_MXFP8_E5M2, "mxfp8_e5m2", TL_F8E5M2, TL_F8E8M0, 32, 15, false) \
+    ROW(TL_MXFP4, "mxfp4", TL_F4E2M1, TL_F8E8M0, 32, 2, false)            \
+    ROW(TL_NVFP4, "nvfp4", TL_F4E2M1, TL_F8E4M3, 16, 2, true)
+
 /* The row of a format; NULL for what is none. */
 const struct format_info *format_info(tl_format format);
 

@@ -24,6 +24,7 @@ static const char STATE[] = "state.json", MANIFEST[] = "manifest.json";
 struct checkpoint {
     char *folder; /* of this step */
     char *state;
+    int64_t step;
 };
 
 /* "folder/step-..." or, with a file, "folder/step-.../file". NULL: recorded. */
@@ -277,6 +278,15 @@ static bool has_manifest(const char *folder, int64_t step) {
     return has;
 }
 
+bool checkpoint_any(const char *folder) {
+    struct steps list = {0};
+    bool any = false;
+    if (steps_list(folder, &list))
+        for (size_t i = 0; i < list.n; i++) any = any || has_manifest(folder, list.step[i]);
+    memory_free(list.step);
+    return any;
+}
+
 int64_t checkpoint_newest(const char *folder) {
     struct steps list = {0};
     int64_t newest = -1;
@@ -305,7 +315,7 @@ static struct checkpoint *open_step(const char *folder, int64_t step, bool is_ve
         error_memory(sizeof *c, "a checkpoint");
         return NULL;
     }
-    *c = (struct checkpoint){.folder = path_new(folder, step, NULL)};
+    *c = (struct checkpoint){.folder = path_new(folder, step, NULL), .step = step};
     char *state = c->folder && (is_verified || folder_verify(c->folder, step)) ? file_join(c->folder, STATE) : NULL;
     size_t bytes;
     if (state) c->state = file_get(state, LARGEST_STATE, &bytes);
@@ -331,6 +341,7 @@ void checkpoint_close(struct checkpoint *c) {
     memory_free(c);
 }
 
+int64_t checkpoint_step(const struct checkpoint *c) { return c->step; }
 const char *checkpoint_state(const struct checkpoint *c) { return c->state; }
 
 static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_tensor *to) {
@@ -378,4 +389,18 @@ bool checkpoint_prune(const char *folder, int keep, int64_t best_step) {
     }
     memory_free(list.step);
     return ok;
+}
+
+void checkpoint_sweep(const char *folder) {
+    struct steps list = {0};
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    bool ok = steps_list(folder, &list);
+    for (size_t i = 0; ok && i < list.n; i++) {
+        char *own = path_new(folder, list.step[i], NULL);
+        if (own) file_sweep(own);
+        memory_free(own);
+    }
+    tl_error_policy(policy);
+    if (!ok) tl_error_clear(); /* a folder that cannot be listed is found out by those who need it */
+    memory_free(list.step);
 }

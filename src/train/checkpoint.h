@@ -27,15 +27,22 @@ bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_p
  * in the log. */
 int64_t checkpoint_newest(const char *folder);
 
+/* Whether there is one that was ever finished, whole or damaged since. */
+bool checkpoint_any(const char *folder);
+
 struct checkpoint;
 /* Verifies everything. NULL: an error that names file and place. */
 struct checkpoint *checkpoint_open(const char *folder, int64_t step);
 /* The newest whole one, verified once. NULL without an error: there is none. */
 struct checkpoint *checkpoint_open_newest(const char *folder);
 void checkpoint_close(struct checkpoint *c);
+int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);
+
+/* Removes what killed processes have left of files that were being written. Nobody else may be saving here. */
+void checkpoint_sweep(const char *folder);
 
 /* Deletes all but the newest `keep` and `best_step` (-1: none), and what interrupted saves have left. A folder's manifest goes
  * first, so that half a deletion is no checkpoint. */

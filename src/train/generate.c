@@ -1,5 +1,4 @@
-#include "train/generate.h"
-
+/* generate.c: tokens that follow tokens, drawn one after the other; each costs a pass of one token over a cache. */
 #include <math.h>
 #include <string.h>
 
@@ -7,33 +6,72 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "nn/model.h"
+#include "train/open.h"
 #include "train/trainer.h"
 
-/* logits (1,V) -> the next token (1,1) i64 */
-static tl_tensor *draw(tl_tensor *logits, double temperature, int64_t top_k) {
-    tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
-    if (temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
-    if (top_k > 0 && x && top_k < tl_size(x, 1)) {
-        if (!tl_topk(x, top_k, 1, true, &values, &indices)) return NULL;
-        tl_tensor *least = tl_slice(values, 1, top_k - 1, top_k, 1); /* (1,1) */
-        x = tl_masked_fill(x, tl_cmp(x, TL_LT, least), -INFINITY);
-    }
-    return tl_multinomial(tl_softmax(tl_scale(x, 1 / temperature)), 1, true);
+tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.temperature = 1, .top_p = 1}; }
+
+/* values (B,k), falling, already divided by the temperature: those beyond the first that have top_p together become -inf. The likeliest
+ * always stays: nothing comes before it. */
+static tl_tensor *nucleus(tl_tensor *values, double top_p) {
+    tl_tensor *p = tl_softmax(values);
+    tl_tensor *before = tl_sub(tl_cumsum(p, 1), p); /* what those before it have together */
+    return tl_masked_fill(values, tl_cmp_scalar(before, TL_GE, tl_scalar_float(top_p)), -INFINITY);
 }
 
-static bool next(tl_module *model, tl_tensor *text, int64_t n, double temperature, int64_t top_k) {
-    int64_t context = tl_model_config_of(model)->context, from = n > context ? n - context : 0;
+/* logits (B,V) -> the next tokens (B,1) i64 */
+static tl_tensor *draw(tl_tensor *logits, const tl_generate_options *o) {
+    tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
+    if (o->temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
+    x = tl_scale(x, 1 / o->temperature);
+    bool has_k = x && o->top_k > 0 && o->top_k < tl_size(x, 1);
+    if (!has_k && o->top_p >= 1) return tl_multinomial(tl_softmax(x), 1, true);
+    if (!x || !tl_topk(x, has_k ? o->top_k : tl_size(x, 1), 1, true, &values, &indices)) return NULL;
+    if (o->top_p < 1) values = nucleus(values, o->top_p);
+    return tl_gather(indices, 1, tl_multinomial(tl_softmax(values), 1, true));
+}
+
+/* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full it is filled anew with the last
+ * three quarters of what it can hold: a model sees at most its context. */
+static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, int64_t capacity, int64_t *first,
+                 const tl_generate_options *o) {
+    if (n - *first > capacity) {
+        *first = n - (capacity - capacity / 4);
+        if (!tl_cache_cut(cache, 0)) return false;
+    }
     tl_scope scope = tl_scope_begin();
-    tl_tensor *seen = tl_slice(text, 1, from, n, 1), *place = tl_slice(text, 1, n, n + 1, 1);
-    tl_tensor *token = draw(model_next(model, seen), temperature, top_k);
+    tl_tensor *unseen = tl_slice(text, 1, *first + tl_cache_length(cache), n, 1),
+              *place = tl_slice(text, 1, n, n + 1, 1);
+    tl_tensor *token = draw(tl_model_next(model, unseen, cache), o);
     bool ok = token && tl_copy_(place, token);
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, double temperature, int64_t top_k) {
-    bool was_training = tl_module_is_training(model), grad = tl_grad_mode(false), ok = true;
+static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *o) {
+    if (!model_speaks(model)) return false;
+    if (!text || tl_rank(text) != 2 || tl_dtype_of(text) != TL_I64)
+        return error_set(TL_ERROR_USE, "tl_generate: the text is not (B,N) of i64");
+    if (n_prompt < 1 || n_prompt > tl_size(text, 1))
+        return error_set(TL_ERROR_USE, "tl_generate: a prompt of %lld tokens in a text of %lld (need at least one)",
+                         (long long)n_prompt, (long long)tl_size(text, 1));
+    return (o->temperature >= 0 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1) ||
+           error_set(TL_ERROR_USE,
+                     "tl_generate: temperature %g, top_k %lld, top_p %g (need >= 0, >= 0, and above 0 to 1)",
+                     o->temperature, (long long)o->top_k, o->top_p);
+}
+
+bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options) {
+    const tl_generate_options o = options ? *options : tl_generate_defaults();
+    if (!request_check(model, text, n_prompt, &o)) return false;
+    int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;
+    int64_t capacity = N - 1 < context ? N - 1 : context; /* nothing follows the last token */
+    if (n_prompt == N) return true;
+    bool was_training = tl_module_is_training(model), grad = tl_grad_mode(false);
     tl_module_train(model, false);
-    for (int64_t n = n_prompt; ok && n < tl_size(text, 1); n++) ok = next(model, text, n, temperature, top_k);
+    tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
+    bool ok = cache != NULL;
+    for (int64_t n = n_prompt; ok && n < N; n++) ok = next(model, text, n, cache, capacity, &first, &o);
+    tl_cache_free(cache);
     tl_module_train(model, was_training);
     tl_grad_mode(grad);
     return ok;
@@ -43,15 +81,15 @@ bool trainer_sample(struct trainer *t) {
     tl_generator before = tl_generator_get();
     tl_dtype autocast = tl_autocast(t->recipe->autocast);
     tl_generator_set(t->dice);
-    bool ok = generate(t->model, t->text, t->n_prompt, t->settings.temperature, t->settings.top_k);
+    const tl_generate_options o = {t->settings.temperature, t->settings.top_k, t->settings.top_p};
+    bool ok = tl_generate(t->model, t->text, t->n_prompt, &o);
     t->dice = tl_generator_get();
     tl_generator_set(before);
     tl_autocast(autocast);
     return ok;
 }
 
-/* Bytes as text: what is no UTF-8, and control characters but line ends, become "?". */
-static char *text_of(const int64_t *ids, int64_t n) {
+char *text_of_tokens(const int64_t *ids, int64_t n) {
     char *text = memory_new((size_t)n + 1);
     if (!text) {
         error_memory((size_t)n, "sampled text");
@@ -76,7 +114,7 @@ char *trainer_read_text(struct trainer *t) {
         error_memory((size_t)n * sizeof *ids, "sampled text");
         return NULL;
     }
-    char *text = tl_to_data(t->text, ids, (size_t)n * sizeof *ids) ? text_of(ids, n) : NULL;
+    char *text = tl_to_data(t->text, ids, (size_t)n * sizeof *ids) ? text_of_tokens(ids, n) : NULL;
     memory_free(ids);
     return text;
 }

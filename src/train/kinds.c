@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-static const char *const names[KIND_COUNT] = {"step", "eval", "sample"};
+static const char *const names[KIND_COUNT] = {"step", "eval", "sample", "save"};
 const char *kind_name(enum step_kind kind) { return names[kind]; }
 
 /* memset first: sums are compared as bytes. */
@@ -80,13 +80,22 @@ bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, co
     int64_t n_unsteady = kind == KIND_STEP, n = own->n_here + 1; /* here, with this one */
     own->count++;
     own->n_here++;
-    if (n <= n_unsteady) return n_read > 0 || keep(k, kind, ledger, device, true); /* until there is a better one */
+    if (n <= n_unsteady) /* until there is a better one */
+        return (n_read > 0 && !own->is_forgotten) || keep(k, kind, ledger, device, true);
     if (n == n_unsteady + 1) {
         own->sum = sum;
-        return keep(k, kind, ledger, device, n_read <= n_unsteady);
+        return keep(k, kind, ledger, device, n_read <= n_unsteady || own->is_forgotten);
     }
     if (memcmp(&sum, &own->sum, sizeof sum)) differs(k, kind);
     return true;
+}
+
+void kinds_forget(struct kinds *k) {
+    for (int i = 0; i < KIND_COUNT; i++) {
+        json_decref(k->kind[i].ledger);
+        k->kind[i].ledger = NULL;
+        k->kind[i].is_forgotten = true;
+    }
 }
 
 void kinds_free(struct kinds *k) {
@@ -99,8 +108,10 @@ json_t *kinds_json(const struct kinds *k) {
     bool ok = json != NULL;
     for (int i = 0; ok && i < KIND_COUNT; i++) {
         const struct kind *own = &k->kind[i];
-        if (!own->ledger) continue;
-        json_t *entry = json_pack("{s:I, s:O}", "count", (json_int_t)own->count, "ledger", own->ledger);
+        if (!own->ledger && !own->count) continue;
+        json_t *ledger = own->ledger ? json_incref(own->ledger) : json_null();
+        json_t *entry = json_pack("{s:I, s:o}", "count", (json_int_t)own->count, "ledger", ledger);
+        if (entry && own->n_unplanned) json_object_set_new(entry, "unplanned", json_integer(own->n_unplanned));
         ok = entry && json_object_set_new(json, names[i], entry) == 0;
     }
     if (ok) return json;
@@ -115,12 +126,15 @@ bool kinds_read(struct kinds *k, const json_t *json) {
         const json_t *entry = json_object_get(json, names[i]);
         if (!entry) continue;
         json_t *count = json_object_get(entry, "count"), *ledger = json_object_get(entry, "ledger");
-        if (!json_is_integer(count) || json_integer_value(count) < 0 || !json_is_object(ledger)) {
+        if (!json_is_integer(count) || json_integer_value(count) < 0 ||
+            !(json_is_object(ledger) || json_is_null(ledger))) {
             kinds_free(k);
             return error_set(TL_ERROR_USE, "the checkpoint's state.json: \"%s\" has no count and ledger", names[i]);
         }
         k->kind[i].count = json_integer_value(count);
-        k->kind[i].ledger = json_incref(ledger);
+        k->kind[i].is_forgotten = json_is_null(ledger);
+        if (json_is_object(ledger)) k->kind[i].ledger = json_incref(ledger);
+        k->kind[i].n_unplanned = json_integer_value(json_object_get(entry, "unplanned"));
     }
     return true;
 }

@@ -11,7 +11,7 @@
 #include "tally.h"
 #include "train/settings.h"
 
-enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_COUNT };
+enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_SAVE, KIND_COUNT };
 
 struct kind_sum { /* of a ledger, without times */
     tl_count flops[TL_PHASE_COUNT], bytes_read[TL_PHASE_COUNT], bytes_written[TL_PHASE_COUNT], transfer_bytes;
@@ -22,7 +22,10 @@ struct kind_sum { /* of a ledger, without times */
 struct kind {
     int64_t count;  /* in the whole run */
     int64_t n_here; /* in this process */
-    json_t *ledger; /* tally.ledger/1; NULL: none yet */
+    int64_t
+        n_unplanned; /* saves that no setting asked for: at a new best, when the run was told to stop. Not in count, not compared */
+    json_t *ledger;    /* tally.ledger/1; NULL: none yet */
+    bool is_forgotten; /* the ledger is to be one of this process, whatever came before */
     struct kind_sum sum;
 };
 
@@ -34,6 +37,7 @@ struct kinds {
 const char *kind_name(enum step_kind kind);
 /* Adds a ledger that has ended. False: recorded; a difference is no error. */
 bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device);
+void kinds_forget(struct kinds *k); /* the ledgers, not the counts: the next ones are kept */
 void kinds_free(struct kinds *k);
 
 /* {"step": {"count": N, "ledger": {...}}, ...} without kinds that never came; and back. */

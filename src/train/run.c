@@ -16,8 +16,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "train/advice.h"
 #include "train/checkpoint.h"
 #include "train/kinds.h"
+#include "train/log.h"
 #include "train/trainer.h"
 
 #define PATH_BYTES (SETTING_TEXT + 64)
@@ -29,15 +31,19 @@ struct run {
     struct source source;
     struct trainer *trainer;
     struct kinds kinds;
-    FILE *log;
-    long log_bytes;       /* of the log when the last checkpoint was made */
-    int64_t step, n_read; /* steps done, and of how many loss and norm were read */
+    struct log log;
+    int64_t log_bytes, event_bytes; /* of the log when the last checkpoint was made */
+    int64_t step, n_read;           /* steps done, and of how many loss and norm were read */
     int64_t best_step, last_saved, n_rollbacks;
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s;
     double step_s, step_flops; /* of the last step */
+    double palm_flops;         /* of a token, by PaLM's rule */
+    bool is_new_best;          /* the last evaluation was */
+    bool has_new_cadence;      /* it looks or saves at other times than when it was begun, ... */
+    bool has_new_looks;        /* ... or at other things */
+    double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
     int lock;                  /* of the folder; -1: not taken */
-    bool has_new_rhythm;       /* evaluations or samples come more or less often than when the run was last priced */
     char text[PATH_BYTES];
 };
 
@@ -61,40 +67,56 @@ static bool is_due_save(const struct trainer *t, int64_t done) {
     return is_due(t->settings.save_every, done, t->settings.steps);
 }
 
-/* How often after the first `done` of the run's steps. */
-static int64_t n_due(int64_t every, int64_t done, int64_t steps) {
-    if (done >= steps) return 0;
-    return every > 0 ? steps / every - done / every + (steps % every != 0) : 1;
+/* How often after step `from`, until the end. */
+static int64_t n_due(int64_t every, int64_t from, int64_t steps) {
+    if (from >= steps) return 0;
+    return every > 0 ? steps / every - from / every + (steps % every != 0) : 1;
+}
+static void counts_due(const struct trainer *t, int64_t from, int64_t counts[KIND_COUNT]) {
+    const struct settings *s = &t->settings;
+    counts[KIND_STEP] = s->steps - from;
+    counts[KIND_EVAL] = t->held_out ? n_due(s->eval_every, from, s->steps) : 0;
+    counts[KIND_SAMPLE] = t->text ? n_due(s->sample_every, from, s->steps) : 0;
+    counts[KIND_SAVE] = n_due(s->save_every, from, s->steps);
 }
 
 /* ---- One billed stretch ---- */
 
-static tl_ledger *bill_begin(enum step_kind kind) { return tl_ledger_begin(kind_name(kind)); }
-
-static bool bill_end(struct kinds *kinds, enum step_kind kind, tl_ledger *ledger, tl_device *device, bool ok) {
+static bool bill_end(const struct run_walker *w, enum step_kind kind, tl_ledger *ledger, tl_device *device, bool ok) {
     if (!ledger) return false;
-    ok = tl_ledger_end(ledger) && ok && kinds_add(kinds, kind, ledger, device);
+    if (tl_ledger_end(ledger) && ok) return w->bill(w->context, kind, ledger, device);
+    tl_ledger_free(ledger);
+    return false;
+}
+
+static bool billed_step(struct trainer *t, const struct run_walker *w, int64_t step) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_STEP));
+    return bill_end(w, KIND_STEP, ledger, t->device, ledger && trainer_step(t, step));
+}
+static bool billed_eval(struct trainer *t, const struct run_walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_EVAL));
+    return bill_end(w, KIND_EVAL, ledger, t->device, ledger && trainer_evaluate(t));
+}
+static bool billed_sample(struct trainer *t, const struct run_walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_SAMPLE));
+    return bill_end(w, KIND_SAMPLE, ledger, t->device, ledger && trainer_sample(t));
+}
+
+static bool billed_save(struct trainer *t, const struct run_walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(KIND_SAVE));
+    return bill_end(w, KIND_SAVE, ledger, t->device, ledger && trainer_bill_save(t));
+}
+
+static bool bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    bool ok = kinds_add(context, kind, ledger, device);
     tl_ledger_free(ledger);
     return ok;
-}
-
-static bool billed_step(struct trainer *t, struct kinds *kinds, int64_t step) {
-    tl_ledger *ledger = bill_begin(KIND_STEP);
-    return bill_end(kinds, KIND_STEP, ledger, t->device, ledger && trainer_step(t, step));
-}
-static bool billed_eval(struct trainer *t, struct kinds *kinds) {
-    tl_ledger *ledger = bill_begin(KIND_EVAL);
-    return bill_end(kinds, KIND_EVAL, ledger, t->device, ledger && trainer_evaluate(t));
-}
-static bool billed_sample(struct trainer *t, struct kinds *kinds) {
-    tl_ledger *ledger = bill_begin(KIND_SAMPLE);
-    return bill_end(kinds, KIND_SAMPLE, ledger, t->device, ledger && trainer_sample(t));
 }
 
 /* ---- The price ---- */
 
 /* The device that stands in for the run's own. */
-static tl_device *stand_in(const struct settings *s) {
+tl_device *run_stand_in(const struct settings *s) {
     char name[SETTING_TEXT + 8];
     if (!strcmp(s->device, "cpu")) return tl_device_find("meta");
     snprintf(name, sizeof name, "meta:%s", strncmp(s->device, "cuda", 4) ? s->device : "h200");
@@ -106,51 +128,68 @@ static int64_t first_due(int64_t every, int64_t steps) { return every > 0 && eve
 
 /* Steps 1 to 3, in which the pool gets its size, and then those alone after which a kind comes for the first time. The order is the
  * run's: what a kind finds reserved depends on what came before it. */
-static bool price_walk(struct trainer *t, struct kinds *k) {
+static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
     const struct settings *s = &t->settings;
-    bool ok = true;
+    bool ok = true, no_eval = t->held_out != NULL, no_text = t->text != NULL, no_save = true; /* no ...: not yet */
     for (int64_t done = 1, next; ok && done <= s->steps; done = next) {
-        const struct kind *eval = &k->kind[KIND_EVAL], *text = &k->kind[KIND_SAMPLE];
-        ok = billed_step(t, k, done - 1);
-        if (ok && !eval->count && is_due_eval(t, done)) ok = billed_eval(t, k);
-        if (ok && !text->count && is_due_sample(t, done)) ok = billed_sample(t, k);
-        int64_t to_eval = t->held_out && !eval->count ? first_due(s->eval_every, s->steps) : INT64_MAX;
-        int64_t to_sample = t->text && !text->count ? first_due(s->sample_every, s->steps) : INT64_MAX;
-        next = done < 3 ? done + 1 : to_eval < to_sample ? to_eval : to_sample;
+        bool eval = no_eval && is_due_eval(t, done), text = no_text && is_due_sample(t, done);
+        bool save = no_save && is_due_save(t, done);
+        ok = billed_step(t, w, done - 1) && (!eval || billed_eval(t, w)) && (!text || billed_sample(t, w)) &&
+             (!save || billed_save(t, w));
+        no_eval = no_eval && !eval;
+        no_text = no_text && !text;
+        no_save = no_save && !save;
+        int64_t to_eval = no_eval ? first_due(s->eval_every, s->steps) : INT64_MAX;
+        int64_t to_sample = no_text ? first_due(s->sample_every, s->steps) : INT64_MAX;
+        int64_t to_save = no_save ? first_due(s->save_every, s->steps) : INT64_MAX;
+        int64_t soonest = to_eval < to_sample ? to_eval : to_sample;
+        next = done < 3 ? done + 1 : soonest < to_save ? soonest : to_save;
     }
+    counts_due(t, 0, counts);
     return ok;
 }
 
-/* How often each kind comes: what `begun` (a run up to `done` steps, or NULL) has had, and what is due after it. How often a run looks may
- * change when it goes on. */
-static void price_count(const struct trainer *t, struct kinds *k, const struct kinds *begun, int64_t done) {
-    const struct settings *s = &t->settings;
-    int64_t n_evals = begun ? begun->kind[KIND_EVAL].count : 0, n_samples = begun ? begun->kind[KIND_SAMPLE].count : 0;
-    k->kind[KIND_STEP].count = s->steps;
-    if (t->held_out) k->kind[KIND_EVAL].count = n_evals + n_due(s->eval_every, done, s->steps);
-    if (t->text) k->kind[KIND_SAMPLE].count = n_samples + n_due(s->sample_every, done, s->steps);
-}
-
-static char *price_make(const struct settings *s, const struct kinds *begun, int64_t done) {
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
     tl_model_config config;
-    char weights[SETTING_TEXT], *text = NULL;
+    char weights[SETTING_TEXT];
     struct source source = {0};
-    struct kinds kinds = {0};
-    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? stand_in(s) : NULL;
-    bool ok = device && source_open(&source, s, config.vocabulary, true);
+    bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
+              source_open(&source, s, config.vocabulary, true);
+    if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
+    if (ok) tl_pool_limit(device, settings_memory_limit(s));
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
-    if (t && price_walk(t, &kinds)) {
-        price_count(t, &kinds, begun, done);
-        text = kinds_text(&kinds, s);
-    }
+    ok = t && trainer_walk(t, w, counts);
     trainer_free(t);
-    kinds_free(&kinds);
     source_close(&source);
     if (device) tl_pool_trim(device);
+    if (device) tl_pool_limit(device, 0);
+    return ok;
+}
+
+/* `before` of each kind are behind a run that goes on after `from` steps. */
+static char *price_text(const struct settings *s, const struct kinds *before, int64_t from) {
+    struct kinds kinds = {0};
+    struct run_walker walker = {bill_kinds, &kinds};
+    int64_t counts[KIND_COUNT];
+    tl_device *device = run_stand_in(s);
+    char *text = NULL;
+    if (device && run_walk(s, device, &walker, counts)) {
+        int64_t every[] = {1, s->eval_every, s->sample_every, s->save_every};
+        for (int i = 0; i < KIND_COUNT; i++) {
+            int64_t behind = before ? before->kind[i].count : 0;
+            kinds.kind[i].count = !before || !counts[i] ? counts[i] : behind + n_due(every[i], from, s->steps);
+        }
+        text = kinds_text(&kinds, s);
+    }
+    kinds_free(&kinds);
     return text;
 }
 
-char *run_price(const struct settings *s) { return price_make(s, NULL, 0); }
+char *run_price(const struct settings *s) {
+    char *text = price_text(s, NULL, 0);
+    if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, run_stand_in(s));
+    return text;
+}
 
 /* ---- The folder ---- */
 
@@ -160,12 +199,27 @@ static bool file_write(struct run *r, const char *file, char *text) {
     return ok;
 }
 
-/* One process at a time: two would prune each other's checkpoints. The lock goes with the process, however it ends. */
+/* One process at a time: two would prune each other's checkpoints. The lock goes with the process, however it ends. Whoever holds it knows
+ * that what looks half-written is dead. */
 static bool lock_take(struct run *r) {
     r->lock = open(path_of(r, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (r->lock < 0) return error_set(TL_ERROR_IO, "%s: cannot be opened: %s", r->text, strerror(errno));
-    return flock(r->lock, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == ENOTSUP ||
-           error_set(TL_ERROR_USE, "%s: another process is training in this folder", r->settings.out);
+    if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
+        return errno == ENOLCK || errno == ENOTSUP ||
+               error_set(TL_ERROR_USE, "%s: another process is training in this folder", r->settings.out);
+    file_sweep(r->settings.out);
+    file_sweep(path_of(r, "final"));
+    checkpoint_sweep(path_of(r, "checkpoints"));
+    return true;
+}
+
+/* What depends on the settings and is made once. A run that was never saved has nothing to lose. */
+static bool folder_renew(struct run *r) {
+    static const char *const made[] = {"price.json", "receipt.json", "stories.txt"};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        if (unlink(path_of(r, made[i])) != 0 && errno != ENOENT)
+            return error_set(TL_ERROR_IO, "%s: cannot be removed: %s", r->text, strerror(errno));
+    return file_write(r, "config.json", settings_json(&r->settings));
 }
 
 /* A folder that another run has made is not this run's. */
@@ -174,61 +228,48 @@ static bool folder_begin(struct run *r) {
     if (!file_make_folder(r->settings.out) || !lock_take(r)) return false;
     if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
     if (!settings_read(&before, r->text)) return false;
+    r->has_new_cadence = before.eval_every != r->settings.eval_every ||
+                         before.sample_every != r->settings.sample_every || before.save_every != r->settings.save_every;
+    r->has_new_looks = settings_other_looks(&before, &r->settings);
     const char *conflict = settings_conflict(&before, &r->settings);
-    r->has_new_rhythm = before.eval_every != r->settings.eval_every || before.sample_every != r->settings.sample_every;
-    return !conflict ||
-           error_set(TL_ERROR_USE,
-                     "%s: this run was begun with another %s (give the same to go on, or another out folder)", r->text,
-                     conflict);
+    if (!conflict) return true;
+    if (!checkpoint_any(path_of(r, "checkpoints"))) return tl_error() == TL_OK && folder_renew(r);
+    return error_set(TL_ERROR_USE,
+                     "%s: this run was begun with another %s (give the same to go on, or another out folder)",
+                     path_of(r, "config.json"), conflict);
 }
 
-static bool log_open(struct run *r, long bytes) {
-    const char *path = path_of(r, "log.jsonl");
-    r->log = fopen(path, "a+");
-    if (!r->log || ftruncate(fileno(r->log), bytes) != 0 || fseek(r->log, 0, SEEK_END) != 0)
-        return error_set(TL_ERROR_IO, "%s: cannot be written", path);
-    r->log_bytes = bytes;
-    return true;
+/* The price is made before anything else: what does not fit is told before the first step. A run that goes on at another cadence keeps what
+ * was counted and is priced anew for the rest; with other looks the ledgers are
+ * those from then on. */
+static bool price_begin(struct run *r) {
+    bool is_there = access(path_of(r, "price.json"), F_OK) == 0;
+    if (is_there && !*r->settings.memory_limit) return true;
+    char *price = run_price(&r->settings);
+    if (price && is_there) return free(price), true;
+    return price && file_write(r, "price.json", price);
 }
-
-/* JSON has no word for what is not finite. */
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
-/* What can be compared between two runs comes first; what the clock tells is under "time". */
-static bool log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
-    struct trainer *t = r->trainer;
-    if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
-    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f}}", "step", (json_int_t)done, "tokens",
-                             (json_int_t)(done * trainer_step_tokens(t)), "loss", number(loss), "grad_norm",
-                             number(norm), "lr", trainer_lr(t, done - 1), "skipped", (int)is_skipped, "time", "step_s",
-                             r->step_s, "tokens_per_s", (double)trainer_step_tokens(t) / r->step_s);
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    bool ok = text && fprintf(r->log, "%s\n", text) > 0 && fflush(r->log) == 0;
-    if (!ok) error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
-    json_decref(line);
-    free(text);
-    return ok;
-}
-
-static bool log_value(struct run *r, const char *name, double value) {
-    char text[32] = "null";
-    if (isfinite(value)) snprintf(text, sizeof text, "%.17g", value);
-    bool ok = fprintf(r->log, "{\"step\":%" PRId64 ",\"%s\":%s}\n", r->step, name, text) > 0 && fflush(r->log) == 0;
-    return ok || error_set(TL_ERROR_IO, "%s: cannot be written", path_of(r, "log.jsonl"));
+static bool price_again(struct run *r) {
+    if (r->step == r->settings.steps || !(r->has_new_cadence || r->has_new_looks)) return true;
+    if (r->has_new_looks) kinds_forget(&r->kinds); /* the text that samples are made in is held in every step */
+    return file_write(r, "price.json", price_text(&r->settings, &r->kinds, r->step)) &&
+           file_write(r, "config.json", settings_json(&r->settings));
 }
 
 /* ---- Saving and going on ---- */
 
+static bool log_begin(struct run *r) { return log_open(&r->log, r->settings.out, r->log_bytes, r->event_bytes); }
+
 static char *state_text(struct run *r) {
     json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
-    json_t *root =
-        kinds && trainer
-            ? json_pack("{s:I, s:O, s:O, s:f, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step, "trainer",
-                        trainer, "kinds", kinds, "elapsed_s", elapsed, "log_bytes", (json_int_t)ftell(r->log), "best",
-                        isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
-                        (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
-            : NULL;
+    json_t *root = kinds && trainer
+                       ? json_pack("{s:I, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
+                                   "trainer", trainer, "kinds", kinds, "elapsed_s", elapsed, "log_bytes",
+                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
+                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+                       : NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
@@ -239,19 +280,19 @@ static char *state_text(struct run *r) {
 
 static bool receipt_write(struct run *r) { return file_write(r, "receipt.json", kinds_text(&r->kinds, &r->settings)); }
 
-static bool save(struct run *r) {
+/* It is billed first: the state that is saved counts this save, which is made when the state is. */
+static bool save(struct run *r, bool is_planned) {
     struct checkpoint_part parts[TRAINER_PARTS];
     char folder[PATH_BYTES];
     snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
-    if (isfinite(r->held_out) && !(r->held_out >= r->best)) { /* evaluated at this very step, and the best so far */
-        r->best = r->held_out;
-        r->best_step = r->step;
-    }
-    bool ok = fsync(fileno(r->log)) == 0 || error_set(TL_ERROR_IO, "%s: cannot be synced", path_of(r, "log.jsonl"));
+    bool ok = !is_planned || billed_save(r->trainer, &(struct run_walker){bill_kinds, &r->kinds});
+    if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
+    ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
     char *state = ok && trainer_parts(r->trainer, parts) ? state_text(r) : NULL;
     ok = state && checkpoint_save(folder, r->step, parts, TRAINER_PARTS, state) &&
          checkpoint_prune(folder, (int)r->settings.keep, r->best_step) && receipt_write(r);
     r->last_saved = r->step;
+    r->is_new_best = false;
     free(state);
     return ok;
 }
@@ -259,12 +300,14 @@ static bool save(struct run *r) {
 static bool state_read(struct run *r, const char *text) {
     json_error_t problem;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
-    json_int_t step, log_bytes, best_step, n_skipped;
+    json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
     double elapsed, best;
     int has_best;
-    bool ok = root && json_unpack(root, "{s:I, s:F, s:I, s:F, s:b, s:I, s:I}", "step", &step, "elapsed_s", &elapsed,
-                                  "log_bytes", &log_bytes, "best", &best, "has_best", &has_best, "best_step",
-                                  &best_step, "n_skipped", &n_skipped) == 0;
+    bool ok = root &&
+              json_unpack(root, "{s:I, s:F, s:I, s?I, s:F, s:b, s:I, s:I}", "step", &step, "elapsed_s", &elapsed,
+                          "log_bytes", &log_bytes, "event_bytes", &event_bytes, "best", &best, "has_best", &has_best,
+                          "best_step", &best_step, "n_skipped", &n_skipped) == 0 &&
+              step >= 0 && log_bytes >= 0 && event_bytes >= 0;
     if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not one of a run");
     kinds_free(&r->kinds);
     ok = ok && trainer_set_state(r->trainer, json_object_get(root, "trainer")) &&
@@ -272,7 +315,8 @@ static bool state_read(struct run *r, const char *text) {
     if (ok) {
         r->step = r->n_read = r->last_saved = step;
         r->elapsed_s = elapsed;
-        r->log_bytes = (long)log_bytes;
+        r->log_bytes = log_bytes;
+        r->event_bytes = event_bytes;
         r->best = has_best ? best : NAN;
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
@@ -297,9 +341,15 @@ static bool resume(struct run *r) {
 
 /* ---- The loop ---- */
 
+/* Of the machine's peak, as the settings give it; NAN: it is not known. Nothing falls back to another machine's. */
+static double share_of_peak(const struct run *r, double flops_per_s) {
+    return r->settings.peak > 0 ? flops_per_s / r->settings.peak : NAN;
+}
+
 static void tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
     if (!r->listener || !r->listener->tell) return;
     double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
+    double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s, flops_per_s = r->step_flops / r->step_s;
     struct run_news news = {
         .step = done,
         .steps = r->settings.steps,
@@ -307,8 +357,10 @@ static void tell(struct run *r, int64_t done, double loss, double norm, double h
         .norm = norm,
         .lr = trainer_lr(r->trainer, done - 1),
         .step_s = r->step_s,
-        .tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s,
-        .flops_per_s = r->step_flops / r->step_s,
+        .tokens_per_s = tokens_per_s,
+        .flops_per_s = flops_per_s,
+        .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
+        .hfu = share_of_peak(r, flops_per_s),
         .wait_share = here_s > 0 ? tl_loader_wait_s(r->trainer->loader) / here_s : 0,
         .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
         .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
@@ -330,13 +382,30 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     if (!strcmp(policy, "skip")) return true;
     if (!strcmp(policy, "rollback") && r->n_rollbacks++ < 3 && r->last_saved > 0) {
         int64_t shift = r->trainer->data_shift + done - r->last_saved; /* other batches than those that led here */
-        bool ok = resume(r) && (fclose(r->log) == 0) && log_open(r, r->log_bytes);
+        bool ok = resume(r) && log_close(&r->log) && log_begin(r);
         r->trainer->data_shift = shift;
         if (!ok) *end = RUN_FAILED;
         return ok;
     }
     *end = RUN_NOT_FINITE;
     return false;
+}
+
+static bool step_log(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
+    if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
+    int64_t tokens = trainer_step_tokens(r->trainer);
+    double tokens_per_s = (double)tokens / r->step_s;
+    const struct log_step line = {.step = done,
+                                  .tokens = done * tokens,
+                                  .loss = loss,
+                                  .norm = norm,
+                                  .lr = trainer_lr(r->trainer, done - 1),
+                                  .step_s = r->step_s,
+                                  .tokens_per_s = tokens_per_s,
+                                  .wait_s = r->wait_s,
+                                  .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
+                                  .is_skipped = is_skipped};
+    return log_step(&r->log, &line);
 }
 
 /* Reads loss and norm of the steps whose results are still unread, all but the newest `n_behind`. */
@@ -346,7 +415,7 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
         int64_t at = r->n_read++;
         if (!trainer_read(r->trainer, at, &loss, &norm)) return *end = RUN_FAILED, false;
         bool is_finite = isfinite(loss) && isfinite(norm);
-        if (!log_step(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
+        if (!step_log(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
         r->summary->loss = loss;
         tell(r, at + 1, loss, norm, NAN, NULL);
         if (!is_finite && !not_finite(r, at + 1, loss, end)) return false;
@@ -355,37 +424,69 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 }
 
 static bool evaluate(struct run *r) {
-    if (!billed_eval(r->trainer, &r->kinds) || !trainer_read_evaluation(r->trainer, &r->held_out)) return false;
+    if (!billed_eval(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}) ||
+        !trainer_read_evaluation(r->trainer, &r->held_out))
+        return false;
     r->summary->held_out = r->held_out;
+    if (isfinite(r->held_out) && !(r->held_out >= r->best)) {
+        r->best = r->held_out;
+        r->best_step = r->step;
+        r->is_new_best = true;
+    }
     tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
-    return log_value(r, "held_out", r->held_out);
+    return log_held_out(&r->log, r->step, r->held_out);
 }
 
 static bool sample(struct run *r) {
-    char *text = billed_sample(r->trainer, &r->kinds) ? trainer_read_text(r->trainer) : NULL;
+    bool ok = billed_sample(r->trainer, &(struct run_walker){bill_kinds, &r->kinds});
+    char *text = ok ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
     tell(r, r->step, r->summary->loss, NAN, NAN, text);
     free(r->summary->text);
     r->summary->text = text;
-    return true;
+    return log_text(&r->log, r->step, text);
+}
+
+static bool plain_step(struct run *r) {
+    return billed_step(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}, r->step);
+}
+
+/* A step whose ops are timed. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
+static bool timed_step(struct run *r) {
+    tl_ledger *around = tl_ledger_begin("profile");
+    if (!around) return false;
+    double before = now_s();
+    bool was_on = tl_profile(true), ok = plain_step(r);
+    tl_profile(was_on);
+    double seconds = now_s() - before;
+    ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
+    tl_ledger_free(around);
+    return ok;
+}
+
+static bool is_timed(const struct run *r) {
+    int64_t n_before = r->step - r->summary->first_step - 2; /* pools grow in a process's first steps */
+    return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
 }
 
 /* One step and what is due after it. */
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (!billed_step(t, &r->kinds, r->step)) return *end = RUN_FAILED, false;
+    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
+    r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
+    r->waited_s += r->wait_s;
     bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);
     int64_t done = r->step;
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
     bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
     if (r->step != done) return true;                          /* rolled back: what was due there has been done */
-    keep = keep || is_stopping;
     r->held_out = NAN;
-    bool ok = (!eval || evaluate(r)) && (!text || sample(r)) && (!keep || save(r));
+    bool ok = (!eval || evaluate(r)) && (!text || sample(r));
+    if (ok && (keep || is_stopping || (r->is_new_best && r->settings.save_best))) ok = save(r, keep);
     if (!ok) *end = RUN_FAILED;
     else if (is_stopping && r->step < r->settings.steps) *end = RUN_STOPPED;
     return *end == RUN_DONE;
@@ -407,8 +508,12 @@ static void summarise(struct run *r, enum run_end end) {
     m->seconds = r->elapsed_s + here;
     m->tokens_per_s = here > 0 ? (double)tokens_here / here : 0;
     m->flops = r->step_flops * (double)r->step;
+    m->mfu = share_of_peak(r, r->palm_flops * m->tokens_per_s);
     m->flops_per_s = here > 0 ? r->step_flops * (double)(r->step - m->first_step) / here : 0;
+    m->hfu = share_of_peak(r, m->flops_per_s);
     m->wait_share = here > 0 ? tl_loader_wait_s(r->trainer->loader) / here : 0;
+    m->best = r->best;
+    m->best_step = r->best_step;
     m->n_parameters = tl_module_parameters(r->trainer->model);
     m->floor = r->source.is_builtin ? tl_corpus_floor() : NAN;
     const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
@@ -419,7 +524,24 @@ static void summarise(struct run *r, enum run_end end) {
         const char *n = json_string_value(json_object_get(by, tl_purpose_name((tl_purpose)p)));
         m->peak_by_purpose[p] = n ? strtoull(n, NULL, 10) : 0;
     }
+    profile_sort(&m->profile);
     if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
+}
+
+/* The receipt's memory is not the run's alone when the process holds tensors of its own beside it: then the price's stands in for it. */
+static char *without_memory(const char *receipt_text, const char *price_json) {
+    json_t *receipt = json_loads(receipt_text, 0, NULL), *price = json_loads(price_json, 0, NULL), *kind;
+    const char *name;
+    json_object_foreach(json_object_get(receipt, "kinds"), name, kind) {
+        json_t *other = json_object_get(json_object_get(json_object_get(price, "kinds"), name), "ledger");
+        json_t *memory = json_object_get(other, "memory");
+        if (memory) json_object_set(json_object_get(kind, "ledger"), "memory", memory);
+    }
+    char *text = receipt ? json_dumps(receipt, 0) : NULL;
+    if (!text) error_memory(strlen(receipt_text), "a comparison of ledgers");
+    json_decref(receipt);
+    json_decref(price);
+    return text;
 }
 
 /* Price against receipt, both as they lie in the folder. */
@@ -427,17 +549,19 @@ static bool verdict(struct run *r) {
     size_t bytes;
     char *price = file_get(path_of(r, "price.json"), (size_t)64 << 20, &bytes);
     char *receipt = price ? file_get(path_of(r, "receipt.json"), (size_t)64 << 20, &bytes) : NULL;
-    r->summary->differences = receipt ? tl_ledger_diff(price, receipt, NULL) : -1;
+    char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
+    bool ok = receipt && (compared || !r->summary->foreign_bytes);
+    r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
     memory_free(price);
     memory_free(receipt);
+    free(compared);
     return r->summary->differences >= 0;
 }
 
-/* The folder's price counts what comes how often: with another rhythm it is made anew, for what is left. The settings are
- * written last, so that a process that dies in between leaves the work to the next. */
-static bool price_again(struct run *r) {
-    return !r->has_new_rhythm || (file_write(r, "price.json", price_make(&r->settings, &r->kinds, r->step)) &&
-                                  file_write(r, "config.json", settings_json(&r->settings)));
+/* PaLM's rule: 6 N for every parameter's part in forward and backward, and 12 L T d for attention that sees all T, with d = H D. */
+static double palm_flops(const tl_model_config *c, const struct settings *s) {
+    return 6 * (double)tl_model_config_parameters(c) +
+           12 * (double)c->n_layers * (double)s->seq * (double)(c->n_heads * c->head_size);
 }
 
 static bool run_begin(struct run *r) {
@@ -446,16 +570,44 @@ static bool run_begin(struct run *r) {
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
-    if (!device || !folder_begin(r)) return false;
-    if (access(path_of(r, "price.json"), F_OK) != 0 && !file_write(r, "price.json", run_price(s))) return false;
+    if (!device || !folder_begin(r) || !price_begin(r)) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
+    r->palm_flops = palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
+    r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
+    if (*s->memory_limit) tl_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
-    return r->trainer && resume(r) && price_again(r) && log_open(r, r->log_bytes);
+    if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
+    return r->trainer && resume(r) && price_again(r) && log_begin(r);
+}
+
+/* The weights as others read them, and the receipt, once every step is done: also when the process that did the last step could not. */
+static bool run_complete(struct run *r) {
+    bool is_written = access(path_of(r, "final/model.safetensors"), F_OK) == 0;
+    if (r->step == r->summary->first_step && is_written) return verdict(r);
+    return tl_model_save(r->trainer->model, path_of(r, "final")) && receipt_write(r) && verdict(r);
+}
+
+static void run_free(struct run *r) {
+    trainer_free(r->trainer);
+    source_close(&r->source);
+    kinds_free(&r->kinds);
+    if (*r->settings.memory_limit && tl_device_find(r->settings.device))
+        tl_pool_limit(tl_device_find(r->settings.device), 0);
+    if (r->lock >= 0) close(r->lock);
+    memory_free(r);
 }
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     struct run *r = memory_new(sizeof *r);
+    *summary = (struct run_summary){.differences = -1,
+                                    .held_out = NAN,
+                                    .floor = NAN,
+                                    .loss = NAN,
+                                    .mfu = NAN,
+                                    .hfu = NAN,
+                                    .best = NAN,
+                                    .best_step = -1};
     if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
     *r = (struct run){.settings = *s,
                       .listener = listener,
@@ -464,19 +616,15 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
                       .held_out = NAN,
                       .best_step = -1,
                       .lock = -1};
-    *summary = (struct run_summary){.differences = -1, .held_out = NAN, .floor = NAN, .loss = NAN};
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
     r->began_s = now_s();
     summary->first_step = r->step;
     while (end == RUN_DONE && r->step < s->steps)
         if (advance(r, &end) && r->step_flops == 0) flops_find(r);
+    if (end == RUN_FAILED && r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, r->trainer->device);
     if (r->trainer && end != RUN_FAILED) summarise(r, end);
-    if (end == RUN_DONE && !verdict(r)) end = RUN_FAILED;
-    if (r->log && fclose(r->log) != 0 && end == RUN_DONE) end = RUN_FAILED;
-    trainer_free(r->trainer);
-    source_close(&r->source);
-    kinds_free(&r->kinds);
-    if (r->lock >= 0) close(r->lock);
-    memory_free(r);
+    if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
+    if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
+    run_free(r);
     return end;
 }

@@ -2,6 +2,7 @@
  *
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
+ *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, as Hugging Face writes them
  *
  * The same settings and the same folder go on where the newest whole checkpoint is, bit for bit. */
 #ifndef TRAIN_RUN_H
@@ -10,6 +11,8 @@
 #include <signal.h>
 
 #include "tally.h"
+#include "train/kinds.h"
+#include "train/profile.h"
 #include "train/settings.h"
 
 enum run_end {
@@ -22,6 +25,8 @@ enum run_end {
 struct run_news {        /* what a listener hears after every step */
     int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
     double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
+    double mfu,
+        hfu; /* model FLOPs by PaLM's rule, and those of the ledger, as a share of the peak; NAN: no peak is known */
     uint64_t peak_bytes;
     double held_out;  /* NAN: not evaluated now */
     const char *text; /* sampled text, or NULL */
@@ -30,23 +35,42 @@ struct run_news {        /* what a listener hears after every step */
 struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
     double seconds, tokens_per_s, flops, flops_per_s, loss, held_out,
-        floor; /* held_out, floor: NAN where there is none; nats */
-    double wait_share;
+        floor;                   /* held_out, floor: NAN where there is none; nats */
+    double wait_share, mfu, hfu; /* mfu, hfu: as in run_news */
+    double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
+    int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
-    int differences;   /* between price and receipt; -1: the run is not complete */
-    char problem[256]; /* where differences are within the run, or why it ended; "": nothing */
-    char *text;        /* the last sample, or NULL; free() it */
+    uint64_t foreign_bytes; /* what the process held on the device when the run began: peaks are then not compared */
+    int differences;        /* between price and receipt; -1: the run is not complete */
+    char problem[256];      /* where differences are within the run, or why it ended; "": nothing */
+    char *text;             /* the last sample, or NULL; free() it */
+    struct profile profile; /* of the steps that were timed; profile_free() it */
 };
 
 struct run_listener {
     void (*tell)(void *context, const struct run_news *news); /* NULL: nobody listens */
     void *context;
     volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
+    int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */
 };
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 
+/* News and summary as JSON objects: what is not known is left out, a loss that is not finite is null. NULL: recorded. */
+json_t *run_news_json(const struct run_news *n);
+json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m);
+
+/* The run's own loop on a device without data: steps until the pool has its size, and every other kind when it is first due. `bill` hears of
+ * each stretch when it has ended and takes its ledger over; false ends the walk. `counts`: how often each kind comes in the whole run. */
+struct run_walker {
+    bool (*bill)(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device);
+    void *context;
+};
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
+
+/* The device on meta that stands in for the run's own. */
+tl_device *run_stand_in(const struct settings *s);
 /* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
 char *run_price(const struct settings *s);
 

@@ -183,9 +183,9 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
 
 #define LARGEST_FILE ((size_t)1 << 20)
 
-bool settings_read(struct settings *s, const char *path) {
-    json_t *root = json_read(path, LARGEST_FILE), *value;
-    if (!root) return false;
+/* Uses the JSON up. */
+static bool set_all(struct settings *s, const char *path, json_t *root) {
+    json_t *value;
     bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
     const char *name;
     json_object_foreach(root, name, value) {
@@ -193,6 +193,19 @@ bool settings_read(struct settings *s, const char *path) {
     }
     json_decref(root);
     return ok;
+}
+
+bool settings_read(struct settings *s, const char *path) {
+    json_t *root = json_read(path, LARGEST_FILE);
+    return root && set_all(s, path, root);
+}
+
+bool settings_take(struct settings *s, const char *json) {
+    json_error_t problem;
+    if (!json) return true;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
+    if (!root) return error_set(TL_ERROR_USE, "settings: %s (character %d)", problem.text, problem.position);
+    return set_all(s, "settings", root);
 }
 
 static json_t *row_json(const struct settings *s, const struct setting *row) {
@@ -242,7 +255,20 @@ const struct setting_row *settings_row(int index) {
 
 /* ---- Combinations ---- */
 
+size_t settings_memory_limit(const struct settings *s) {
+    uint64_t bytes = 0;
+    return *s->memory_limit && text_size(s->memory_limit, &bytes) ? (size_t)bytes : 0;
+}
+
+bool settings_other_looks(const struct settings *a, const struct settings *b) {
+    return a->eval_batches != b->eval_batches || a->sample_tokens != b->sample_tokens || a->top_k != b->top_k ||
+           a->top_p != b->top_p || a->temperature != b->temperature || strcmp(a->prompt, b->prompt);
+}
+
 bool settings_check(const struct settings *s) {
+    if (*s->memory_limit && !settings_memory_limit(s))
+        return error_set(TL_ERROR_USE, "memory_limit: \"%s\" is no number of bytes (need 2GiB, 800MB, 123456)",
+                         s->memory_limit);
     if (!*s->out) return error_set(TL_ERROR_USE, "out: a run needs a folder");
     if (s->warmup > s->steps)
         return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up are more than the run's %" PRId64,
@@ -252,8 +278,10 @@ bool settings_check(const struct settings *s) {
 }
 
 const char *settings_conflict(const struct settings *a, const struct settings *b) {
-    static const char *const free_to_change[] = {"out",        "eval_every", "sample_every", "log_every",
-                                                 "save_every", "keep",       "threads"};
+    static const char *const free_to_change[] = {"out",           "eval_every", "eval_batches", "sample_every",
+                                                 "sample_tokens", "prompt",     "log_every",    "save_every",
+                                                 "save_best",     "keep",       "threads",      "temperature",
+                                                 "top_k",         "top_p",      "peak",         "memory_limit"};
     for (int i = 0; i < N_TABLE; i++) {
         const struct setting *row = &table[i];
         bool may_differ = row->kind == IS_GROUP;

@@ -16,7 +16,7 @@ struct source {
 };
 
 /* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into the run's
- * folder; with is_price they are not, and only counted. False: recorded, and nothing is open. */
+ * folder where it does not have them; with is_price they are only counted. False: recorded, and nothing is open. */
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price);
 void source_close(struct source *source);
 

@@ -8,11 +8,54 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "ops/ops.h"
 
 /* One stream for each use of random numbers, so that one more draw here moves nothing there. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
 
 /* ---- What the settings say ---- */
+
+/* Another width keeps the size of heads, how many of them share keys and values, and the shape of the MLP. */
+static bool width_change(const struct settings *s, tl_model_config *c) {
+    int64_t group = c->n_heads / c->n_kv_heads, before = c->channels;
+    if (s->channels) {
+        c->channels = s->channels;
+        c->ff = (int64_t)((double)c->ff / (double)before * (double)c->channels + 0.5);
+        if (!s->heads && c->channels % c->head_size)
+            return error_set(TL_ERROR_USE, "channels: %" PRId64 " cannot be cut into heads of %" PRId64, c->channels,
+                             c->head_size);
+        if (!s->heads) c->n_heads = c->channels / c->head_size;
+    }
+    if (s->heads) {
+        if (c->channels % s->heads)
+            return error_set(TL_ERROR_USE, "heads: %" PRId64 " heads do not divide %" PRId64 " channels", s->heads,
+                             c->channels);
+        c->n_heads = s->heads;
+        c->head_size = c->channels / s->heads;
+    }
+    if (s->kv_heads || (!s->channels && !s->heads)) return true;
+    if (c->n_heads % group)
+        return error_set(TL_ERROR_USE,
+                         "kv_heads: %" PRId64 " heads cannot share keys and values by %" PRId64 " (give kv_heads)",
+                         c->n_heads, group);
+    c->n_kv_heads = c->n_heads / group;
+    return true;
+}
+
+/* Sizes that the settings give in place of the model's own. */
+static bool model_change(const struct settings *s, tl_model_config *c) {
+    if (!width_change(s, c)) return false;
+    if (s->layers) c->n_layers = s->layers;
+    if (s->kv_heads) c->n_kv_heads = s->kv_heads;
+    if (s->ff) c->ff = s->ff;
+    if (s->vocabulary) c->vocabulary = s->vocabulary;
+    if (s->context) c->context = s->context;
+    return true;
+}
+
+static bool is_model_changed(const struct settings *s) {
+    return s->layers || s->channels || s->heads || s->kv_heads || s->ff || s->vocabulary || s->context;
+}
 
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights) {
     struct stat info;
@@ -25,9 +68,14 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
     if (s->dropout > 0 && config->family != TL_GPT2)
         return error_set(TL_ERROR_USE, "dropout: models of the %s family have none", tl_family_name(config->family));
+    if (*weights && is_model_changed(s))
+        return error_set(TL_ERROR_USE, "model: the weights in %s have sizes of their own (give its config.json alone)",
+                         s->model);
+    if (!model_change(s, config)) return false;
     if (s->seq > config->context)
-        return error_set(TL_ERROR_USE, "seq: %" PRId64 " tokens exceed the model's context of %" PRId64, s->seq,
-                         config->context);
+        return error_set(TL_ERROR_USE,
+                         "seq: %" PRId64 " tokens exceed the model's context of %" PRId64 " (--context changes it)",
+                         s->seq, config->context);
     config->dropout = s->dropout;
     return tl_model_config_check(config);
 }
@@ -146,6 +194,8 @@ static bool results_make(struct trainer *t) {
     return tl_scope_end(scope) && ok;
 }
 
+static bool sums_make(struct trainer *t);
+
 struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device) {
     struct trainer *t = memory_new(sizeof *t);
     if (!t) {
@@ -160,8 +210,8 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
                           .dice = {settings_seed(s, s->seed_sample), STREAM_DICE, 0},
                           .scaler = tl_scaler_defaults()};
     t->recipe = recipe_find(settings_choice(s, "recipe"));
-    bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && results_make(t) &&
-              (t->loader = loader_new(t, &source->train, true));
+    bool ok = t->recipe && tl_schedule_check(&t->schedule) && model_make(t) && optimizer_make(t) && sums_make(t) &&
+              results_make(t) && (t->loader = loader_new(t, &source->train, true));
     if (ok && source->held_out.last) ok = (t->held_out = loader_new(t, &source->held_out, false));
     if (ok) return t;
     trainer_free(t);
@@ -177,6 +227,7 @@ void trainer_free(struct trainer *t) {
     tl_optimizer_free(t->optimizer);
     tl_module_free(t->model);
     memory_free(t->parameters);
+    memory_free(t->sums);
     memory_free(t);
 }
 
@@ -206,47 +257,44 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-/* Moves the narrow gradients of a micro-batch into f32 sums (an array of n_parameters, each kept). */
-static bool sums_add(struct trainer *t, tl_tensor **sums) {
-    tl_phase phase = tl_set_phase(TL_BACKWARD);
-    tl_scope scope = tl_scope_enter("accumulate");
-    bool ok = scope.depth != 0, grad = tl_grad_mode(false);
-    for (int i = 0; ok && i < t->n_parameters; i++) {
-        tl_tensor *g = tl_grad_of(t->parameters[i]);
-        if (!g) continue;
-        if (sums[i]) ok = tl_add_(sums[i], g) != NULL;
-        else ok = (sums[i] = tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT)) && tl_keep(sums[i]);
-        tl_zero_grad(t->parameters[i], false);
-    }
+/* Hears of a narrow gradient when it is complete, adds it to its f32 sum and lets it go: the narrow gradients of the whole model are
+ * never there at once. What fails here is found by the error it leaves. */
+static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
+    tl_tensor **sum = context;
+    bool grad = tl_grad_mode(false);
+    if (*sum) tl_add_(*sum, g);
+    else *sum = tl_keep(tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT));
+    tl_zero_grad(parameter, false);
     tl_grad_mode(grad);
-    ok = scope.depth && tl_scope_end(scope) && ok;
-    tl_set_phase(phase);
+}
+
+static bool sums_make(struct trainer *t) {
+    size_t bytes = (size_t)t->n_parameters * sizeof *t->sums;
+    if (t->settings.accum == 1 || !recipe_sums_in_f32(t->recipe)) return true;
+    t->sums = memory_new(bytes);
+    if (!t->sums) return error_memory(bytes, "sums of gradients");
+    memset(t->sums, 0, bytes);
+    bool ok = true;
+    for (int i = 0; ok && i < t->n_parameters; i++) ok = tl_set_grad_hook(t->parameters[i], sum_add, &t->sums[i], NULL);
     return ok;
 }
 
-static bool micro_steps_in_f32(struct trainer *t, int64_t position, tl_tensor *total) {
-    size_t bytes = (size_t)t->n_parameters * sizeof(tl_tensor *);
-    tl_tensor **sums = memory_new(bytes);
-    if (!sums) return error_memory(bytes, "sums of gradients");
-    memset(sums, 0, bytes);
-    bool ok = true;
-    for (int64_t k = 0; ok && k < t->settings.accum; k++)
-        ok = micro_step(t, position + k, total, k == 0) && sums_add(t, sums);
-    for (int i = 0; i < t->n_parameters; i++) {
-        if (!sums[i]) continue;
-        ok = ok && tl_set_grad(t->parameters[i], sums[i]);
-        tl_drop(sums[i]);
+/* The sums become the gradients; without `ok` they only go. */
+static bool sums_give(struct trainer *t, bool ok) {
+    for (int i = 0; t->sums && i < t->n_parameters; i++) {
+        if (!t->sums[i]) continue;
+        ok = ok && tl_set_grad(t->parameters[i], t->sums[i]);
+        tl_drop(t->sums[i]);
+        t->sums[i] = NULL;
     }
-    memory_free(sums);
     return ok;
 }
 
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     int64_t accum = t->settings.accum, position = (step + t->data_shift) * accum;
     bool ok = true;
-    if (accum > 1 && recipe_sums_in_f32(t->recipe)) ok = micro_steps_in_f32(t, position, total);
-    else
-        for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0);
+    for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0) && tl_error() == TL_OK;
+    ok = sums_give(t, ok);
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
 }
 
@@ -297,16 +345,28 @@ bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
 }
 
+bool trainer_bill_save(struct trainer *t) {
+    struct checkpoint_part parts[TRAINER_PARTS];
+    tl_phase phase = tl_set_phase(TL_OTHER);
+    tl_scope scope = tl_scope_enter("save");
+    bool ok = scope.depth && trainer_parts(t, parts);
+    for (int i = 0; ok && i < TRAINER_PARTS; i++)
+        for (int k = 0; ok && k < parts[i].n; k++) ok = transfer_bill(parts[i].tensors[k].tensor);
+    ok = scope.depth && tl_scope_end(scope) && ok;
+    tl_set_phase(phase);
+    return ok;
+}
+
 static json_t *generator_json(tl_generator g) {
     return json_pack("[I, I, I]", (json_int_t)g.seed, (json_int_t)g.stream, (json_int_t)g.index);
 }
 
 json_t *trainer_state(const struct trainer *t) {
-    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I}", "optimizer_steps",
+    return json_pack("{s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:b}", "optimizer_steps",
                      (json_int_t)tl_optimizer_steps(t->optimizer), "noise", generator_json(t->noise), "dice",
                      generator_json(t->dice), "loss_scale", t->scaler.scale, "loss_scale_steps",
                      (json_int_t)t->scaler.n_good, "overflows", (json_int_t)t->scaler.n_skipped, "data_shift",
-                     (json_int_t)t->data_shift);
+                     (json_int_t)t->data_shift, "is_bytes", (int)t->is_bytes);
 }
 
 static bool generator_read(const json_t *state, const char *name, tl_generator *g) {

@@ -24,9 +24,10 @@ struct trainer {
     tl_loader *loader, *held_out; /* held_out: NULL when nothing is */
     tl_tensor **parameters;
     int n_parameters;
-    tl_tensor *results;       /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
-    tl_tensor *text;          /* (1, prompt + sample) i64; NULL: nothing is sampled */
-    int64_t n_prompt;         /* of text */
+    tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
+    tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
+    tl_tensor *text;    /* (1, prompt + sample) i64; NULL: nothing is sampled */
+    int64_t n_prompt;   /* of text */
     tl_generator noise, dice; /* of dropout and rounding; of sampling */
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
@@ -55,6 +56,8 @@ char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: r
 /* Everything that a step depends on: tensors as parts of a checkpoint, numbers as JSON. */
 enum { TRAINER_PARTS = 2 };
 bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS]);
+/* What a save of these parts costs the device; on meta too, where nothing is saved. */
+bool trainer_bill_save(struct trainer *t);
 json_t *trainer_state(const struct trainer *t);
 bool trainer_set_state(struct trainer *t, const json_t *state);
 

@@ -20,12 +20,13 @@
  * (f32) need one part and pay nothing.
  *
  * Threads. Forward: an item is one block of queries of one head. Backward: an item is one kv head with all its query
- * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed.
+ * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where there are too few
+ * such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same order of sums.
  */
+#include "device/cpu/attention_tile.h"
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/tile.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "ops/rope.h"
@@ -34,14 +35,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Block sizes are multiples of 48, hence of the rows and the columns of a tile.h block. A thread needs about 190 KiB
- * of stack forward and 270 KiB backward. */
-enum {
-    FORWARD_QUERIES = 96,
-    BACKWARD_QUERIES = 48,
-    KEYS = 48,
-    HEAD_PART_BYTES = 512,
-};
+/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 120 KiB of stack forward and 300 KiB
+ * backward. */
+enum { ROWS = 64, HEAD_PART_BYTES = 512 };
 
 struct attention {
     const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL where it is not asked for */
@@ -85,14 +81,84 @@ static int64_t first_query(const struct attention *attention, int64_t s) {
     return t > 0 ? t : 0;
 }
 
+/* ---- What sees what: of spans of queries and keys, ranges counted from their first ---- */
+
+struct span {
+    int64_t first, n;
+};
+struct range {
+    int64_t from, to; /* to - 1 is the last; none: to <= from */
+};
+
+static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static int64_t blocks_of(int64_t n) { return (n + ROWS - 1) / ROWS; }
+static struct span block_of(int64_t n, int64_t index) {
+    return (struct span){index * ROWS, block_min(ROWS, n - index * ROWS)};
+}
+
+static struct range range_in(int64_t from, int64_t to, struct span span) {
+    from -= span.first;
+    to -= span.first;
+    return (struct range){from > 0 ? from : 0, to < span.n ? to : span.n};
+}
+
+/* The keys of a span that some of the queries i .. i + n - 1 see. */
+static struct range seen_keys(const struct attention *attention, struct span queries, int64_t i, int64_t n,
+                              struct span keys) {
+    const int64_t t = queries.first + i, last = queries.first + block_min(i + n, queries.n) - 1;
+    return range_in(first_key(attention, t), visible_keys(attention, last), keys);
+}
+
+/* The queries of a span that see some of the keys i .. i + n - 1. */
+static struct range seeing_queries(const struct attention *attention, struct span keys, int64_t i, int64_t n,
+                                   struct span queries) {
+    const int64_t s = keys.first + i, last = keys.first + block_min(i + n, keys.n) - 1;
+    return range_in(first_query(attention, s), end_query(attention, last), queries);
+}
+
+static struct range whole_tiles(struct range range, int64_t n) {
+    if (range.to <= range.from) return (struct range){0, 0};
+    return (struct range){range.from / n * n, round_up(range.to, n)};
+}
+
+/* exp(x) of a score less the largest, hence about 0 or below: 0 where it would be subnormal, and for -inf; NaN stays. */
+static inline float weight_f32(float x) {
+    const float bounded = vector_select(x < -87.0f, -87.0f, x);
+    const struct vector_reduced reduced = vector_reduce(bounded);
+    const uint32_t bits = vector_bits(1.0f + reduced.expm1_r) + ((uint32_t)reduced.n << 23);
+    return vector_from_bits(bits & (0u - (uint32_t)!(x < -87.0f)));
+}
+static inline double weight_f64(double x) { return exp(x); }
+
+/* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
+static inline void turn_quad_f32(const float *in, int64_t step, float *out) {
+    typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+    const quad a = *(const quad *)in, b = *(const quad *)(in + step);
+    const quad c = *(const quad *)(in + 2 * step), d = *(const quad *)(in + 3 * step);
+    const quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(quad *)out = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(quad *)(out + ROWS) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(quad *)(out + 2 * ROWS) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(quad *)(out + 3 * ROWS) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+static inline void turn_quad_f64(const double *in, int64_t step, double *out) {
+    for (int j = 0; j < 4; j++) {
+        for (int i = 0; i < 4; i++) out[j * ROWS + i] = in[i * step + j];
+    }
+}
+
+#define TYPE_f32 TL_F32
+#define TYPE_f64 TL_F64
+
 #define REAL float
 #define NAME(name) name##_f32
-#define COLUMNS TILE_COLUMNS_F32
+#define TILE_N TILE_N_F32
 #include "device/cpu/attention_template.h"
 
 #define REAL double
 #define NAME(name) name##_f64
-#define COLUMNS TILE_COLUMNS_F64
+#define TILE_N TILE_N_F64
 #include "device/cpu/attention_template.h"
 
 static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
@@ -122,10 +188,25 @@ bool cpu_attention(const tl_kernel_args *args) {
         .scale = attr->scale,
     };
     read_sizes(&attention, attr);
-    const int64_t n_blocks = (attention.T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
-    parallel_for(attention.B * attention.H * n_blocks, 1, args->n_threads,
+    parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
                  is_f64(attention.q) ? forward_blocks_f64 : forward_blocks_f32, &attention);
     return true;
+}
+
+/* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven products where
+ * whole heads need five. The bits are the same. */
+static void backward(struct attention *attention, int n_threads) {
+    const bool f64 = is_f64(attention->q);
+    const int64_t n_heads = attention->B * attention->H_kv, rounds = (n_heads + n_threads - 1) / n_threads;
+    if (rounds * 5 * n_threads <= n_heads * 7 || attention->D == 0) {
+        parallel_for(n_heads, 1, n_threads, f64 ? backward_heads_f64 : backward_heads_f32, attention);
+        return;
+    }
+    const int64_t n_keys = n_heads * blocks_of(attention->S);
+    const int64_t n_queries = attention->B * attention->H * blocks_of(attention->T);
+    parallel_for(attention->B * attention->H, 1, n_threads, f64 ? backward_begins_f64 : backward_begins_f32, attention);
+    parallel_for(n_keys, 1, n_threads, f64 ? backward_key_blocks_f64 : backward_key_blocks_f32, attention);
+    parallel_for(n_queries, 1, n_threads, f64 ? backward_query_blocks_f64 : backward_query_blocks_f32, attention);
 }
 
 bool cpu_attention_grad(const tl_kernel_args *args) {
@@ -146,14 +227,12 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         .scale = attr->scale,
     };
     read_sizes(&attention, attr);
-    const bool f64 = is_f64(attention.q);
-    const size_t real_bytes = f64 ? sizeof(double) : sizeof(float);
+    const size_t real_bytes = is_f64(attention.q) ? sizeof(double) : sizeof(float);
     const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
     const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;
     attention.delta = args->workspace;
     attention.dq_sums = is_direct ? attention.dq->data : (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
-    parallel_for(attention.B * attention.H_kv, 1, args->n_threads, f64 ? backward_heads_f64 : backward_heads_f32,
-                 &attention);
+    backward(&attention, args->n_threads > 1 ? args->n_threads : 1);
     return true;
 }
 

@@ -1,11 +1,9 @@
-/* attention_template.h: the loops of attention.c for one compute type. REAL, NAME and COLUMNS are set by the includer. */
+/* attention_template.h: the loops of attention.c for one compute type. REAL, NAME and TILE_N are set by the includer. */
 
 enum {
-    NAME(PART) = HEAD_PART_BYTES / (int)sizeof(REAL), /* of a head; a multiple of COLUMNS */
-    NAME(QUANTUM) = COLUMNS > 8 ? 48 : 24, /* smallest number of queries: a multiple of TILE_ROWS and COLUMNS */
+    NAME(PART) = HEAD_PART_BYTES / (int)sizeof(REAL), /* of a head; a multiple of TILE_N */
+    NAME(SIDE) = TILE_N > TILE_M ? TILE_N : TILE_M    /* a row of scores is at work in whole pieces of this */
 };
-
-static inline int64_t NAME(pad)(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /* Part of a head: columns d .. d + n - 1, in buffers padded with zeros to `width` columns. */
 struct NAME(part) {
@@ -14,35 +12,55 @@ struct NAME(part) {
 
 static struct NAME(part) NAME(part_at)(int64_t D, int64_t d) {
     const int64_t n = block_min(NAME(PART), D - d);
-    return (struct NAME(part)){d, n, NAME(pad)(n, COLUMNS)};
+    return (struct NAME(part)){d, n, round_up(n, TILE_N)};
 }
 
-/* Rows t .. t + n - 1 of head h, one part of them, as (n_padded, width). */
-static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int64_t h, int64_t n, int64_t n_padded,
-                       struct NAME(part) part) {
-    if (part.n == 0) { /* then x has no elements, and perhaps no address */
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        REAL *row = out + i * part.width;
-        NAME(convert_to)(row, block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d), x->dtype, 1, part.n);
+/* Rows t .. t + n - 1 of head h, one part of them, as (n rounded up to TILE_M, width), times `scale`. */
+static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int64_t h, int64_t n,
+                       struct NAME(part) part, REAL scale) {
+    for (int64_t i = 0; i < n && part.n > 0; i++) { /* without columns x has no elements, and perhaps no address */
+        REAL *restrict row = out + i * part.width;
+        const void *from = block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d);
+        if (x->dtype == NAME(TYPE)) {
+            memcpy(row, from, (size_t)part.n * sizeof(REAL));
+        } else {
+            NAME(convert_to)(row, from, x->dtype, 1, part.n);
+        }
         for (int64_t j = part.n; j < part.width; j++) {
             row[j] = 0;
         }
+        for (int64_t j = 0; scale != 1 && j < part.width; j++) {
+            row[j] *= scale;
+        }
     }
-    memset(out + n * part.width, 0, (size_t)((n_padded - n) * part.width) * sizeof(REAL));
+    memset(out + n * part.width, 0, (size_t)((round_up(n, TILE_M) - n) * part.width) * sizeof(REAL));
 }
 
-/* The first n rows of a padded tile, times the row's factor (NULL: 1) and `scale`, into a dense (B,T,H,D) output. */
+/* out (width, BLOCK_ROWS) = rows (n, width)^T; columns from n on, up to the next multiple of SIDE, are 0. */
+static void NAME(turn)(REAL *restrict out, const REAL *restrict rows, int64_t n, int64_t width) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        for (int64_t j = 0; j < width; j += 4) {
+            NAME(turn_quad)(rows + i * width + j, width, out + j * ROWS + i);
+        }
+    }
+    for (; i < round_up(n, NAME(SIDE)); i++) {
+        for (int64_t j = 0; j < width; j++) {
+            out[j * ROWS + i] = i < n ? rows[i * width + j] : 0;
+        }
+    }
+}
+
+/* The first n rows of a padded buffer, times the row's factor (NULL: 1), into a dense (B,T,H,D) output. */
 static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h, int64_t n, struct NAME(part) part,
-                         const REAL *tile, const REAL *factor, REAL scale) {
+                         const REAL *rows, const REAL *factor) {
     for (int64_t i = 0; i < n && part.n > 0; i++) {
         const int64_t at = ((b * out->shape[1] + t + i) * out->shape[2] + h) * out->shape[3] + part.d;
-        const REAL f = factor ? factor[i] * scale : scale;
+        const REAL f = factor ? factor[i] : 1;
         REAL buffer[NAME(PART)];
         REAL *row = NAME(block_place)(buffer, out->data, out->dtype, at);
         for (int64_t j = 0; j < part.n; j++) {
-            row[j] = tile[i * part.width + j] * f;
+            row[j] = rows[i * part.width + j] * f;
         }
         NAME(block_write)(row, out->data, out->dtype, at, part.n);
     }
@@ -62,61 +80,60 @@ static void NAME(mask_row)(REAL *out, const tl_operand *mask, int64_t b, int64_t
 /* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they are,
  * and the running maxima and sums are plain vectors over queries. */
 struct NAME(forward) {
-    _Alignas(64) REAL q[NAME(PART) * FORWARD_QUERIES];    /* (D, queries) */
-    _Alignas(64) REAL k[NAME(PART) * KEYS];               /* (D, keys) */
-    _Alignas(64) REAL rows[FORWARD_QUERIES * NAME(PART)]; /* q, k on their way; v (keys, D) */
-    _Alignas(64) REAL scores[KEYS * FORWARD_QUERIES];
-    _Alignas(64) REAL o[FORWARD_QUERIES * NAME(PART)]; /* (queries, D) */
-    REAL max[FORWARD_QUERIES], sum[FORWARD_QUERIES], factor[FORWARD_QUERIES];
-    int64_t b, h, h_kv, t, n, n_padded; /* queries t .. t + n - 1 of head h */
-    int64_t first_s;                    /* where their blocks of keys begin */
+    _Alignas(64) REAL q_t[NAME(PART) * ROWS];  /* (D, queries), times the scale */
+    _Alignas(64) REAL rows[ROWS * NAME(PART)]; /* q, k or v: (ROWS, D) */
+    _Alignas(64) REAL scores[ROWS * ROWS];     /* (keys, queries) */
+    _Alignas(64) REAL o[ROWS * NAME(PART)];    /* (queries, D) */
+    REAL max[ROWS], sum[ROWS], factor[ROWS];
+    int64_t b, h, h_kv;
+    struct span queries; /* of head h */
+    struct span keys;    /* now at work */
+    int64_t first_s;     /* where the blocks of keys begin */
 };
 
-/* Scores with keys s .. s + n_keys - 1. q stays packed from the first block of keys on where it is all there. */
-static void NAME(forward_scores)(struct NAME(forward) * f, const struct attention *attention, int64_t s,
-                                 int64_t n_keys) {
-    const int64_t D = attention->D, keys_padded = NAME(pad)(n_keys, TILE_ROWS);
+/* Scores of the tiles in which a query sees a key. q stays packed from the first block of keys on where it is all there. */
+static void NAME(forward_scores)(struct NAME(forward) * f, const struct attention *attention) {
+    const int64_t D = attention->D;
     for (int64_t d = 0; d < D; d += NAME(PART)) {
         const struct NAME(part) part = NAME(part_at)(D, d);
-        if (s == f->first_s || D > NAME(PART)) {
-            NAME(load)(f->rows, attention->q, f->b, f->t, f->h, f->n, f->n_padded, part);
-            NAME(tile_transpose)(f->n_padded, part.n, f->rows, part.width, f->q, FORWARD_QUERIES);
+        if (f->keys.first == f->first_s || D > NAME(PART)) {
+            NAME(load)(f->rows, attention->q, f->b, f->queries.first, f->h, f->queries.n, part, (REAL)attention->scale);
+            NAME(turn)(f->q_t, f->rows, f->queries.n, part.width);
         }
-        NAME(load)(f->rows, attention->k, f->b, s, f->h_kv, n_keys, keys_padded, part);
-        NAME(tile_transpose)(keys_padded, part.n, f->rows, part.width, f->k, KEYS);
-        NAME(tile_product)
-        (keys_padded, f->n_padded, part.n, f->k, KEYS, f->q, FORWARD_QUERIES, f->scores, FORWARD_QUERIES, d > 0);
+        NAME(load)(f->rows, attention->k, f->b, f->keys.first, f->h_kv, f->keys.n, part, 1);
+        for (int64_t j = 0; j < f->queries.n; j += TILE_N) {
+            const struct range seen = seen_keys(attention, f->queries, j, TILE_N, f->keys);
+            for (int64_t i = seen.from / TILE_M * TILE_M; i < seen.to; i += TILE_M) {
+                NAME(tile_of_rows)
+                (part.width, f->rows + i * part.width, part.width, f->q_t + j, ROWS, f->scores + i * ROWS + j, ROWS,
+                 d > 0);
+            }
+        }
     }
     if (D == 0) {
         memset(f->scores, 0, sizeof f->scores);
     }
 }
 
-/* Scales the scores and adds the mask to them. */
-static void NAME(forward_mask)(struct NAME(forward) * f, const struct attention *attention, int64_t s, int64_t n_keys) {
-    const REAL scale = (REAL)attention->scale;
-    for (int64_t i = 0; i < f->n; i++) {
-        REAL row[KEYS];
-        NAME(mask_row)(row, attention->mask, f->b, f->h, f->t + i, s, n_keys);
-        for (int64_t key = 0; key < n_keys; key++) {
-            REAL *score = f->scores + key * FORWARD_QUERIES + i;
-            *score = *score * scale + row[key];
+/* Adds the mask to the scores. */
+static void NAME(forward_mask)(struct NAME(forward) * f, const struct attention *attention) {
+    for (int64_t i = 0; i < f->queries.n; i++) {
+        REAL row[ROWS];
+        NAME(mask_row)(row, attention->mask, f->b, f->h, f->queries.first + i, f->keys.first, f->keys.n);
+        const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
+        for (int64_t key = seen.from; key < seen.to; key++) {
+            f->scores[key * ROWS + i] += row[key];
         }
     }
 }
 
-/* Scales one key's scores with n queries, hides them from those before `first` and from `end` on, and raises the maxima. */
-static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale, int64_t first, int64_t end,
-                            int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        score[i] *= scale;
-    }
-    for (int64_t i = 0; i < first; i++) {
+static void NAME(hide)(REAL *score, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
         score[i] = -INFINITY;
     }
-    for (int64_t i = end > 0 ? end : 0; i < n; i++) {
-        score[i] = -INFINITY;
-    }
+}
+
+static void NAME(raise_max)(const REAL *restrict score, REAL *restrict max, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         max[i] = score[i] > max[i] ? score[i] : max[i];
     }
@@ -124,86 +141,94 @@ static void NAME(raise_max)(REAL *restrict score, REAL *restrict max, REAL scale
 
 static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, REAL *restrict sum, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
-        const REAL weight = NAME(vector_exp)(score[i] - shift[i]);
+        const REAL weight = NAME(weight)(score[i] - shift[i]);
         score[i] = weight;
         sum[i] += weight;
     }
 }
 
-/* Turns scores into exp(scale * score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. */
-static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention, int64_t s,
-                                  int64_t n_keys) {
-    const int64_t n = f->n_padded;
-    REAL shift[FORWARD_QUERIES];
+/* Turns scores into exp(score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. Of a key's row those
+ * tiles are touched in which a query sees it. */
+static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention) {
+    REAL shift[ROWS];
     memcpy(f->factor, f->max, sizeof f->factor);
     if (attention->mask) {
-        NAME(forward_mask)(f, attention, s, n_keys);
+        NAME(forward_mask)(f, attention);
     }
-    for (int64_t key = 0; key < n_keys; key++) {
-        const int64_t first_t = first_query(attention, s + key), end_t = end_query(attention, s + key);
-        const int64_t n_hidden = first_t > f->t ? block_min(first_t - f->t, f->n) : 0;
-        NAME(raise_max)
-        (f->scores + key * FORWARD_QUERIES, f->max, attention->mask ? 1 : (REAL)attention->scale, n_hidden,
-         end_t < attention->T ? end_t - f->t : n, n);
+    for (int64_t key = 0; key < f->keys.n; key++) {
+        const struct range seen = seeing_queries(attention, f->keys, key, 1, f->queries);
+        const struct range tiles = whole_tiles(seen, NAME(SIDE));
+        REAL *score = f->scores + key * ROWS;
+        NAME(hide)(score, tiles.from, seen.from);
+        NAME(hide)(score, seen.to, tiles.to);
+        NAME(raise_max)(score + tiles.from, f->max + tiles.from, tiles.to - tiles.from);
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < ROWS; i++) {
         shift[i] = f->max[i] > -INFINITY ? f->max[i] : 0; /* nothing seen yet: exp(-inf - 0) is the 0 we want */
-        f->factor[i] = NAME(vector_exp)(f->factor[i] - shift[i]);
+        f->factor[i] = NAME(weight)(f->factor[i] - shift[i]);
         f->sum[i] *= f->factor[i];
     }
-    for (int64_t key = 0; key < n_keys; key++) {
-        NAME(exp_and_sum)(f->scores + key * FORWARD_QUERIES, shift, f->sum, n);
+    for (int64_t key = 0; key < f->keys.n; key++) {
+        const struct range tiles = whole_tiles(seeing_queries(attention, f->keys, key, 1, f->queries), NAME(SIDE));
+        NAME(exp_and_sum)
+        (f->scores + key * ROWS + tiles.from, shift + tiles.from, f->sum + tiles.from, tiles.to - tiles.from);
+    }
+}
+
+/* o = factor o + weights v */
+static void NAME(forward_output)(struct NAME(forward) * f, const struct attention *attention,
+                                 struct NAME(part) part) {
+    for (int64_t i = 0; i < f->queries.n; i++) {
+        for (int64_t j = 0; f->factor[i] != 1 && j < part.width; j++) {
+            f->o[i * part.width + j] *= f->factor[i];
+        }
+    }
+    NAME(load)(f->rows, attention->v, f->b, f->keys.first, f->h_kv, f->keys.n, part, 1);
+    for (int64_t i = 0; i < f->queries.n; i += TILE_M) {
+        const struct range seen = seen_keys(attention, f->queries, i, TILE_M, f->keys);
+        for (int64_t j = 0; seen.from < seen.to && j < part.width; j += TILE_N) {
+            NAME(tile_of_columns)
+            (seen.to - seen.from, f->scores + seen.from * ROWS + i, ROWS, f->rows + seen.from * part.width + j,
+             part.width, f->o + i * part.width + j, part.width, true);
+        }
     }
 }
 
 /* One part of the output of a block of queries. */
 static void NAME(forward_part)(struct NAME(forward) * f, const struct attention *attention, struct NAME(part) part) {
-    for (int64_t i = 0; i < FORWARD_QUERIES; i++) {
+    for (int64_t i = 0; i < ROWS; i++) {
         f->max[i] = -INFINITY;
         f->sum[i] = 0;
     }
-    memset(f->o, 0, (size_t)(f->n_padded * part.width) * sizeof(REAL));
-
-    const int64_t n_visible = visible_keys(attention, f->t + f->n - 1);
-    f->first_s = first_key(attention, f->t) / KEYS * KEYS;
-    for (int64_t s = f->first_s; s < n_visible; s += KEYS) {
-        const int64_t n_keys = block_min(KEYS, n_visible - s);
-        NAME(forward_scores)(f, attention, s, n_keys);
-        NAME(forward_softmax)(f, attention, s, n_keys);
-        if (s > f->first_s) {
-            for (int64_t i = 0; i < f->n; i++) {
-                for (int64_t j = 0; j < part.width; j++) {
-                    f->o[i * part.width + j] *= f->factor[i];
-                }
-            }
-        }
-        NAME(load)(f->rows, attention->v, f->b, s, f->h_kv, n_keys, n_keys, part);
-        NAME(tile_product)
-        (NAME(pad)(f->n, TILE_ROWS), part.width, n_keys, f->scores, FORWARD_QUERIES, f->rows, part.width, f->o,
-         part.width, true);
+    memset(f->o, 0, (size_t)(ROWS * part.width) * sizeof(REAL));
+    const int64_t end = visible_keys(attention, f->queries.first + f->queries.n - 1);
+    f->first_s = first_key(attention, f->queries.first) / ROWS * ROWS;
+    for (int64_t s = f->first_s; s < end; s += ROWS) {
+        f->keys = (struct span){s, block_min(ROWS, end - s)};
+        NAME(forward_scores)(f, attention);
+        NAME(forward_softmax)(f, attention);
+        NAME(forward_output)(f, attention, part);
     }
 
-    REAL *lse = (REAL *)attention->lse->data + (f->b * attention->H + f->h) * attention->T + f->t;
-    for (int64_t i = 0; i < f->n; i++) {
+    REAL *lse = (REAL *)attention->lse->data + (f->b * attention->H + f->h) * attention->T + f->queries.first;
+    for (int64_t i = 0; i < f->queries.n; i++) {
         const bool sees_nothing = f->sum[i] == 0;
         lse[i] = sees_nothing ? -INFINITY : f->max[i] + NAME(vector_log)(f->sum[i]);
         f->factor[i] = sees_nothing ? 0 : 1 / f->sum[i];
     }
-    NAME(unload)(attention->out, f->b, f->t, f->h, f->n, part, f->o, f->factor, 1);
+    NAME(unload)(attention->out, f->b, f->queries.first, f->h, f->queries.n, part, f->o, f->factor);
 }
 
 static void NAME(forward_blocks)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
-    const int64_t n_blocks = (attention->T + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
+    const int64_t n_blocks = blocks_of(attention->T);
     struct NAME(forward) f;
     for (int64_t item = first; item < last; item++) {
         const int64_t head = item / n_blocks;
         f.b = head / attention->H;
         f.h = head % attention->H;
         f.h_kv = f.h / (attention->H / attention->H_kv);
-        f.t = item % n_blocks * FORWARD_QUERIES;
-        f.n = block_min(FORWARD_QUERIES, attention->T - f.t);
-        f.n_padded = NAME(pad)(f.n, NAME(QUANTUM));
+        f.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
         int64_t d = 0;
         do { /* lse is due even when D is 0 */
             NAME(forward_part)(&f, attention, NAME(part_at)(attention->D, d));
@@ -214,65 +239,59 @@ static void NAME(forward_blocks)(void *context, int64_t first, int64_t last) {
 
 /* ---- Backward -------------------------------------------------------------------------------------------- */
 
-/* One block of keys against one block of queries at a time. p and ds lie as (queries, keys), which is how dv and dk want
- * them; dq wants ds the other way round. */
+/* One block of keys against one block of queries at a time. p and ds lie as (queries, keys). */
 struct NAME(backward) {
-    _Alignas(64) REAL k[KEYS * NAME(PART)], k_t[NAME(PART) * KEYS], v_t[NAME(PART) * KEYS]; /* (keys, D), (D, keys) */
-    _Alignas(64) REAL q[BACKWARD_QUERIES * NAME(PART)], g[BACKWARD_QUERIES * NAME(PART)];   /* (queries, D) */
-    _Alignas(64) REAL q_t[NAME(PART) * BACKWARD_QUERIES], g_t[NAME(PART) * BACKWARD_QUERIES];
-    _Alignas(64) REAL dk[KEYS * NAME(PART)], dv[KEYS * NAME(PART)], dq[BACKWARD_QUERIES * NAME(PART)];
-    _Alignas(64) REAL p[BACKWARD_QUERIES * KEYS], ds[BACKWARD_QUERIES * KEYS], ds_t[KEYS * BACKWARD_QUERIES];
+    _Alignas(64) REAL k[ROWS * NAME(PART)], k_t[NAME(PART) * ROWS], v_t[NAME(PART) * ROWS]; /* (keys, D), (D, keys) */
+    _Alignas(64) REAL q[ROWS * NAME(PART)], g[ROWS * NAME(PART)]; /* (queries, D); q times the scale */
+    _Alignas(64) REAL dk[ROWS * NAME(PART)], dv[ROWS * NAME(PART)], dq[ROWS * NAME(PART)];
+    _Alignas(64) REAL p[ROWS * ROWS], ds[ROWS * ROWS];
     int64_t b, h, h_kv;
-    int64_t s, n_keys;      /* keys s .. s + n_keys - 1 */
-    int64_t t, n, n_padded; /* queries t .. t + n - 1 of head h */
+    struct span keys, queries; /* queries of head h */
 };
 
 static void NAME(load_keys)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
-    NAME(load)(w->k, attention->v, w->b, w->s, w->h_kv, w->n_keys, KEYS, part);
-    NAME(tile_transpose)(KEYS, part.n, w->k, part.width, w->v_t, KEYS);
-    NAME(load)(w->k, attention->k, w->b, w->s, w->h_kv, w->n_keys, KEYS, part);
-    NAME(tile_transpose)(KEYS, part.n, w->k, part.width, w->k_t, KEYS);
+    NAME(load)(w->k, attention->v, w->b, w->keys.first, w->h_kv, w->keys.n, part, 1);
+    NAME(turn)(w->v_t, w->k, w->keys.n, part.width);
+    NAME(load)(w->k, attention->k, w->b, w->keys.first, w->h_kv, w->keys.n, part, 1);
+    NAME(turn)(w->k_t, w->k, w->keys.n, part.width);
 }
 
 static void NAME(load_queries)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
-    NAME(load)(w->q, attention->q, w->b, w->t, w->h, w->n, w->n_padded, part);
-    NAME(tile_transpose)(w->n_padded, part.n, w->q, part.width, w->q_t, BACKWARD_QUERIES);
-    NAME(load)(w->g, attention->g, w->b, w->t, w->h, w->n, w->n_padded, part);
-    NAME(tile_transpose)(w->n_padded, part.n, w->g, part.width, w->g_t, BACKWARD_QUERIES);
+    NAME(load)(w->q, attention->q, w->b, w->queries.first, w->h, w->queries.n, part, (REAL)attention->scale);
+    NAME(load)(w->g, attention->g, w->b, w->queries.first, w->h, w->queries.n, part, 1);
 }
 
-/* One query's row: scores in p become weights, and g v^T in ds becomes the slope of the scores; 0 before `first` and from
- * n_visible on. */
-static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL scale, REAL lse, REAL delta, int64_t first,
-                              int64_t n_visible) {
-    for (int64_t key = 0; key < KEYS; key++) {
-        p[key] = NAME(vector_exp)(p[key] * scale - lse);
-        ds[key] = p[key] * (ds[key] - delta);
-    }
-    for (int64_t key = 0; key < first && key < KEYS; key++) {
-        p[key] = 0;
-        ds[key] = 0;
-    }
-    for (int64_t key = n_visible > 0 ? n_visible : 0; key < KEYS; key++) {
-        p[key] = 0;
-        ds[key] = 0;
-    }
-}
-
-/* Scales the scores in p and adds the mask to them. */
-static void NAME(backward_mask)(struct NAME(backward) * w, const struct attention *attention) {
-    const REAL scale = (REAL)attention->scale;
-    for (int64_t i = 0; i < w->n; i++) {
-        REAL row[KEYS], *p = w->p + i * KEYS;
-        NAME(mask_row)(row, attention->mask, w->b, w->h, w->t + i, w->s, w->n_keys);
-        for (int64_t key = 0; key < w->n_keys; key++) {
-            p[key] = p[key] * scale + row[key];
+/* Scores in p and g v^T in ds, of the tiles in which a query sees a key. */
+static void NAME(backward_scores)(struct NAME(backward) * w, const struct attention *attention,
+                                  struct NAME(part) part, bool add) {
+    for (int64_t i = 0; i < w->queries.n; i += TILE_M) {
+        const struct range seen = whole_tiles(seen_keys(attention, w->queries, i, TILE_M, w->keys), NAME(SIDE));
+        for (int64_t j = seen.from; j < seen.to; j += TILE_N) {
+            NAME(tile_of_rows)
+            (part.width, w->q + i * part.width, part.width, w->k_t + j, ROWS, w->p + i * ROWS + j, ROWS, add);
+            NAME(tile_of_rows)
+            (part.width, w->g + i * part.width, part.width, w->v_t + j, ROWS, w->ds + i * ROWS + j, ROWS, add);
         }
     }
 }
 
-/* p = exp(scale q k^T - lse) and ds = p * (g v^T - delta), both 0 where the query does not see the key. Leaves q, g and k of
- * the given part loaded. */
+/* One query's row: scores in p become weights, and g v^T in ds becomes the slope of the scores. */
+static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL lse, REAL delta, int64_t n) {
+    for (int64_t key = 0; key < n; key++) {
+        p[key] = NAME(weight)(p[key] - lse);
+        ds[key] = p[key] * (ds[key] - delta);
+    }
+}
+
+static void NAME(clear)(REAL *p, REAL *ds, int64_t from, int64_t to) {
+    for (int64_t key = from; key < to; key++) {
+        p[key] = 0;
+        ds[key] = 0;
+    }
+}
+
+/* p = exp(scale q k^T - lse) and ds = p * (g v^T - delta), both 0 where the query does not see the key but a neighbour in its tile
+ * does. Leaves q, g and k of the given part loaded. */
 static void NAME(backward_weights)(struct NAME(backward) * w, const struct attention *attention,
                                    struct NAME(part) part) {
     const int64_t D = attention->D;
@@ -282,8 +301,7 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
             NAME(load_keys)(w, attention, summed);
         }
         NAME(load_queries)(w, attention, summed);
-        NAME(tile_product)(w->n_padded, KEYS, summed.n, w->q_t, BACKWARD_QUERIES, w->k_t, KEYS, w->p, KEYS, d > 0);
-        NAME(tile_product)(w->n_padded, KEYS, summed.n, w->g_t, BACKWARD_QUERIES, w->v_t, KEYS, w->ds, KEYS, d > 0);
+        NAME(backward_scores)(w, attention, summed, d > 0);
     }
     if (D > NAME(PART)) {
         NAME(load_keys)(w, attention, part);
@@ -294,71 +312,109 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
         memset(w->ds, 0, sizeof w->ds);
     }
 
-    const int64_t row = (w->b * attention->H + w->h) * attention->T + w->t;
+    const int64_t row = (w->b * attention->H + w->h) * attention->T + w->queries.first;
     const REAL *lse = (const REAL *)attention->lse->data + row, *delta = (const REAL *)attention->delta + row;
-    REAL scale = (REAL)attention->scale;
-    if (attention->mask) {
-        NAME(backward_mask)(w, attention);
-        scale = 1;
+    for (int64_t i = 0; i < round_up(w->queries.n, TILE_M); i++) {
+        const struct range tiles =
+            whole_tiles(seen_keys(attention, w->queries, i / TILE_M * TILE_M, TILE_M, w->keys), NAME(SIDE));
+        struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
+        REAL *p = w->p + i * ROWS, *ds = w->ds + i * ROWS;
+        if (i >= w->queries.n || seen.from >= seen.to || lse[i] == -INFINITY) { /* NaN stays */
+            NAME(clear)(p, ds, tiles.from, tiles.to);
+            continue;
+        }
+        if (attention->mask) {
+            REAL mask[ROWS];
+            NAME(mask_row)(mask, attention->mask, w->b, w->h, w->queries.first + i, w->keys.first, w->keys.n);
+            for (int64_t key = seen.from; key < seen.to; key++) {
+                p[key] += mask[key];
+            }
+        }
+        NAME(weights_row)(p + tiles.from, ds + tiles.from, lse[i], delta[i], tiles.to - tiles.from);
+        NAME(clear)(p, ds, tiles.from, seen.from);
+        NAME(clear)(p, ds, seen.to, tiles.to);
     }
-    for (int64_t i = 0; i < w->n; i++) {
-        const int64_t n_visible = lse[i] == -INFINITY ? 0 : visible_keys(attention, w->t + i) - w->s; /* NaN stays */
-        const int64_t first = first_key(attention, w->t + i) - w->s;
-        NAME(weights_row)(w->p + i * KEYS, w->ds + i * KEYS, scale, lse[i], delta[i], first, n_visible);
-    }
-    memset(w->ds + w->n * KEYS, 0, (size_t)((w->n_padded - w->n) * KEYS) * sizeof(REAL));
 }
 
 /* The mask is added to the scores, so their slope is its. */
 static void NAME(unload_mask)(const struct NAME(backward) * w, const struct attention *attention) {
-    for (int64_t i = 0; i < w->n; i++) {
-        const int64_t row = (w->b * attention->H + w->h) * attention->T + w->t + i;
-        NAME(block_write)
-        (w->ds + i * KEYS, attention->dmask->data, attention->dmask->dtype, row * attention->S + w->s, w->n_keys);
-    }
-}
-
-/* Adds one block of queries to dk and dv of the block of keys, and to dq in memory. */
-static void NAME(backward_block)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
-    const int64_t keys_padded = NAME(pad)(w->n_keys, TILE_ROWS), queries_padded = NAME(pad)(w->n, TILE_ROWS);
-    const REAL scale = (REAL)attention->scale;
-    NAME(backward_weights)(w, attention, part);
-    if (attention->dmask && part.d == 0) {
-        NAME(unload_mask)(w, attention);
-    }
-    NAME(tile_product)(keys_padded, part.width, w->n, w->p, KEYS, w->g, part.width, w->dv, part.width, true);
-    NAME(tile_product)(keys_padded, part.width, w->n, w->ds, KEYS, w->q, part.width, w->dk, part.width, true);
-    NAME(tile_transpose)(w->n_padded, w->n_keys, w->ds, KEYS, w->ds_t, BACKWARD_QUERIES);
-    NAME(tile_product)
-    (queries_padded, part.width, w->n_keys, w->ds_t, BACKWARD_QUERIES, w->k, part.width, w->dq, part.width, false);
-    for (int64_t i = 0; i < w->n; i++) {
-        REAL *sums = (REAL *)attention->dq_sums +
-                     ((w->b * attention->T + w->t + i) * attention->H + w->h) * attention->D + part.d;
-        for (int64_t j = 0; j < part.n; j++) {
-            sums[j] += scale * w->dq[i * part.width + j];
+    for (int64_t i = 0; i < w->queries.n; i++) {
+        const struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
+        const int64_t row = (w->b * attention->H + w->h) * attention->T + w->queries.first + i;
+        if (seen.from < seen.to) {
+            NAME(block_write)
+            (w->ds + i * ROWS + seen.from, attention->dmask->data, attention->dmask->dtype,
+             row * attention->S + w->keys.first + seen.from, seen.to - seen.from);
         }
     }
 }
 
-/* dk and dv of one block of keys, part by part. */
-static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention) {
-    const int64_t group = attention->H / attention->H_kv;
-    const int64_t first_t = first_query(attention, w->s), end_t = end_query(attention, w->s + w->n_keys - 1);
-    int64_t d = 0;
-    do { /* the mask's gradient is due even when D is 0 */
-        const struct NAME(part) part = NAME(part_at)(attention->D, d);
-        memset(w->dk, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
-        memset(w->dv, 0, (size_t)(KEYS * part.width) * sizeof(REAL));
-        NAME(load_keys)(w, attention, part);
-        for (w->h = w->h_kv * group; w->h < (w->h_kv + 1) * group; w->h++) {
-            for (w->t = first_t; w->t < end_t; w->t += BACKWARD_QUERIES) {
-                w->n = block_min(BACKWARD_QUERIES, end_t - w->t);
-                w->n_padded = NAME(pad)(w->n, NAME(QUANTUM));
-                NAME(backward_block)(w, attention, part);
+/* dv += p^T g and dk += ds^T (scale q) */
+static void NAME(add_keys)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
+    for (int64_t i = 0; i < w->keys.n; i += TILE_M) {
+        const struct range seen = seeing_queries(attention, w->keys, i, TILE_M, w->queries);
+        const int64_t n = seen.to - seen.from, at = seen.from * ROWS + i;
+        for (int64_t j = 0; n > 0 && j < part.width; j += TILE_N) {
+            NAME(tile_of_columns)
+            (n, w->p + at, ROWS, w->g + seen.from * part.width + j, part.width, w->dv + i * part.width + j, part.width,
+             true);
+            NAME(tile_of_columns)
+            (n, w->ds + at, ROWS, w->q + seen.from * part.width + j, part.width, w->dk + i * part.width + j, part.width,
+             true);
+        }
+    }
+}
+
+/* dq += scale ds k, in memory */
+static void NAME(add_queries)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part) {
+    const REAL scale = (REAL)attention->scale;
+    for (int64_t i = 0; i < w->queries.n; i += TILE_M) {
+        const struct range seen = whole_tiles(seen_keys(attention, w->queries, i, TILE_M, w->keys), NAME(SIDE));
+        if (seen.from >= seen.to) {
+            continue;
+        }
+        const int64_t n = block_min(seen.to, round_up(w->keys.n, 4)) - seen.from; /* further rows of k are not there */
+        for (int64_t j = 0; j < part.width; j += TILE_N) {
+            NAME(tile_of_rows)
+            (n, w->ds + i * ROWS + seen.from, ROWS, w->k + seen.from * part.width + j, part.width,
+             w->dq + i * part.width + j, part.width, false);
+        }
+        for (int64_t r = i; r < block_min(i + TILE_M, w->queries.n); r++) {
+            const int64_t row = (w->b * attention->T + w->queries.first + r) * attention->H + w->h;
+            REAL *restrict sums = (REAL *)attention->dq_sums + row * attention->D + part.d;
+            for (int64_t j = 0; j < part.n; j++) {
+                sums[j] += scale * w->dq[r * part.width + j];
             }
         }
-        NAME(unload)(attention->dk, w->b, w->s, w->h_kv, w->n_keys, part, w->dk, NULL, (REAL)attention->scale);
-        NAME(unload)(attention->dv, w->b, w->s, w->h_kv, w->n_keys, part, w->dv, NULL, 1);
+    }
+}
+
+/* One block of keys with all queries that see it, part by part: dk and dv of the block, and dq's share of it in memory. */
+static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention, bool with_queries) {
+    const int64_t group = attention->H / attention->H_kv;
+    const int64_t first_t = first_query(attention, w->keys.first);
+    const int64_t end_t = end_query(attention, w->keys.first + w->keys.n - 1);
+    int64_t d = 0;
+    do {
+        const struct NAME(part) part = NAME(part_at)(attention->D, d);
+        memset(w->dk, 0, (size_t)(ROWS * part.width) * sizeof(REAL));
+        memset(w->dv, 0, (size_t)(ROWS * part.width) * sizeof(REAL));
+        NAME(load_keys)(w, attention, part);
+        for (w->h = w->h_kv * group; w->h < (w->h_kv + 1) * group; w->h++) {
+            for (int64_t t = first_t; t < end_t; t += ROWS) {
+                w->queries = (struct span){t, block_min(ROWS, end_t - t)};
+                NAME(backward_weights)(w, attention, part);
+                if (attention->dmask && part.d == 0) {
+                    NAME(unload_mask)(w, attention);
+                }
+                NAME(add_keys)(w, attention, part);
+                if (with_queries) {
+                    NAME(add_queries)(w, attention, part);
+                }
+            }
+        }
+        NAME(unload)(attention->dk, w->b, w->keys.first, w->h_kv, w->keys.n, part, w->dk, NULL);
+        NAME(unload)(attention->dv, w->b, w->keys.first, w->h_kv, w->keys.n, part, w->dv, NULL);
         d += NAME(PART);
     } while (d < attention->D);
 }
@@ -397,9 +453,19 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
     }
 }
 
+/* Brings rows of dq_sums into dq, unless they are there. */
+static void NAME(backward_end)(const struct attention *attention, int64_t b, int64_t h, struct span queries) {
+    for (int64_t t = queries.first; t < queries.first + queries.n; t++) {
+        const int64_t at = ((b * attention->T + t) * attention->H + h) * attention->D;
+        NAME(block_write)
+        ((const REAL *)attention->dq_sums + at, attention->dq->data, attention->dq->dtype, at, attention->D);
+    }
+}
+
+/* An item is one kv head, with its query heads. */
 static void NAME(backward_heads)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
-    const int64_t group = attention->H / attention->H_kv, D = attention->D;
+    const int64_t group = attention->H / attention->H_kv;
     struct NAME(backward) w;
     for (int64_t item = first; item < last; item++) {
         w.b = item / attention->H_kv;
@@ -407,20 +473,61 @@ static void NAME(backward_heads)(void *context, int64_t first, int64_t last) {
         for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) {
             NAME(backward_begin)(attention, w.b, h);
         }
-        for (w.s = 0; w.s < attention->S; w.s += KEYS) {
-            w.n_keys = block_min(KEYS, attention->S - w.s);
-            NAME(backward_keys)(&w, attention);
+        for (int64_t i = 0; i < blocks_of(attention->S); i++) {
+            w.keys = block_of(attention->S, i);
+            NAME(backward_keys)(&w, attention, true);
         }
         for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) {
-            for (int64_t t = 0; t < attention->T; t++) {
-                const int64_t at = ((w.b * attention->T + t) * attention->H + h) * D;
-                NAME(block_write)
-                ((const REAL *)attention->dq_sums + at, attention->dq->data, attention->dq->dtype, at, D);
+            NAME(backward_end)(attention, w.b, h, (struct span){0, attention->T});
+        }
+    }
+}
+
+/* The same in three steps with smaller items, for fewer heads than threads. An item is one query head ... */
+static void NAME(backward_begins)(void *context, int64_t first, int64_t last) {
+    const struct attention *attention = context;
+    for (int64_t item = first; item < last; item++) {
+        NAME(backward_begin)(attention, item / attention->H, item % attention->H);
+    }
+}
+
+/* ... one block of keys of a kv head ... */
+static void NAME(backward_key_blocks)(void *context, int64_t first, int64_t last) {
+    const struct attention *attention = context;
+    const int64_t n_blocks = blocks_of(attention->S);
+    struct NAME(backward) w;
+    for (int64_t item = first; item < last; item++) {
+        w.b = item / n_blocks / attention->H_kv;
+        w.h_kv = item / n_blocks % attention->H_kv;
+        w.keys = block_of(attention->S, item % n_blocks);
+        NAME(backward_keys)(&w, attention, false);
+    }
+}
+
+/* ... one block of queries of a query head. The weights are computed a second time. */
+static void NAME(backward_query_blocks)(void *context, int64_t first, int64_t last) {
+    const struct attention *attention = context;
+    const int64_t n_blocks = blocks_of(attention->T);
+    struct NAME(backward) w;
+    for (int64_t item = first; item < last; item++) {
+        w.b = item / n_blocks / attention->H;
+        w.h = item / n_blocks % attention->H;
+        w.h_kv = w.h / (attention->H / attention->H_kv);
+        w.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
+        const int64_t end = visible_keys(attention, w.queries.first + w.queries.n - 1);
+        for (int64_t s = first_key(attention, w.queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+            w.keys = (struct span){s, block_min(ROWS, attention->S - s)};
+            for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
+                const struct NAME(part) part = NAME(part_at)(attention->D, d);
+                NAME(load_keys)(&w, attention, part);
+                NAME(backward_weights)(&w, attention, part);
+                NAME(add_queries)(&w, attention, part);
             }
         }
+        NAME(backward_end)(attention, w.b, w.h, w.queries);
     }
 }
 
 #undef REAL
 #undef NAME
-#undef COLUMNS
+#undef TILE_N

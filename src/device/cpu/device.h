@@ -4,6 +4,5 @@
 #include "tensor/device.h"
 
 extern const struct device_functions cpu_functions;
-extern const tl_kernel cpu_kernels[];
 
 #endif

@@ -19,11 +19,13 @@
 struct head {
     const tl_operand *targets;
     int64_t ignore_index, V;
-    int64_t row;        /* the chunk's first */
-    void *logits;       /* (rows of the chunk, V) of the compute type; their gradient in the end */
+    int64_t row;  /* the chunk's first */
+    void *logits; /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
+    bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
     bool has_gradients; /* somebody wants the logits' gradient */
+    void *workspace;    /* of the products */
 };
 
 static int64_t target_at(const tl_operand *targets, int64_t row) {
@@ -52,14 +54,15 @@ static int64_t count_rows(const tl_kernel_args *args, const tl_operand *targets,
     return n;
 }
 
-/* A dense matrix. */
+/* A matrix of dense rows. */
 struct matrix {
     tl_operand operand;
     int64_t shape[2], stride[2];
 };
-static void matrix_set(struct matrix *m, void *data, tl_dtype dtype, int64_t n_rows, int64_t n_columns) {
+static void matrix_set(struct matrix *m, void *data, tl_dtype dtype, int64_t n_rows, int64_t n_columns, int64_t step) {
     m->shape[0] = n_rows;
-    m->shape[1] = m->stride[0] = n_columns;
+    m->shape[1] = n_columns;
+    m->stride[0] = step;
     m->stride[1] = 1;
     m->operand = (tl_operand){.data = data, .dtype = dtype, .rank = 2, .shape = m->shape, .stride = m->stride};
 }
@@ -69,20 +72,26 @@ static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 /* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
 static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, const tl_operand *dx,
                       const struct matrix *dweight) {
+    const struct attr_linear_cross_entropy *attr = args->attr;
     const tl_operand *x = &args->in[0], *weight = &args->in[1];
-    const int64_t C = x->shape[1];
+    const int64_t C = x->shape[1], V = head->V;
     const bool f64 = dtype_compute(x->dtype) == TL_F64;
     struct matrix rows, logits;
-    matrix_set(&rows, block_at(x->data, x->dtype, head->row * C), x->dtype, n, C);
-    matrix_set(&logits, head->logits, f64 ? TL_F64 : TL_F32, n, head->V);
-    matmul_multiply(&logits.operand, &rows.operand, false, weight, true, false, args->n_threads);
-    parallel_for(n, parallel_grain(8 * head->V), args->n_threads, f64 ? head_rows_f64 : head_rows_f32, head);
+    matrix_set(&rows, block_at(x->data, x->dtype, head->row * C), x->dtype, n, C, C);
+    matrix_set(&logits, head->logits, f64 ? TL_F64 : TL_F32, n, V, V);
+    matmul_multiply(&logits.operand, &rows.operand, false, weight, true, false, attr->is_fast, head->workspace,
+                    args->n_threads);
+    parallel_for(n, parallel_grain(8 * V), args->n_threads, f64 ? head_rows_f64 : head_rows_f32, head);
+    if (head->is_rounded) matrix_set(&logits, head->logits, TL_BF16, n, V, 2 * V);
     if (dx) {
         struct matrix out;
-        matrix_set(&out, block_at(dx->data, dx->dtype, head->row * C), dx->dtype, n, C);
-        matmul_multiply(&out.operand, &logits.operand, false, weight, false, false, args->n_threads);
+        matrix_set(&out, block_at(dx->data, dx->dtype, head->row * C), dx->dtype, n, C, C);
+        matmul_multiply(&out.operand, &logits.operand, false, weight, false, false, attr->is_fast, head->workspace,
+                        args->n_threads);
     }
-    if (dweight) matmul_multiply(&dweight->operand, &logits.operand, true, &rows.operand, false, true, args->n_threads);
+    if (dweight)
+        matmul_multiply(&dweight->operand, &logits.operand, true, &rows.operand, false, true, attr->is_fast,
+                        head->workspace, args->n_threads);
 }
 
 bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
@@ -105,13 +114,16 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
                  : n_rows     ? 1 / (double)n_rows
                               : NAN,
         .has_gradients = args->n_out > 1,
+        .is_rounded = x->dtype == TL_BF16,
     };
+    head.workspace = (char *)head.losses + padded((size_t)N * real_bytes);
     const tl_operand *dx = attr->gives_dx ? &args->out[1] : NULL;
     const tl_operand *dweight = attr->gives_dweight ? &args->out[dx ? 2 : 1] : NULL;
     struct matrix sums;
     if (dweight) {
         const bool is_direct = dweight->dtype == real;
-        matrix_set(&sums, is_direct ? dweight->data : (char *)head.losses + padded((size_t)N * real_bytes), real, V, C);
+        matrix_set(&sums, is_direct ? dweight->data : head.workspace, real, V, C, C);
+        if (!is_direct) head.workspace = (char *)head.workspace + padded((size_t)(V * C) * real_bytes);
         if (V * C > 0) memset(sums.operand.data, 0, (size_t)(V * C) * real_bytes);
     }
     for (head.row = 0; head.row < N; head.row += attr->chunk_rows)

@@ -12,11 +12,12 @@ static REAL NAME(row_max)(const REAL *x, int64_t n) {
     return max;
 }
 
-/* Sum of exp(x - shift). */
-static REAL NAME(row_exp_sum)(const REAL *x, REAL shift, int64_t n) {
-    REAL lane[BLOCK_LANES] = {0}, e[BLOCK];
+/* Sum of exp(x - shift); with `keeps` these take the place of x. */
+static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
+    REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
     for (int64_t c = 0; c < n; c += BLOCK) {
         const int64_t length = block_min(BLOCK, n - c);
+        REAL *e = keeps ? x + c : buffer;
         for (int64_t i = 0; i < length; i++) e[i] = NAME(vector_exp)(x[c + i] - shift);
         int64_t i = 0;
         for (; i + BLOCK_LANES <= length; i += BLOCK_LANES)
@@ -26,7 +27,20 @@ static REAL NAME(row_exp_sum)(const REAL *x, REAL shift, int64_t n) {
     return NAME(block_total)(lane);
 }
 
-/* Rows of a chunk: loss = lse - logit of the target, and in place of the logits (exp(logit - lse) - onehot) * scale. */
+/* x = x * factor but for one of them, rounded to bf16 from the same place on if wanted. */
+static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, bool is_rounded) {
+    for (int64_t j = 0; j < n; j++) x[j] *= factor;
+    x[target] = slope;
+    REAL buffer[BLOCK];
+    for (int64_t c = 0; is_rounded && c < n; c += BLOCK) {
+        const int64_t length = block_min(BLOCK, n - c);
+        memcpy(buffer, x + c, (size_t)length * sizeof(REAL));
+        NAME(convert_from)((char *)x + 2 * c, TL_BF16, 1, buffer, length);
+    }
+}
+
+/* Rows of a chunk: with e = exp(logit - max), loss = max + log(sum e) - logit of the target, and in place of the logits
+ * (e / sum e - onehot) * scale. */
 static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
     const struct head *head = context;
     const int64_t V = head->V;
@@ -38,14 +52,14 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
             if (V > 0) memset(x, 0, (size_t)V * sizeof(REAL));
             continue;
         }
-        const REAL max = NAME(row_max)(x, V);
+        const REAL max = NAME(row_max)(x, V), logit = x[target];
         const REAL shift = max > -INFINITY ? max : 0;
-        const REAL lse = shift + NAME(vector_log)(NAME(row_exp_sum)(x, shift, V)), scale = (REAL)head->scale;
-        ((REAL *)head->losses)[head->row + i] = lse - x[target];
+        const REAL sum = NAME(row_exp_sum)(x, shift, V, head->has_gradients);
+        const REAL lse = shift + NAME(vector_log)(sum), scale = (REAL)head->scale;
+        ((REAL *)head->losses)[head->row + i] = lse - logit;
         if (!head->has_gradients) continue;
-        const REAL slope = (NAME(vector_exp)(x[target] - lse) - 1) * scale;
-        for (int64_t j = 0; j < V; j++) x[j] = NAME(vector_exp)(x[j] - lse) * scale;
-        x[target] = slope;
+        const REAL slope = (NAME(vector_exp)(logit - lse) - 1) * scale;
+        NAME(row_scale)(x, scale / sum, V, target, slope, head->is_rounded);
     }
 }
 

@@ -17,7 +17,7 @@
 #undef CPU_DECLARE_KERNEL
 #undef CPU_DECLARE_DYNAMIC
 
-/* By op id, that is in the order of op_list.h; NULL for views and transfers. */
+/* By op id, that is in the order of op_list.h; NULL for views and transfers. Of the baseline: see isa.h. */
 extern const tl_kernel cpu_kernels[];
 
 #endif

@@ -1,23 +1,23 @@
 /* matmul.c: batched products of matrices.
  *
- * Three ways, all cut the output into rectangles of a fixed size that are spread over threads:
+ * Which way a product goes is decided in one place, at the end (`choose`):
  *
- *   library  f32 and f64 matrices large enough, in a layout that CBLAS can express. Each rectangle is one gemm call
- *            on one thread. The library's own threads stay off: there is one thread pool in this process, and the
- *            cuts, hence the bits, do not depend on its size.
- *   bf16     bf16 matrices on chips that multiply them (matmul_bf16.h).
- *   tiles    everything else: 16-bit inputs, small matrices, odd strides. Blocks of both operands are converted and
- *            packed on the stack and multiplied by tile.h; sums over all of k stay in f32 (f64) and are rounded once.
- *
- * With f32 inputs and a long k the library adds partial sums of a few hundred terms; so do the tiles.
+ *   gemm     f32, f16 and bf16, alone or mixed: gemm.c, on the chip's best instructions. Large matrices one after
+ *            the other, each on all threads; small ones side by side, each on one.
+ *   library  f64 in a layout that CBLAS can express, and f32 where gemm.c has no kernel that beats it. The output is cut into
+ *            rectangles of a fixed size, each one library call on one thread. The library's own threads stay off: there is one
+ *            thread pool in this process, and the cuts, hence the bits, do not depend on its size.
+ *   tiles    the rest of f64: small matrices and odd strides (matmul_f64.h).
  */
 #include "device/cpu/block.h"
+#include "device/cpu/gemm.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/tile.h"
 #include "ops/attr.h"
 #include "ops/fold.h"
+#include "ops/gemm.h"
 #include "tensor/dtype.h"
 
 #include <cblas.h>
@@ -39,6 +39,7 @@ struct product {
     int64_t n_batches, m, n, k;
     int64_t cut_m, cut_n, n_cut_m, n_cut_n; /* rectangles of the output */
     bool add;                               /* out += */
+    bool is_fast;                           /* see attr.h */
     enum CBLAS_TRANSPOSE trans_a, trans_b;  /* library only, as are the leading dimensions */
     int64_t ld_a, ld_b;
 };
@@ -118,50 +119,59 @@ static void library_rectangles(void *context, int64_t first, int64_t last) {
     }
 }
 
-/* ---- Tiles --------------------------------------------------------------------------------------------- */
+#include "device/cpu/matmul_f64.h"
 
-/* A rectangle's sums, and the block of each operand that is being multiplied: about 220 KiB on the stack. */
-enum { TILE_M = 96, TILE_N = 128, TILE_K_BYTES = 768 };
-enum { STORE_N = 192 }; /* the widest rectangle of all that are stored */
+/* ---- gemm.c ------------------------------------------------------------------------------------------------- */
 
-#define REAL float
-#define NAME(name) name##_f32
-#define COLUMNS TILE_COLUMNS_F32
-#include "device/cpu/matmul_template.h"
+static struct gemm_side side_at(const struct product *p, const struct side *side, int64_t batch) {
+    const tl_operand *x = side->operand;
+    return (struct gemm_side){.data = block_at(x->data, x->dtype, batch_offset(p, x, batch)),
+                              .dtype = x->dtype,
+                              .stride = side->stride,
+                              .k_stride = side->k_stride};
+}
 
-#define REAL double
-#define NAME(name) name##_f64
-#define COLUMNS TILE_COLUMNS_F64
-#include "device/cpu/matmul_template.h"
+static struct gemm gemm_at(const struct product *p, int64_t batch) {
+    return (struct gemm){.a = side_at(p, &p->a, batch),
+                         .b = side_at(p, &p->b, batch),
+                         .out = block_at(p->out->data, p->out->dtype, batch * p->m * p->n),
+                         .out_dtype = p->out->dtype,
+                         .out_step = p->n,
+                         .m = p->m,
+                         .n = p->n,
+                         .k = p->k,
+                         .add = p->add,
+                         .is_fast = p->is_fast};
+}
 
-#if defined(__aarch64__) && defined(__linux__)
-#include "device/cpu/matmul_bf16.h"
-#else
-enum { BF16_M = 1, BF16_N = 1 };
-static bool bf16_is_there(void) { return false; }
-static void bf16_rectangles(void *context, int64_t first, int64_t last) { (void)context, (void)first, (void)last; }
-#endif
+static void small_products(void *context, int64_t first, int64_t last) {
+    for (int64_t batch = first; batch < last; batch++) {
+        const struct gemm g = gemm_at(context, batch);
+        gemm_multiply_small(&g);
+    }
+}
+
+static void large_products(struct product *p, void *workspace, int n_threads) {
+    for (int64_t batch = 0; batch < p->n_batches; batch++) {
+        const struct gemm g = gemm_at(p, batch);
+        gemm_multiply(&g, workspace, n_threads);
+    }
+}
 
 /* ---- Choice ---------------------------------------------------------------------------------------------- */
-
-/* A way to fill rectangles of the output, and their size. */
-struct way {
-    parallel_body body;
-    int64_t cut_m, cut_n;
-};
-
-/* Rectangles of the library: large enough that packing stays a small part, small enough to feed many cores. */
-static const struct way way_library = {library_rectangles, 256, 512};
-static const struct way way_bf16 = {bf16_rectangles, BF16_M, BF16_N};
-static const struct way way_f32 = {tile_rectangles_f32, TILE_M, TILE_N};
-static const struct way way_f64 = {tile_rectangles_f64, TILE_M, TILE_N};
 
 /* Below this many multiply-adds per matrix a library call costs more than the product. */
 enum { LIBRARY_WORK = 48 * 48 * 48 };
 
+/* Rectangles of the library: large enough that packing stays a small part, small enough to feed many cores. */
+enum { LIBRARY_M = 256, LIBRARY_N = 512 };
+
 static bool use_library(struct product *p) {
     const tl_dtype dtype = p->out->dtype;
     if ((dtype != TL_F32 && dtype != TL_F64) || p->a.operand->dtype != dtype || p->b.operand->dtype != dtype) {
+        return false;
+    }
+    if (dtype == TL_F32 && gemm_beats_blas()) {
         return false;
     }
     if (p->k > INT_MAX || p->n > INT_MAX || p->k < 1 || (double)p->m * (double)p->n * (double)p->k < LIBRARY_WORK) {
@@ -171,35 +181,32 @@ static bool use_library(struct product *p) {
            blas_layout(p->k, p->n, p->b.k_stride, p->b.stride, &p->trans_b, &p->ld_b);
 }
 
-static const struct way *choose(struct product *p) {
+static void run_rectangles(struct product *p, parallel_body body, int64_t cut_m, int64_t cut_n, int n_threads) {
+    p->cut_m = cut_m;
+    p->cut_n = cut_n;
+    p->n_cut_m = (p->m - 1) / cut_m + 1;
+    p->n_cut_n = (p->n - 1) / cut_n + 1;
+    const int64_t work = block_min(p->m, cut_m) * block_min(p->n, cut_n) * (p->k / 16 + 1);
+    parallel_for(p->n_batches * p->n_cut_m * p->n_cut_n, parallel_grain(work), n_threads, body, p);
+}
+
+static void choose(struct product *p, void *workspace, int n_threads) {
+    const struct gemm_sizes sizes = {p->n_batches, p->m, p->n, p->k};
     if (use_library(p)) {
         static pthread_once_t once = PTHREAD_ONCE_INIT;
         pthread_once(&once, hold_blas_to_one_thread);
-        return &way_library;
+        run_rectangles(p, library_rectangles, LIBRARY_M, LIBRARY_N, n_threads);
+    } else if (dtype_compute(p->out->dtype) == TL_F64) {
+        run_rectangles(p, tile_rectangles, TILE_M, TILE_N, n_threads);
+    } else if (gemm_is_small(&sizes) && (p->n_batches > 1 || !gemm_is_thin(p->m, p->n))) {
+        parallel_for(p->n_batches, parallel_grain(p->m * p->n * (p->k / 16 + 1)), n_threads, small_products, p);
+    } else {
+        large_products(p, workspace, n_threads);
     }
-    if (p->a.operand->dtype == TL_BF16 && p->b.operand->dtype == TL_BF16 && bf16_is_there()) {
-        return &way_bf16;
-    }
-    return dtype_compute(p->out->dtype) == TL_F64 ? &way_f64 : &way_f32;
-}
-
-/* One matrix b for all of a batch whose rows follow each other evenly: that is a single product with more rows. */
-static void join_batch(struct product *p) {
-    const tl_operand *a = p->a.operand, *b = p->b.operand;
-    int64_t expected = p->m * p->a.stride;
-    for (int axis = p->n_batch_axes - 1; axis >= 0; axis--) {
-        const int64_t size = p->out->shape[axis];
-        if (b->shape[axis] != 1 || (size > 1 && (a->shape[axis] != size || a->stride[axis] != expected))) {
-            return;
-        }
-        expected *= size;
-    }
-    p->m *= p->n_batches;
-    p->n_batches = 1;
 }
 
 void matmul_multiply(const tl_operand *out, const tl_operand *a, bool transpose_a, const tl_operand *b,
-                     bool transpose_b, bool add, int n_threads) {
+                     bool transpose_b, bool add, bool is_fast, void *workspace, int n_threads) {
     const int row = out->rank - 2, column = out->rank - 1;
     const int a_row = transpose_a ? column : row, a_k = transpose_a ? row : column;
     const int b_column = transpose_b ? row : column, b_k = transpose_b ? column : row;
@@ -213,6 +220,7 @@ void matmul_multiply(const tl_operand *out, const tl_operand *a, bool transpose_
         .n = out->shape[column],
         .k = a->shape[a_k],
         .add = add,
+        .is_fast = is_fast,
     };
     for (int axis = 0; axis < row; axis++) {
         p.n_batches *= out->shape[axis];
@@ -220,21 +228,20 @@ void matmul_multiply(const tl_operand *out, const tl_operand *a, bool transpose_
     if (p.m == 0 || p.n == 0 || p.n_batches == 0) {
         return;
     }
+    if (row > 0 && gemm_joins(row, out->shape, a->shape, a->stride, b->shape, p.m, p.a.stride)) {
+        p.m *= p.n_batches;
+        p.n_batches = 1;
+    }
     if (p.m == 1) { /* the stride of an axis of size 1 may be anything */
         p.a.stride = p.a.k_stride == 1 ? p.k : 1;
+    }
+    if (p.n == 1) {
+        p.b.stride = p.b.k_stride == 1 ? p.k : 1;
     }
     if (p.k == 0) { /* nothing is read: no address needs to be valid */
         p.a.stride = p.b.stride = 0;
     }
-    join_batch(&p);
-
-    const struct way *way = choose(&p);
-    p.cut_m = way->cut_m;
-    p.cut_n = way->cut_n;
-    p.n_cut_m = (p.m - 1) / p.cut_m + 1;
-    p.n_cut_n = (p.n - 1) / p.cut_n + 1;
-    const int64_t work = block_min(p.m, p.cut_m) * block_min(p.n, p.cut_n) * (p.k / 16 + 1);
-    parallel_for(p.n_batches * p.n_cut_m * p.n_cut_n, parallel_grain(work), n_threads, way->body, &p);
+    choose(&p, workspace, n_threads);
 }
 
 static bool multiply(const tl_kernel_args *args, const tl_operand *a, const tl_operand *b, bool add) {
@@ -246,7 +253,8 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *a, const tl_o
         a = fold_operand(&folded[1], a);
         b = fold_operand(&folded[2], b);
     }
-    matmul_multiply(out, a, attr->transpose_a, b, attr->transpose_b, add, args->n_threads);
+    matmul_multiply(out, a, attr->transpose_a, b, attr->transpose_b, add, attr->is_fast, args->workspace,
+                    args->n_threads);
     return true;
 }
 

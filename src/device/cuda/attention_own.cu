@@ -13,10 +13,6 @@
 #include "device/cuda/attention.h"
 #include "device/cuda/common.cuh"
 
-__device__ inline float exp_of(float x) { return expf(x); }
-__device__ inline double exp_of(double x) { return exp(x); }
-__device__ inline float log_of(float x) { return logf(x); }
-__device__ inline double log_of(double x) { return log(x); }
 __device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
 

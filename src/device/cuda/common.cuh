@@ -5,6 +5,7 @@
 #include "device/cuda/kernels.h"
 #include "device/cuda/state.h"
 #include "ops/attr.h"
+#include "tensor/convert_round.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -26,12 +27,28 @@ template <class T> struct conversion {
 template <> struct conversion<bf16> {
     static __device__ bf16 from(double x) { return __double2bfloat16(x); }
     static __device__ bf16 from(float x) { return __float2bfloat16_rn(x); }
-    static __device__ bf16 from(int64_t x) { return __double2bfloat16((double)x); }
+    static __device__ bf16 from(int64_t x) { return __double2bfloat16(i64_to_f64_odd(x)); }
 };
 template <> struct conversion<f16> {
     static __device__ f16 from(double x) { return __double2half(x); }
     static __device__ f16 from(float x) { return __float2half_rn(x); }
-    static __device__ f16 from(int64_t x) { return __double2half((double)x); }
+    static __device__ f16 from(int64_t x) { return __double2half(i64_to_f64_odd(x)); }
+};
+/* Floats become integers as in tensor/convert.h: truncated, held to the range, NaN is 0. Integers wrap. */
+template <class T, int64_t LOW, int64_t HIGH> struct integer_conversion {
+    static __device__ T from(double x) { return (T)clamp_f64(x, (double)LOW, (double)HIGH); }
+    static __device__ T from(float x) { return from((double)x); }
+    static __device__ T from(int64_t x) { return (T)x; }
+};
+template <> struct conversion<int32_t> : integer_conversion<int32_t, INT32_MIN, INT32_MAX> {};
+template <> struct conversion<int16_t> : integer_conversion<int16_t, INT16_MIN, INT16_MAX> {};
+template <> struct conversion<uint16_t> : integer_conversion<uint16_t, 0, UINT16_MAX> {};
+template <> struct conversion<int8_t> : integer_conversion<int8_t, INT8_MIN, INT8_MAX> {};
+template <> struct conversion<uint8_t> : integer_conversion<uint8_t, 0, UINT8_MAX> {};
+template <> struct conversion<int64_t> {
+    static __device__ int64_t from(double x) { return truncate_i64(x); }
+    static __device__ int64_t from(float x) { return truncate_i64((double)x); }
+    static __device__ int64_t from(int64_t x) { return x; }
 };
 template <> struct conversion<bool> {
     static __device__ bool from(double x) { return x != 0; }
@@ -47,6 +64,38 @@ template <> __device__ inline int64_t value_of<int64_t, bf16>(bf16 x) { return (
 template <> __device__ inline float value_of<float, f16>(f16 x) { return __half2float(x); }
 template <> __device__ inline double value_of<double, f16>(f16 x) { return (double)__half2float(x); }
 template <> __device__ inline int64_t value_of<int64_t, f16>(f16 x) { return (int64_t)__half2float(x); }
+
+/* Floats of 8 and 4 bits are emulated, by the cpu's own functions. Out of line: every kernel that looks dtypes up would carry
+ * them. F is float or double. */
+template <class F> __device__ __noinline__ F tiny_load(const void *data, int64_t i, tl_dtype dtype) {
+    const uint8_t *code = (const uint8_t *)data;
+    switch (dtype) {
+    case TL_F8E4M3:
+        return (F)decode(f8e4m3_format(), code[i]);
+    case TL_F8E5M2:
+        return (F)decode(f8e5m2_format(), code[i]);
+    case TL_F8E8M0:
+        return (F)f8e8m0_to_f32(code[i]);
+    default:
+        return (F)decode(f4e2m1_format(), code[i / 2] >> 4 * (i % 2) & 0xF);
+    }
+}
+template <class F> __device__ __noinline__ uint8_t tiny_code(tl_dtype dtype, F x, enum convert_mode mode, uint32_t word) {
+    switch (dtype) {
+    case TL_F8E4M3:
+        return (uint8_t)encode(f8e4m3_format(), (double)x, mode, word);
+    case TL_F8E5M2:
+        return (uint8_t)encode(f8e5m2_format(), (double)x, mode, word);
+    case TL_F8E8M0:
+        return f8e8m0_encode((double)x, mode, word);
+    default:
+        return (uint8_t)encode(f4e2m1_format(), (double)x, mode, word);
+    }
+}
+/* The way of a number of any compute type into the encoder. */
+__device__ inline double tiny_source(double x) { return x; }
+__device__ inline double tiny_source(float x) { return (double)x; }
+__device__ inline double tiny_source(int64_t x) { return i64_to_f64_odd(x); }
 
 /* An element whose type is known only at run time; the branch is the same for all threads. */
 template <class C> __device__ inline C load_as(const void *data, int64_t i, tl_dtype dtype) {
@@ -74,7 +123,7 @@ template <class C> __device__ inline C load_as(const void *data, int64_t i, tl_d
     case TL_BOOL:
         return (C)(((const uint8_t *)data)[i] != 0);
     default:
-        return C(0);
+        return (C)tiny_load<double>(data, i, dtype);
     }
 }
 
@@ -113,17 +162,16 @@ template <class C> __device__ inline void store_as(void *data, int64_t i, tl_dty
     case TL_BOOL:
         ((bool *)data)[i] = conversion<bool>::from(x);
         break;
-    default:
+    default: /* f4 shares bytes, and has writers of its own */
+        if (dtype != TL_F4E2M1) ((uint8_t *)data)[i] = tiny_code<double>(dtype, tiny_source(x), CONVERT_NEAREST, 0);
         break;
     }
 }
 
-static inline bool dtype_is_float(tl_dtype dtype) {
-    return dtype == TL_F64 || dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16;
-}
+static inline bool dtype_is_float(tl_dtype dtype) { return dtype < TL_I64; }
 
-/* 8-bit and 4-bit floats are not here yet. */
-static inline bool dtype_is_known(tl_dtype dtype) { return dtype_is_float(dtype) || dtype >= TL_I64; }
+/* Two f4 share a byte: only the kernels that move and convert them know how. */
+static inline bool dtype_is_known(tl_dtype dtype) { return dtype != TL_F4E2M1; }
 
 static inline int dtype_bytes(tl_dtype dtype) {
     switch (dtype) {
@@ -234,9 +282,44 @@ template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t
     for (int n = 0; n < N; n++) offset[n] += index * g.stride[n][0];
 }
 
+/* Kept and reduced axes as walks of their own, in order. */
+static inline void axes_split(const tl_operand *x, uint32_t axes, geometry<1> *kept, geometry<1> *reduced) {
+    int64_t shape[2][TL_MAX_RANK], stride[2][TL_MAX_RANK];
+    tl_operand part[2] = {*x, *x};
+    part[0].rank = part[1].rank = 0;
+    for (int axis = 0; axis < x->rank; axis++) {
+        const int which = (axes >> axis) & 1;
+        shape[which][part[which].rank] = x->shape[axis];
+        stride[which][part[which].rank++] = x->stride[axis];
+    }
+    for (int which = 0; which < 2; which++) {
+        part[which].shape = shape[which];
+        part[which].stride = stride[which];
+    }
+    const tl_operand *const of_kept[1] = {&part[0]}, *const of_reduced[1] = {&part[1]};
+    *kept = geometry_of<1>(of_kept);
+    *reduced = geometry_of<1>(of_reduced);
+}
+
 /* Eight elements at once: one 128-bit access for 16-bit types, two for f32. */
 enum { PACK = 8 };
 template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16) pack { T v[PACK]; };
+
+/* What a thread takes of a dense row at a time: a pack (U = PACK) or, where rows are not aligned, one element (U = 1). */
+template <class T, int U> struct alignas(sizeof(T) * U < 16 ? sizeof(T) * U : 16) unit { T v[U]; };
+template <int U, class T> __device__ inline unit<T, U> unit_load(const T *row, int64_t i) {
+    return ((const unit<T, U> *)row)[i];
+}
+template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, const unit<T, U> &x) {
+    ((unit<T, U> *)row)[i] = x;
+}
+
+/* Whether all rows of n elements that begin at these addresses can be walked in packs. */
+static inline bool rows_are_packs(int64_t n, int n_addresses, const void *const *addresses) {
+    uintptr_t all = 0;
+    for (int i = 0; i < n_addresses; i++) all |= (uintptr_t)addresses[i];
+    return n % PACK == 0 && all % 16 == 0;
+}
 
 /* Whether the innermost axis can be walked in packs: its length is a multiple of PACK, and every operand is either
  * dense and aligned along it or constant along it. element_bytes, data: one per operand. */
@@ -266,6 +349,9 @@ template <int N> static inline geometry<N> geometry_in_packs(geometry<N> g) {
 
 enum { BLOCK = 256 };
 
+/* Blocks of a grid whose blocks loop. */
+static inline unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX); }
+
 static inline cudaStream_t stream_of(const tl_kernel_args *args) { return (cudaStream_t)args->stream; }
 
 /* Blocks for one element per thread, up to a limit beyond which threads loop (grid_stride). */
@@ -285,6 +371,12 @@ struct sum_of {
 /* NaN wins, as in PyTorch. */
 struct max_of {
     template <class C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; }
+};
+struct min_of {
+    template <class C> __device__ C operator()(C a, C b) const { return a < b || a != a ? a : b; }
+};
+struct product_of {
+    template <class C> __device__ C operator()(C a, C b) const { return a * b; }
 };
 
 /* Every lane gets the result; the butterfly adds the same pairs for all of them. */
@@ -310,11 +402,29 @@ template <> __device__ inline float lowest<float>() { return -INFINITY; }
 template <> __device__ inline double lowest<double>() { return -(double)INFINITY; }
 template <> __device__ inline int64_t lowest<int64_t>() { return INT64_MIN; }
 
+/* One name for both precisions, for templates over the compute type. */
+__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+
 /* Threads for one row of n elements: whole warps, about four elements each, at most 512. */
 static inline int threads_for_row(int64_t n) {
     int threads = 32;
     while (threads < 512 && threads * 4 < n) threads *= 2;
     return threads;
+}
+
+static inline struct cuda_fault *fault_of(const tl_kernel_args *args) {
+    return cuda_state_of(args->stream)->fault_device;
+}
+
+/* An index tensor's element: i64 or i32. */
+__device__ inline int64_t id_at(const void *ids, tl_dtype dtype, int64_t i) {
+    return dtype == TL_I64 ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
+}
+static inline bool ids_known(const tl_kernel_args *args, const tl_operand *ids) {
+    return ids->dtype == TL_I64 || ids->dtype == TL_I32 || cuda_refuse_dtype(args, ids->dtype);
 }
 
 __device__ inline void fault_raise(struct cuda_fault *fault, int code, int64_t index, int64_t limit) {

@@ -1,9 +1,9 @@
 /* copy.cu: copies, conversions, and putting a view's gradient back into its base. */
-#include "device/cuda/common.cuh"
+#include "device/cuda/copy.cuh"
 
 /* ---- copy and assign ---------------------------------------------------------------------------------- */
 
-/* Between floats through f64, which holds every one of them; between integers through i64: one rounding in all. */
+/* From floats through f64, which holds every one of them; from integers through i64: one rounding in all. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK)
     copy_any(geometry<2> g, void *to, tl_dtype to_dtype, const void *from, tl_dtype from_dtype) {
@@ -62,16 +62,74 @@ static bool launch_same(bool packs, const geometry<2> &g, const tl_operand *to, 
     return true;
 }
 
-static bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
-    if (!operands_known(args)) return false;
+/* To f4: a thread writes a byte, two neighbours along the last axis. f4 rows are dense and even. */
+template <class C>
+__global__ void __launch_bounds__(BLOCK) copy_to_f4(geometry<2> pairs, uint8_t *to, const void *from, tl_dtype dtype,
+                                                    int64_t from_stride) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        uint8_t code[2];
+        for (int j = 0; j < 2; j++)
+            code[j] = tiny_code<double>(TL_F4E2M1, tiny_source(load_as<C>(from, at[1] + j * from_stride, dtype)),
+                                        CONVERT_NEAREST, 0);
+        to[at[0] / 2] = (uint8_t)(code[0] | code[1] << 4);
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) copy_f4(geometry<2> pairs, uint8_t *to, const uint8_t *from) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        to[at[0] / 2] = from[at[1] / 2];
+    }
+}
+
+/* The walk over pairs of neighbours along the last axis. */
+static geometry<2> pairs_of(const tl_operand *to, const tl_operand *from) {
+    const int last = to->rank - 1;
+    int64_t shape[TL_MAX_RANK], stride[2][TL_MAX_RANK];
+    tl_operand half[2] = {*to, *to};
+    for (int axis = 0; axis <= last; axis++) {
+        shape[axis] = to->shape[axis];
+        stride[0][axis] = to->stride[axis];
+        stride[1][axis] = broadcast_stride(from, axis, to->rank);
+    }
+    shape[last] /= 2;
+    stride[0][last] *= 2;
+    stride[1][last] *= 2;
+    for (int i = 0; i < 2; i++) {
+        half[i].shape = shape;
+        half[i].stride = stride[i];
+    }
+    const tl_operand *const list[2] = {&half[0], &half[1]};
+    return geometry_of<2>(list);
+}
+
+static bool copy_into_f4(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
+    const geometry<2> pairs = pairs_of(to, from);
+    const int64_t stride = broadcast_stride(from, to->rank - 1, to->rank);
+    const cudaStream_t stream = stream_of(args);
+    uint8_t *out = (uint8_t *)to->data;
+    const unsigned blocks = blocks_for(pairs.numel);
+    if (from->dtype == TL_F4E2M1 && stride == 1)
+        copy_f4<<<blocks, BLOCK, 0, stream>>>(pairs, out, (const uint8_t *)from->data);
+    else if (dtype_is_float(from->dtype))
+        copy_to_f4<double><<<blocks, BLOCK, 0, stream>>>(pairs, out, from->data, from->dtype, stride);
+    else copy_to_f4<int64_t><<<blocks, BLOCK, 0, stream>>>(pairs, out, from->data, from->dtype, stride);
+    return true;
+}
+
+bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
     const tl_operand *const list[2] = {to, from};
     const geometry<2> g = geometry_of<2>(list);
     const cudaStream_t stream = stream_of(args);
     if (g.numel == 0) return true;
     const tl_dtype t = to->dtype, f = from->dtype;
+    if (t == TL_F4E2M1) return copy_into_f4(args, to, from);
     const int element_bytes[2] = {dtype_bytes(t), dtype_bytes(f)};
     void *const data[2] = {to->data, from->data};
-    const bool packs = geometry_packs<2>(g, element_bytes, data);
+    const bool packs = f != TL_F4E2M1 && geometry_packs<2>(g, element_bytes, data);
     if (t == f) switch (dtype_bytes(t)) {
         case 8:
             return launch_same<uint64_t>(packs, g, to, from, stream);
@@ -86,7 +144,7 @@ static bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const
     if (packs && t == TL_F32 && f == TL_BF16) return launch_packs<float, bf16>(g, to, from, stream);
     if (packs && t == TL_F16 && f == TL_F32) return launch_packs<f16, float>(g, to, from, stream);
     if (packs && t == TL_F32 && f == TL_F16) return launch_packs<float, f16>(g, to, from, stream);
-    if (dtype_is_float(t) || dtype_is_float(f))
+    if (dtype_is_float(f))
         copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     return true;
@@ -105,6 +163,31 @@ __global__ void __launch_bounds__(BLOCK) fill_any(geometry<1> g, void *to, tl_dt
         offsets_of(g, i, at);
         store_as<double>(to, at[0], dtype, value);
     }
+}
+
+__global__ void __launch_bounds__(BLOCK) fill_f4(geometry<2> pairs, uint8_t *to, uint8_t code) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        to[at[0] / 2] = code;
+    }
+}
+
+bool fill_operand(const tl_kernel_args *args, const tl_operand *x, double value) {
+    const tl_operand *const list[1] = {x};
+    const geometry<1> g = geometry_of<1>(list);
+    if (g.numel == 0) return true;
+    if (x->dtype == TL_F4E2M1) {
+        const geometry<2> pairs = pairs_of(x, x);
+        const uint32_t code = encode(f4e2m1_format(), value, CONVERT_NEAREST, 0);
+        fill_f4<<<blocks_for(pairs.numel), BLOCK, 0, stream_of(args)>>>(pairs, (uint8_t *)x->data,
+                                                                        (uint8_t)(code | code << 4));
+    } else if (x->dtype == TL_F32 && g.rank == 1 && g.stride[0][0] == 1) {
+        fill_dense<float><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>((float *)x->data, g.numel, (float)value);
+    } else {
+        fill_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, value);
+    }
+    return true;
 }
 
 /* ---- unview ------------------------------------------------------------------------------------------- */
@@ -191,16 +274,7 @@ bool cuda_copy(const tl_kernel_args *args) { return copy_operand(args, &args->ou
 bool cuda_assign(const tl_kernel_args *args) { return copy_operand(args, &args->in[0], &args->in[1]); }
 
 bool cuda_fill(const tl_kernel_args *args) {
-    if (!operands_known(args)) return false;
-    const tl_operand *x = &args->in[0];
-    const tl_operand *const list[1] = {x};
-    const geometry<1> g = geometry_of<1>(list);
-    const double value = ((const struct attr_full *)args->attr)->value;
-    if (g.numel == 0) return true;
-    if (x->dtype == TL_F32 && g.rank == 1 && g.stride[0][0] == 1)
-        fill_dense<float><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>((float *)x->data, g.numel, (float)value);
-    else fill_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, value);
-    return true;
+    return fill_operand(args, &args->in[0], ((const struct attr_full *)args->attr)->value);
 }
 
 bool cuda_unview(const tl_kernel_args *args) {

@@ -59,12 +59,40 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
         [FAULT_CROSS_ENTROPY] = "cross_entropy: target",
         [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
+        [FAULT_HEAD] = "linear_cross_entropy: target",
+        [FAULT_NLL] = "nll: target",
+        [FAULT_NLL_GRAD] = "nll_grad: target",
+        [FAULT_GATHER] = "gather: index",
+        [FAULT_SCATTER] = "scatter: index",
+        [FAULT_INDEX] = "index: index",
+        [FAULT_INDEX_PUT] = "index_put: index",
     };
     const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
+    const long long index = (long long)fault.index, limit = (long long)fault.limit;
     if (fault.code == FAULT_NONE) return true;
     state->fault->code = FAULT_NONE;
-    snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], (long long)fault.index,
-             (long long)fault.limit);
+    switch (fault.code) {
+    case FAULT_REPEAT:
+        snprintf(error, CUDA_ERROR_BYTES, "repeats can not be negative: %lld at position %lld", index, limit);
+        break;
+    case FAULT_REMAINDER:
+        snprintf(error, CUDA_ERROR_BYTES, "ZeroDivisionError: an integer (%lld) has no remainder by 0", index);
+        break;
+    case FAULT_WEIGHT:
+        snprintf(error, CUDA_ERROR_BYTES, "probability tensor contains either `inf`, `nan` or element < 0 (row %lld)",
+                 index);
+        break;
+    case FAULT_WEIGHTS:
+        snprintf(error, CUDA_ERROR_BYTES,
+                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)", index,
+                 limit);
+        break;
+    case FAULT_COUNT:
+        snprintf(error, CUDA_ERROR_BYTES, "%lld elements were counted, others are there", index);
+        break;
+    default:
+        snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], index, limit);
+    }
     return false;
 }
 

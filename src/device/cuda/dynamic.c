@@ -1,17 +1,12 @@
-/* dynamic.c: the ops whose answer goes to the host. They wait for the device; nothing else here does. */
+/* dynamic.c: the value that goes to the host. It waits for the device; nothing else here does. */
 #include "device/cuda/kernels.h"
 #include "device/cuda/state.h"
 #include "ops/attr.h"
+#include "tensor/convert_round.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static double f32_value(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* Five bits of exponent, ten of mantissa. */
 static double f16_value(uint16_t bits) {
@@ -20,12 +15,6 @@ static double f16_value(uint16_t bits) {
                         : exponent     ? ldexp(1024 + mantissa, exponent - 25)
                                        : ldexp(mantissa, -24);
     return bits >> 15 ? -size : size;
-}
-
-/* The nearest thing C can do with a float that is no int64. */
-static int64_t integer_of(double x) {
-    if (isnan(x)) return 0;
-    return x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
 }
 
 union element {
@@ -39,7 +28,7 @@ union element {
     int8_t i8;
 };
 
-/* The value both ways; false for dtypes that have no kernels yet. */
+/* The value both ways; false for f4, of which there is no single element. */
 static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t *i64) {
     bool is_float = true;
     switch (dtype) {
@@ -47,13 +36,22 @@ static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t 
         *f64 = x.f64;
         break;
     case TL_F32:
-        *f64 = f32_value(x.u32);
+        *f64 = (double)f32_of_bits(x.u32);
         break;
     case TL_BF16:
-        *f64 = f32_value((uint32_t)x.u16 << 16);
+        *f64 = (double)f32_of_bits((uint32_t)x.u16 << 16);
         break;
     case TL_F16:
         *f64 = f16_value(x.u16);
+        break;
+    case TL_F8E4M3:
+        *f64 = (double)decode(f8e4m3_format(), x.u8);
+        break;
+    case TL_F8E5M2:
+        *f64 = (double)decode(f8e5m2_format(), x.u8);
+        break;
+    case TL_F8E8M0:
+        *f64 = (double)f8e8m0_to_f32(x.u8);
         break;
     case TL_I64:
         *i64 = x.i64;
@@ -86,7 +84,7 @@ static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t 
     default:
         return false;
     }
-    if (is_float) *i64 = integer_of(*f64);
+    if (is_float) *i64 = truncate_i64(*f64);
     else *f64 = (double)*i64;
     return true;
 }

@@ -10,65 +10,114 @@
 __device__ inline float rsqrt_of(float x) { return 1.0f / sqrtf(x); }
 __device__ inline double rsqrt_of(double x) { return 1.0 / sqrt(x); }
 
-static unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX); }
-
 /* ---- Forward ------------------------------------------------------------------------------------------ */
 
-/* y = (x - mean) rstd w + b; mean and variance in two passes, since the one-pass formula cancels. RMS: mean = 0. */
-template <class T, class W, bool RMS>
-__global__ void norm_rows(const T *x, const W *weight, const W *bias, T *y, typename compute_type<T>::type *mean_out,
-                          typename compute_type<T>::type *rstd_out, int64_t n_rows, int64_t n, double eps) {
+/* y = (x - mean) rstd w + b; mean and variance in two passes, since the one-pass formula cancels. RMS: mean = 0. With a
+ * residual, x is x + residual, rounded and written to sum first; a thread reads back what it wrote itself. */
+template <class T, class W> struct norm_forward_rows {
     typedef typename compute_type<T>::type C;
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const T *from = x + row * n;
-        C mean = 0;
+    const T *x, *residual;
+    const W *weight, *bias;
+    T *sum, *y;
+    C *mean, *rstd;
+    int64_t n_rows, n;
+    double eps;
+};
+
+template <class T, class W, bool RMS, int U> __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const int64_t n_units = r.n / U;
+    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
+        const int64_t at = row * r.n;
+        const T *from = r.residual ? r.sum + at : r.x + at;
+        C total = 0;
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            unit<T, U> a = unit_load<U>(r.x + at, i);
+            if (r.residual) {
+                const unit<T, U> b = unit_load<U>(r.residual + at, i);
+                for (int j = 0; j < U; j++) a.v[j] = conversion<T>::from(value_of<C>(a.v[j]) + value_of<C>(b.v[j]));
+                unit_store<U>(r.sum + at, i, a);
+            }
+            for (int j = 0; j < U; j++) total += RMS ? value_of<C>(a.v[j]) * value_of<C>(a.v[j]) : value_of<C>(a.v[j]);
+        }
+        total = block_reduce(total, sum_of(), C(0)) / C(r.n);
+        const C mean = RMS ? C(0) : total;
+        C variance = total;
         if (!RMS) {
-            C sum = 0;
-            for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += value_of<C>(from[i]);
-            mean = block_reduce(sum, sum_of(), C(0)) / C(n);
+            C squares = 0;
+            for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+                const unit<T, U> a = unit_load<U>(from, i);
+                for (int j = 0; j < U; j++) squares += (value_of<C>(a.v[j]) - mean) * (value_of<C>(a.v[j]) - mean);
+            }
+            variance = block_reduce(squares, sum_of(), C(0)) / C(r.n);
         }
-        C squares = 0;
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-            const C d = value_of<C>(from[i]) - mean;
-            squares += d * d;
-        }
-        const C rstd = rsqrt_of(block_reduce(squares, sum_of(), C(0)) / C(n) + C(eps));
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-            C value = (value_of<C>(from[i]) - mean) * rstd;
-            if (weight) value *= value_of<C>(weight[i]);
-            if (bias) value += value_of<C>(bias[i]);
-            y[row * n + i] = conversion<T>::from(value);
+        const C rstd = rsqrt_of(variance + C(r.eps));
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(from, i);
+            unit<W, U> w, b;
+            unit<T, U> y;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            if (r.bias) b = unit_load<U>(r.bias, i);
+            for (int j = 0; j < U; j++) {
+                C value = (value_of<C>(a.v[j]) - mean) * rstd;
+                if (r.weight) value *= value_of<C>(w.v[j]);
+                if (r.bias) value += value_of<C>(b.v[j]);
+                y.v[j] = conversion<T>::from(value);
+            }
+            unit_store<U>(r.y + at, i, y);
         }
         if (threadIdx.x == 0) {
-            if (!RMS) mean_out[row] = mean;
-            rstd_out[row] = rstd;
+            if (!RMS) r.mean[row] = mean;
+            r.rstd[row] = rstd;
         }
     }
 }
 
 /* ---- Gradients ---------------------------------------------------------------------------------------- */
 
-/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)).  RMS has no avg(d). */
-template <class T, class W, bool RMS>
-__global__ void norm_dx_rows(const T *g, const T *x, const typename compute_type<T>::type *means,
-                             const typename compute_type<T>::type *rstds, const W *weight, T *dx, int64_t n_rows,
-                             int64_t n) {
+template <class T, class W> struct norm_backward_rows {
     typedef typename compute_type<T>::type C;
-    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
-        const int64_t at = row * n;
-        const C mean = RMS ? C(0) : means[row], rstd = rstds[row];
+    const T *g, *g_sum, *x;
+    const C *mean, *rstd;
+    const W *weight;
+    T *dx;
+    int64_t n_rows, n;
+};
+
+/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). */
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const int64_t n_units = r.n / U;
+    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
+        const int64_t at = row * r.n;
+        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
         C sum_d = 0, sum_dh = 0;
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-            const C d = value_of<C>(g[at + i]) * (weight ? value_of<C>(weight[i]) : C(1));
-            sum_d += d;
-            sum_dh += d * ((value_of<C>(x[at + i]) - mean) * rstd);
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
+            unit<W, U> w;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            for (int j = 0; j < U; j++) {
+                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
+                sum_d += d;
+                sum_dh += d * ((value_of<C>(x.v[j]) - mean) * rstd);
+            }
         }
-        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(n);
-        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(n);
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-            const C d = value_of<C>(g[at + i]) * (weight ? value_of<C>(weight[i]) : C(1));
-            const C h = (value_of<C>(x[at + i]) - mean) * rstd;
-            dx[at + i] = conversion<T>::from(rstd * (d - avg_d - h * avg_dh));
+        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(r.n);
+        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(r.n);
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
+            unit<W, U> w;
+            unit<T, U> more, dx;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            if (r.g_sum) more = unit_load<U>(r.g_sum + at, i);
+            for (int j = 0; j < U; j++) {
+                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
+                const C h = (value_of<C>(x.v[j]) - mean) * rstd;
+                const C value = rstd * (d - avg_d - h * avg_dh);
+                dx.v[j] = conversion<T>::from(r.g_sum ? value + value_of<C>(more.v[j]) : value);
+            }
+            unit_store<U>(r.dx + at, i, dx);
         }
     }
 }
@@ -125,46 +174,69 @@ static rows rows_of(const tl_operand *x) {
     return {n ? operand_numel(x) / n : 0, n};
 }
 
-template <class T, class W, bool RMS> static bool norm_forward(const tl_kernel_args *args) {
+/* Operands before and after the row's own: with a residual, x comes with it, sum before y, and g_sum after g. */
+template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const tl_kernel_args *args) {
     typedef typename compute_type<T>::type C;
-    const rows r = rows_of(&args->in[0]);
-    const W *weight = args->n_in > 1 ? (const W *)args->in[1].data : nullptr;
-    const W *bias = args->n_in > 2 ? (const W *)args->in[2].data : nullptr;
-    C *mean = RMS ? nullptr : (C *)args->out[1].data;
-    C *rstd = (C *)args->out[RMS ? 1 : 2].data;
-    if (r.n_rows == 0) return true;
-    norm_rows<T, W, RMS><<<capped(r.n_rows), threads_for_row(r.n), 0, stream_of(args)>>>(
-        (const T *)args->in[0].data, weight, bias, (T *)args->out[0].data, mean, rstd, r.n_rows, r.n,
-        ((const struct attr_norm *)args->attr)->eps);
+    const rows s = rows_of(&args->in[0]);
+    const tl_operand *in = args->in + 1 + ADDS, *out = args->out + ADDS;
+    const int n_more = args->n_in - 1 - ADDS;
+    const norm_forward_rows<T, W> r = {(const T *)args->in[0].data,
+                                       ADDS ? (const T *)args->in[1].data : nullptr,
+                                       n_more > 0 ? (const W *)in[0].data : nullptr,
+                                       n_more > 1 ? (const W *)in[1].data : nullptr,
+                                       ADDS ? (T *)args->out[0].data : nullptr,
+                                       (T *)out[0].data,
+                                       RMS ? nullptr : (C *)out[1].data,
+                                       (C *)out[RMS ? 1 : 2].data,
+                                       s.n_rows,
+                                       s.n,
+                                       ((const struct attr_norm *)args->attr)->eps};
+    if (s.n_rows == 0) return true;
+    const void *const addresses[] = {r.x, r.residual, r.weight, r.bias, r.sum, r.y};
+    const unsigned blocks = capped(s.n_rows);
+    if (rows_are_packs(s.n, 6, addresses))
+        norm_rows<T, W, RMS, PACK><<<blocks, threads_for_row(s.n / 2), 0, stream_of(args)>>>(r);
+    else norm_rows<T, W, RMS, 1><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
     return true;
 }
 
-template <class T, class W, bool RMS> static bool norm_backward(const tl_kernel_args *args) {
+static bool workspace_has(const tl_kernel_args *args, size_t need) {
+    if (args->workspace_bytes >= need) return true;
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
+             args->workspace_bytes);
+    return false;
+}
+
+template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const tl_kernel_args *args) {
     typedef typename compute_type<T>::type C;
-    const rows r = rows_of(&args->in[0]);
-    const T *g = (const T *)args->in[0].data, *x = (const T *)args->in[1].data;
-    const C *mean = RMS ? nullptr : (const C *)args->in[2].data;
-    const C *rstd = (const C *)args->in[RMS ? 2 : 3].data;
-    const int at_weight = RMS ? 3 : 4;
-    const W *weight = args->n_in > at_weight ? (const W *)args->in[at_weight].data : nullptr;
+    const rows s = rows_of(&args->in[0]);
+    const tl_operand *in = args->in + 1 + ADDS; /* x, [mean,] rstd [, weight] */
+    const int at_weight = RMS ? 2 : 3;
+    const bool has_weight = args->n_in - 1 - ADDS > at_weight;
+    const norm_backward_rows<T, W> r = {(const T *)args->in[0].data,
+                                        ADDS ? (const T *)args->in[1].data : nullptr,
+                                        (const T *)in[0].data,
+                                        RMS ? nullptr : (const C *)in[1].data,
+                                        (const C *)in[RMS ? 1 : 2].data,
+                                        has_weight ? (const W *)in[at_weight].data : nullptr,
+                                        (T *)args->out[0].data,
+                                        s.n_rows,
+                                        s.n};
     const cudaStream_t stream = stream_of(args);
-    if (r.n_rows > 0)
-        norm_dx_rows<T, W, RMS><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(
-            g, x, mean, rstd, weight, (T *)args->out[0].data, r.n_rows, r.n);
-    if (args->n_out < 2 || r.n == 0) return true;
-    const size_t need = (size_t)NORM_CHUNKS * r.n * sizeof(C) * (args->n_out - 1);
-    if (args->workspace_bytes < need) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
-                 args->workspace_bytes);
-        return false;
-    }
+    const void *const addresses[] = {r.g, r.g_sum, r.x, r.weight, r.dx};
+    const bool packs = rows_are_packs(s.n, 5, addresses);
+    if (s.n_rows > 0 && packs)
+        norm_dx_rows<T, W, RMS, PACK><<<capped(s.n_rows), threads_for_row(s.n / 2), 0, stream>>>(r);
+    else if (s.n_rows > 0) norm_dx_rows<T, W, RMS, 1><<<capped(s.n_rows), threads_for_row(s.n), 0, stream>>>(r);
+    if (args->n_out < 2 || s.n == 0) return true;
+    if (!workspace_has(args, (size_t)NORM_CHUNKS * s.n * sizeof(C) * (args->n_out - 1))) return false;
     C *dweight_runs = (C *)args->workspace;
-    C *dbias_runs = args->n_out > 2 ? dweight_runs + NORM_CHUNKS * r.n : nullptr;
-    norm_weight_runs<T, RMS><<<dim3((unsigned)((r.n + 31) / 32), NORM_CHUNKS), dim3(32, LANES), 0, stream>>>(
-        g, x, mean, rstd, dweight_runs, dbias_runs, r.n_rows, r.n);
-    norm_runs_add<C><<<blocks_for(r.n), BLOCK, 0, stream>>>(dweight_runs, args->out[1].data, args->out[1].dtype, r.n);
+    C *dbias_runs = args->n_out > 2 ? dweight_runs + NORM_CHUNKS * s.n : nullptr;
+    norm_weight_runs<T, RMS><<<dim3((unsigned)((s.n + 31) / 32), NORM_CHUNKS), dim3(32, LANES), 0, stream>>>(
+        r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
+    norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dweight_runs, args->out[1].data, args->out[1].dtype, s.n);
     if (dbias_runs)
-        norm_runs_add<C><<<blocks_for(r.n), BLOCK, 0, stream>>>(dbias_runs, args->out[2].data, args->out[2].dtype, r.n);
+        norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dbias_runs, args->out[2].data, args->out[2].dtype, s.n);
     return true;
 }
 
@@ -184,17 +256,30 @@ static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight) {
     return cuda_refuse_dtype(args, w);
 }
 
+/* Norms with a residual have their operands in one dtype too: sum and g_sum are x's. */
 template <class T, class W> struct layer_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, false>(args); }
+    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, false, false>(args); }
 };
 template <class T, class W> struct layer_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, false>(args); }
+    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, false, false>(args); }
 };
 template <class T, class W> struct rms_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, true>(args); }
+    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, true, false>(args); }
 };
 template <class T, class W> struct rms_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, true>(args); }
+    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, true, false>(args); }
+};
+template <class T, class W> struct add_layer_forward {
+    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, false, true>(args); }
+};
+template <class T, class W> struct add_layer_backward {
+    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, false, true>(args); }
+};
+template <class T, class W> struct add_rms_forward {
+    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, true, true>(args); }
+};
+template <class T, class W> struct add_rms_backward {
+    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, true, true>(args); }
 };
 
 extern "C" {
@@ -203,5 +288,9 @@ bool cuda_layer_norm(const tl_kernel_args *args) { return norm_dispatch<layer_fo
 bool cuda_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<layer_backward>(args, 1, 4); }
 bool cuda_rms_norm(const tl_kernel_args *args) { return norm_dispatch<rms_forward>(args, 0, 1); }
 bool cuda_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<rms_backward>(args, 1, 3); }
+bool cuda_add_layer_norm(const tl_kernel_args *args) { return norm_dispatch<add_layer_forward>(args, 1, 2); }
+bool cuda_add_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<add_layer_backward>(args, 2, 5); }
+bool cuda_add_rms_norm(const tl_kernel_args *args) { return norm_dispatch<add_rms_forward>(args, 1, 2); }
+bool cuda_add_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<add_rms_backward>(args, 2, 4); }
 
 } /* extern "C" */

@@ -1,6 +1,6 @@
-/* reduce.cu: sum and max over any axes, softmax over the last.
+/* reduce.cu: sum, product, largest and smallest over any axes; softmax and log-softmax over the last.
  *
- * sum. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass one reduces each
+ * Sums and the like. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass one reduces each
  * (output, chunk) by a group of threads in a fixed tree; pass two adds the chunk results in order. No atomics: the
  * result depends on the shape alone. Three shapes of group, by where neighbours in memory lie:
  *   block     256 threads along the reduced elements: few, long reductions
@@ -30,12 +30,12 @@ template <class C> __device__ inline void result_put(const reduction &r, int64_t
     else *slot_at<C>(r, output, chunk) = value;
 }
 
-/* Reading element i of x: a known type, or one looked up (integers, whose sums are rare). */
+/* Reading element i of x: a known type, or one looked up (integers and 8-bit floats, whose sums are rare). */
 template <class T, class C> struct load_typed {
     static __device__ C at(const reduction &r, int64_t i) { return value_of<C>(((const T *)r.x)[i]); }
 };
-struct load_integer {
-    static __device__ int64_t at(const reduction &r, int64_t i) { return load_as<int64_t>(r.x, i, r.x_dtype); }
+template <class C> struct load_any {
+    static __device__ C at(const reduction &r, int64_t i) { return load_as<C>(r.x, i, r.x_dtype); }
 };
 
 __device__ inline int64_t reduced_offset(const reduction &r, int64_t i) {
@@ -125,29 +125,12 @@ __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F
     }
 }
 
-/* Kept and reduced axes as operands of their own, in order. */
 static void split_axes(const tl_operand *x, uint32_t axes, reduction *r) {
-    int64_t shape[2][TL_MAX_RANK], stride[2][TL_MAX_RANK];
-    tl_operand part[2] = {*x, *x};
-    part[0].rank = part[1].rank = 0;
-    for (int axis = 0; axis < x->rank; axis++) {
-        const int which = (axes >> axis) & 1;
-        shape[which][part[which].rank] = x->shape[axis];
-        stride[which][part[which].rank++] = x->stride[axis];
-    }
-    for (int which = 0; which < 2; which++) {
-        part[which].shape = shape[which];
-        part[which].stride = stride[which];
-    }
-    const tl_operand *const kept[1] = {&part[0]}, *const reduced[1] = {&part[1]};
-    r->kept = geometry_of<1>(kept);
-    r->reduced = geometry_of<1>(reduced);
+    axes_split(x, axes, &r->kept, &r->reduced);
     r->n_outputs = r->kept.numel;
     r->n_reduced = r->reduced.numel;
     r->n_chunks = (r->n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
 }
-
-static unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX); }
 
 template <class C, class L, class F> static void reduce_launch(const tl_kernel_args *args, reduction r, F f, C zero) {
     const cudaStream_t stream = stream_of(args);
@@ -172,7 +155,9 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
     if (two_passes) reduce_finish<C, F><<<blocks_for(r.n_outputs), BLOCK, 0, stream>>>(r, out, f, zero);
 }
 
-template <class F> static bool reduce(const tl_kernel_args *args, F f, bool is_max) {
+/* W: what floats are reduced in, but for f64. zero: neutral for f. */
+template <class W, class F>
+static bool reduce(const tl_kernel_args *args, F f, double zero, int64_t zero_i64) {
     if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];
     reduction r;
@@ -182,118 +167,144 @@ template <class F> static bool reduce(const tl_kernel_args *args, F f, bool is_m
     r.out_dtype = args->out[0].dtype;
     if (r.n_outputs == 0) return true;
     if (r.n_reduced == 0) r.n_chunks = 0; /* the groups then write `zero` */
-    const float zero_f32 = is_max ? -INFINITY : 0.0f;
     switch (x->dtype) {
     case TL_F64:
-        reduce_launch<double, load_typed<double, double>>(args, r, f, (double)zero_f32);
+        reduce_launch<double, load_typed<double, double>>(args, r, f, zero);
         break;
     case TL_F32:
-        reduce_launch<float, load_typed<float, float>>(args, r, f, zero_f32);
+        reduce_launch<W, load_typed<float, W>>(args, r, f, (W)zero);
         break;
     case TL_BF16:
-        reduce_launch<float, load_typed<bf16, float>>(args, r, f, zero_f32);
+        reduce_launch<W, load_typed<bf16, W>>(args, r, f, (W)zero);
         break;
     case TL_F16:
-        reduce_launch<float, load_typed<f16, float>>(args, r, f, zero_f32);
+        reduce_launch<W, load_typed<f16, W>>(args, r, f, (W)zero);
         break;
     default:
-        reduce_launch<int64_t, load_integer>(args, r, f, is_max ? INT64_MIN : (int64_t)0);
+        if (dtype_is_float(x->dtype)) reduce_launch<W, load_any<W>>(args, r, f, (W)zero);
+        else reduce_launch<int64_t, load_any<int64_t>>(args, r, f, zero_i64);
         break;
     }
     return true;
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------------ */
+/* ---- softmax, log_softmax ------------------------------------------------------------------------------ */
 
-__device__ inline float exp_of(float x) { return expf(x); }
-__device__ inline double exp_of(double x) { return exp(x); }
-
-/* A block per row: maximum, sum of exponentials, then the quotients; the later reads hit the cache. */
-template <class T> __global__ void softmax_rows(const T *x, T *y, int64_t n_rows, int64_t n) {
+/* A block per row; the later reads hit the cache. Maximum, sum of exponentials, then the quotients; or, LOG, the differences
+ * (x - max) - log sum. A row of -inf has no softmax. */
+template <class T, int U, bool LOG>
+__global__ void __launch_bounds__(512) softmax_rows(const T *x, T *y, int64_t n_rows, int64_t n) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const T *from = x + row * n;
-        T *to = y + row * n;
         C top = lowest<C>();
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) top = max_of()(top, value_of<C>(from[i]));
+        for (int64_t i = threadIdx.x; i < n / U; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(from, i);
+            for (int j = 0; j < U; j++) top = max_of()(top, value_of<C>(a.v[j]));
+        }
         top = block_reduce(top, max_of(), lowest<C>());
+        const C shift = LOG && top == lowest<C>() ? C(0) : top;
         C sum = 0;
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += exp_of(value_of<C>(from[i]) - top);
+        for (int64_t i = threadIdx.x; i < n / U; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(from, i);
+            for (int j = 0; j < U; j++) sum += exp_of(value_of<C>(a.v[j]) - shift);
+        }
         sum = block_reduce(sum, sum_of(), C(0));
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-            to[i] = conversion<T>::from(exp_of(value_of<C>(from[i]) - top) / sum);
+        const C log_sum = LOG ? log_of(sum) : C(0);
+        for (int64_t i = threadIdx.x; i < n / U; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(from, i);
+            unit<T, U> b;
+            for (int j = 0; j < U; j++) {
+                const C d = value_of<C>(a.v[j]) - shift;
+                b.v[j] = conversion<T>::from(LOG ? d - log_sum : exp_of(d) / sum);
+            }
+            unit_store<U>(y + row * n, i, b);
+        }
     }
 }
 
-/* dx = y (g - sum(g y)) */
-template <class T> __global__ void softmax_grad_rows(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
+/* dx = y (g - sum(g y)); LOG: dx = g - e^y sum(g) */
+template <class T, int U, bool LOG>
+__global__ void __launch_bounds__(512) softmax_grad_rows(const T *y, const T *g, T *dx, int64_t n_rows, int64_t n) {
     typedef typename compute_type<T>::type C;
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         const int64_t at = row * n;
         C dot = 0;
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dot += value_of<C>(g[at + i]) * value_of<C>(y[at + i]);
+        for (int64_t i = threadIdx.x; i < n / U; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(g + at, i), b = unit_load<U>(y + at, i);
+            for (int j = 0; j < U; j++) dot += LOG ? value_of<C>(a.v[j]) : value_of<C>(a.v[j]) * value_of<C>(b.v[j]);
+        }
         dot = block_reduce(dot, sum_of(), C(0));
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-            dx[at + i] = conversion<T>::from(value_of<C>(y[at + i]) * (value_of<C>(g[at + i]) - dot));
+        for (int64_t i = threadIdx.x; i < n / U; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(g + at, i), b = unit_load<U>(y + at, i);
+            unit<T, U> d;
+            for (int j = 0; j < U; j++) {
+                const C gi = value_of<C>(a.v[j]), yi = value_of<C>(b.v[j]);
+                d.v[j] = conversion<T>::from(LOG ? gi - exp_of(yi) * dot : yi * (gi - dot));
+            }
+            unit_store<U>(dx + at, i, d);
+        }
     }
 }
 
-template <class T> static bool softmax_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
-    const int threads = threads_for_row(n);
-    softmax_rows<T><<<capped(n_rows), threads, 0, stream_of(args)>>>((const T *)args->in[0].data,
-                                                                     (T *)args->out[0].data, n_rows, n);
-    return true;
+template <class T, bool LOG> static void softmax_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
+    const T *x = (const T *)args->in[0].data;
+    T *y = (T *)args->out[0].data;
+    const void *const addresses[] = {x, y};
+    if (rows_are_packs(n, 2, addresses))
+        softmax_rows<T, PACK, LOG><<<capped(n_rows), threads_for_row(n / 2), 0, stream_of(args)>>>(x, y, n_rows, n);
+    else softmax_rows<T, 1, LOG><<<capped(n_rows), threads_for_row(n), 0, stream_of(args)>>>(x, y, n_rows, n);
 }
 
-template <class T> static bool softmax_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
-    if (args->in[1].dtype != args->in[0].dtype) return cuda_refuse_dtype(args, args->in[1].dtype);
-    const int threads = threads_for_row(n);
-    softmax_grad_rows<T><<<capped(n_rows), threads, 0, stream_of(args)>>>(
-        (const T *)args->in[0].data, (const T *)args->in[1].data, (T *)args->out[0].data, n_rows, n);
-    return true;
+template <class T, bool LOG> static void softmax_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t n) {
+    const T *y = (const T *)args->in[0].data, *g = (const T *)args->in[1].data;
+    T *dx = (T *)args->out[0].data;
+    const void *const addresses[] = {y, g, dx};
+    const unsigned blocks = capped(n_rows);
+    if (rows_are_packs(n, 3, addresses))
+        softmax_grad_rows<T, PACK, LOG><<<blocks, threads_for_row(n / 2), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
+    else softmax_grad_rows<T, 1, LOG><<<blocks, threads_for_row(n), 0, stream_of(args)>>>(y, g, dx, n_rows, n);
 }
 
-extern "C" {
-
-bool cuda_sum(const tl_kernel_args *args) { return reduce(args, sum_of(), false); }
-bool cuda_max(const tl_kernel_args *args) { return reduce(args, max_of(), true); }
-
-bool cuda_softmax(const tl_kernel_args *args) {
+template <class T, bool LOG, bool GRAD> static bool softmax_typed(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0];
-    const int64_t n = x->rank ? x->shape[x->rank - 1] : 1, numel = operand_numel(x);
-    if (numel == 0) return true;
+    const int64_t n = x->rank ? x->shape[x->rank - 1] : 1, n_rows = operand_numel(x) / n;
+    if (GRAD) softmax_grad_launch<T, LOG>(args, n_rows, n);
+    else softmax_launch<T, LOG>(args, n_rows, n);
+    return true;
+}
+
+/* All operands have one dtype. */
+template <bool LOG, bool GRAD> static bool softmax(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0];
+    if (operand_numel(x) == 0) return true;
     if (args->out[0].dtype != x->dtype) return cuda_refuse_dtype(args, args->out[0].dtype);
+    if (GRAD && args->in[1].dtype != x->dtype) return cuda_refuse_dtype(args, args->in[1].dtype);
     switch (x->dtype) {
     case TL_F64:
-        return softmax_launch<double>(args, numel / n, n);
+        return softmax_typed<double, LOG, GRAD>(args);
     case TL_F32:
-        return softmax_launch<float>(args, numel / n, n);
+        return softmax_typed<float, LOG, GRAD>(args);
     case TL_BF16:
-        return softmax_launch<bf16>(args, numel / n, n);
+        return softmax_typed<bf16, LOG, GRAD>(args);
     case TL_F16:
-        return softmax_launch<f16>(args, numel / n, n);
+        return softmax_typed<f16, LOG, GRAD>(args);
     default:
         return cuda_refuse_dtype(args, x->dtype);
     }
 }
 
-bool cuda_softmax_grad(const tl_kernel_args *args) {
-    const tl_operand *y = &args->in[0];
-    const int64_t n = y->rank ? y->shape[y->rank - 1] : 1, numel = operand_numel(y);
-    if (numel == 0) return true;
-    if (args->out[0].dtype != y->dtype) return cuda_refuse_dtype(args, args->out[0].dtype);
-    switch (y->dtype) {
-    case TL_F64:
-        return softmax_grad_launch<double>(args, numel / n, n);
-    case TL_F32:
-        return softmax_grad_launch<float>(args, numel / n, n);
-    case TL_BF16:
-        return softmax_grad_launch<bf16>(args, numel / n, n);
-    case TL_F16:
-        return softmax_grad_launch<f16>(args, numel / n, n);
-    default:
-        return cuda_refuse_dtype(args, y->dtype);
-    }
-}
+extern "C" {
+
+bool cuda_sum(const tl_kernel_args *args) { return reduce<float>(args, sum_of(), 0, 0); }
+bool cuda_max(const tl_kernel_args *args) { return reduce<float>(args, max_of(), -INFINITY, INT64_MIN); }
+bool cuda_min(const tl_kernel_args *args) { return reduce<float>(args, min_of(), INFINITY, INT64_MAX); }
+/* Of floats in f64, rounded once. */
+bool cuda_prod(const tl_kernel_args *args) { return reduce<double>(args, product_of(), 1, 1); }
+
+bool cuda_softmax(const tl_kernel_args *args) { return softmax<false, false>(args); }
+bool cuda_softmax_grad(const tl_kernel_args *args) { return softmax<false, true>(args); }
+bool cuda_log_softmax(const tl_kernel_args *args) { return softmax<true, false>(args); }
+bool cuda_log_softmax_grad(const tl_kernel_args *args) { return softmax<true, true>(args); }
 
 } /* extern "C" */

@@ -20,12 +20,25 @@ extern "C" {
 /* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The cell is
  * pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are written
  * by whichever thread failed last: any of them is a true example. */
+/* Codes without a word below: index is outside [0, limit). */
 enum cuda_fault_code {
     FAULT_NONE,
     FAULT_EMBEDDING,
     FAULT_EMBEDDING_GRAD,
     FAULT_CROSS_ENTROPY,
-    FAULT_CROSS_ENTROPY_GRAD
+    FAULT_CROSS_ENTROPY_GRAD,
+    FAULT_HEAD,
+    FAULT_NLL,
+    FAULT_NLL_GRAD,
+    FAULT_GATHER,
+    FAULT_SCATTER,
+    FAULT_INDEX,
+    FAULT_INDEX_PUT,
+    FAULT_REPEAT,    /* index: a count, limit: its position */
+    FAULT_REMAINDER, /* index: what was to be divided by 0 */
+    FAULT_WEIGHT,    /* index: the row */
+    FAULT_WEIGHTS,   /* index: the row, limit: how many are positive */
+    FAULT_COUNT      /* index: what was counted before */
 };
 struct cuda_fault {
     int code;

@@ -5,18 +5,6 @@
  */
 #include "device/cuda/common.cuh"
 
-static unsigned capped(int64_t blocks) { return (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX); }
-
-static struct cuda_fault *fault_of(const tl_kernel_args *args) { return cuda_state_of(args->stream)->fault_device; }
-
-__device__ inline int64_t id_at(const void *ids, tl_dtype dtype, int64_t i) {
-    return dtype == TL_I64 ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
-}
-
-static bool ids_known(const tl_kernel_args *args, const tl_operand *ids) {
-    return ids->dtype == TL_I64 || ids->dtype == TL_I32 || cuda_refuse_dtype(args, ids->dtype);
-}
-
 /* ---- embedding ---------------------------------------------------------------------------------------- */
 
 /* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per row. */
@@ -158,11 +146,6 @@ static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t
 }
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
-
-__device__ inline float exp_of(float x) { return expf(x); }
-__device__ inline double exp_of(double x) { return exp(x); }
-__device__ inline float log_of(float x) { return logf(x); }
-__device__ inline double log_of(double x) { return log(x); }
 
 /* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
 template <class C> struct running { C top, sum; };

@@ -1,0 +1,112 @@
+/* cmd_devices.c: tally devices */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account/hardware.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+
+const char help_devices[] =
+    "usage: tally devices [NAME] [--hardware FILE] [--json]\n\n"
+    "The chips whose figures are known: dense peaks in TFLOP/s (products summed in f32), memory, bandwidth, links,\n"
+    "power. With a NAME every figure of one chip, with the type that products are summed in, its source, its year, "
+    "how\n"
+    "sure it is, and the product of units, work per clock and clock that must give it. What is not known is missing:\n"
+    "nothing is taken from another chip.\n\n"
+    "  --hardware FILE   chips of your own, tally.hardware/1; ~/.config/tally/hardware.json is read when it is there\n"
+    "  --json            the same as JSON, a table of tally.hardware/1\n\n"
+    "examples:\n"
+    "  tally devices\n"
+    "  tally devices H100\n"
+    "  tally devices 'NVIDIA A100-SXM4-80GB' --json | jq '.devices[0].bf16.value'\n";
+
+/* ---- Text ---- */
+
+static void number_print(const struct hardware *h, enum hardware_quantity q, double unit, int width) {
+    double value = hardware_value(h, q);
+    char text[32] = "-";
+    if (value > 0)
+        snprintf(text, sizeof text, "%.5g%s", value / unit, h->cells[q].confidence < HARDWARE_MEDIUM ? "?" : "");
+    printf(" %*s", width, text);
+}
+
+static int table_print(void) {
+    static const enum hardware_quantity peaks[] = {HARDWARE_F32,  HARDWARE_TF32, HARDWARE_F16,
+                                                   HARDWARE_BF16, HARDWARE_F8,   HARDWARE_F4};
+    const struct hardware *h;
+    printf("%-16s %8s %8s %8s %8s %8s %8s %8s %8s %8s %6s\n", "TFLOP/s, dense", "f32", "tf32", "f16", "bf16", "f8",
+           "f4", "GB", "GB/s", "link", "W");
+    for (int i = 0; (h = hardware_at(i)); i++) {
+        printf("%-16s", h->name);
+        for (int p = 0; p < 6; p++) number_print(h, peaks[p], 1e12, 8);
+        number_print(h, HARDWARE_MEMORY, 1e9, 8);
+        number_print(h, HARDWARE_BANDWIDTH, 1e9, 8);
+        number_print(h, HARDWARE_LINK, 1e9, 8);
+        number_print(h, HARDWARE_POWER, 1, 6);
+        printf("%s\n", h->is_own ? "  yours" : "");
+    }
+    printf("\n?: not confirmed, or by third parties. `tally devices NAME` has sources, years and more.\n");
+    return 0;
+}
+
+/* In units that read well: TFLOP/s, GB, GB/s, W. */
+static void cell_print(const struct hardware *h, enum hardware_quantity q) {
+    const struct hardware_cell *cell = &h->cells[q];
+    const struct hardware_quantity_info *info = &hardware_quantities[q];
+    bool is_peak = q < HARDWARE_N_PEAKS;
+    char value[48], product[64] = "";
+    if (!(cell->value > 0)) return;
+    double scale = is_peak ? 1e12 : q == HARDWARE_POWER ? 1 : 1e9;
+    snprintf(value, sizeof value, "%.6g %s%s", cell->value / scale,
+             is_peak               ? "T"
+             : q == HARDWARE_POWER ? ""
+                                   : "G",
+             info->unit);
+    if (cell->units > 0 && is_peak)
+        snprintf(product, sizeof product, "%g x %g x %.4g GHz = %.5g", cell->units, cell->per_clock, cell->clock / 1e9,
+                 hardware_product(cell) / scale);
+    else if (cell->units > 0)
+        snprintf(product, sizeof product, "%g pins x %.4g Gb/s = %.5g", cell->units, cell->clock / 1e9,
+                 hardware_product(cell) / scale);
+    printf("  %-12s %15s  %-3s  %-11s %-4s %-36s %s\n", info->name, value, info->accumulate ? info->accumulate : "",
+           hardware_confidence_name(cell->confidence), hardware_date(h, q) ? hardware_date(h, q) : "", product,
+           hardware_source(h, q) ? hardware_source(h, q) : "");
+}
+
+static int chip_print(const struct hardware *h) {
+    printf("%s%s%s%s%s\n", h->name, h->vendor ? ", " : "", h->vendor ? h->vendor : "", h->aliases ? "; also " : "",
+           h->aliases ? h->aliases : "");
+    if (h->note) printf("  note: %s\n", h->note);
+    printf("  %-12s %15s  %-3s  %-11s %-4s %-36s %s\n", "", "dense", "sum", "sure", "year", "product", "source");
+    for (int q = 0; q < HARDWARE_COUNT; q++) cell_print(h, (enum hardware_quantity)q);
+    double bf16 = hardware_value(h, HARDWARE_BF16), bandwidth = hardware_value(h, HARDWARE_BANDWIDTH);
+    if (bf16 > 0 && bandwidth > 0)
+        printf("  ridge of bf16: %.1f FLOP/B; below it a program is bound by memory\n", bf16 / bandwidth);
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+static int json_print(const struct hardware *only) {
+    json_t *devices = json_array();
+    const struct hardware *h;
+    for (int i = 0; (h = hardware_at(i)); i++)
+        if (!only || h == only) json_array_append_new(devices, hardware_json(h));
+    return cli_json(json_pack("{s:s, s:o}", "schema", "tally.hardware/1", "devices", devices));
+}
+
+int cmd_devices(int argc, char **argv) {
+    const char *name = NULL, *file = NULL;
+    bool is_json = false;
+    const struct option table[] = {{"--hardware", OPTION_TEXT, &file, 0, 0, false},
+                                   {"--json", OPTION_FLAG, &is_json, 0, 0, false},
+                                   {NULL, OPTION_END, NULL, 0, 0, false}};
+    int code = options_read("devices", table, argc, argv, &name, 1);
+    if (code) return code;
+    if (!hardware_load_default() || (file && !hardware_load(file))) return cli_error();
+    const struct hardware *h = name ? hardware_find(name) : NULL;
+    code = name && !h ? cli_error() : is_json ? json_print(h) : h ? chip_print(h) : table_print();
+    hardware_unload();
+    return code;
+}

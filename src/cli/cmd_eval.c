@@ -1,0 +1,146 @@
+/* cmd_eval.c: `tally eval`: how well a model predicts a text. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/measure.h"
+#include "train/open.h"
+#include "train/source.h"
+
+const char help_eval[] =
+    "usage: tally eval --checkpoint FOLDER [--data FILE] [options]\n"
+    "\n"
+    "The loss of a model on a text or token file, over every token of it: in nats per token, as perplexity, and as "
+    "bits per byte.\n"
+    "FOLDER is a run's folder (its newest checkpoint, or another: --step, --best), one of its checkpoints, or a "
+    "Hugging Face folder\n"
+    "with config.json and model.safetensors. Without --data a run is measured on what it held out.\n"
+    "\n"
+    "  --checkpoint FOLDER  (or --model FOLDER) what is measured\n"
+    "  --data FILE          text, or tokens in any format of `tally data`\n"
+    "  --batch N            sequences at once (default: the run's, else 8); the result does not depend on it, up to "
+    "rounding\n"
+    "  --seq N              tokens in a sequence (default: the run's, else the model's context); each begins without "
+    "memory\n"
+    "  --batches N          at most so many full batches (default: all of the data)\n"
+    "  --bytes N            bytes of the text that the tokens stand for, where tokens are not bytes\n"
+    "  --step N, --best     another checkpoint of the run than the newest\n"
+    "  --device cpu|cuda    --threads N   --json\n"
+    "\n"
+    "examples:\n"
+    "  tally eval --checkpoint runs/first\n"
+    "  tally eval --checkpoint runs/first --best --data other.txt --json\n"
+    "  tally eval --model runs/first/final --data other.txt --seq 128\n"
+    "\n"
+    "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+
+struct request {
+    const char *folder, *data, *device;
+    int64_t batch, seq, batches, bytes, step, threads;
+    bool is_best, is_json;
+};
+
+static int request_read(struct request *r, int argc, char **argv) {
+    const struct option table[] = {
+        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--data", OPTION_TEXT, &r->data, 0, 0, false},
+        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
+        {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
+        {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
+        {"--batches", OPTION_INTEGER, &r->batches, 1, 1e15, false},
+        {"--bytes", OPTION_INTEGER, &r->bytes, 1, 1e15, false},
+        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
+        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
+        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
+        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
+        {0},
+    };
+    *r = (struct request){.device = "cpu", .step = STEP_NEWEST};
+    int code = options_read("eval", table, argc, argv, NULL, 0);
+    if (code) return code;
+    if (!r->folder) return fprintf(stderr, "tally eval: --checkpoint is needed; see `tally eval --help`\n"), EXIT_USAGE;
+    if (r->is_best) r->step = STEP_BEST;
+    return 0;
+}
+
+/* The part that is measured: a whole file, or what the run held out. */
+static bool part_open(const struct request *r, struct opened *o, struct source *source, struct source_part *part,
+                      bool *is_bytes) {
+    int64_t vocabulary = tl_model_config_of(o->model)->vocabulary;
+    struct settings s = o->settings;
+    if (r->data) {
+        if (strlen(r->data) >= sizeof s.data) return settings_set(&s, "data", r->data);
+        strcpy(s.data, r->data);
+        *s.val_data = 0;
+        s.val_share = 0;
+    } else if (!o->is_run) {
+        fprintf(stderr, "tally eval: --data is needed: a folder that is no run's has held nothing out\n");
+        return false;
+    }
+    if (!source_open(source, &s, vocabulary, false)) return false;
+    *part = r->data ? source->train : source->held_out;
+    *is_bytes = source->is_bytes;
+    if (part->last) return true;
+    fprintf(stderr, "tally eval: --data is needed: this run held nothing out\n");
+    return false;
+}
+
+static void print_text(const struct request *r, const struct opened *o, const struct measured *m, int64_t bytes) {
+    printf("%s", r->folder);
+    if (o->is_run) printf(", step %" PRId64, o->step);
+    printf(": %" PRId64 " tokens in %.1f s (%.0f tokens/s)\n", m->n_tokens, m->seconds,
+           m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
+    printf("  loss           %.6f nats per token\n", m->loss);
+    printf("  perplexity     %.4f\n", exp(m->loss));
+    if (bytes) printf("  bits per byte  %.6f\n", m->loss * (double)m->n_tokens / (double)bytes / log(2));
+    else printf("  bits per byte  not known: --bytes N says how many bytes the tokens stand for\n");
+}
+
+static void print_json(const struct opened *o, const struct measured *m, int64_t bytes) {
+    printf("{\"loss\": %.9g, \"perplexity\": %.9g, ", m->loss, exp(m->loss));
+    if (bytes) printf("\"bits_per_byte\": %.9g, ", m->loss * (double)m->n_tokens / (double)bytes / log(2));
+    if (o->is_run) printf("\"step\": %" PRId64 ", ", o->step);
+    printf("\"tokens\": %" PRId64 ", \"seconds\": %.3f}\n", m->n_tokens, m->seconds);
+}
+
+static int evaluate(const struct request *r, struct opened *o) {
+    struct source source = {0};
+    struct source_part part;
+    struct measured m;
+    bool is_bytes = false;
+    const tl_model_config *c = tl_model_config_of(o->model);
+    int64_t batch = r->batch ? r->batch : o->is_run ? o->settings.batch : 8;
+    int64_t seq = r->seq ? r->seq : o->is_run ? o->settings.seq : c->context;
+    if (!part_open(r, o, &source, &part, &is_bytes)) {
+        source_close(&source);
+        return tl_error() == TL_OK ? EXIT_USAGE : cli_error();
+    }
+    if (seq > c->context) {
+        fprintf(stderr, "tally eval: --seq %" PRId64 " exceeds the model's context of %" PRId64 "\n", seq, c->context);
+        source_close(&source);
+        return EXIT_INPUT;
+    }
+    bool ok = measure(o->model, &part, batch, seq, r->batches, &m);
+    source_close(&source);
+    if (!ok) return cli_error();
+    int64_t bytes = r->bytes ? r->bytes : is_bytes ? m.n_tokens : 0;
+    if (r->is_json) print_json(o, &m, bytes);
+    else print_text(r, o, &m, bytes);
+    return 0;
+}
+
+int cmd_eval(int argc, char **argv) {
+    struct request r;
+    struct opened o;
+    int code = request_read(&r, argc, argv);
+    if (code) return code;
+    if (r.threads) tl_set_threads((int)r.threads);
+    tl_device *device = tl_device_find(r.device);
+    if (!device || !opened_open(&o, r.folder, r.step, device)) return cli_error();
+    code = evaluate(&r, &o);
+    opened_close(&o);
+    return code;
+}

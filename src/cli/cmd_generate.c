@@ -1,0 +1,177 @@
+/* cmd_generate.c: `tally generate`: text that follows a prompt. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/open.h"
+
+const char help_generate[] =
+    "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"
+    "\n"
+    "Continues a text. FOLDER is a run's folder (its newest checkpoint, or another: --step, --best), one of its "
+    "checkpoints, or a\n"
+    "Hugging Face folder with config.json and model.safetensors. Models of 256 tokens read and write bytes; others "
+    "need the prompt as\n"
+    "numbers (--ids) and answer with numbers. Keys and values are cached: each token costs one pass over those before "
+    "it.\n"
+    "\n"
+    "  --model FOLDER     (or --checkpoint FOLDER) who speaks\n"
+    "  --prompt TEXT      what is continued (default: the run's prompt)\n"
+    "  --ids N,N,...      the same as numbers of tokens\n"
+    "  --tokens N         how many follow (default 200)\n"
+    "  --temperature X    below 1 more likely tokens, above 1 more surprising ones; 0 always takes the likeliest "
+    "(default 0.8)\n"
+    "  --top-k N          only among the N likeliest (default 0: all)\n"
+    "  --top-p X          only among the likeliest that have the share X together (default 1: all)\n"
+    "  --seed N           of the random numbers (default 1): the same seed gives the same text\n"
+    "  --step N, --best   another checkpoint of the run than the newest\n"
+    "  --device cpu|cuda  --threads N   --json\n"
+    "\n"
+    "examples:\n"
+    "  tally generate --model runs/first --prompt \"Once upon a time\"\n"
+    "  tally generate --model runs/first/final --temperature 0.5 --top-p 0.9 --tokens 500 --seed 7\n"
+    "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n"
+    "\n"
+    "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+
+struct request {
+    const char *folder, *prompt, *ids, *device;
+    int64_t tokens, top_k, seed, step, threads;
+    double temperature, top_p;
+    bool is_best, is_json;
+};
+
+static int request_read(struct request *r, int argc, char **argv) {
+    const struct option table[] = {
+        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
+        {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
+        {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
+        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
+        {"--tokens", OPTION_INTEGER, &r->tokens, 1, 1e9, false},
+        {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
+        {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
+        {"--top-p", OPTION_NUMBER, &r->top_p, 1e-9, 1, false},
+        {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
+        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
+        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
+        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
+        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
+        {0},
+    };
+    *r = (struct request){
+        .device = "cpu", .tokens = 200, .temperature = 0.8, .top_p = 1, .seed = 1, .step = STEP_NEWEST};
+    int code = options_read("generate", table, argc, argv, NULL, 0);
+    if (code) return code;
+    if (r->is_best) r->step = STEP_BEST;
+    if (!r->folder) fprintf(stderr, "tally generate: --model is needed; see `tally generate --help`\n");
+    else if (r->ids && r->prompt) fprintf(stderr, "tally generate: either --prompt or --ids, not both\n");
+    else return 0;
+    return EXIT_USAGE;
+}
+
+/* ---- The prompt as tokens, with room for what follows ---- */
+
+static int refuse(const char *problem) { return fprintf(stderr, "tally generate: %s\n", problem), EXIT_INPUT; }
+
+/* "464, 3290": each below the vocabulary. -1: one is not. With `ids` NULL they are only counted. */
+static int64_t ids_read(const char *text, int64_t vocabulary, int64_t *ids) {
+    int64_t n = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        long long id = strtoll(at, &end, 10);
+        if (end == at || id < 0 || id >= vocabulary) return -1;
+        if (ids) ids[n] = id;
+        n++;
+        at = end + strspn(end, " ");
+        if (!*at) return n;
+        if (*at != ',') return -1;
+    }
+}
+
+static int prompt_read(const struct request *r, const struct opened *o, int64_t **ids, int64_t *n_prompt) {
+    const tl_model_config *c = tl_model_config_of(o->model);
+    const char *text = r->prompt ? r->prompt : o->settings.prompt;
+    if (!*text) text = "\n";
+    if (!r->ids && !o->is_bytes)
+        return refuse("this model's tokens are no bytes: give the prompt as numbers of tokens (--ids 464,3290)");
+    *n_prompt = r->ids ? ids_read(r->ids, c->vocabulary, NULL) : (int64_t)strlen(text);
+    if (*n_prompt < 1) return refuse("--ids: need numbers of tokens with commas between, each below the vocabulary");
+    *ids = memory_new((size_t)(*n_prompt + r->tokens) * sizeof **ids);
+    if (!*ids) return refuse("out of memory for the text"), EXIT_MEMORY;
+    memset(*ids, 0, (size_t)(*n_prompt + r->tokens) * sizeof **ids);
+    if (r->ids) ids_read(r->ids, c->vocabulary, *ids);
+    else
+        for (int64_t i = 0; i < *n_prompt; i++) (*ids)[i] = (unsigned char)text[i];
+    return 0;
+}
+
+/* ---- The answer ---- */
+
+static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const char *text, const struct opened *o,
+                       const struct request *r, double seconds) {
+    json_t *tokens = json_array(), *root = json_object();
+    bool ok = tokens && root;
+    for (int64_t i = n_prompt; ok && i < n; i++) ok = json_array_append_new(tokens, json_integer(ids[i])) == 0;
+    if (text) ok = ok && json_object_set_new(root, "text", json_string(text)) == 0;
+    if (o->is_run) ok = ok && json_object_set_new(root, "step", json_integer(o->step)) == 0;
+    ok =
+        ok && json_object_set_new(root, "prompt_tokens", json_integer(n_prompt)) == 0 &&
+        json_object_set(root, "tokens", tokens) == 0 && json_object_set_new(root, "seed", json_integer(r->seed)) == 0 &&
+        json_object_set_new(root, "seconds", json_real(seconds)) == 0 &&
+        json_object_set_new(root, "tokens_per_s", json_real((double)(n - n_prompt) / (seconds > 0 ? seconds : 1))) == 0;
+    char *line = ok ? json_dumps(root, JSON_PRESERVE_ORDER) : NULL;
+    if (line) puts(line);
+    free(line);
+    json_decref(tokens);
+    json_decref(root);
+    return line != NULL;
+}
+
+static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct opened *o, const struct request *r,
+                 double seconds) {
+    char *text = o->is_bytes ? text_of_tokens(ids, n) : NULL;
+    if (o->is_bytes && !text) return cli_error();
+    bool ok = true;
+    if (r->is_json) ok = print_json(ids, n_prompt, n, text, o, r, seconds);
+    else if (text) puts(text);
+    else
+        for (int64_t i = n_prompt; i < n; i++) printf("%" PRId64 "%s", ids[i], i + 1 < n ? "," : "\n");
+    memory_free(text);
+    return ok ? 0 : (fprintf(stderr, "tally generate: out of memory for the answer\n"), EXIT_MEMORY);
+}
+
+static int generate(const struct request *r, struct opened *o, tl_device *device) {
+    int64_t *ids = NULL, n_prompt = 0;
+    int code = prompt_read(r, o, &ids, &n_prompt);
+    if (code) return code;
+    int64_t n = n_prompt + r->tokens;
+    const tl_generate_options options = {r->temperature, r->top_k, r->top_p};
+    double began = now_s();
+    tl_seed((uint64_t)r->seed);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *text = tl_from_data(ids, TL_SHAPE(1, n), TL_I64, device);
+    bool ok = text && tl_generate(o->model, text, n_prompt, &options) && tl_to_data(text, ids, (size_t)n * sizeof *ids);
+    ok = tl_scope_end(scope) && ok;
+    code = ok ? print(ids, n_prompt, n, o, r, now_s() - began) : cli_error();
+    memory_free(ids);
+    return code;
+}
+
+int cmd_generate(int argc, char **argv) {
+    struct request r;
+    struct opened o;
+    int code = request_read(&r, argc, argv);
+    if (code) return code;
+    if (r.threads) tl_set_threads((int)r.threads);
+    tl_device *device = tl_device_find(r.device);
+    if (!device || !opened_open(&o, r.folder, r.step, device)) return cli_error();
+    code = generate(&r, &o, device);
+    opened_close(&o);
+    return code;
+}

@@ -1,0 +1,679 @@
+/* cmd_napkin.c: tally napkin FORM: closed forms, printed with the numbers in them. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account/hardware.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "plan/napkin.h"
+#include "tensor/dtype.h"
+
+const char help_napkin[] =
+    "usage: tally napkin FORM [options] [--json]\n\n"
+    "Closed forms, by name, printed with the numbers in them:\n\n"
+    "  time         days of a run:             --params N --tokens D --devices n --mfu X (--device NAME | --peak X)\n"
+    "               or the devices it takes:   --days X instead of --devices; --model and --seq instead of --params\n"
+    "  fit          the largest model:         (--memory B | --device NAME) --devices n [--bytes-per-param 16]\n"
+    "  flops        by every convention:       --model MODEL --seq S [--tokens D], or --params N --tokens D\n"
+    "  memory       bytes of a tensor:         --shape 49152,12288 --dtype f32\n"
+    "  activations  bytes of a GPT, per GPU:   --layers L --channels h --heads a --seq s --batch b --tensor t "
+    "--pipeline p\n"
+    "               [--interleave m] [--bytes-per-param 18]\n"
+    "  intensity    FLOPs per byte of an op:   --op relu|gelu|dot|matvec|matmul --n N, or --m M --k K --n N\n"
+    "               [--dtype T] [--device NAME]\n"
+    "  chinchilla   best size for a budget:    --flops C, or --params N, or --tokens D [--tokens-per-param 20]\n"
+    "  mfu          by every convention:       --model MODEL --seq S (--tokens-per-second X | --batch B --seconds X)\n"
+    "               (--device NAME | --peak X) --devices n; a GPT of --layers --channels --vocabulary instead of "
+    "--model\n"
+    "  loss         E + A/N^a + B/D^b through  --runs FILE (lines of N,D,loss), and the next: --params N --tokens D\n"
+    "               your runs:                 [--alpha X] [--beta X] hold an exponent\n"
+    "  references   known runs and thresholds: [--flops C | --params N --tokens D]\n\n"
+    "A MODEL is a preset (`tally train --models`) or a config.json. Numbers may be 70e9 or 70B, 80GB or 80GiB. --dtype "
+    "says which\n"
+    "peak is used (bf16). --peak X is in FLOP/s and wins over the table. --hardware FILE adds devices of your own. "
+    "Without a device\n"
+    "there are numbers and no percentages.\n\n"
+    "examples:\n"
+    "  tally napkin time --params 70e9 --tokens 15e12 --device H100 --devices 1024 --mfu 0.5\n"
+    "  tally napkin fit --memory 80e9 --devices 8 --bytes-per-param 16\n"
+    "  tally napkin mfu --model llama-3-8b --seq 8192 --tokens-per-second 85144 --device H100 --devices 8 --json\n"
+    "  tally napkin memory --shape 49152,12288 --dtype f32\n"
+    "  tally napkin loss --runs runs.csv --params 7e9 --tokens 140e9\n";
+
+/* ---- An answer: lines for people, keys for programs ---- */
+
+struct answer {
+    json_t *json;
+    bool is_json;
+};
+
+static void formula(struct answer *a, const char *format, ...) TL_PRINTF(2, 3);
+static void formula(struct answer *a, const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    json_object_set_new(a->json, "formula", json_string(text));
+    if (!a->is_json) printf("%s\n", text);
+}
+
+/* JSON has no word for what is not finite. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+/* A value under its key; the text says it in words. */
+static void value(struct answer *a, const char *key, double x, const char *format, ...) TL_PRINTF(4, 5);
+static void value(struct answer *a, const char *key, double x, const char *format, ...) {
+    va_list arguments;
+    json_object_set_new(a->json, key, number(x));
+    if (a->is_json) return;
+    printf("  %-18s ", key);
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+}
+
+static void word(struct answer *a, const char *key, const char *text) {
+    json_object_set_new(a->json, key, json_string(text));
+}
+
+/* ---- What is asked ---- */
+
+struct asked {
+    double params, tokens, devices, mfu, peak, days, memory, bytes_per_param, flops, tokens_per_second, seconds;
+    double tokens_per_param, alpha, beta, batch, seq, layers, channels, heads, vocabulary, tensor, pipeline, interleave;
+    double m, k, n;
+    const char *device, *dtype, *model, *shape, *op, *runs, *hardware, *convention;
+    bool is_json;
+};
+
+#define LARGEST_MODEL 1e18 /* parameters: a million times what was ever trained */
+#define LARGEST_DATA 1e21  /* tokens */
+#define LARGEST_FLOPS 1e40
+#define LARGEST_SIZE 1e12
+
+static int bad(const char *form, const char *format, ...) TL_PRINTF(2, 3);
+static int bad(const char *form, const char *format, ...) {
+    va_list arguments;
+    fprintf(stderr, "tally napkin %s: ", form);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\n");
+    return EXIT_INPUT;
+}
+
+/* What a device can do in the asked dtype; peak 0: no device was named. 0, or an exit code. */
+struct machine {
+    const struct hardware *chip;
+    double peak;
+    const char *dtype;
+};
+static int machine_find(const char *form, const struct asked *q, struct machine *m) {
+    enum hardware_quantity kind = hardware_peak_named(q->dtype);
+    char doubt[300];
+    if (kind == HARDWARE_COUNT) return cli_error();
+    *m = (struct machine){.peak = q->peak, .dtype = hardware_quantities[kind].name};
+    if (!q->device) return 0;
+    m->chip = hardware_find(q->device);
+    if (!m->chip) return cli_error();
+    if (q->peak > 0 && hardware_doubt(m->chip, kind, q->peak, doubt))
+        return bad(form, "--peak: %s (leave --device out to use it all the same)", doubt);
+    if (!(q->peak > 0)) m->peak = hardware_value(m->chip, kind);
+    if (!(m->peak > 0))
+        return bad(form, "no peak of %s is known for %s (give --peak, in FLOP/s)", m->dtype, m->chip->name);
+    return 0;
+}
+
+static void machine_say(struct answer *a, const struct machine *m) {
+    if (m->chip) word(a, "device", m->chip->name);
+    if (!(m->peak > 0)) return;
+    word(a, "dtype", m->dtype);
+    value(a, "peak", m->peak, "%.5g FLOP/s of %s, dense%s%s", m->peak, m->dtype, m->chip ? ", " : "",
+          m->chip ? m->chip->name : "");
+}
+
+/* The model that was asked for: a preset, a file, or the shapes of a GPT. 0, or an exit code. */
+static int model_find(const char *form, const struct asked *q, struct napkin_model *m, const char **name) {
+    tl_model_config c;
+    *name = q->model;
+    if (!q->model) {
+        if (!(q->layers > 0 && q->channels > 0 && q->vocabulary > 0))
+            return bad(form, "which model? (give --model, or --layers, --channels and --vocabulary)");
+        *m = napkin_gpt(q->layers, q->channels, q->vocabulary, q->seq);
+        *name = "a GPT";
+        return m->parameters <= LARGEST_MODEL ? 0 : bad(form, "%.3g parameters are no model", m->parameters);
+    }
+    bool is_file = strchr(q->model, '/') || strstr(q->model, ".json");
+    if (!(is_file ? tl_model_config_read(q->model, &c) : tl_model_preset(q->model, &c))) return cli_error();
+    if (!tl_model_config_check(&c)) return cli_error();
+    /* learned positions are as many as the sequence has, unless the file says how many */
+    if (!is_file && c.family == TL_GPT2 && q->seq > (double)c.context)
+        return bad(form, "%s has %" PRId64 " positions, --seq %g is more", q->model, c.context, q->seq);
+    *m = napkin_model_of(&c);
+    return 0;
+}
+
+/* ---- time ---- */
+
+static int form_time(const struct asked *q, struct answer *a) {
+    struct machine machine;
+    struct napkin_model m;
+    const char *name;
+    int code = machine_find("time", q, &machine);
+    if (code) return code;
+    if (!(machine.peak > 0)) return bad("time", "on what? (give --device NAME, or --peak in FLOP/s)");
+    double flops = q->flops, params = q->params;
+    char count[128];
+    if (q->model) {
+        const struct napkin_convention *c = napkin_convention_find(q->convention);
+        if (!c) return cli_error();
+        if (!(q->seq > 0 && q->tokens > 0)) return bad("time", "a model needs --seq and --tokens too");
+        if ((code = model_find("time", q, &m, &name))) return code;
+        flops = c->flops(&m, q->seq) * q->tokens;
+        params = m.parameters;
+        snprintf(count, sizeof count, "(%s) x %.4g", c->formula, q->tokens);
+    } else if (flops > 0) snprintf(count, sizeof count, "%.4g", flops);
+    else if (params > 0 && q->tokens > 0) {
+        flops = 6 * params * q->tokens;
+        snprintf(count, sizeof count, "6 x %.4g x %.4g", params, q->tokens);
+    } else
+        return bad("time", "how much work? (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
+    if (q->days > 0) {
+        double devices = flops / (q->days * NAPKIN_DAY * machine.peak * q->mfu);
+        formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", count, q->days,
+                machine.peak, q->mfu);
+        machine_say(a, &machine);
+        value(a, "flops", flops, "%.4g", flops);
+        value(a, "devices", ceil(devices), "%.0f (%.4g)", ceil(devices), devices);
+        value(a, "days", q->days, "%.4g", q->days);
+        return 0;
+    }
+    double s = napkin_seconds(flops, q->devices, machine.peak, q->mfu);
+    formula(a, "time = FLOPs / (devices x peak x MFU) = %s / (%.0f x %.4g x %.3g) = %.4g s", count, q->devices,
+            machine.peak, q->mfu, s);
+    machine_say(a, &machine);
+    if (params > 0) value(a, "parameters", params, "%.0f", params);
+    value(a, "flops", flops, "%.4g", flops);
+    value(a, "seconds", s, "%.4g", s);
+    value(a, "days", s / NAPKIN_DAY, "%.4g", s / NAPKIN_DAY);
+    value(a, "device_hours", s / 3600 * q->devices, "%.4g", s / 3600 * q->devices);
+    if (machine.chip && hardware_value(machine.chip, HARDWARE_POWER) > 0) {
+        double mwh = s / 3600 * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;
+        value(a, "megawatt_hours", mwh, "%.4g, the chips alone, at their most", mwh);
+    }
+    return 0;
+}
+
+/* ---- fit ---- */
+
+static int form_fit(const struct asked *q, struct answer *a) {
+    double memory = q->memory, each = q->bytes_per_param > 0 ? q->bytes_per_param : 16;
+    const struct hardware *chip = NULL;
+    if (q->device && !(chip = hardware_find(q->device))) return cli_error();
+    if (!(memory > 0) && chip) memory = hardware_memory_bytes(chip);
+    if (chip && !(memory > 0)) return bad("fit", "the memory of %s is not known (give --memory)", chip->name);
+    if (!(memory > 0)) return bad("fit", "into what? (give --memory in bytes, or --device NAME)");
+    double n = floor(memory * q->devices / each);
+    formula(a, "parameters = memory x devices / bytes per parameter = %.11g x %.0f / %.4g = %.4g", memory, q->devices,
+            each, n);
+    if (chip) word(a, "device", chip->name);
+    value(a, "memory", memory, "%.11g B, %.2f GiB", memory, memory / 1073741824.0);
+    value(a, "parameters", n, "%.4g, sharded over all devices; nothing is left for activations", n);
+    return 0;
+}
+
+/* ---- flops, mfu ---- */
+
+static void conventions_say(struct answer *a, const struct napkin_model *m, double seq, double tokens,
+                            double per_second, double peak) {
+    json_t *list = json_object();
+    if (!a->is_json)
+        printf("  %-14s %14s%s%s%s  %s\n", "convention", "FLOP/token", tokens > 0 ? "          FLOP" : "",
+               per_second > 0 ? "        FLOP/s" : "", per_second > 0 && peak > 0 ? "   share" : "", "rule");
+    for (const struct napkin_convention *c = napkin_conventions; c->name; c++) {
+        double per_token = c->flops(m, seq);
+        json_t *row = json_pack("{s:f, s:s, s:s, s:b}", "flops_per_token", per_token, "formula", c->formula, "who",
+                                c->who, "hardware", (int)c->is_hardware);
+        if (!a->is_json) printf("  %-14s %14.6g", c->name, per_token);
+        if (tokens > 0) {
+            json_object_set_new(row, "flops", json_real(per_token * tokens));
+            if (!a->is_json) printf(" %13.5g", per_token * tokens);
+        }
+        if (per_second > 0) {
+            json_object_set_new(row, "flops_per_second", json_real(per_token * per_second));
+            if (!a->is_json) printf(" %13.5g", per_token * per_second);
+        }
+        if (per_second > 0 && peak > 0) {
+            double share = per_token * per_second / peak;
+            json_object_set_new(row, c->is_hardware ? "hfu" : "mfu", json_real(share));
+            if (!a->is_json) printf(" %5.2f %%", 100 * share);
+        }
+        if (!a->is_json) printf("  %s (%s)\n", c->formula, c->who);
+        json_object_set_new(list, c->name, row);
+    }
+    json_object_set_new(a->json, "conventions", list);
+}
+
+static void model_say(struct answer *a, const struct napkin_model *m, const char *name) {
+    word(a, "model", name);
+    value(a, "parameters", m->parameters, "%.0f (N), of which %.0f multiply a token (M)", m->parameters, m->matmul);
+    json_object_set_new(a->json, "matmul_parameters", json_real(m->matmul));
+}
+
+static int form_flops(const struct asked *q, struct answer *a) {
+    struct napkin_model m;
+    const char *name;
+    if (q->params > 0 && !q->model) {
+        if (!(q->tokens > 0)) return bad("flops", "how many --tokens?");
+        formula(a, "FLOPs = 6 N D = 6 x %.4g x %.4g = %.4g", q->params, q->tokens, 6 * q->params * q->tokens);
+        value(a, "flops", 6 * q->params * q->tokens, "%.4g", 6 * q->params * q->tokens);
+        return 0;
+    }
+    int code = model_find("flops", q, &m, &name);
+    if (code) return code;
+    if (!(q->seq > 0)) return bad("flops", "of which --seq?");
+    formula(a, "training FLOPs per token of %s; L = %.0f layers, d = %.0f, S = %.0f", name, m.layers, m.attention,
+            q->seq);
+    model_say(a, &m, name);
+    conventions_say(a, &m, q->seq, q->tokens, 0, 0);
+    return 0;
+}
+
+static int form_mfu(const struct asked *q, struct answer *a) {
+    struct napkin_model m;
+    struct machine machine;
+    const char *name;
+    int code = machine_find("mfu", q, &machine);
+    if (code || (code = model_find("mfu", q, &m, &name))) return code;
+    if (!(q->seq > 0)) return bad("mfu", "of which --seq?");
+    double rate = q->tokens_per_second;
+    if (!(rate > 0) && q->seconds > 0 && q->batch > 0) rate = q->batch * q->seq / q->seconds;
+    if (!(rate > 0))
+        return bad("mfu", "how fast? (give --tokens-per-second, or --batch and --seconds of an iteration)");
+    if (machine.peak > 0)
+        formula(a,
+                "MFU = FLOPs per token x tokens per second / (devices x peak) = FLOPs per token x %.6g / (%.0f x %.5g)",
+                rate, q->devices, machine.peak);
+    else formula(a, "FLOP/s = FLOPs per token x %.6g; no device was named, so there are no percentages", rate);
+    machine_say(a, &machine);
+    model_say(a, &m, name);
+    value(a, "tokens_per_second", rate, "%.6g on %.0f devices", rate, q->devices);
+    conventions_say(a, &m, q->seq, 0, rate, machine.peak * q->devices);
+    for (const struct napkin_convention *c = napkin_conventions; machine.peak > 0 && c->name; c++)
+        if (!c->is_hardware && c->flops(&m, q->seq) * rate > machine.peak * q->devices && strncmp(c->name, "macs", 4)) {
+            fprintf(stderr,
+                    "tally napkin mfu: more than 100 %%: the rate, the number of devices or the peak is wrong\n");
+            break;
+        }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static int form_memory(const struct asked *q, struct answer *a) {
+    tl_dtype dtype = dtype_from_name(q->dtype);
+    int64_t elements = 1;
+    size_t bytes;
+    if (dtype == TL_DTYPE_COUNT) {
+        const char *names[TL_DTYPE_COUNT];
+        for (int d = 0; d < TL_DTYPE_COUNT; d++) names[d] = tl_dtype_name((tl_dtype)d);
+        const char *near = text_nearest(q->dtype, names, TL_DTYPE_COUNT);
+        return bad("memory", "there is no dtype \"%s\"%s%s%s (`tally dtypes` lists them)", q->dtype,
+                   near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    }
+    if (!q->shape) return bad("memory", "of which --shape?");
+    json_t *shape = json_array();
+    bool ok = *q->shape != 0;
+    for (const char *at = q->shape; ok && *at;) {
+        char piece[32];
+        size_t length = strcspn(at, ",x");
+        double size = 0;
+        ok = length > 0 && length < sizeof piece;
+        if (ok) memcpy(piece, at, length), piece[length] = 0;
+        ok = ok && number_read(piece, &size) && size >= 0 && size == floor(size) && size < 9e15 &&
+             size_mul(elements, (int64_t)size, &elements);
+        json_array_append_new(shape, json_integer((json_int_t)size));
+        at += length;
+        if (*at && !*++at) ok = false; /* a comma at the end */
+    }
+    json_object_set_new(a->json, "shape", shape);
+    if (!ok || !dtype_bytes(dtype, elements, &bytes))
+        return bad("memory", "--shape \"%s\" is not a list of sizes whose product fits 63 bits", q->shape);
+    double bits = dtype_info(dtype)->bits;
+    formula(a, "bytes = elements x bits / 8 = %" PRId64 " x %.0f / 8 = %zu", elements, bits, bytes);
+    word(a, "dtype", dtype_info(dtype)->name);
+    json_object_set_new(a->json, "elements", json_integer(elements));
+    char text[32];
+    if (!a->is_json)
+        printf("  %-18s %zu (%s; %.6g MB)\n", "bytes", bytes, bytes_text((double)bytes, text), (double)bytes / 1e6);
+    json_object_set_new(a->json, "bytes", json_integer((json_int_t)bytes));
+    json_object_set_new(a->json, "mebibytes", json_real((double)bytes / 1048576));
+    return 0;
+}
+
+/* ---- activations ---- */
+
+static int form_activations(const struct asked *q, struct answer *a) {
+    struct napkin_shape s = {q->layers, q->channels, q->heads, q->seq, q->batch, q->tensor, q->pipeline, q->interleave};
+    if (!(s.layers > 0 && s.channels > 0 && s.heads > 0 && s.seq > 0 && s.batch > 0))
+        return bad("activations", "give --layers, --channels, --heads, --seq and --batch");
+    double each = q->bytes_per_param > 0 ? q->bytes_per_param : 18;
+    double state = napkin_state(&s, each), all = napkin_activations(&s, KEEP_ALL);
+    formula(a,
+            "s b h L (10 + 24/t + 5 a s / (h t)) f = %.0f x %.0f x %.0f x %.0f x (10 + 24/%.0f + 5 x %.0f x %.0f / "
+            "(%.0f x %.0f)) x %.4g",
+            s.seq, s.batch, s.channels, s.layers, s.tensor, s.heads, s.seq, s.channels, s.tensor,
+            s.interleave > 0 ? 1 + (s.pipeline - 1) / (s.pipeline * s.interleave) : 1.0);
+    value(a, "state", state, "%.0f B, %.10g GiB: %.4g x 12 L h^2 / (t p)", state, state / 1073741824.0, each);
+    for (int k = 0; k < KEEP_COUNT; k++) {
+        double bytes = napkin_activations(&s, (enum napkin_keep)k);
+        static const char *const words[] = {"nothing recomputed", "sequence parallelism", "attention recomputed",
+                                            "both", "block inputs alone"};
+        value(a, napkin_keep_names[k], bytes, "%.0f B, %.10g GiB, %.2f %%: %s", bytes, bytes / 1073741824.0,
+              100 * bytes / all, words[k]);
+    }
+    return 0;
+}
+
+/* ---- intensity ---- */
+
+struct op_cost {
+    const char *name, *formula;
+    double flops, elements; /* of n; elements moved */
+};
+
+/* Elementwise ops of N, reductions of N, and products of N x N; FLOPs as the ledger counts them. */
+static bool op_of(const struct asked *q, struct op_cost *c) {
+    double n = q->n;
+    const struct op_cost ops[] = {
+        {"relu", "N / (2 N bytes)", n, 2 * n},
+        {"gelu", "9 N / (2 N bytes)", 9 * n, 2 * n},
+        {"dot", "2 N / ((2 N + 1) bytes)", 2 * n, 2 * n + 1},
+        {"matvec", "2 N^2 / ((N^2 + 2 N) bytes)", 2 * n * n, n * n + 2 * n},
+        {"matmul", "2 N^3 / (3 N^2 bytes)", 2 * n * n * n, 3 * n * n},
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(ops[i].name, q->op)) return *c = ops[i], true;
+    return false;
+}
+
+static int form_intensity(const struct asked *q, struct answer *a) {
+    struct machine machine;
+    struct op_cost c = {"matmul", "2 m k n / ((m k + k n + m n) bytes)", 2 * q->m * q->k * q->n,
+                        q->m * q->k + q->k * q->n + q->m * q->n};
+    int code = machine_find("intensity", q, &machine);
+    if (code) return code;
+    tl_dtype dtype = dtype_from_name(q->dtype);
+    if (dtype == TL_DTYPE_COUNT)
+        return bad("intensity", "there is no dtype \"%s\" (`tally dtypes` lists them)", q->dtype);
+    if (!(q->n > 0)) return bad("intensity", "of which size? (give --n, or --m, --k and --n)");
+    if (q->op && !op_of(q, &c))
+        return bad("intensity", "there is no --op \"%s\" here (there are relu, gelu, dot, matvec, matmul)", q->op);
+    if (!q->op && !(q->m > 0 && q->k > 0)) return bad("intensity", "give --op NAME, or --m, --k and --n of a product");
+    double bytes = c.elements * dtype_info(dtype)->bits / 8, intensity = c.flops / bytes;
+    formula(a, "intensity of %s = FLOPs / bytes = %s = %.6g / %.6g = %.4g FLOP/B", c.name, c.formula, c.flops, bytes,
+            intensity);
+    value(a, "flops", c.flops, "%.6g", c.flops);
+    value(a, "bytes", bytes, "%.6g", bytes);
+    value(a, "intensity", intensity, "%.4g FLOP/B", intensity);
+    if (!machine.chip) return 0;
+    double bandwidth = hardware_value(machine.chip, HARDWARE_BANDWIDTH);
+    machine_say(a, &machine);
+    if (!(bandwidth > 0)) return 0;
+    double ridge = machine.peak / bandwidth, s = fmax(c.flops / machine.peak, bytes / bandwidth);
+    value(a, "ridge", ridge, "%.4g FLOP/B = %.5g / %.5g", ridge, machine.peak, bandwidth);
+    value(a, "seconds", s, "%.4g at least, bound by %s", s, intensity < ridge ? "memory" : "compute");
+    word(a, "bound", intensity < ridge ? "memory" : "compute");
+    return 0;
+}
+
+/* ---- chinchilla ---- */
+
+static int form_chinchilla(const struct asked *q, struct answer *a) {
+    double r = q->tokens_per_param, N, D, C;
+    if ((q->flops > 0) + (q->params > 0) + (q->tokens > 0) != 1)
+        return bad("chinchilla", "give one of --flops, --params and --tokens");
+    if (q->flops > 0) {
+        N = sqrt(q->flops / (6 * r));
+        formula(a, "N = sqrt(C / (6 x %.4g)) = sqrt(%.4g / %.4g) = %.4g;  D = %.4g N", r, q->flops, 6 * r, N, r);
+    } else {
+        N = q->params > 0 ? q->params : q->tokens / r;
+        formula(a, "D = %.4g N: N = %.4g, D = %.4g;  C = 6 N D", r, N, r * N);
+    }
+    D = r * N;
+    C = 6 * N * D;
+    value(a, "parameters", N, "%.4g", N);
+    value(a, "tokens", D, "%.4g", D);
+    value(a, "flops", C, "%.4g", C);
+    json_t *laws = json_object();
+    for (const struct napkin_law_row *row = napkin_laws; row->name; row++) {
+        double best_n, best_d, here = napkin_loss(&row->law, N, D);
+        napkin_optimum(&row->law, C, &best_n, &best_d);
+        double least = napkin_loss(&row->law, best_n, best_d);
+        json_object_set_new(laws, row->name,
+                            json_pack("{s:s, s:f, s:f, s:f, s:f}", "source", row->source, "loss", here,
+                                      "best_parameters", best_n, "best_tokens", best_d, "best_loss", least));
+        if (!a->is_json)
+            printf("  %-18s loss %.4f; best for these FLOPs: N = %.4g, D = %.4g (%.1f per parameter), loss %.4f; %s\n",
+                   row->name, here, best_n, best_d, best_d / best_n, least, row->source);
+    }
+    json_object_set_new(a->json, "laws", laws);
+    return 0;
+}
+
+/* ---- loss ---- */
+
+enum { MOST_RUNS = 10000 };
+
+/* Lines of N, D, loss; a line that begins with no number (a header, a comment, nothing) is passed over. */
+static int runs_read(const char *path, struct napkin_run *runs, int *n_runs) {
+    size_t bytes;
+    char *text = file_get(path, (size_t)1 << 20, &bytes), *rest = text;
+    int code = text ? 0 : cli_error();
+    *n_runs = 0;
+    for (int line = 1; rest && !code; line++) {
+        char *at = strsep(&rest, "\n"), *field, *end;
+        double v[3];
+        int n = 0;
+        at += strspn(at, " \t\r");
+        if (!strchr("0123456789.", *at) || !*at) continue;
+        while (n < 3 && (field = strsep(&at, ", \t;\r"))) {
+            if (!*field) continue;
+            v[n] = strtod(field, &end);
+            if (*end || end == field) break;
+            n++;
+        }
+        if (n < 3) code = bad("loss", "%s:%d: needs three numbers: parameters, tokens, loss", path, line);
+        else if (*n_runs == MOST_RUNS) code = bad("loss", "%s: more than %d runs", path, MOST_RUNS);
+        else runs[(*n_runs)++] = (struct napkin_run){v[0], v[1], v[2]};
+    }
+    memory_free(text);
+    return code;
+}
+
+static int run_order(const void *x, const void *y) {
+    const struct napkin_run *a = x, *b = y;
+    double c = a->parameters * a->tokens, d = b->parameters * b->tokens;
+    return (c > d) - (c < d);
+}
+
+/* The honest error: the law through all runs but the largest, asked for the largest. */
+static void holdout_say(const struct asked *q, struct answer *a, const struct napkin_run *runs, int n) {
+    struct napkin_fit f;
+    if (n < 4 || !napkin_fit_loss(runs, n - 1, q->alpha, q->beta, &f)) {
+        tl_error_clear();
+        return;
+    }
+    const struct napkin_run *last = &runs[n - 1];
+    double said = napkin_loss(&f.law, last->parameters, last->tokens);
+    json_object_set_new(a->json, "holdout",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f}", "parameters", last->parameters, "tokens", last->tokens,
+                                  "predicted", said, "measured", last->loss, "relative_error", said / last->loss - 1));
+    if (!a->is_json)
+        printf("  %-18s the others predict %.4f for the largest run, which has %.4f: %+.2f %%\n", "holdout", said,
+               last->loss, 100 * (said / last->loss - 1));
+}
+
+static int loss_answer(const struct asked *q, struct answer *a, struct napkin_run *runs, int n) {
+    struct napkin_fit f;
+    qsort(runs, (size_t)n, sizeof *runs, run_order);
+    if (!napkin_fit_loss(runs, n, q->alpha, q->beta, &f)) return cli_error();
+    const struct napkin_law *law = &f.law;
+    formula(a, "L(N, D) = E + A / N^a + B / D^b = %.4f + %.4g / N^%.4f + %.4g / D^%.4f, through %d runs", law->E,
+            law->A, law->alpha, law->B, law->beta, n);
+    json_object_set_new(a->json, "law",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f}", "E", law->E, "A", law->A, "B", law->B, "alpha",
+                                  law->alpha, "beta", law->beta));
+    json_object_set_new(a->json, "runs", json_integer(n));
+    value(a, "rms", f.rms, "%.3f %% of the loss: how far the runs lie from the law", 100 * f.rms);
+    if (law->alpha > 0 && law->beta > 0 && law->A > 0 && law->B > 0)
+        value(a, "data_exponent", law->alpha / (law->alpha + law->beta), "best N grows as C^%.3f, best D as C^%.3f",
+              law->beta / (law->alpha + law->beta), law->alpha / (law->alpha + law->beta));
+    holdout_say(q, a, runs, n);
+    if (!(q->params > 0 && q->tokens > 0)) return 0;
+    double loss = napkin_loss(law, q->params, q->tokens), error = napkin_fit_error(&f, q->params, q->tokens);
+    value(a, "loss", loss, "%.4f for %.4g parameters on %.4g tokens", loss, q->params, q->tokens);
+    if (isfinite(error)) value(a, "error", error, "%.4f: one standard error", error);
+    else value(a, "error", error, "unknown: as many parameters as runs");
+    double most = runs[n - 1].parameters * runs[n - 1].tokens;
+    if (q->params * q->tokens > 100 * most)
+        fprintf(stderr,
+                "tally napkin loss: that is %.0f times the compute of the largest run: far outside what was seen\n",
+                q->params * q->tokens / most);
+    return 0;
+}
+
+static int form_loss(const struct asked *q, struct answer *a) {
+    if (!q->runs) return bad("loss", "which --runs? (a file with lines of parameters, tokens, loss)");
+    struct napkin_run *runs = malloc(MOST_RUNS * sizeof *runs);
+    int n, code = runs ? runs_read(q->runs, runs, &n) : EXIT_MEMORY;
+    if (!code) code = loss_answer(q, a, runs, n);
+    free(runs);
+    return code;
+}
+
+/* ---- references ---- */
+
+static int form_references(const struct asked *q, struct answer *a) {
+    double flops = q->flops > 0 ? q->flops : 6 * q->params * q->tokens;
+    json_t *list = json_array();
+    if (flops > 0) {
+        formula(a, q->flops > 0 ? "FLOPs = %.4g" : "FLOPs = 6 N D = %.4g", flops);
+        json_object_set_new(a->json, "flops", json_real(flops));
+    }
+    for (const struct napkin_reference *r = napkin_references; r->name; r++) {
+        json_t *row = json_pack("{s:s, s:f, s:s, s:b}", "name", r->name, "flops", r->flops, "source", r->source,
+                                "estimate", (int)r->is_estimate);
+        if (!a->is_json) printf("  %-32s %s%-8.3g FLOP", r->name, r->is_estimate ? "~" : " ", r->flops);
+        if (flops > 0) {
+            json_object_set_new(row, "share", json_real(flops / r->flops));
+            if (!a->is_json) printf("  x %-9.3g", flops / r->flops);
+        }
+        if (!a->is_json) printf("  %s\n", r->source);
+        json_array_append_new(list, row);
+    }
+    json_object_set_new(a->json, "references", list);
+    return 0;
+}
+
+/* ---- The command ---- */
+
+static const struct form {
+    const char *name;
+    int (*answer)(const struct asked *q, struct answer *a);
+} forms[] = {{"time", form_time},
+             {"fit", form_fit},
+             {"flops", form_flops},
+             {"memory", form_memory},
+             {"activations", form_activations},
+             {"intensity", form_intensity},
+             {"chinchilla", form_chinchilla},
+             {"mfu", form_mfu},
+             {"loss", form_loss},
+             {"references", form_references}};
+enum { N_FORMS = sizeof forms / sizeof *forms };
+
+static int asked_read(int argc, char **argv, struct asked *q) {
+    const struct option table[] = {
+        {"--params", OPTION_NUMBER, &q->params, 0, LARGEST_MODEL, true},
+        {"--tokens", OPTION_NUMBER, &q->tokens, 0, LARGEST_DATA, true},
+        {"--devices", OPTION_NUMBER, &q->devices, 0, 1e9, true},
+        {"--mfu", OPTION_NUMBER, &q->mfu, 0, 1, true},
+        {"--peak", OPTION_NUMBER, &q->peak, 0, 1e24, true},
+        {"--days", OPTION_NUMBER, &q->days, 0, 1e9, true},
+        {"--memory", OPTION_NUMBER, &q->memory, 0, 1e18, true},
+        {"--bytes-per-param", OPTION_NUMBER, &q->bytes_per_param, 0, 1e6, true},
+        {"--flops", OPTION_NUMBER, &q->flops, 0, LARGEST_FLOPS, true},
+        {"--tokens-per-second", OPTION_NUMBER, &q->tokens_per_second, 0, LARGEST_DATA, true},
+        {"--seconds", OPTION_NUMBER, &q->seconds, 0, 1e12, true},
+        {"--tokens-per-param", OPTION_NUMBER, &q->tokens_per_param, 0, 1e9, true},
+        {"--alpha", OPTION_NUMBER, &q->alpha, 0, 3, true},
+        {"--beta", OPTION_NUMBER, &q->beta, 0, 3, true},
+        {"--batch", OPTION_NUMBER, &q->batch, 0, LARGEST_SIZE, true},
+        {"--seq", OPTION_NUMBER, &q->seq, 0, LARGEST_SIZE, true},
+        {"--layers", OPTION_NUMBER, &q->layers, 0, 1e6, true},
+        {"--channels", OPTION_NUMBER, &q->channels, 0, 1e9, true},
+        {"--heads", OPTION_NUMBER, &q->heads, 0, 1e9, true},
+        {"--vocabulary", OPTION_NUMBER, &q->vocabulary, 0, 1e9, true},
+        {"--tensor", OPTION_NUMBER, &q->tensor, 0, 1e6, true},
+        {"--pipeline", OPTION_NUMBER, &q->pipeline, 0, 1e6, true},
+        {"--interleave", OPTION_NUMBER, &q->interleave, 0, 1e6, true},
+        {"--m", OPTION_NUMBER, &q->m, 0, LARGEST_SIZE, true},
+        {"--k", OPTION_NUMBER, &q->k, 0, LARGEST_SIZE, true},
+        {"--n", OPTION_NUMBER, &q->n, 0, LARGEST_SIZE, true},
+        {"--device", OPTION_TEXT, &q->device, 0, 0, false},
+        {"--dtype", OPTION_TEXT, &q->dtype, 0, 0, false},
+        {"--model", OPTION_TEXT, &q->model, 0, 0, false},
+        {"--shape", OPTION_TEXT, &q->shape, 0, 0, false},
+        {"--op", OPTION_TEXT, &q->op, 0, 0, false},
+        {"--runs", OPTION_TEXT, &q->runs, 0, 0, false},
+        {"--convention", OPTION_TEXT, &q->convention, 0, 0, false},
+        {"--hardware", OPTION_TEXT, &q->hardware, 0, 0, false},
+        {"--json", OPTION_FLAG, &q->is_json, 0, 0, false},
+        {NULL, OPTION_END, NULL, 0, 0, false},
+    };
+    return options_read("napkin", table, argc, argv, NULL, 0);
+}
+
+static const struct form *form_find(const char *name) {
+    const char *names[N_FORMS];
+    char shown[64];
+    for (int i = 0; i < N_FORMS; i++) {
+        if (!strcmp(name, forms[i].name)) return &forms[i];
+        names[i] = forms[i].name;
+    }
+    const char *near = text_nearest(name, names, N_FORMS);
+    fprintf(stderr, "tally napkin: there is no form \"%s\"%s%s%s; see `tally napkin --help`\n",
+            text_show(shown, sizeof shown, name), near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return NULL;
+}
+
+int cmd_napkin(int argc, char **argv) {
+    struct asked q = {
+        .devices = 1, .dtype = "bf16", .tokens_per_param = 20, .tensor = 1, .pipeline = 1, .convention = "palm"};
+    if (argc < 2) {
+        fputs(help_napkin, stderr);
+        return EXIT_USAGE;
+    }
+    const struct form *form = form_find(argv[1]);
+    if (!form) return EXIT_USAGE;
+    int code = asked_read(argc - 1, argv + 1, &q);
+    if (code) return code;
+    if (!hardware_load_default() || (q.hardware && !hardware_load(q.hardware))) return cli_error();
+    struct answer a = {json_pack("{s:s, s:s}", "schema", "tally.napkin/1", "form", form->name), q.is_json};
+    code = a.json ? form->answer(&q, &a) : EXIT_MEMORY;
+    if (!code && q.is_json) code = cli_json(json_incref(a.json));
+    json_decref(a.json);
+    hardware_unload();
+    return code;
+}

@@ -1,0 +1,98 @@
+#include "cli/options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+bool number_read(const char *text, double *value) {
+    static const struct {
+        const char *name;
+        double factor;
+    } suffixes[] = {{"", 1},       {"k", 1e3},       {"K", 1e3},          {"M", 1e6},
+                    {"G", 1e9},    {"B", 1e9},       {"T", 1e12},         {"P", 1e15},
+                    {"kB", 1e3},   {"MB", 1e6},      {"GB", 1e9},         {"TB", 1e12},
+                    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
+    char *end;
+    /* no hexadecimal numbers, no words for infinity, no blanks: what begins a number here is a digit, a sign or a point */
+    if (!*text || !strchr("0123456789+-.", *text) || strpbrk(text, "xXnN")) return false;
+    double number = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof suffixes / sizeof *suffixes; i++)
+        if (!strcmp(end, suffixes[i].name)) {
+            *value = number * suffixes[i].factor;
+            return isfinite(*value);
+        }
+    return false;
+}
+
+static int value_bad(const char *command, const struct option *o, const char *value) {
+    char shown[64];
+    fprintf(stderr, "tally %s: %s is \"%s\" (need a %s %s %g", command, o->name, text_show(shown, sizeof shown, value),
+            o->kind == OPTION_INTEGER ? "whole number" : "number", o->is_open ? "above" : "from", o->least);
+    fprintf(stderr, o->most < 1e30 ? " to %g)\n" : " on)\n", o->most);
+    return EXIT_INPUT;
+}
+
+static int value_take(const char *command, const struct option *o, const char *value) {
+    double number;
+    if (o->kind == OPTION_TEXT) {
+        *(const char **)o->to = value;
+        return 0;
+    }
+    if (!number_read(value, &number) || !(number >= o->least && number <= o->most) ||
+        (o->is_open && number == o->least) ||
+        (o->kind == OPTION_INTEGER && (number != floor(number) || fabs(number) > 9007199254740992.0)))
+        return value_bad(command, o, value);
+    if (o->kind == OPTION_INTEGER) *(int64_t *)o->to = (int64_t)number;
+    else *(double *)o->to = number;
+    return 0;
+}
+
+static int unknown(const char *command, const struct option *table, const char *flag) {
+    const char *names[64];
+    char shown[64];
+    int n = 0;
+    for (; table[n].kind != OPTION_END && n < 64; n++) names[n] = table[n].name;
+    const char *near = text_nearest(flag, names, n);
+    fprintf(stderr, "tally %s: there is no option %s%s%s%s; see `tally %s --help`\n", command,
+            text_show(shown, sizeof shown, flag), near ? ", did you mean " : "", near ? near : "", near ? "?" : "",
+            command);
+    return EXIT_USAGE;
+}
+
+int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
+                 int n_words) {
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i], *equals = strchr(argument, '=');
+        if (strncmp(argument, "--", 2)) {
+            char shown[64];
+            if (n < n_words) {
+                words[n++] = argument;
+                continue;
+            }
+            fprintf(stderr, "tally %s: \"%s\" is one word too many; see `tally %s --help`\n", command,
+                    text_show(shown, sizeof shown, argument), command);
+            return EXIT_USAGE;
+        }
+        size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
+        const struct option *o = table;
+        while (o->kind != OPTION_END && (strlen(o->name) != length || strncmp(o->name, argument, length))) o++;
+        if (o->kind == OPTION_END || (o->kind == OPTION_FLAG && equals)) return unknown(command, table, argument);
+        if (o->kind == OPTION_FLAG) {
+            *(bool *)o->to = true;
+            continue;
+        }
+        const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!value) {
+            fprintf(stderr, "tally %s: %s needs a value; see `tally %s --help`\n", command, o->name, command);
+            return EXIT_USAGE;
+        }
+        int code = value_take(command, o, value);
+        if (code) return code;
+    }
+    return 0;
+}

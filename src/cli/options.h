@@ -1,0 +1,32 @@
+/* options.h: flags of a command, one row each, and how they are read. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum option_kind {
+    OPTION_END,     /* after the last row */
+    OPTION_FLAG,    /* bool: the flag alone is true */
+    OPTION_TEXT,    /* const char * */
+    OPTION_NUMBER,  /* double, `least` to `most`; 70e9, 70B, 80GB, 80GiB */
+    OPTION_INTEGER, /* int64_t, `least` to `most`; the same forms, when they are whole */
+};
+
+struct option {
+    const char *name; /* "--devices" */
+    enum option_kind kind;
+    void *to;
+    double least, most;
+    bool is_open; /* the least itself is not allowed */
+};
+
+/* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is not touched). 0, or the
+ * exit code after words on stderr: EXIT_USAGE for an unknown flag or a missing value, EXIT_INPUT for a value that is no good. */
+int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
+                 int n_words);
+
+/* "70e9", "70B" (10^9), "80GB", "80GiB", "1.5k". False: it is no such number, or not finite. */
+bool number_read(const char *text, double *value);
+
+#endif

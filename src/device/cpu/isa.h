@@ -1,0 +1,20 @@
+/* isa.h: which instruction set the cpu's kernels use. */
+#ifndef TALLY_DEVICE_CPU_ISA_H
+#define TALLY_DEVICE_CPU_ISA_H
+
+#include "tally.h"
+
+struct cpu_isa {
+    const char *name;
+    const tl_kernel *kernels; /* by op id */
+};
+
+/* Number `index` of those that this machine has and this library was built with, least able first; 0 is "baseline".
+ * False beyond the last. */
+bool cpu_isa_at(int index, struct cpu_isa *isa);
+
+/* The one called `wish`, or the most able one where wish is NULL or empty. False, with the reason in error
+ * (200 bytes): this machine or this library does not have it. */
+bool cpu_isa_choose(const char *wish, struct cpu_isa *isa, char *error);
+
+#endif

@@ -1,0 +1,91 @@
+/* napkin.h: closed forms: what can be said of a training run on the back of a napkin, before anything is counted.
+ *
+ * These are other people's rules, written down so that their figures can be reproduced and compared. What Tally itself says of a run
+ * comes from the ledger (docs/accounting.md). All numbers are doubles; sizes come from checked inputs. */
+#ifndef PLAN_NAPKIN_H
+#define PLAN_NAPKIN_H
+
+#include "tally.h"
+
+/* ---- FLOPs of a model, by every convention ---- */
+
+struct napkin_model {
+    double parameters;      /* N: all of them */
+    double matmul;          /* those that multiply a token: layers and head, no biases, norms, embeddings */
+    double embedding, head; /* V C each; the same weights when tied */
+    bool is_tied;
+    double layers, channels, attention, vocabulary; /* attention: heads x head size */
+};
+struct napkin_model napkin_model_of(const tl_model_config *config);
+/* A GPT of the shapes alone: biases, 4h, tied head, `context` learned positions. */
+struct napkin_model napkin_gpt(double layers, double channels, double vocabulary, double context);
+
+struct napkin_convention {
+    const char *name, *formula, *who;
+    bool is_hardware;                                          /* counts recomputation: utilisation is HFU */
+    double (*flops)(const struct napkin_model *m, double seq); /* of training, per token */
+};
+extern const struct napkin_convention napkin_conventions[];               /* ends with a row without a name */
+const struct napkin_convention *napkin_convention_find(const char *name); /* NULL: recorded */
+
+/* ---- Time ---- */
+
+/* Seconds for `flops` on n devices that run at `share` of `peak`. */
+double napkin_seconds(double flops, double n_devices, double peak, double share);
+#define NAPKIN_DAY 86400.0
+
+/* ---- Bytes (Korthikanti et al. 2022): per device, of a GPT with L layers of width h and a heads ---- */
+
+struct napkin_shape {
+    double layers, channels, heads, seq, batch;
+    double tensor, pipeline, interleave; /* t, p, m; interleave 0: the schedule is not interleaved */
+};
+enum napkin_keep { KEEP_ALL, KEEP_SEQUENCE, KEEP_SELECTIVE, KEEP_BOTH, KEEP_INPUTS, KEEP_COUNT };
+extern const char *const napkin_keep_names[KEEP_COUNT];
+/* Bytes of activations with nothing recomputed, with sequence parallelism, with attention recomputed, with both, with block inputs alone. */
+double napkin_activations(const struct napkin_shape *s, enum napkin_keep keep);
+/* Bytes of parameters, gradients and optimizer: bytes_per_parameter x 12 L h^2 / (t p). */
+double napkin_state(const struct napkin_shape *s, double bytes_per_parameter);
+
+/* ---- Scaling laws: L(N, D) = E + A / N^alpha + B / D^beta ---- */
+
+struct napkin_law {
+    double E, A, B, alpha, beta;
+};
+struct napkin_law_row {
+    const char *name, *source;
+    struct napkin_law law;
+};
+extern const struct napkin_law_row napkin_laws[]; /* published ones; ends with a row without a name */
+double napkin_loss(const struct napkin_law *law, double parameters, double tokens);
+/* The size and data of least loss for a budget of 6 N D FLOPs. */
+void napkin_optimum(const struct napkin_law *law, double flops, double *parameters, double *tokens);
+
+struct napkin_run {
+    double parameters, tokens, loss;
+};
+struct napkin_fit {
+    struct napkin_law law;
+    double rms;                /* root mean square of the relative residuals */
+    int freedom;               /* runs less free parameters */
+    double parameters, tokens; /* geometric means of the runs: where terms are of size 1 */
+    int n_free, free[5];       /* which of E, A parameters^-alpha, B tokens^-beta, alpha, beta were found */
+    double covariance[5][5];   /* of those, where freedom > 0 */
+};
+/* Least squares of relative residuals. alpha or beta that are positive are kept; else they are found. False: recorded (too few
+ * runs, or runs that cannot tell the terms apart). */
+bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, double beta, struct napkin_fit *fit);
+/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN where there is no freedom left. */
+double napkin_fit_error(const struct napkin_fit *fit, double parameters, double tokens);
+
+/* ---- Runs and thresholds to compare with ---- */
+
+struct napkin_reference {
+    const char *name;
+    double flops;
+    const char *source;
+    bool is_estimate;
+};
+extern const struct napkin_reference napkin_references[]; /* by FLOPs, rising; ends with a row without a name */
+
+#endif

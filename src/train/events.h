@@ -1,0 +1,25 @@
+/* events.h: TensorBoard's event files: records of numbers and texts by step, appended one after the other.
+ *
+ * The file is a row of TFRecords; each holds one Event of a protocol buffer of TensorBoard's. `tensorboard --logdir` finds it by its name. */
+#ifndef TRAIN_EVENTS_H
+#define TRAIN_EVENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct event_value {
+    const char *tag; /* "train/loss" */
+    double value;
+};
+
+/* One record; memory_free its data. data NULL: an error is recorded. */
+struct event_record {
+    unsigned char *data;
+    size_t bytes;
+};
+struct event_record event_version(double time_s); /* what a file begins with */
+struct event_record event_scalars(double time_s, int64_t step, const struct event_value *values, int n);
+struct event_record event_text(double time_s, int64_t step, const char *tag, const char *text);
+
+#endif

@@ -1,0 +1,116 @@
+#include "train/log.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "train/events.h"
+
+static const char LINES[] = "log.jsonl", EVENTS[] = "events.out.tfevents.tally"; /* TensorBoard looks for "tfevents" */
+
+static bool failed(const struct log *l, const char *file) {
+    return error_set(TL_ERROR_IO, "%s/%s: cannot be written", l->folder, file);
+}
+
+static double wall_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- Opening and closing ---- */
+
+static FILE *open_at(struct log *l, const char *file, int64_t bytes, bool *is_empty) {
+    char *path = file_join(l->folder, file);
+    FILE *f = path ? fopen(path, "a+") : NULL;
+    struct stat status;
+    bool ok = f && fstat(fileno(f), &status) == 0;
+    if (ok && bytes > status.st_size) bytes = status.st_size; /* somebody has cut it: nothing is made up */
+    ok = ok && ftruncate(fileno(f), bytes) == 0 && fseek(f, 0, SEEK_END) == 0;
+    *is_empty = bytes == 0;
+    memory_free(path);
+    if (ok) return f;
+    if (f) fclose(f);
+    failed(l, file);
+    return NULL;
+}
+
+static bool event_write(struct log *l, struct event_record record) {
+    bool ok = record.data && fwrite(record.data, 1, record.bytes, l->events) == record.bytes && fflush(l->events) == 0;
+    if (record.data && !ok) failed(l, EVENTS);
+    memory_free(record.data);
+    return ok;
+}
+
+bool log_open(struct log *l, const char *folder, int64_t line_bytes, int64_t event_bytes) {
+    bool is_empty;
+    *l = (struct log){.folder = folder};
+    l->lines = open_at(l, LINES, line_bytes, &is_empty);
+    l->events = l->lines ? open_at(l, EVENTS, event_bytes, &is_empty) : NULL;
+    bool ok = l->events && (!is_empty || event_write(l, event_version(wall_time())));
+    if (!ok) log_close(l);
+    return ok;
+}
+
+bool log_close(struct log *l) {
+    bool ok = !l->lines || fclose(l->lines) == 0 || failed(l, LINES);
+    ok = (!l->events || fclose(l->events) == 0 || failed(l, EVENTS)) && ok;
+    l->lines = l->events = NULL;
+    return ok;
+}
+
+bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes) {
+    *line_bytes = ftell(l->lines);
+    *event_bytes = ftell(l->events);
+    if (fsync(fileno(l->lines)) != 0 || *line_bytes < 0) return failed(l, LINES);
+    return (fsync(fileno(l->events)) == 0 && *event_bytes >= 0) || failed(l, EVENTS);
+}
+
+/* ---- Writing ---- */
+
+/* JSON has no word for what is not finite. */
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+/* What can be compared between two runs comes first; what the clock tells is under "time". */
+static bool line_write(struct log *l, const struct log_step *s) {
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f, s:f}}", "step", (json_int_t)s->step, "tokens",
+                             (json_int_t)s->tokens, "loss", number(s->loss), "grad_norm", number(s->norm), "lr", s->lr,
+                             "skipped", (int)s->is_skipped, "time", "step_s", s->step_s, "tokens_per_s",
+                             s->tokens_per_s, "wait_s", s->wait_s);
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
+    if (!ok) failed(l, LINES);
+    json_decref(line);
+    free(text);
+    return ok;
+}
+
+bool log_step(struct log *l, const struct log_step *s) {
+    const struct event_value values[] = {{"train/loss", s->loss},
+                                         {"train/lr", s->lr},
+                                         {"train/grad_norm", s->norm},
+                                         {"speed/tokens_per_s", s->tokens_per_s},
+                                         {"speed/mfu", s->mfu}};
+    int n = (int)(sizeof values / sizeof *values) - !isfinite(s->mfu);
+    return line_write(l, s) && event_write(l, event_scalars(wall_time(), s->step, values, n));
+}
+
+bool log_held_out(struct log *l, int64_t step, double loss) {
+    char text[32] = "null";
+    if (isfinite(loss)) snprintf(text, sizeof text, "%.17g", loss);
+    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s}\n", step, text) > 0 && fflush(l->lines) == 0;
+    const struct event_value value = {"held_out/loss", loss};
+    return (ok || failed(l, LINES)) && event_write(l, event_scalars(wall_time(), step, &value, 1));
+}
+
+bool log_text(struct log *l, int64_t step, const char *text) {
+    return event_write(l, event_text(wall_time(), step, "sample", text));
+}

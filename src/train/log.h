@@ -1,0 +1,33 @@
+/* log.h: what a run writes down as it goes: log.jsonl for programs, and an event file for TensorBoard.
+ *
+ * Both are appended to. A checkpoint remembers how long they were, and a run that goes on from it cuts them there, so that no step is in
+ * them twice. */
+#ifndef TRAIN_LOG_H
+#define TRAIN_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct log_step { /* what is known of a step when its results have been read */
+    int64_t step, tokens;
+    double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
+    bool is_skipped;
+};
+
+struct log {
+    const char *folder;
+    FILE *lines, *events;
+};
+
+/* Opens both at these lengths (they are cut, or as long as they are when that is less). False: recorded, and nothing is open. */
+bool log_open(struct log *l, const char *folder, int64_t line_bytes, int64_t event_bytes);
+bool log_close(struct log *l);
+/* What was written is on disk, and so long. */
+bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
+
+bool log_step(struct log *l, const struct log_step *s);
+bool log_held_out(struct log *l, int64_t step, double loss);
+bool log_text(struct log *l, int64_t step, const char *text); /* TensorBoard's alone */
+
+#endif

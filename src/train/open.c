@@ -1,0 +1,130 @@
+#include "train/open.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+#define PATH_BYTES (SETTING_TEXT + 64)
+
+static bool is_there(const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* "RUN/checkpoints/step-000000000100" -> "RUN" and 100 */
+static void split_step(char *run, int64_t *step) {
+    size_t length = strlen(run);
+    while (length > 1 && run[length - 1] == '/') run[--length] = 0;
+    char *name = strrchr(run, '/');
+    int64_t found;
+    if (!name || sscanf(name, "/step-%" SCNd64, &found) != 1 || !is_there(run, "manifest.json")) return;
+    *name = 0;
+    char *checkpoints = strrchr(run, '/');
+    if (!checkpoints) strcpy(run, ".");
+    else *checkpoints = 0;
+    *step = found;
+}
+
+/* ---- A run ---- */
+
+static bool best_step(const char *folder, int64_t *step) {
+    struct checkpoint *c = checkpoint_open_newest(folder);
+    json_t *state = c ? json_loads(checkpoint_state(c), 0, NULL) : NULL;
+    bool has_best = json_is_true(json_object_get(state, "has_best"));
+    if (has_best) *step = json_integer_value(json_object_get(state, "best_step"));
+    json_decref(state);
+    checkpoint_close(c);
+    if (tl_error() != TL_OK) return false;
+    return has_best ||
+           error_set(TL_ERROR_USE, "%s: no checkpoint there is known as the best (need evaluations)", folder);
+}
+
+/* What a checkpoint says of its tokens; runs of before it was written there trained on bytes when they had 256 of them. */
+static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
+    json_t *state = json_loads(checkpoint_state(c), 0, NULL);
+    json_t *said = json_object_get(json_object_get(state, "trainer"), "is_bytes");
+    bool is_bytes = said ? json_is_true(said) : vocabulary == 256;
+    json_decref(state);
+    return is_bytes;
+}
+
+static bool weights_load(struct opened *o, const char *folder, int64_t step) {
+    if (step == STEP_BEST && !best_step(folder, &step)) return false;
+    struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(folder) : checkpoint_open(folder, step);
+    if (!c) return tl_error() != TL_OK ? false : error_set(TL_ERROR_USE, "%s: has no whole checkpoint", folder);
+    struct checkpoint_part part = {.file = "model.safetensors"};
+    part.tensors = tl_module_list(o->model, &part.n);
+    bool ok = part.tensors && checkpoint_load(c, &part);
+    o->is_bytes = has_bytes(c, tl_model_config_of(o->model)->vocabulary);
+    o->step = checkpoint_step(c);
+    checkpoint_close(c);
+    return ok;
+}
+
+static bool run_open(struct opened *o, const char *run, int64_t step, tl_device *device) {
+    char path[PATH_BYTES], weights[SETTING_TEXT];
+    tl_model_config config;
+    snprintf(path, sizeof path, "%s/config.json", run);
+    if (!settings_read(&o->settings, path) || !trainer_model(&o->settings, &config, weights)) return false;
+    snprintf(o->settings.out, sizeof o->settings.out, "%s", run); /* wherever it has been moved to */
+    o->recipe = recipe_find(settings_choice(&o->settings, "recipe"));
+    o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
+    if (!o->model) return false;
+    linear_set_mode(o->model, o->recipe->linear);
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    return weights_load(o, path, step);
+}
+
+/* ---- A Hugging Face folder ---- */
+
+static bool folder_open(struct opened *o, const char *folder, tl_device *device) {
+    char path[PATH_BYTES];
+    tl_model_config config;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    if (!tl_model_config_read(path, &config)) return false;
+    if (config.family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "%s: is no model of language", folder);
+    o->model = tl_model_new(&config, o->recipe->parameters, device);
+    o->is_bytes = config.vocabulary == 256;
+    return o->model && tl_model_load(o->model, folder);
+}
+
+bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device) {
+    char run[SETTING_TEXT];
+    *o = (struct opened){.settings = settings_default(), .recipe = recipe_find("fp32"), .step = -1};
+    o->autocast_before = tl_autocast(TL_DTYPE_COUNT);
+    tl_autocast(o->autocast_before);
+    bool ok = strlen(path) < sizeof run || error_set(TL_ERROR_USE, "%.40s...: this path is too long", path);
+    if (ok) strcpy(run, path), split_step(run, &step);
+    o->is_run = ok && is_there(run, "checkpoints");
+    if (ok && step != STEP_NEWEST && !o->is_run)
+        ok = error_set(TL_ERROR_USE, "%s: is no run's folder, and has no steps to choose from", path);
+    ok = ok && (o->is_run ? run_open(o, run, step, device) : folder_open(o, run, device));
+    if (!ok) return opened_close(o), false;
+    tl_module_train(o->model, false);
+    tl_autocast(o->recipe->autocast);
+    return true;
+}
+
+void opened_close(struct opened *o) {
+    tl_module_free(o->model);
+    o->model = NULL;
+    tl_autocast(o->autocast_before);
+}
+
+tl_module *tl_model_open(const char *path, tl_device *device) {
+    struct opened o;
+    if (!path) error_set(TL_ERROR_USE, "tl_model_open: got NULL instead of a path");
+    if (!path || !opened_open(&o, path, STEP_NEWEST, device)) return NULL;
+    tl_module *model = o.model;
+    o.model = NULL;
+    opened_close(&o);
+    return model;
+}

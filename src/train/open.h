@@ -1,0 +1,28 @@
+/* open.h: a trained model, to look at or to talk to. */
+#ifndef TRAIN_OPEN_H
+#define TRAIN_OPEN_H
+
+#include "tally.h"
+#include "train/recipe.h"
+#include "train/settings.h"
+
+struct opened {
+    tl_module *model;            /* evaluating; NULL before and after */
+    const struct recipe *recipe; /* a run's own; fp32 for other folders */
+    struct settings settings;    /* a run's own; otherwise the defaults */
+    bool is_run, is_bytes;       /* is_bytes: its tokens are bytes */
+    int64_t step;                /* of a run's checkpoint; -1: not from a run */
+    tl_dtype autocast_before;
+};
+
+enum { STEP_NEWEST = -1, STEP_BEST = -2 };
+
+/* The model in `path`: a run's folder (its checkpoint of `step`, STEP_NEWEST or STEP_BEST), one checkpoint's folder within it, or a Hugging
+ * Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and nothing is open. */
+bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
+void opened_close(struct opened *o);
+
+/* Bytes as UTF-8 text, malloc'ed: what is no UTF-8, and control characters but line ends, become "?". NULL: recorded. */
+char *text_of_tokens(const int64_t *ids, int64_t n);
+
+#endif

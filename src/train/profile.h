@@ -1,0 +1,34 @@
+/* profile.h: where the time of steps goes, by op and by module: the ledger's rows of timed steps, added up. */
+#ifndef TRAIN_PROFILE_H
+#define TRAIN_PROFILE_H
+
+#include <stddef.h>
+
+#include "tally.h"
+
+struct profile_row {
+    char name[96];     /* an op; or a module's path with its numbers as "*", so that all layers are one */
+    const char *phase; /* "forward", "backward", ... */
+    uint64_t calls;    /* of ops that ran a kernel */
+    double time_s, flops, bytes;
+};
+
+struct profile_list {
+    struct profile_row *rows;
+    size_t n, capacity;
+};
+
+struct profile {
+    int64_t n_steps;
+    double step_s;                   /* of all those steps, by the clock; what no row has is outside kernels */
+    struct profile_list ops, modules; /* after profile_sort(): the longest first */
+};
+
+/* Adds one step, of so many seconds. The ledger must have been written while tl_profile() was on. False: recorded. */
+bool profile_add(struct profile *p, const tl_ledger *step, double seconds);
+void profile_sort(struct profile *p);
+/* Seconds inside kernels. */
+double profile_kernel_s(const struct profile *p);
+void profile_free(struct profile *p); /* NULL allowed */
+
+#endif
