@@ -1137,6 +1137,23 @@ TL_API tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, t
 TL_API tl_module *tl_nn_dropout(double p);
 TL_API tl_module *tl_nn_gelu(bool is_tanh);
 TL_API tl_module *tl_nn_silu(void);
+/* Patterns as modules, as the einops package has them: for the middle of a tl_nn_sequential. A mistake in the pattern is found here, one that
+ * depends on the tensor in forward. */
+TL_API tl_module *tl_nn_rearrange(const char *pattern, const char *lengths);
+TL_API tl_module *tl_nn_reduce(const char *pattern, const char *reduction, const char *lengths);
+/* A linear layer by pattern: tl_einsum of x and `weight`, whose axes weight_shape names, between a split of x's axes and a merge of the
+ * result's; then `bias` is added, along those of the output's axes that bias_shape names (NULL: none). Axes on the left that the right lacks
+ * are summed over. `lengths` has the size of every axis of weight and bias.
+ *
+ *      tl_nn_einmix("b t cin -> b t cout", "cin cout", "cout", "cin=64 cout=256", TL_F32, NULL)       // a Linear, transposed
+ *      tl_nn_einmix("b t (h cin) -> b t (h cout)", "h cin cout", NULL, "h=8 cin=64 cout=64", TL_F32, NULL)   // one for each head
+ *      tl_nn_einmix("b t c -> b s c", "t s", "s c", "t=16 s=16 c=64", TL_F32, NULL)                     // over time, not channels
+ *
+ * An ellipsis is on both sides or none, and outside parentheses on the left; the bias' axes come after it. weight begins uniform in
+ * +-sqrt(3/fan_in), bias in +-sqrt(1/fan_in), fan_in being the product of weight's axes that the output lacks. bias has size 1 for each other
+ * axis of the output, as in the package. */
+TL_API tl_module *tl_nn_einmix(const char *pattern, const char *weight_shape, const char *bias_shape, const char *lengths,
+                               tl_dtype dtype, tl_device *device);
 TL_API tl_module *tl_nn_sequential(void); /* children in turn; add them as "0", "1", ... */
 TL_API tl_module *tl_nn_list(void);       /* holds children, has no forward */
 

@@ -8,12 +8,16 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"plan", "what a training needs: memory, FLOPs, time, money; what stops it from growing", help_plan, cmd_plan},
+    {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
     {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
+    {"roofline", "the ops of a step as points under this machine's roof", help_roofline, cmd_roofline},
+    {"calibrate", "measure this machine: peaks, memory, every op of training steps", help_calibrate, cmd_calibrate},
     {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
     {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
     {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},

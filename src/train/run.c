@@ -38,10 +38,9 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s;
     double step_s, step_flops; /* of the last step */
+    double step_began_s;       /* when it had nothing else beside it; 0: it had */
     double palm_flops;         /* of a token, by PaLM's rule */
     bool is_new_best;          /* the last evaluation was */
-    bool has_new_cadence;      /* it looks or saves at other times than when it was begun, ... */
-    bool has_new_looks;        /* ... or at other things */
     double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
     int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
@@ -167,11 +166,10 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
 }
 
 /* `before` of each kind are behind a run that goes on after `from` steps. */
-static char *price_text(const struct settings *s, const struct kinds *before, int64_t from) {
+static char *price_text(const struct settings *s, tl_device *device, const struct kinds *before, int64_t from) {
     struct kinds kinds = {0};
     struct run_walker walker = {bill_kinds, &kinds};
     int64_t counts[KIND_COUNT];
-    tl_device *device = run_stand_in(s);
     char *text = NULL;
     if (device && run_walk(s, device, &walker, counts)) {
         int64_t every[] = {1, s->eval_every, s->sample_every, s->save_every};
@@ -185,8 +183,10 @@ static char *price_text(const struct settings *s, const struct kinds *before, in
     return text;
 }
 
+char *run_price_on(const struct settings *s, tl_device *device) { return price_text(s, device, NULL, 0); }
+
 char *run_price(const struct settings *s) {
-    char *text = price_text(s, NULL, 0);
+    char *text = run_price_on(s, run_stand_in(s));
     if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, run_stand_in(s));
     return text;
 }
@@ -226,22 +226,19 @@ static bool folder_renew(struct run *r) {
 static bool folder_begin(struct run *r) {
     struct settings before = settings_default();
     if (!file_make_folder(r->settings.out) || !lock_take(r)) return false;
-    if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
+    if (access(path_of(r, "config.json"), F_OK) != 0) return folder_renew(r);
     if (!settings_read(&before, r->text)) return false;
-    r->has_new_cadence = before.eval_every != r->settings.eval_every ||
-                         before.sample_every != r->settings.sample_every || before.save_every != r->settings.save_every;
-    r->has_new_looks = settings_other_looks(&before, &r->settings);
+    bool is_begun = checkpoint_any(path_of(r, "checkpoints"));
+    if (tl_error() != TL_OK) return false;
+    if (!is_begun) return settings_are_same(&before, &r->settings) || folder_renew(r);
     const char *conflict = settings_conflict(&before, &r->settings);
-    if (!conflict) return true;
-    if (!checkpoint_any(path_of(r, "checkpoints"))) return tl_error() == TL_OK && folder_renew(r);
-    return error_set(TL_ERROR_USE,
+    return !conflict ||
+           error_set(TL_ERROR_USE,
                      "%s: this run was begun with another %s (give the same to go on, or another out folder)",
                      path_of(r, "config.json"), conflict);
 }
 
-/* The price is made before anything else: what does not fit is told before the first step. A run that goes on at another cadence keeps what
- * was counted and is priced anew for the rest; with other looks the ledgers are
- * those from then on. */
+/* The price is made before anything else: what does not fit is told before the first step. */
 static bool price_begin(struct run *r) {
     bool is_there = access(path_of(r, "price.json"), F_OK) == 0;
     if (is_there && !*r->settings.memory_limit) return true;
@@ -249,11 +246,18 @@ static bool price_begin(struct run *r) {
     if (price && is_there) return free(price), true;
     return price && file_write(r, "price.json", price);
 }
-static bool price_again(struct run *r) {
-    if (r->step == r->settings.steps || !(r->has_new_cadence || r->has_new_looks)) return true;
-    if (r->has_new_looks) kinds_forget(&r->kinds); /* the text that samples are made in is held in every step */
-    return file_write(r, "price.json", price_text(&r->settings, &r->kinds, r->step)) &&
-           file_write(r, "config.json", settings_json(&r->settings));
+
+/* A run that goes on and looks or saves at other times keeps what was counted, and is priced anew for the rest; when it looks at other things
+ * the ledgers are those from then on (the text that samples are made in is held in every step). `before`: when it was saved. */
+static bool price_again(struct run *r, const struct settings *before) {
+    const struct settings *s = &r->settings;
+    bool has_new_times = before->eval_every != s->eval_every || before->sample_every != s->sample_every ||
+                         before->save_every != s->save_every;
+    bool has_new_looks = settings_other_looks(before, s);
+    if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
+    if (has_new_looks) kinds_forget(&r->kinds);
+    return file_write(r, "price.json", price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
+           file_write(r, "config.json", settings_json(s));
 }
 
 /* ---- Saving and going on ---- */
@@ -261,19 +265,24 @@ static bool price_again(struct run *r) {
 static bool log_begin(struct run *r) { return log_open(&r->log, r->settings.out, r->log_bytes, r->event_bytes); }
 
 static char *state_text(struct run *r) {
+    char *settings_text = settings_json(&r->settings);
     json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer);
+    json_t *settings = settings_text ? json_loads(settings_text, 0, NULL) : NULL;
+    free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
-    json_t *root = kinds && trainer
-                       ? json_pack("{s:I, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
-                                   "trainer", trainer, "kinds", kinds, "elapsed_s", elapsed, "log_bytes",
-                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
-                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
-                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
-                       : NULL;
+    json_t *root =
+        kinds && trainer && settings
+            ? json_pack("{s:I, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
+                        "trainer", trainer, "kinds", kinds, "settings", settings, "elapsed_s", elapsed, "log_bytes",
+                        (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
+                        isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                        (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+            : NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
     json_decref(kinds);
+    json_decref(settings);
     json_decref(trainer);
     return text;
 }
@@ -297,7 +306,18 @@ static bool save(struct run *r, bool is_planned) {
     return ok;
 }
 
+/* The settings that a checkpoint was made with; those of now where it does not say. */
+static bool settings_of(const json_t *state, const struct settings *now, struct settings *then) {
+    json_t *settings = json_object_get(state, "settings");
+    char *text = settings ? json_dumps(settings, JSON_REAL_PRECISION(17)) : NULL;
+    *then = settings ? settings_default() : *now;
+    bool ok = !settings || (text && settings_take(then, text));
+    free(text);
+    return ok;
+}
+
 static bool state_read(struct run *r, const char *text) {
+    struct settings before;
     json_error_t problem;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
     json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
@@ -321,6 +341,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
     }
+    ok = ok && settings_of(root, &r->settings, &before) && price_again(r, &before);
     json_decref(root);
     return ok;
 }
@@ -473,7 +494,11 @@ static bool is_timed(const struct run *r) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
+    bool has_timers = is_timed(r);
+    /* from one step's begin to the next one's, so that what the device still does is in it */
+    if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
+    r->step_began_s = 0;
+    if (!(has_timers ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
@@ -485,6 +510,8 @@ static bool advance(struct run *r, enum run_end *end) {
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
     if (r->step != done) return true;                          /* rolled back: what was due there has been done */
     r->held_out = NAN;
+    bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
+    r->step_began_s = is_plain ? before : 0;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r));
     if (ok && (keep || is_stopping || (r->is_new_best && r->settings.save_best))) ok = save(r, keep);
     if (!ok) *end = RUN_FAILED;
@@ -569,6 +596,7 @@ static bool run_begin(struct run *r) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
+    tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
     if (!device || !folder_begin(r) || !price_begin(r)) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
@@ -578,7 +606,7 @@ static bool run_begin(struct run *r) {
     if (*s->memory_limit) tl_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
-    return r->trainer && resume(r) && price_again(r) && log_begin(r);
+    return r->trainer && resume(r) && log_begin(r);
 }
 
 /* The weights as others read them, and the receipt, once every step is done: also when the process that did the last step could not. */

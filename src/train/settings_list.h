@@ -20,6 +20,7 @@ REAL(val_share, 0.05, 0, 0.9, "share of data that is held out when there is no v
 TEXT(out, "runs/first", "the run's folder: settings, price, receipt, log, checkpoints")
 TEXT(device, "cpu", "cpu, or cuda")
 CHOICE(recipe, "fp32", "fp32|amp|bf16|bf16-lean|fp16|fp8|fp4", "precision of parameters, gradients, moments and products")
+CHOICE(matmul_precision, "highest", "highest|high", "of f32 products; high: each number as two of bf16, where that is faster")
 
 GROUP("How much")
 INTEGER(steps, 1900, 1, 1000000000000, "optimizer steps in all")
@@ -71,4 +72,4 @@ INTEGER(save_every, 600, 0, 1000000000000, "steps between checkpoints; 0: only a
 TRUTH(save_best, true, "save when held-out loss is lower than ever before, at whatever step")
 INTEGER(keep, 2, 1, 1000000, "newest checkpoints that are kept; the best one too")
 INTEGER(threads, 0, 0, 4096, "threads of the cpu; 0: as many as it has")
-REAL(peak, 0, 0, 1e30, "FLOP/s that the machine can do at most, for utilisation (MFU); 0: not known")
+REAL(peak, 0, 0, 1e30, "FLOP/s that the machine can do at most, for utilisation (MFU); 0: the kept profile's, if there is one")

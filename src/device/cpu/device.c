@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "device/cpu/probe.h"
+
 static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
     (void)device;
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -55,4 +57,6 @@ const struct device_functions cpu_functions = {.segment_new = segment_new,
                                                .copy = copy,
                                                .sync = sync,
                                                .timer_start = timer_start,
-                                               .timer_stop = timer_stop};
+                                               .timer_stop = timer_stop,
+                                               .peak = cpu_peak,
+                                               .clock = cpu_clock};

@@ -1,0 +1,342 @@
+/* calibrate.c: what this machine does, measured.
+ *
+ * Everything goes through the library's own ops on the device that is asked for, so the same code measures a cpu and a GPU. Peaks in
+ * registers come from the device (probe.c), where it has a probe. The ops of training steps are not called one by one: real steps of
+ * small models are run with every op timed, so that each is measured with the caches as a step leaves them. */
+#include "plan/calibrate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "plan/trial.h"
+#include "tensor/device.h"
+
+static void tell(const struct calibrate_options *o, const char *format, ...) TL_PRINTF(2, 3);
+static void tell(const struct calibrate_options *o, const char *format, ...) {
+    char words[160];
+    va_list arguments;
+    if (!o->tell) return;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    o->tell(o->context, words);
+}
+
+/* ---- Peaks ---- */
+
+/* FLOPs per clock and core: pipes x lanes x 2 (BFMMLA: 32 per pipe). By core where it is known; on x86-64 by instruction set, for cores with
+ * two units of that width. */
+static const struct {
+    const char *machine, *isa; /* how their names begin; NULL: any */
+    double f64, f32, f16, bf16;
+} cores[] = {
+    {"Neoverse-V1", NULL, 16, 32, 64, 128}, {"Neoverse-V2", NULL, 16, 32, 64, 128}, {"Neoverse-N1", NULL, 8, 16, 32, 0},
+    {"Neoverse-N2", NULL, 8, 16, 32, 64},   {NULL, "avx512bf16", 32, 64, 0, 128},   {NULL, "amx", 32, 64, 0, 2048},
+    {NULL, "avx512", 32, 64, 0, 0},         {NULL, "avx2", 16, 32, 0, 0},
+};
+
+static bool begins(const char *text, const char *with) { return !with || !strncmp(text, with, strlen(with)); }
+
+static void peaks_measure(const struct calibrate_options *o, struct machine *p) {
+    static const struct {
+        tl_dtype dtype;
+        enum hardware_quantity quantity;
+    } kinds[] = {{TL_F64, HARDWARE_F64}, {TL_F32, HARDWARE_F32}, {TL_F16, HARDWARE_F16_F16}, {TL_BF16, HARDWARE_BF16}};
+    const struct device_functions *f = o->device->functions;
+    tell(o, "peaks, in registers");
+    if (f->clock) p->clock_hz = f->clock(o->device);
+    for (int i = 0; f->peak && i < 4; i++) p->measured[kinds[i].quantity] = f->peak(o->device, kinds[i].dtype);
+    for (size_t i = 0; i < sizeof cores / sizeof *cores && p->clock_hz > 0; i++) {
+        if (!begins(p->machine, cores[i].machine) || (cores[i].isa && strcmp(p->isa, cores[i].isa))) continue;
+        double clocks = p->clock_hz * p->threads;
+        p->product[HARDWARE_F64] = clocks * cores[i].f64;
+        p->product[HARDWARE_F32] = clocks * cores[i].f32;
+        p->product[HARDWARE_F16_F16] = clocks * cores[i].f16;
+        p->product[HARDWARE_BF16] = clocks * cores[i].bf16;
+        break;
+    }
+    const struct hardware *chip = hardware_seek(p->machine);
+    for (int q = 0; chip && q < HARDWARE_N_PEAKS; q++) p->sheet[q] = hardware_value(chip, (enum hardware_quantity)q);
+    if (chip) p->sheet_bandwidth = hardware_value(chip, HARDWARE_BANDWIDTH);
+}
+
+/* ---- Ops, one at a time ---- */
+
+/* Seconds of one call: the best mean of several stretches, each of calls that together take long enough to be timed. */
+typedef tl_tensor *call(tl_tensor *a, tl_tensor *b, tl_tensor *c);
+static double seconds_of(tl_device *device, call *op, tl_tensor *a, tl_tensor *b, tl_tensor *c, double stretch_s) {
+    double best = INFINITY;
+    int64_t n = 1;
+    for (int turn = 0; turn < 4;) {
+        double began = now_s();
+        for (int64_t i = 0; i < n; i++) {
+            tl_scope scope = tl_scope_begin();
+            bool ok = op(a, b, c) != NULL;
+            if (!tl_scope_end(scope) || !ok) return NAN;
+        }
+        if (!tl_device_sync(device)) return NAN;
+        double took = now_s() - began;
+        if (took < stretch_s && n < 1 << 22) {
+            n = (int64_t)fmax((double)n * 1.5 + 1,
+                              fmin((double)n * 16, (double)n * 1.2 * stretch_s / fmax(took, 1e-9)));
+            continue;
+        }
+        best = fmin(best, took / (double)n);
+        turn++;
+    }
+    return best;
+}
+
+static tl_tensor *call_matmul(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
+    (void)c;
+    return tl_matmul(a, b);
+}
+static tl_tensor *call_sum(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
+    (void)b, (void)c;
+    return tl_sum(a, NULL, 0, false);
+}
+static tl_tensor *call_fill(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
+    (void)b, (void)c;
+    return tl_fill_(a, 1);
+}
+static tl_tensor *call_copy(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
+    (void)c;
+    return tl_copy_(a, b) ? a : NULL;
+}
+/* Reads a and b and writes a. */
+static tl_tensor *call_add(tl_tensor *a, tl_tensor *b, tl_tensor *c) {
+    (void)c;
+    return tl_add_(a, b) ? a : NULL;
+}
+
+static bool product_measure(const struct calibrate_options *o, struct machine *p, tl_dtype dtype, int64_t n) {
+    size_t bytes = (size_t)(p->n_products + 1) * sizeof *p->products;
+    struct machine_product *grown = memory_resize(p->products, bytes);
+    if (!grown) return error_memory(bytes, "a profile");
+    p->products = grown;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *a = tl_zeros(TL_SHAPE(n, n), dtype, o->device), *b = tl_zeros(TL_SHAPE(n, n), dtype, o->device);
+    double s = a && b ? seconds_of(o->device, call_matmul, a, b, NULL, 0.01) : NAN;
+    bool ok = tl_scope_end(scope) && isfinite(s);
+    double m = (double)n;
+    if (ok) p->products[p->n_products++] = (struct machine_product){dtype, m, m, m, 2 * m * m * m / s};
+    return ok;
+}
+
+/* A product that would take longer than this is not measured, nor are larger ones: a slow path has shown itself. */
+static const double longest_product_s = 0.5;
+
+static bool products_measure(const struct calibrate_options *o, struct machine *p) {
+    static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16, TL_F64};
+    int64_t largest = o->device->kind == DEVICE_CUDA ? 8192 : o->is_quick ? 512 : 1024;
+    for (int d = 0; d < 4; d++) {
+        tell(o, "products of %s", tl_dtype_name(dtypes[d]));
+        for (int64_t n = 32; n <= largest; n *= 2) {
+            if (!product_measure(o, p, dtypes[d], n)) return false;
+            if (16.0 * (double)n * (double)n * (double)n / p->products[p->n_products - 1].flops_per_s >
+                longest_product_s)
+                break;
+        }
+    }
+    return true;
+}
+
+static bool stream_measure(const struct calibrate_options *o, struct machine *p, int64_t bytes) {
+    int64_t n = bytes / 8; /* two arrays of f32 together are the working set */
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *a = tl_zeros(TL_SHAPE(n), TL_F32, o->device), *b = tl_zeros(TL_SHAPE(n), TL_F32, o->device);
+    tl_tensor *both = tl_zeros(TL_SHAPE(2 * n), TL_F32, o->device);
+    bool ok = a && b && both;
+    double read = ok ? seconds_of(o->device, call_sum, both, NULL, NULL, 0.01) : NAN;
+    double write = ok ? seconds_of(o->device, call_fill, both, NULL, NULL, 0.01) : NAN;
+    double copy = ok ? seconds_of(o->device, call_copy, a, b, NULL, 0.01) : NAN;
+    double add = ok ? seconds_of(o->device, call_add, a, b, NULL, 0.01) : NAN;
+    ok = tl_scope_end(scope) && isfinite(read + write + copy + add);
+    double all = (double)(8 * n);
+    if (ok)
+        p->streams[p->n_streams++] = (struct machine_stream){all, all / read, all / write, all / copy, 1.5 * all / add};
+    return ok;
+}
+
+static bool streams_measure(const struct calibrate_options *o, struct machine *p) {
+    int64_t largest = o->device->kind == DEVICE_CUDA ? (int64_t)4 << 30 : (int64_t)256 << 20;
+    int most = 20;
+    tell(o, "memory");
+    p->streams = memory_new((size_t)most * sizeof *p->streams);
+    if (!p->streams) return error_memory((size_t)most * sizeof *p->streams, "a profile");
+    for (int64_t bytes = 32 << 10; bytes <= largest && p->n_streams < most; bytes *= o->is_quick ? 16 : 4)
+        if (!stream_measure(o, p, bytes)) return false;
+    return stream_measure(o, p, largest);
+}
+
+/* ---- Training steps ---- */
+
+/* Sizes that no test of predictions uses (bench/bench_predict.py): both families, wide and narrow, short and long. */
+static const struct calibrate_case cases[] = {
+    /* layers, channels, heads, ff, vocabulary, batch, seq, quick */
+    {"tiny", "fp32", 2, 64, 2, 176, 256, 2, 32, true},
+    {"tiny", "fp32", 2, 128, 4, 352, 256, 4, 128, true},
+    {"tiny", "fp32", 2, 256, 4, 704, 512, 4, 64, false},
+    {"tiny", "fp32", 2, 256, 8, 704, 256, 4, 256, true},
+    {"tiny", "fp32", 2, 384, 6, 1024, 256, 8, 128, false},
+    {"tiny", "fp32", 1, 512, 8, 1408, 1024, 2, 512, true},
+    {"tiny", "fp32", 1, 768, 12, 2048, 256, 2, 256, false},
+    {"tiny", "fp32", 2, 64, 2, 176, 256, 32, 128, false},
+    {"tiny", "fp32", 2, 192, 3, 512, 2048, 2, 96, false},
+    {"tiny", "fp32", 1, 128, 2, 352, 8192, 4, 512, false},
+    {"tiny", "fp32", 2, 96, 3, 256, 256, 4, 64, false},
+    {"tiny", "fp32", 2, 128, 2, 352, 256, 16, 128, false},
+    {"tiny-gpt2", "fp32", 2, 64, 2, 256, 256, 2, 32, true},
+    {"tiny-gpt2", "fp32", 2, 128, 4, 512, 256, 4, 128, true},
+    {"tiny-gpt2", "fp32", 2, 256, 4, 1024, 512, 4, 64, false},
+    {"tiny-gpt2", "fp32", 2, 256, 8, 1024, 256, 4, 256, true},
+    {"tiny-gpt2", "fp32", 2, 384, 6, 1536, 256, 8, 128, false},
+    {"tiny-gpt2", "fp32", 1, 512, 8, 2048, 1024, 2, 512, true},
+    {"tiny-gpt2", "fp32", 1, 768, 12, 3072, 256, 2, 256, false},
+    {"tiny-gpt2", "fp32", 2, 192, 3, 768, 256, 4, 128, false},
+    {"tiny", "bf16", 2, 64, 2, 176, 256, 2, 32, true},
+    {"tiny", "bf16", 2, 128, 4, 352, 256, 4, 128, true},
+    {"tiny", "bf16", 2, 256, 4, 704, 512, 4, 64, false},
+    {"tiny", "bf16", 2, 256, 8, 704, 256, 4, 256, true},
+    {"tiny", "bf16", 2, 384, 6, 1024, 256, 8, 128, false},
+    {"tiny", "bf16", 1, 512, 8, 1408, 1024, 2, 512, true},
+    {"tiny", "bf16", 1, 768, 12, 2048, 256, 2, 256, false},
+    {"tiny", "bf16", 2, 128, 2, 352, 256, 16, 128, false},
+    {"tiny-gpt2", "bf16", 2, 128, 4, 512, 256, 4, 128, false},
+    {"tiny-gpt2", "bf16", 2, 256, 8, 1024, 256, 4, 256, false},
+    {"tiny-gpt2", "bf16", 1, 512, 8, 2048, 1024, 2, 512, false},
+    {"tiny", "amp", 2, 128, 4, 352, 256, 4, 128, false},
+    {"tiny", "amp", 2, 256, 8, 704, 256, 4, 256, false},
+    {"tiny", "amp", 1, 512, 8, 1408, 1024, 2, 512, false},
+};
+
+const struct calibrate_case *calibrate_case_at(int index) {
+    return index >= 0 && index < (int)(sizeof cases / sizeof *cases) ? &cases[index] : NULL;
+}
+
+static struct settings settings_of(const struct calibrate_case *c, const tl_device *device) {
+    struct settings s = settings_default();
+    snprintf(s.model, sizeof s.model, "%s", c->model);
+    snprintf(s.device, sizeof s.device, "%s", device->name);
+    settings_set(&s, "recipe", c->recipe);
+    s.layers = c->layers;
+    s.channels = c->channels;
+    s.heads = c->heads;
+    s.ff = c->ff;
+    s.vocabulary = c->vocabulary;
+    s.batch = c->batch;
+    s.seq = s.context = c->seq;
+    s.val_share = 0;
+    return s;
+}
+
+/* Rows of equal op, dtype, way and size are one sample: the mean, weighted by calls. */
+static bool sample_add(struct machine *p, const struct ledger_row *row, double *weights, size_t most) {
+    struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
+    double calls = (double)row->calls;
+    text_copy(s.op, sizeof s.op, row->key.op);
+    s.flops = (double)row->flops / calls;
+    s.bytes = ((double)row->bytes_read + (double)row->bytes_written + (double)row->transfer_bytes) / calls;
+    s.seconds = row->time_s / calls;
+    for (int i = 0; i < p->n_samples; i++) {
+        struct machine_sample *k = &p->samples[i];
+        if (strcmp(k->op, s.op) || k->dtype != s.dtype || k->is_backward != s.is_backward || k->flops != s.flops ||
+            k->bytes != s.bytes)
+            continue;
+        k->seconds = (k->seconds * weights[i] + s.seconds * calls) / (weights[i] + calls);
+        weights[i] += calls;
+        return true;
+    }
+    if ((size_t)p->n_samples == most) return error_set(TL_ERROR_USE, "a profile of more than %zu samples", most);
+    weights[p->n_samples] = calls;
+    p->samples[p->n_samples++] = s;
+    return true;
+}
+
+/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the step. Neither is
+ * negative. */
+struct rest {
+    double cc, ck, kk, cr, kr; /* sums of products of calls, kernel seconds and rest */
+};
+
+static void rest_add(struct rest *r, const struct trial *t) {
+    double w = 1 / (t->step_s * t->step_s), calls = (double)t->calls, rest = t->step_s - t->kernel_s;
+    r->cc += w * calls * calls;
+    r->ck += w * calls * t->kernel_s;
+    r->kk += w * t->kernel_s * t->kernel_s;
+    r->cr += w * calls * rest;
+    r->kr += w * t->kernel_s * rest;
+}
+
+static void rest_solve(const struct rest *r, double *call_s, double *share) {
+    double determinant = r->cc * r->kk - r->ck * r->ck;
+    *call_s = determinant > 0 ? (r->cr * r->kk - r->kr * r->ck) / determinant : -1;
+    *share = determinant > 0 ? (r->kr * r->cc - r->cr * r->ck) / determinant : -1;
+    if (*call_s < 0) {
+        *call_s = 0;
+        *share = fmax(r->kr / r->kk, 0);
+    } else if (*share < 0) {
+        *share = 0;
+        *call_s = fmax(r->cr / r->cc, 0);
+    }
+}
+
+static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
+    enum { MOST = 20000, N_CASES = sizeof cases / sizeof *cases };
+    double *weights = memory_new(MOST * sizeof *weights);
+    struct rest rest = {0, 0, 0, 0, 0};
+    p->samples = memory_new(MOST * sizeof *p->samples);
+    bool ok = (weights && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
+    for (int i = 0; ok && i < N_CASES; i++) {
+        const struct calibrate_case *c = &cases[i];
+        if (o->is_quick && !c->is_quick) continue;
+        struct settings s = settings_of(c, o->device);
+        struct trial trial;
+        tell(o, "steps of %s, %s, %lld channels, %lld x %lld", c->model, c->recipe, (long long)c->channels,
+             (long long)c->batch, (long long)c->seq);
+        ok = trial_run(&s, 5, &trial);
+        for (size_t r = 0; ok && r < trial.n_rows; r++)
+            if (trial.rows[r].time_s > 0 && trial.rows[r].calls > 0) ok = sample_add(p, &trial.rows[r], weights, MOST);
+        if (ok) rest_add(&rest, &trial);
+        if (ok) trial_free(&trial);
+    }
+    if (ok) rest_solve(&rest, &p->call_s, &p->rest_share);
+    memory_free(weights);
+    return ok;
+}
+
+/* ---- All ---- */
+
+static bool roof_measure(const struct calibrate_options *o, struct machine *p) {
+    memset(p, 0, sizeof *p);
+    time_t now = time(NULL);
+    struct tm day;
+    text_copy(p->device, sizeof p->device, o->device->name);
+    text_copy(p->isa, sizeof p->isa, o->device->isa ? o->device->isa : "");
+    machine_name(o->device, p->machine, sizeof p->machine);
+    strftime(p->date, sizeof p->date, "%Y-%m-%d", gmtime_r(&now, &day));
+    p->threads = device_threads();
+    peaks_measure(o, p);
+    bool grad = tl_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
+    tl_grad_mode(grad);
+    return ok;
+}
+
+bool calibrate_roof(const struct calibrate_options *o, struct machine *p) {
+    bool ok = roof_measure(o, p);
+    if (!ok) machine_free(p);
+    return ok;
+}
+
+bool calibrate(const struct calibrate_options *o, struct machine *p) {
+    bool ok = roof_measure(o, p) && steps_measure(o, p);
+    if (!ok) machine_free(p);
+    return ok;
+}

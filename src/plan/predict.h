@@ -1,0 +1,47 @@
+/* predict.h: seconds from counts: what a priced step will take on a machine.
+ *
+ *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
+ *     step     = sum of time(op) (1 + rest_share) + calls x call_s
+ *
+ * The efficiency of an op at a size is that of the nearest sizes at which the profile has measured it. Without a profile there is no
+ * prediction, only the bound below which no step can come:
+ *
+ *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
+ */
+#ifndef PLAN_PREDICT_H
+#define PLAN_PREDICT_H
+
+#include "account/hardware.h"
+#include "account/ledger.h"
+#include "plan/machine.h"
+
+/* What is known of a machine. A peak of 0 is not known; then FLOPs of that dtype take no time in the bound. */
+struct predict_machine {
+    double peak[TL_DTYPE_COUNT]; /* FLOP/s */
+    double bandwidth;            /* B/s of memory, beyond all caches */
+    double fastest;              /* B/s of the fastest level of memory; 0: not known */
+    const struct machine *profile;
+};
+struct predict_machine predict_machine_of(const struct machine *p); /* which must outlive it */
+struct predict_machine predict_machine_of_chip(const struct hardware *chip);
+
+struct prediction {
+    double seconds;   /* NAN: there is no profile */
+    double bound_s;   /* no step can be shorter */
+    double compute_s; /* sum of FLOPs / peak */
+    double memory_s;  /* bytes that must move / fastest memory */
+    double sampled;   /* share of the seconds that rest on samples of the very op and dtype; 0 without a profile */
+};
+
+/* Of one step, or of whatever the rows are of. */
+struct prediction predict_rows(const struct predict_machine *m, const struct ledger_row *rows, size_t n_rows);
+struct prediction predict_ledger(const struct predict_machine *m, const tl_ledger *ledger);
+/* The same of a tally.ledger/1, or of the step of a tally.run/1. False: recorded. */
+bool predict_json(const struct predict_machine *m, const json_t *json, struct prediction *prediction);
+
+/* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for what runs no kernel. */
+double predict_row(const struct predict_machine *m, const struct ledger_row *row);
+/* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof of a roofline. */
+double predict_roof(const struct predict_machine *m, const struct ledger_row *row);
+
+#endif

@@ -1,0 +1,47 @@
+/* roofline.h: ops as points under a machine's roof: FLOPs per byte to the right, FLOP/s upwards.
+ *
+ * What lies left of the ridge (peak / bandwidth) is bound by memory, what lies right of it by arithmetic. Bytes are the ledger's: compulsory
+ * traffic. An op whose data a cache still holds can therefore lie above the memory's slope, and never above the caches'. */
+#ifndef PLAN_ROOFLINE_H
+#define PLAN_ROOFLINE_H
+
+#include <jansson.h>
+
+#include "plan/machine.h"
+#include "plan/predict.h"
+#include "train/settings.h"
+
+enum roofline_set { ROOFLINE_STANDARD, ROOFLINE_TRAINING, ROOFLINE_INFERENCE, ROOFLINE_SETS };
+extern const char *const roofline_set_names[ROOFLINE_SETS];
+
+struct roofline_point {
+    enum roofline_set set;
+    char name[48]; /* "matmul", "gelu 4Mi" */
+    int phase;     /* tl_phase */
+    tl_dtype dtype;
+    uint64_t calls;
+    double flops, bytes, seconds; /* of all calls */
+    double intensity, rate;       /* flops / bytes, flops / seconds */
+    double roof;                  /* FLOP/s that the machine allows at this intensity */
+    bool is_memory_bound;
+};
+
+struct roofline {
+    struct machine machine;
+    struct predict_machine known;
+    struct roofline_point *points;
+    int n_points;
+    double step_s, token_s; /* of a training step, of the forward of one token; 0: not measured */
+};
+
+/* Takes the machine over, and measures what is asked for: the standard set, a step of the settings' run, its inference token by token. False:
+ * recorded, and everything is freed. */
+bool roofline_make(struct roofline *r, struct machine *machine, const struct settings *s,
+                   const bool sets[ROOFLINE_SETS]);
+void roofline_free(struct roofline *r);
+
+json_t *roofline_json(const struct roofline *r);
+/* A picture that needs nothing else: SVG, malloc'ed. NULL: no memory, recorded. */
+char *roofline_svg(const struct roofline *r, const char *title);
+
+#endif

@@ -1,0 +1,119 @@
+#include "plan/trial.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "train/trainer.h"
+
+enum { WARM_STEPS = 2, MOST_STEPS = 64 };
+
+static int double_order(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, double_order);
+    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+/* One step, and its results read: a device that works on its own has then finished. */
+static bool step_once(struct trainer *t, int64_t step) {
+    double loss, norm;
+    return trainer_step(t, step) && trainer_read(t, step, &loss, &norm);
+}
+
+static bool steps_time(struct trainer *t, int64_t *step, int n, double *step_s) {
+    double seconds[MOST_STEPS];
+    for (int i = 0; i < n; i++, ++*step) {
+        double before = now_s();
+        if (!step_once(t, *step)) return false;
+        seconds[i] = now_s() - before;
+    }
+    *step_s = median(seconds, n);
+    return true;
+}
+
+/* Rows of several ledgers of equal steps, each in canonical order: one row each, with the median of the times. */
+static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
+    size_t n_rows = ledgers[0]->n_rows, bytes = n_rows * sizeof *trial->rows;
+    trial->rows = memory_new(bytes + 1);
+    if (!trial->rows) return error_memory(bytes, "rows of a trial");
+    for (int k = 0; k < n; k++) ledger_sort(ledgers[k]->rows, ledgers[k]->n_rows);
+    memcpy(trial->rows, ledgers[0]->rows, bytes);
+    trial->n_rows = n_rows;
+    for (size_t i = 0; i < n_rows; i++) {
+        double seconds[MOST_STEPS];
+        for (int k = 0; k < n; k++) {
+            if (ledgers[k]->n_rows != n_rows || ledger_row_order(&ledgers[k]->rows[i], &trial->rows[i]))
+                return error_set(TL_ERROR_USE, "two steps of one run cost different things");
+            seconds[k] = ledgers[k]->rows[i].time_s;
+        }
+        trial->rows[i].time_s = median(seconds, n);
+        trial->kernel_s += trial->rows[i].time_s;
+        if (trial->rows[i].time_s > 0) trial->calls += trial->rows[i].calls;
+    }
+    return true;
+}
+
+static bool steps_profile(struct trainer *t, int64_t *step, int n, struct trial *trial) {
+    tl_ledger *ledgers[MOST_STEPS] = {NULL};
+    bool ok = true, before = tl_profile(true);
+    for (int i = 0; ok && i < n; i++, ++*step) {
+        ledgers[i] = tl_ledger_begin("trial");
+        ok = ledgers[i] && step_once(t, *step);
+        if (ledgers[i]) ok = tl_ledger_end(ledgers[i]) && ok;
+    }
+    tl_profile(before);
+    ok = ok && rows_merge(ledgers, n, trial);
+    for (int i = 0; i < n; i++) tl_ledger_free(ledgers[i]);
+    return ok;
+}
+
+static bool trial_in(const struct settings *s, int n_steps, struct trial *trial) {
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    struct source source = {0};
+    if (s->threads) tl_set_threads((int)s->threads);
+    tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
+    bool ok = device && source_open(&source, s, config.vocabulary, false);
+    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    int64_t step = 0;
+    ok = t != NULL;
+    while (ok && step < WARM_STEPS) ok = step_once(t, step++);
+    ok = ok && steps_time(t, &step, n_steps, &trial->step_s) && steps_profile(t, &step, n_steps, trial);
+    trainer_free(t);
+    source_close(&source);
+    return ok;
+}
+
+bool trial_run(const struct settings *given, int n_steps, struct trial *trial) {
+    struct settings s = *given;
+    char path[SETTING_TEXT + 16];
+    const char *base = getenv("TMPDIR");
+    memset(trial, 0, sizeof *trial);
+    if (n_steps < 1 || n_steps > MOST_STEPS)
+        return error_set(TL_ERROR_USE, "a trial of %d steps (need 1 to %d)", n_steps, MOST_STEPS);
+    snprintf(s.out, sizeof s.out, "%s/tally-trial-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(s.out)) return error_set(TL_ERROR_IO, "%s: cannot be made: %s", s.out, strerror(errno));
+    s.steps = WARM_STEPS + 2 * n_steps;
+    s.warmup = 1;
+    s.sample_tokens = 0;
+    bool ok = trial_in(&s, n_steps, trial);
+    snprintf(path, sizeof path, "%s/stories.txt", s.out);
+    unlink(path);
+    rmdir(s.out);
+    if (!ok) trial_free(trial);
+    return ok;
+}
+
+void trial_free(struct trial *trial) {
+    memory_free(trial->rows);
+    memset(trial, 0, sizeof *trial);
+}

@@ -1,0 +1,23 @@
+/* trial.h: a few steps of a run on a real device, timed whole and op by op.
+ *
+ * The steps are the trainer's own, in a folder that is removed afterwards. First steps are made without a clock inside (they give the
+ * time of a step), then steps with every op timed (they give the rows). */
+#ifndef PLAN_TRIAL_H
+#define PLAN_TRIAL_H
+
+#include "account/ledger.h"
+#include "train/settings.h"
+
+struct trial {
+    double step_s;           /* of a step without timing inside: the median */
+    double kernel_s;         /* of its ops: the sum over the rows */
+    uint64_t calls;          /* op calls of a step that run a kernel */
+    struct ledger_row *rows; /* of one step; time_s is the median over the steps */
+    size_t n_rows;
+};
+
+/* n_steps steps of each sort (at least 1), after as many as the pool needs to grow. The settings' out is not used. False: recorded. */
+bool trial_run(const struct settings *s, int n_steps, struct trial *trial);
+void trial_free(struct trial *trial);
+
+#endif

@@ -1,0 +1,284 @@
+/* Profiles of machines as files, and times from counts: exact where the profile has been, between where it has not, never below the
+ * bound, and nothing but the bound without a profile. */
+#include "support/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "plan/calibrate.h"
+#include "plan/predict.h"
+#include "plan/trial.h"
+#include "tensor/device.h"
+
+static char path[] = "/tmp/tally_machine_XXXXXX";
+
+/* 100 GFLOP/s of f32, 10 GB/s of memory (40 from caches), an add and a product measured at some sizes. */
+static struct machine_sample samples[] = {
+    {"add", TL_F32, false, 1e3, 12e3, 2e-6},       {"add", TL_F32, false, 1e6, 12e6, 2.4e-3},
+    {"matmul", TL_F32, false, 2e9, 12e6, 25e-3},   {"matmul", TL_F32, true, 2e9, 12e6, 40e-3},
+    {"matmul", TL_F32, false, 16e9, 48e6, 200e-3}, {"matmul", TL_BF16, false, 2e9, 6e6, 20e-3},
+};
+static struct machine_product products[] = {{TL_F32, 64, 64, 64, 50e9}, {TL_F32, 512, 512, 512, 90e9}};
+static struct machine_stream streams[] = {{32768, 20e9, 20e9, 40e9, 30e9}, {1 << 30, 8e9, 7e9, 10e9, 9e9}};
+
+static struct machine machine(void) {
+    struct machine p = {.device = "cpu",
+                        .machine = "a machine",
+                        .isa = "",
+                        .date = "2026-01-01",
+                        .threads = 2,
+                        .call_s = 1e-6,
+                        .rest_share = 0.01,
+                        .products = products,
+                        .streams = streams,
+                        .samples = samples,
+                        .n_products = 2,
+                        .n_streams = 2,
+                        .n_samples = 6};
+    p.measured[HARDWARE_F32] = 100e9;
+    return p;
+}
+
+static struct ledger_row row(const char *op, int phase, tl_dtype dtype, uint64_t calls, double flops, double bytes) {
+    return (struct ledger_row){
+        .key = {.op = op, .phase = (uint8_t)phase, .dtype = (uint8_t)dtype, .accumulate = TL_F32},
+        .calls = calls,
+        .flops = (count)flops,
+        .bytes_read = (count)(bytes / 2),
+        .bytes_written = (count)(bytes / 2)};
+}
+
+static void what_was_measured_is_predicted_as_it_was(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    for (int i = 0; i < p.n_samples; i++) {
+        struct ledger_row r = row(samples[i].op, samples[i].is_backward ? TL_BACKWARD : TL_FORWARD, samples[i].dtype, 3,
+                                  3 * samples[i].flops, 3 * samples[i].bytes);
+        expect_near(predict_row(&m, &r) / (3 * samples[i].seconds), 1, 1e-3);
+    }
+    /* what runs no kernel takes no time */
+    struct ledger_row view = row("transpose", TL_FORWARD, TL_F32, 5, 0, 0);
+    expect_near(predict_row(&m, &view), 0, 0);
+}
+
+static void between_two_sizes_lies_what_lies_between(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    /* 64 % and 80 % of the peak at 2 and 16 GFLOP: at 6 it is between; twice the calls take twice the time */
+    struct ledger_row one = row("matmul", TL_FORWARD, TL_F32, 1, 6e9, 24e6),
+                      two = row("matmul", TL_FORWARD, TL_F32, 2, 12e9, 48e6);
+    double s = predict_row(&m, &one);
+    expect_true(s > 6e9 / 80e9 * 0.999 && s < 6e9 / 100e9 / 0.5);
+    expect_near(predict_row(&m, &two), 2 * s, 1e-12);
+    /* beyond the largest size the efficiency of the largest holds */
+    struct ledger_row large = row("matmul", TL_FORWARD, TL_F32, 1, 16e12, 48e9);
+    expect_near(predict_row(&m, &large) / (16e12 / 80e9), 1, 0.25);
+}
+
+static void an_op_without_samples_is_said_so(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    struct ledger_row rows[] = {row("add", TL_FORWARD, TL_F32, 1, 1e6, 12e6),
+                                row("gelu", TL_FORWARD, TL_F32, 1, 9e6, 8e6)};
+    struct prediction all = predict_rows(&m, rows, 2), one = predict_rows(&m, rows, 1);
+    expect_near(one.sampled, 1, 0);
+    expect_true(all.sampled > 0.1 && all.sampled < 0.9 && all.seconds > one.seconds);
+    expect_near(one.seconds, 2.4e-3 * 1.01 + 1e-6, 1e-5);
+}
+
+static void nothing_is_shorter_than_the_bound(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    expect_near(m.peak[TL_F32], 100e9, 0); /* in registers, more than the best product */
+    expect_near(m.peak[TL_BF16], 0, 0);
+    expect_near(m.bandwidth, 10e9, 0);
+    expect_near(m.fastest, 40e9, 0);
+    struct ledger_row compute = row("matmul", TL_FORWARD, TL_F32, 1, 2e9, 12e6),
+                      memory = row("add", TL_FORWARD, TL_F32, 1, 1e6, 12e6);
+    expect_near(predict_rows(&m, &compute, 1).bound_s, 20e-3, 1e-12);
+    expect_near(predict_rows(&m, &memory, 1).bound_s, 12e6 / 40e9, 1e-12);
+    /* a profile that claims more than the peak does not bring a step below it */
+    struct machine_sample fast = {"matmul", TL_F32, false, 2e9, 12e6, 1e-3};
+    p.samples = &fast;
+    p.n_samples = 1;
+    expect_near(predict_rows(&m, &compute, 1).seconds, 20e-3, 1e-12);
+    /* and without FLOPs and bytes there is no time */
+    expect_near(predict_rows(&m, NULL, 0).seconds, 0, 0);
+}
+
+static void a_sheet_gives_a_bound_and_no_prediction(void **state) {
+    (void)state;
+    struct predict_machine m = predict_machine_of_chip(hardware_find("H100"));
+    struct ledger_row rows[] = {row("matmul", TL_FORWARD, TL_BF16, 1, 989.4e12, 1e9),
+                                row("adam", TL_UPDATE, TL_F32, 1, 66.9e12, 3350e9 * 0.1)};
+    struct prediction p = predict_rows(&m, rows, 2);
+    expect_true(isnan(p.seconds));
+    expect_near(p.compute_s, 2, 1e-9);
+    expect_near(p.memory_s, (3350e9 * 0.1 - 268435456) / 3350e9, 1e-9);
+    expect_near(p.bound_s, 2, 1e-9);
+    expect_near(p.sampled, 0, 0);
+    expect_true(isnan(predict_row(&m, &rows[0])));
+    /* a chip of which nothing is known bounds nothing */
+    struct hardware nothing = {.name = "nothing"};
+    m = predict_machine_of_chip(&nothing);
+    expect_near(predict_rows(&m, rows, 2).bound_s, 0, 0);
+}
+
+static void bandwidth_lies_between_the_sizes(void **state) {
+    (void)state;
+    struct machine p = machine();
+    expect_near(machine_bandwidth_of(&p, 1), 40e9, 0);
+    expect_near(machine_bandwidth_of(&p, 1e12), 10e9, 0);
+    expect_near(machine_bandwidth_of(&p, sqrt(32768.0 * (1 << 30))), 20e9, 1);
+    p.n_streams = 0;
+    expect_near(machine_bandwidth_of(&p, 1e6), 0, 0);
+    expect_near(machine_bandwidth(&p), 0, 0);
+}
+
+static void a_price_as_a_file_is_predicted_too(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    struct prediction r;
+    json_t *ledger = json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}]}", "schema", "tally.ledger/1",
+                               "rows", "path", "x", "op", "matmul", "phase", "forward", "dtype", "f32", "calls", 1,
+                               "flops", "2000000000", "bytes_read", "8000000", "bytes_written", "4000000");
+    expect_true(predict_json(&m, ledger, &r));
+    expect_near(r.seconds, 25e-3 * 1.01 + 1e-6, 1e-4);
+    json_t *run =
+        json_pack("{s:s, s:{s:{s:i, s:O}}}", "schema", "tally.run/1", "kinds", "step", "count", 7, "ledger", ledger);
+    struct prediction again;
+    expect_true(predict_json(&m, run, &again));
+    expect_near(again.seconds, r.seconds, 0);
+    json_t *first = json_array_get(json_object_get(ledger, "rows"), 0);
+    json_object_set_new(first, "flops", json_string("-5"));
+    expect_refused(predict_json(&m, ledger, &r), "no good \"flops\"");
+    json_object_set_new(first, "flops", json_string("5"));
+    json_object_set_new(first, "phase", json_string("lunch"));
+    expect_refused(predict_json(&m, ledger, &r), "no op, phase or calls");
+    json_decref(run);
+    json_decref(ledger);
+    json_t *nothing = json_object();
+    expect_refused(predict_json(&m, nothing, &r), "it has no rows");
+    json_decref(nothing);
+}
+
+/* ---- Files ---- */
+
+static void a_profile_comes_back_from_its_file(void **state) {
+    (void)state;
+    struct machine p = machine(), q;
+    expect_true(machine_write(&p, path) && machine_read(&q, path));
+    expect_text(q.machine, p.machine);
+    expect_equal(q.threads, 2);
+    expect_equal(q.n_samples, 6);
+    expect_near(q.samples[3].seconds, 40e-3, 1e-12);
+    expect_true(q.samples[3].is_backward && !q.samples[2].is_backward);
+    expect_near(q.measured[HARDWARE_F32], 100e9, 0);
+    expect_near(q.streams[1].copy, 10e9, 0);
+    expect_near(q.products[1].flops_per_s, 90e9, 0);
+    expect_near(q.rest_share, 0.01, 0);
+    machine_free(&q);
+}
+
+static void a_profile_that_is_damaged_is_refused(void **state) {
+    (void)state;
+    static const char *const changes[][3] = {
+        {"schema", "\"tally.machine/9\"", "not a tally.machine/1"},
+        {"threads", "-1", "\"threads\" is not a number"},
+        {"machine", "7", "\"machine\" is not a text"},
+        {"call_s", "\"fast\"", "\"call_s\" is not a number"},
+        {"samples", "{}", "\"samples\" is not a list"},
+        {"samples", "[{}]", "\"op\" is not a text"},
+        {"samples", "[{\"op\": \"add\", \"dtype\": \"f31\"}]", "\"dtype\" names none"},
+        {"streams", "[{\"bytes\": 0}]", "\"bytes\" is not a number"},
+        {"measured", "[]", "there is no \"measured\""},
+        {"products", "null", "\"products\" is not a list"},
+    };
+    struct machine p = machine(), q;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        json_t *json = machine_json(&p);
+        json_object_set_new(json, changes[i][0], json_loads(changes[i][1], JSON_DECODE_ANY, NULL));
+        char *text = json_dumps(json, 0);
+        expect_true(file_put(path, text, strlen(text)));
+        free(text);
+        json_decref(json);
+        expect_refused(machine_read(&q, path), changes[i][2]);
+        expect_true(q.samples == NULL && q.products == NULL);
+    }
+}
+
+static void only_a_profile_of_this_machine_is_found(void **state) {
+    (void)state;
+    char folder[] = "/tmp/tally_config_XXXXXX", file[128], why[200];
+    struct machine p = machine(), q;
+    tl_device *cpu = check_cpu();
+    expect_true(mkdtemp(folder) != NULL);
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    expect_true(!machine_find(&q, cpu, why) && strstr(why, "there is no profile of this machine"));
+    snprintf(file, sizeof file, "%s/tally/machine-cpu.json", folder);
+    expect_true(machine_write(&p, file));
+    expect_true(!machine_find(&q, cpu, why) && strstr(why, "the profile is of a machine"));
+    machine_name(cpu, p.machine, sizeof p.machine);
+    snprintf(p.isa, sizeof p.isa, "%s", cpu->isa ? cpu->isa : "");
+    p.threads = device_threads();
+    expect_true(machine_write(&p, file) && machine_find(&q, cpu, why));
+    machine_free(&q);
+    expect_true(file_put(file, "{", 1));
+    expect_true(!machine_find(&q, cpu, why) && *why && tl_error() == TL_OK);
+    unlink(file);
+    snprintf(file, sizeof file, "%s/tally", folder);
+    rmdir(file);
+    rmdir(folder);
+}
+
+/* ---- Trials ---- */
+
+/* No times are asserted, only that there are some and that the counts are those of a step. */
+static void a_trial_times_every_kernel_of_a_step(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    s.layers = 1, s.channels = 32, s.heads = 2, s.batch = 2, s.seq = 16, s.val_share = 0;
+    struct trial t;
+    expect_true(trial_run(&s, 2, &t));
+    expect_true(t.step_s > 0 && t.kernel_s > 0 && t.calls > 20 && t.n_rows > 20);
+    double flops = 0;
+    for (size_t i = 0; i < t.n_rows; i++) {
+        expect_true(t.rows[i].time_s >= 0);
+        if (!strncmp(t.rows[i].key.op, "matmul", 6)) {
+            flops += (double)t.rows[i].flops;
+            expect_true(t.rows[i].calls == 0 || t.rows[i].time_s > 0);
+        }
+    }
+    /* 6 FLOPs per token and weight of the layer: qkvo of 32 x 32 and three of 32 x 88 (the MLP keeps tiny's shape) */
+    expect_near(flops, 6.0 * 2 * 16 * (4 * 32 * 32 + 3 * 32 * 88), 0);
+    trial_free(&t);
+    s.channels = 7;
+    expect_refused(trial_run(&s, 2, &t), "channels");
+    expect_refused(trial_run(&s, 0, &t), "a trial of 0 steps");
+}
+
+int main(void) {
+    int fd = mkstemp(path);
+    if (fd < 0) return 1;
+    close(fd);
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_measured_is_predicted_as_it_was), TEST(between_two_sizes_lies_what_lies_between),
+        TEST(an_op_without_samples_is_said_so),         TEST(nothing_is_shorter_than_the_bound),
+        TEST(a_sheet_gives_a_bound_and_no_prediction),  TEST(bandwidth_lies_between_the_sizes),
+        TEST(a_price_as_a_file_is_predicted_too),       TEST(a_profile_comes_back_from_its_file),
+        TEST(a_profile_that_is_damaged_is_refused),     TEST(only_a_profile_of_this_machine_is_found),
+        TEST(a_trial_times_every_kernel_of_a_step),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}
