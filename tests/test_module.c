@@ -185,7 +185,7 @@ static void presets_hold_the_published_numbers(void **state) {
         assert_true(tl_model_preset(known[i].name, &c));
         expect_equal(tl_model_config_parameters(&c), known[i].parameters);
     }
-    expect_refused(tl_model_preset("gpt5", &c), "there are tiny, ");
+    expect_refused(tl_model_preset("gpt5", &c), "there are nano, ");
 }
 
 static void the_formula_counts_what_the_tree_holds(void **state) {
