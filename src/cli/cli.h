@@ -11,6 +11,8 @@
 
 enum { EXIT_USAGE = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_MEMORY = 4 };
 
+struct settings;
+
 struct command {
     const char *name, *summary, *help;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
@@ -48,6 +50,15 @@ int cmd_devices(int argc, char **argv);
 extern const char help_devices[];
 
 extern const char help_demo[], help_diff[], help_ops[];
+
+int cmd_plan(int argc, char **argv);
+int cmd_fit(int argc, char **argv);
+extern const char help_plan[], help_fit[];
+
+/* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true. How many arguments were taken; 0: recorded. */
+int settings_flag(struct settings *s, char **argv, int left);
+/* Whether a flag ("--lr=1e-3") names a setting. */
+bool settings_has(const char *flag);
 
 /* Says the pending error on stderr; the exit code that belongs to it. */
 int cli_error(void);

@@ -8,10 +8,13 @@
 const char help_diff[] =
     "usage: tally diff PRICE.json RECEIPT.json\n\n"
     "Compares two ledgers (schema tally.ledger/1): every row's calls, FLOPs and bytes, and the peaks by purpose and\n"
-    "path. Times are not compared. Exits 0 when they tally, 2 when they do not, with a table of what differs.\n\n"
+    "path. Exits 0 when they tally, 2 when they do not, with a table of what differs. Times are said where both files\n"
+    "have them (a price from `tally plan --price`, the receipt of a run), and decide nothing.\n\n"
     "examples:\n"
     "  tally demo --price price.json --receipt receipt.json\n"
-    "  tally diff price.json receipt.json && echo paid\n";
+    "  tally diff price.json receipt.json && echo paid\n"
+    "  tally plan --steps 50 --price plan.json --short && tally train --steps 50 --out runs/a &&\n"
+    "      tally diff plan.json runs/a/receipt.json\n";
 
 static char *file_read(const char *name) {
     FILE *f = fopen(name, "rb");
@@ -37,6 +40,27 @@ static char *file_read(const char *name) {
     return text;
 }
 
+/* Seconds of a step, or of the ledger, where one of the files has any. 0: it has none. */
+static double seconds_of(const json_t *root, const char *name) {
+    const json_t *step = json_object_get(json_object_get(root, "kinds"), "step");
+    const json_t *time = json_object_get(step ? step : root, "time");
+    return json_number_value(json_object_get(time, name));
+}
+
+/* Times never decide: they are said. */
+static void times_print(const char *price, const char *receipt) {
+    json_t *a = json_loads(price, 0, NULL), *b = json_loads(receipt, 0, NULL);
+    double said = seconds_of(a, "step_s"), bound = seconds_of(a, "bound_s"), took = seconds_of(b, "step_s");
+    if (took > 0 && said > 0)
+        printf("time of a step: %.6g s predicted, %.6g s taken: the prediction is off by %+.1f %%\n", said, took,
+               100 * (said / took - 1));
+    if (took > 0 && bound > 0)
+        printf("time of a step: at least %.6g s by the bound, %.6g s taken%s\n", bound, took,
+               took < bound ? ": THE BOUND IS WRONG" : "");
+    json_decref(a);
+    json_decref(b);
+}
+
 int cmd_diff(int argc, char **argv) {
     if (argc != 3) {
         fputs(help_diff, stderr);
@@ -52,6 +76,7 @@ int cmd_diff(int argc, char **argv) {
             result = printf("%s%d difference%s: they do not tally\n", report ? report : "", n, n == 1 ? "" : "s") < 0
                          ? EXIT_IO
                          : EXIT_INPUT;
+        if (n >= 0) times_print(price, receipt);
     }
     free(price);
     free(receipt);

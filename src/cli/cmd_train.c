@@ -76,27 +76,6 @@ static void models_print(void) {
     }
 }
 
-/* --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true. Returns how many arguments were taken; 0: an error. */
-static int flag_set(struct options *o, char **argv, int left) {
-    char name[64];
-    const char *flag = argv[0] + 2, *equals = strchr(flag, '=');
-    size_t length = equals ? (size_t)(equals - flag) : strlen(flag);
-    if (length >= sizeof name) length = sizeof name - 1;
-    for (size_t i = 0; i < length; i++) name[i] = flag[i] == '-' ? '_' : flag[i];
-    name[length] = 0;
-    const struct setting_row *row;
-    bool is_truth = false;
-    for (int i = 0; (row = settings_row(i)); i++) is_truth = is_truth || (!strcmp(row->name, name) && !*row->kind);
-    if (equals) return settings_set(&o->settings, name, equals + 1);
-    if (is_truth && (left < 2 || !strncmp(argv[1], "--", 2))) return settings_set(&o->settings, name, "true");
-    if (left < 2) {
-        if (settings_set(&o->settings, name, ""))
-            return 1; /* a text may be empty; otherwise the error says what it needs */
-        return 0;
-    }
-    return settings_set(&o->settings, name, argv[1]) ? 2 : 0;
-}
-
 /* --profile, --profile=N */
 static bool profile_read(struct options *o, const char *value) {
     char *end = NULL;
@@ -110,7 +89,7 @@ static bool profile_read(struct options *o, const char *value) {
     return true;
 }
 
-static int options_read(struct options *o, int argc, char **argv) {
+static int flags_read(struct options *o, int argc, char **argv) {
     for (int i = 1; i < argc;) {
         int taken = 1;
         if (!strcmp(argv[i], "--price")) o->only_price = true;
@@ -120,7 +99,7 @@ static int options_read(struct options *o, int argc, char **argv) {
             if (!profile_read(o, argv[i] + 9)) return EXIT_USAGE;
         } else if (!strcmp(argv[i], "--config") && i + 1 < argc)
             taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
-        else if (!strncmp(argv[i], "--", 2)) taken = flag_set(o, argv + i, argc - i);
+        else if (!strncmp(argv[i], "--", 2)) taken = settings_flag(&o->settings, argv + i, argc - i);
         else {
             fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
             return EXIT_USAGE;
@@ -231,6 +210,15 @@ static void profile_print(const struct profile *p) {
     profile_table(p, &p->modules, "time by module");
 }
 
+/* One line, which programs that read line by line can take; uses the JSON up. */
+static bool json_line(json_t *json) {
+    char *text = json ? json_dumps(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
+    if (text) puts(text);
+    free(text);
+    json_decref(json);
+    return text != NULL;
+}
+
 static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -273,7 +261,7 @@ static json_t *summary_json(const struct options *o, enum run_end end, const str
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m, const struct progress *p) {
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json && cli_json(summary_json(o, end, m, p))) return EXIT_MEMORY;
+    if (o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;
@@ -290,7 +278,7 @@ int cmd_train(int argc, char **argv) {
     struct options o = {.settings = settings_default()};
     if (argc == 2 && !strcmp(argv[1], "--settings")) return settings_print(), 0;
     if (argc == 2 && !strcmp(argv[1], "--models")) return models_print(), 0;
-    int code = options_read(&o, argc, argv);
+    int code = flags_read(&o, argc, argv);
     if (code) return code;
     if (o.only_price) {
         char *price = run_price(&o.settings);

@@ -8,6 +8,8 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
+    {"plan", "what a training needs: memory, FLOPs, time, money; what stops it from growing", help_plan, cmd_plan},
+    {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},

@@ -6,22 +6,28 @@
 
 #include "account/hardware.h"
 #include "account/ledger.h"
+#include "plan/predict.h"
 #include "tally.h"
 #include "train/run.h"
 #include "train/settings.h"
 
 /* What stands in the settings' place of `device`: the pool's rules, and how much there is to give. */
 struct price_target {
-    char name[64];               /* as it was asked for */
-    const struct hardware *chip; /* NULL: nothing is known of its speed */
-    tl_device *device;           /* meta, with the rules of the pool */
-    uint64_t memory_bytes;       /* of the device; 0: not known, and then there is no verdict */
-    uint64_t outside_bytes;      /* of these, what is never the pool's: the driver's context and library code */
-    bool has_kernels;            /* Tally runs there; otherwise its rules of memory are cuda's */
+    char name[64];                /* as it was asked for */
+    const struct hardware *chip;  /* NULL: it is in no table */
+    struct predict_machine speed; /* all 0: nothing is known of it */
+    tl_device *device;            /* meta, with the rules of the pool */
+    uint64_t memory_bytes;        /* of the device; 0: not known, and then there is no verdict */
+    uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
+    bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
 };
 
 /* "cpu" and "this" are this machine; "cuda" is the H200; any chip of the hardware table. False: recorded. */
 bool price_target_find(struct price_target *target, const char *name);
+/* The machine's own measurements (`tally calibrate`), which must outlive the target, in place of a sheet. */
+void price_target_measured(struct price_target *target, const struct machine *machine);
+/* The settings' memory_limit, where there is one, is all that there is. */
+void price_target_cap(struct price_target *target, const struct settings *s);
 /* What the pool may reserve. 0: not known. */
 uint64_t price_target_limit(const struct price_target *target);
 
@@ -54,9 +60,6 @@ struct price {
 bool price_make(struct price *price, const struct settings *s, const struct price_target *target);
 void price_free(struct price *price);
 
-/* Whether a run fits and no more, for searches: the same verdict in less time. */
-bool price_verdict_of(const struct settings *s, const struct price_target *target, enum price_verdict *verdict,
-                      uint64_t *reserved_bytes, uint64_t *allocated_bytes);
 const char *price_verdict_text(enum price_verdict verdict);
 
 /* What was live at the peak: cells of (path, purpose) of a price's own device. */

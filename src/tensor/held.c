@@ -48,6 +48,11 @@ size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose) {
     return h->n_cells - 1;
 }
 
+/* What a step holds for itself: everything but what is kept for the next one. Several devices cut up the one and not the other. */
+static uint64_t passing_bytes(const struct held *h) {
+    return h->live_bytes - h->by_purpose[TL_PARAMETER] - h->by_purpose[TL_GRADIENT] - h->by_purpose[TL_OPTIMIZER];
+}
+
 void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
     h->cells[cell].bytes += bytes;
     h->by_purpose[h->cells[cell].purpose] += bytes;
@@ -61,6 +66,7 @@ void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
         w->is_fresh = true;
     }
     if (h->allocated_bytes > w->peak_allocated_bytes) w->peak_allocated_bytes = h->allocated_bytes;
+    if (passing_bytes(h) > w->peak_passing_bytes) w->peak_passing_bytes = passing_bytes(h);
 }
 
 /* Copies the cells of a window that is at its peak, while they still are. */
@@ -107,6 +113,7 @@ static void window_start(struct held *h, struct held_window *w) {
     w->peak_bytes = h->live_bytes;
     w->peak_allocated_bytes = h->allocated_bytes;
     w->peak_reserved_bytes = h->reserved_bytes;
+    w->peak_passing_bytes = passing_bytes(h);
     w->is_fresh = true;
 }
 
@@ -134,6 +141,7 @@ void held_window_close(struct held *h) {
     }
     if (w->peak_allocated_bytes > outer->peak_allocated_bytes) outer->peak_allocated_bytes = w->peak_allocated_bytes;
     if (w->peak_reserved_bytes > outer->peak_reserved_bytes) outer->peak_reserved_bytes = w->peak_reserved_bytes;
+    if (w->peak_passing_bytes > outer->peak_passing_bytes) outer->peak_passing_bytes = w->peak_passing_bytes;
 }
 
 void held_peak_restart(struct held *h) {

@@ -17,6 +17,7 @@ struct held_cell {
 
 struct held_window {
     uint64_t peak_bytes, peak_allocated_bytes, peak_reserved_bytes;
+    uint64_t peak_passing_bytes; /* the most that was neither parameter nor gradient nor optimizer state */
     uint64_t peak_by_purpose[TL_PURPOSE_COUNT];
     struct held_cell *cells; /* what was live at the peak; NULL when there was no memory to keep it */
     size_t n_cells;

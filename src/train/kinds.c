@@ -90,6 +90,11 @@ bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, co
     return true;
 }
 
+void kinds_time(struct kinds *k, enum step_kind kind, double seconds) {
+    k->kind[kind].seconds += seconds;
+    k->kind[kind].n_timed++;
+}
+
 void kinds_forget(struct kinds *k) {
     for (int i = 0; i < KIND_COUNT; i++) {
         json_decref(k->kind[i].ledger);
@@ -112,6 +117,10 @@ json_t *kinds_json(const struct kinds *k) {
         json_t *ledger = own->ledger ? json_incref(own->ledger) : json_null();
         json_t *entry = json_pack("{s:I, s:o}", "count", (json_int_t)own->count, "ledger", ledger);
         if (entry && own->n_unplanned) json_object_set_new(entry, "unplanned", json_integer(own->n_unplanned));
+        if (entry && own->n_timed) /* apart, as in the log: two receipts can be compared without it */
+            json_object_set_new(entry, "time",
+                                json_pack("{s:f, s:I}", "step_s", own->seconds / (double)own->n_timed, "steps",
+                                          (json_int_t)own->n_timed));
         ok = entry && json_object_set_new(json, names[i], entry) == 0;
     }
     if (ok) return json;
@@ -134,6 +143,9 @@ bool kinds_read(struct kinds *k, const json_t *json) {
         k->kind[i].count = json_integer_value(count);
         k->kind[i].is_forgotten = json_is_null(ledger);
         if (json_is_object(ledger)) k->kind[i].ledger = json_incref(ledger);
+        const json_t *time = json_object_get(entry, "time");
+        k->kind[i].n_timed = json_integer_value(json_object_get(time, "steps"));
+        k->kind[i].seconds = json_number_value(json_object_get(time, "step_s")) * (double)k->kind[i].n_timed;
         k->kind[i].n_unplanned = json_integer_value(json_object_get(entry, "unplanned"));
     }
     return true;

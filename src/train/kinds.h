@@ -24,7 +24,9 @@ struct kind {
     int64_t n_here; /* in this process */
     int64_t
         n_unplanned; /* saves that no setting asked for: at a new best, when the run was told to stop. Not in count, not compared */
-    json_t *ledger;    /* tally.ledger/1; NULL: none yet */
+    json_t *ledger; /* tally.ledger/1; NULL: none yet */
+    double seconds; /* that `n_timed` of them took; the mean is in the file and is not compared */
+    int64_t n_timed;
     bool is_forgotten; /* the ledger is to be one of this process, whatever came before */
     struct kind_sum sum;
 };
@@ -37,6 +39,7 @@ struct kinds {
 const char *kind_name(enum step_kind kind);
 /* Adds a ledger that has ended. False: recorded; a difference is no error. */
 bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device);
+void kinds_time(struct kinds *k, enum step_kind kind, double seconds); /* of one that had nothing else beside it */
 void kinds_forget(struct kinds *k); /* the ledgers, not the counts: the next ones are kept */
 void kinds_free(struct kinds *k);
 

@@ -38,6 +38,7 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s;
     double step_s, step_flops; /* of the last step */
+    double step_began_s;       /* when it had nothing else beside it; 0: it had */
     double palm_flops;         /* of a token, by PaLM's rule */
     bool is_new_best;          /* the last evaluation was */
     double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
@@ -165,11 +166,10 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
 }
 
 /* `before` of each kind are behind a run that goes on after `from` steps. */
-static char *price_text(const struct settings *s, const struct kinds *before, int64_t from) {
+static char *price_text(const struct settings *s, tl_device *device, const struct kinds *before, int64_t from) {
     struct kinds kinds = {0};
     struct run_walker walker = {bill_kinds, &kinds};
     int64_t counts[KIND_COUNT];
-    tl_device *device = run_stand_in(s);
     char *text = NULL;
     if (device && run_walk(s, device, &walker, counts)) {
         int64_t every[] = {1, s->eval_every, s->sample_every, s->save_every};
@@ -183,8 +183,10 @@ static char *price_text(const struct settings *s, const struct kinds *before, in
     return text;
 }
 
+char *run_price_on(const struct settings *s, tl_device *device) { return price_text(s, device, NULL, 0); }
+
 char *run_price(const struct settings *s) {
-    char *text = price_text(s, NULL, 0);
+    char *text = run_price_on(s, run_stand_in(s));
     if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, run_stand_in(s));
     return text;
 }
@@ -254,7 +256,7 @@ static bool price_again(struct run *r, const struct settings *before) {
     bool has_new_looks = settings_other_looks(before, s);
     if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
     if (has_new_looks) kinds_forget(&r->kinds);
-    return file_write(r, "price.json", price_text(s, &r->kinds, r->step)) &&
+    return file_write(r, "price.json", price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
            file_write(r, "config.json", settings_json(s));
 }
 
@@ -492,7 +494,11 @@ static bool is_timed(const struct run *r) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
-    if (!(is_timed(r) ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
+    bool has_timers = is_timed(r);
+    /* from one step's begin to the next one's, so that what the device still does is in it */
+    if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
+    r->step_began_s = 0;
+    if (!(has_timers ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
     r->step++;
     r->step_s = now_s() - before;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
@@ -504,6 +510,8 @@ static bool advance(struct run *r, enum run_end *end) {
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
     if (r->step != done) return true;                          /* rolled back: what was due there has been done */
     r->held_out = NAN;
+    bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
+    r->step_began_s = is_plain ? before : 0;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r));
     if (ok && (keep || is_stopping || (r->is_new_best && r->settings.save_best))) ok = save(r, keep);
     if (!ok) *end = RUN_FAILED;
@@ -588,6 +596,7 @@ static bool run_begin(struct run *r) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
+    tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
     if (!device || !folder_begin(r) || !price_begin(r)) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;

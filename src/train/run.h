@@ -73,5 +73,7 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
 tl_device *run_stand_in(const struct settings *s);
 /* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
 char *run_price(const struct settings *s);
+char *run_price_on(const struct settings *s,
+                   tl_device *device); /* under the rules of another device than the settings' */
 
 #endif

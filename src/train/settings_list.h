@@ -20,6 +20,7 @@ REAL(val_share, 0.05, 0, 0.9, "share of data that is held out when there is no v
 TEXT(out, "runs/first", "the run's folder: settings, price, receipt, log, checkpoints")
 TEXT(device, "cpu", "cpu, or cuda")
 CHOICE(recipe, "fp32", "fp32|amp|bf16|bf16-lean|fp16|fp8|fp4", "precision of parameters, gradients, moments and products")
+CHOICE(matmul_precision, "highest", "highest|high", "of f32 products; high: each number as two of bf16, where that is faster")
 
 GROUP("How much")
 INTEGER(steps, 200, 1, 1000000000000, "optimizer steps in all")

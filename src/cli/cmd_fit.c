@@ -1,0 +1,260 @@
+/* cmd_fit.c: tally fit: the inverse of plan. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/plan_options.h"
+#include "plan/fit.h"
+
+const char help_fit[] =
+    "usage: tally fit [batch|seq|layers|channels|model|devices] [--SETTING VALUE ...] [--device NAME] [--json]\n\n"
+    "The largest batch, sequence, depth or width with which a training fits a device, the largest model of a family, "
+    "or\n"
+    "the fewest devices that hold it: by pricing sizes, as `tally plan` does, until one fits and the next does not.\n"
+    "Without a word for what, the first four. The settings are those of `tally train`; what is searched for begins at\n"
+    "its setting.\n\n"
+    "What is certain: the bytes in blocks at the peak grow with every size that is searched, and the pool never "
+    "reserves\n"
+    "less. So sizes above the answer are tried one by one until blocks alone are too many; the answer says whether "
+    "that\n"
+    "point was reached, and whether blocks grew between all sizes that were priced.\n\n"
+    "  --device NAME            cpu or this, or a chip of `tally devices`\n"
+    "  --devices N              devices that share the work; with --shard none, zero1, zero2, zero3. An estimate\n"
+    "  --memory-limit N         in place of the device's memory: 80GB, 24GiB\n"
+    "  --unit N                 sizes are multiples of it [1; 128 for sequences from 1024 on; whole groups of heads]\n"
+    "  --family TEXT            model: only those whose name begins so: gpt2, llama-3, qwen2.5\n"
+    "  --days X, --money X      what the training may take at most, by the device's sheet: a bound that no run beats\n"
+    "  --price-per-hour X       of one device; --money needs it\n"
+    "  --tokens D               of the training: 300B [with a budget, --tokens-per-parameter]\n"
+    "  --tokens-per-parameter X [20]\n"
+    "  --hardware FILE, --config FILE, --json: as in `tally plan`\n\n"
+    "examples:\n"
+    "  tally fit batch --model gpt2-124m --recipe bf16 --seq 1024 --device 'RTX 4090'\n"
+    "  tally fit --model llama-3.2-1b --recipe bf16 --seq 4096 --batch 1 --checkpoint full --device A100-80\n"
+    "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 1 --device H200 --devices 8 --shard zero3\n"
+    "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 --price-per-hour "
+    "2\n\n"
+    "exit codes: 0 something fits, 1 usage, 2 bad input or nothing fits, 3 I/O, 4 out of memory\n";
+
+/* ---- Words ---- */
+
+static void point_print(const struct fit_point *p, const struct fit_question *q) {
+    char a[32], b[32];
+    bool has_tokens = q->options.tokens > 0 || q->tokens_per_parameter > 0;
+    uint64_t limit = price_target_limit(&q->target),
+             bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
+    printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
+    if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool gives unused segments back on the way)");
+    if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
+    if (has_tokens && p->run.money > 0) printf(", %.4g money", p->run.money);
+}
+
+static void breaks_print(const struct fit_point *p, const struct fit_question *q) {
+    char a[32];
+    if (p->limit == FIT_REFUSED) printf("%s", p->why);
+    else if (p->limit == FIT_DAYS) printf("it takes %.4g days or more, of %.4g", p->run.days, q->days);
+    else if (p->limit == FIT_MONEY) printf("it costs %.4g or more, of %.4g", p->run.money, q->money);
+    else
+        printf("it needs %s, %.0f %% of it %s%s%s", bytes_text((double)p->bytes, a), 100 * p->largest.share,
+               tl_purpose_name(p->largest.purpose), *p->largest.module ? ", most in " : "", p->largest.module);
+}
+
+static void answer_print(const struct fit_question *q, const char *what, const struct fit_answer *a) {
+    if (!a->best.size) {
+        printf("%-9s nothing fits: at %" PRId64 " ", what, a->next.size);
+        breaks_print(&a->next, q);
+        printf("\n");
+        return;
+    }
+    printf("%-9s %" PRId64 " fits: ", what, a->best.size);
+    point_print(&a->best, q);
+    printf("\n");
+    if (a->next.size) {
+        printf("%-9s %" PRId64 " does not: ", "", a->next.size);
+        breaks_print(&a->next, q);
+        printf("\n");
+    } else printf("%-9s nothing stops it up to there\n", "");
+    printf("%-9s %d sizes priced; %s%s\n", "", a->n_priced,
+           a->is_proven ? "no larger one fits" : "larger ones were tried, but not all of them",
+           a->is_monotone ? "" : "; NOTE: a larger size had fewer bytes in blocks");
+}
+
+/* ---- Sizes ---- */
+
+static int fit_sizes(const struct plan_flags *f, int only) {
+    json_t *answers = json_object();
+    int code = 0, n_fit = 0;
+    for (int axis = 0; !code && axis < FIT_N_AXES; axis++) {
+        struct fit_question q;
+        struct fit_answer answer;
+        if (only >= 0 && axis != only) continue;
+        if (!fit_begin(&q, (enum fit_axis)axis, &f->settings, &f->target, &f->options)) code = cli_error();
+        if (code) break;
+        q.days = f->days;
+        q.money = f->money;
+        q.tokens_per_parameter = f->tokens_per_parameter;
+        if (f->unit) q.unit = f->unit;
+        if (!fit_search(&q, &answer)) code = cli_error();
+        else if (f->is_json) json_object_set_new(answers, fit_axis_names[axis], plan_answer_json(&answer));
+        else answer_print(&q, fit_axis_names[axis], &answer);
+        n_fit += answer.best.size > 0;
+    }
+    if (!code && f->is_json)
+        code = cli_json(json_pack("{s:s, s:s, s:s, s:O}", "schema", "tally.fit/1", "model", f->settings.model, "device",
+                                  f->target.name, "answers", answers));
+    json_decref(answers);
+    return code ? code : n_fit ? 0 : EXIT_INPUT;
+}
+
+/* ---- Models ---- */
+
+struct candidate {
+    const char *name;
+    int64_t n_parameters;
+};
+
+static int by_parameters(const void *a, const void *b) {
+    int64_t x = ((const struct candidate *)a)->n_parameters, y = ((const struct candidate *)b)->n_parameters;
+    return (x > y) - (x < y);
+}
+
+static int candidates_find(const char *family, struct candidate *list, int most) {
+    int n = 0;
+    for (int i = 0; tl_model_preset_name(i) && n < most; i++) {
+        tl_model_config c;
+        const char *name = tl_model_preset_name(i);
+        if ((family && strncmp(name, family, strlen(family))) || !tl_model_preset(name, &c)) continue;
+        if (c.family == TL_DEEP_LINEAR) continue;
+        list[n++] = (struct candidate){name, tl_model_config_parameters(&c)};
+    }
+    qsort(list, (size_t)n, sizeof *list, by_parameters);
+    return n;
+}
+
+/* Presets are few: all of them are priced, and the table is the answer. */
+static int fit_model(const struct plan_flags *f) {
+    struct candidate list[64];
+    int n = candidates_find(f->family, list, 64), best = -1;
+    json_t *models = json_array();
+    char a[32];
+    if (!n)
+        fprintf(stderr, "tally fit: no model's name begins with \"%s\" (`tally train --models` lists them)\n",
+                f->family);
+    for (int i = 0; i < n; i++) {
+        struct fit_question q;
+        struct fit_point point;
+        struct settings s = f->settings;
+        tl_model_config c;
+        snprintf(s.model, sizeof s.model, "%s", list[i].name);
+        if (tl_model_preset(list[i].name, &c) && s.seq > c.context && !s.context) s.context = s.seq;
+        bool ok = fit_begin(&q, FIT_BATCH, &s, &f->target, &f->options);
+        q.days = f->days;
+        q.money = f->money;
+        q.tokens_per_parameter = f->tokens_per_parameter;
+        if (!ok || !fit_try(&q, s.batch, &point)) {
+            json_decref(models);
+            return cli_error();
+        }
+        if (point.limit == FIT_NOTHING) best = i;
+        json_t *row = plan_point_json(&point);
+        json_object_set_new(row, "model", json_string(list[i].name));
+        json_array_append_new(models, row);
+        if (f->is_json) continue;
+        printf("%-16s %10s parameters  %s", list[i].name, count_text((double)point.n_parameters, a),
+               point.limit == FIT_NOTHING ? "fits: " : "does not fit: ");
+        if (point.limit == FIT_NOTHING) point_print(&point, &q);
+        else breaks_print(&point, &q);
+        printf("\n");
+    }
+    if (f->is_json)
+        cli_json(json_pack("{s:s, s:s, s:O, s:o}", "schema", "tally.fit/1", "device", f->target.name, "models", models,
+                           "largest", best >= 0 ? json_string(list[best].name) : json_null()));
+    else if (n) printf("%s%s\n", best >= 0 ? "the largest that fits: " : "none fits", best >= 0 ? list[best].name : "");
+    json_decref(models);
+    return best >= 0 ? 0 : EXIT_INPUT;
+}
+
+/* ---- Devices ---- */
+
+/* The bytes of a device do not grow with their number: halving finds the fewest. */
+static int fit_devices(const struct plan_flags *f) {
+    struct price price;
+    uint64_t limit = price_target_limit(&f->target);
+    char a[32], b[32];
+    if (!limit)
+        return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory-limit)\n",
+                       f->target.name),
+               EXIT_INPUT;
+    if (!price_make(&price, &f->settings, &f->target)) return cli_error();
+    enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
+    int64_t low = 0, high = 1; /* low does not hold it */
+    while (high < 1 << 24 && shard_estimate(&price, high, mode, 0).total_bytes > limit) low = high, high *= 2;
+    bool fits = shard_estimate(&price, high, mode, 0).total_bytes <= limit;
+    while (fits && high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (shard_estimate(&price, middle, mode, 0).total_bytes <= limit) high = middle;
+        else low = middle;
+    }
+    struct shard_estimate e = shard_estimate(&price, high, mode, 0);
+    price_free(&price);
+    if (f->is_json)
+        cli_json(json_pack("{s:s, s:s, s:s, s:b, s:s, s:o, s:f}", "schema", "tally.fit/1", "model", f->settings.model,
+                           "device", f->target.name, "is_estimate", 1, "shard", shard_names[mode], "devices",
+                           fits ? json_integer(high) : json_null(), "bytes", (double)e.total_bytes));
+    else if (fits)
+        printf("devices   %" PRId64 " of them hold it with shard %s: %s of %s on each (an estimate)\n", high,
+               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+    else
+        printf("devices   no number holds it with shard %s: %s of %s on each is not cut up (an estimate)\n",
+               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+    return fits ? 0 : EXIT_INPUT;
+}
+
+/* ---- The command ---- */
+
+static int usage_error(const char *text) {
+    fprintf(stderr, "tally fit: %s; see `tally fit --help`\n", text);
+    return EXIT_USAGE;
+}
+
+static int fit_run(struct plan_flags *f) {
+    if (f->n_sweeps) return usage_error("--sweep is for plan");
+    if (f->money > 0 && !(f->options.price_per_hour > 0)) return usage_error("--money needs --price-per-hour");
+    bool has_budget = f->days > 0 || f->money > 0;
+    if (has_budget && f->options.tokens == 0 && f->tokens_per_parameter == 0) f->tokens_per_parameter = 20;
+    if (has_budget && !(f->target.speed.bandwidth > 0)) {
+        fprintf(stderr, "tally fit: %s has no figures of speed, so nothing is known of days (`tally devices`)\n",
+                f->target.name);
+        return EXIT_INPUT;
+    }
+    if (!f->what) return fit_sizes(f, -1);
+    for (int axis = 0; axis < FIT_N_AXES; axis++)
+        if (!strcmp(f->what, fit_axis_names[axis])) return fit_sizes(f, axis);
+    if (!strcmp(f->what, "model")) return fit_model(f);
+    if (!strcmp(f->what, "devices")) return fit_devices(f);
+    return usage_error("what is to fit is one of batch, seq, layers, channels, model, devices");
+}
+
+int cmd_fit(int argc, char **argv) {
+    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}};
+    const struct option table[] = {{"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
+                                   {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
+                                   {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
+                                   {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
+                                   {"--tokens-per-parameter", OPTION_NUMBER, &f.tokens_per_parameter, 0, 1e9, true},
+                                   {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
+                                   {"--days", OPTION_NUMBER, &f.days, 0, 1e9, true},
+                                   {"--money", OPTION_NUMBER, &f.money, 0, 1e18, true},
+                                   {"--unit", OPTION_INTEGER, &f.unit, 1, 1e9, false},
+                                   {"--family", OPTION_TEXT, &f.family, 0, 0, false},
+                                   {"--hardware", OPTION_TEXT, &f.hardware, 0, 0, false},
+                                   {"--json", OPTION_FLAG, &f.is_json, 0, 0, false},
+                                   {NULL, OPTION_END, NULL, 0, 0, false}};
+    int code = plan_flags_read(&f, "fit", table, argc, argv, 1);
+    if (!code) code = plan_target_read(&f);
+    if (!code) code = fit_run(&f);
+    plan_flags_free(&f);
+    return code;
+}

@@ -1,0 +1,461 @@
+/* cmd_plan.c: tally plan: one run, or a sweep over many, priced on meta. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/plan_options.h"
+#include "plan/infer.h"
+#include "plan/plan.h"
+#include "train/recipe.h"
+
+const char help_plan[] =
+    "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n\n"
+    "What a training needs, before it runs: the trainer's own steps are run on meta, which has shapes and no data, "
+    "under\n"
+    "the device's rules of memory. Bytes, FLOPs and the verdict are exact for one device; times follow from its "
+    "sheet;\n"
+    "several devices are an estimate on top. The settings are those of `tally train` (`tally train --settings`).\n\n"
+    "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
+    "  --devices N          devices that share the work [1]\n"
+    "  --shard MODE         none, zero1, zero2, zero3: what they cut up between them [none]\n"
+    "  --link GB/S          of one device, one way [the chip's within 8 devices, 50 beyond]\n"
+    "  --tokens D           of the whole training: 300B, 15T [steps x batch x seq x accum]\n"
+    "  --price-per-hour X   of one device, in any currency\n"
+    "  --memory-limit N     in place of the device's memory: 80GB, 24GiB\n"
+    "  --short              not what stops it from growing, nor advice\n"
+    "  --sweep NAME=a,b,c   every combination of such values, one line each; may be repeated\n"
+    "  --inference          what using the model costs: a prompt of --seq tokens in --batch sequences, then token by "
+    "token\n"
+    "  --new-tokens N       with --inference: tokens that follow the prompt [128]\n"
+    "  --price FILE         the price itself, tally.run/1, to be compared with a receipt by `tally diff`\n"
+    "  --hardware FILE      chips of your own, tally.hardware/1\n"
+    "  --config FILE        settings from a JSON object\n"
+    "  --json               tally.plan/1 on stdout; a sweep gives one object per line\n\n"
+    "examples:\n"
+    "  tally plan --model gpt2-124m --recipe bf16 --batch 64 --seq 1024 --device H200\n"
+    "  tally plan --model llama-3-8b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H200 --tokens 1T\n"
+    "  tally plan --model llama-3.1-405b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H100 \\\n"
+    "             --devices 16384 --shard zero3 --tokens 15T --price-per-hour 2\n"
+    "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
+    "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n\n"
+    "exit codes: 0 priced (whether it fits or not), 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+
+/* ---- Numbers ---- */
+
+/* 8,030,261,248 */
+static const char *grouped(uint64_t n, char *buffer) {
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n), used = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) buffer[used++] = ',';
+        buffer[used++] = digits[i];
+    }
+    buffer[used] = 0;
+    return buffer;
+}
+
+static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+/* ---- Parts of the answer ---- */
+
+static void head_print(const struct plan *plan) {
+    const struct price *p = &plan->price;
+    const struct settings *s = &p->settings;
+    const tl_model_config *c = &p->config;
+    char n[32], a[32];
+    printf("%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " heads", s->model,
+           grouped((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
+    if (c->n_kv_heads != c->n_heads) printf(" (%" PRId64 " of keys and values)", c->n_kv_heads);
+    printf(", MLP %" PRId64 ", vocabulary %" PRId64 "\n", c->ff, c->vocabulary);
+    printf("step: %s tokens = %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 "; recipe %s",
+           grouped((uint64_t)p->n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
+           settings_choice(s, "recipe"));
+    printf(", %s", settings_choice(s, "optimizer"));
+    printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
+    printf("device: %s", p->target.chip ? p->target.chip->name : p->target.name);
+    if (p->target.memory_bytes) printf(", %s", bytes_text((double)p->target.memory_bytes, a));
+    if (p->target.outside_bytes)
+        printf(", of which %s are the driver's and libraries'", bytes_text((double)p->target.outside_bytes, a));
+    if (!p->target.has_kernels) printf("; Tally does not run there: its memory rules are taken to be cuda's");
+    printf("\n");
+}
+
+static void verdict_print(const struct plan *plan) {
+    const struct price *p = &plan->price;
+    uint64_t limit = price_target_limit(&p->target), need = p->reserved_bytes;
+    char a[32], b[32], c[32];
+    printf("\nmemory of one device%s: ", plan->options.n_devices > 1 ? " that has everything" : "");
+    if (p->verdict == PRICE_UNKNOWN) printf("%s; how much there is is not known\n", bytes_text((double)need, a));
+    else if (p->verdict == PRICE_TOO_LARGE)
+        printf("TOO LARGE: needs %s of %s, %s too many\n", bytes_text((double)need, a), bytes_text((double)limit, b),
+               bytes_text((double)need - (double)limit, c));
+    else if (p->verdict == PRICE_FITS_TIGHTLY)
+        printf("fits tightly: the pool would take %s of %s, and must give unused segments back on the way\n",
+               bytes_text((double)need, a), bytes_text((double)limit, b));
+    else
+        printf("fits: %s of %s, %s to spare\n", bytes_text((double)need, a), bytes_text((double)limit, b),
+               bytes_text((double)limit - (double)need, c));
+}
+
+static void memory_print(const struct plan *plan) {
+    const struct price *p = &plan->price;
+    const struct held_window *w = price_window(p, p->peak_kind);
+    char a[32];
+    verdict_print(plan);
+    printf("  %-28s %14s %8s\n", "held at the peak, for", "", "share");
+    for (int i = 0; i < TL_PURPOSE_COUNT; i++)
+        if (w->peak_by_purpose[i])
+            printf("    %-26s %14s %6.1f %%\n", tl_purpose_name((tl_purpose)i),
+                   bytes_text((double)w->peak_by_purpose[i], a),
+                   percent((double)w->peak_by_purpose[i], (double)p->reserved_bytes));
+    printf("    %-26s %14s %6.1f %%\n", "rounding, gaps, unused",
+           bytes_text((double)(p->reserved_bytes - p->held_bytes), a),
+           percent((double)(p->reserved_bytes - p->held_bytes), (double)p->reserved_bytes));
+    printf("    %-26s %14s\n", "reserved", bytes_text((double)p->reserved_bytes, a));
+    if (p->peak_kind != KIND_STEP) printf("  the peak is in a step of kind %s\n", kind_name(p->peak_kind));
+    if (!p->is_steady) printf("  note: steps 2 and 3 differ\n");
+}
+
+static tl_purpose most_of(const struct plan_group *g) {
+    int purpose = 0;
+    for (int i = 0; i < TL_PURPOSE_COUNT; i++)
+        if (g->held[i] > g->held[purpose]) purpose = i;
+    return (tl_purpose)purpose;
+}
+
+static void modules_print(const struct plan *plan) {
+    char a[32], b[32], c[32];
+    printf("\n%-36s %12s %-12s %10s %7s %12s\n", "by module (* is every layer)", "held at peak", "mostly", "FLOPs",
+           "share", "bytes moved");
+    for (size_t i = 0; i < plan->modules.n; i++) {
+        const struct plan_group *g = &plan->modules.group[i];
+        count flops = group_flops(g);
+        if (!flops && !g->bytes && !group_held(g)) continue;
+        printf("  %-34s %12s %-12s %10s %5.1f %% %12s\n", g->name,
+               group_held(g) ? bytes_text((double)group_held(g), a) : "-",
+               group_held(g) ? tl_purpose_name(most_of(g)) : "", flops ? count_text((double)flops, b) : "-",
+               percent((double)flops, (double)plan->total_flops), bytes_text((double)g->bytes, c));
+    }
+}
+
+static void phases_print(const struct plan *plan) {
+    char a[32];
+    printf("\nFLOPs of a step: %s", count_text((double)plan->total_flops, a));
+    for (int i = 0, n = 0; i < TL_PHASE_COUNT; i++)
+        if (plan->flops[i])
+            printf("%s %s %s", n++ ? "," : " =", tl_phase_name((tl_phase)i), count_text((double)plan->flops[i], a));
+    printf("\n");
+    for (int d = 0, n = 0; d < TL_DTYPE_COUNT; d++) {
+        count sum = 0;
+        for (size_t i = 0; i < plan->ops.n; i++)
+            if (plan->ops.group[i].dtype == (tl_dtype)d) sum += group_flops(&plan->ops.group[i]);
+        if (sum) printf("%s %s %s", n++ ? "," : "  by dtype:", tl_dtype_name((tl_dtype)d), count_text((double)sum, a));
+    }
+    printf("\n");
+}
+
+static void conventions_print(const struct plan *plan) {
+    double peak = plan->peak, s = plan->run.step_s;
+    char a[32], b[32];
+    printf("  %-10s %12s %12s %8s  %s\n", "counted by", "per token", "per step", peak > 0 && s > 0 ? "at most" : "",
+           "rule");
+    for (int i = 0; i < PLAN_N_CONVENTIONS; i++) {
+        double flops = (double)plan->convention[i];
+        char use[16] = "";
+        if (peak > 0 && s > 0) snprintf(use, sizeof use, "%.1f %%", 100 * flops / s / peak);
+        printf("  %-10s %12s %12s %8s  %s\n", plan_conventions[i].name,
+               count_text(flops / (double)plan->price.n_tokens, a), count_text(flops, b), use,
+               plan_conventions[i].rule);
+    }
+    if (peak > 0 && s > 0)
+        printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes no longer than below\n", count_text(peak, a),
+               plan->price.target.speed.profile ? "measured" : "sheet's dense", tl_dtype_name(plan->dtype));
+}
+
+static void ops_print(const struct plan *plan) {
+    double whole = plan->time.roofline_s, rest = 0;
+    char a[32], b[32], c[32];
+    printf("\n%-24s %-5s %7s %10s %12s %9s %9s %-8s %9s\n", "by op", "dtype", "calls", "FLOPs", "bytes moved", "FLOP/B",
+           "ridge", "bound by", "at least");
+    for (size_t i = 0, n = 0; i < plan->ops.n; i++) {
+        const struct plan_group *g = &plan->ops.group[i];
+        struct plan_bound bound = plan_bound_of(g, &plan->price.target.speed);
+        double s = fmax(bound.arithmetic_s, bound.memory_s);
+        if (!g->bytes) continue;
+        if (n >= 12 && (whole == 0 || s < 0.01 * whole)) {
+            rest += s;
+            continue;
+        }
+        n++;
+        printf("  %-22s %-5s %7" PRIu64 " %10s %12s %9.1f", g->name, tl_dtype_name(g->dtype), g->calls,
+               count_text((double)group_flops(g), a), bytes_text((double)g->bytes, b), bound.intensity);
+        if (bound.ridge > 0)
+            printf(" %9.1f %-8s %9s\n", bound.ridge, bound.arithmetic_s > bound.memory_s ? "compute" : "memory",
+                   duration_text(s, c));
+        else printf(" %9s\n", "-");
+    }
+    if (rest > 0) printf("  %-90s %9s\n", "others", duration_text(rest, a));
+}
+
+static void time_print(const struct plan *plan) {
+    const struct plan_run *r = &plan->run;
+    bool is_measured = plan->time.predicted_s > 0;
+    char a[32], b[32], c[32];
+    if (plan->time.roofline_s == 0) {
+        printf(
+            "\ntime: not known; there are no figures of %s for this (`tally calibrate`, `tally devices`, --hardware)\n",
+            plan->price.target.name);
+        return;
+    }
+    printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or what must move; no step is shorter\n", "bound",
+           duration_text(plan->time.bound_s, a), is_measured ? "measured" : "sheet's");
+    printf("  %-12s %s: every op at its peak or at the memory's bandwidth, one after the other\n", "roofline",
+           duration_text(plan->time.roofline_s, a));
+    if (is_measured)
+        printf("  %-12s %s: from this machine's measurements\n", "predicted", duration_text(plan->time.predicted_s, a));
+    if (plan->options.n_devices > 1 && r->step_s > plan_step_s(&plan->time))
+        printf("  %-12s %s: what is sent takes longer than what is computed\n", "on the link",
+               duration_text(r->step_s, a));
+    printf("  %s tokens/s%s\n",
+           count_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a),
+           is_measured ? "" : " at most");
+    printf("training: %s tokens in %s steps: %s%s", count_text(r->tokens, a), count_text(r->steps, b),
+           duration_text(r->days * 86400, c), is_measured ? "" : " or more");
+    printf(", %.4g device-hours", r->device_hours);
+    if (r->energy_kwh > 0) printf(", %.4g kWh at the chip's power", r->energy_kwh);
+    if (r->money > 0) printf(", %.4g money", r->money);
+    printf("\n");
+}
+
+static void devices_print(const struct plan *plan) {
+    const struct shard_estimate *e = &plan->shard;
+    uint64_t limit = price_target_limit(&plan->price.target);
+    char a[32], b[32];
+    if (plan->options.n_devices < 2) return;
+    printf("\n%" PRId64 " devices, shard %s (an estimate on top of the exact count of one)\n", plan->options.n_devices,
+           shard_names[plan->options.shard]);
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } rows[] = {{"weights", e->weights_bytes},
+                {"gradients, all of them", e->gradients_bytes},
+                {"master copy and moments", e->states_bytes},
+                {"gathered while it is used", e->gathered_bytes},
+                {"all else at the peak", e->other_bytes}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("    %-26s %14s\n", rows[i].name, bytes_text((double)rows[i].bytes, a));
+    printf("    %-26s %14s", "most at one time", bytes_text((double)e->total_bytes, a));
+    if (limit) printf("   %s %s", e->total_bytes <= limit ? "fits" : "TOO LARGE for", bytes_text((double)limit, b));
+    printf("\n    each sends %s in a step", bytes_text(e->sent_bytes, a));
+    if (e->link_s > 0)
+        printf(": %s at %.0f GB/s%s", duration_text(e->link_s, a), e->link / 1e9,
+               e->is_network ? " (a network between nodes of 8, assumed; --link says otherwise)" : "");
+    printf("\n");
+}
+
+static void growth_print(const struct plan *plan) {
+    char a[32];
+    if (!plan->has_growth) return;
+    printf("\nwhat stops it from growing\n");
+    for (int i = 0; i < FIT_N_AXES; i++) {
+        const struct fit_answer *g = &plan->growth[i];
+        const struct group_largest *most = &g->next.largest;
+        if (!g->next.size) {
+            printf("  %-9s nothing up to %" PRId64 "\n", fit_axis_names[i], g->best.size);
+            continue;
+        }
+        if (g->best.size) printf("  %-9s %" PRId64 " is the last that fits; ", fit_axis_names[i], g->best.size);
+        else printf("  %-9s no size fits; ", fit_axis_names[i]);
+        if (g->next.limit == FIT_REFUSED) printf("%" PRId64 ": %s", g->next.size, g->next.why);
+        else
+            printf("%" PRId64 " needs %s, %.0f %% of it %s%s%s", g->next.size, bytes_text((double)g->next.bytes, a),
+                   100 * most->share, tl_purpose_name(most->purpose), *most->module ? ", most in " : "", most->module);
+        printf("%s\n", g->is_proven ? "" : " (larger ones may fit)");
+    }
+    if (plan->n_advice) printf("advice\n");
+    for (int i = 0; i < plan->n_advice; i++) printf("  %s\n", plan->advice[i]);
+}
+
+static void plan_print(const struct plan *plan) {
+    head_print(plan);
+    memory_print(plan);
+    devices_print(plan);
+    modules_print(plan);
+    phases_print(plan);
+    conventions_print(plan);
+    ops_print(plan);
+    time_print(plan);
+    growth_print(plan);
+}
+
+/* ---- Many ---- */
+
+struct sweep {
+    const struct plan_flags *flags;
+    int64_t n;
+};
+
+static void line_print(const struct sweep *w, const struct plan *plan) {
+    char a[32], b[32], c[32];
+    const struct settings *s = &plan->price.settings;
+    if (!w->n)
+        printf("%-16s %-14s %6s %7s %5s %-9s %-9s %12s %-12s %12s %12s\n", "model", "device", "batch", "seq", "accum",
+               "recipe", "checkpt", "reserved", "verdict", "step", "tokens/s");
+    printf("%-16.16s %-14.14s %6" PRId64 " %7" PRId64 " %5" PRId64 " %-9s", s->model, s->device, s->batch, s->seq,
+           s->accum, settings_choice(s, "recipe"));
+    printf(" %-9s %12s %-12s %12s %12s\n", settings_choice(s, "checkpointing"),
+           bytes_text((double)plan->price.reserved_bytes, a), price_verdict_text(plan->price.verdict),
+           plan->run.step_s > 0 ? duration_text(plan->run.step_s, b) : "-",
+           plan->run.step_s > 0
+               ? count_text((double)plan->price.n_tokens * (double)plan->options.n_devices / plan->run.step_s, c)
+               : "-");
+}
+
+static int sweep_one(struct sweep *w, const struct settings *s) {
+    struct plan plan;
+    struct plan_flags f = *w->flags;
+    f.settings = *s;
+    int code = plan_target_read(&f);
+    if (code) return code;
+    if (!plan_make(&plan, s, &f.target, &f.options, false)) return cli_error();
+    if (f.is_json) {
+        json_t *json = plan_json(&plan);
+        char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        json_decref(json);
+        if (text) puts(text);
+        code = text ? 0 : EXIT_MEMORY;
+        free(text);
+    } else line_print(w, &plan);
+    plan_free(&plan);
+    w->n++;
+    return code;
+}
+
+static int sweep_from(struct sweep *w, const struct settings *s, int at) {
+    if (at == w->flags->n_sweeps) return sweep_one(w, s);
+    const char *text = w->flags->sweep[at], *value = strchr(text, '=') + 1;
+    int code = 0;
+    while (!code && *value) {
+        struct settings next = *s;
+        char flag[SETTING_TEXT + 80], *arguments[] = {flag, NULL};
+        size_t length = strcspn(value, ",");
+        snprintf(flag, sizeof flag, "--%.*s=%.*s", (int)(strchr(text, '=') - text), text, (int)length, value);
+        if (!settings_has(flag) || !settings_flag(&next, arguments, 1)) {
+            if (!settings_has(flag)) fprintf(stderr, "tally plan: --sweep %s: there is no such setting\n", text);
+            code = settings_has(flag) ? cli_error() : EXIT_INPUT;
+        } else code = sweep_from(w, &next, at + 1);
+        value += length + (value[length] == ',');
+    }
+    return code;
+}
+
+/* ---- Using a model ---- */
+
+static void part_print(const char *name, const struct infer_part *p) {
+    char a[32], b[32], c[32];
+    printf("  %-22s %10s %12s %9.1f", name, count_text((double)p->flops, a), bytes_text((double)p->bytes, b),
+           p->bytes ? (double)p->flops / (double)p->bytes : 0);
+    if (p->roofline_s > 0 && p->memory_s > 0)
+        printf(" %-8s %10s", p->arithmetic_s > p->memory_s ? "compute" : "memory", duration_text(p->roofline_s, c));
+    if (p->predicted_s > 0) printf(" %10s", duration_text(p->predicted_s, c));
+    printf("\n");
+}
+
+static void batch_print(const char *what, int64_t n) {
+    if (n > 0) printf("  %s from batch %" PRId64 " on\n", what, n);
+    else if (n == 0) printf("  %s at no batch: every sequence brings a cache of its own\n", what);
+}
+
+static void inference_print(const struct infer_question *q, const struct infer_answer *a) {
+    const struct settings *s = &q->settings;
+    uint64_t limit = price_target_limit(&q->target);
+    char n[32], b[32], c[32];
+    printf("%s on %s: %" PRId64 " sequence%s, a prompt of %" PRId64 " tokens, %" PRId64 " new ones; recipe %s\n",
+           s->model, q->target.chip ? q->target.chip->name : q->target.name, s->batch, s->batch == 1 ? "" : "s", s->seq,
+           q->n_new, settings_choice(s, "recipe"));
+    printf("\nmemory: %s", bytes_text((double)a->reserved_bytes, n));
+    if (limit) printf(" of %s, %s", bytes_text((double)limit, b), a->verdict == PRICE_FITS ? "fits" : "TOO LARGE");
+    printf("\n  weights %s, cache %s", bytes_text((double)a->weights_bytes, n), bytes_text((double)a->cache_bytes, b));
+    printf(" (%s for each token of a sequence)\n", bytes_text((double)a->cache_token_bytes, c));
+    if (a->largest_batch >= 0) printf("  the largest batch that fits: %" PRId64 "\n", a->largest_batch);
+    printf("\n%-24s %10s %12s %9s %-8s %10s%s\n", "one pass", "FLOPs", "bytes moved", "FLOP/B", "bound by", "at least",
+           a->first.predicted_s > 0 ? "  predicted" : "");
+    part_print("prefill", &a->prefill);
+    part_print("decode, first token", &a->first);
+    part_print("decode, last token", &a->last);
+    if (a->decode_s > 0) {
+        const char *most = a->first.predicted_s > 0 ? "" : " at most";
+        printf("\n%s tokens/s of prompt%s, ", count_text(a->prefill_tokens_per_s, n), most);
+        printf("%s new tokens/s in all%s\n", count_text(a->decode_tokens_per_s, b), most);
+    }
+    batch_print("products with weights are bound by arithmetic", a->compute_bound_products);
+    batch_print("a decode step as a whole is", a->compute_bound_all);
+}
+
+static int infer_one(const struct plan_flags *f) {
+    struct infer_question q = {.settings = f->settings, .target = f->target, .n_new = f->n_new};
+    struct infer_answer answer;
+    if (!infer_price(&q, &answer)) return cli_error();
+    if (f->is_json) return cli_json(infer_json(&q, &answer));
+    inference_print(&q, &answer);
+    return 0;
+}
+
+/* ---- The command ---- */
+
+/* The price as `tally train` makes it, and beside it the time of a step, where one is known. */
+static int price_write(const struct plan_flags *f, const struct plan *plan) {
+    char *text = run_price_on(&f->settings, f->target.device);
+    json_t *price = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *step = json_object_get(json_object_get(price, "kinds"), kind_name(KIND_STEP));
+    const struct plan_time *t = &plan->time;
+    if (t->predicted_s > 0)
+        json_object_set_new(step, "time", json_pack("{s:f, s:f}", "step_s", t->predicted_s, "bound_s", t->bound_s));
+    else if (t->bound_s > 0) json_object_set_new(step, "time", json_pack("{s:f}", "bound_s", t->bound_s));
+    free(text);
+    text = price ? json_dumps(price, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    bool ok = text && file_put(f->price_file, text, strlen(text));
+    json_decref(price);
+    free(text);
+    return ok ? 0 : cli_error();
+}
+
+static int plan_one(const struct plan_flags *f) {
+    struct plan plan;
+    double before = now_s();
+    if (!plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short)) return cli_error();
+    int code = f->price_file ? price_write(f, &plan) : 0;
+    if (code) return plan_free(&plan), code;
+    if (f->is_json) code = cli_json(plan_json(&plan));
+    else plan_print(&plan);
+    plan_free(&plan);
+    if (!f->is_json) printf("\nplanned in %.3f s\n", now_s() - before);
+    return code;
+}
+
+int cmd_plan(int argc, char **argv) {
+    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}, .n_new = 128};
+    const struct option table[] = {{"--inference", OPTION_FLAG, &f.is_inference, 0, 0, false},
+                                   {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
+                                   {"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
+                                   {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
+                                   {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},
+                                   {"--tokens", OPTION_NUMBER, &f.options.tokens, 0, 1e30, true},
+                                   {"--price-per-hour", OPTION_NUMBER, &f.options.price_per_hour, 0, 1e9, true},
+                                   {"--short", OPTION_FLAG, &f.is_short, 0, 0, false},
+                                   {"--price", OPTION_TEXT, &f.price_file, 0, 0, false},
+                                   {"--hardware", OPTION_TEXT, &f.hardware, 0, 0, false},
+                                   {"--json", OPTION_FLAG, &f.is_json, 0, 0, false},
+                                   {NULL, OPTION_END, NULL, 0, 0, false}};
+    int code = plan_flags_read(&f, "plan", table, argc, argv, 0);
+    if (!code) code = plan_target_read(&f);
+    if (!code && f.is_inference) code = infer_one(&f);
+    else if (!code && f.n_sweeps) code = sweep_from(&(struct sweep){&f, 0}, &f.settings, 0);
+    else if (!code) code = plan_one(&f);
+    plan_flags_free(&f);
+    return code;
+}

@@ -1,0 +1,117 @@
+#include "cli/plan_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/cli.h"
+
+static const struct option *option_of(const struct option *table, const char *flag) {
+    size_t length = strcspn(flag, "=");
+    for (; table->kind != OPTION_END; table++)
+        if (strlen(table->name) == length && !strncmp(table->name, flag, length)) return table;
+    return NULL;
+}
+
+/* A name that is neither an option nor a setting, beside the nearest of both. */
+static int unknown(const char *command, const struct option *table, const char *flag) {
+    const char *names[128];
+    char spelled[128][40], shown[64];
+    int n = 0;
+    for (; table->kind != OPTION_END && n < 64; table++) names[n++] = table->name;
+    const struct setting_row *row;
+    for (int i = 0; (row = settings_row(i)) && n < 128; i++, n++) {
+        snprintf(spelled[n], sizeof spelled[n], "--%s", row->name);
+        names[n] = spelled[n];
+    }
+    const char *near = text_nearest(flag, names, n);
+    fprintf(stderr, "tally %s: there is no option %s%s%s%s; see `tally %s --help`\n", command,
+            text_show(shown, sizeof shown, flag), near ? ", did you mean " : "", near ? near : "", near ? "?" : "",
+            command);
+    return EXIT_USAGE;
+}
+
+static int refused(const char *command) {
+    if (tl_error() != TL_ERROR_USE) return cli_error();
+    fprintf(stderr, "tally %s: %s\n", command, tl_error_message());
+    return EXIT_INPUT;
+}
+
+static int sweep_add(struct plan_flags *f, const char *command, const char *value) {
+    if (value && strchr(value, '=') && f->n_sweeps < PLAN_SWEEPS) {
+        f->sweep[f->n_sweeps++] = value;
+        return 0;
+    }
+    fprintf(stderr, "tally %s: --sweep needs NAME=a,b,c, and there are at most %d\n", command, PLAN_SWEEPS);
+    return EXIT_USAGE;
+}
+
+int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
+                    int n_words) {
+    char **own = malloc((size_t)(argc + 1) * sizeof *own); /* what the table reads */
+    int n = 0, code = own ? 0 : EXIT_MEMORY;
+    if (own) own[n++] = argv[0];
+    for (int i = 1, taken; !code && i < argc; i += taken) {
+        const struct option *o = option_of(table, argv[i]);
+        bool has_value = i + 1 < argc;
+        taken = 1;
+        if (strncmp(argv[i], "--", 2)) own[n++] = argv[i];
+        else if (o) {
+            taken = o->kind == OPTION_FLAG || strchr(argv[i], '=') || !has_value ? 1 : 2;
+            for (int k = 0; k < taken; k++) own[n++] = argv[i + k];
+        } else if (!strcmp(argv[i], "--sweep")) {
+            code = sweep_add(f, command, has_value ? argv[i + 1] : NULL);
+            taken = 2;
+        } else if (!strcmp(argv[i], "--config") && has_value) {
+            taken = 2;
+            if (!settings_read(&f->settings, argv[i + 1])) code = refused(command);
+        } else if (!settings_has(argv[i])) code = unknown(command, table, argv[i]);
+        else if (!(taken = settings_flag(&f->settings, argv + i, argc - i))) code = refused(command);
+        if (!taken) taken = 1;
+    }
+    if (!code) code = options_read(command, table, n, own, &f->what, n_words);
+    free(own);
+    return code;
+}
+
+/* Measurements of this machine, if it is the one that is asked about and has any. */
+static void machine_look(struct plan_flags *f) {
+    const char *name = f->settings.device;
+    bool is_gpu = !strncmp(name, "cuda", 4);
+    char why[200];
+    if (!is_gpu && strcmp(name, "cpu") && strcmp(name, "this")) return;
+    if (f->settings.threads) tl_set_threads((int)f->settings.threads);
+    tl_device *device = tl_device_find(is_gpu ? "cuda" : "cpu");
+    if (!f->has_machine) f->has_machine = device && machine_find(&f->machine, device, why);
+    tl_error_clear(); /* no GPU here: the plan is for one that is elsewhere */
+    if (f->has_machine) price_target_measured(&f->target, &f->machine);
+}
+
+void plan_flags_free(struct plan_flags *f) {
+    if (f->has_machine) machine_free(&f->machine);
+    hardware_unload();
+}
+
+int plan_target_read(struct plan_flags *f) {
+    f->options.link = f->link * 1e9;
+    if (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))) return cli_error();
+    if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
+    if (!price_target_find(&f->target, f->settings.device)) return cli_error();
+    machine_look(f);
+    price_target_cap(&f->target, &f->settings);
+    return 0;
+}
+
+const char *duration_text(double s, char *buffer) {
+    static const struct {
+        double from, unit;
+        const char *name;
+    } units[] = {{86400 * 2, 86400, "days"}, {7200, 3600, "h"}, {120, 60, "min"}, {1, 1, "s"}, {1e-3, 1e-3, "ms"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (s >= units[i].from) {
+            snprintf(buffer, 32, "%.4g %s", s / units[i].unit, units[i].name);
+            return buffer;
+        }
+    snprintf(buffer, 32, "%.3g us", s * 1e6);
+    return buffer;
+}

@@ -1,0 +1,81 @@
+/* fit.h: the largest size that fits, by pricing sizes until one fits and the next does not.
+ *
+ * What the pool reserves is no smooth function of a size: segments are rounded, blocks leave gaps. But the bytes in blocks at the peak are
+ * monotone in every size that is searched here, and never more than what is reserved. So the search looks for a size that fits while the
+ * next one does not, and then tries every size further up until the blocks alone are too many: from there on nothing can fit. That the
+ * blocks are monotone is checked on all sizes that were priced. */
+#ifndef PLAN_FIT_H
+#define PLAN_FIT_H
+
+#include "plan/group.h"
+#include "plan/price.h"
+#include "plan/shard.h"
+
+struct plan_options {
+    int64_t n_devices;
+    enum shard_mode shard;
+    double tokens;         /* of the whole training; 0: as the settings say */
+    double price_per_hour; /* of one device; 0: not known */
+    double link;           /* B/s of one device, one way; 0: the chip's, or a network's between nodes */
+};
+
+/* Seconds, money, energy of a whole training. 0: not known. */
+struct plan_run {
+    double tokens, steps, step_s, days, device_hours, energy_kwh, money;
+};
+struct plan_run plan_run_of(const struct price *price, const struct plan_options *options);
+
+enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
+extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */
+
+enum fit_limit {
+    FIT_NOTHING,
+    FIT_MEMORY,
+    FIT_DAYS,
+    FIT_MONEY,
+    FIT_REFUSED
+}; /* what a size breaks; refused: no such run */
+const char *fit_limit_name(enum fit_limit limit);
+
+struct fit_point { /* one size that was priced */
+    int64_t size, n_parameters;
+    enum fit_limit limit;
+    enum price_verdict verdict;
+    uint64_t bytes, block_bytes; /* reserved, and in blocks at the peak; on several devices both are the estimate */
+    count flops;                 /* of a step, all phases */
+    struct plan_run run;
+    struct group_largest largest;
+    char why[200]; /* of what is refused */
+};
+
+struct fit_question {
+    enum fit_axis axis;
+    struct settings settings;
+    struct price_target target;
+    struct plan_options options;
+    int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
+    int n_above;                 /* sizes above the best that are tried one by one */
+    double days, money;          /* budgets; 0: none */
+    double tokens_per_parameter; /* tokens of the training are so many times the parameters; 0: options.tokens */
+};
+
+struct fit_answer {
+    struct fit_point best, next; /* size 0: no size fits; no size is too large */
+    int n_priced;
+    bool is_proven;   /* no size above `best` fits */
+    bool is_monotone; /* blocks did not shrink with size in any pair that was priced */
+};
+
+/* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of heads. False: recorded. */
+bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct price_target *target,
+               const struct plan_options *options);
+/* False: recorded. */
+bool fit_search(const struct fit_question *q, struct fit_answer *answer);
+/* The run with one size changed, against memory and budgets. */
+bool fit_try(const struct fit_question *q, int64_t size, struct fit_point *point);
+bool fit_try_steps(const struct fit_question *q, int64_t size,
+                   struct fit_point *point); /* without evaluations and samples */
+/* The settings with that size. */
+struct settings fit_settings(const struct fit_question *q, int64_t size);
+
+#endif

@@ -1,0 +1,208 @@
+#include "plan/plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "train/recipe.h"
+
+/* ---- What others call a FLOP ---- */
+
+const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
+    {"palm", "6 N + 12 L T d per token; N counts all parameters"},
+    {"causal", "6 N + 6 L T d per token: half of the attention is masked"},
+    {"products", "matrix products of the ledger, forward and backward"},
+    {"hardware", "all of the ledger, with what is computed again"},
+};
+
+/* d is the width of all heads together. The head's loss is billed with its product, of which 6 V C per token are counted here. */
+void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS]) {
+    static const char *const ops[] = {"matmul", "matmul_acc", "attention", "attention_grad"};
+    const tl_ledger *l = p->kind[KIND_STEP].ledger;
+    const tl_model_config *c = &p->config;
+    count tokens = (count)p->n_tokens, six_n = (count)6 * (count)p->n_parameters;
+    count attention = (count)c->n_layers * (count)p->settings.seq * (count)(c->n_heads * c->head_size);
+    flops[PLAN_PALM] = tokens * (six_n + 12 * attention);
+    flops[PLAN_CAUSAL] = tokens * (six_n + 6 * attention);
+    flops[PLAN_PRODUCTS] = tokens * 6 * (count)c->vocabulary * (count)c->channels;
+    flops[PLAN_HARDWARE] = 0;
+    for (size_t i = 0; l && i < l->n_rows; i++) {
+        const struct ledger_row *row = &l->rows[i];
+        bool is_product = false;
+        for (int k = 0; k < 4; k++) is_product = is_product || !strcmp(ops[k], row->key.op);
+        if (is_product && row->key.phase != TL_RECOMPUTE) flops[PLAN_PRODUCTS] += row->flops;
+        flops[PLAN_HARDWARE] += row->flops;
+    }
+}
+
+static tl_dtype product_dtype(const struct price *p) {
+    const struct recipe *r = recipe_find(settings_choice(&p->settings, "recipe"));
+    return r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters;
+}
+
+/* ---- The whole training ---- */
+
+struct plan_run plan_run_of(const struct price *p, const struct plan_options *o) {
+    struct plan_run run = {0};
+    struct plan_time time = plan_time_of(p);
+    double n = (double)o->n_devices, step_tokens = n * (double)p->n_tokens;
+    double watts = p->target.chip ? hardware_value(p->target.chip, HARDWARE_POWER) : 0;
+    run.steps = o->tokens > 0 ? ceil(o->tokens / step_tokens) : (double)p->settings.steps;
+    run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
+    run.step_s = plan_step_s(&time);
+    if (run.step_s == 0) return run;
+    if (o->n_devices > 1) { /* what is sent hides behind what is computed, at best */
+        struct shard_estimate e = shard_estimate(p, o->n_devices, o->shard, o->link);
+        if (e.link_s > run.step_s) run.step_s = e.link_s;
+    }
+    run.days = run.steps * run.step_s / 86400;
+    run.device_hours = n * run.steps * run.step_s / 3600;
+    run.energy_kwh = run.device_hours * watts / 1000;
+    run.money = run.device_hours * o->price_per_hour;
+    return run;
+}
+
+/* ---- Advice ---- */
+
+static void advise(struct plan *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void advise(struct plan *plan, const char *format, ...) {
+    va_list arguments;
+    if (plan->n_advice == (int)(sizeof plan->advice / sizeof *plan->advice)) return;
+    va_start(arguments, format);
+    vsnprintf(plan->advice[plan->n_advice++], sizeof *plan->advice, format, arguments);
+    va_end(arguments);
+}
+
+static bool try_settings(const struct plan *plan, const struct settings *s, struct fit_point *point) {
+    struct fit_question q;
+    return fit_begin(&q, FIT_BATCH, s, &plan->price.target, &plan->options) && fit_try_steps(&q, s->batch, point);
+}
+
+static bool is_too_large(const struct plan *plan) {
+    uint64_t limit = price_target_limit(&plan->price.target);
+    if (plan->options.n_devices > 1) return limit && plan->shard.total_bytes > limit;
+    return plan->price.verdict == PRICE_TOO_LARGE;
+}
+
+/* Of the policies that fit, the one that computes the least: they stand in that order. */
+static bool advise_checkpointing(struct plan *plan) {
+    static const char *const policies[] = {"none", "selective", "full", "sqrt", "nothing"};
+    const struct settings *own = &plan->price.settings;
+    bool is_large = is_too_large(plan);
+    struct fit_point point;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        struct settings s = *own;
+        if (!settings_set(&s, "checkpointing", policies[i])) return false;
+        if (s.checkpointing == own->checkpointing && !is_large) return true; /* nothing is cheaper */
+        if (s.checkpointing == own->checkpointing) continue;
+        if (!try_settings(plan, &s, &point)) return false;
+        if (point.limit != FIT_NOTHING) continue;
+        double change = 100 * ((double)point.flops / (double)plan->total_flops - 1);
+        char bytes[32];
+        bytes_text((double)point.bytes, bytes);
+        if (is_large)
+            advise(plan, "--checkpointing %s is the cheapest that fits: %s, %+.1f %% FLOPs", policies[i], bytes,
+                   change);
+        else if (point.flops < plan->total_flops)
+            advise(plan, "--checkpointing %s fits too, with %s, and computes %.1f %% less", policies[i], bytes,
+                   -change);
+        return true;
+    }
+    return true;
+}
+
+/* The micro-batch that fits, with as many tokens in a step as before. */
+static void advise_batch(struct plan *plan) {
+    const struct settings *s = &plan->price.settings;
+    const struct fit_point *best = &plan->growth[FIT_BATCH].best;
+    int64_t sequences = s->batch * s->accum;
+    if (!best->size || best->size == s->batch) return;
+    char bytes[32];
+    uint64_t limit = price_target_limit(&plan->price.target);
+    bytes_text((double)(best->bytes < limit ? best->bytes : limit), bytes);
+    if (best->size > s->batch && s->accum > 1) {
+        int64_t most = best->size < sequences ? best->size : sequences;
+        while (sequences % most) most--;
+        if (most > s->batch)
+            advise(plan, "--batch %" PRId64 " --accum %" PRId64 " is the same step in larger micro-batches", most,
+                   sequences / most);
+    } else if (best->size > s->batch)
+        advise(plan, "--batch %" PRId64 " is the largest micro-batch that fits: %s", best->size, bytes);
+    else {
+        int64_t most = best->size;
+        while (sequences % most) most--;
+        advise(plan, "--batch %" PRId64 " --accum %" PRId64 " is the same step and fits", most, sequences / most);
+    }
+}
+
+/* The fewest devices that hold it when everything that is kept is cut up. */
+static void advise_devices(struct plan *plan) {
+    uint64_t limit = price_target_limit(&plan->price.target);
+    char bytes[32];
+    for (int64_t n = 2; n <= 1 << 20; n *= 2) {
+        struct shard_estimate e = shard_estimate(&plan->price, n, SHARD_ZERO3, plan->options.link);
+        if (e.total_bytes > limit) continue;
+        if (n > plan->options.n_devices || plan->options.shard != SHARD_ZERO3)
+            advise(plan, "--devices %" PRId64 " --shard zero3 would hold it: %s on each (estimate)", n,
+                   bytes_text((double)e.total_bytes, bytes));
+        return;
+    }
+    advise(
+        plan,
+        "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
+}
+
+static bool grow(struct plan *plan) {
+    const struct price *p = &plan->price;
+    if (!price_target_limit(&p->target)) return true;
+    plan->has_growth = true;
+    for (int axis = 0; axis < FIT_N_AXES; axis++) {
+        struct fit_question q;
+        if (!fit_begin(&q, (enum fit_axis)axis, &p->settings, &p->target, &plan->options)) return false;
+        q.n_above = 8;
+        if (!fit_search(&q, &plan->growth[axis])) return false;
+    }
+    if (!advise_checkpointing(plan)) return false;
+    advise_batch(plan);
+    if (is_too_large(plan) && p->target.chip) advise_devices(plan);
+    return true;
+}
+
+/* ---- All of it ---- */
+
+static bool derive(struct plan *plan) {
+    const struct price *p = &plan->price;
+    const tl_ledger *l = p->kind[KIND_STEP].ledger;
+    for (size_t i = 0; i < l->n_rows; i++) {
+        plan->flops[l->rows[i].key.phase] += l->rows[i].flops;
+        plan->total_flops += l->rows[i].flops;
+        plan->total_bytes += l->rows[i].bytes_read + l->rows[i].bytes_written;
+    }
+    plan_convention_flops(p, plan->convention);
+    plan->dtype = product_dtype(p);
+    plan->peak = p->target.speed.peak[plan->dtype];
+    plan->run = plan_run_of(p, &plan->options);
+    plan->shard = shard_estimate(p, plan->options.n_devices, plan->options.shard, plan->options.link);
+    plan->time = plan_time_of(p);
+    return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
+}
+
+bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
+               const struct plan_options *options, bool has_growth) {
+    memset(plan, 0, sizeof *plan);
+    plan->options = *options;
+    if (!price_make(&plan->price, s, target)) return false;
+    if (derive(plan) && (!has_growth || grow(plan))) return true;
+    plan_free(plan);
+    return false;
+}
+
+void plan_free(struct plan *plan) {
+    price_free(&plan->price);
+    groups_free(&plan->modules);
+    groups_free(&plan->ops);
+}

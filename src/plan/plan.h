@@ -1,0 +1,67 @@
+/* plan.h: what follows from a price: where bytes and FLOPs are, what others call them, how long a step takes at least, what a whole
+ * training costs, what stops it from growing, and what to change.
+ *
+ * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, or from measurements of
+ * the machine; a training on several devices is an estimate on top of the exact count of one. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "plan/fit.h"
+#include "plan/group.h"
+#include "plan/price.h"
+#include "plan/shard.h"
+
+/* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed again. */
+enum plan_convention { PLAN_PALM, PLAN_CAUSAL, PLAN_PRODUCTS, PLAN_HARDWARE, PLAN_N_CONVENTIONS };
+struct plan_convention_info {
+    const char *name, *rule;
+};
+extern const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS];
+void plan_convention_flops(const struct price *price, count flops[PLAN_N_CONVENTIONS]);
+
+/* One op (and dtype) on the device, by its sheet or its measurements. 0: not known. */
+struct plan_bound {
+    double intensity;    /* FLOP per byte */
+    double ridge;        /* peak of the op's dtype / bandwidth */
+    double arithmetic_s; /* FLOPs / peak */
+    double memory_s;     /* bytes / bandwidth */
+};
+struct plan_bound plan_bound_of(const struct plan_group *op, const struct predict_machine *m);
+
+/* Seconds of one step on one device. 0: not known. */
+struct plan_time {
+    double bound_s;    /* no step can be shorter (predict.h) */
+    double roofline_s; /* every op at the peak or at the memory's bandwidth, whichever is slower, one after the other */
+    double predicted_s; /* by the machine's own measurements */
+};
+struct plan_time plan_time_of(const struct price *price);
+/* The best that is known: what was predicted, or the roofline. */
+double plan_step_s(const struct plan_time *time);
+
+struct plan {
+    struct price price;
+    struct plan_options options;
+    struct plan_groups modules, ops; /* of a step; what modules hold is at the peak of the run's largest kind */
+    count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
+    tl_dtype dtype; /* of the recipe's products */
+    double peak;    /* FLOP/s of them; 0: not known */
+    struct plan_time time;
+    struct plan_run run;
+    struct shard_estimate shard;
+    bool has_growth;
+    struct fit_answer growth[FIT_N_AXES];
+    char advice[6][240];
+    int n_advice;
+};
+
+/* `has_growth`: also search for what stops it, and advise. False: recorded, nothing is left behind. */
+bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
+               const struct plan_options *options, bool has_growth);
+void plan_free(struct plan *plan);
+
+/* tally.plan/1 (docs/planning.md); NULL: recorded. */
+json_t *plan_json(const struct plan *plan);
+json_t *plan_point_json(const struct fit_point *point);
+json_t *plan_answer_json(const struct fit_answer *answer);
+
+#endif

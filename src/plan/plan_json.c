@@ -1,0 +1,166 @@
+/* plan_json.c: a plan as JSON, schema tally.plan/1. Counts are decimal strings, as in a ledger. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+static json_t *count_json(count c) {
+    char text[40];
+    return json_string(tl_count_text(count_public(c), text));
+}
+
+static json_t *known(double x) { return x > 0 ? json_real(x) : json_null(); }
+
+static json_t *by_phase(const count *flops) {
+    json_t *o = json_object();
+    for (int p = 0; p < TL_PHASE_COUNT; p++) json_object_set_new(o, tl_phase_name((tl_phase)p), count_json(flops[p]));
+    return o;
+}
+
+static json_t *by_purpose(const uint64_t *bytes) {
+    json_t *o = json_object();
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++)
+        json_object_set_new(o, tl_purpose_name((tl_purpose)p), count_json(bytes[p]));
+    return o;
+}
+
+static json_t *model_json(const struct price *p) {
+    const tl_model_config *c = &p->config;
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", p->settings.model, "family",
+                     tl_family_name(c->family), "parameters", (json_int_t)p->n_parameters, "layers",
+                     (json_int_t)c->n_layers, "channels", (json_int_t)c->channels, "heads", (json_int_t)c->n_heads,
+                     "kv_heads", (json_int_t)c->n_kv_heads, "head_size", (json_int_t)c->head_size, "ff",
+                     (json_int_t)c->ff, "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context);
+}
+
+static json_t *device_json(const struct price_target *t) {
+    return json_pack("{s:s, s:o, s:s, s:o, s:o, s:b}", "name", t->name, "chip",
+                     t->chip ? json_string(t->chip->name) : json_null(), "rules", t->device->target->name,
+                     "memory_bytes", t->memory_bytes ? count_json(t->memory_bytes) : json_null(), "outside_bytes",
+                     count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
+}
+
+static json_t *memory_json(const struct plan *plan) {
+    const struct price *p = &plan->price;
+    uint64_t limit = price_target_limit(&p->target);
+    const struct held_window *w = price_window(p, p->peak_kind);
+    json_t *live = json_array();
+    for (size_t i = 0; i < plan->modules.n; i++) {
+        const struct plan_group *g = &plan->modules.group[i];
+        if (group_held(g))
+            json_array_append_new(live, json_pack("{s:s, s:o, s:o}", "module", g->name, "bytes",
+                                                  count_json(group_held(g)), "by_purpose", by_purpose(g->held)));
+    }
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "verdict", price_verdict_text(p->verdict),
+                     "peak_bytes", count_json(p->held_bytes), "allocated_bytes", count_json(p->allocated_bytes),
+                     "reserved_bytes", count_json(p->reserved_bytes), "limit_bytes",
+                     limit ? count_json(limit) : json_null(), "peak_kind", kind_name(p->peak_kind), "peak_by_purpose",
+                     by_purpose(w->peak_by_purpose), "peak_by_module", live);
+}
+
+static json_t *flops_json(const struct plan *plan) {
+    json_t *conventions = json_object(), *modules = json_array(), *dtypes = json_object();
+    for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
+        json_object_set_new(conventions, plan_conventions[i].name, count_json(plan->convention[i]));
+    for (size_t i = 0; i < plan->modules.n; i++) {
+        const struct plan_group *g = &plan->modules.group[i];
+        json_array_append_new(modules,
+                              json_pack("{s:s, s:o, s:o, s:o}", "module", g->name, "flops", count_json(group_flops(g)),
+                                        "by_phase", by_phase(g->flops), "bytes", count_json(g->bytes)));
+    }
+    for (int d = 0; d < TL_DTYPE_COUNT; d++) {
+        count sum = 0;
+        for (size_t i = 0; i < plan->ops.n; i++)
+            if (plan->ops.group[i].dtype == (tl_dtype)d) sum += group_flops(&plan->ops.group[i]);
+        if (sum) json_object_set_new(dtypes, tl_dtype_name((tl_dtype)d), count_json(sum));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "total", count_json(plan->total_flops), "by_phase",
+                     by_phase(plan->flops), "by_dtype", dtypes, "by_module", modules, "conventions", conventions);
+}
+
+static json_t *ops_json(const struct plan *plan) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < plan->ops.n; i++) {
+        const struct plan_group *g = &plan->ops.group[i];
+        struct plan_bound b = plan_bound_of(g, &plan->price.target.speed);
+        if (!g->bytes && !group_flops(g)) continue; /* views */
+        json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", g->name,
+                                               "dtype", tl_dtype_name(g->dtype), "calls", (json_int_t)g->calls, "flops",
+                                               count_json(group_flops(g)), "bytes", count_json(g->bytes), "intensity",
+                                               known(b.intensity), "ridge", known(b.ridge), "arithmetic_s",
+                                               known(b.arithmetic_s), "memory_s", known(b.memory_s), "bound",
+                                               b.arithmetic_s == 0 && b.memory_s == 0
+                                                   ? json_null()
+                                                   : json_string(b.arithmetic_s > b.memory_s ? "compute" : "memory")));
+    }
+    return array;
+}
+
+static json_t *run_json(const struct plan *plan) {
+    const struct plan_run *r = &plan->run;
+    double peak = plan->peak;
+    json_t *utilisation = json_object();
+    for (int i = 0; i < PLAN_N_CONVENTIONS; i++)
+        json_object_set_new(utilisation, plan_conventions[i].name,
+                            known(peak > 0 && r->step_s > 0 ? (double)plan->convention[i] / r->step_s / peak : 0));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "bound_s", known(plan->time.bound_s),
+        "roofline_s", known(plan->time.roofline_s), "predicted_s", known(plan->time.predicted_s), "peak",
+        known(plan->peak), "step_s", known(r->step_s), "tokens_per_s",
+        known(r->step_s > 0 ? (double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s : 0),
+        "utilisation", utilisation, "tokens", known(r->tokens), "steps", known(r->steps), "days", known(r->days),
+        "device_hours", known(r->device_hours), "energy_kwh", known(r->energy_kwh), "money", known(r->money));
+}
+
+static json_t *shard_json(const struct plan *plan) {
+    const struct shard_estimate *e = &plan->shard;
+    return json_pack("{s:b, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:b}", "is_estimate",
+                     plan->options.n_devices > 1, "devices", (json_int_t)plan->options.n_devices, "shard",
+                     shard_names[plan->options.shard], "weights_bytes", count_json(e->weights_bytes), "gradients_bytes",
+                     count_json(e->gradients_bytes), "states_bytes", count_json(e->states_bytes), "gathered_bytes",
+                     count_json(e->gathered_bytes), "other_bytes", count_json(e->other_bytes), "total_bytes",
+                     count_json(e->total_bytes), "sent_bytes", e->sent_bytes, "link_bytes_per_s", known(e->link),
+                     "link_s", known(e->link_s), "is_network", (int)e->is_network);
+}
+
+json_t *plan_point_json(const struct fit_point *p) {
+    if (!p->size) return json_null();
+    if (p->limit == FIT_REFUSED)
+        return json_pack("{s:I, s:s, s:s}", "size", (json_int_t)p->size, "breaks", fit_limit_name(p->limit), "why",
+                         p->why);
+    return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:f}", "size", (json_int_t)p->size, "breaks",
+                     fit_limit_name(p->limit), "verdict", price_verdict_text(p->verdict), "bytes", count_json(p->bytes),
+                     "block_bytes", count_json(p->block_bytes), "parameters", (json_int_t)p->n_parameters, "days",
+                     known(p->run.days), "money", known(p->run.money), "largest_purpose",
+                     tl_purpose_name(p->largest.purpose), "largest_module", p->largest.module, "largest_share",
+                     p->largest.share);
+}
+
+json_t *plan_answer_json(const struct fit_answer *a) {
+    return json_pack("{s:o, s:o, s:I, s:b, s:b}", "best", plan_point_json(&a->best), "next", plan_point_json(&a->next),
+                     "priced", (json_int_t)a->n_priced, "is_proven", (int)a->is_proven, "is_monotone",
+                     (int)a->is_monotone);
+}
+
+static json_t *growth_json(const struct plan *plan) {
+    json_t *o = json_object();
+    for (int i = 0; i < FIT_N_AXES; i++) json_object_set_new(o, fit_axis_names[i], plan_answer_json(&plan->growth[i]));
+    return o;
+}
+
+json_t *plan_json(const struct plan *plan) {
+    const struct price *p = &plan->price;
+    json_t *advice = json_array();
+    for (int i = 0; i < plan->n_advice; i++) json_array_append_new(advice, json_string(plan->advice[i]));
+    char *text = settings_json(&p->settings);
+    json_t *settings = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1",
+                             "settings", settings, "model", model_json(p), "device", device_json(&p->target),
+                             "step_tokens", (json_int_t)p->n_tokens, "is_steady", (int)p->is_steady, "memory",
+                             memory_json(plan), "flops", flops_json(plan), "ops", ops_json(plan), "run", run_json(plan),
+                             "devices", shard_json(plan), "advice", advice);
+    if (root && plan->has_growth) json_object_set_new(root, "growth", growth_json(plan));
+    if (!root) error_memory(4096, "a plan");
+    return root;
+}

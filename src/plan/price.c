@@ -1,0 +1,185 @@
+/* price.c: the trainer's loop on meta, billed.
+ *
+ * The walk is made twice at most. First with a pool that may reserve anything: that gives every count, also of a run that is too large. If
+ * the pool reserved more than the device has, the run may still fit, since a pool that is refused returns its unused segments and asks
+ * again. Whether it does is not guessed: the second walk has the device's own limit. */
+#include "plan/price.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "train/trainer.h"
+
+/* ---- The machine ---- */
+
+/* Context, stream, library handles and code on a GPU; see docs/devices.md. */
+#define CUDA_OUTSIDE_BYTES 754000000u
+
+/* Of this machine: what is built in, or what this group of processes may have. 0: not known. */
+static uint64_t machine_memory(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
+    uint64_t most;
+    if (file && fscanf(file, "%" SCNu64, &most) == 1 && (bytes == 0 || most < bytes)) bytes = most;
+    if (file) fclose(file);
+    return bytes;
+}
+
+static bool target_is_cpu(struct price_target *t) {
+    t->device = tl_device_find("meta");
+    t->memory_bytes = machine_memory();
+    t->has_kernels = true;
+    return t->device != NULL;
+}
+
+/* Every GPU has the pool's rules of the one that was measured, and memory of its own. */
+static bool target_is_chip(struct price_target *t, const char *name) {
+    t->chip = hardware_find(name);
+    t->device = t->chip ? tl_device_find("meta:h200") : NULL;
+    if (!t->device) return false;
+    t->has_kernels = t->chip->vendor && !strcmp(t->chip->vendor, "NVIDIA");
+    t->speed = predict_machine_of_chip(t->chip);
+    t->memory_bytes = (uint64_t)hardware_memory_bytes(t->chip);
+    t->outside_bytes = CUDA_OUTSIDE_BYTES;
+    return true;
+}
+
+bool price_target_find(struct price_target *t, const char *name) {
+    *t = (struct price_target){0};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    if (!strcmp(name, "cpu") || !strcmp(name, "this")) return target_is_cpu(t);
+    return target_is_chip(t, strncmp(name, "cuda", 4) ? name : "H200");
+}
+
+void price_target_measured(struct price_target *t, const struct machine *machine) {
+    t->speed = predict_machine_of(machine);
+}
+
+void price_target_cap(struct price_target *t, const struct settings *s) {
+    uint64_t bytes = settings_memory_limit(s);
+    if (!bytes) return;
+    t->memory_bytes = bytes;
+    t->outside_bytes = 0;
+}
+
+uint64_t price_target_limit(const struct price_target *t) {
+    return t->memory_bytes > t->outside_bytes ? t->memory_bytes - t->outside_bytes : t->memory_bytes;
+}
+
+const char *price_verdict_text(enum price_verdict verdict) {
+    static const char *const texts[] = {"fits", "fits tightly", "too large", "not known"};
+    return texts[verdict];
+}
+
+/* ---- The walk ---- */
+
+const struct held_window *price_window(const struct price *p, enum step_kind kind) {
+    const tl_ledger *ledger = p->kind[kind].ledger;
+    for (int i = 0; ledger && i < ledger->n_devices; i++)
+        if (ledger->memory[i].device == p->target.device) return &ledger->memory[i].window;
+    return NULL;
+}
+
+struct walk {
+    struct price *price;
+    int64_t n_steps;
+};
+
+static void peaks_note(struct price *p, enum step_kind kind, const tl_ledger *ledger, const tl_device *device) {
+    uint64_t held = tl_ledger_peak(ledger, device, TL_ALL), allocated = tl_ledger_peak_allocated(ledger, device),
+             reserved = tl_ledger_peak_reserved(ledger, device);
+    if (held > p->held_bytes) p->peak_kind = kind;
+    if (held > p->held_bytes) p->held_bytes = held;
+    if (allocated > p->allocated_bytes) p->allocated_bytes = allocated;
+    if (reserved > p->reserved_bytes) p->reserved_bytes = reserved;
+}
+
+static bool costs_the_same(const tl_ledger *a, const tl_ledger *b, const tl_device *device) {
+    tl_totals x = tl_ledger_total(a, TL_ALL, NULL), y = tl_ledger_total(b, TL_ALL, NULL);
+    return x.calls == y.calls && !memcmp(&x.flops, &y.flops, sizeof x.flops) &&
+           !memcmp(&x.bytes_read, &y.bytes_read, sizeof x.flops) &&
+           !memcmp(&x.bytes_written, &y.bytes_written, sizeof x.flops) &&
+           tl_ledger_peak(a, device, TL_ALL) == tl_ledger_peak(b, device, TL_ALL);
+}
+
+/* Of the steps the second is kept: in the first one the pool still grows. */
+static bool bill(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    struct walk *w = context;
+    struct price_kind *own = &w->price->kind[kind];
+    peaks_note(w->price, kind, ledger, device);
+    if (kind == KIND_STEP) w->n_steps++;
+    if (kind == KIND_STEP && w->n_steps == 2) {
+        tl_ledger_free(own->ledger);
+        own->ledger = NULL;
+    }
+    if (!own->ledger) {
+        own->ledger = ledger;
+        return true;
+    }
+    if (kind == KIND_STEP && !costs_the_same(ledger, own->ledger, device)) w->price->is_steady = false;
+    tl_ledger_free(ledger);
+    return true;
+}
+
+static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    (void)context, (void)kind, (void)device;
+    tl_ledger_free(ledger);
+    return true;
+}
+
+static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes,
+                            const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    struct settings limited = *s;
+    snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, limit_bytes);
+    return run_walk(&limited, device, w, counts);
+}
+
+/* Reserved more than there is: does it fit when what is unused goes back? */
+static bool fits_when_trimmed(const struct settings *s, const struct price_target *t, bool *fits) {
+    int64_t counts[KIND_COUNT];
+    struct run_walker walker = {bill_nothing, NULL};
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *fits = walk_with_limit(s, t->device, price_target_limit(t), &walker, counts);
+    tl_error_policy(policy);
+    if (*fits) return true;
+    bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
+    if (is_refused) tl_error_clear();
+    return is_refused;
+}
+
+static bool verdict_find(struct price *p) {
+    uint64_t limit = price_target_limit(&p->target);
+    bool fits = false;
+    p->verdict = !limit ? PRICE_UNKNOWN : p->reserved_bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
+    if (p->verdict != PRICE_TOO_LARGE || p->allocated_bytes > limit) return true; /* blocks alone are too many */
+    if (!fits_when_trimmed(&p->settings, &p->target, &fits)) return false;
+    if (fits) p->verdict = PRICE_FITS_TIGHTLY;
+    return true;
+}
+
+bool price_make(struct price *p, const struct settings *s, const struct price_target *target) {
+    char weights[SETTING_TEXT];
+    *p = (struct price){.settings = *s, .target = *target, .is_steady = true};
+    if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
+    p->n_parameters = tl_model_config_parameters(&p->config);
+    if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
+        __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))
+        return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
+    struct walk walk = {p, 0};
+    struct run_walker walker = {bill, &walk};
+    int64_t counts[KIND_COUNT] = {0};
+    bool ok = walk_with_limit(s, target->device, (uint64_t)3 << 60, &walker, counts) && verdict_find(p);
+    for (int i = 0; i < KIND_COUNT; i++) p->kind[i].count = counts[i];
+    if (!ok) price_free(p);
+    return ok;
+}
+
+void price_free(struct price *p) {
+    for (int i = 0; i < KIND_COUNT; i++) tl_ledger_free(p->kind[i].ledger);
+    memset(p->kind, 0, sizeof p->kind);
+}

@@ -1,0 +1,21 @@
+/* runs.h: small training runs in a folder that goes away: what the tests of training and of planning share. */
+#ifndef TESTS_SUPPORT_RUNS_H
+#define TESTS_SUPPORT_RUNS_H
+
+#include "tally.h"
+#include "train/settings.h"
+
+extern char base[64]; /* the folder, between base_begin and base_end */
+void base_begin(void);
+void base_end(void);
+
+void set(struct settings *s, const char *name, const char *value);
+void set_path(struct settings *s, const char *name, const char *file); /* below the folder */
+
+/* A model of 2 layers and 16 channels, and a text of so many bytes. */
+struct settings small_run(tl_family family, int64_t n_bytes);
+
+/* Configuration number i of a walk through families, recipes, policies, optimizers, sizes and cadences: 5 steps. */
+struct settings configuration(int i);
+
+#endif

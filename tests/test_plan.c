@@ -1,0 +1,530 @@
+/* Planning: whole models against closed forms, plans against receipts, the largest size that fits against runs that are refused. */
+#include "support/check.h"
+#include "support/runs.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "plan/fit.h"
+#include "plan/infer.h"
+#include "plan/plan.h"
+#include "tensor/pool.h"
+#include "train/run.h"
+
+static void expect_form(const char *what, const char *model, count got, count want) {
+    char a[40], b[40];
+    if (got != want)
+        fail_msg("%s of %s: %s, the closed form has %s", what, model, tl_count_text(count_public(got), a),
+                 tl_count_text(count_public(want), b));
+}
+
+/* ---- Closed forms of whole models ---- */
+
+static const char *const models[] = {"tiny",           "tiny-gpt2",    "small",        "gpt2-124m",  "gpt2-350m",
+                                     "gpt2-774m",      "gpt2-1558m",   "llama-3.2-1b", "llama-3-8b", "llama-3-70b",
+                                     "llama-3.1-405b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+/* Sizes of a step. Products and attention are those of a layer, of one forward pass. */
+struct form {
+    count n, C, F, V, L, q, kv, H; /* n tokens; q, kv: heads times their size */
+    count products, attention, weights, matrices, n_tensors;
+};
+
+static struct form form_of(const tl_model_config *c, count B, count T) {
+    struct form f = {.n = B * T,
+                     .C = (count)c->channels,
+                     .F = (count)c->ff,
+                     .V = (count)c->vocabulary,
+                     .L = (count)c->n_layers,
+                     .q = (count)(c->n_heads * c->head_size),
+                     .kv = (count)(c->n_kv_heads * c->head_size),
+                     .H = (count)c->n_heads};
+    bool is_gpt2 = c->family == TL_GPT2;
+    count layer = is_gpt2 ? 4 * f.C * f.C + 2 * f.C * f.F : f.C * (2 * f.q + 2 * f.kv) + 3 * f.C * f.F;
+    f.products = 2 * f.n * layer;
+    f.attention = 2 * f.q * B * (T * (T + 1) / 2); /* of one product of two: a causal token sees those before it */
+    f.matrices = f.L * layer + (c->is_tied ? 1 : 2) * f.V * f.C + (is_gpt2 ? (count)c->context * f.C : 0);
+    f.n_tensors = is_gpt2 ? 12 * f.L + 4 : (c->has_qkv_bias ? 12 : 9) * f.L + (c->is_tied ? 2 : 3);
+    f.weights = (count)tl_model_config_parameters(c);
+    return f;
+}
+
+/* norm 7, gelu 9, a bias and a residual sum 1 each; the head's loss 4 per logit and 1 per row, and one product for the mean */
+static count gpt2_forward(const struct form *f) {
+    count n = f->n, C = f->C, F = f->F;
+    count layer = f->products + n * (5 * C + F) + 2 * 7 * n * C + 2 * f->attention + 9 * n * F + 2 * n * C;
+    return f->L * layer + n * C + 7 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
+}
+
+/* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, into which two of three gradients are added; a sum where a
+ * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, the tokens, and the
+ * head's share of the tied matrix. */
+static count gpt2_backward(const struct form *f) {
+    count n = f->n, C = f->C, F = f->F, V = f->V;
+    count layer =
+        2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C + 2 * n * C;
+    return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C + V * C;
+}
+
+/* norm 4, rope 3, swiglu 5, residual sums */
+static count llama_forward(const struct form *f, bool has_bias) {
+    count n = f->n, C = f->C;
+    count layer = f->products + 2 * 4 * n * C + 3 * n * (f->q + f->kv) + 2 * f->attention + 5 * n * f->F + 2 * n * C;
+    if (has_bias) layer += n * (f->q + 2 * f->kv);
+    return f->L * layer + 4 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
+}
+
+static count llama_backward(const struct form *f, bool has_bias, bool is_tied) {
+    count n = f->n, C = f->C, V = f->V;
+    count layer =
+        2 * f->products + 2 * 9 * n * C + 3 * n * (f->q + f->kv) + 4 * f->attention + 11 * n * f->F + 2 * n * C;
+    if (has_bias) layer += n * (f->q + 2 * f->kv);
+    return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + (is_tied ? V * C : 0);
+}
+
+/* AdamW 13 and the scale of clipping 1 per parameter, decay 1 per element of matrices; the norm 2 per parameter and a root, and a sum
+ * where the squares of more than 64 tensors are added up, 63 at a time; 5 for the scale */
+static count update_form(const struct form *f) {
+    count more = f->n_tensors > 64 ? (f->n_tensors - 64 + 62) / 63 : 0;
+    return 14 * f->weights + f->matrices + 2 * f->weights + more + 1 + 5;
+}
+
+static void price_model(const char *model, int64_t batch, int64_t seq, struct price *price) {
+    struct price_target target;
+    struct settings s = settings_default();
+    set(&s, "model", model);
+    set(&s, "sample_tokens", "0");
+    s.batch = batch;
+    s.seq = seq;
+    assert_true(price_target_find(&target, "cpu"));
+    if (!price_make(price, &s, &target)) fail_msg("%s: %s", model, tl_error_message());
+}
+
+static count phase_flops(const struct price *p, int phase) {
+    count sum = 0;
+    const tl_ledger *l = p->kind[KIND_STEP].ledger;
+    for (size_t i = 0; i < l->n_rows; i++)
+        if (l->rows[i].key.phase == phase) sum += l->rows[i].flops;
+    return sum;
+}
+
+static void flops_are_the_closed_form_of_every_model(void **state) {
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        struct price p;
+        price_model(models[i], 3, 128, &p);
+        const tl_model_config *c = &p.config;
+        struct form f = form_of(c, 3, 128);
+        bool is_gpt2 = c->family == TL_GPT2, has_bias = c->has_qkv_bias;
+        expect_form("forward", models[i], phase_flops(&p, TL_FORWARD),
+                    is_gpt2 ? gpt2_forward(&f) : llama_forward(&f, has_bias));
+        expect_form("backward", models[i], phase_flops(&p, TL_BACKWARD),
+                    is_gpt2 ? gpt2_backward(&f) : llama_backward(&f, has_bias, c->is_tied));
+        expect_form("recompute", models[i], phase_flops(&p, TL_RECOMPUTE), f.L * f.attention); /* q k^T, once more */
+        expect_form("update", models[i], phase_flops(&p, TL_UPDATE), update_form(&f));
+        price_free(&p);
+    }
+}
+
+static void conventions_are_what_their_names_say(void **state) {
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        struct price p;
+        count got[PLAN_N_CONVENTIONS], all = 0;
+        price_model(models[i], 2, 64, &p);
+        struct form f = form_of(&p.config, 2, 64);
+        plan_convention_flops(&p, got);
+        expect_form("palm", models[i], got[PLAN_PALM], f.n * (6 * f.weights + 12 * f.L * 64 * f.q));
+        expect_form("causal", models[i], got[PLAN_CAUSAL], f.n * (6 * f.weights + 6 * f.L * 64 * f.q));
+        expect_form("products", models[i], got[PLAN_PRODUCTS],
+                    f.L * (3 * f.products + 6 * f.attention) + 6 * f.n * f.V * f.C);
+        for (int phase = 0; phase < TL_PHASE_COUNT; phase++) all += phase_flops(&p, phase);
+        expect_form("hardware", models[i], got[PLAN_HARDWARE], all);
+        price_free(&p);
+    }
+}
+
+static void parameters_are_those_that_are_published(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t n;
+    } known[] = {{"gpt2-124m", 124439808},    {"gpt2-350m", 354823168},     {"gpt2-774m", 774030080},
+                 {"gpt2-1558m", 1557611200},  {"llama-3-8b", 8030261248},   {"llama-3-70b", 70553706496},
+                 {"qwen2.5-0.5b", 494032768}, {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-7b", 7615616512}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct price p;
+        price_model(known[i].model, 1, 8, &p);
+        const struct held_window *w = price_window(&p, KIND_STEP);
+        expect_equal(p.n_parameters, known[i].n);
+        expect_equal(w->peak_by_purpose[TL_PARAMETER], 4 * known[i].n); /* f32, and nothing else is a parameter */
+        expect_equal(w->peak_by_purpose[TL_OPTIMIZER], 8 * known[i].n); /* two moments */
+        price_free(&p);
+    }
+}
+
+static void activation_read(struct held *held, void *bytes) { *(uint64_t *)bytes = held->by_purpose[TL_ACTIVATION]; }
+
+/* What the graph keeps for backward after forward, f32. A layer of GPT-2: the norms' inputs, results and two statistics, q, k and v in one
+ * tensor, the attention's result and one sum per row and head, the MLP before and after gelu. Llama: the same without biases, q, k, v apart,
+ * one statistic, three tensors of the MLP. Then the last norm, and the gradients that the head has made already. */
+static count activation_form(const tl_model_config *c, const struct form *f) {
+    count n = f->n, C = f->C, F = f->F;
+    bool is_gpt2 = c->family == TL_GPT2;
+    count stats = is_gpt2 ? 2 * n : n;
+    count layer = is_gpt2 ? 8 * n * C + 2 * n * F : 4 * n * C + n * (2 * f->q + 2 * f->kv) + 3 * n * F;
+    return 4 * (f->L * (layer + n * f->H + 2 * stats) + n * C + stats + n * C + f->V * C);
+}
+
+static void activations_are_the_closed_form_of_every_model(void **state) {
+    (void)state;
+    tl_device *meta = tl_device_find("meta");
+    for (int i = 0; i < N_MODELS; i++) {
+        tl_model_config c;
+        uint64_t bytes;
+        assert_true(tl_model_preset(models[i], &c));
+        struct form f = form_of(&c, 3, 128);
+        tl_module *model = tl_model_new(&c, TL_F32, meta);
+        tl_scope scope = tl_scope_begin();
+        tl_tensor *tokens = tl_zeros(TL_SHAPE(3, 128), TL_I64, meta),
+                  *targets = tl_zeros(TL_SHAPE(3, 128), TL_I64, meta);
+        expect_true(tl_set_purpose(tokens, TL_DATA) && tl_set_purpose(targets, TL_DATA));
+        assert_non_null(tl_model_loss(model, tokens, targets));
+        pool_account(meta->pool, activation_read, &bytes);
+        expect_form("activations", models[i], bytes, activation_form(&c, &f));
+        tl_scope_end(scope);
+        tl_module_free(model);
+    }
+    tl_pool_trim(meta);
+}
+
+/* ---- The plan is the receipt ---- */
+
+static json_t *receipt_of(const struct settings *s) {
+    char path[SETTING_TEXT + 16];
+    snprintf(path, sizeof path, "%s/receipt.json", s->out);
+    json_t *json = json_load_file(path, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+/* Every row, every peak, every cell of what was live then. */
+static void expect_paid(int i, const struct price *p, const struct settings *s) {
+    json_t *receipt = receipt_of(s);
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        const json_t *entry = json_object_get(json_object_get(receipt, "kinds"), kind_name((enum step_kind)kind));
+        expect_equal(p->kind[kind].ledger != NULL, entry != NULL);
+        if (!entry) continue;
+        char *price = tl_ledger_json(p->kind[kind].ledger, p->target.device), *report = NULL;
+        char *paid = json_dumps(json_object_get(entry, "ledger"), 0);
+        int n = tl_ledger_diff(price, paid, &report);
+        if (n)
+            fail_msg("configuration %d, %s: %d differences\n%s", i, kind_name((enum step_kind)kind), n,
+                     report ? report : tl_error_message());
+        expect_equal(p->kind[kind].count, json_integer_value(json_object_get(entry, "count")));
+        free(price);
+        free(paid);
+        free(report);
+    }
+    json_decref(receipt);
+}
+
+static void the_plan_is_the_receipt_in_every_configuration(void **state) {
+    (void)state;
+    int n = getenv("TALLY_SOAK") ? 200 : 30;
+    base_begin();
+    for (int i = 0; i < n; i++) {
+        struct settings s = configuration(i);
+        struct run_summary summary;
+        struct price_target target;
+        struct price p;
+        assert_true(price_target_find(&target, s.device));
+        if (!price_make(&p, &s, &target)) fail_msg("configuration %d: %s", i, tl_error_message());
+        expect_true(p.is_steady);
+        expect_equal(p.verdict, PRICE_FITS);
+        expect_equal(run_train(&s, NULL, &summary), RUN_DONE);
+        free(summary.text);
+        expect_paid(i, &p, &s);
+        price_free(&p);
+    }
+    base_end();
+}
+
+/* ---- What fits runs, and the next size is refused ---- */
+
+/* A run of a width between the smallest and the largest size, with a memory somewhere between what they need. */
+static bool boundary_case(int i, struct fit_question *q) {
+    static const int64_t largest[FIT_N_AXES] = {400, 900, 60, 384};
+    struct settings s = configuration(i * 7 + i / 4);
+    enum fit_axis axis = (enum fit_axis)(i % FIT_N_AXES);
+    struct price_target target;
+    struct fit_point small, large;
+    struct plan_options options = {.n_devices = 1};
+    set(&s, "steps", "3");
+    set(&s, "eval_every", "2");
+    set(&s, "channels", "32");
+    set(&s, "context", "1024");
+    set(&s, "layers", i % 3 ? "2" : "5");
+    set(&s, "accum", i % 5 ? "1" : "2");
+    set(&s, "val_share", "0.4");
+    assert_true(price_target_find(&target, "cpu"));
+    if (!fit_begin(q, axis, &s, &target, &options)) fail_msg("case %d: %s", i, tl_error_message());
+    q->unit = axis == FIT_CHANNELS ? 8 : 1;
+    q->first = axis == FIT_CHANNELS ? 32 : 2;
+    q->most = largest[axis];
+    if (!fit_try(q, q->unit, &small) || !fit_try(q, q->most, &large)) fail_msg("case %d: %s", i, tl_error_message());
+    uint64_t between = large.bytes > small.bytes ? large.bytes - small.bytes : 0;
+    q->target.memory_bytes = small.bytes + between / 17 * (uint64_t)(1 + i * 5 % 16) + (uint64_t)(i * 99991 % 2097152);
+    return between > 0;
+}
+
+static enum run_end run_at(const struct fit_question *q, int64_t size, int i, const char *which) {
+    struct run_summary summary;
+    struct settings s = fit_settings(q, size);
+    char name[48];
+    snprintf(name, sizeof name, "fit-%d-%s", i, which);
+    set_path(&s, "out", name);
+    /* not as the setting memory_limit: the run would price itself with it, and refuse before it has tried */
+    tl_pool_limit(tl_device_find("cpu"), q->target.memory_bytes);
+    enum run_end end = run_train(&s, NULL, &summary);
+    tl_pool_limit(tl_device_find("cpu"), 0);
+    free(summary.text);
+    return end;
+}
+
+static void what_fits_runs_and_the_next_size_does_not(void **state) {
+    (void)state;
+    int n = getenv("TALLY_SOAK") ? 100 : 10, n_tight = 0, n_priced = 0;
+    base_begin();
+    for (int i = 0; i < n; i++) {
+        struct fit_question q;
+        struct fit_answer a;
+        if (!boundary_case(i, &q)) fail_msg("case %d: no size matters", i);
+        if (!fit_search(&q, &a)) fail_msg("case %d: %s", i, tl_error_message());
+        expect_true(a.best.size > 0);
+        expect_true(a.is_monotone);
+        n_tight += a.best.verdict == PRICE_FITS_TIGHTLY;
+        n_priced += a.n_priced;
+        if (run_at(&q, a.best.size, i, "best") != RUN_DONE)
+            fail_msg("case %d: %s %lld was said to fit: %s", i, fit_axis_names[q.axis], (long long)a.best.size,
+                     tl_error_message());
+        if (!a.next.size) continue;
+        expect_equal(a.next.size, a.best.size + q.unit);
+        if (run_at(&q, a.next.size, i, "next") != RUN_FAILED)
+            fail_msg("case %d: %s %lld was said not to fit", i, fit_axis_names[q.axis], (long long)a.next.size);
+        expect_error(TL_ERROR_MEMORY, "out of memory on cpu");
+    }
+    print_message("    %d cases, %d of them fit tightly, %d prices\n", n, n_tight, n_priced);
+    base_end();
+}
+
+/* ---- Several devices ---- */
+
+static void cuts_share_what_is_kept(void **state) {
+    (void)state;
+    struct price p;
+    price_model("gpt2-124m", 4, 256, &p);
+    uint64_t N = (uint64_t)p.n_parameters;
+    for (int mode = 0; mode < SHARD_COUNT; mode++) {
+        struct shard_estimate one = shard_estimate(&p, 1, (enum shard_mode)mode, 0);
+        struct shard_estimate e = shard_estimate(&p, 8, (enum shard_mode)mode, 100e9);
+        expect_equal(one.sent_bytes, 0);
+        if (mode <= SHARD_ZERO1) expect_equal(one.total_bytes, p.reserved_bytes);
+        expect_equal(e.weights_bytes, mode >= SHARD_ZERO3 ? 4 * N / 8 : 4 * N);
+        expect_equal(e.gradients_bytes, mode >= SHARD_ZERO2 ? 4 * N / 8 : 4 * N);
+        expect_equal(e.states_bytes, mode >= SHARD_ZERO1 ? 8 * N / 8 : 8 * N);
+        static const double sent[] = {2 * 4, 4 + 4, 4 + 4, 2 * 4 + 4}; /* bytes per parameter, times 7/8 */
+        expect_near(e.sent_bytes, sent[mode] * (double)N * 7 / 8, 1);
+        expect_near(e.link_s, e.sent_bytes / 100e9, 1e-12);
+    }
+    price_free(&p);
+}
+
+/* ---- Using a model ---- */
+
+/* A token of every sequence, at `keys` tokens. Attention without a mask: a new token sees all of them. */
+static count decode_form(const tl_model_config *c, count B, count keys) {
+    struct form f = form_of(c, B, 1);
+    count layer = f.products + 4 * f.q * B * keys;
+    if (c->family == TL_GPT2) layer += B * (5 * f.C + f.F) + 2 * 7 * B * f.C + 9 * B * f.F + 2 * B * f.C;
+    else layer += 2 * 4 * B * f.C + 3 * B * (f.q + f.kv) + 5 * B * f.F + 2 * B * f.C;
+    if (c->has_qkv_bias) layer += B * (f.q + 2 * f.kv);
+    count rest = c->family == TL_GPT2 ? B * f.C + 7 * B * f.C : 4 * B * f.C; /* places; the last norm */
+    return f.L * layer + rest + 2 * B * f.V * f.C;
+}
+
+static void a_token_costs_the_closed_form_of_every_model(void **state) {
+    (void)state;
+    for (int i = 0; i < N_MODELS; i++) {
+        struct infer_question q = {.settings = settings_default(), .n_new = 28};
+        struct infer_answer a;
+        set(&q.settings, "model", models[i]);
+        q.settings.batch = 3, q.settings.seq = 100;
+        assert_true(price_target_find(&q.target, "cpu"));
+        q.target.memory_bytes = 0; /* no search for batches */
+        if (!infer_price(&q, &a)) fail_msg("%s: %s", models[i], tl_error_message());
+        const tl_model_config *c = &a.config;
+        expect_form("decode", models[i], a.first.flops, decode_form(c, 3, 101));
+        expect_form("decode", models[i], a.last.flops, decode_form(c, 3, 128));
+        expect_form("weights", models[i], a.weights_bytes, (count)4 * (count)tl_model_config_parameters(c));
+        expect_form("cache", models[i], a.cache_bytes,
+                    (count)(c->n_layers * 2 * c->n_kv_heads * c->head_size) * 4 * 3 * 128);
+        expect_true(a.held_bytes >= a.weights_bytes + a.cache_bytes && a.reserved_bytes >= a.held_bytes);
+        /* every weight is read once but the tokens' rows, and what the cache has of 127 tokens */
+        count least = a.weights_bytes - (c->is_tied ? 0 : (count)c->vocabulary * (count)c->channels * 4) -
+                      (c->family == TL_GPT2 ? (count)c->context * (count)c->channels * 4 : 0);
+        expect_true(a.last.bytes > least + a.cache_bytes / 128 * 127);
+    }
+}
+
+static void decode_turns_compute_bound_where_the_ridge_says(void **state) {
+    (void)state;
+    struct infer_question q = {.settings = settings_default(), .n_new = 2};
+    struct infer_answer a;
+    set(&q.settings, "model", "llama-3.2-1b");
+    set(&q.settings, "recipe", "bf16");
+    q.settings.batch = 1, q.settings.seq = 4;
+    assert_true(price_target_find(&q.target, "H200"));
+    if (!infer_price(&q, &a)) fail_msg("%s", tl_error_message());
+    /* 2 B N / peak >= 2 N / bandwidth, from B = ridge on; activations, which are moved too, make it more */
+    double ridge = q.target.speed.peak[TL_BF16] / q.target.speed.bandwidth;
+    expect_true((double)a.compute_bound_products >= ridge && (double)a.compute_bound_products < 1.5 * ridge);
+    expect_true(a.compute_bound_all == 0 || a.compute_bound_all >= a.compute_bound_products);
+    expect_true(a.largest_batch > 1000);
+}
+
+/* ---- Modules ---- */
+
+static void layers_fold_into_one(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {{"", "-"},
+                                           {"model", "model"},
+                                           {"model.12", "model.*"},
+                                           {"model.12.mlp.up_proj", "model.*.mlp"},
+                                           {"model.transformer.ln_f", "model.transformer.ln_f"},
+                                           {"model.1.a.2.b", "model.*.a"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[64];
+        group_module_name(name, sizeof name, cases[i][0]);
+        expect_text(name, cases[i][1]);
+    }
+    char small[8];
+    group_module_name(small, sizeof small, "a_very_long_name.12.another");
+    expect_equal(strlen(small), 7);
+}
+
+static void groups_lose_nothing(void **state) {
+    (void)state;
+    struct price p;
+    struct plan_groups modules, ops;
+    price_model("tiny", 4, 64, &p);
+    assert_true(groups_by_module(&modules, &p, KIND_STEP) && groups_by_op(&ops, &p, KIND_STEP));
+    count by_module = 0, by_op = 0, all = 0;
+    uint64_t held = 0;
+    for (size_t i = 0; i < modules.n; i++)
+        by_module += group_flops(&modules.group[i]), held += group_held(&modules.group[i]);
+    for (size_t i = 0; i < ops.n; i++) by_op += group_flops(&ops.group[i]);
+    for (int phase = 0; phase < TL_PHASE_COUNT; phase++) all += phase_flops(&p, phase);
+    expect_form("by module", "tiny", by_module, all);
+    expect_form("by op", "tiny", by_op, all);
+    expect_equal(held, p.held_bytes);
+    groups_free(&modules);
+    groups_free(&ops);
+    price_free(&p);
+}
+
+/* ---- Nonsense ---- */
+
+static void expect_no_price(const char *name, const char *value, const char *message) {
+    struct settings s = settings_default();
+    struct price_target target;
+    struct price p;
+    assert_true(price_target_find(&target, "cpu"));
+    set(&s, name, value);
+    expect_refused(price_make(&p, &s, &target), message);
+}
+
+static void nonsense_is_refused_with_words(void **state) {
+    (void)state;
+    struct price_target target;
+    struct settings s = settings_default();
+    expect_no_price("heads", "7", "heads: 7 heads do not divide 128 channels");
+    expect_no_price("channels", "100", "channels: 100 cannot be cut into heads of 32");
+    expect_no_price("kv_heads", "3", "4 heads cannot share 3 heads of keys and values");
+    expect_no_price("seq", "1000", "exceed the model's context of 256 (--context changes it)");
+    expect_no_price("channels", "1099511627776", "model: ff is 3023656976384 (need 1 to 2^40)");
+    expect_no_price("model", "gpt5", "there is no model \"gpt5\"");
+    expect_refused(price_target_find(&target, "H1000"), "H100");
+    expect_refused(settings_set(&s, "batch", "-3"), "batch: \"-3\" is not a whole number from 1");
+    expect_refused(settings_set(&s, "recipe", "bf17"), "recipe: \"bf17\" is not one of");
+    s.layers = 100000, s.channels = 1 << 30; /* 4e23 parameters */
+    struct price p;
+    assert_true(price_target_find(&target, "cpu"));
+    expect_refused(price_make(&p, &s, &target), "model: more parameters than 2^63 - 1");
+    s.layers = s.channels = 0;
+    s.batch = s.seq = 1000000000;
+    s.accum = 1000000;
+    s.context = 1000000000;
+    expect_refused(price_make(&p, &s, &target), "more than 2^63 - 1 tokens");
+}
+
+/* ---- Everything at once ---- */
+
+static void a_plan_is_whole_as_json(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    struct price_target target;
+    struct plan plan;
+    set(&s, "model", "gpt2-124m");
+    set(&s, "recipe", "bf16");
+    set(&s, "device", "H200");
+    set(&s, "seq", "1024");
+    set(&s, "sample_tokens", "0");
+    assert_true(price_target_find(&target, s.device));
+    struct plan_options options = {.n_devices = 1, .tokens = 1e9, .price_per_hour = 2};
+    if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
+    json_t *json = plan_json(&plan);
+    const char *schema = NULL, *verdict = NULL, *reserved = NULL;
+    double days = 0, money = 0, bound = 0, roofline = 0;
+    json_int_t best = 0, next = 0;
+    expect_equal(json_unpack(json, "{s:s, s:{s:s, s:s}, s:{s:F, s:F, s:F, s:F}, s:{s:{s:{s:I}, s:{s:I}}}}", "schema",
+                             &schema, "memory", "verdict", &verdict, "reserved_bytes", &reserved, "run", "days", &days,
+                             "money", &money, "bound_s", &bound, "roofline_s", &roofline, "growth", "batch", "best",
+                             "size", &best, "next", "size", &next),
+                 0);
+    expect_text(schema, "tally.plan/1");
+    expect_text(verdict, "fits");
+    expect_equal(strtoull(reserved, NULL, 10), plan.price.reserved_bytes);
+    expect_true(bound > 0 && roofline >= bound);
+    expect_near(days, ceil(1e9 / (double)plan.price.n_tokens) * roofline / 86400, 1e-9 * days);
+    expect_near(money, days * 24 * 2, 1e-9 * money);
+    expect_equal(next, best + 1);
+    json_decref(json);
+    plan_free(&plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(flops_are_the_closed_form_of_every_model),
+        TEST(conventions_are_what_their_names_say),
+        TEST(parameters_are_those_that_are_published),
+        TEST(activations_are_the_closed_form_of_every_model),
+        TEST(the_plan_is_the_receipt_in_every_configuration),
+        TEST(what_fits_runs_and_the_next_size_does_not),
+        TEST(cuts_share_what_is_kept),
+        TEST(a_token_costs_the_closed_form_of_every_model),
+        TEST(decode_turns_compute_bound_where_the_ridge_says),
+        TEST(layers_fold_into_one),
+        TEST(groups_lose_nothing),
+        TEST(nonsense_is_refused_with_words),
+        TEST(a_plan_is_whole_as_json),
+    };
+    return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+}
