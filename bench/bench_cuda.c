@@ -106,6 +106,69 @@ static void update(void *context) {
     tl_adamw_(p, g, m, v, &o);
 }
 
+/* ---- What is fused, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
+
+static void norm_step(void *context) {
+    (void)context;
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_requires_grad(tl_ones(TL_SHAPE(65536, 768), TL_BF16, cuda), true), *sum;
+    tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(768), TL_BF16, cuda), true);
+    tl_tensor *b = tl_requires_grad(tl_ones(TL_SHAPE(768), TL_BF16, cuda), true);
+    tl_tensor *y = tl_add_layer_norm(x, tl_detach(x), w, b, 1e-5, &sum);
+    tl_backward(tl_add(y, sum), tl_ones(TL_SHAPE(65536, 768), TL_BF16, cuda), 0);
+    tl_scope_end(scope);
+}
+
+static void head_step(void *context) {
+    static tl_tensor *x, *w, *targets;
+    tl_scope scope = tl_scope_begin();
+    if (!x) {
+        x = tl_requires_grad(tl_keep(tl_normal(TL_SHAPE(65536, 768), 0, 1, TL_BF16, cuda)), true);
+        w = tl_requires_grad(tl_keep(tl_normal(TL_SHAPE(50304, 768), 0, 0.02, TL_BF16, cuda)), true);
+        targets = tl_keep(tl_integers(TL_SHAPE(65536), 0, 50304, TL_I64, cuda));
+    }
+    if (context) tl_backward(tl_linear_cross_entropy(x, w, targets, NULL), NULL, 0);
+    else tl_backward(tl_mean_all(tl_cross_entropy(tl_linear(x, w, NULL), targets)), NULL, 0);
+    tl_zero_grad(x, false);
+    tl_zero_grad(w, false);
+    tl_scope_end(scope);
+}
+
+static void choose(void *context) {
+    (void)context;
+    static tl_tensor *p;
+    tl_scope scope = tl_scope_begin();
+    if (!p) p = tl_keep(tl_uniform(TL_SHAPE(16, 50304), 0, 1, TL_F32, cuda));
+    tl_tensor *values, *indices;
+    tl_topk(p, 50, 1, true, &values, &indices);
+    tl_multinomial(p, 1, true);
+    tl_argmax(p, (int[]){1}, 1, false);
+    tl_cumsum(p, 1);
+    tl_nonzero(p);
+    tl_scope_end(scope);
+}
+
+static void fused(void) {
+    static const char *const norms[] = {"add_layer_norm", "add_layer_norm_grad"};
+    static const char *const choices[] = {"sort", "multinomial", "argmax", "cumsum", "nonzero"};
+    printf("fused norm, bf16, 65536 x 768\n");
+    for (int i = 0; i < 2; i++) {
+        tl_totals t = timed(norm_step, NULL, TL_ALL, norms[i], 10);
+        printf("  %-20s %8.0f GB/s, %.3f ms\n", norms[i], (double)t.bytes_read.low / t.time_s / 1e9, t.time_s * 1e3);
+    }
+    printf("head and loss, bf16, 65536 x 768 x 50304, with gradients\n");
+    tl_totals head = timed(head_step, &head, TL_ALL, "linear_cross_entropy", 3);
+    tl_totals product = timed(head_step, NULL, TL_ALL, "matmul", 3), forward = timed(head_step, NULL, TL_ALL, "cross_entropy", 3),
+              backward = timed(head_step, NULL, TL_ALL, "cross_entropy_grad", 3);
+    printf("  in one op %.1f ms (%.0f TFLOP/s); products %.1f ms, loss %.1f ms, its gradient %.1f ms apart\n", head.time_s * 1e3,
+           (double)head.flops.low / head.time_s / 1e12, product.time_s * 1e3, forward.time_s * 1e3, backward.time_s * 1e3);
+    printf("choosing among 16 x 50304, f32\n");
+    for (int i = 0; i < 5; i++) {
+        tl_totals t = timed(choose, NULL, TL_ALL, choices[i], 5);
+        printf("  %-20s %.3f ms\n", choices[i], t.time_s * 1e3);
+    }
+}
+
 int main(void) {
     static struct shape shapes[] = {
         {8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
@@ -160,6 +223,7 @@ int main(void) {
     tl_totals t = timed(update, NULL, TL_ALL, "adam", 10);
     printf("  %-12s %8.0f GB/s  %5.2f of the copy\n", "adamw", (double)t.bytes_read.low / t.time_s / 1e9,
            (double)t.bytes_read.low / t.time_s / 1e9 / copy);
+    fused();
     stage("at the end");
     tl_scope_end(scope);
     if (tl_error() != TL_OK) printf("error: %s\n", tl_error_message());

@@ -1137,6 +1137,23 @@ TL_API tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, t
 TL_API tl_module *tl_nn_dropout(double p);
 TL_API tl_module *tl_nn_gelu(bool is_tanh);
 TL_API tl_module *tl_nn_silu(void);
+/* Patterns as modules, as the einops package has them: for the middle of a tl_nn_sequential. A mistake in the pattern is found here, one that
+ * depends on the tensor in forward. */
+TL_API tl_module *tl_nn_rearrange(const char *pattern, const char *lengths);
+TL_API tl_module *tl_nn_reduce(const char *pattern, const char *reduction, const char *lengths);
+/* A linear layer by pattern: tl_einsum of x and `weight`, whose axes weight_shape names, between a split of x's axes and a merge of the
+ * result's; then `bias` is added, along those of the output's axes that bias_shape names (NULL: none). Axes on the left that the right lacks
+ * are summed over. `lengths` has the size of every axis of weight and bias.
+ *
+ *      tl_nn_einmix("b t cin -> b t cout", "cin cout", "cout", "cin=64 cout=256", TL_F32, NULL)       // a Linear, transposed
+ *      tl_nn_einmix("b t (h cin) -> b t (h cout)", "h cin cout", NULL, "h=8 cin=64 cout=64", TL_F32, NULL)   // one for each head
+ *      tl_nn_einmix("b t c -> b s c", "t s", "s c", "t=16 s=16 c=64", TL_F32, NULL)                     // over time, not channels
+ *
+ * An ellipsis is on both sides or none, and outside parentheses on the left; the bias' axes come after it. weight begins uniform in
+ * +-sqrt(3/fan_in), bias in +-sqrt(1/fan_in), fan_in being the product of weight's axes that the output lacks. bias has size 1 for each other
+ * axis of the output, as in the package. */
+TL_API tl_module *tl_nn_einmix(const char *pattern, const char *weight_shape, const char *bias_shape, const char *lengths,
+                               tl_dtype dtype, tl_device *device);
 TL_API tl_module *tl_nn_sequential(void); /* children in turn; add them as "0", "1", ... */
 TL_API tl_module *tl_nn_list(void);       /* holds children, has no forward */
 
@@ -1205,6 +1222,9 @@ TL_API tl_tensor *tl_model_next(tl_module *model, tl_tensor *tokens, tl_cache *c
 /* Weights from a safetensors file, a folder with model.safetensors, or one with model.safetensors.index.json, cast to the
  * model's dtype. Every parameter must be there in its shape; names of the model without its head's prefix are known too. */
 TL_API bool tl_model_load(tl_module *model, const char *path);
+/* A model with its weights: from a run's folder (`tally train`; its newest checkpoint), from one checkpoint of it, or from a Hugging Face
+ * folder. Parameters have the dtype that the run trained, f32 otherwise. It evaluates (tl_module_train). */
+TL_API tl_module *tl_model_open(const char *path, tl_device *device);
 /* config.json and model.safetensors, as Hugging Face's library reads them; the folder is made when it is not there. */
 TL_API bool tl_model_save(tl_module *model, const char *folder);
 
@@ -1498,6 +1518,21 @@ TL_API double tl_corpus_story_bits(void);
 TL_API double tl_corpus_story_bytes(void);
 TL_API double tl_corpus_entropy_bits_per_byte(void);
 TL_API double tl_corpus_floor(void);
+
+/* ---- Training ------------------------------------------------------------------------------------------- */
+
+/* A whole run in its folder, as `tally train` does it: priced, trained, logged, saved, resumed where it stopped; docs/training.md tells
+ * everything. `settings` is the text of a JSON object with some of the settings (`tally train --settings` lists them); NULL: none of them.
+ * The result is the summary, a JSON object, malloc'ed: "end" is "done", "stopped" or "not finite". NULL: it failed.
+ *
+ * tell (may be NULL) hears of every step, evaluation and sample, as a JSON object that is valid during the call; false lets the step
+ * end, saves, and ends the run. One run at a time, in a thread that runs no other ops meanwhile. */
+typedef bool (*tl_train_fn)(const char *news, void *context);
+TL_API char *tl_train(const char *settings, tl_train_fn tell, void *context);
+/* What the run would cost, made on meta: tally.run/1, malloc'ed. Nothing is written. */
+TL_API char *tl_train_price(const char *settings);
+/* Every setting with its default: a JSON object, malloc'ed. */
+TL_API char *tl_train_settings(void);
 
 /* ---- For tests ----------------------------------------------------------------------------------------- */
 

@@ -87,7 +87,8 @@ static bool results_close(const struct results *a, const struct results *b, doub
     double worst = 0;
     if (a->n != b->n) return snprintf(why, size, "%d results and %d", a->n, b->n) < 0;
     for (int k = 0; k < a->n; k++) {
-        double largest = 0, own = b->dtype[k] == TL_F32 && eps < 2e-5 ? 2e-5 : eps; /* integers give f32, whatever was asked for */
+        double largest = 0,
+               own = b->dtype[k] == TL_F32 && eps < 2e-5 ? 2e-5 : eps; /* integers give f32, whatever was asked for */
         if (a->numel[k] != b->numel[k]) return snprintf(why, size, "result %d: other sizes", k) < 0;
         for (int64_t i = 0; i < b->numel[k]; i++)
             if (isfinite(b->values[k][i])) largest = fmax(largest, fabs(b->values[k][i]));
@@ -99,18 +100,18 @@ static bool results_close(const struct results *a, const struct results *b, doub
             if (!(error > worst) && !ok) continue; /* NaN counts once, as what it is */
             worst = error;
             ok = false;
-            snprintf(why, size, "result %d[%lld]: cuda %.9g, cpu %.9g, error %.2g of the largest, %.3g", k, (long long)i, x, y,
-                     error, largest);
+            snprintf(why, size, "result %d[%lld]: cuda %.9g, cpu %.9g, error %.2g of the largest, %.3g", k,
+                     (long long)i, x, y, error, largest);
         }
         size_t used = strlen(why);
-        if (n_wrong && used < size) snprintf(why + used, size - used, "; %lld of %lld wrong", (long long)n_wrong, (long long)b->numel[k]);
+        if (n_wrong && used < size)
+            snprintf(why + used, size - used, "; %lld of %lld wrong", (long long)n_wrong, (long long)b->numel[k]);
     }
     return ok;
 }
 
 static bool is_absent(const char *message) {
-    return strstr(message, "no cuda kernel") || strstr(message, "not on cuda") || strstr(message, "cuda has no") ||
-           strstr(message, "depends on data") || strstr(message, "on cuda");
+    return strstr(message, "no cuda kernel") || strstr(message, "depends on data");
 }
 
 struct walk_counts {
@@ -158,10 +159,10 @@ static bool absent(const struct results *r, const char *name, struct walk_counts
 static bool cuda_equals_cpu(const struct sample *s, tl_dtype dtype, const char *name, struct walk_counts *counts) {
     struct results a, b;
     char why[200] = "";
-    double eps = dtype == TL_F64    ? 1e-12
-                 : dtype == TL_F32  ? 2e-5
-                 : dtype == TL_F16  ? 4e-3
-                 : dtype == TL_BF16 ? 3e-2
+    double eps = dtype == TL_F64      ? 1e-12
+                 : dtype == TL_F32    ? 2e-5
+                 : dtype == TL_F16    ? 4e-3
+                 : dtype == TL_BF16   ? 3e-2
                  : dtype == TL_F8E4M3 ? 0.125 /* a result on the other side of a tie */
                                       : 0.25;
     if (!run(s, cpu, dtype, &b, NULL)) return print_message("    %s: cpu: %s\n", name, b.missing), false;
@@ -233,7 +234,8 @@ static void give(struct both *both, tl_tensor *x, const char *name) {
     size_t used = strlen(both->differs);
     if (!same) {
         size_t first = 0;
-        while (bits && both->bits[at] && first < bytes && ((char *)bits)[first] == ((char *)both->bits[at])[first]) first++;
+        while (bits && both->bits[at] && first < bytes && ((char *)bits)[first] == ((char *)both->bits[at])[first])
+            first++;
         snprintf(both->differs + used, sizeof both->differs - used, " %s (byte %zu of %zu)", name, first, bytes);
     }
     free(bits);
@@ -249,7 +251,8 @@ static void on_both(void (*program)(struct both *both, tl_device *device)) {
         tl_scope scope = tl_scope_begin();
         program(&both, devices[both.device]);
         tl_scope_end(scope);
-        if (tl_error() != TL_OK) print_message("    %s: %s\n", tl_device_name(devices[both.device]), tl_error_message());
+        if (tl_error() != TL_OK)
+            print_message("    %s: %s\n", tl_device_name(devices[both.device]), tl_error_message());
         assert_int_equal(tl_error(), TL_OK);
     }
     if (*both.differs) print_message("    not the cpu's bits:%s\n", both.differs);
@@ -271,7 +274,8 @@ static void draw_everything(struct both *both, tl_device *device) {
     give(both, tl_permutation(7, device), "permutation of 7");
     give(both, tl_permutation(2048, device), "permutation of 2048");
     give(both, tl_permutation(100003, device), "permutation of 100003");
-    tl_tensor *p = tl_uniform(TL_SHAPE(19, 5003), 0, 1, TL_F32, device), *few = tl_uniform(TL_SHAPE(40, 50), 0, 1, TL_F64, device);
+    tl_tensor *p = tl_uniform(TL_SHAPE(19, 5003), 0, 1, TL_F32, device),
+              *few = tl_uniform(TL_SHAPE(40, 50), 0, 1, TL_F64, device);
     tl_tensor *zero = tl_zeros(TL_SHAPE(19, 100), TL_F32, device);
     tl_copy_(tl_slice(p, 1, 300, 400, 1), zero);
     give(both, tl_multinomial(p, 100, true), "multinomial of 5003");
@@ -355,11 +359,13 @@ static void order_everything(struct both *both, tl_device *device) {
     give(both, tl_nonzero(tl_cmp_scalar(x, TL_GT, tl_scalar_int(2500))), "nonzero");
     give(both, tl_searchsorted(values, tl_integers(TL_SHAPE(1000), -4000, 4000, TL_I64, device), true), "searchsorted");
     tl_tensor *id = tl_integers(TL_SHAPE(50000), 0, 300, TL_I64, device);
-    tl_tensor *g = tl_normal(TL_SHAPE(50000), 0, 1, TL_F32, device), *wide = tl_normal(TL_SHAPE(5000, 24), 0, 1, TL_BF16, device);
+    tl_tensor *g = tl_normal(TL_SHAPE(50000), 0, 1, TL_F32, device),
+              *wide = tl_normal(TL_SHAPE(5000, 24), 0, 1, TL_BF16, device);
     give(both, tl_scatter_add(tl_zeros(TL_SHAPE(300), TL_F32, device), 0, id, g), "scatter_add");
     give(both, tl_scatter(tl_zeros(TL_SHAPE(300), TL_F32, device), 0, id, g), "scatter");
-    give(both, tl_scatter_add(tl_zeros(TL_SHAPE(300, 24), TL_BF16, device), 0,
-                              tl_expand(tl_unsqueeze(tl_slice(id, 0, 0, 5000, 1), 1), TL_SHAPE(5000, 24)), wide),
+    give(both,
+         tl_scatter_add(tl_zeros(TL_SHAPE(300, 24), TL_BF16, device), 0,
+                        tl_expand(tl_unsqueeze(tl_slice(id, 0, 0, 5000, 1), 1), TL_SHAPE(5000, 24)), wide),
          "scatter_add bf16");
     give(both, tl_argmax(x, NULL, 0, false), "argmax of all");
     give(both, tl_argmin(x, (int[]){0}, 1, false), "argmin along axis 0");
@@ -413,10 +419,11 @@ static void losses_in_chunks_are_those_of_the_cpu(void **state) {
     bool ok = true;
     for (int i = 0; i < 4; i++)
         for (int is_sum = 0; is_sum < 2; is_sum++)
-            for (int odd = 0; odd < 2; odd++) { /* 8000 logits of f32: 768 rows to a chunk */
-                double error = head_difference(rows[i].dtype, 900, odd ? 8001 : 8000, 24, is_sum);
+            for (int odd = 0; odd < 2; odd++) { /* 80000 logits of f32: 832 rows to a chunk on cuda, 64 on cpu */
+                double error = head_difference(rows[i].dtype, 900, odd ? 80001 : 80000, 8, is_sum);
                 if (error <= rows[i].limit) continue;
-                print_message("    head %s, sum %d, odd %d: error %.3g\n", tl_dtype_name(rows[i].dtype), is_sum, odd, error);
+                print_message("    head %s, sum %d, odd %d: error %.3g\n", tl_dtype_name(rows[i].dtype), is_sum, odd,
+                              error);
                 ok = false;
             }
     assert_true(ok);

@@ -462,6 +462,44 @@ static void memory_that_ends_on_the_way_is_told_too(void **state) {
     base_end();
 }
 
+/* Whichever allocation fails, the run ends with an error, nothing is left behind, and the same command can be given again. */
+static void a_run_survives_every_allocation_that_fails(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 1000);
+    set(&s, "steps", "3"), set(&s, "warmup", "1"), set(&s, "eval_every", "1"), set(&s, "sample_tokens", "2");
+    set(&s, "recipe", "bf16"), set(&s, "accum", "2");
+    set_path(&s, "out", "whole");
+    tl_fail_allocation((uint64_t)1 << 60, false); /* only counts */
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    uint64_t total = tl_fail_allocation(0, false);
+    expect_true(total > 1000);
+    int n_runs = getenv("TALLY_SOAK") ? 2000 : 60, n_failed = 0;
+    for (int i = 0; i < n_runs; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "run-%d", i);
+        set_path(&s, "out", name);
+        tl_pool_trim(check_cpu());
+        uint64_t n = i < 20 ? (uint64_t)i + 1 : (uint64_t)i * 2654435761u % total + 1;
+        tl_fail_allocation(n, false);
+        enum run_end end = run_train(&s, NULL, &summary);
+        tl_fail_allocation(0, false);
+        free(summary.text);
+        n_failed += end == RUN_FAILED;
+        if ((end == RUN_FAILED) != (tl_error() == TL_ERROR_MEMORY))
+            fail_msg("allocation %llu of %llu: end %d and \"%s\"", (unsigned long long)n, (unsigned long long)total,
+                     (int)end, tl_error_message());
+        tl_error_clear();
+        check_nothing_live(__FILE__, __LINE__);
+        if (i % 10 == 0) expect_equal(train(&s, 0, &summary), RUN_DONE);
+    }
+    print_message("    %d of %d runs failed, for one of %llu allocations\n", n_failed, n_runs,
+                  (unsigned long long)total);
+    expect_true(n_failed > n_runs / 2);
+    base_end();
+}
+
 static void utilisation_is_a_share_of_the_peak(void **state) {
     (void)state;
     struct run_summary summary;
@@ -527,6 +565,26 @@ static void rolling_back_repeats_nothing(void **state) {
     expect_equal(sscanf(summary.problem, "step %d:", &bad), 1);
     expect_true(bad >= 2);
     expect_equal(n_lines_with("back/log.jsonl", "\"held_out\""), bad - 1); /* one for each step that stands */
+    base_end();
+}
+
+/* Whoever is told what to change can change it: a run that was never saved may begin anew in its folder. */
+static void a_run_that_never_began_may_be_given_other_settings(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000);
+    set_path(&s, "out", "run");
+    set(&s, "memory_limit", "1MiB");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_equal(tl_error(), TL_ERROR_MEMORY);
+    tl_error_clear();
+    set(&s, "memory_limit", ""), set(&s, "batch", "1"), set(&s, "steps", "5"), set(&s, "data", "builtin");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(summary.differences, 0);
+    set(&s, "batch", "2");
+    expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
+    expect_error(TL_ERROR_USE, "begun with another batch");
     base_end();
 }
 
@@ -761,9 +819,11 @@ int main(void) {
         TEST(narrow_gradients_do_not_pile_up),
         TEST(what_does_not_fit_is_told_before_the_first_step),
         TEST(memory_that_ends_on_the_way_is_told_too),
+        TEST(a_run_survives_every_allocation_that_fails),
         TEST(utilisation_is_a_share_of_the_peak),
         TEST(what_is_not_finite_stops_before_the_weights),
         TEST(rolling_back_repeats_nothing),
+        TEST(a_run_that_never_began_may_be_given_other_settings),
         TEST(a_folder_has_one_run_at_a_time),
         TEST(wrong_runs_are_refused_by_name),
         TEST(profiling_changes_no_count),

@@ -178,7 +178,8 @@ class Header:
             function = getattr(library, name, None)
             if function is None:
                 raise ImportError(f"{library._name} has no {name}: it is not the library of this package (version {self.version})")
-            function.restype = self._type(f.result_type)
+            # a text that the caller frees is an address: as c_char_p it would be a copy, and the text itself lost
+            function.restype = ctypes.c_void_p if f.result_type == "char *" else self._type(f.result_type)
             function.argtypes = [self._type(a.type) for a in f.arguments if a.type != "..."]
 
 

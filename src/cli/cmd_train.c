@@ -96,7 +96,8 @@ static int flags_read(struct options *o, int argc, char **argv) {
         else if (!strcmp(argv[i], "--quiet")) o->is_quiet = true;
         else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '=')) {
             if (!profile_read(o, argv[i] + 9)) return EXIT_USAGE;
-        } else if (!strcmp(argv[i], "--config") && i + 1 < argc) taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
+        } else if (!strcmp(argv[i], "--config") && i + 1 < argc)
+            taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
         else if (!strncmp(argv[i], "--", 2)) taken = settings_flag(&o->settings, argv + i, argc - i);
         else {
             fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
@@ -196,46 +197,6 @@ static void profile_print(const struct profile *p) {
     profile_table(p, &p->modules, "time by module");
 }
 
-static void profile_list_json(const struct profile *p, const struct profile_list *list, const char *name) {
-    printf(", \"%s\": [", name);
-    for (size_t i = 0; i < list->n; i++) {
-        const struct profile_row *row = &list->rows[i];
-        printf("%s{\"name\": \"%s\", \"phase\": \"%s\", \"calls\": %.1f, \"ms\": %.6f, \"share\": %.6f, "
-               "\"gflops_per_s\": %.3f, \"gb_per_s\": %.3f}",
-               i ? ", " : "", row->name, row->phase, (double)row->calls / (double)p->n_steps,
-               1e3 * row->time_s / (double)p->n_steps, row->time_s / p->step_s, rate(row->flops, row->time_s),
-               rate(row->bytes, row->time_s));
-    }
-    printf("]");
-}
-
-/* Names are those of ops and modules: nothing in them needs escaping. */
-static void profile_json(const struct profile *p) {
-    double rest = p->step_s - profile_kernel_s(p);
-    if (!p->n_steps) return;
-    printf(", \"profile\": {\"steps\": %" PRId64 ", \"step_ms\": %.6f, \"outside_kernels_ms\": %.6f", p->n_steps,
-           1e3 * p->step_s / (double)p->n_steps, 1e3 * rest / (double)p->n_steps);
-    profile_list_json(p, &p->ops, "by_op");
-    profile_list_json(p, &p->modules, "by_module");
-    printf("}");
-}
-
-static void summary_json(const struct options *o, const struct run_summary *m, const char *end) {
-    printf(
-        "{\"end\": \"%s\", \"out\": \"%s\", \"steps\": %" PRId64 ", \"tokens\": %" PRId64 ", \"parameters\": %" PRId64
-        ", \"seconds\": %.3f, \"tokens_per_s\": %.1f, \"flops\": %.0f, \"flops_per_s\": %.0f, \"peak_bytes\": %" PRIu64
-        ", \"loss\": %.9g, ",
-        end, o->settings.out, m->steps, m->tokens, m->n_parameters, m->seconds, m->tokens_per_s, m->flops,
-        m->flops_per_s, m->peak_bytes, m->loss);
-    if (isfinite(m->held_out)) printf("\"held_out\": %.9g, ", m->held_out);
-    if (isfinite(m->best)) printf("\"best\": %.9g, \"best_step\": %" PRId64 ", ", m->best, m->best_step);
-    if (isfinite(m->mfu)) printf("\"mfu_palm\": %.6g, \"hfu\": %.6g, ", m->mfu, m->hfu);
-    if (isfinite(m->floor)) printf("\"floor\": %.9g, ", m->floor);
-    printf("\"skipped\": %" PRId64 ", \"differences\": %d", m->n_skipped, m->differences);
-    profile_json(&m->profile);
-    printf("}\n");
-}
-
 static void summary_print(const struct options *o, const struct run_summary *m) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -264,9 +225,8 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
 }
 
 static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
-    static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json) summary_json(o, m, names[end]);
+    if (o->is_json && cli_json(run_summary_json(&o->settings, end, m))) return EXIT_MEMORY;
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;

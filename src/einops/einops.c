@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "einops/cache.h"
+#include "einops/einops.h"
 #include "einops/pattern.h"
 #include "engine/scope.h"
 
@@ -449,4 +450,18 @@ tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *reducti
     if (!ready(&s, &x, pattern, &l) || !lengths_collect(&s, names, sizes, n, &l)) return NULL;
     int operation = reduction_find(&s, reduction);
     return operation < 0 ? NULL : transform(&s, operation);
+}
+
+bool einops_check(const char *pattern, bool reduces, const char *reduction, const char *lengths) {
+    struct lengths l = {.n = 0};
+    struct side left;
+    struct subject s = {.op = reduces ? "reduce" : "rearrange", .pattern = pattern, .lengths = &l};
+    if (!pattern) return error_set(TL_ERROR_USE, "%s: got NULL instead of a pattern", s.op);
+    if (!lengths_parse(&s, lengths, &l)) return false;
+    const int operation = reduces ? reduction_find(&s, reduction) : REARRANGE;
+    const int arrow = operation >= 0 ? pattern_arrow(&s) : -1;
+    if (arrow < 0 || !side_parse(&s, 0, arrow, 0, &left)) return false;
+    struct recipe *r = recipe_find(&s, operation, left.n_groups - (left.ellipsis >= 0));
+    cached_drop(r);
+    return r != NULL;
 }

@@ -13,12 +13,15 @@
 #include "ops/gemm.h"
 #include "ops/ops.h"
 
-/* Bytes of logits that a chunk should have. Rounding to whole rows keeps it between 16 and 32 MiB, unless one row is larger. */
+/* Bytes of logits that a chunk should have: what a cpu's caches like; on a GPU more, since each chunk reads and writes all sums of
+ * dweight. Rounding to whole rows keeps it within a third of that, unless one row is larger. */
 #define CHUNK_BYTES ((int64_t)24 << 20)
+#define CHUNK_BYTES_CUDA ((int64_t)256 << 20)
 
-static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype) {
+static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype, const struct target *target) {
     int64_t row_bytes = V * (statistics_dtype(dtype) == TL_F64 ? 8 : 4);
-    int64_t rows = row_bytes && row_bytes < CHUNK_BYTES ? CHUNK_BYTES / row_bytes : 1;
+    int64_t wanted = target->kind == DEVICE_CUDA ? CHUNK_BYTES_CUDA : CHUNK_BYTES;
+    int64_t rows = row_bytes && row_bytes < wanted ? wanted / row_bytes : 1;
     if (rows >= 64) rows = rows / 16 * 16; /* products like even sizes */
     return rows < N ? rows : N > 0 ? N : 1;
 }
@@ -132,8 +135,9 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
         a.is_fast = matmul_is_fast();
-        a.chunk_rows =
-            x->rank == 2 && weight->rank == 2 ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype) : 1;
+        a.chunk_rows = x->rank == 2 && weight->rank == 2
+                           ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype, x->storage->device->target)
+                           : 1;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);
         a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
         tl_call c;

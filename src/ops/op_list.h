@@ -6,7 +6,7 @@
  *   TRANSFER  between devices
  *
  * A row NAME needs: a record `op_NAME` in the family's file in this folder, a kernel `cpu_NAME` in
- * device/cpu/FAMILY.c and `cuda_NAME` in device/cuda (or a line in its missing.c), and samples in
+ * device/cpu/FAMILY.c and `cuda_NAME` in device/cuda/FAMILY.cu, and samples in
  * tests/support/samples.c. Include this file with OP(KIND, NAME) defined.
  */
 

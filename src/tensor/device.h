@@ -27,6 +27,8 @@ struct target {
 extern const struct target target_table[]; /* ends with a row without a name */
 const struct target *target_find(const char *name);
 
+enum { FETCH_BYTES = 256, FETCH_SLOTS = 16 };
+
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
 
 /* `error` has room for 200 bytes. */
@@ -36,6 +38,11 @@ struct device_functions {
     bool (*copy)(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
                  char *error); /* has happened, as far as the host can tell, when it returns */
     bool (*sync)(tl_device *device, char *error);
+    /* (optional) A copy to the host that nobody waits for yet: at most FETCH_BYTES, as they are when all that was asked for before
+     * is done. It is read with fetch_end, which waits for that and for nothing later; of more than FETCH_SLOTS the oldest are
+     * lost. NULL, with the error: none was begun. */
+    void *(*fetch_begin)(tl_device *device, const void *from, size_t bytes, char *error);
+    bool (*fetch_end)(tl_device *device, void *fetch, void *to, size_t bytes, char *error);
     /* (optional) What the driver says is in use on the whole device, and how much there is. */
     bool (*used)(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes);
     /* (optional) */

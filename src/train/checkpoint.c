@@ -278,6 +278,15 @@ static bool has_manifest(const char *folder, int64_t step) {
     return has;
 }
 
+bool checkpoint_any(const char *folder) {
+    struct steps list = {0};
+    bool any = false;
+    if (steps_list(folder, &list))
+        for (size_t i = 0; i < list.n; i++) any = any || has_manifest(folder, list.step[i]);
+    memory_free(list.step);
+    return any;
+}
+
 int64_t checkpoint_newest(const char *folder) {
     struct steps list = {0};
     int64_t newest = -1;

@@ -27,6 +27,9 @@ bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_p
  * in the log. */
 int64_t checkpoint_newest(const char *folder);
 
+/* Whether there is one that was ever finished, whole or damaged since. */
+bool checkpoint_any(const char *folder);
+
 struct checkpoint;
 /* Verifies everything. NULL: an error that names file and place. */
 struct checkpoint *checkpoint_open(const char *folder, int64_t step);

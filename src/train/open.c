@@ -118,3 +118,13 @@ void opened_close(struct opened *o) {
     o->model = NULL;
     tl_autocast(o->autocast_before);
 }
+
+tl_module *tl_model_open(const char *path, tl_device *device) {
+    struct opened o;
+    if (!path) error_set(TL_ERROR_USE, "tl_model_open: got NULL instead of a path");
+    if (!path || !opened_open(&o, path, STEP_NEWEST, device)) return NULL;
+    tl_module *model = o.model;
+    o.model = NULL;
+    opened_close(&o);
+    return model;
+}

@@ -41,8 +41,6 @@ struct run {
     double step_began_s;       /* when it had nothing else beside it; 0: it had */
     double palm_flops;         /* of a token, by PaLM's rule */
     bool is_new_best;          /* the last evaluation was */
-    bool has_new_cadence;      /* it looks or saves at other times than when it was begun, ... */
-    bool has_new_looks;        /* ... or at other things */
     double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
     int lock;                  /* of the folder; -1: not taken */
     char text[PATH_BYTES];
@@ -215,25 +213,32 @@ static bool lock_take(struct run *r) {
     return true;
 }
 
+/* What depends on the settings and is made once. A run that was never saved has nothing to lose. */
+static bool folder_renew(struct run *r) {
+    static const char *const made[] = {"price.json", "receipt.json", "stories.txt"};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        if (unlink(path_of(r, made[i])) != 0 && errno != ENOENT)
+            return error_set(TL_ERROR_IO, "%s: cannot be removed: %s", r->text, strerror(errno));
+    return file_write(r, "config.json", settings_json(&r->settings));
+}
+
 /* A folder that another run has made is not this run's. */
 static bool folder_begin(struct run *r) {
     struct settings before = settings_default();
     if (!file_make_folder(r->settings.out) || !lock_take(r)) return false;
-    if (access(path_of(r, "config.json"), F_OK) != 0) return file_write(r, "config.json", settings_json(&r->settings));
+    if (access(path_of(r, "config.json"), F_OK) != 0) return folder_renew(r);
     if (!settings_read(&before, r->text)) return false;
-    r->has_new_cadence = before.eval_every != r->settings.eval_every ||
-                         before.sample_every != r->settings.sample_every || before.save_every != r->settings.save_every;
-    r->has_new_looks = settings_other_looks(&before, &r->settings);
+    bool is_begun = checkpoint_any(path_of(r, "checkpoints"));
+    if (tl_error() != TL_OK) return false;
+    if (!is_begun) return settings_are_same(&before, &r->settings) || folder_renew(r);
     const char *conflict = settings_conflict(&before, &r->settings);
     return !conflict ||
            error_set(TL_ERROR_USE,
-                     "%s: this run was begun with another %s (give the same to go on, or another out folder)", r->text,
-                     conflict);
+                     "%s: this run was begun with another %s (give the same to go on, or another out folder)",
+                     path_of(r, "config.json"), conflict);
 }
 
-/* The price is made before anything else: what does not fit is told before the first step. A run that goes on at another cadence keeps what
- * was counted and is priced anew for the rest; with other looks the ledgers are
- * those from then on. */
+/* The price is made before anything else: what does not fit is told before the first step. */
 static bool price_begin(struct run *r) {
     bool is_there = access(path_of(r, "price.json"), F_OK) == 0;
     if (is_there && !*r->settings.memory_limit) return true;
@@ -241,11 +246,18 @@ static bool price_begin(struct run *r) {
     if (price && is_there) return free(price), true;
     return price && file_write(r, "price.json", price);
 }
-static bool price_again(struct run *r) {
-    if (r->step == r->settings.steps || !(r->has_new_cadence || r->has_new_looks)) return true;
-    if (r->has_new_looks) kinds_forget(&r->kinds); /* the text that samples are made in is held in every step */
-    return file_write(r, "price.json", price_text(&r->settings, run_stand_in(&r->settings), &r->kinds, r->step)) &&
-           file_write(r, "config.json", settings_json(&r->settings));
+
+/* A run that goes on and looks or saves at other times keeps what was counted, and is priced anew for the rest; when it looks at other things
+ * the ledgers are those from then on (the text that samples are made in is held in every step). `before`: when it was saved. */
+static bool price_again(struct run *r, const struct settings *before) {
+    const struct settings *s = &r->settings;
+    bool has_new_times = before->eval_every != s->eval_every || before->sample_every != s->sample_every ||
+                         before->save_every != s->save_every;
+    bool has_new_looks = settings_other_looks(before, s);
+    if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
+    if (has_new_looks) kinds_forget(&r->kinds);
+    return file_write(r, "price.json", price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
+           file_write(r, "config.json", settings_json(s));
 }
 
 /* ---- Saving and going on ---- */
@@ -253,19 +265,24 @@ static bool price_again(struct run *r) {
 static bool log_begin(struct run *r) { return log_open(&r->log, r->settings.out, r->log_bytes, r->event_bytes); }
 
 static char *state_text(struct run *r) {
+    char *settings_text = settings_json(&r->settings);
     json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer);
+    json_t *settings = settings_text ? json_loads(settings_text, 0, NULL) : NULL;
+    free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
-    json_t *root = kinds && trainer
-                       ? json_pack("{s:I, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
-                                   "trainer", trainer, "kinds", kinds, "elapsed_s", elapsed, "log_bytes",
-                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
-                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
-                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
-                       : NULL;
+    json_t *root =
+        kinds && trainer && settings
+            ? json_pack("{s:I, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
+                        "trainer", trainer, "kinds", kinds, "settings", settings, "elapsed_s", elapsed, "log_bytes",
+                        (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
+                        isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                        (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+            : NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
     json_decref(kinds);
+    json_decref(settings);
     json_decref(trainer);
     return text;
 }
@@ -289,7 +306,18 @@ static bool save(struct run *r, bool is_planned) {
     return ok;
 }
 
+/* The settings that a checkpoint was made with; those of now where it does not say. */
+static bool settings_of(const json_t *state, const struct settings *now, struct settings *then) {
+    json_t *settings = json_object_get(state, "settings");
+    char *text = settings ? json_dumps(settings, JSON_REAL_PRECISION(17)) : NULL;
+    *then = settings ? settings_default() : *now;
+    bool ok = !settings || (text && settings_take(then, text));
+    free(text);
+    return ok;
+}
+
 static bool state_read(struct run *r, const char *text) {
+    struct settings before;
     json_error_t problem;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
     json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
@@ -313,6 +341,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
     }
+    ok = ok && settings_of(root, &r->settings, &before) && price_again(r, &before);
     json_decref(root);
     return ok;
 }
@@ -526,14 +555,33 @@ static void summarise(struct run *r, enum run_end end) {
     if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
 }
 
+/* The receipt's memory is not the run's alone when the process holds tensors of its own beside it: then the price's stands in for it. */
+static char *without_memory(const char *receipt_text, const char *price_json) {
+    json_t *receipt = json_loads(receipt_text, 0, NULL), *price = json_loads(price_json, 0, NULL), *kind;
+    const char *name;
+    json_object_foreach(json_object_get(receipt, "kinds"), name, kind) {
+        json_t *other = json_object_get(json_object_get(json_object_get(price, "kinds"), name), "ledger");
+        json_t *memory = json_object_get(other, "memory");
+        if (memory) json_object_set(json_object_get(kind, "ledger"), "memory", memory);
+    }
+    char *text = receipt ? json_dumps(receipt, 0) : NULL;
+    if (!text) error_memory(strlen(receipt_text), "a comparison of ledgers");
+    json_decref(receipt);
+    json_decref(price);
+    return text;
+}
+
 /* Price against receipt, both as they lie in the folder. */
 static bool verdict(struct run *r) {
     size_t bytes;
     char *price = file_get(path_of(r, "price.json"), (size_t)64 << 20, &bytes);
     char *receipt = price ? file_get(path_of(r, "receipt.json"), (size_t)64 << 20, &bytes) : NULL;
-    r->summary->differences = receipt ? tl_ledger_diff(price, receipt, NULL) : -1;
+    char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
+    bool ok = receipt && (compared || !r->summary->foreign_bytes);
+    r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
     memory_free(price);
     memory_free(receipt);
+    free(compared);
     return r->summary->differences >= 0;
 }
 
@@ -553,10 +601,11 @@ static bool run_begin(struct run *r) {
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
     r->palm_flops = palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
+    r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
     if (*s->memory_limit) tl_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
-    return r->trainer && resume(r) && price_again(r) && log_begin(r);
+    return r->trainer && resume(r) && log_begin(r);
 }
 
 /* The weights as others read them, and the receipt, once every step is done: also when the process that did the last step could not. */

@@ -41,9 +41,10 @@ struct run_summary {
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
-    int differences;   /* between price and receipt; -1: the run is not complete */
-    char problem[256]; /* where differences are within the run, or why it ended; "": nothing */
-    char *text;        /* the last sample, or NULL; free() it */
+    uint64_t foreign_bytes; /* what the process held on the device when the run began: peaks are then not compared */
+    int differences;        /* between price and receipt; -1: the run is not complete */
+    char problem[256];      /* where differences are within the run, or why it ended; "": nothing */
+    char *text;             /* the last sample, or NULL; free() it */
     struct profile profile; /* of the steps that were timed; profile_free() it */
 };
 
@@ -55,6 +56,10 @@ struct run_listener {
 };
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
+
+/* News and summary as JSON objects: what is not known is left out, a loss that is not finite is null. NULL: recorded. */
+json_t *run_news_json(const struct run_news *n);
+json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m);
 
 /* The run's own loop on a device without data: steps until the pool has its size, and every other kind when it is first due. `bill` hears of
  * each stretch when it has ended and takes its ledger over; false ends the walk. `counts`: how often each kind comes in the whole run. */

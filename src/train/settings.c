@@ -183,9 +183,9 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
 
 #define LARGEST_FILE ((size_t)1 << 20)
 
-bool settings_read(struct settings *s, const char *path) {
-    json_t *root = json_read(path, LARGEST_FILE), *value;
-    if (!root) return false;
+/* Uses the JSON up. */
+static bool set_all(struct settings *s, const char *path, json_t *root) {
+    json_t *value;
     bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
     const char *name;
     json_object_foreach(root, name, value) {
@@ -193,6 +193,19 @@ bool settings_read(struct settings *s, const char *path) {
     }
     json_decref(root);
     return ok;
+}
+
+bool settings_read(struct settings *s, const char *path) {
+    json_t *root = json_read(path, LARGEST_FILE);
+    return root && set_all(s, path, root);
+}
+
+bool settings_take(struct settings *s, const char *json) {
+    json_error_t problem;
+    if (!json) return true;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
+    if (!root) return error_set(TL_ERROR_USE, "settings: %s (character %d)", problem.text, problem.position);
+    return set_all(s, "settings", root);
 }
 
 static json_t *row_json(const struct settings *s, const struct setting *row) {
@@ -249,7 +262,8 @@ size_t settings_memory_limit(const struct settings *s) {
 
 bool settings_other_looks(const struct settings *a, const struct settings *b) {
     return a->eval_batches != b->eval_batches || a->sample_tokens != b->sample_tokens || a->top_k != b->top_k ||
-           a->top_p != b->top_p || a->temperature != b->temperature || strcmp(a->prompt, b->prompt);
+           a->top_p != b->top_p || a->temperature != b->temperature || strcmp(a->prompt, b->prompt) ||
+           strcmp(a->memory_limit, b->memory_limit);
 }
 
 bool settings_check(const struct settings *s) {
@@ -264,6 +278,21 @@ bool settings_check(const struct settings *s) {
     return s->lr > 0 || error_set(TL_ERROR_USE, "lr: a learning rate of 0 learns nothing");
 }
 
+static bool is_same(const struct settings *a, const struct settings *b, const struct setting *row) {
+    const void *x = field(a, row), *y = field(b, row);
+    return row->kind == IS_TEXT     ? !strcmp(x, y)
+           : row->kind == IS_REAL   ? *(double *)x == *(double *)y
+           : row->kind == IS_TRUTH  ? *(bool *)x == *(bool *)y
+           : row->kind == IS_CHOICE ? *(int *)x == *(int *)y
+                                    : *(int64_t *)x == *(int64_t *)y;
+}
+
+bool settings_are_same(const struct settings *a, const struct settings *b) {
+    bool same = true;
+    for (int i = 0; i < N_TABLE; i++) same = same && (table[i].kind == IS_GROUP || is_same(a, b, &table[i]));
+    return same;
+}
+
 const char *settings_conflict(const struct settings *a, const struct settings *b) {
     static const char *const free_to_change[] = {"out",           "eval_every", "eval_batches", "sample_every",
                                                  "sample_tokens", "prompt",     "log_every",    "save_every",
@@ -275,13 +304,7 @@ const char *settings_conflict(const struct settings *a, const struct settings *b
         for (size_t k = 0; k < sizeof free_to_change / sizeof *free_to_change; k++)
             may_differ = may_differ || !strcmp(row->name, free_to_change[k]);
         if (may_differ) continue;
-        const void *x = field(a, row), *y = field(b, row);
-        bool same = row->kind == IS_TEXT     ? !strcmp(x, y)
-                    : row->kind == IS_REAL   ? *(double *)x == *(double *)y
-                    : row->kind == IS_TRUTH  ? *(bool *)x == *(bool *)y
-                    : row->kind == IS_CHOICE ? *(int *)x == *(int *)y
-                                             : *(int64_t *)x == *(int64_t *)y;
-        if (!same) return row->name;
+        if (!is_same(a, b, row)) return row->name;
     }
     return NULL;
 }

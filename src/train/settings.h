@@ -30,6 +30,8 @@ struct settings settings_default(void);
 bool settings_set(struct settings *s, const char *name, const char *value);
 /* A JSON object with some of the settings. */
 bool settings_read(struct settings *s, const char *path);
+/* The same from a text; NULL: none of them. */
+bool settings_take(struct settings *s, const char *json);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
 char *settings_json(const struct settings *s);
 /* One of the seeds: its own, or that of everything when it is -1. */
@@ -38,8 +40,9 @@ static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
 }
 /* memory_limit in bytes; 0: none is set. */
 size_t settings_memory_limit(const struct settings *s);
-/* Whether two runs look at other things: batches of an evaluation, samples. */
+/* Whether two runs look at other things (batches of an evaluation, samples), or have another limit to their memory. */
 bool settings_other_looks(const struct settings *a, const struct settings *b);
+bool settings_are_same(const struct settings *a, const struct settings *b);
 /* What no single setting can tell: combinations. */
 bool settings_check(const struct settings *s);
 /* The text of a choice: settings_choice(s, "recipe") is "bf16". */

@@ -308,6 +308,25 @@ static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
            tl_copy_(norm_slot, norm);
 }
 
+/* A device that runs behind the host can send results while the next step is already asked for. */
+static bool results_send(struct trainer *t, int64_t step) {
+    char error[200] = "";
+    t->fetch[step % 2] = NULL;
+    if (!t->device->functions->fetch_begin) return true;
+    t->fetch[step % 2] =
+        t->device->functions->fetch_begin(t->device, tensor_data(t->results), tl_bytes(t->results), error);
+    return t->fetch[step % 2] || error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
+}
+
+static bool results_take(struct trainer *t, int64_t step, float values[5]) {
+    char error[200] = "";
+    void *fetch = t->fetch[step % 2];
+    t->fetch[step % 2] = NULL;
+    if (!fetch) return tl_to_data(t->results, values, 5 * sizeof *values);
+    return t->device->functions->fetch_end(t->device, fetch, values, 5 * sizeof *values, error) ||
+           error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
+}
+
 bool trainer_step(struct trainer *t, int64_t step) {
     tl_generator before = tl_generator_get();
     tl_generator_set(t->noise);
@@ -317,7 +336,7 @@ bool trainer_step(struct trainer *t, int64_t step) {
     t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
     bool ok = total && norm && gradients_make(t, step, total);
     bool grad = tl_grad_mode(false);
-    ok = ok && update(t, step, norm);
+    ok = ok && update(t, step, norm) && results_send(t, step);
     tl_grad_mode(grad);
     tl_module_zero_grad(t->model, false);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
@@ -328,7 +347,7 @@ bool trainer_step(struct trainer *t, int64_t step) {
 
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
     float values[5];
-    if (!tl_to_data(t->results, values, sizeof values)) return false;
+    if (!results_take(t, step, values)) return false;
     *loss = (double)values[step % 2 * 2];
     *norm = (double)values[step % 2 * 2 + 1] / t->scale_used[step % 2];
     if (t->recipe->has_scaler) tl_scaler_update(&t->scaler, *norm, t->scale_used[step % 2]);

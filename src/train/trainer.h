@@ -26,6 +26,7 @@ struct trainer {
     int n_parameters;
     tl_tensor **sums;   /* of gradients over micro-batches in f32, by parameter; NULL where gradients are wide enough */
     tl_tensor *results; /* (5) f32: loss and norm of an even step, of an odd step; held-out loss */
+    void *fetch[2];     /* results on their way to the host, after an even step and after an odd one; NULL: not begun */
     tl_tensor *text;    /* (1, prompt + sample) i64; NULL: nothing is sampled */
     int64_t n_prompt;   /* of text */
     tl_generator noise, dice; /* of dropout and rounding; of sampling */
@@ -42,7 +43,7 @@ void trainer_free(struct trainer *t); /* NULL allowed */
 
 /* One optimizer step: `accum` micro-batches, the gradient's norm, the update. Steps are counted from 0. */
 bool trainer_step(struct trainer *t, int64_t step);
-/* Loss and gradient norm of a step, which must be one of the last two. Waits for the device. */
+/* Loss and gradient norm of a step, which must be one of the last two. Waits for that step, not for the one after it. */
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
 int64_t trainer_step_tokens(const struct trainer *t);

@@ -161,7 +161,31 @@ static inline void turn_quad_f64(const double *in, int64_t step, double *out) {
 #define TILE_N TILE_N_F64
 #include "device/cpu/attention_template.h"
 
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include "device/cpu/attention_bf16.h"
+#endif
+
+/* How a dtype is computed: what runs over the items of a parallel_for. */
+struct way {
+    parallel_body forward_blocks, backward_heads, backward_begins, backward_key_blocks, backward_query_blocks;
+};
+static const struct way way_f32 = {forward_blocks_f32, backward_heads_f32, backward_begins_f32, backward_key_blocks_f32,
+                                   backward_query_blocks_f32};
+static const struct way way_f64 = {forward_blocks_f64, backward_heads_f64, backward_begins_f64, backward_key_blocks_f64,
+                                   backward_query_blocks_f64};
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+static const struct way way_bf16 = {forward_blocks_bf16, backward_heads_bf16, backward_begins_f32,
+                                    backward_key_blocks_bf16, backward_query_blocks_bf16};
+#endif
+
 static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
+
+static const struct way *way_of(const struct attention *attention) {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (takes_bf16(attention)) return &way_bf16;
+#endif
+    return is_f64(attention->q) ? &way_f64 : &way_f32;
+}
 
 static void read_sizes(struct attention *attention, const struct attr_attention *attr) {
     const tl_operand *q = attention->q, *k = attention->k;
@@ -189,24 +213,24 @@ bool cpu_attention(const tl_kernel_args *args) {
     };
     read_sizes(&attention, attr);
     parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
-                 is_f64(attention.q) ? forward_blocks_f64 : forward_blocks_f32, &attention);
+                 way_of(&attention)->forward_blocks, &attention);
     return true;
 }
 
 /* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven products where
  * whole heads need five. The bits are the same. */
 static void backward(struct attention *attention, int n_threads) {
-    const bool f64 = is_f64(attention->q);
+    const struct way *way = way_of(attention);
     const int64_t n_heads = attention->B * attention->H_kv, rounds = (n_heads + n_threads - 1) / n_threads;
     if (rounds * 5 * n_threads <= n_heads * 7 || attention->D == 0) {
-        parallel_for(n_heads, 1, n_threads, f64 ? backward_heads_f64 : backward_heads_f32, attention);
+        parallel_for(n_heads, 1, n_threads, way->backward_heads, attention);
         return;
     }
     const int64_t n_keys = n_heads * blocks_of(attention->S);
     const int64_t n_queries = attention->B * attention->H * blocks_of(attention->T);
-    parallel_for(attention->B * attention->H, 1, n_threads, f64 ? backward_begins_f64 : backward_begins_f32, attention);
-    parallel_for(n_keys, 1, n_threads, f64 ? backward_key_blocks_f64 : backward_key_blocks_f32, attention);
-    parallel_for(n_queries, 1, n_threads, f64 ? backward_query_blocks_f64 : backward_query_blocks_f32, attention);
+    parallel_for(attention->B * attention->H, 1, n_threads, way->backward_begins, attention);
+    parallel_for(n_keys, 1, n_threads, way->backward_key_blocks, attention);
+    parallel_for(n_queries, 1, n_threads, way->backward_query_blocks, attention);
 }
 
 bool cpu_attention_grad(const tl_kernel_args *args) {

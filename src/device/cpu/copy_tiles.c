@@ -33,8 +33,8 @@ enum {
                 LINE_BYTES, /* of the buffer: not a power of two, whose rows would share lines of the first cache */
     MOST_DOWN = 256,
     AHEAD_LINES = 64,
-    CELL_MIN_BYTES = 32,  /* cells from this size on are copied by themselves */
-    CELL_MAX_BYTES = 512, /* and up to this one it is worth a tile */
+    CELL_MIN_BYTES = 16,
+    CELL_MAX_BYTES = 512, /* longer ones need no tile */
     CELL_RUN_BYTES = 1024,
     MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
     MIN_ALONG = 8, /* likewise */
@@ -168,31 +168,29 @@ static void order_axes(struct task *task) {
     }
 }
 
-/* Elements of the size of the output's, turned in registers. */
-static bool plan_elements(struct task *task) {
+/* Elements of the size of the output's, turned in registers. `inner` is the axis that they are made of, or -1. */
+static bool plan_elements(struct task *task, int inner) {
     static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
     const int64_t wide = larger(task->out_unit, task->in_unit); /* a converted row fits the buffer */
     task->turn = turners[task->out_unit];
-    if (!task->turn) return false;
-    order_axes(task);
     const struct group none = {0};
+    const int64_t most = smaller(MOST_DOWN, DOWN_BYTES / task->out_unit);
     const int64_t n_down =
-        take_axes(task, &task->down, 0, task->out_unit, smaller(MOST_DOWN, DOWN_BYTES / task->out_unit),
-                  LINE_BYTES / task->out_unit, -1, &none);
+        take_axes(task, &task->down, 0, task->out_unit, most, LINE_BYTES / task->out_unit, inner, &none);
     const int64_t n_along =
-        take_axes(task, &task->along, 1, task->in_unit, ALONG_BYTES / wide, LINE_BYTES / wide, -1, &task->down);
-    return n_down >= MIN_DOWN && n_along >= MIN_ALONG;
+        take_axes(task, &task->along, 1, task->in_unit, ALONG_BYTES / wide, LINE_BYTES / wide, inner, &task->down);
+    return task->turn && n_down >= MIN_DOWN && n_along >= MIN_ALONG;
 }
 
 /* Where the innermost axis is contiguous in both, its run is what moves. */
 static bool plan_cells(struct task *task) {
-    const struct iterate *walk = task->walk;
-    const int inner = walk->rank - 1;
-    const int64_t bytes = walk->size[inner] * task->out_unit;
-    if (task->out_dtype != task->in_dtype || walk->rank < 3 || bytes > CELL_MAX_BYTES) return false;
+    const int inner = task->walk->rank - 1;
+    const int64_t bytes = task->walk->size[inner] * task->out_unit;
+    if (task->out_dtype != task->in_dtype || inner < 2 || bytes > CELL_MAX_BYTES) return false;
     task->out_unit = task->in_unit = bytes;
-    order_axes(task);
-    task->tile[inner] = walk->size[inner];
+    task->tile[inner] = task->walk->size[inner];
+    if (bytes == 2 || bytes == 4 || bytes == 8) return plan_elements(task, inner);
+    if (bytes < CELL_MIN_BYTES) return false;
     const struct group none = {0};
     const int64_t n = larger(1, CELL_RUN_BYTES / bytes);
     const int64_t n_down = take_axes(task, &task->down, 0, bytes, n, 1, inner, &none);
@@ -285,8 +283,10 @@ bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtyp
     struct task task = {.walk = walk, .out_dtype = out_dtype, .in_dtype = in_dtype};
     task.out_unit = iterate_element_bytes(out_dtype);
     task.in_unit = iterate_element_bytes(in_dtype);
+    if (walk->n == 0) return false;
+    order_axes(&task);
     const bool has_cells = walk->step[0] == task.out_unit && walk->step[1] == task.in_unit;
-    if (walk->n == 0 || !(has_cells ? plan_cells(&task) : plan_elements(&task))) return false;
+    if (!(has_cells ? plan_cells(&task) : plan_elements(&task, -1))) return false;
 
     int64_t n_tiles = 1, tile_elements = 1;
     for (int axis = 0; axis < walk->rank; axis++) {

@@ -32,7 +32,7 @@ static void NAME(turn)(char *const *to, const char *from, int64_t from_step, int
             NAME(turn_lines)(to + j, i * e, from + i * from_step + j * e, from_step);
     for (int64_t j = 0; j < n_to; j++)
         for (int64_t i = j < whole_to ? whole_from : 0; i < n_from; i++)
-            ((T *)(void *)to[j])[i] = ((const T *)(const void *)(from + i * from_step))[j];
+            memcpy(to[j] + i * e, from + i * from_step + j * e, sizeof(T));
 }
 
 #undef LANES

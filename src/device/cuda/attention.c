@@ -1,16 +1,17 @@
-/* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it cannot.
+/* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it
+ * cannot.
  *
- * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S. Everything
- * else (f32, f64, decoding with a cache, odd heads) is ours.
+ * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
+ * Everything else (f32, f64, decoding with a cache, odd heads) is ours.
  *
  * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run to
  * run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead, about
  * 2 T S bytes per head, and repeats to the bit. That is the default; TALLY_CUDA_FAST_ATTENTION=1 asks for the fast one.
  *
- * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic backward
- * runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest divisor of B
- * that fits the workspace. If not even one group of heads fits, or no engine is deterministic, our own two-pass
- * backward runs; it needs no T x S store at all.
+ * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
+ * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
+ * divisor of B that fits the workspace. If not even one group of heads fits, or no engine is deterministic, our own
+ * two-pass backward runs; it needs no T x S store at all.
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only | the plan's own workspace
@@ -118,8 +119,8 @@ static bool config_is_repeatable(struct graph *graph, descriptor config, int64_t
     return true;
 }
 
-/* The first configuration the heuristic offers that makes a plan within the limit. *plan_bytes: its workspace, or, when NULL is
- * returned, that of the best plan that was too large (0: there was none). */
+/* The first configuration the heuristic offers that makes a plan within the limit. *plan_bytes: its workspace, or,
+ * when NULL is returned, that of the best plan that was too large (0: there was none). */
 static descriptor plan_choose(struct attention_cache *cache, struct graph *graph, descriptor operation_graph,
                               bool wants_repeatable, size_t limit_bytes, size_t *plan_bytes) {
     enum { MAX_CONFIGS = 16 };
@@ -171,8 +172,8 @@ static descriptor plan_choose(struct attention_cache *cache, struct graph *graph
 
 static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch entry, so
- * that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
+/* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch
+ * entry, so that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
 static struct attention_call slice_of(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads) {
     struct attention_call slice = *call;
     slice.B = n_batch;
@@ -222,7 +223,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
     return true;
 }
 
-/* The next smaller slice: the next smaller divisor of B, then, of one batch entry, of H_kv. False after the smallest. */
+/* The next smaller slice: the next smaller divisor of B, then, of one batch entry, of H_kv. False after the
+ * smallest. */
 static bool slice_shrink(const struct attention_call *call, int64_t *n_batch, int64_t *n_kv_heads) {
     int64_t *n = *n_batch > 1 ? n_batch : n_kv_heads;
     const int64_t whole = *n_batch > 1 ? call->B : call->H_kv;
@@ -395,6 +397,9 @@ static struct attention_call call_of(const tl_kernel_args *args, const tl_operan
     call.H_kv = k->shape[2];
     call.scale = attr->scale;
     call.causal = attr->causal;
+    const int64_t all = call.S + call.T; /* farther than any key from any query */
+    call.left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
+    call.right = attr->causal ? 0 : call.left;
     call.dtype = q->dtype;
     call.q = rows_of(q);
     call.k = rows_of(k);
@@ -409,6 +414,7 @@ static bool rows_fit_cudnn(const struct attention_rows *rows) {
 }
 
 static bool call_fits_cudnn(const struct attention_cache *cache, const struct attention_call *call, enum pass pass) {
+    if (call->mask || call->g_lse || call->left < call->S + call->T) return false; /* graphs without options */
     if ((call->dtype != TL_BF16 && call->dtype != TL_F16) || call->D % 8 != 0 || call->D > 256 || call->T < 2 ||
         (call->causal && call->T != call->S))
         return false;
@@ -450,21 +456,20 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     return execute_slices(cache, plan, call, args);
 }
 
-/* Options that neither cuDNN's graphs nor our own kernels have here yet. */
-static bool options_fit(const tl_kernel_args *args) {
-    const struct attr_attention *attr = args->attr;
-    const char *what = attr->has_mask ? "a mask" : attr->window > 0 ? "a window" : attr->has_lse_grad ? "lse's gradient" : NULL;
-    if (what) snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s with %s yet", args->op, what);
-    return !what;
+static void mask_set(struct attention_call *call, const tl_operand *mask) {
+    call->mask = mask->data;
+    call->mask_dtype = mask->dtype;
+    for (int i = 0; i < 4; i++) call->mask_stride[i] = mask->stride[i];
 }
 
 bool cuda_attention(const tl_kernel_args *args) {
-    if (!options_fit(args)) return false;
+    const struct attr_attention *attr = args->attr;
     const tl_operand *const list[4] = {&args->in[0], &args->in[1], &args->in[2], &args->out[0]};
     if (!dtypes_fit(args, list, 4)) return false;
     struct attention_call call = call_of(args, list[0], list[1], list[2]);
     call.out = rows_dense(list[3]);
     call.lse = args->out[1].data;
+    if (attr->has_mask) mask_set(&call, &args->in[3]);
     if (call.B == 0 || call.T == 0 || call.H == 0) return true;
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
@@ -472,8 +477,8 @@ bool cuda_attention(const tl_kernel_args *args) {
 }
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
-    if (!options_fit(args)) return false;
-    /* g, q, k, v, out, lse -> dq, dk, dv */
+    const struct attr_attention *attr = args->attr;
+    /* g, q, k, v, out, lse [, mask] [, g_lse] -> dq, dk, dv [, dmask] */
     const tl_operand *const list[8] = {&args->in[0], &args->in[1],  &args->in[2],  &args->in[3],
                                        &args->in[4], &args->out[0], &args->out[1], &args->out[2]};
     if (!dtypes_fit(args, list, 8)) return false;
@@ -481,6 +486,9 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
     call.g = rows_dense(list[0]);
     call.out = rows_of(list[4]);
     call.lse = args->in[5].data;
+    if (attr->has_mask) mask_set(&call, &args->in[6]);
+    if (attr->has_lse_grad) call.g_lse = args->in[args->n_in - 1].data;
+    if (attr->has_mask_grad) call.dmask = args->out[3].data;
     call.dq = rows_dense(list[5]);
     call.dk = rows_dense(list[6]);
     call.dv = rows_dense(list[7]);

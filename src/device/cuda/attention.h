@@ -18,10 +18,17 @@ struct attention_rows {
 struct attention_call {
     int64_t B, T, S, H, H_kv, D;
     double scale;
-    bool causal; /* query t sees keys 0 .. S-T+t */
+    bool causal;         /* query t sees keys 0 .. S-T+t */
+    int64_t left, right; /* query t stands beside key S-T+t, and sees so many keys before and after it */
     tl_dtype dtype;
     struct attention_rows q, k, v, out, g, dq, dk, dv; /* the last four: backward */
     void *lse;                                         /* (B,H,T) */
+    /* What cuDNN's graphs do not have here; NULL where absent. */
+    const void *mask; /* (B,H,T,S), any strides: bool, or a float that is added to the scores */
+    tl_dtype mask_dtype;
+    int64_t mask_stride[4];
+    const void *g_lse; /* backward: (B,H,T) */
+    void *dmask;       /* backward: dense (B,H,T,S) of mask_dtype */
 };
 
 /* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the

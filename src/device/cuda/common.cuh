@@ -65,8 +65,8 @@ template <> __device__ inline float value_of<float, f16>(f16 x) { return __half2
 template <> __device__ inline double value_of<double, f16>(f16 x) { return (double)__half2float(x); }
 template <> __device__ inline int64_t value_of<int64_t, f16>(f16 x) { return (int64_t)__half2float(x); }
 
-/* Floats of 8 and 4 bits are emulated, by the cpu's own functions. Out of line: every kernel that looks dtypes up would carry
- * them. F is float or double. */
+/* Floats of 8 and 4 bits are emulated, by the cpu's own functions. Out of line: every kernel that looks dtypes up
+ * would carry them. F is float or double. */
 template <class F> __device__ __noinline__ F tiny_load(const void *data, int64_t i, tl_dtype dtype) {
     const uint8_t *code = (const uint8_t *)data;
     switch (dtype) {
@@ -80,7 +80,8 @@ template <class F> __device__ __noinline__ F tiny_load(const void *data, int64_t
         return (F)decode(f4e2m1_format(), code[i / 2] >> 4 * (i % 2) & 0xF);
     }
 }
-template <class F> __device__ __noinline__ uint8_t tiny_code(tl_dtype dtype, F x, enum convert_mode mode, uint32_t word) {
+template <class F>
+__device__ __noinline__ uint8_t tiny_code(tl_dtype dtype, F x, enum convert_mode mode, uint32_t word) {
     switch (dtype) {
     case TL_F8E4M3:
         return (uint8_t)encode(f8e4m3_format(), (double)x, mode, word);
@@ -305,7 +306,8 @@ static inline void axes_split(const tl_operand *x, uint32_t axes, geometry<1> *k
 enum { PACK = 8 };
 template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16) pack { T v[PACK]; };
 
-/* What a thread takes of a dense row at a time: a pack (U = PACK) or, where rows are not aligned, one element (U = 1). */
+/* What a thread takes of a dense row at a time: a pack (U = PACK) or, where rows are not aligned, one element (U =
+ * 1). */
 template <class T, int U> struct alignas(sizeof(T) * U < 16 ? sizeof(T) * U : 16) unit { T v[U]; };
 template <int U, class T> __device__ inline unit<T, U> unit_load(const T *row, int64_t i) {
     return ((const unit<T, U> *)row)[i];
@@ -407,6 +409,28 @@ __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
 __device__ inline float log_of(float x) { return logf(x); }
 __device__ inline double log_of(double x) { return log(x); }
+
+/* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
+template <class C> struct running { C top, sum; };
+
+template <class C> __device__ inline void running_add(running<C> &r, C x) {
+    if (x <= r.top) {
+        r.sum += x == lowest<C>() ? C(0) : exp_of(x - r.top); /* -inf - -inf is no number */
+    } else if (x > r.top) {
+        r.sum = r.sum * exp_of(r.top - x) + C(1);
+        r.top = x;
+    } else { /* NaN spoils the row, as it should */
+        r.sum = x;
+    }
+}
+
+/* The block's log-sum-exp, to every thread; -inf of nothing but -inf. */
+template <class C> __device__ inline C running_lse(const running<C> &r) {
+    const C top = block_reduce(r.top, max_of(), lowest<C>());
+    /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */
+    const C share = r.top == lowest<C>() ? r.sum : r.sum * exp_of(r.top - top);
+    return top + log_of(block_reduce(share, sum_of(), C(0)));
+}
 
 /* Threads for one row of n elements: whole warps, about four elements each, at most 512. */
 static inline int threads_for_row(int64_t n) {

@@ -64,8 +64,8 @@ static bool launch_same(bool packs, const geometry<2> &g, const tl_operand *to, 
 
 /* To f4: a thread writes a byte, two neighbours along the last axis. f4 rows are dense and even. */
 template <class C>
-__global__ void __launch_bounds__(BLOCK) copy_to_f4(geometry<2> pairs, uint8_t *to, const void *from, tl_dtype dtype,
-                                                    int64_t from_stride) {
+__global__ void __launch_bounds__(BLOCK)
+    copy_to_f4(geometry<2> pairs, uint8_t *to, const void *from, tl_dtype dtype, int64_t from_stride) {
     FOR_EACH(i, pairs.numel) {
         int64_t at[2];
         offsets_of(pairs, i, at);
@@ -144,8 +144,7 @@ bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_ope
     if (packs && t == TL_F32 && f == TL_BF16) return launch_packs<float, bf16>(g, to, from, stream);
     if (packs && t == TL_F16 && f == TL_F32) return launch_packs<f16, float>(g, to, from, stream);
     if (packs && t == TL_F32 && f == TL_F16) return launch_packs<float, f16>(g, to, from, stream);
-    if (dtype_is_float(f))
-        copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
+    if (dtype_is_float(f)) copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
     return true;
 }

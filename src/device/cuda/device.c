@@ -1,17 +1,18 @@
 /* device.c: a GPU as libtally sees it.
  *
- * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the same
- * program runs where there is no CUDA at all. One device has one compute stream: everything happens in
- * program order, and nothing but `item`, copies to the host, `sync` and the profiling timer ever waits for it.
+ * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the
+ * same program runs where there is no CUDA at all. One device has one compute stream: everything happens in program
+ * order, and nothing but `item`, copies to the host, large copies from it, `sync` and the profiling timer waits for
+ * it.
  *
  * What lies outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger
  * counts. Beside them the process holds, on the GPU and unseen by the pool:
  *   - the driver's context, with the code of our kernels (loaded when first launched) and the stacks the driver keeps;
  *   - the cuBLASLt handle (made here) and the code of the GEMM kernels it picks;
  *   - the cuDNN handle (made by the first attention) and the code of its attention engines, some compiled at run time;
- * and on the host: plans of matmul.c and attention.c, one fault cell of pinned memory (state.h). Every workspace of
- * every library is args->workspace, from the pool; a plan that wants more is not used. How many bytes the
- * above take is measured on the machine (driver's figure minus segments), not promised here.
+ * and on the host: plans of matmul.c and attention.c, and pinned memory: one fault cell, and slots for copies
+ * (state.h). Every workspace of every library is args->workspace, from the pool; a plan that wants more is not used.
+ * How many bytes the above take is measured on the machine (driver's figure minus segments), not promised here.
  *
  * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
  * That also makes the plan caches and the cuDNN handle, which is not thread-safe, safe to use.
@@ -24,6 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert((int)STAGING_SLOTS >= (int)FETCH_SLOTS, "device.h says how many fetches are kept");
 
 static struct cuda_state *state_table[CUDA_MAX_DEVICES];
 static pthread_mutex_t run_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,8 +54,8 @@ bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
     return false;
 }
 
-/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came after it
- * in the stream computed with rows that nobody asked for. */
+/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came
+ * after it in the stream computed with rows that nobody asked for. */
 bool cuda_fault_report(struct cuda_state *state, char *error) {
     static const char *const culprit[] = {
         [FAULT_EMBEDDING] = "embedding: id",
@@ -84,8 +87,8 @@ bool cuda_fault_report(struct cuda_state *state, char *error) {
         break;
     case FAULT_WEIGHTS:
         snprintf(error, CUDA_ERROR_BYTES,
-                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)", index,
-                 limit);
+                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)",
+                 index, limit);
         break;
     case FAULT_COUNT:
         snprintf(error, CUDA_ERROR_BYTES, "%lld elements were counted, others are there", index);
@@ -160,6 +163,20 @@ static bool is_pinned(const void *from) {
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
+/* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it waits for
+ * all that is queued first. */
+static bool copy_staged(struct cuda_state *state, void *to, const void *from, size_t bytes, char *error) {
+    pthread_mutex_lock(&run_lock);
+    struct cuda_slot *slot = &state->staging[state->next_staging++ % STAGING_SLOTS];
+    bool ok = cuda_check(cudaEventSynchronize(slot->done), "copy", error);
+    if (ok) memcpy(slot->data, from, bytes);
+    ok = ok &&
+         cuda_check(cudaMemcpyAsync(to, slot->data, bytes, cudaMemcpyHostToDevice, state->stream), "copy", error) &&
+         cuda_check(cudaEventRecord(slot->done, state->stream), "copy", error);
+    pthread_mutex_unlock(&run_lock);
+    return ok;
+}
+
 static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
                  char *error) {
     static const enum cudaMemcpyKind kinds[] = {
@@ -169,11 +186,29 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
     };
     struct cuda_state *state = device->own;
     if (bytes == 0) return true;
-    if (!select_device(state, error) ||
-        !cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error))
-        return false;
+    if (!select_device(state, error)) return false;
+    if (direction == COPY_TO_DEVICE && bytes <= STAGING_BYTES) return copy_staged(state, to, from, bytes, error);
+    if (!cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error)) return false;
     if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from))) return true;
     return cuda_check(cudaStreamSynchronize(state->stream), "copy", error) && cuda_fault_report(state, error);
+}
+
+static void *fetch_begin(tl_device *device, const void *from, size_t bytes, char *error) {
+    struct cuda_state *state = device->own;
+    if (bytes > FETCH_BYTES || !select_device(state, error)) return NULL;
+    struct cuda_slot *slot = &state->fetch[state->next_fetch++ % STAGING_SLOTS];
+    bool ok =
+        cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
+        cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
+    return ok ? slot : NULL;
+}
+
+static bool fetch_end(tl_device *device, void *fetch, void *to, size_t bytes, char *error) {
+    struct cuda_state *state = device->own;
+    struct cuda_slot *slot = fetch;
+    if (!select_device(state, error) || !cuda_check(cudaEventSynchronize(slot->done), "fetch", error)) return false;
+    memcpy(to, slot->data, bytes);
+    return cuda_fault_report(state, error);
 }
 
 static bool device_sync(tl_device *device, char *error) {
@@ -220,12 +255,31 @@ static const struct device_functions cuda_functions = {
     .segment_free = segment_free,
     .copy = copy,
     .sync = device_sync,
+    .fetch_begin = fetch_begin,
+    .fetch_end = fetch_end,
     .used = used,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */
+
+/* An event that was never recorded is done. */
+static bool slots_new(struct cuda_slot *slots, size_t bytes, char *error) {
+    bool ok = cuda_check(cudaHostAlloc((void **)&slots[0].data, STAGING_SLOTS * bytes, cudaHostAllocDefault),
+                         "pinned memory", error);
+    for (int i = 0; ok && i < STAGING_SLOTS; i++) {
+        slots[i].data = slots[0].data + (size_t)i * bytes;
+        ok = cuda_check(cudaEventCreateWithFlags(&slots[i].done, cudaEventDisableTiming), "event", error);
+    }
+    return ok;
+}
+
+static void slots_free(struct cuda_slot *slots) {
+    if (slots[0].data) cudaFreeHost(slots[0].data);
+    for (int i = 0; i < STAGING_SLOTS; i++)
+        if (slots[i].done) cudaEventDestroy(slots[i].done);
+}
 
 static bool state_fill(struct cuda_state *state, char *error) {
     return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error) &&
@@ -238,11 +292,14 @@ static bool state_fill(struct cuda_state *state, char *error) {
            cuda_check(cudaHostAlloc((void **)&state->fault, sizeof *state->fault, cudaHostAllocMapped), "fault cell",
                       error) &&
            cuda_check(cudaHostGetDevicePointer((void **)&state->fault_device, state->fault, 0), "fault cell", error) &&
+           slots_new(state->staging, STAGING_BYTES, error) && slots_new(state->fetch, FETCH_BYTES, error) &&
            (state->matmul = matmul_cache_new(error)) != NULL;
 }
 
 static void state_free(struct cuda_state *state) {
     if (state->fault) cudaFreeHost(state->fault);
+    slots_free(state->staging);
+    slots_free(state->fetch);
     if (state->timer_begin) cudaEventDestroy(state->timer_begin);
     if (state->timer_end) cudaEventDestroy(state->timer_end);
     if (state->stream) cudaStreamDestroy(state->stream);

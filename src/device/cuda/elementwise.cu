@@ -142,8 +142,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) swiglu_grad_packs(ge
         int64_t at[5];
         offsets_of(g, i, at);
         pack<T> x[3], dgate, dup;
-        for (int k = 0; k < 3; k++)
-            x[k] = pack_load<T>(o.data[2 + k], at[2 + k], g.stride[2 + k][g.rank - 1] == 0);
+        for (int k = 0; k < 3; k++) x[k] = pack_load<T>(o.data[2 + k], at[2 + k], g.stride[2 + k][g.rank - 1] == 0);
         for (int j = 0; j < PACK; j++) {
             float a, b;
             swiglu_slopes(value_of<float>(x[0].v[j]), value_of<float>(x[1].v[j]), value_of<float>(x[2].v[j]), &a, &b);

@@ -125,9 +125,9 @@ static void unary_pack_launch(geometry<2> g, const operands<2> &o, F f, cudaStre
     unary_packs<T, T, F><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, f);
 }
 
-/* WITH_INTEGERS: whether the op exists for integers (its functor then takes int64_t). `compute`: what it computes in. */
-template <bool WITH_INTEGERS, class F>
-static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
+/* WITH_INTEGERS: whether the op exists for integers (its functor then takes int64_t). `compute`: what it computes
+ * in. */
+template <bool WITH_INTEGERS, class F> static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
     if (!operands_known(args)) return false;
     const tl_operand *const list[2] = {&args->out[0], &args->in[0]};
     const geometry<2> g = geometry_of<2>(list);
@@ -198,7 +198,9 @@ template <bool WITH_INTEGERS, bool MIXED, class F> static bool binary(const tl_k
 
 /* The type two inputs of any dtype are compared in. */
 static inline enum compute compute_of_both(tl_dtype a, tl_dtype b) {
-    return a == TL_F64 || b == TL_F64 ? COMPUTE_F64 : dtype_is_float(a) || dtype_is_float(b) ? COMPUTE_F32 : COMPUTE_I64;
+    return a == TL_F64 || b == TL_F64               ? COMPUTE_F64
+           : dtype_is_float(a) || dtype_is_float(b) ? COMPUTE_F32
+                                                    : COMPUTE_I64;
 }
 
 #endif

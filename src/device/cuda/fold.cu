@@ -1,9 +1,9 @@
 /* fold.cu: reductions whose partial result is more than one number, and running sums and products.
  *
- * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A block (a warp for short ones)
- * makes a chunk into a *state* of two numbers, in f64 (i64 for integers); the states of an output are joined in order, and the
- * last one is finished into the result. With one chunk the group finishes itself; otherwise states go through the workspace.
- * Trees and orders depend on the shape alone.
+ * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A block (a warp for
+ * short ones) makes a chunk into a *state* of two numbers, in f64 (i64 for integers); the states of an output are
+ * joined in order, and the last one is finished into the result. With one chunk the group finishes itself; otherwise
+ * states go through the workspace. Trees and orders depend on the shape alone.
  */
 #include "device/cuda/common.cuh"
 #include "device/cuda/scan.cuh"
@@ -175,8 +175,8 @@ static bool run_place(const tl_kernel_args *args, bool wants_max) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
 
-/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal numbers
- * is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal
+ * numbers is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
 struct fold_var {
     typedef double element;
     double correction;
@@ -368,8 +368,9 @@ __device__ inline double scan_slope(const scanning &s, int64_t row, int64_t at) 
     return at + 1 == s.n ? load_as<double>(s.g, row, s.g_dtype) : 0;
 }
 
-/* dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive). Tiles forwards for the products
- * before them, then backwards; in a tile, thread t looks after place n_tile-1-t, so that r runs with the threads. */
+/* dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive). Tiles forwards for the
+ * products before them, then backwards; in a tile, thread t looks after place n_tile-1-t, so that r runs with the
+ * threads. */
 __global__ void __launch_bounds__(SCAN_BLOCK) cumprod_grad_rows(scanning s) {
     __shared__ double room[32], product[SCAN_BLOCK + 1];
     __shared__ step step_room[32];
@@ -433,7 +434,8 @@ bool cuda_cumprod_grad(const tl_kernel_args *args) {
     if (scan_begin(&s, args) == 0) return true;
     const int64_t n_tiles = (s.n + SCAN_BLOCK - 1) / SCAN_BLOCK;
     if (args->workspace_bytes < (size_t)(s.n_rows * n_tiles) * sizeof(double)) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op, args->workspace_bytes);
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
         return false;
     }
     cumprod_grad_rows<<<capped(s.n_rows), scan_threads(s.n), 0, stream_of(args)>>>(s);

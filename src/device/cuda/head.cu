@@ -1,12 +1,12 @@
 /* head.cu: the last product and the loss, a chunk of rows at a time; see ops/head.c.
  *
- * Products go through matmul.c, logits in f32 (f64). One kernel turns a chunk of logits into losses and, in their place, into
- * their gradient: in f32 (f64) for such weights, and in the weights' own dtype for narrower ones, since tensor cores multiply
- * equals. A narrow row lies in the first half of the row of logits it replaces. In f16 a gradient already divided by the
- * number of rows would vanish, so there the division comes after the products.
+ * Products go through matmul.c, logits in f32 (f64). One kernel turns a chunk of logits into losses and, in their
+ * place, into their gradient: in f32 (f64) for such weights, and in the weights' own dtype for narrower ones, since
+ * tensor cores multiply equals. A narrow row lies in the first half of the row of logits it replaces. In f16 a
+ * gradient already divided by the number of rows would vanish, so there the division comes after the products.
  *
- * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's place until the
- * loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
+ * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's
+ * place until the loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
  *
  * The workspace begins with what the products may use; then the chunk of logits, the losses, and dweight's sums.
  */
@@ -27,7 +27,8 @@ __device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64
 
 /* The scale: 1 of a sum, 1 / rows that count of a mean (NaN when there are none). One block. */
 template <class C>
-__global__ void __launch_bounds__(1024) head_scale(head<C> h, int64_t N, bool is_sum, C *scale, struct cuda_fault *fault) {
+__global__ void __launch_bounds__(1024)
+    head_scale(head<C> h, int64_t N, bool is_sum, C *scale, struct cuda_fault *fault) {
     int64_t n = 0;
     for (int64_t row = threadIdx.x; row < N; row += blockDim.x) {
         const int64_t target = id_at(h.targets, h.targets_dtype, row);
@@ -43,8 +44,8 @@ template <class C> __device__ inline C logit_slope(C logit, bool is_target, C ls
     return (exp_of(logit - lse) - (is_target ? C(1) : C(0))) * factor;
 }
 
-/* A block per row: the row's loss, and the gradient G of its logits in their place. Before a tile is written, the whole block has
- * read it; a narrow tile then only covers logits of this and earlier tiles. */
+/* A block per row: the row's loss, and the gradient G of its logits in their place. Before a tile is written, the
+ * whole block has read it; a narrow tile then only covers logits of this and earlier tiles. */
 template <class C, class G, int U>
 __global__ void __launch_bounds__(512) head_rows(head<C> h, C *logits, int64_t first_row, int64_t n_rows) {
     const int64_t n_units = h.V / U;
@@ -54,22 +55,16 @@ __global__ void __launch_bounds__(512) head_rows(head<C> h, C *logits, int64_t f
         const int64_t target = id_at(h.targets, h.targets_dtype, first_row + i);
         if (!target_counts(target, h.ignore_index, h.V)) {
             if (threadIdx.x == 0) h.losses[first_row + i] = 0;
-            for (int64_t k = threadIdx.x; h.has_gradients && k < h.V; k += blockDim.x) out[k] = conversion<G>::from(C(0));
+            for (int64_t k = threadIdx.x; h.has_gradients && k < h.V; k += blockDim.x)
+                out[k] = conversion<G>::from(C(0));
             continue;
         }
-        C top = lowest<C>();
+        running<C> r = {lowest<C>(), C(0)};
         for (int64_t k = threadIdx.x; k < n_units; k += blockDim.x) {
             const unit<C, U> p = unit_load<U>(x, k);
-            for (int j = 0; j < U; j++) top = max_of()(top, p.v[j]);
+            for (int j = 0; j < U; j++) running_add(r, p.v[j]);
         }
-        top = block_reduce(top, max_of(), lowest<C>());
-        const C shift = top > lowest<C>() ? top : C(0);
-        C sum = 0;
-        for (int64_t k = threadIdx.x; k < n_units; k += blockDim.x) {
-            const unit<C, U> p = unit_load<U>(x, k);
-            for (int j = 0; j < U; j++) sum += exp_of(p.v[j] - shift);
-        }
-        const C lse = shift + log_of(block_reduce(sum, sum_of(), C(0)));
+        const C lse = running_lse(r);
         if (threadIdx.x == 0) h.losses[first_row + i] = lse - x[target];
         if (!h.has_gradients) continue;
         const C factor = h.scales_late ? C(1) : *h.scale;
@@ -164,9 +159,10 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     c->V = args->in[1].shape[0];
     c->width = args->in[1].shape[1];
     c->dx = c->attr->gives_dx ? (T *)args->out[1].data : nullptr;
-    c->dweight = c->attr->gives_dweight ? (T *)args->out[c->dx ? 2 : 1].data : nullptr;
+    c->dweight = c->attr->gives_dweight ? (T *)args->out[c->attr->gives_dx ? 2 : 1].data : nullptr;
     const bool has_sums = c->attr->gives_dweight && sizeof(T) < 4;
-    const size_t logits = padded((size_t)(c->attr->chunk_rows * c->V) * sizeof(C)), losses = padded((size_t)c->N * sizeof(C));
+    const size_t logits = padded((size_t)(c->attr->chunk_rows * c->V) * sizeof(C)),
+                 losses = padded((size_t)c->N * sizeof(C));
     const size_t sums = has_sums ? padded((size_t)(c->V * c->width) * sizeof(C)) : 0;
     if (args->workspace_bytes < logits + losses + sums) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op,
@@ -177,8 +173,10 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     char *at = (char *)args->workspace + c->product_bytes;
     c->logits = (C *)at;
     c->sums = has_sums ? (C *)(at + logits + losses) : (C *)c->dweight;
-    c->h = {args->in[2].data, args->in[2].dtype, c->attr->ignore_index, c->V, (C *)(at + logits),
-            (const C *)args->out[0].data, args->n_out > 1, sizeof(T) == 2 && c->dtype == TL_F16};
+    c->h = {args->in[2].data,      args->in[2].dtype,
+            c->attr->ignore_index, c->V,
+            (C *)(at + logits),    (const C *)args->out[0].data,
+            args->n_out > 1,       sizeof(T) == 2 && c->dtype == TL_F16};
     return true;
 }
 

@@ -1,12 +1,13 @@
 /* index.cu: gather, scatter, advanced indexing.
  *
- * Elements move between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into it). An index
- * outside its axis is noted (state.h) and its element passed over: readers write zeros, writers nothing.
+ * Elements move between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into
+ * it). An index outside its axis is noted (state.h) and its element passed over: readers write zeros, writers
+ * nothing.
  *
- * Order. Two slots meet in one place of the table only when they agree in all axes without an index, the *rest*. So writers are
- * cut along the rest, and everything for one element of the rest is done in row-major order: by one thread, or, where the rest
- * is small, by one warp that takes 32 slots at a time and lets those that meet go one after the other. Who is last, and the
- * order of a sum, depend on nothing else.
+ * Order. Two slots meet in one place of the table only when they agree in all axes without an index, the *rest*. So
+ * writers are cut along the rest, and everything for one element of the rest is done in row-major order: by one
+ * thread, or, where the rest is small, by one warp that takes 32 slots at a time and lets those that meet go one
+ * after the other. Who is last, and the order of a sum, depend on nothing else.
  *
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
@@ -19,9 +20,9 @@ static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
 
 /* Operands: out, index, the table with the index's sizes and stride 0 along the axis. T only says how many bytes. */
 template <class T>
-__global__ void __launch_bounds__(BLOCK) gather_any(geometry<3> g, T *out, const void *index, tl_dtype index_dtype,
-                                                    const T *table, int64_t axis_stride, int64_t size,
-                                                    struct cuda_fault *fault) {
+__global__ void __launch_bounds__(BLOCK)
+    gather_any(geometry<3> g, T *out, const void *index, tl_dtype index_dtype, const T *table, int64_t axis_stride,
+               int64_t size, struct cuda_fault *fault) {
     FOR_EACH(i, g.numel) {
         int64_t at[3];
         offsets_of(g, i, at);
@@ -43,20 +44,20 @@ __global__ void __launch_bounds__(BLOCK) fetch_any(geometry<3> g, T *out, const 
     }
 }
 
-#define BY_BYTES(dtype, CALL)   \
+#define BY_BYTES(dtype, CALL)     \
     switch (dtype_bytes(dtype)) { \
-    case 8:                     \
-        CALL(uint64_t);         \
-        break;                  \
-    case 4:                     \
-        CALL(uint32_t);         \
-        break;                  \
-    case 2:                     \
-        CALL(uint16_t);         \
-        break;                  \
-    default:                    \
-        CALL(uint8_t);          \
-        break;                  \
+    case 8:                       \
+        CALL(uint64_t);           \
+        break;                    \
+    case 4:                       \
+        CALL(uint32_t);           \
+        break;                    \
+    case 2:                       \
+        CALL(uint16_t);           \
+        break;                    \
+    default:                      \
+        CALL(uint8_t);            \
+        break;                    \
     }
 
 extern "C" bool cuda_gather(const tl_kernel_args *args) {
@@ -72,8 +73,8 @@ extern "C" bool cuda_gather(const tl_kernel_args *args) {
     const tl_operand *const list[3] = {out, index, &table};
     const geometry<3> g = geometry_of<3>(list);
     const unsigned blocks = blocks_for(g.numel);
-#define GATHER(T)                                                                                                  \
-    gather_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, index->data, index->dtype,             \
+#define GATHER(T)                                                                                             \
+    gather_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, index->data, index->dtype,        \
                                                          (const T *)x->data, x->stride[axis], x->shape[axis], \
                                                          fault_of(args))
     BY_BYTES(x->dtype, GATHER)
@@ -88,8 +89,8 @@ struct writing {
     const void *slots, *index;
     tl_dtype table_dtype, slots_dtype, index_dtype;
     int element_bytes;
-    geometry<3> rest;  /* table, slots, index: over the axes without an index */
-    int64_t n;         /* slots for each element of the rest */
+    geometry<3> rest; /* table, slots, index: over the axes without an index */
+    int64_t n;        /* slots for each element of the rest */
     bool is_scatter;
     int64_t table_step, slots_step, index_step, size; /* scatter: along the axis */
     const int64_t *offset;                            /* index_put: in the table, for each of n */
@@ -153,7 +154,8 @@ template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writ
 
 template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writing w, W way) {
     const int lane = threadIdx.x % 32;
-    const int64_t first = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32, step = (int64_t)gridDim.x * (BLOCK / 32);
+    const int64_t first = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32,
+                  step = (int64_t)gridDim.x * (BLOCK / 32);
     for (int64_t i = first; i < w.rest.numel; i += step) {
         int64_t rest[3];
         offsets_of(w.rest, i, rest);
@@ -286,8 +288,8 @@ static int common_shape(const tl_operand *index, int n, int64_t *shape) {
 
 /* offset[i] (+)= index i's part of the place; NOWHERE stays. */
 __global__ void __launch_bounds__(BLOCK)
-    add_places(geometry<2> g, const void *index, tl_dtype dtype, int64_t stride, int64_t size, bool wraps, bool is_first,
-               int64_t *offset, int fault_code, struct cuda_fault *fault) {
+    add_places(geometry<2> g, const void *index, tl_dtype dtype, int64_t stride, int64_t size, bool wraps,
+               bool is_first, int64_t *offset, int fault_code, struct cuda_fault *fault) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
@@ -310,7 +312,8 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
         step *= shape[i];
     }
     if ((size_t)step * sizeof *offset > args->workspace_bytes) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op, args->workspace_bytes);
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
         return false;
     }
     tl_operand places = *table;
@@ -331,8 +334,8 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     return true;
 }
 
-/* The axes of what is fetched: the indices' common shape B and the rest, in order; strides in the table (0 along B) and in the
- * array of offsets (0 along the rest). */
+/* The axes of what is fetched: the indices' common shape B and the rest, in order; strides in the table (0 along B)
+ * and in the array of offsets (0 along the rest). */
 struct result_axes {
     int rank;
     int64_t shape[TL_MAX_RANK], table[TL_MAX_RANK], offset[TL_MAX_RANK];

@@ -2,8 +2,9 @@
 #include "device/cuda/common.cuh"
 
 /* A target outside [0,V) is noted, and its row gets 0. */
-__global__ void __launch_bounds__(BLOCK) nll_rows(const void *x, tl_dtype dtype, const void *targets, tl_dtype targets_dtype,
-                                                  int64_t n_rows, int64_t V, void *out, struct cuda_fault *fault) {
+__global__ void __launch_bounds__(BLOCK)
+    nll_rows(const void *x, tl_dtype dtype, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
+             void *out, struct cuda_fault *fault) {
     FOR_EACH(row, n_rows) {
         const int64_t target = id_at(targets, targets_dtype, row);
         const bool is_good = target >= 0 && target < V;
@@ -14,11 +15,12 @@ __global__ void __launch_bounds__(BLOCK) nll_rows(const void *x, tl_dtype dtype,
 
 /* Into zeros. */
 __global__ void __launch_bounds__(BLOCK)
-    nll_grad_rows(const void *g, tl_dtype g_dtype, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
-                  void *out, tl_dtype dtype, struct cuda_fault *fault) {
+    nll_grad_rows(const void *g, tl_dtype g_dtype, const void *targets, tl_dtype targets_dtype, int64_t n_rows,
+                  int64_t V, void *out, tl_dtype dtype, struct cuda_fault *fault) {
     FOR_EACH(row, n_rows) {
         const int64_t target = id_at(targets, targets_dtype, row);
-        if (target >= 0 && target < V) store_as<double>(out, row * V + target, dtype, -load_as<double>(g, row, g_dtype));
+        if (target >= 0 && target < V)
+            store_as<double>(out, row * V + target, dtype, -load_as<double>(g, row, g_dtype));
         else fault_raise(fault, FAULT_NLL_GRAD, target, V);
     }
 }
@@ -41,8 +43,8 @@ bool cuda_nll(const tl_kernel_args *args) {
     if (!operands_known(args) || !ids_known(args, targets)) return false;
     const int64_t n_rows = x->shape[0];
     if (n_rows == 0) return true;
-    nll_rows<<<blocks_for(n_rows), BLOCK, 0, stream_of(args)>>>(x->data, x->dtype, targets->data, targets->dtype, n_rows,
-                                                                x->shape[1], args->out[0].data, fault_of(args));
+    nll_rows<<<blocks_for(n_rows), BLOCK, 0, stream_of(args)>>>(x->data, x->dtype, targets->data, targets->dtype,
+                                                                n_rows, x->shape[1], args->out[0].data, fault_of(args));
     return true;
 }
 
@@ -51,12 +53,10 @@ bool cuda_nll_grad(const tl_kernel_args *args) {
     if (!operands_known(args) || !ids_known(args, targets)) return false;
     const int64_t n_rows = out->shape[0], bytes = operand_numel(out) * dtype_bytes(out->dtype);
     if (n_rows == 0) return true;
-    if (bytes > 0 &&
-        !cuda_check(cudaMemsetAsync(out->data, 0, (size_t)bytes, stream_of(args)), args->op, args->error))
+    if (bytes > 0 && !cuda_check(cudaMemsetAsync(out->data, 0, (size_t)bytes, stream_of(args)), args->op, args->error))
         return false;
-    nll_grad_rows<<<blocks_for(n_rows), BLOCK, 0, stream_of(args)>>>(g->data, g->dtype, targets->data, targets->dtype,
-                                                                     n_rows, out->shape[1], out->data, out->dtype,
-                                                                     fault_of(args));
+    nll_grad_rows<<<blocks_for(n_rows), BLOCK, 0, stream_of(args)>>>(
+        g->data, g->dtype, targets->data, targets->dtype, n_rows, out->shape[1], out->data, out->dtype, fault_of(args));
     return true;
 }
 
@@ -66,7 +66,7 @@ bool cuda_bce(const tl_kernel_args *args) {
     const geometry<3> g = geometry_of<3>(list);
     if (g.numel == 0) return true;
     bce_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, list[0]->data, list[0]->dtype, list[1]->data,
-                                                               list[1]->dtype, list[2]->data, list[2]->dtype);
+                                                                list[1]->dtype, list[2]->data, list[2]->dtype);
     return true;
 }
 

@@ -1,12 +1,12 @@
-/* math.cu: elementary functions, rounding, remainders, extremes, truth values; and the ops that take a number beside a tensor.
- * The walks are elementwise.cuh's; here are the functors. */
+/* math.cu: elementary functions, rounding, remainders, extremes, truth values; and the ops that take a number beside
+ * a tensor. The walks are elementwise.cuh's; here are the functors. */
 #include "device/cuda/elementwise.cuh"
 
 /* ---- Functions of real numbers ------------------------------------------------------------------------ */
 
-#define REAL_FUNCTOR(name, f32, f64)                                \
-    struct f_##name {                                               \
-        __device__ float operator()(float x) const { return f32; }  \
+#define REAL_FUNCTOR(name, f32, f64)                                 \
+    struct f_##name {                                                \
+        __device__ float operator()(float x) const { return f32; }   \
         __device__ double operator()(double x) const { return f64; } \
     };
 REAL_FUNCTOR(exp2, exp2f(x), exp2(x))
@@ -71,7 +71,8 @@ struct f_sign {
 
 /* ---- Two numbers -------------------------------------------------------------------------------------- */
 
-/* Integers by squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but for 1 and -1. */
+/* Integers by squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but for 1 and
+ * -1. */
 struct f_pow {
     __device__ float operator()(float a, float b) const { return powf(a, b); }
     __device__ double operator()(double a, double b) const { return pow(a, b); }
@@ -84,10 +85,13 @@ struct f_pow {
     }
 };
 
-/* fmod has the dividend's sign; where that is not the divisor's, one divisor more. An integer divisor that is 0 is noted. */
+/* fmod has the dividend's sign; where that is not the divisor's, one divisor more. An integer divisor that is 0 is
+ * noted. */
 struct f_remainder {
     struct cuda_fault *fault;
-    template <class C> static __device__ C real(C a, C b, C r) { return r != C(0) && (r < C(0)) != (b < C(0)) ? r + b : r; }
+    template <class C> static __device__ C real(C a, C b, C r) {
+        return r != C(0) && (r < C(0)) != (b < C(0)) ? r + b : r;
+    }
     __device__ float operator()(float a, float b) const { return real(a, b, fmodf(a, b)); }
     __device__ double operator()(double a, double b) const { return real(a, b, fmod(a, b)); }
     __device__ int64_t operator()(int64_t a, int64_t b) const {
@@ -208,9 +212,7 @@ template <class F> struct f_with_number {
     F f;
     number value;
     bool is_first;
-    template <class C> __device__ C operator()(C x) const {
-        return is_first ? f(value.in(x), x) : f(x, value.in(x));
-    }
+    template <class C> __device__ C operator()(C x) const { return is_first ? f(value.in(x), x) : f(x, value.in(x)); }
 };
 
 template <bool WITH_INTEGERS, class F> static bool with_number(const tl_kernel_args *args, F f) {
@@ -259,7 +261,7 @@ static bool comparison_with(const tl_kernel_args *args) {
     const tl_dtype x = args->in[0].dtype;
     f_with_number<f_holds> g = {{attr->relation}, number_of(attr->value), attr->is_first};
     if (dtype_is_float(x)) g.value = number_rounded(attr->value, x);
-    const enum compute compute = dtype_is_float(x)                        ? compute_of(x)
+    const enum compute compute = dtype_is_float(x)                     ? compute_of(x)
                                  : attr->value.kind == TL_SCALAR_FLOAT ? COMPUTE_F32
                                                                        : COMPUTE_I64;
     return unary_in<true>(args, compute, g);

@@ -4,8 +4,9 @@
 enum { EACH = 8 }; /* elements of a thread, side by side */
 
 /* One block, so that places come out in order without a second pass. The indices of a place follow from x's shape. */
-__global__ void __launch_bounds__(1024) nonzero_all(geometry<1> g, const void *x, tl_dtype dtype, int rank, geometry<1> shape,
-                                                    int64_t n, int64_t *out, struct cuda_fault *fault) {
+__global__ void __launch_bounds__(1024)
+    nonzero_all(geometry<1> g, const void *x, tl_dtype dtype, int rank, geometry<1> shape, int64_t n, int64_t *out,
+                struct cuda_fault *fault) {
     __shared__ int64_t room[32];
     int64_t before = 0;
     for (int64_t tile = 0; tile < g.numel; tile += (int64_t)blockDim.x * EACH) {
@@ -41,7 +42,7 @@ extern "C" bool cuda_nonzero(const tl_kernel_args *args) {
     geometry<1> shape = {}; /* x's own, nothing merged */
     for (int i = 0; i < x->rank; i++) shape.size[i] = x->shape[i];
     nonzero_all<<<1, 1024, 0, stream_of(args)>>>(g, x->data, x->dtype, x->rank, shape,
-                                                 ((const struct attr_nonzero *)args->attr)->n, (int64_t *)args->out[0].data,
-                                                 fault_of(args));
+                                                 ((const struct attr_nonzero *)args->attr)->n,
+                                                 (int64_t *)args->out[0].data, fault_of(args));
     return true;
 }

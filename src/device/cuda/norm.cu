@@ -1,9 +1,9 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
  * Forward and dx: a block per row. Weight gradients are column sums over all rows, without atomics: rows are cut into
- * NORM_CHUNKS runs; pass one gives each (run, 32 columns) a block of 32 x 8 threads, whose eight row lanes are
- * added in order; pass two adds the runs in order. args->workspace holds the runs, dweight's (NORM_CHUNKS, C)
- * first, then dbias's, in the compute type.
+ * NORM_CHUNKS runs; pass one gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row
+ * lanes are added in order; pass two adds the runs in order. args->workspace holds the runs, dweight's (NORM_CHUNKS,
+ * C) first, then dbias's, in the compute type.
  */
 #include "device/cuda/common.cuh"
 
@@ -24,7 +24,8 @@ template <class T, class W> struct norm_forward_rows {
     double eps;
 };
 
-template <class T, class W, bool RMS, int U> __global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
     const int64_t n_units = r.n / U;
     for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
@@ -122,37 +123,54 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
     }
 }
 
-enum { LANES = 8 };
+enum { LANES = 8, AHEAD = 4 };
 
-/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y. Block (32, LANES). */
-template <class T, bool RMS>
+/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32,
+ * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are asked for before the first is added. */
+template <class T, bool RMS, int U>
 __global__ void __launch_bounds__(32 * LANES)
     norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
                      const typename compute_type<T>::type *rstds, typename compute_type<T>::type *dweight_runs,
                      typename compute_type<T>::type *dbias_runs, int64_t n_rows, int64_t n) {
     typedef typename compute_type<T>::type C;
-    __shared__ C parts[2][LANES][33];
-    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x;
+    __shared__ C parts[2][LANES][32];
+    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x; /* in units */
     const int64_t run_rows = (n_rows + NORM_CHUNKS - 1) / NORM_CHUNKS;
     const int64_t first = blockIdx.y * run_rows, last = min(n_rows, first + run_rows);
-    C dweight = 0, dbias = 0;
-    if (column < n)
-        for (int64_t row = first + threadIdx.y; row < last; row += LANES) {
-            const C gi = value_of<C>(g[row * n + column]);
-            const C mean = RMS ? C(0) : means[row];
-            dweight += gi * ((value_of<C>(x[row * n + column]) - mean) * rstds[row]);
-            dbias += gi;
+    C dweight[U], dbias[U];
+    for (int j = 0; j < U; j++) dweight[j] = dbias[j] = 0;
+    for (int64_t row = first + threadIdx.y; column < n / U && row < last; row += LANES * AHEAD) {
+        unit<T, U> gs[AHEAD], xs[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (row + k * LANES >= last) continue;
+            gs[k] = unit_load<U>(g + (row + k * LANES) * n, column);
+            xs[k] = unit_load<U>(x + (row + k * LANES) * n, column);
         }
-    parts[0][threadIdx.y][threadIdx.x] = dweight;
-    parts[1][threadIdx.y][threadIdx.x] = dbias;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= n) return;
-    for (int lane = 1; lane < LANES; lane++) {
-        dweight += parts[0][lane][threadIdx.x];
-        dbias += parts[1][lane][threadIdx.x];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (row + k * LANES >= last) continue;
+            const C mean = RMS ? C(0) : means[row + k * LANES], rstd = rstds[row + k * LANES];
+            for (int j = 0; j < U; j++) {
+                const C gi = value_of<C>(gs[k].v[j]);
+                dweight[j] += gi * ((value_of<C>(xs[k].v[j]) - mean) * rstd);
+                dbias[j] += gi;
+            }
+        }
     }
-    dweight_runs[blockIdx.y * n + column] = dweight;
-    if (dbias_runs) dbias_runs[blockIdx.y * n + column] = dbias;
+    for (int j = 0; j < U; j++) {
+        __syncthreads(); /* the column before has been read */
+        parts[0][threadIdx.y][threadIdx.x] = dweight[j];
+        parts[1][threadIdx.y][threadIdx.x] = dbias[j];
+        __syncthreads();
+        if (threadIdx.y != 0 || column >= n / U) continue;
+        for (int lane = 1; lane < LANES; lane++) {
+            dweight[j] += parts[0][lane][threadIdx.x];
+            dbias[j] += parts[1][lane][threadIdx.x];
+        }
+        dweight_runs[blockIdx.y * n + column * U + j] = dweight[j];
+        if (dbias_runs) dbias_runs[blockIdx.y * n + column * U + j] = dbias[j];
+    }
 }
 
 template <class C>
@@ -232,8 +250,14 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
     if (!workspace_has(args, (size_t)NORM_CHUNKS * s.n * sizeof(C) * (args->n_out - 1))) return false;
     C *dweight_runs = (C *)args->workspace;
     C *dbias_runs = args->n_out > 2 ? dweight_runs + NORM_CHUNKS * s.n : nullptr;
-    norm_weight_runs<T, RMS><<<dim3((unsigned)((s.n + 31) / 32), NORM_CHUNKS), dim3(32, LANES), 0, stream>>>(
-        r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
+    const int64_t n_units = packs ? s.n / PACK : s.n;
+    const dim3 grid((unsigned)((n_units + 31) / 32), NORM_CHUNKS), block(32, LANES);
+    if (packs)
+        norm_weight_runs<T, RMS, PACK>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
+    else
+        norm_weight_runs<T, RMS, 1>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, s.n_rows, s.n);
     norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dweight_runs, args->out[1].data, args->out[1].dtype, s.n);
     if (dbias_runs)
         norm_runs_add<C><<<blocks_for(s.n), BLOCK, 0, stream>>>(dbias_runs, args->out[2].data, args->out[2].dtype, s.n);

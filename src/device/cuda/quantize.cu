@@ -1,8 +1,8 @@
 /* quantize.cu: casts with a rounding mode, and block-scaled formats.
  *
- * Everything passes through f64, by the cpu's own encoders (tensor/convert_round.h) and the rule of tensor/format.h: the bits are
- * the cpu's. A thread has a block; an element's random word depends on its place alone. Two f4 share a byte; blocks and rows of
- * f4 are even, so no byte belongs to two threads.
+ * Everything passes through f64, by the cpu's own encoders (tensor/convert_round.h) and the rule of tensor/format.h:
+ * the bits are the cpu's. A thread has a block; an element's random word depends on its place alone. Two f4 share a
+ * byte; blocks and rows of f4 are even, so no byte belongs to two threads.
  */
 #include "device/cuda/common.cuh"
 
@@ -111,7 +111,8 @@ __device__ inline double read_block(const quantizing &q, int64_t block, double *
     return amax;
 }
 
-/* The rule of format.h: a block's scale as it is stored; *by: what its elements are divided by (0: a block of zeros). */
+/* The rule of format.h: a block's scale as it is stored; *by: what its elements are divided by (0: a block of
+ * zeros). */
 __device__ inline uint8_t make_scale(const quantizing &q, double amax, double tensor_scale, double *by) {
     double scale = amax;
     if (amax == 0) {
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(quantizing q) {
             const uint8_t code = tiny_code<double>(q.format.values, fmax(-q.max, fmin(q.max, v)), mode,
                                                    word_for(q.attr.mode, q.attr.generator, block * n + i));
             if (q.fake) {
-                store_as<double>(q.fake, block * n + i, q.out_dtype, tiny_load<double>(&code, 0, q.format.values) * back);
+                store_as<double>(q.fake, block * n + i, q.out_dtype,
+                                 tiny_load<double>(&code, 0, q.format.values) * back);
             } else if (q.format.values != TL_F4E2M1) {
                 q.values[block * n + i] = code;
             } else if (i % 2) {
@@ -172,9 +174,10 @@ __global__ void __launch_bounds__(QUANTIZE_CHUNK) find_amax(quantizing q, double
     }
 }
 
-/* amax / (448 x 6): the largest block's scale is then the largest one there is. To the output, where it is one, and, as f64, to the
- * workspace's first place. */
-__global__ void __launch_bounds__(BLOCK) find_tensor_scale(double *chunk_amax, int64_t n_chunks, double max, float *out) {
+/* amax / (448 x 6): the largest block's scale is then the largest one there is. To the output, where it is one, and,
+ * as f64, to the workspace's first place. */
+__global__ void __launch_bounds__(BLOCK)
+    find_tensor_scale(double *chunk_amax, int64_t n_chunks, double max, float *out) {
     double amax = 0;
     for (int64_t chunk = threadIdx.x; chunk < n_chunks; chunk += blockDim.x) amax = fmax(amax, chunk_amax[chunk]);
     amax = block_reduce(amax, number_max(), 0.0);
@@ -215,11 +218,13 @@ static bool run_blocks(const tl_kernel_args *args, bool is_fake) {
     if (q.format.has_tensor_scale) {
         double *chunk_amax = (double *)args->workspace;
         if (args->workspace_bytes < (size_t)n_chunks * sizeof(double)) {
-            snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op, args->workspace_bytes);
+            snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                     args->workspace_bytes);
             return false;
         }
         if (n_chunks > 0) find_amax<<<capped(n_chunks), QUANTIZE_CHUNK, 0, stream>>>(q, chunk_amax);
-        find_tensor_scale<<<1, BLOCK, 0, stream>>>(chunk_amax, n_chunks, q.max, is_fake ? nullptr : (float *)args->out[2].data);
+        find_tensor_scale<<<1, BLOCK, 0, stream>>>(chunk_amax, n_chunks, q.max,
+                                                   is_fake ? nullptr : (float *)args->out[2].data);
         q.tensor_scale = chunk_amax;
     }
     if (n_blocks > 0) quantize_blocks<<<blocks_for(n_blocks), BLOCK, 0, stream>>>(q);
@@ -229,8 +234,9 @@ static bool run_blocks(const tl_kernel_args *args, bool is_fake) {
 /* ---- dequantize -------------------------------------------------------------------------------------------- */
 
 /* value x (scale [x tensor scale]), which f64 holds exactly, rounded once */
-__global__ void __launch_bounds__(BLOCK) dequantize_any(struct format_info format, const void *values, const void *scales,
-                                                        const float *tensor_scale, int64_t n, void *out, tl_dtype dtype) {
+__global__ void __launch_bounds__(BLOCK)
+    dequantize_any(struct format_info format, const void *values, const void *scales, const float *tensor_scale,
+                   int64_t n, void *out, tl_dtype dtype) {
     const double whole = tensor_scale ? (double)*tensor_scale : 1;
     FOR_EACH(i, n) {
         const double scale = tiny_load<double>(scales, i / format.block, format.scales) * whole;
@@ -247,7 +253,8 @@ bool cuda_cast_mode(const tl_kernel_args *args) {
     const geometry<1> g = geometry_of<1>(list);
     const int step = attr->dtype == TL_F4E2M1 ? 2 : 1;
     if (g.numel == 0) return true;
-    cast_any<<<blocks_for(g.numel / step), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, args->out[0].data, *attr, step);
+    cast_any<<<blocks_for(g.numel / step), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, args->out[0].data, *attr,
+                                                                        step);
     return true;
 }
 
@@ -259,8 +266,9 @@ bool cuda_dequantize(const tl_kernel_args *args) {
     const int64_t n = operand_numel(&args->in[0]);
     const float *tensor_scale = args->n_in == 3 ? (const float *)args->in[2].data : nullptr;
     if (n == 0) return true;
-    dequantize_any<<<blocks_for(n), BLOCK, 0, stream_of(args)>>>(format_of(attr->format), args->in[0].data, args->in[1].data,
-                                                                tensor_scale, n, args->out[0].data, args->out[0].dtype);
+    dequantize_any<<<blocks_for(n), BLOCK, 0, stream_of(args)>>>(format_of(attr->format), args->in[0].data,
+                                                                 args->in[1].data, tensor_scale, n, args->out[0].data,
+                                                                 args->out[0].dtype);
     return true;
 }
 

@@ -1,9 +1,9 @@
 /* random.cu: random numbers in place, permutations, categories.
  *
- * Orders come from sorting, as on the cpu (device/cpu/random.c says why): a permutation is what sorts its draws, and a sample
- * without replacement is the order of arrival of exponential times. Draws, logarithm and running sums are the cpu's to the bit,
- * so are the results. A running sum is one chain of additions: a thread does it, out of shared memory, while the others of its
- * block wait.
+ * Orders come from sorting, as on the cpu (device/cpu/random.c says why): a permutation is what sorts its draws, and
+ * a sample without replacement is the order of arrival of exponential times. Draws, logarithm and running sums are
+ * the cpu's to the bit, so are the results. A running sum is one chain of additions: a thread does it, out of shared
+ * memory, while the others of its block wait.
  */
 #include "device/cuda/random.cuh"
 #include "device/cuda/sort.cuh"
@@ -22,7 +22,9 @@ struct weights {
     const void *data;
     tl_dtype dtype;
     int64_t n_rows, K, row_stride, stride;
-    __device__ double at(int64_t row, int64_t k) const { return load_as<double>(data, row * row_stride + k * stride, dtype); }
+    __device__ double at(int64_t row, int64_t k) const {
+        return load_as<double>(data, row * row_stride + k * stride, dtype);
+    }
 };
 
 /* A category that cannot come arrives after all others. */
@@ -33,8 +35,10 @@ struct arrival_source {
     int64_t n_samples, *out;
     __device__ uint64_t key(int64_t row, int64_t k) const {
         const double weight = w.at(row, k);
-        const double u = fma((double)(rng_wide_draw_at(draws, index + (uint64_t)(row * w.K + k)) >> 12), 0x1p-52, 0x1p-53);
-        return weight > 0 ? rng_f64_bits(-rng_log_f64(u) / weight) : UINT64_MAX; /* positive doubles sort as their bits do */
+        const double u =
+            fma((double)(rng_wide_draw_at(draws, index + (uint64_t)(row * w.K + k)) >> 12), 0x1p-52, 0x1p-53);
+        return weight > 0 ? rng_f64_bits(-rng_log_f64(u) / weight)
+                          : UINT64_MAX; /* positive doubles sort as their bits do */
     }
     __device__ void put(int64_t row, int64_t place, int64_t k) const { out[row * n_samples + place] = k; }
 };
@@ -80,7 +84,8 @@ __device__ inline double chain(double *tile, int n, double sum, int64_t first, i
     return sum;
 }
 
-/* With replacement, a block per row: the first category whose running sum exceeds u times the whole. below: (rows, K). */
+/* With replacement, a block per row: the first category whose running sum exceeds u times the whole. below: (rows,
+ * K). */
 __global__ void __launch_bounds__(BLOCK)
     draw_rows(weights w, struct rng_key draws, uint64_t index, int64_t n_samples, double *below, int64_t *out) {
     __shared__ double tile[TILE], whole;
@@ -103,8 +108,8 @@ __global__ void __launch_bounds__(BLOCK)
         }
         __syncthreads();
         for (int64_t j = threadIdx.x; j < n_samples; j += blockDim.x) {
-            const double target =
-                rng_multiply_f64(rng_uniform_f64(rng_wide_draw_at(draws, index + (uint64_t)(row * n_samples + j))), whole);
+            const double target = rng_multiply_f64(
+                rng_uniform_f64(rng_wide_draw_at(draws, index + (uint64_t)(row * n_samples + j))), whole);
             int64_t low = 0, high = last_place;
             while (low < high) {
                 const int64_t middle = low + (high - low) / 2;
@@ -137,7 +142,8 @@ bool cuda_multinomial(const tl_kernel_args *args) {
     const tl_operand *p = &args->in[0];
     if (!operands_known(args)) return false;
     const int last = p->rank - 1;
-    const weights w = {p->data, p->dtype, last ? p->shape[0] : 1, p->shape[last], last ? p->stride[0] : 0, p->stride[last]};
+    const weights w = {p->data,        p->dtype, last ? p->shape[0] : 1, p->shape[last], last ? p->stride[0] : 0,
+                       p->stride[last]};
     const struct rng_key draws = {attr->generator.seed, attr->generator.stream};
     int64_t *out = (int64_t *)args->out[0].data;
     if (w.n_rows == 0) return true;
@@ -149,11 +155,12 @@ bool cuda_multinomial(const tl_kernel_args *args) {
         return sort_lines(args, source, w.n_rows, w.K, attr->n_samples, n_slots);
     }
     if (args->workspace_bytes < (size_t)(w.n_rows * w.K) * sizeof(double)) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op, args->workspace_bytes);
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
         return false;
     }
     draw_rows<<<capped(w.n_rows), BLOCK, 0, stream_of(args)>>>(w, draws, attr->generator.index, attr->n_samples,
-                                                              (double *)args->workspace, out);
+                                                               (double *)args->workspace, out);
     return true;
 }
 

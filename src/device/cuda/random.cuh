@@ -15,7 +15,8 @@
 __device__ inline double random_quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_quantile_f64(1 - p); }
 
 /* a + b z held to [low, high], z the quantile of the middle of the draw's interval: neither 0 nor 1. */
-__device__ inline double random_truncated(const struct attr_random_fill &fill, struct rng_key key, uint64_t index, bool is_wide) {
+__device__ inline double random_truncated(const struct attr_random_fill &fill, struct rng_key key, uint64_t index,
+                                          bool is_wide) {
     const double u = is_wide ? fma((double)(rng_wide_draw_at(key, index) >> 12), 0x1p-52, 0x1p-53)
                              : fma((double)rng_draw_at(key, index), 0x1p-32, 0x1p-33);
     const double z = random_quantile(fma(u, fill.p_high - fill.p_low, fill.p_low));
@@ -24,7 +25,8 @@ __device__ inline double random_truncated(const struct attr_random_fill &fill, s
 }
 
 /* Element i goes to place `at`. Of the f64 sequence when the output is f64, of the f32 sequence otherwise. */
-__device__ inline void random_put(const struct attr_random_fill &fill, void *out, int64_t at, tl_dtype dtype, int64_t i) {
+__device__ inline void random_put(const struct attr_random_fill &fill, void *out, int64_t at, tl_dtype dtype,
+                                  int64_t i) {
     const struct attr_random &a = fill.random;
     const struct rng_key key = {a.generator.seed, a.generator.stream};
     const uint64_t index = a.generator.index + (uint64_t)i;
@@ -50,7 +52,8 @@ __device__ inline void random_put(const struct attr_random_fill &fill, void *out
 }
 
 template <int UNUSED>
-__global__ void __launch_bounds__(BLOCK) random_any(geometry<1> g, void *out, tl_dtype dtype, struct attr_random_fill fill) {
+__global__ void __launch_bounds__(BLOCK)
+    random_any(geometry<1> g, void *out, tl_dtype dtype, struct attr_random_fill fill) {
     FOR_EACH(i, g.numel) {
         int64_t at[1];
         offsets_of(g, i, at);
@@ -59,7 +62,8 @@ __global__ void __launch_bounds__(BLOCK) random_any(geometry<1> g, void *out, tl
 }
 
 /* Every element of x, in row-major order. */
-static inline void random_operand(const tl_kernel_args *args, const tl_operand *x, const struct attr_random_fill &fill) {
+static inline void random_operand(const tl_kernel_args *args, const tl_operand *x,
+                                  const struct attr_random_fill &fill) {
     const tl_operand *const list[1] = {x};
     const geometry<1> g = geometry_of<1>(list);
     if (g.numel == 0) return;

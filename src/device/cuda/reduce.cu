@@ -1,13 +1,13 @@
 /* reduce.cu: sum, product, largest and smallest over any axes; softmax and log-softmax over the last.
  *
- * Sums and the like. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass one reduces each
- * (output, chunk) by a group of threads in a fixed tree; pass two adds the chunk results in order. No atomics: the
- * result depends on the shape alone. Three shapes of group, by where neighbours in memory lie:
+ * Sums and the like. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass
+ * one reduces each (output, chunk) by a group of threads in a fixed tree; pass two adds the chunk results in order.
+ * No atomics: the result depends on the shape alone. Three shapes of group, by where neighbours in memory lie:
  *   block     256 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
  *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients)
- * The workspace is one 8-byte slot per (output, chunk), output-major. Without it (and more than one chunk) each group walks
- * its output's chunks itself: same result, less parallel.
+ * The workspace is one 8-byte slot per (output, chunk), output-major. Without it (and more than one chunk) each group
+ * walks its output's chunks itself: same result, less parallel.
  */
 #include "device/cuda/common.cuh"
 
@@ -51,7 +51,8 @@ __device__ inline int64_t kept_offset(const reduction &r, int64_t i) {
     return at[0];
 }
 
-/* Chunks first .. last-1 of one output by one thread of a group of n: elements thread, thread + n, ... of each chunk. */
+/* Chunks first .. last-1 of one output by one thread of a group of n: elements thread, thread + n, ... of each
+ * chunk. */
 template <class C, class L, class F>
 __device__ inline C chunk_part(const reduction &r, int64_t base, int64_t chunk, int thread, int n, F f, C zero) {
     const int64_t end = min(r.n_reduced, (chunk + 1) * REDUCE_CHUNK);
@@ -156,8 +157,7 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
 }
 
 /* W: what floats are reduced in, but for f64. zero: neutral for f. */
-template <class W, class F>
-static bool reduce(const tl_kernel_args *args, F f, double zero, int64_t zero_i64) {
+template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, double zero, int64_t zero_i64) {
     if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];
     reduction r;
@@ -190,8 +190,8 @@ static bool reduce(const tl_kernel_args *args, F f, double zero, int64_t zero_i6
 
 /* ---- softmax, log_softmax ------------------------------------------------------------------------------ */
 
-/* A block per row; the later reads hit the cache. Maximum, sum of exponentials, then the quotients; or, LOG, the differences
- * (x - max) - log sum. A row of -inf has no softmax. */
+/* A block per row; the later reads hit the cache. Maximum, sum of exponentials, then the quotients; or, LOG, the
+ * differences (x - max) - log sum. A row of -inf has no softmax. */
 template <class T, int U, bool LOG>
 __global__ void __launch_bounds__(512) softmax_rows(const T *x, T *y, int64_t n_rows, int64_t n) {
     typedef typename compute_type<T>::type C;

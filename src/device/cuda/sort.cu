@@ -1,8 +1,8 @@
 /* sort.cu: sort, searchsorted, unique.
  *
- * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits turned over, positive
- * ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned over. The values are
- * read again through the indices, so that each keeps its own bits.
+ * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits turned over,
+ * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned
+ * over. The values are read again through the indices, so that each keeps its own bits.
  */
 #include "device/cuda/scan.cuh"
 #include "device/cuda/sort.cuh"
@@ -95,8 +95,8 @@ template <class C> static bool sort_typed(const tl_kernel_args *args) {
 
 /* ---- searchsorted ----------------------------------------------------------------------------------------- */
 
-/* Operands: out, values, sorted with stride 0 along the last axis of values. The first place whose number is not below the value; a
- * NaN goes to the end: nothing is above it. */
+/* Operands: out, values, sorted with stride 0 along the last axis of values. The first place whose number is not
+ * below the value; a NaN goes to the end: nothing is above it. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out, const void *values, const void *sorted,
                                                     tl_dtype dtype, int64_t n, int64_t stride, bool right) {
@@ -119,15 +119,14 @@ __global__ void __launch_bounds__(BLOCK) search_any(geometry<3> g, int64_t *out,
 
 /* One block. Until the end, counts holds where each value's run begins. */
 template <class C>
-__global__ void __launch_bounds__(1024) unique_all(const void *sorted, tl_dtype dtype, int element_bytes, const int64_t *order,
-                                                   int64_t n, int64_t n_values, uint8_t *values, int64_t *inverse,
-                                                   int64_t *counts, struct cuda_fault *fault) {
+__global__ void __launch_bounds__(1024)
+    unique_all(const void *sorted, tl_dtype dtype, int element_bytes, const int64_t *order, int64_t n, int64_t n_values,
+               uint8_t *values, int64_t *inverse, int64_t *counts, struct cuda_fault *fault) {
     __shared__ int64_t room[32];
     int64_t before = 0;
     for (int64_t tile = 0; tile < n; tile += blockDim.x) {
         const int64_t i = tile + threadIdx.x;
-        const bool is_new =
-            i < n && (i == 0 || load_as<C>(sorted, i, dtype) != load_as<C>(sorted, i - 1, dtype));
+        const bool is_new = i < n && (i == 0 || load_as<C>(sorted, i, dtype) != load_as<C>(sorted, i - 1, dtype));
         int64_t all;
         const int64_t number = before + block_scan((int64_t)is_new, sum_of(), room, &all) - 1;
         if (is_new && number < n_values) {
@@ -174,11 +173,11 @@ bool cuda_searchsorted(const tl_kernel_args *args) {
     int64_t *out = (int64_t *)args->out[0].data;
     const int64_t n = sorted->shape[last], step = sorted->stride[last];
     if (dtype_is_float(sorted->dtype))
-        search_any<double><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step,
-                                                                  right);
+        search_any<double>
+            <<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step, right);
     else
-        search_any<int64_t><<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step,
-                                                                   right);
+        search_any<int64_t>
+            <<<blocks, BLOCK, 0, stream_of(args)>>>(g, out, values->data, sorted->data, sorted->dtype, n, step, right);
     return true;
 }
 
@@ -192,11 +191,11 @@ bool cuda_unique(const tl_kernel_args *args) {
     if (n == 0) return true;
     const int bytes = dtype_bytes(sorted->dtype);
     if (dtype_is_float(sorted->dtype))
-        unique_all<double><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values, values,
-                                                            inverse, counts, fault_of(args));
+        unique_all<double><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values,
+                                                            values, inverse, counts, fault_of(args));
     else
-        unique_all<int64_t><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values, values,
-                                                             inverse, counts, fault_of(args));
+        unique_all<int64_t><<<1, 1024, 0, stream_of(args)>>>(sorted->data, sorted->dtype, bytes, order, n, n_values,
+                                                             values, inverse, counts, fault_of(args));
     return true;
 }
 

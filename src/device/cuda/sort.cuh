@@ -1,11 +1,12 @@
 /* sort.cuh: lines of (key, index) in order, for sort.cu and random.cu.
  *
- * Every element has a 64-bit key, read from a *source*; (key, index) is what is ordered, so that no two are equal and any way of
- * ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block each. Longer ones are cut into
- * runs of that length, and runs are merged two by two between two arrays of the workspace: a thread finds by bisection where its
- * MERGE_LENGTH results begin in both runs.
+ * Every element has a 64-bit key, read from a *source*; (key, index) is what is ordered, so that no two are equal and
+ * any way of ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block each.
+ * Longer ones are cut into runs of that length, and runs are merged two by two between two arrays of the workspace: a
+ * thread finds by bisection where its MERGE_LENGTH results begin in both runs.
  *
- * A source S has: uint64_t key(line, i), and put(line, place, index), which is told what is at each of the first k places.
+ * A source S has: uint64_t key(line, i), and put(line, place, index), which is told what is at each of the first k
+ * places.
  */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
@@ -23,8 +24,8 @@ __device__ inline bool comes_before(uint64_t a_key, int64_t a, uint64_t b_key, i
     return a_key < b_key || (a_key == b_key && a < b);
 }
 
-/* Bitonic, n <= SORT_RUN. In this form every exchange puts the earlier one at the lower place, so places beyond n can be left
- * out: they would hold infinities that never move. */
+/* Bitonic, n <= SORT_RUN. In this form every exchange puts the earlier one at the lower place, so places beyond n can
+ * be left out: they would hold infinities that never move. */
 __device__ inline void run_sort(uint64_t *key, int *index, int n) {
     for (int span = 2; span / 2 < n; span *= 2)
         for (int distance = span / 2; distance > 0; distance /= 2) {
@@ -48,7 +49,8 @@ __device__ inline void run_sort(uint64_t *key, int *index, int n) {
 }
 
 /* Reads elements first .. first+n-1 of a line and sorts them; index counts from first. */
-template <class S> __device__ inline void run_make(S source, int64_t line, int64_t first, int n, uint64_t *key, int *index) {
+template <class S>
+__device__ inline void run_make(S source, int64_t line, int64_t first, int n, uint64_t *key, int *index) {
     __syncthreads(); /* the run before has been read */
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         key[i] = source.key(line, first + i);
@@ -104,7 +106,8 @@ __global__ void __launch_bounds__(BLOCK) merge_runs(const pair *from, pair *to, 
 }
 
 template <class S>
-__global__ void __launch_bounds__(BLOCK) sort_deliver(S source, int64_t first_line, const pair *sorted, int64_t n, int64_t k) {
+__global__ void __launch_bounds__(BLOCK)
+    sort_deliver(S source, int64_t first_line, const pair *sorted, int64_t n, int64_t k) {
     sorted += blockIdx.y * 2 * n;
     FOR_EACH(i, k) source.put(first_line + blockIdx.y, i, sorted[i].index);
 }
@@ -121,13 +124,15 @@ static bool sort_lines(const tl_kernel_args *args, S source, int64_t n_lines, in
         return true;
     }
     if (args->workspace_bytes < (size_t)(n_slots * n) * 2 * sizeof(pair)) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op, args->workspace_bytes);
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
         return false;
     }
     for (int64_t line = 0; line < n_lines; line += n_slots) {
         const unsigned n_here = (unsigned)(n_lines - line < n_slots ? n_lines - line : n_slots);
         pair *from = (pair *)args->workspace, *to = from + n;
-        sort_runs<S><<<dim3((unsigned)((n + SORT_RUN - 1) / SORT_RUN), n_here), 512, 0, stream>>>(source, line, n, from);
+        sort_runs<S>
+            <<<dim3((unsigned)((n + SORT_RUN - 1) / SORT_RUN), n_here), 512, 0, stream>>>(source, line, n, from);
         const unsigned blocks = (unsigned)((n + BLOCK * MERGE_LENGTH - 1) / (BLOCK * MERGE_LENGTH));
         for (int64_t width = SORT_RUN; width < n; width *= 2) {
             merge_runs<0><<<dim3(blocks, n_here), BLOCK, 0, stream>>>(from, to, n, width);

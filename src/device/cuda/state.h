@@ -1,7 +1,7 @@
 /* state.h: what one opened GPU keeps: streams, library handles, plan caches and the fault cell.
  *
- * A kernel is told its stream and nothing else, so the stream is also how it finds its state. There is one state per GPU,
- * made by tally_cuda_open and never freed.
+ * A kernel is told its stream and nothing else, so the stream is also how it finds its state. There is one state per
+ * GPU, made by tally_cuda_open and never freed.
  */
 #ifndef CUDA_STATE_H
 #define CUDA_STATE_H
@@ -17,9 +17,9 @@ extern "C" {
 #define CUDA_MAX_DEVICES 16
 #define CUDA_ERROR_BYTES 200 /* room behind every `error`, by device.h */
 
-/* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The cell is
- * pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are written
- * by whichever thread failed last: any of them is a true example. */
+/* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The
+ * cell is pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are
+ * written by whichever thread failed last: any of them is a true example. */
 /* Codes without a word below: index is outside [0, limit). */
 enum cuda_fault_code {
     FAULT_NONE,
@@ -48,6 +48,14 @@ struct cuda_fault {
 struct matmul_cache;
 struct attention_cache;
 
+/* Pinned host memory in slots that are used in turn: a copy between it and the GPU makes nobody wait. `done` comes
+ * when the GPU is through with the slot. */
+enum { STAGING_SLOTS = 16, STAGING_BYTES = 1 << 20 };
+struct cuda_slot {
+    char *data;
+    cudaEvent_t done;
+};
+
 struct cuda_state {
     int index;                        /* of the GPU */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
@@ -55,6 +63,8 @@ struct cuda_state {
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;
+    struct cuda_slot staging[STAGING_SLOTS], fetch[STAGING_SLOTS]; /* towards the GPU, and back */
+    int next_staging, next_fetch;
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */
 };

@@ -7,7 +7,8 @@
 
 /* ---- embedding ---------------------------------------------------------------------------------------- */
 
-/* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per row. */
+/* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per
+ * row. */
 template <class U>
 __global__ void __launch_bounds__(256)
     embedding_rows(const U *weight, int64_t V, int64_t n_units, geometry<1> ids_at, const void *ids, tl_dtype ids_dtype,
@@ -35,8 +36,8 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
  * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, then each id adds its
- * rows in ascending order: no float atomics. Counting and placing use integer atomics, whose sums are exact; only the order
- * inside a group is left to chance, and the sort takes that away.
+ * rows in ascending order: no float atomics. Counting and placing use integer atomics, whose sums are exact; only the
+ * order inside a group is left to chance, and the sort takes that away.
  */
 
 __global__ void __launch_bounds__(BLOCK)
@@ -147,20 +148,6 @@ static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
 
-/* log-sum-exp in one pass: a maximum and the sum of exponentials relative to it. */
-template <class C> struct running { C top, sum; };
-
-template <class C> __device__ inline void running_add(running<C> &r, C x) {
-    if (x <= r.top) {
-        r.sum += x == lowest<C>() ? C(0) : exp_of(x - r.top); /* -inf - -inf is no number */
-    } else if (x > r.top) {
-        r.sum = r.sum * exp_of(r.top - x) + C(1);
-        r.top = x;
-    } else { /* NaN spoils the row, as it should */
-        r.sum = x;
-    }
-}
-
 /* A block per row; PACKED: eight logits per access. */
 template <class T, bool PACKED>
 __global__ void __launch_bounds__(512)
@@ -180,14 +167,10 @@ __global__ void __launch_bounds__(512)
         } else {
             for (int64_t i = threadIdx.x; i < V; i += blockDim.x) running_add(r, value_of<C>(x[i]));
         }
-        const C top = block_reduce(r.top, max_of(), lowest<C>());
-        /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */
-        const C share = r.top == lowest<C>() ? r.sum : r.sum * exp_of(r.top - top);
-        const C sum = block_reduce(share, sum_of(), C(0));
+        const C lse = running_lse(r);
         if (threadIdx.x == 0) {
             const int64_t target = id_at(targets, targets_dtype, row);
             const bool is_good = target >= 0 && target < V;
-            const C lse = top + log_of(sum);
             if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
             lse_out[row] = lse;
             loss[row] = is_good ? lse - value_of<C>(x[target]) : C(0);
