@@ -178,7 +178,9 @@ static bool streams_measure(const struct calibrate_options *o, struct machine *p
 
 /* ---- Training steps ---- */
 
+/* Sizes that no test of predictions uses (bench/bench_predict.py): both families, wide and narrow, short and long. */
 static const struct calibrate_case cases[] = {
+    /* layers, channels, heads, ff, vocabulary, batch, seq, quick */
     {"tiny", "fp32", 2, 64, 2, 176, 256, 2, 32, true},
     {"tiny", "fp32", 2, 128, 4, 352, 256, 4, 128, true},
     {"tiny", "fp32", 2, 256, 4, 704, 512, 4, 64, false},
@@ -189,6 +191,8 @@ static const struct calibrate_case cases[] = {
     {"tiny", "fp32", 2, 64, 2, 176, 256, 32, 128, false},
     {"tiny", "fp32", 2, 192, 3, 512, 2048, 2, 96, false},
     {"tiny", "fp32", 1, 128, 2, 352, 8192, 4, 512, false},
+    {"tiny", "fp32", 2, 96, 3, 256, 256, 4, 64, false},
+    {"tiny", "fp32", 2, 128, 2, 352, 256, 16, 128, false},
     {"tiny-gpt2", "fp32", 2, 64, 2, 256, 256, 2, 32, true},
     {"tiny-gpt2", "fp32", 2, 128, 4, 512, 256, 4, 128, true},
     {"tiny-gpt2", "fp32", 2, 256, 4, 1024, 512, 4, 64, false},
@@ -196,6 +200,7 @@ static const struct calibrate_case cases[] = {
     {"tiny-gpt2", "fp32", 2, 384, 6, 1536, 256, 8, 128, false},
     {"tiny-gpt2", "fp32", 1, 512, 8, 2048, 1024, 2, 512, true},
     {"tiny-gpt2", "fp32", 1, 768, 12, 3072, 256, 2, 256, false},
+    {"tiny-gpt2", "fp32", 2, 192, 3, 768, 256, 4, 128, false},
     {"tiny", "bf16", 2, 64, 2, 176, 256, 2, 32, true},
     {"tiny", "bf16", 2, 128, 4, 352, 256, 4, 128, true},
     {"tiny", "bf16", 2, 256, 4, 704, 512, 4, 64, false},
@@ -203,6 +208,13 @@ static const struct calibrate_case cases[] = {
     {"tiny", "bf16", 2, 384, 6, 1024, 256, 8, 128, false},
     {"tiny", "bf16", 1, 512, 8, 1408, 1024, 2, 512, true},
     {"tiny", "bf16", 1, 768, 12, 2048, 256, 2, 256, false},
+    {"tiny", "bf16", 2, 128, 2, 352, 256, 16, 128, false},
+    {"tiny-gpt2", "bf16", 2, 128, 4, 512, 256, 4, 128, false},
+    {"tiny-gpt2", "bf16", 2, 256, 8, 1024, 256, 4, 256, false},
+    {"tiny-gpt2", "bf16", 1, 512, 8, 2048, 1024, 2, 512, false},
+    {"tiny", "amp", 2, 128, 4, 352, 256, 4, 128, false},
+    {"tiny", "amp", 2, 256, 8, 704, 256, 4, 256, false},
+    {"tiny", "amp", 1, 512, 8, 1408, 1024, 2, 512, false},
 };
 
 const struct calibrate_case *calibrate_case_at(int index) {

@@ -154,7 +154,7 @@ static bool is_roof(const struct roofline *r, int dtype) {
 }
 
 static void label_put(struct picture *p, const char *class, double x, double y, bool is_end, const char *label) {
-    double w = 6.1 * (double)strlen(label), left = is_end ? x - w : x;
+    double w = 6.6 * (double)strlen(label), left = is_end ? x - w : x;
     take(p, (struct box){left, y - 12, left + w, y + 4});
     put(&p->t, "<text class=\"small %s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", class, x, y,
         is_end ? "end" : "start");
@@ -228,7 +228,7 @@ static void points_put(struct picture *p) {
         struct box b;
         if (!is_drawn(r, q)) continue;
         double x = x_of(p, q->intensity), y = y_of(p, q->rate);
-        if (place(p, x, y, 6.1 * (double)strlen(q->name) + 4, 14, &b)) {
+        if (place(p, x, y, 6.6 * (double)strlen(q->name) + 4, 14, &b)) {
             double cx = fmin(fmax(x, b.x0), b.x1), cy = fmin(fmax(y, b.y0), b.y1);
             take(p, b);
             if (hypot(cx - x, cy - y) > 13)

@@ -1,0 +1,111 @@
+"""Predicted beside measured step times, on configurations that the calibration has not seen.
+
+    python3 bench/bench_predict.py [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
+
+Each configuration is priced on meta (`tally train --price`), predicted from the machine's profile (`tally calibrate --price`), and then trained for
+some steps; the measured time is the median of the log's step times, the better of the turns. The bars: median error at most 5 %, largest at most 15 %,
+and no step faster than its lower bound. --calibrate makes the profile first (otherwise the kept one is used); --under puts a command before every
+timed one.
+"""
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TALLY = ROOT / "build" / "tally"
+# model, recipe, layers, channels, heads, vocabulary, batch, seq, more settings
+CASES = [
+    ("tiny", "fp32", 4, 128, 4, 256, 8, 128, ""),
+    ("tiny", "fp32", 3, 160, 5, 256, 4, 128, ""),
+    ("tiny", "fp32", 4, 320, 5, 256, 4, 128, ""),
+    ("tiny", "fp32", 3, 448, 7, 256, 4, 96, ""),
+    ("tiny", "fp32", 2, 640, 10, 256, 2, 128, ""),
+    ("tiny", "fp32", 2, 128, 4, 1024, 8, 256, ""),
+    ("tiny", "fp32", 2, 384, 6, 256, 2, 512, ""),
+    ("tiny", "fp32", 6, 256, 4, 256, 2, 128, "--checkpointing full"),
+    ("tiny", "fp32", 3, 224, 7, 512, 3, 160, "--accum 2"),
+    ("tiny-gpt2", "fp32", 4, 128, 4, 256, 8, 128, ""),
+    ("tiny-gpt2", "fp32", 3, 192, 6, 256, 4, 192, ""),
+    ("tiny-gpt2", "fp32", 4, 320, 5, 256, 4, 128, ""),
+    ("tiny-gpt2", "fp32", 2, 640, 10, 256, 2, 128, ""),
+    ("tiny-gpt2", "fp32", 2, 384, 12, 1024, 4, 256, ""),
+    ("tiny-gpt2", "fp32", 4, 288, 9, 256, 4, 96, "--checkpointing sqrt"),
+    ("tiny-gpt2", "fp32", 2, 448, 7, 4096, 2, 192, ""),
+    ("tiny", "bf16", 4, 128, 4, 256, 8, 128, ""),
+    ("tiny", "bf16", 3, 192, 6, 256, 8, 128, ""),
+    ("tiny", "bf16", 4, 320, 5, 256, 4, 128, ""),
+    ("tiny", "bf16", 2, 640, 10, 256, 2, 128, ""),
+    ("tiny", "bf16", 2, 384, 6, 256, 2, 512, ""),
+    ("tiny", "bf16", 2, 448, 7, 1024, 4, 128, ""),
+    ("tiny-gpt2", "bf16", 3, 320, 10, 256, 4, 160, ""),
+    ("tiny", "amp", 3, 320, 5, 256, 4, 128, ""),
+]
+
+
+def settings(case):
+    model, recipe, layers, channels, heads, vocabulary, batch, seq, more = case
+    return ["--model", model, "--recipe", recipe, "--layers", layers, "--channels", channels, "--heads", heads, "--vocabulary", vocabulary,
+            "--batch", batch, "--seq", seq, "--context", max(seq, 256), "--eval-every", 0, "--eval-batches", 1, "--sample-tokens", 0, "--val-share", 0,
+            "--save-every", 0, "--warmup", 1] + shlex.split(more)
+
+
+def run(*command, under=()):
+    done = subprocess.run([*under, *map(str, command)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
+    return done.stdout
+
+
+def predict(case, folder):
+    price = Path(folder) / "price.json"
+    price.write_text(run(TALLY, "train", *settings(case), "--steps", 4, "--out", folder + "/priced", "--price"))
+    return json.loads(run(TALLY, "calibrate", "--price", price, "--json"))
+
+
+def measure(case, folder, n_steps, under):
+    out = Path(tempfile.mkdtemp(dir=folder))
+    run(TALLY, "train", *settings(case), "--steps", n_steps, "--out", out / "run", "--quiet", under=under)
+    lines = [json.loads(line) for line in (out / "run" / "log.jsonl").read_text().splitlines()]
+    return statistics.median(line["time"]["step_s"] for line in lines if "time" in line and line["step"] > 2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--under", default="")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--part", default="1/1", help="I/N: only the I-th of N parts of the configurations")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    under, rows = shlex.split(options.under), []
+    if options.calibrate:
+        run(TALLY, "calibrate", under=under)
+    part, n_parts = map(int, options.part.split("/"))
+    for case in CASES[part - 1::n_parts]:
+        with tempfile.TemporaryDirectory() as folder:
+            said = predict(case, folder)
+            n_steps = int(min(max(8, 1.5 / said["step_s"]), 60))
+            measured = min(measure(case, folder, n_steps, under) for _ in range(options.turns))
+        row = {"case": " ".join(map(str, case)).strip(), "predicted_s": said["step_s"], "measured_s": measured, "bound_s": said["bound_s"],
+               "error": said["step_s"] / measured - 1}
+        rows.append(row)
+        if not options.json:
+            print(f"{row['case']:58} predicted {1e3 * row['predicted_s']:8.2f} ms  measured {1e3 * measured:8.2f} ms  {100 * row['error']:+6.1f} %"
+                  f"   bound {1e3 * row['bound_s']:7.2f} ms{'' if row['bound_s'] < measured else '  ABOVE'}", flush=True)
+    errors = [abs(row["error"]) for row in rows]
+    summary = {"cases": len(rows), "median": statistics.median(errors), "max": max(errors), "above": sum(r["bound_s"] >= r["measured_s"] for r in rows)}
+    if options.json:
+        json.dump({"rows": rows, **summary}, sys.stdout)
+    else:
+        print(f"{len(rows)} configurations: median error {100 * summary['median']:.1f} % (bar 5), largest {100 * summary['max']:.1f} % (bar 15), "
+              f"lower bound above measured {summary['above']} times (bar 0)")
+    return 0 if summary["median"] <= 0.05 and summary["max"] <= 0.15 and not summary["above"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
