@@ -51,20 +51,25 @@ static void point_print(const struct fit_point *p, const struct fit_question *q)
     if (has_tokens && p->run.money > 0) printf(", %.4g money", p->run.money);
 }
 
-static void breaks_print(const struct fit_point *p, const struct fit_question *q) {
-    char a[32];
+static void breaks_print(const struct fit_answer *a, const struct fit_question *q) {
+    const struct fit_point *p = &a->next;
+    const char *module;
+    char text[32];
     if (p->limit == FIT_REFUSED) printf("%s", p->why);
     else if (p->limit == FIT_DAYS) printf("it takes %.4g days or more, of %.4g", p->run.days, q->days);
     else if (p->limit == FIT_MONEY) printf("it costs %.4g or more, of %.4g", p->run.money, q->money);
-    else
-        printf("it needs %s, %.0f %% of it %s%s%s", bytes_text((double)p->bytes, a), 100 * p->largest.share,
-               tl_purpose_name(p->largest.purpose), *p->largest.module ? ", most in " : "", p->largest.module);
+    else {
+        tl_purpose grows = fit_growth(a, &module);
+        printf("it needs %s; %s %s%s%s", bytes_text((double)p->bytes, text),
+               a->best.size ? "what grows is" : "most of it is", tl_purpose_name(grows), *module ? ", most in " : "",
+               module);
+    }
 }
 
 static void answer_print(const struct fit_question *q, const char *what, const struct fit_answer *a) {
     if (!a->best.size) {
         printf("%-9s nothing fits: at %" PRId64 " ", what, a->next.size);
-        breaks_print(&a->next, q);
+        breaks_print(a, q);
         printf("\n");
         return;
     }
@@ -73,7 +78,7 @@ static void answer_print(const struct fit_question *q, const char *what, const s
     printf("\n");
     if (a->next.size) {
         printf("%-9s %" PRId64 " does not: ", "", a->next.size);
-        breaks_print(&a->next, q);
+        breaks_print(a, q);
         printf("\n");
     } else printf("%-9s nothing stops it up to there\n", "");
     printf("%-9s %d sizes priced; %s%s\n", "", a->n_priced,
@@ -165,7 +170,7 @@ static int fit_model(const struct plan_flags *f) {
         printf("%-16s %10s parameters  %s", list[i].name, count_text((double)point.n_parameters, a),
                point.limit == FIT_NOTHING ? "fits: " : "does not fit: ");
         if (point.limit == FIT_NOTHING) point_print(&point, &q);
-        else breaks_print(&point, &q);
+        else breaks_print(&(struct fit_answer){.next = point}, &q);
         printf("\n");
     }
     if (f->is_json)

@@ -263,7 +263,8 @@ static void growth_print(const struct plan *plan) {
     printf("\nwhat stops it from growing\n");
     for (int i = 0; i < FIT_N_AXES; i++) {
         const struct fit_answer *g = &plan->growth[i];
-        const struct group_largest *most = &g->next.largest;
+        const char *module;
+        tl_purpose grows = fit_growth(g, &module);
         if (!g->next.size) {
             printf("  %-9s nothing up to %" PRId64 "\n", fit_axis_names[i], g->best.size);
             continue;
@@ -272,8 +273,9 @@ static void growth_print(const struct plan *plan) {
         else printf("  %-9s no size fits; ", fit_axis_names[i]);
         if (g->next.limit == FIT_REFUSED) printf("%" PRId64 ": %s", g->next.size, g->next.why);
         else
-            printf("%" PRId64 " needs %s, %.0f %% of it %s%s%s", g->next.size, bytes_text((double)g->next.bytes, a),
-                   100 * most->share, tl_purpose_name(most->purpose), *most->module ? ", most in " : "", most->module);
+            printf("%" PRId64 " needs %s; %s %s%s%s", g->next.size, bytes_text((double)g->next.bytes, a),
+                   g->best.size ? "what grows is" : "most of it is", tl_purpose_name(grows),
+                   *module ? ", most in " : "", module);
         printf("%s\n", g->is_proven ? "" : " (larger ones may fit)");
     }
     if (plan->n_advice) printf("advice\n");

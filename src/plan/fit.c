@@ -60,19 +60,14 @@ static enum fit_limit limit_of(const struct fit_question *q, const struct fit_po
     return q->money > 0 && p->run.money > q->money ? FIT_MONEY : FIT_NOTHING;
 }
 
-/* Of what a device among several keeps; whose the rest is was counted where all was on one device. */
-static struct group_largest largest_of(const struct shard_estimate *e) {
-    const struct {
-        tl_purpose purpose;
-        uint64_t bytes;
-    } parts[] = {{TL_PARAMETER, e->weights_bytes + e->gathered_bytes},
-                 {TL_GRADIENT, e->gradients_bytes},
-                 {TL_OPTIMIZER, e->states_bytes},
-                 {TL_ACTIVATION, e->other_bytes}};
-    int most = 0;
-    for (int i = 1; i < 4; i++)
-        if (parts[i].bytes > parts[most].bytes) most = i;
-    return (struct group_largest){parts[most].purpose, (double)parts[most].bytes / (double)e->total_bytes, ""};
+/* Of what a device among several keeps; whose it is was counted where all was on one device. */
+static struct group_peak peak_of(const struct shard_estimate *e) {
+    struct group_peak peak = {0};
+    peak.bytes[TL_PARAMETER] = e->weights_bytes + e->gathered_bytes;
+    peak.bytes[TL_GRADIENT] = e->gradients_bytes;
+    peak.bytes[TL_OPTIMIZER] = e->states_bytes;
+    peak.bytes[TL_ACTIVATION] = e->other_bytes;
+    return peak;
 }
 
 /* Steps need more than evaluations and samples nearly always, and take a fraction of the time to price. */
@@ -97,13 +92,13 @@ static bool try_size(const struct fit_question *q, int64_t size, bool only_steps
                                 .verdict = price.verdict,
                                 .bytes = price.reserved_bytes,
                                 .block_bytes = price.allocated_bytes};
-    bool ok = group_largest_find(&price, &point->largest);
+    bool ok = group_peak_find(&price, &point->peak);
     if (is_estimate) {
         struct shard_estimate e = shard_estimate(&price, options.n_devices, options.shard, options.link);
         uint64_t limit = price_target_limit(&q->target);
         point->bytes = point->block_bytes = e.total_bytes;
         point->verdict = !limit ? PRICE_UNKNOWN : point->bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
-        point->largest = largest_of(&e);
+        point->peak = peak_of(&e);
     }
     if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price.n_parameters;
     point->run = plan_run_of(&price, &options);
@@ -255,4 +250,10 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
     answer->is_monotone = ok && is_monotone(s);
     memory_free(s);
     return ok;
+}
+
+tl_purpose fit_growth(const struct fit_answer *a, const char **module) {
+    tl_purpose purpose = group_peak_growth(a->best.size ? &a->best.peak : NULL, &a->next.peak);
+    *module = a->next.peak.module[purpose];
+    return purpose;
 }

@@ -44,7 +44,7 @@ struct fit_point { /* one size that was priced */
     uint64_t bytes, block_bytes; /* reserved, and in blocks at the peak; on several devices both are the estimate */
     count flops;                 /* of a step, all phases */
     struct plan_run run;
-    struct group_largest largest;
+    struct group_peak peak;
     char why[200]; /* of what is refused */
 };
 
@@ -65,6 +65,9 @@ struct fit_answer {
     bool is_proven;   /* no size above `best` fits */
     bool is_monotone; /* blocks did not shrink with size in any pair that was priced */
 };
+
+/* What grew most between the two, and whose most of it is. */
+tl_purpose fit_growth(const struct fit_answer *answer, const char **module);
 
 /* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of heads. False: recorded. */
 bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct price_target *target,

@@ -109,21 +109,30 @@ void groups_free(struct plan_groups *g) {
     *g = (struct plan_groups){0};
 }
 
-bool group_largest_find(const struct price *p, struct group_largest *largest) {
+bool group_peak_find(const struct price *p, struct group_peak *peak) {
     const struct held_window *w = price_window(p, p->peak_kind);
     struct plan_groups g = {0};
-    int purpose = 0;
+    uint64_t most[TL_PURPOSE_COUNT] = {0};
     bool ok = w && add_cells(&g, w);
-    for (int i = 0; ok && i < TL_PURPOSE_COUNT; i++)
-        if (w->peak_by_purpose[i] > w->peak_by_purpose[purpose]) purpose = i;
-    *largest = (struct group_largest){.purpose = (tl_purpose)purpose};
-    uint64_t most = 0;
-    for (size_t i = 0; ok && i < g.n; i++) {
-        if (g.group[i].held[purpose] <= most) continue;
-        most = g.group[i].held[purpose];
-        memcpy(largest->module, g.group[i].name, sizeof largest->module);
+    *peak = (struct group_peak){0};
+    for (int purpose = 0; ok && purpose < TL_PURPOSE_COUNT; purpose++) {
+        peak->bytes[purpose] = w->peak_by_purpose[purpose];
+        for (size_t i = 0; i < g.n; i++) {
+            if (g.group[i].held[purpose] <= most[purpose]) continue;
+            most[purpose] = g.group[i].held[purpose];
+            snprintf(peak->module[purpose], sizeof peak->module[purpose], "%.47s", g.group[i].name);
+        }
     }
-    if (ok && w->peak_bytes) largest->share = (double)w->peak_by_purpose[purpose] / (double)w->peak_bytes;
     groups_free(&g);
     return ok;
+}
+
+tl_purpose group_peak_growth(const struct group_peak *from, const struct group_peak *to) {
+    int best = 0;
+    double most = -1;
+    for (int i = 0; i < TL_PURPOSE_COUNT; i++) {
+        double growth = (double)to->bytes[i] - (from ? (double)from->bytes[i] : 0);
+        if (growth > most) most = growth, best = i;
+    }
+    return (tl_purpose)best;
 }

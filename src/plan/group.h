@@ -28,12 +28,13 @@ void groups_free(struct plan_groups *g);
 count group_flops(const struct plan_group *g); /* of all phases */
 uint64_t group_held(const struct plan_group *g);
 
-/* The purpose that has most of a peak, and the module that has most of it. */
-struct group_largest {
-    tl_purpose purpose;
-    double share; /* of the purpose in the whole peak */
-    char module[64];
+/* What a peak is for, and which module has most of each purpose. */
+struct group_peak {
+    uint64_t bytes[TL_PURPOSE_COUNT];
+    char module[TL_PURPOSE_COUNT][48]; /* "": not known */
 };
-bool group_largest_find(const struct price *price, struct group_largest *largest);
+bool group_peak_find(const struct price *price, struct group_peak *peak);
+/* The purpose that grew most from one peak to another; from NULL, the largest. */
+tl_purpose group_peak_growth(const struct group_peak *from, const struct group_peak *to);
 
 #endif

@@ -128,18 +128,21 @@ json_t *plan_point_json(const struct fit_point *p) {
     if (p->limit == FIT_REFUSED)
         return json_pack("{s:I, s:s, s:s}", "size", (json_int_t)p->size, "breaks", fit_limit_name(p->limit), "why",
                          p->why);
-    return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:f}", "size", (json_int_t)p->size, "breaks",
+    return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "size", (json_int_t)p->size, "breaks",
                      fit_limit_name(p->limit), "verdict", price_verdict_text(p->verdict), "bytes", count_json(p->bytes),
                      "block_bytes", count_json(p->block_bytes), "parameters", (json_int_t)p->n_parameters, "days",
-                     known(p->run.days), "money", known(p->run.money), "largest_purpose",
-                     tl_purpose_name(p->largest.purpose), "largest_module", p->largest.module, "largest_share",
-                     p->largest.share);
+                     known(p->run.days), "money", known(p->run.money), "peak_by_purpose", by_purpose(p->peak.bytes));
 }
 
 json_t *plan_answer_json(const struct fit_answer *a) {
-    return json_pack("{s:o, s:o, s:I, s:b, s:b}", "best", plan_point_json(&a->best), "next", plan_point_json(&a->next),
-                     "priced", (json_int_t)a->n_priced, "is_proven", (int)a->is_proven, "is_monotone",
-                     (int)a->is_monotone);
+    const char *module;
+    tl_purpose grows = fit_growth(a, &module);
+    bool has_next = a->next.size && a->next.limit == FIT_MEMORY;
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:b, s:b}", "grows",
+                     has_next ? json_string(tl_purpose_name(grows)) : json_null(), "grows_in",
+                     has_next && *module ? json_string(module) : json_null(), "best", plan_point_json(&a->best), "next",
+                     plan_point_json(&a->next), "priced", (json_int_t)a->n_priced, "is_proven", (int)a->is_proven,
+                     "is_monotone", (int)a->is_monotone);
 }
 
 static json_t *growth_json(const struct plan *plan) {
