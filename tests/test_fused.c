@@ -203,7 +203,7 @@ static void the_head_never_holds_the_logits(void **state) {
     assert_true(between_composite >= logits);
     /* Fused: dx and dweight, the loss; at the peak 256 MiB of f32 logits, f32 sums of dweight, one loss per row and the GEMM's
      * workspace. */
-    const uint64_t rows = (256 << 20) / (4 * V) / 16 * 16, chunk = (4 * rows * V + 63) / 64 * 64;
+    const uint64_t rows = (256 << 20) / (4 * V) / 16 * 16, chunk = 4 * rows * ((V + 7) / 8 * 8);
     assert_int_equal(between_fused, dx + dw + 4);
     assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + 4 * V * C + (32 << 20));
     assert_true(fused < logits / 2);
