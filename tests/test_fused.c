@@ -202,10 +202,10 @@ static void the_head_never_holds_the_logits(void **state) {
     /* Composite: logits and their gradient meet; lse, expanded g and the scalar of the loss are small beside it. */
     assert_true(composite >= 2 * logits);
     assert_true(between_composite >= logits);
-    /* Fused: dx and dweight, the loss; at the peak a chunk of f32 logits (as few chunks as 256 MiB allow, of one size), f32 sums of
-     * dweight, one loss per row and the GEMM's workspace. */
+    /* Fused: dx and dweight, the loss; at the peak a chunk of f32 logits (as few chunks as 256 MiB allow, of one size, rows at multiples
+     * of 8), f32 sums of dweight, one loss per row and the GEMM's workspace. */
     const uint64_t most = (256 << 20) / (4 * V) / 16 * 16, n = (N + most - 1) / most;
-    const uint64_t rows = ((N + n - 1) / n + 15) / 16 * 16, chunk = (4 * rows * V + 63) / 64 * 64;
+    const uint64_t rows = ((N + n - 1) / n + 15) / 16 * 16, chunk = 4 * rows * ((V + 7) / 8 * 8);
     assert_int_equal(between_fused, dx + dw + 4);
     assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + 4 * V * C + (32 << 20));
     assert_true(fused < logits / 2);

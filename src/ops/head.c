@@ -81,7 +81,8 @@ static size_t linear_cross_entropy_workspace(const tl_call *c, const struct targ
     const struct attr_linear_cross_entropy *a = c->attr;
     const tl_tensor *x = c->input[0], *w = c->input[1];
     size_t element = statistics_dtype(x->dtype) == TL_F64 ? 8 : 4;
-    size_t bytes = round_up((size_t)a->chunk_rows * (size_t)w->shape[0] * element, 64);
+    size_t row = round_up((size_t)w->shape[0], target->kind == DEVICE_CUDA ? HEAD_ALIGN : 1);
+    size_t bytes = round_up((size_t)a->chunk_rows * row * element, 64);
     bytes += round_up((size_t)x->shape[0] * element, 64);
     if (a->gives_dweight && dtype_info(w->dtype)->bits < 32) bytes += round_up((size_t)w->numel * element, 64);
     return bytes + product_workspace(c, target);

@@ -196,10 +196,12 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
 static void *fetch_begin(tl_device *device, const void *from, size_t bytes, char *error) {
     struct cuda_state *state = device->own;
     if (bytes > FETCH_BYTES || !select_device(state, error)) return NULL;
+    pthread_mutex_lock(&run_lock);
     struct cuda_slot *slot = &state->fetch[state->next_fetch++ % STAGING_SLOTS];
-    bool ok =
+    const bool ok =
         cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
         cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
+    pthread_mutex_unlock(&run_lock);
     return ok ? slot : NULL;
 }
 

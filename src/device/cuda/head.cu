@@ -8,16 +8,17 @@
  * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's
  * place until the loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
  *
- * The workspace begins with what the products may use; then the chunk of logits, the losses, and dweight's sums.
+ * The workspace begins with what the products may use; then the chunk of logits, whose rows begin at multiples of
+ * HEAD_ALIGN elements, the losses, and dweight's sums.
  */
 #include "device/cuda/common.cuh"
 
 template <class C> struct head {
     const void *targets;
     tl_dtype targets_dtype;
-    int64_t ignore_index, V;
-    C *losses;      /* (N) */
-    const C *scale; /* of a row's loss in the result */
+    int64_t ignore_index, V, pitch; /* pitch: elements from one row of logits to the next */
+    C *losses;                      /* (N) */
+    const C *scale;                 /* of a row's loss in the result */
     bool has_gradients, scales_late;
 };
 
@@ -45,12 +46,13 @@ template <class C> __device__ inline C logit_slope(C logit, bool is_target, C ls
 }
 
 /* A block per row: the row's loss, and the gradient G of its logits in their place. Before a tile is written, the
- * whole block has read it; a narrow tile then only covers logits of this and earlier tiles. */
-template <class C, class G, int U>
+ * whole block has read it; a narrow tile then only covers logits of this and earlier tiles. The last pack of a row may
+ * reach into the gap behind it. */
+template <class C, class G>
 __global__ void __launch_bounds__(512) head_rows(head<C> h, C *logits, int64_t first_row, int64_t n_rows) {
-    const int64_t n_units = h.V / U;
+    const int64_t n_packs = (h.V + PACK - 1) / PACK;
     for (int64_t i = blockIdx.x; i < n_rows; i += gridDim.x) {
-        C *x = logits + i * h.V;
+        C *x = logits + i * h.pitch;
         G *out = (G *)x;
         const int64_t target = id_at(h.targets, h.targets_dtype, first_row + i);
         if (!target_counts(target, h.ignore_index, h.V)) {
@@ -60,24 +62,25 @@ __global__ void __launch_bounds__(512) head_rows(head<C> h, C *logits, int64_t f
             continue;
         }
         running<C> r = {lowest<C>(), C(0)};
-        for (int64_t k = threadIdx.x; k < n_units; k += blockDim.x) {
-            const unit<C, U> p = unit_load<U>(x, k);
-            for (int j = 0; j < U; j++) running_add(r, p.v[j]);
+        for (int64_t k = threadIdx.x; k < n_packs; k += blockDim.x) {
+            const unit<C, PACK> p = unit_load<PACK>(x, k);
+            for (int j = 0; j < PACK; j++)
+                if (k * PACK + j < h.V) running_add(r, p.v[j]);
         }
         const C lse = running_lse(r);
         if (threadIdx.x == 0) h.losses[first_row + i] = lse - x[target];
         if (!h.has_gradients) continue;
         const C factor = h.scales_late ? C(1) : *h.scale;
         __syncthreads(); /* the loss has read its logit */
-        for (int64_t tile = 0; tile < n_units; tile += blockDim.x) {
+        for (int64_t tile = 0; tile < n_packs; tile += blockDim.x) {
             const int64_t k = tile + threadIdx.x;
-            unit<C, U> p = {};
-            if (k < n_units) p = unit_load<U>(x, k);
+            unit<C, PACK> p = {};
+            if (k < n_packs) p = unit_load<PACK>(x, k);
             if (sizeof(G) < sizeof(C)) __syncthreads();
-            unit<G, U> q;
-            for (int j = 0; j < U; j++)
-                q.v[j] = conversion<G>::from(logit_slope(p.v[j], k * U + j == target, lse, factor));
-            if (k < n_units) unit_store<U>(out, k, q);
+            unit<G, PACK> q;
+            for (int j = 0; j < PACK; j++)
+                q.v[j] = conversion<G>::from(logit_slope(p.v[j], k * PACK + j == target, lse, factor));
+            if (k < n_packs) unit_store<PACK>(out, k, q);
         }
     }
 }
@@ -161,7 +164,8 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     c->dx = c->attr->gives_dx ? (T *)args->out[1].data : nullptr;
     c->dweight = c->attr->gives_dweight ? (T *)args->out[c->attr->gives_dx ? 2 : 1].data : nullptr;
     const bool has_sums = c->attr->gives_dweight && sizeof(T) < 4;
-    const size_t logits = padded((size_t)(c->attr->chunk_rows * c->V) * sizeof(C)),
+    const int64_t pitch = (c->V + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+    const size_t logits = padded((size_t)(c->attr->chunk_rows * pitch) * sizeof(C)),
                  losses = padded((size_t)c->N * sizeof(C));
     const size_t sums = has_sums ? padded((size_t)(c->V * c->width) * sizeof(C)) : 0;
     if (args->workspace_bytes < logits + losses + sums) {
@@ -173,20 +177,16 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     char *at = (char *)args->workspace + c->product_bytes;
     c->logits = (C *)at;
     c->sums = has_sums ? (C *)(at + logits + losses) : (C *)c->dweight;
-    c->h = {args->in[2].data,      args->in[2].dtype,
-            c->attr->ignore_index, c->V,
-            (C *)(at + logits),    (const C *)args->out[0].data,
-            args->n_out > 1,       sizeof(T) == 2 && c->dtype == TL_F16};
+    c->h = {args->in[2].data,
+            args->in[2].dtype,
+            c->attr->ignore_index,
+            c->V,
+            pitch,
+            (C *)(at + logits),
+            (const C *)args->out[0].data,
+            args->n_out > 1,
+            sizeof(T) == 2 && c->dtype == TL_F16};
     return true;
-}
-
-template <class T> static void head_rows_launch(const head_call<T> *c, int64_t row, int64_t n) {
-    typedef typename compute_type<T>::type C;
-    const void *const addresses[] = {c->logits};
-    const cudaStream_t stream = stream_of(c->args);
-    if (rows_are_packs(c->V, 1, addresses))
-        head_rows<C, T, PACK><<<capped(n), threads_for_row(c->V / 2), 0, stream>>>(c->h, c->logits, row, n);
-    else head_rows<C, T, 1><<<capped(n), threads_for_row(c->V), 0, stream>>>(c->h, c->logits, row, n);
 }
 
 /* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
@@ -196,10 +196,10 @@ template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int
     matrix rows, table, logits, slopes, dx, sums;
     matrix_set(&rows, (T *)x->data + row * c->width, c->dtype, n, c->width, c->width);
     matrix_set(&table, weight->data, c->dtype, c->V, c->width, c->width);
-    matrix_set(&logits, c->logits, c->wide, n, c->V, c->V);
-    matrix_set(&slopes, c->logits, c->dtype, n, c->V, c->V * (int64_t)(sizeof(C) / sizeof(T)));
+    matrix_set(&logits, c->logits, c->wide, n, c->V, c->h.pitch);
+    matrix_set(&slopes, c->logits, c->dtype, n, c->V, c->h.pitch * (int64_t)(sizeof(C) / sizeof(T)));
     if (!multiply(c->args, c->product_bytes, &logits, &rows, false, &table, true, false)) return false;
-    head_rows_launch(c, row, n);
+    head_rows<C, T><<<capped(n), threads_for_row(c->V / 2), 0, stream_of(c->args)>>>(c->h, c->logits, row, n);
     if (c->attr->gives_dx) {
         matrix_set(&dx, c->dx + row * c->width, c->dtype, n, c->width, c->width);
         if (!multiply(c->args, c->product_bytes, &dx, &slopes, false, &table, false, false)) return false;

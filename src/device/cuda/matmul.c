@@ -393,7 +393,8 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.k = k;
     key.ld_a = side_b.ld;
     key.ld_b = side_a.ld;
-    key.ld_c = n;
+    key.ld_c = out->shape[r - 1] > 1 ? out->stride[r - 1]
+                                     : n; /* rows of a plain matrix may lie apart; of a batch they are dense */
     key.transpose_a = side_b.operation;
     key.transpose_b = side_a.operation;
     key.in_type = type_of(a->dtype);

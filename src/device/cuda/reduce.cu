@@ -5,7 +5,8 @@
  * No atomics: the result depends on the shape alone. Three shapes of group, by where neighbours in memory lie:
  *   block     256 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
- *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients)
+ *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients);
+ *             32 packs of outputs where rows are aligned
  * The workspace is one 8-byte slot per (output, chunk), output-major. Without it (and more than one chunk) each group
  * walks its output's chunks itself: same result, less parallel.
  */
@@ -32,9 +33,13 @@ template <class C> __device__ inline void result_put(const reduction &r, int64_t
 
 /* Reading element i of x: a known type, or one looked up (integers and 8-bit floats, whose sums are rare). */
 template <class T, class C> struct load_typed {
+    typedef T element;
+    static const bool has_packs = sizeof(T) <= 4;
     static __device__ C at(const reduction &r, int64_t i) { return value_of<C>(((const T *)r.x)[i]); }
 };
 template <class C> struct load_any {
+    typedef C element;
+    static const bool has_packs = false;
     static __device__ C at(const reduction &r, int64_t i) { return load_as<C>(r.x, i, r.x_dtype); }
 };
 
@@ -115,6 +120,57 @@ template <class C, class L, class F> __global__ void __launch_bounds__(512) redu
     }
 }
 
+enum { ROWS = 16, AHEAD = 4 };
+
+/* The same sums, in the same order, of a dense matrix over its rows: a thread has a pack of outputs, and asks for AHEAD
+ * rows before it adds the first. */
+template <class C, class T, class F> __global__ void __launch_bounds__(512) reduce_packs(reduction r, F f, C zero) {
+    __shared__ C parts[ROWS][33];
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
+    const bool one_chunk = r.out == nullptr;
+    const int64_t stride = r.reduced.stride[0][0];
+    for (int64_t group = blockIdx.x; group * 32 * PACK < r.n_outputs; group += gridDim.x) {
+        const int64_t output = (group * 32 + lane) * PACK;
+        const bool is_there = output < r.n_outputs;
+        const int64_t first = one_chunk ? blockIdx.y : 0, last = one_chunk ? first + 1 : r.n_chunks;
+        C total[PACK];
+        for (int64_t chunk = first; chunk < last; chunk++) {
+            const int64_t end = min(r.n_reduced, (chunk + 1) * REDUCE_CHUNK);
+            C part[PACK];
+            for (int j = 0; j < PACK; j++) part[j] = zero;
+            for (int64_t i = chunk * REDUCE_CHUNK + row; is_there && i < end; i += ROWS * AHEAD) {
+                pack<T> x[AHEAD];
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++)
+                    if (i + k * ROWS < end)
+                        x[k] = *(const pack<T> *)((const T *)r.x + (i + k * ROWS) * stride + output);
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++)
+                    if (i + k * ROWS < end)
+                        for (int j = 0; j < PACK; j++) part[j] = f(part[j], value_of<C>(x[k].v[j]));
+            }
+            for (int j = 0; j < PACK; j++) {
+                __syncthreads(); /* the column before has been read */
+                parts[row][lane] = part[j];
+                __syncthreads();
+                for (int half = ROWS / 2; half > 0; half /= 2) {
+                    if (row < half) parts[row][lane] = f(parts[row][lane], parts[row + half][lane]);
+                    __syncthreads();
+                }
+                total[j] = chunk == first ? parts[0][lane] : f(total[j], parts[0][lane]);
+            }
+        }
+        for (int j = 0; row == 0 && is_there && j < PACK; j++) result_put(r, output + j, first, total[j]);
+    }
+}
+
+/* Whether it is such a matrix: outputs side by side in whole packs, rows that begin aligned. */
+template <class T> static bool columns_pack(const reduction &r) {
+    return r.kept.rank == 1 && r.kept.stride[0][0] == 1 && r.n_outputs % PACK == 0 && r.reduced.rank == 1 &&
+           r.n_reduced > 1 && r.reduced.stride[0][0] > 0 && r.reduced.stride[0][0] % PACK == 0 &&
+           (uintptr_t)r.x % 16 == 0;
+}
+
 /* Pass two: the chunks of an output in order. */
 template <class C, class F>
 __global__ void __launch_bounds__(BLOCK) reduce_finish(reduction r, void *out, F f, C zero) {
@@ -145,7 +201,16 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
                   reduced_inner = r.reduced.stride[0][r.reduced.rank - 1];
     const bool side_by_side = kept_inner == 1 && reduced_inner != 1 && r.kept.size[r.kept.rank - 1] >= 16 &&
                               r.n_reduced > 1 && r.n_chunks <= 65535;
-    if (side_by_side) {
+    bool is_done = false;
+    if constexpr (L::has_packs)
+        if (side_by_side && columns_pack<typename L::element>(r)) {
+            const int64_t across = (r.n_outputs + 32 * PACK - 1) / (32 * PACK);
+            const dim3 grid(capped(across), two_passes ? (unsigned)r.n_chunks : 1);
+            reduce_packs<C, typename L::element, F><<<grid, 512, 0, stream>>>(r, f, zero);
+            is_done = true;
+        }
+    if (is_done) {
+    } else if (side_by_side) {
         const dim3 grid(capped((r.n_outputs + 31) / 32), two_passes ? (unsigned)r.n_chunks : 1);
         reduce_columns<C, L, F><<<grid, 512, 0, stream>>>(r, f, zero);
     } else if (r.n_reduced <= 512) {
