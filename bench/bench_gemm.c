@@ -12,95 +12,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "peak.h"
 #include "tally.h"
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-/* ---- Peaks ------------------------------------------------------------------------------------------------------------ */
-
-/* Multiply-adds on registers alone. In short runs with a pause in between: a long loop of nothing else can fall into a state of half
- * the rate on some chips, and stay there. */
-#define TEN(x) x x x x x x x x x x
-
-#pragma GCC diagnostic ignored "-Woverlength-strings"
-
-#if defined(__aarch64__)
-#include <sys/auxv.h>
-
-#define FOUR(op, in, a, b, c, d)                                                                               \
-    op " v" #a ".4s, v0." in ", v1." in "\n" op " v" #b ".4s, v0." in ", v1." in "\n" op " v" #c ".4s, v0." in \
-       ", v1." in "\n" op " v" #d ".4s, v0." in ", v1." in "\n"
-#define EACH(op, in)                                                                       \
-    FOUR(op, in, 8, 9, 10, 11)                                                             \
-    FOUR(op, in, 12, 13, 14, 15)                                                           \
-    FOUR(op, in, 16, 17, 18, 19) FOUR(op, in, 20, 21, 22, 23) FOUR(op, in, 24, 25, 26, 27) \
-        FOUR(op, in, 28, 29, 30, 31)
-#define VECTORS                                                                                                        \
-    "v0", "v1", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", \
-        "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
-
-static double chunk_f32(void) {
-    for (int i = 0; i < 500; i++)
-        __asm__ volatile("movi v0.4s, #0\nmovi v1.4s, #0\n" TEN(EACH("fmla", "4s"))::: VECTORS);
-    __asm__ volatile("isb");
-    return 500. * 240 * 8;
-}
-
-static double chunk_bf16(void) {
-    if (!(getauxval(AT_HWCAP2) & (1UL << 14))) return 0;
-    for (int i = 0; i < 500; i++)
-        __asm__ volatile(".arch_extension bf16\nmovi v0.4s, #0\nmovi v1.4s, #0\n" TEN(EACH("bfmmla", "8h"))::: VECTORS);
-    __asm__ volatile("isb");
-    return 500. * 240 * 32;
-}
-#elif defined(__x86_64__)
-#define EACH(reg)                                                                                        \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "4\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "5\n"   \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "6\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "7\n"   \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "8\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "9\n"   \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "10\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "11\n" \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "12\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "13\n" \
-    "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg "14\nvfmadd231ps %%" reg "0, %%" reg "1, %%" reg "15\n"
-
-static double chunk_f32(void) {
-    const bool is_wide = __builtin_cpu_supports("avx512f");
-    if (!is_wide && !__builtin_cpu_supports("fma")) return 0;
-    for (int i = 0; i < 1000; i++) {
-        if (is_wide)
-            __asm__ volatile(TEN(EACH("zmm"))::
-                                 : "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
-                                   "xmm14", "xmm15");
-        else
-            __asm__ volatile(TEN(EACH("ymm"))::
-                                 : "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
-                                   "xmm14", "xmm15");
-    }
-    return 1000. * 120 * (is_wide ? 32 : 16);
-}
-static double chunk_bf16(void) { return 0; } /* not measured: compare with the data sheet */
-#else
-static double chunk_f32(void) { return 0; }
-static double chunk_bf16(void) { return 0; }
-#endif
-
 static int n_threads;
-
-/* GFLOP/s of all threads together, the best of nine; 0 when it cannot be measured. */
-static double peak(double (*chunk)(void)) {
-    double best = 0;
-    if (chunk() == 0) return 0;
-    for (int r = 0; r < 9; r++) {
-        double flops = 0;
-        const double start = now_s();
-#pragma omp parallel num_threads(n_threads) reduction(+ : flops)
-        for (int i = 0; i < 200; i++) flops += chunk();
-        const double rate = flops / (now_s() - start) / 1e9;
-        if (rate > best) best = rate;
-    }
-    return best;
-}
 
 /* ---- Ways ---------------------------------------------------------------------------------------------------------------- */
 
@@ -229,7 +148,7 @@ int main(int argc, char **argv) {
     if (n_threads < 1) n_threads = most;
     tl_set_threads(n_threads);
     blas_threads(n_threads);
-    const double f32 = peak(chunk_f32), bf16 = peak(chunk_bf16);
+    const double f32 = peak_of(peak_chunk_f32, n_threads), bf16 = peak_of(peak_chunk_bf16, n_threads);
     const double peaks[N_WAYS] = {f32, f32, bf16, bf16 / 3};
     printf("%d threads; peak: f32 %.1f, bf16 %.1f GFLOP/s; \"high\" is compared with a third of bf16's\n", n_threads,
            f32, bf16);

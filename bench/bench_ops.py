@@ -15,6 +15,10 @@ What the numbers hold:
 - 'bwd' is the gradient with respect to all float inputs, of a graph that is kept; the forward pass is not in the time.
 - Where torch has no op of the kind (rope, swiglu, the fused ones, block formats), it does the same in several calls.
 - glibc is told to keep large blocks (mallopt), or torch would pay for fresh pages where our pool does not.
+- 'of memory' (large rows) is the share of the memory's speed that the row reaches: the bytes that the ledger counts, over the time, beside
+  what a plain loop moves in the same run with the same mix of reading and writing (bench/stream.c, arrays of the same size, shortest
+  turns on both sides). Ops that compute much for each byte are not held to it: see REASONS, which is printed for every row
+  above 1x or below 85 %.
 - Before it is timed, each op's first result is compared with torch's, at the small and the medium size (not of random numbers),
   and the kernels that ran are noted: a kernel of op_list.h that no row runs is named at the end, and fails the whole table.
 """
@@ -25,7 +29,9 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -673,6 +679,25 @@ def sum_squares(size, dtype):
     return Case("sum_squares", [[x], 1], lambda x: torch.linalg.vector_norm(x, dtype=f32).square(), [xt])
 
 
+# ---- Why ----
+
+REASONS = [  # pattern of the op's name, reason; the first that fits
+    (r"matmul.*|linear.*|attention.*", "computes more than it moves; see bench_gemm and bench_step"),
+    (r"sort.*|topk.*|unique|searchsorted|multinomial.*|permutation", "compares and moves each element many times"),
+    (r"uniform_?|normal_?|integers|bernoulli_|trunc_normal_|dropout", "makes its random numbers by ten rounds of Philox, the same on every device"),
+    (r"gather.*|scatter.*|index.*|embedding.*|repeat_interleave|nonzero", "goes where its indices say, an element or a row at a time"),
+    (r"exp.*|tanh.*|sigmoid.*|silu.*|gelu.*|swiglu.*|sin|cos|erf|log.*|pow.*|rsqrt|sqrt|softplus|div.*|remainder.*|rope.*|bce.*|expm1",
+     "computes: polynomials or divisions for each element, in vectors, take longer than its bytes"),
+    (r"softmax.*|log_softmax.*|logsumexp.*|cross_entropy.*|nll.*", "computes an exponential for each element, and reads a row twice"),
+    (r"transpose copy.*", "reads and writes in pieces of a few hundred bytes; see docs/einops.md"),
+    (r"cast.*f8|cast saturating|quantize.*|dequantize.*", "rounds to formats that the chip does not have"),
+    (r"cum.*|prod.*", "each element needs the one before it, in a fixed order"),
+    (r"argm.*|max.*|min.*|sum.*|var.*|norm.*|layer_norm.*|rms_norm.*|add_layer_norm.*|add_rms_norm.*",
+     "sums in a fixed order, the same for any number of threads; a core alone waits for each line it reads"),
+    (r"adam.*|sgd.*|adagrad|rmsprop", "a root and a division for each element"),
+    (r".*", "small: the call itself, through ctypes; large: not looked into"),
+]
+
 # ---- Timing ----
 
 def nothing_like(function):
@@ -712,16 +737,56 @@ def compare(name, case, function, arguments):
         raise SystemExit(f"{name}: ours and torch's results differ")
 
 
-def kernels_of(function, arguments):
-    """The ops that one call runs, by its ledger."""
+def ledger_of(function, arguments):
+    """The ops that one call runs, and the bytes that it reads and writes, by its ledger."""
     ledger = tl.library.tl_ledger_begin(b"row")
     with tl.scope():
         function(*arguments)
     tl.library.tl_ledger_end(ledger)
     names = {op for op in op_list() if tl.library.tl_ledger_total(ledger, -1, op.encode()).calls}
+    total = tl.library.tl_ledger_total(ledger, -1, None)
+    read, written = (tl.library.tl_count_value(n) for n in (total.bytes_read, total.bytes_written))
     tl.library.tl_ledger_free(ledger)
     tl.check()
-    return names
+    return names, read, written
+
+
+# ---- The ceiling ----
+
+MIXES = [0.0, 1.0, 1 / 2, 1 / 3, 3 / 7]  # the share of writing in stream.c's mixes
+ENOUGH = 0.85                            # of the memory's speed
+
+
+@functools.cache
+def stream_library():
+    """bench/stream.c, compiled; None where there is no compiler."""
+    folder = tempfile.mkdtemp(prefix="tally-stream-")
+    path = os.path.join(folder, "stream.so")
+    command = ["cc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", str(ROOT / "bench" / "stream.c"), "-o", path]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    library = ctypes.CDLL(path)
+    library.stream.restype, library.stream.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    return library
+
+
+@functools.cache
+def stream_rate(mix, megabytes, threads):
+    """Bytes a second of a mix, with about so many megabytes moved in all."""
+    time.sleep(PAUSE_S)
+    seconds = stream_library().stream(mix, megabytes * 1e6, threads, 12)
+    return megabytes * 1e6 / seconds if seconds > 0 else None
+
+
+def floor_s(read, written, threads):
+    """Seconds that memory needs for these bytes; None for few of them, or without a compiler."""
+    if read + written < 4e6 or stream_library() is None:
+        return None
+    mix = min(range(len(MIXES)), key=lambda m: abs(MIXES[m] - written / (read + written)))
+    rate = stream_rate(mix, max(4, round((read + written) / 4e6) * 4), threads)
+    return (read + written) / rate if rate else None
 
 
 @functools.cache
@@ -750,13 +815,15 @@ def turns_of(ours, torchs, binding):
     return turns
 
 
-def measure(name, size, seen):
+def measure(name, size, seen, threads=2):
     case = CASES[name](size)
     begin, function, end = (getattr(tl.library, "tl_" + f) for f in ("scope_begin", case.ours, "scope_end"))
     arguments = [convert(a, t) for a, t in zip(case.arguments, function.argtypes, strict=True)]
     if size != "large" and case.compares:
         compare(name, case, function, arguments)
-    seen |= kernels_of(function, arguments)
+    names, read, written = ledger_of(function, arguments)
+    seen |= names
+    floor = floor_s(read, written, threads) if size == "large" else None
     batch = BATCH if ours_loop(begin, function, end, arguments, 1, 1) < SHORT_S else 1
     ours = functools.partial(ours_loop, begin, function, end, arguments, batch)
     torchs = functools.partial(torch_loop, case.theirs, case.theirs_arguments)
@@ -768,7 +835,8 @@ def measure(name, size, seen):
         (ours_s, torch_s), (least_ours, least_torch, binding_s) = ((statistics.median(t[i] for t in turns) for i in range(2)),
                                                                    (min(t[i] for t in turns) for i in range(3)))
         return {"op": name, "size": size, "ours_s": ours_s, "torch_s": torch_s, "ratio": ours_s / torch_s,
-                "ratio_of_least": least_ours / least_torch, "binding_s": binding_s, "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns)}
+                "ratio_of_least": least_ours / least_torch, "binding_s": binding_s, "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns),
+                "bytes_read": read, "bytes_written": written, "of_memory": floor / least_ours if floor else None}
     row = once()
     if row["ratio"] > SLOWER:
         row = sorted([row, once(), once()], key=lambda r: r["ratio"])[1]
@@ -784,7 +852,29 @@ def time_text(s):
 def row_text(row):
     return (f"{row['op']:<20}{row['size']:<8}{time_text(row['ours_s']):>11}{time_text(row['torch_s']):>11}{row['ratio']:>8.2f} "
             f"{'!' if row['ratio'] > SLOWER else ' '} {row['ratio_of_least']:>8.2f}  "
-            f"{time_text(row['binding_s']) if row['size'] == 'small' else '':>8}{'*' if row['mostly_binding'] else ''}".rstrip())
+            f"{time_text(row['binding_s']) if row['size'] == 'small' else '':>8}{'*' if row['mostly_binding'] else ' '}"
+            f"{format(row['of_memory'], '>9.0%') if row['of_memory'] else ''}".rstrip())
+
+
+def reason_of(row):
+    """Why a row is slower than torch or than memory, as far as it is known."""
+    for pattern, reason in REASONS:
+        if re.fullmatch(pattern, row["op"]):
+            return reason
+    return "not looked into"
+
+
+def misses(row):
+    return row["ratio_of_least"] > 1 or (row["of_memory"] is not None and row["of_memory"] < ENOUGH)
+
+
+def reasons_text(rows):
+    """One line a reason, with its rows."""
+    lines = {}
+    for row in filter(misses, rows):
+        share = f", {row['of_memory']:.0%}" if row["of_memory"] else ""
+        lines.setdefault(reason_of(row), []).append(f"{row['op']} {row['size']} ({row['ratio_of_least']:.2f}x{share})")
+    return "\n".join(f"- {reason}: {'; '.join(which)}" for reason, which in sorted(lines.items()))
 
 
 def summary(rows, missing):
@@ -822,10 +912,10 @@ def main():
     began, rows, seen = time.perf_counter(), [], set()
     if not options.json:
         print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-        print(f"{'op':<20}{'size':<8}{'ours':>11}{'torch':>11}{'ratio':>8}   {'of least':>8}  {'binding':>8}", flush=True)
+        print(f"{'op':<20}{'size':<8}{'ours':>11}{'torch':>11}{'ratio':>8}   {'of least':>8}  {'binding':>8} {'of memory':>9}", flush=True)
     for name in names:
         for size in sizes:
-            rows.append(measure(name, size, seen))
+            rows.append(measure(name, size, seen, options.threads))
             if not options.json:
                 print(row_text(rows[-1]), flush=True)
     total = summary(rows, sorted(set(op_list()) - seen - ELSEWHERE) if not options.only else [])
@@ -838,6 +928,7 @@ def main():
         for row in rows:
             if row["ratio"] > SLOWER:
                 print(f"  ! {row['op']}, {row['size']}: {row['ratio']:.1f}x torch's time ({row['ratio_of_least']:.1f}x by the least times)")
+        print(f"\nAbove 1x by the shortest turns, or below {ENOUGH:.0%} of memory, and why:\n{reasons_text(rows)}")
         if total["kernels_without_a_row"]:
             print(f"Kernels without a row: {', '.join(total['kernels_without_a_row'])}.")
         if os.getloadavg()[0] > options.threads + 0.5:

@@ -261,8 +261,8 @@ static void articles_agree(void **state) {
 static void the_expectation_is_that_of_all_texts(void **state) {
     (void)state;
     SMALL({"s", "{+who} {verb} {t}. {^who:he} {u}.|{+who} saw {@who.2} and {=who}."},
-          {"who", "Ann/f/x/big|Bo/m/y/tall|Carl/m/y/wide"}, {"verb", "ran|sat|swam"},
-          {"t", "far|{who.3} and {who:his} {num}"}, {"u", "left|had {num}"}, {"num", "1|2|3"},
+          {"who", "Ann/f/x/big|2*Bo/m/y/tall|Carl/m/y/wide"}, {"verb", "5*ran|2*sat|swam"},
+          {"t", "far|3*{who.3} and {who:his} {num}"}, {"u", "left|had {num}"}, {"num", "1|2|3"},
           {"x", "a {num} {=who}|nobody"}, {"y", "{num} dogs|{num} {num} cats|{who:him}"});
     enum { MOST = 1000, DRAWS = 40000 };
     static char texts[MOST][80];
@@ -331,7 +331,7 @@ static void stories_are_read_back(void **state) {
     }
     size_t length = tl_corpus_story(7, 0, text, sizeof text, NULL);
     expect_near(tl_corpus_bits(text, length - 1), -1, 0);
-    text[length / 2]++;
+    text[length / 2] = '~'; /* no story has a tilde */
     expect_near(tl_corpus_bits(text, length), -1, 0);
     expect_near(tl_corpus_bits("", 0), -1, 0);
     expect_near(tl_corpus_bits(NULL, 5), -1, 0);

@@ -1,7 +1,8 @@
 /* test_cuda.c: the GPU does what the cpu does, costs what meta says, and does it again bit for bit.
  *
  * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A sample
- * whose kernel is declared missing on cuda, or whose dtype is refused there by name, is counted and named, not failed.
+ * whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the ops with that
+ * in their names.
  */
 #include "support/samples.h"
 
@@ -124,8 +125,9 @@ static void walk(check_fn check, unsigned without) {
     static const tl_dtype dtypes[] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2};
     struct walk_counts counts = {0};
     if (!cuda) skip();
+    const char *only = getenv("TALLY_TEST_OP");
     for (const struct sample_op *op = sample_ops; op->name; op++)
-        for (const struct sample *s = op->samples; s->text; s++)
+        for (const struct sample *s = op->samples; s->text && (!only || strstr(op->name, only)); s++)
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
                 char name[200];
                 unsigned takes = s->dtypes ? s->dtypes : DT_FLOATS;

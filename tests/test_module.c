@@ -185,7 +185,7 @@ static void presets_hold_the_published_numbers(void **state) {
         assert_true(tl_model_preset(known[i].name, &c));
         expect_equal(tl_model_config_parameters(&c), known[i].parameters);
     }
-    expect_refused(tl_model_preset("gpt5", &c), "there are tiny, ");
+    expect_refused(tl_model_preset("gpt5", &c), "there are nano, ");
 }
 
 static void the_formula_counts_what_the_tree_holds(void **state) {
@@ -347,6 +347,42 @@ static void making_a_model_survives_every_failing_allocation(void **state) {
     tl_module_free(m);
 }
 
+/* More beside the package: tests/python/test_einops_layers_c.py. */
+static void patterns_are_modules(void **state) {
+    (void)state;
+    tl_module *m = tl_nn_sequential();
+    assert_non_null(tl_module_add(m, "0", tl_nn_rearrange("b (t p) c -> b t (p c)", "p=2")));
+    assert_non_null(
+        tl_module_add(m, "1", tl_nn_einmix("b t (g c) -> b (g d) t", "g c d", "g d", "g=2 c=3 d=5", TL_F32, NULL)));
+    assert_non_null(tl_module_add(m, "2", tl_nn_reduce("b d t -> b d", "max", NULL)));
+    tl_tensor *y = tl_module_forward(m, tl_ones(TL_SHAPE(4, 8, 3), TL_F32, NULL));
+    expect_shape(y, 4, 10);
+    expect_equal(tl_module_parameters(m), 2 * 3 * 5 + 2 * 5);
+    tl_tensor *bias = tl_module_find_tensor(m, "1.bias"); /* (1,g,d,1) */
+    expect_shape(bias, 1, 2, 5, 1);
+    tl_module_free(m);
+    expect_refused(tl_nn_einmix("b c -> b d", "c d", NULL, "c=3", TL_F32, NULL), "needs a length");
+    expect_refused(tl_nn_rearrange("b c -> b", NULL), "on the left side only");
+    expect_refused(tl_nn_reduce("b c -> b", "middle", NULL), "no reduction");
+}
+
+static void making_an_einmix_survives_every_failing_allocation(void **state) {
+    (void)state;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_module *m = NULL;
+    uint64_t live = tl_device_memory(check_cpu()).live_bytes;
+    for (uint64_t n = 1; !m; n++) {
+        tl_fail_allocation(n, false);
+        m = tl_nn_einmix("b t (g c) -> b t (g d)", "g c d", "d", "g=2 c=3 d=5", TL_F32, NULL);
+        tl_fail_allocation(0, false);
+        expect_equal(m ? TL_OK : TL_ERROR_MEMORY, tl_error());
+        tl_error_clear();
+        if (!m) expect_equal(tl_device_memory(check_cpu()).live_bytes, live);
+    }
+    tl_error_policy(policy);
+    tl_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(parameters_are_listed_by_path_in_order),
@@ -366,6 +402,8 @@ int main(void) {
         TEST(configs_travel_through_files),
         TEST(wrong_configs_are_refused_by_key),
         TEST(making_a_model_survives_every_failing_allocation),
+        TEST(patterns_are_modules),
+        TEST(making_an_einmix_survives_every_failing_allocation),
     };
     return cmocka_run_group_tests_name("module", tests, NULL, NULL);
 }

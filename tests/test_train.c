@@ -143,6 +143,27 @@ static void a_finished_run_is_not_run_again(void **state) {
     base_end();
 }
 
+/* What lies in a folder as its stories is compared with them. */
+static void damaged_stories_are_told_again(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings whole = small_run(TL_LLAMA, 2000), part;
+    set(&whole, "data", "builtin");
+    set_path(&whole, "out", "whole");
+    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    part = whole;
+    set_path(&part, "out", "part");
+    expect_equal(train(&part, 5, &summary), RUN_STOPPED);
+    char path[SETTING_TEXT + 16];
+    snprintf(path, sizeof path, "%s/stories.txt", part.out);
+    assert_true(file_put(path, "Once upon a time there was nothing.", 35));
+    expect_equal(train(&part, 0, &summary), RUN_DONE);
+    expect_same_file(&whole, &part, "stories.txt");
+    expect_same_run(&whole, &part);
+    base_end();
+}
+
 /* ---- Price = receipt ---- */
 
 static void the_price_is_the_receipt_in_every_configuration(void **state) {
@@ -189,15 +210,61 @@ static void kinds_are_priced_in_the_order_of_the_run(void **state) {
 
 /* ---- Learning ---- */
 
+/* The same model with so many channels. */
+static void widen(const struct settings *s, int64_t channels) {
+    tl_model_config c;
+    assert_true(tl_model_config_read(s->model, &c));
+    c.channels = channels, c.head_size = channels / c.n_heads, c.ff = 3 * channels, c.context = 128;
+    assert_true(tl_model_config_write(&c, s->model));
+}
+
+/* What a reader loses who knows, of every two bytes, how often each byte follows them: H(byte | two before), nats. */
+static double counting_loss(void) {
+    enum { N = 1 << 20 };
+    static char text[N];
+    static uint32_t three[128][128][128], two[128][128];
+    tl_corpus_text(99, 0, text, N);
+    double sum = 0;
+    for (int i = 2; i < N; i++) {
+        three[(int)text[i - 2]][(int)text[i - 1]][(int)text[i]]++;
+        two[(int)text[i - 2]][(int)text[i - 1]]++;
+    }
+    for (int i = 2; i < N; i++)
+        sum -= log((double)three[(int)text[i - 2]][(int)text[i - 1]][(int)text[i]] /
+                   two[(int)text[i - 2]][(int)text[i - 1]]);
+    return sum / (N - 2);
+}
+
+/* Two layers of 64 channels, 400 steps of 512 bytes, from scratch, on stories whose entropy is known. */
+static void stories_are_learnt_beyond_counting(void **state) {
+    (void)state;
+    struct run_summary summary;
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 2000);
+    widen(&s, 64);
+    set(&s, "data", "builtin");
+    set_path(&s, "out", "run");
+    set(&s, "steps", "400"), set(&s, "warmup", "40"), set(&s, "batch", "4"), set(&s, "seq", "128");
+    set(&s, "eval_every", "0"), set(&s, "eval_batches", "32"), set(&s, "threads", "0");
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    double counted = counting_loss();
+    print_message("    held-out %.3f, by counting %.3f, floor %.3f\n", summary.held_out, counted, summary.floor);
+    expect_near(summary.floor, tl_corpus_floor(), 0);
+    expect_true(summary.held_out > summary.floor); /* nothing can be below */
+    expect_true(summary.held_out < 0.95 * counted);
+    base_end();
+}
+
 static void one_batch_is_learnt_by_heart(void **state) {
     (void)state;
     struct run_summary summary;
     base_begin();
     struct settings s = small_run(TL_LLAMA, 65); /* 4 x 16 targets, the same in every step */
+    widen(&s, 32);
     set_path(&s, "out", "run");
     set(&s, "val_share", "0");
     set(&s, "batch", "4");
-    set(&s, "steps", "500");
+    set(&s, "steps", "300");
     set(&s, "lr", "1e-2");
     set(&s, "weight_decay", "0");
     set(&s, "sample_tokens", "0");
@@ -224,28 +291,52 @@ static void micro_batches_are_one_batch(void **state) {
     base_end();
 }
 
+/* The held-out losses of a run, in order. */
+static int curve_read(const struct settings *s, double *curve, int most) {
+    char *text = log_text(s);
+    json_t *lines = json_loads(text, 0, NULL), *line;
+    size_t i;
+    int n = 0;
+    json_array_foreach(lines, i, line) {
+        const json_t *value = json_object_get(line, "held_out");
+        if (value && n < most) curve[n++] = json_real_value(value);
+    }
+    json_decref(lines);
+    free(text);
+    return n;
+}
+
+/* The whole curve, at every evaluation, within a bound: what rounding of this width does to 160 steps. */
 static void every_recipe_follows_fp32(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        double bound; /* of the last held-out loss, relative: what rounding of this width does to 60 steps */
+        double bound; /* relative */
     } recipes[] = {{"amp", 0.01}, {"bf16", 0.01}, {"bf16-lean", 0.02}, {"fp16", 0.01}, {"fp8", 0.03}, {"fp4", 0.10}};
-    struct run_summary plain, other;
+    enum { N = 8 };
+    struct run_summary summary;
+    double plain[N], other[N];
     base_begin();
-    struct settings s = small_run(TL_LLAMA, 20000);
-    set(&s, "steps", "60");
-    set(&s, "eval_every", "0");
-    set(&s, "eval_batches", "16");
-    set(&s, "batch", "8");
+    struct settings s = small_run(TL_LLAMA, 90000);
+    widen(&s, 32);
+    set(&s, "steps", "160"), set(&s, "warmup", "16"), set(&s, "lr", "3e-3");
+    set(&s, "eval_every", "20"), set(&s, "eval_batches", "8");
+    set(&s, "batch", "8"), set(&s, "seq", "64");
     set_path(&s, "out", "fp32");
-    expect_equal(train(&s, 0, &plain), RUN_DONE);
-    expect_true(plain.held_out < 4.5); /* it learns: log 256 is 5.5 */
+    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(curve_read(&s, plain, N), N);
+    print_message("    fp32       %.4f ... %.4f\n", plain[0], plain[N - 1]);
+    expect_true(plain[N - 1] < 2.85); /* it learns: bytes by their frequency would give 3.3 */
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        double worst = 0;
         set(&s, "recipe", recipes[i].name);
         set_path(&s, "out", recipes[i].name);
-        expect_equal(train(&s, 0, &other), RUN_DONE);
-        print_message("    %-10s held-out %.4f, fp32 %.4f\n", recipes[i].name, other.held_out, plain.held_out);
-        expect_near(other.held_out, plain.held_out, recipes[i].bound * plain.held_out);
+        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        expect_equal(curve_read(&s, other, N), N);
+        for (int k = 0; k < N; k++) worst = fmax(worst, fabs(other[k] / plain[k] - 1));
+        print_message("    %-10s ends at %.4f, fp32 at %.4f; furthest apart by %.2f %%\n", recipes[i].name,
+                      other[N - 1], plain[N - 1], 100 * worst);
+        expect_true(worst <= recipes[i].bound);
     }
     base_end();
 }
@@ -324,7 +415,7 @@ static void the_best_step_is_saved_wherever_it_is(void **state) {
     struct run_summary summary;
     base_begin();
     struct settings s = small_run(TL_LLAMA, 3000);
-    set(&s, "eval_every", "1"), set(&s, "keep", "1"), set(&s, "lr", "0.3"), set(&s, "schedule", "constant");
+    set(&s, "eval_every", "1"), set(&s, "keep", "1"), set(&s, "lr", "1"), set(&s, "schedule", "constant");
     set_path(&s, "out", "run");
     expect_equal(train(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
@@ -771,8 +862,8 @@ static double wait_share(const struct settings *s) {
     return wait / all;
 }
 
-/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. Ten steps may have as
- * many as a checkpoint of the C library's own buffers takes, and no more: 4. */
+/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. There are none, as a rule;
+ * four in ten steps are allowed, for a buffer of the C library that grows. */
 static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
     (void)state;
     static const char *const recipes[] = {"fp32", "bf16", "amp"};
@@ -806,9 +897,11 @@ int main(void) {
         TEST(stopping_anywhere_changes_nothing),
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
+        TEST(damaged_stories_are_told_again),
         TEST(the_price_is_the_receipt_in_every_configuration),
         TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),
+        TEST(stories_are_learnt_beyond_counting),
         TEST(micro_batches_are_one_batch),
         TEST(every_recipe_follows_fp32),
         TEST(saves_are_priced_and_counted),

@@ -22,7 +22,7 @@ from ._errors import OutOfMemoryError  # noqa: E402, F401
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._composed import *  # noqa: E402, F401, F403
-from ._tensor import contiguous_format, get_num_threads, layout, memory_format, preserve_format, set_num_threads, strided  # noqa: E402, F401
+from ._tensor import contiguous_format, get_float32_matmul_precision, get_num_threads, layout, memory_format, preserve_format, set_float32_matmul_precision, set_num_threads, strided  # noqa: E402, F401
 from ._grad import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
 from ._memory import from_dlpack  # noqa: E402, F401
 from . import cuda  # noqa: E402, F401

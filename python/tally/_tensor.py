@@ -702,6 +702,25 @@ def set_num_threads(n):
     lib.tl_set_threads(n)
 
 
+_PRECISIONS = {"highest": "TL_MATMUL_HIGHEST", "high": "TL_MATMUL_HIGH", "medium": "TL_MATMUL_HIGH"}
+_precision = "highest"
+
+
+def set_float32_matmul_precision(precision):
+    """How exactly float32 matrices are multiplied: "highest" in float32; "high" (and "medium") as sums of two bfloat16 numbers,
+    where the chip is faster so; see tl_set_matmul_precision."""
+    global _precision
+    if precision not in _PRECISIONS:
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'; the precision stays {_precision}")
+    lib.tl_set_matmul_precision(constants[_PRECISIONS[precision]])
+    _precision = precision
+
+
+def get_float32_matmul_precision():
+    """What set_float32_matmul_precision set."""
+    return _precision
+
+
 # ---- Helpers of the above ----
 
 def _in_place_number(other):

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "plan/expect.h"
 #include "train/run.h"
 #include "train/settings.h"
 
@@ -23,7 +24,9 @@ const char help_train[] =
     "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
     "\n"
     "examples:\n"
-    "  tally train                                        the tiny model on built-in stories, about a minute\n"
+    "  tally train                                        the nano model on built-in stories, about a minute\n"
+    "  tally train --model tiny --steps 7000 --lr 2e-3 --out runs/tiny        the same at four times the size, ten "
+    "minutes\n"
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
@@ -117,9 +120,16 @@ static int flags_read(struct options *o, int argc, char **argv) {
 
 struct progress {
     bool is_quiet, is_terminal;
-    int64_t every; /* steps between lines when there is no terminal */
-    bool has_line; /* an unfinished one is on the terminal */
+    int64_t every;      /* steps between lines when there is no terminal */
+    bool has_line;      /* an unfinished one is on the terminal */
+    double predicted_s; /* of a step, by the machine's profile; 0: there is none */
+    double seen_s;      /* of all steps from the third on, and how many they are */
+    int64_t n_seen;
 };
+
+/* Mean seconds of a step, and how much longer than predicted that is; NAN: nothing was predicted or seen. */
+static double step_mean(const struct progress *p) { return p->n_seen ? p->seen_s / (double)p->n_seen : NAN; }
+static double drift(const struct progress *p) { return p->predicted_s > 0 ? step_mean(p) / p->predicted_s - 1 : NAN; }
 
 static void eta_text(double s, char *text, size_t size) {
     if (!(s >= 0)) snprintf(text, size, "?");
@@ -135,7 +145,11 @@ static void line_end(struct progress *p) {
 
 static void tell(void *context, const struct run_news *n) {
     struct progress *p = context;
-    char eta[32], memory[32], rate[32], mfu[48] = "";
+    char eta[32], memory[32], rate[32], mfu[48] = "", late[32] = "";
+    if (!n->text && !isfinite(n->held_out) && n->step > 2) {
+        p->seen_s += n->step_s;
+        p->n_seen++;
+    }
     if (p->is_quiet) return;
     if (n->text) {
         line_end(p);
@@ -150,12 +164,13 @@ static void tell(void *context, const struct run_news *n) {
     if (!p->is_terminal && n->step % p->every != 0 && n->step != n->steps && n->step != 1) return;
     eta_text(n->eta_s, eta, sizeof eta);
     if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
+    if (isfinite(drift(p))) snprintf(late, sizeof late, "  drift %+.1f %%", 100 * drift(p));
     fprintf(stderr,
             "%sstep %" PRId64 "/%" PRId64
-            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s  %s  wait %.1f %%  ETA %s%s",
+            "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s%s  %s  wait %.1f %%  ETA %s%s",
             p->is_terminal ? "\r\033[K" : "", n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s,
-            count_text(n->flops_per_s, rate), mfu, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta,
-            p->is_terminal ? "" : "\n");
+            count_text(n->flops_per_s, rate), mfu, late, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share,
+            eta, p->is_terminal ? "" : "\n");
     p->has_line = p->is_terminal;
 }
 
@@ -197,7 +212,16 @@ static void profile_print(const struct profile *p) {
     profile_table(p, &p->modules, "time by module");
 }
 
-static void summary_print(const struct options *o, const struct run_summary *m) {
+/* One line, which programs that read line by line can take; uses the JSON up. */
+static bool json_line(json_t *json) {
+    char *text = json ? json_dumps(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
+    if (text) puts(text);
+    free(text);
+    json_decref(json);
+    return text != NULL;
+}
+
+static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
     printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
@@ -205,6 +229,9 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     if (isfinite(m->mfu))
         printf("  of the peak  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
+    if (isfinite(drift(progress)))
+        printf("  time         %.4g ms a step, predicted %.4g by the machine's profile: %+.1f %%\n",
+               1e3 * step_mean(progress), 1e3 * progress->predicted_s, 100 * drift(progress));
     printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
     for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)
@@ -224,9 +251,19 @@ static void summary_print(const struct options *o, const struct run_summary *m) 
     profile_print(&m->profile);
 }
 
-static int finish(const struct options *o, enum run_end end, const struct run_summary *m) {
+static json_t *summary_json(const struct options *o, enum run_end end, const struct run_summary *m,
+                            const struct progress *p) {
+    json_t *json = run_summary_json(&o->settings, end, m);
+    if (json && isfinite(drift(p))) {
+        json_object_set_new(json, "step_s", json_real(step_mean(p)));
+        json_object_set_new(json, "predicted_step_s", json_real(p->predicted_s));
+    }
+    return json;
+}
+
+static int finish(const struct options *o, enum run_end end, const struct run_summary *m, const struct progress *p) {
     if (end == RUN_FAILED) return cli_error();
-    if (o->is_json && cli_json(run_summary_json(&o->settings, end, m))) return EXIT_MEMORY;
+    if (o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
     if (end == RUN_STOPPED) {
         fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
         return EXIT_AGAIN;
@@ -235,7 +272,7 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
         fprintf(stderr, "tally train: %s (on_nonfinite skip or rollback goes on)\n", m->problem);
         return EXIT_NUMERIC;
     }
-    if (!o->is_json) summary_print(o, m);
+    if (!o->is_json) summary_print(o, m, p);
     return m->differences == 0 && !*m->problem ? 0 : EXIT_INPUT;
 }
 
@@ -256,10 +293,13 @@ int cmd_train(int argc, char **argv) {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};
     struct run_listener listener = {tell, &p, &stop_asked, o.profile_steps};
     struct run_summary summary;
+    struct expectation expected = expect_of(&o.settings);
+    if (o.settings.peak == 0) o.settings.peak = expected.peak;
+    p.predicted_s = expected.step_s;
     signals_catch();
     enum run_end end = run_train(&o.settings, &listener, &summary);
     line_end(&p);
-    code = finish(&o, end, &summary);
+    code = finish(&o, end, &summary, &p);
     free(summary.text);
     profile_free(&summary.profile);
     return code;

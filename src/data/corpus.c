@@ -1,10 +1,10 @@
 /* corpus.c: stories without end, whose entropy is known exactly.
  *
  * A model that learns from text is judged against nobody knows what: the entropy of English is a guess. Here the text
- * comes from a grammar, every choice is uniform over the alternatives of a rule, and no two derivations give the same
- * text. Then the probability of a story is the product of its choices, and
+ * comes from a grammar, every choice has a known probability p = weight / sum of the rule's weights, and no two
+ * derivations give the same text. Then the probability of a story is the product of its choices, and
  *
- *     H(story) = E[-log2 p(story)] = E[sum over choices of log2 n]
+ *     H(story) = E[-log2 p(story)] = E[sum over choices of -log2 p]
  *     bits per byte = H(story) / E[bytes of a story]
  *
  * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are seen in
@@ -14,7 +14,7 @@
  * Both expectations are linear, so they are sums over the grammar, not over texts. Let E(rule) be the pair (bits,
  * bytes):
  *
- *     E(rule)           = log2 n bits + mean over alternatives of the sum of E(piece)
+ *     E(rule)           = sum over alternatives of p (-log2 p bits + sum of E(piece))
  *     E(text)           = (0, length)
  *     E({=rule})        = (0, bytes of E(rule))          what was remembered is repeated, without a choice
  *     E({rule.1})       = (0, mean length of the attribute);  pronouns likewise
@@ -33,14 +33,15 @@
  * were introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is above
  * the floor, and comes down to it as T grows beyond the length of a story.
  *
- * Rejected: weights (uniform choices give the most bits per rule and keep the derivation simple); a Markov chain over
- * words (an exact entropy too, but nothing to refer back to); recursion (the sums would become equations).
+ * Rejected: a Markov chain over words (an exact entropy too, but nothing to refer back to); recursion (the sums would
+ * become equations).
  */
 #include "data/corpus.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -134,7 +135,13 @@ static void alternative_read(struct grammar *g, const char *at, const char *end)
     INVARIANT(g->n_alternatives < MAX_ALTERNATIVES);
     struct alternative *a = &g->alternatives[g->n_alternatives++];
     const char *stop = divided(at, end, '/');
-    *a = (struct alternative){.first_piece = g->n_pieces, .first_attribute = g->n_attributes};
+    *a = (struct alternative){.first_piece = g->n_pieces, .first_attribute = g->n_attributes, .weight = 1};
+    size_t n_digits = strspn(at, "0123456789");
+    if (at + n_digits < stop && n_digits && at[n_digits] == '*') {
+        a->weight = atoi(at);
+        at += n_digits + 1;
+    }
+    INVARIANT(a->weight > 0);
     pieces_read(g, at, stop);
     a->n_pieces = g->n_pieces - a->first_piece;
     for (; stop < end; a->n_attributes++) {
@@ -161,6 +168,7 @@ void grammar_read(struct grammar *g, const struct rule_source *source, int n) {
             stop = divided(at, end, '|');
             alternative_read(g, at, stop);
             g->rules[r].n++;
+            g->rules[r].weight += g->alternatives[g->n_alternatives - 1].weight;
         }
     }
 }
@@ -172,6 +180,11 @@ const struct grammar *corpus_grammar(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, shared_read);
     return &shared;
+}
+
+/* In bits. */
+static double surprise(const struct rule *r, const struct alternative *a) {
+    return log2((double)r->weight / a->weight);
 }
 
 /* ---- Telling ---- */
@@ -238,10 +251,12 @@ static void tell_piece(struct telling *t, const struct piece *p) {
 
 static void tell_rule(struct telling *t, int rule, bool is_bound) {
     const struct rule *r = &t->g->rules[rule];
-    int alternative = r->first + (int)below(t, (uint32_t)r->n);
-    const struct alternative *a = &t->g->alternatives[alternative];
+    const struct alternative *a = &t->g->alternatives[r->first];
+    int left = (int)below(t, (uint32_t)r->weight);
+    while (left >= a->weight) left -= a++->weight;
+    int alternative = (int)(a - t->g->alternatives);
     size_t begin = t->used;
-    t->bits += log2(r->n);
+    t->bits += surprise(r, a);
     for (int i = 0; i < a->n_pieces; i++) tell_piece(t, &t->g->pieces[a->first_piece + i]);
     if (is_bound) t->memory[rule] = (struct memory){alternative, begin, t->used - begin};
 }
@@ -282,13 +297,14 @@ static void parse(struct parsing *p, const struct rest *rest, size_t at);
 
 static void parse_rule(struct parsing *p, int rule, bool binds, const struct rest *next, size_t at) {
     const struct rule *r = &p->g->rules[rule];
-    p->bits += log2(r->n);
+    double before = p->bits;
     for (int i = r->first; i < r->first + r->n; i++) {
         const struct alternative *a = &p->g->alternatives[i];
         struct rest rest = {&p->g->pieces[a->first_piece], a->n_pieces, next, binds ? rule : -1, i, at};
+        p->bits = before + surprise(r, a);
         parse(p, &rest, at);
     }
-    p->bits -= log2(r->n);
+    p->bits = before;
 }
 
 /* The text itself is read without regard to capitals at its first letter: they follow from the place. */
@@ -366,13 +382,17 @@ struct walk {
 static struct expectation expect_rule(struct walk *w, int rule);
 static struct expectation expect_piece(struct walk *w, const struct piece *p);
 
+static void expect_add(struct expectation *sum, double share, struct expectation e) {
+    sum->bits += share * e.bits;
+    sum->bytes += share * e.bytes;
+}
+
 static struct expectation expect_alternative(struct walk *w, int alternative) {
     const struct alternative *a = &w->g->alternatives[alternative];
     struct expectation sum = {0, 0};
     for (int i = 0; i < a->n_pieces; i++) {
         struct expectation e = expect_piece(w, &w->g->pieces[a->first_piece + i]);
-        sum.bits += e.bits;
-        sum.bytes += e.bytes;
+        expect_add(&sum, 1, e);
     }
     return sum;
 }
@@ -397,21 +417,19 @@ static struct expectation expect_piece(struct walk *w, const struct piece *p) {
     if (w->fixed[p->rule] >= 0) return expect_reference(w, p, w->fixed[p->rule]);
     const struct rule *r = &w->g->rules[p->rule];
     struct expectation sum = {0, 0};
-    for (int i = r->first; i < r->first + r->n; i++) {
-        struct expectation e = expect_reference(w, p, i);
-        sum.bits += e.bits / r->n;
-        sum.bytes += e.bytes / r->n;
-    }
+    for (int i = r->first; i < r->first + r->n; i++)
+        expect_add(&sum, (double)w->g->alternatives[i].weight / r->weight, expect_reference(w, p, i));
     return sum;
 }
 
 static struct expectation expect_rule(struct walk *w, int rule) {
     const struct rule *r = &w->g->rules[rule];
-    struct expectation sum = {log2(r->n), 0};
+    struct expectation sum = {0, 0};
     for (int i = r->first; i < r->first + r->n; i++) {
+        const struct alternative *a = &w->g->alternatives[i];
         struct expectation e = expect_alternative(w, i);
-        sum.bits += e.bits / r->n;
-        sum.bytes += e.bytes / r->n;
+        e.bits += surprise(r, a);
+        expect_add(&sum, (double)a->weight / r->weight, e);
     }
     return sum;
 }

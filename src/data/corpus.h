@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As it is written: a name, and alternatives divided by '|'; behind each, divided by '/', its attributes. Rows of one
- * name that follow each other are one rule. */
+/* As it is written: a name, and alternatives divided by '|'; before each, with a '*' behind it, its weight (1 where none is
+ * written); behind each, divided by '/', its attributes. Rows of one name that follow each other are one rule. */
 struct rule_source {
     const char *name, *text;
 };
@@ -40,11 +40,12 @@ struct attribute {
 
 struct alternative {
     int first_piece, n_pieces, first_attribute, n_attributes;
+    int weight; /* of the rule's */
 };
 
 struct rule {
     const char *name;
-    int first, n; /* alternatives */
+    int first, n, weight; /* alternatives; the sum of their weights */
 };
 
 enum { MAX_RULES = 256, MAX_ALTERNATIVES = 4096, MAX_PIECES = 12288, MAX_ATTRIBUTES = 1024, N_GENDERS = 2 };

@@ -75,8 +75,7 @@ static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, int6
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     if (!q || !k || !v) return NULL;
     int64_t T = tl_size(q, 1), from = cache->length, n = from + T;
-    tl_copy_(part(cache, layer, 0, from, n), k);
-    tl_copy_(part(cache, layer, 1, from, n), v);
+    if (!tl_copy_(part(cache, layer, 0, from, n), k) || !tl_copy_(part(cache, layer, 1, from, n), v)) return NULL;
     tl_tensor *keys = part(cache, layer, 0, 0, n), *values = part(cache, layer, 1, 0, n);
     return tl_attention(q, keys, values, T > 1, 0); /* a single query sees all keys */
 }

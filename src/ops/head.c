@@ -13,17 +13,22 @@
 #include "ops/gemm.h"
 #include "ops/ops.h"
 
-/* Bytes of logits that a chunk should have: what a cpu's caches like; on a GPU more, since each chunk reads and writes all sums of
- * dweight. Rounding to whole rows keeps it within a third of that, unless one row is larger. */
-#define CHUNK_BYTES ((int64_t)24 << 20)
+/* Bytes of logits that a chunk may have, unless one row is larger. Every chunk lays the whole weight out anew, twice, and adds to
+ * all the sums of its gradient: on a cpu GPT-2's head on 1024 rows in bf16 takes 1.2 times as long with 24 MiB, and 0.95 times with 100. A GPU,
+ * whose products want many rows, gets more. */
+#define CHUNK_BYTES ((int64_t)64 << 20)
 #define CHUNK_BYTES_CUDA ((int64_t)256 << 20)
 
+/* As few chunks as fit, of one size. */
 static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype, const struct target *target) {
     int64_t row_bytes = V * (statistics_dtype(dtype) == TL_F64 ? 8 : 4);
     int64_t wanted = target->kind == DEVICE_CUDA ? CHUNK_BYTES_CUDA : CHUNK_BYTES;
-    int64_t rows = row_bytes && row_bytes < wanted ? wanted / row_bytes : 1;
-    if (rows >= 64) rows = rows / 16 * 16; /* products like even sizes */
-    return rows < N ? rows : N > 0 ? N : 1;
+    int64_t most = row_bytes && row_bytes < wanted ? wanted / row_bytes : 1;
+    if (most >= N) return N > 0 ? N : 1;
+    int64_t even = most >= 64 ? 16 : 1; /* products like even sizes */
+    most = most / even * even;
+    int64_t n_chunks = (N - 1) / most + 1;
+    return ((N - 1) / n_chunks / even + 1) * even;
 }
 
 static bool linear_cross_entropy_shape(tl_call *c) {

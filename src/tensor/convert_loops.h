@@ -4,6 +4,7 @@
  *   CONVERT_STORED   the C type of one element's bits, as in uint16_t
  *   CONVERT_PACKED   defined when elements are no C objects; <name>_read and <name>_write then exist already
  *   CONVERT_ROUNDED  defined when <name>_encode(double, mode, random) exists
+ *   CONVERT_MANY     defined when <name>_from_f32_many(out, in, n) does the first of n elements and says how many
  *
  * and the element functions <name>_to_f32, _to_f64, _to_i64, _from_f32, _from_f64, _from_i64 in scope. It
  * leaves behind <name>_codec. Loops of stride 1 are written out, since only those vectorise. Elements are
@@ -53,8 +54,12 @@ static void NAME(load_i64)(void *restrict hub, const void *restrict in, int64_t 
 
 static void NAME(store_f32)(void *restrict out, int64_t stride, const void *restrict hub, int64_t n) {
     const float *in = hub;
+    int64_t done = 0;
+#ifdef CONVERT_MANY
+    if (stride == 1) done = NAME(from_f32_many)(out, in, n);
+#endif
     if (stride == 1)
-        for (int64_t i = 0; i < n; i++) NAME(write)(out, i, NAME(from_f32)(in[i]));
+        for (int64_t i = done; i < n; i++) NAME(write)(out, i, NAME(from_f32)(in[i]));
     else
         for (int64_t i = 0; i < n; i++) NAME(write)(out, i * stride, NAME(from_f32)(in[i]));
 }
@@ -109,3 +114,4 @@ static const struct codec NAME(codec) = {
 #undef CONVERT_STORED
 #undef CONVERT_PACKED
 #undef CONVERT_ROUNDED
+#undef CONVERT_MANY

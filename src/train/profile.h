@@ -20,7 +20,7 @@ struct profile_list {
 
 struct profile {
     int64_t n_steps;
-    double step_s;                   /* of all those steps, by the clock; what no row has is outside kernels */
+    double step_s;                    /* of all those steps, by the clock; what no row has is outside kernels */
     struct profile_list ops, modules; /* after profile_sort(): the longest first */
 };
 

@@ -596,6 +596,7 @@ static bool run_begin(struct run *r) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     if (s->threads) tl_set_threads((int)s->threads);
+    tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
     if (!device || !folder_begin(r) || !price_begin(r)) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;

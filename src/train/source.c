@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -18,12 +17,29 @@ static int64_t builtin_bytes(const struct settings *s) {
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 
+/* Whether a file has these stories, byte for byte: an earlier process may have been another version, and a disk forgets. */
+static bool stories_are_there(const char *path, uint64_t seed, int64_t bytes) {
+    char story[8192], text[sizeof story];
+    FILE *file = fopen(path, "rb");
+    bool same = file != NULL;
+    int64_t done = 0;
+    for (uint64_t i = 0; same && done < bytes; i++) {
+        size_t n = tl_corpus_story(seed, i, story, sizeof story, NULL);
+        same = n < sizeof story && fread(text, 1, n, file) == n && !memcmp(text, story, n);
+        done += (int64_t)n;
+    }
+    same = same && fgetc(file) == EOF;
+    if (file) fclose(file);
+    return same;
+}
+
 static tl_token_file *builtin_open(const struct settings *s) {
     char path[SETTING_TEXT + 32];
     snprintf(path, sizeof path, "%s/stories.txt", s->out);
-    if (access(path, F_OK) != 0 &&
-        !(file_make_folder(s->out) &&
-          tl_corpus_write(path, settings_seed(s, s->seed_data), (uint64_t)builtin_bytes(s), NULL, NULL)))
+    uint64_t seed = settings_seed(s, s->seed_data);
+    int64_t bytes = builtin_bytes(s);
+    if (!stories_are_there(path, seed, bytes) &&
+        !(file_make_folder(s->out) && tl_corpus_write(path, seed, (uint64_t)bytes, NULL, NULL)))
         return NULL;
     return tl_token_file_open(path, TL_TOKENS_BYTES);
 }

@@ -15,8 +15,8 @@ struct source {
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
 };
 
-/* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into the run's folder
- * on the first time; with is_price they are not, and only counted. False: recorded, and nothing is open. */
+/* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into the run's
+ * folder where it does not have them; with is_price they are only counted. False: recorded, and nothing is open. */
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price);
 void source_close(struct source *source);
 

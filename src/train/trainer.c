@@ -109,7 +109,7 @@ static tl_schedule schedule_of(const struct settings *s) {
            strcmp(tl_schedule_kind_name((tl_schedule_kind)kind), settings_choice(s, "schedule")))
         kind++;
     return (tl_schedule){.kind = (tl_schedule_kind)kind,
-                         .warmup_steps = s->warmup,
+                         .warmup_steps = s->warmup >= 0 ? s->warmup : s->steps / 5,
                          .total_steps = s->steps,
                          .decay_steps = (int64_t)(s->decay_share * (double)s->steps),
                          .min_factor = s->min_lr};

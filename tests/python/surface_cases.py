@@ -1138,7 +1138,7 @@ def creation(c, name):
         c.tensor("o", c.pick([], [2]))
         return c.gives(f"t.result_type(x, {c.pick('o', 'o', c.number())})")
     if name == "default dtype":
-        return c.gives(c.pick("t.get_default_dtype()", "t.is_grad_enabled()", "t.set_default_dtype(t.get_default_dtype())", "t.set_default_dtype(t.int64)", "t.is_inference_mode_enabled()", "t.get_num_threads() >= 1", "t.set_grad_enabled(True) and 1"))
+        return c.gives(c.pick("t.get_default_dtype()", "t.is_grad_enabled()", "t.set_default_dtype(t.get_default_dtype())", "t.set_default_dtype(t.int64)", "t.is_inference_mode_enabled()", "t.get_num_threads() >= 1", "t.set_grad_enabled(True) and 1", "t.get_float32_matmul_precision()", "t.set_float32_matmul_precision('highest')"))
     if name == "like":
         c.tensor("x", c.shape(), layouts=("dense", "permuted", "sliced", "expanded"))
         return c.gives(c.pick("t.zeros_like(x)", "t.ones_like(x)", "t.full_like(x, 1)", "t.zeros_like(x, requires_grad=False)", "t.ones_like(x, dtype=t.float64)", "t.zeros_like(x, device='cpu')"))

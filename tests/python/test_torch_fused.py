@@ -156,6 +156,27 @@ def plain_attention(q, k, v, mask, scale):
     return (p @ v).transpose(1, 2), lse
 
 
+@pytest.mark.parametrize("B,T,H,D", [(2, 64, 3, 64), (1, 200, 2, 32), (1, 130, 2, 128)])
+def test_bf16_error_is_no_more_than_twice_torchs(B, T, H, D):
+    """Against f64, of result and gradients: the root of the mean square."""
+    rng = np.random.default_rng(11)
+    values = [normal(rng, B, T, H, D).astype(NUMPY["bfloat16"]) for _ in range(4)]
+
+    def by_torch(dtype):
+        q, k, v = (to_torch(x).to(dtype).requires_grad_() for x in values[:3])
+        out = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=True).transpose(1, 2)
+        return [out.detach(), *torch.autograd.grad(out, (q, k, v), to_torch(values[3]).to(dtype))]
+
+    inputs = [tl.requires_grad(tl.tensor(x), True) for x in values[:3]]
+    out = tl.attention(*inputs, True, 0.0)
+    ours = [x.numpy().astype(np.float64) for x in [out, *tl.gradients_of(out, inputs, tl.tensor(values[3]))]]
+    for name, exact, theirs, own in zip(["out", "dq", "dk", "dv"], by_torch(torch.float64), by_torch(torch.bfloat16), ours):
+        exact, theirs = exact.numpy(), theirs.double().numpy()
+        error, allowed = np.sqrt(np.mean((own - exact) ** 2)), 2 * np.sqrt(np.mean((theirs - exact) ** 2))
+        print(f"{name}: {error:.3g}, torch {allowed / 2:.3g}")
+        assert 0 < error <= allowed, name
+
+
 SHAPES = [(1, 1, 1, 1, 1, 1), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16), (1, 9, 4, 2, 1, 3), (1, 130, 150, 2, 1, 33), (1, 60, 60, 1, 1, 200)]
 
 

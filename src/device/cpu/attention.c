@@ -12,8 +12,9 @@
  *             finished on the stack, dq grows in memory.
  *
  * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
- * outside a window. A mask is read block by block and added to the scores; false is -inf. The gradient of lse
- * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, written block by block.
+ * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false
+ * is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds,
+ * written block by block.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
  * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
@@ -35,7 +36,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 120 KiB of stack forward and 300 KiB
+/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward and 330 KiB
  * backward. */
 enum { ROWS = 64, HEAD_PART_BYTES = 512 };
 
@@ -126,7 +127,7 @@ static inline float weight_f32(float x) {
     const float bounded = vector_select(x < -87.0f, -87.0f, x);
     const struct vector_reduced reduced = vector_reduce(bounded);
     const uint32_t bits = vector_bits(1.0f + reduced.expm1_r) + ((uint32_t)reduced.n << 23);
-    return vector_from_bits(bits & (0u - (uint32_t)!(x < -87.0f)));
+    return vector_from_bits(bits & (0u - (uint32_t) !(x < -87.0f)));
 }
 static inline double weight_f64(double x) { return exp(x); }
 

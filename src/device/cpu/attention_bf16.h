@@ -2,7 +2,8 @@
  *
  * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and scores lie as
  * (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16 keeps of it and what that
- * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
+ * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to
+ * bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
  *
  * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows one after
  * the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way into a panel.
@@ -72,8 +73,7 @@ static void bf16_pack_columns(uint16_t *out, const uint16_t *x, int64_t step, in
             uint16_t *to = out + j * ROWS + i * BF16_PANEL;
             uint16x8_t row[4];
             TILE_UNROLLED
-            for (int r = 0; r < 4; r++)
-                row[r] = vreinterpretq_u16_u64(bf16_load(x + (i + r) * step + j, i + r < n));
+            for (int r = 0; r < 4; r++) row[r] = vreinterpretq_u16_u64(bf16_load(x + (i + r) * step + j, i + r < n));
             const uint16x8_t even0 = vzip1q_u16(row[0], row[2]), odd0 = vzip1q_u16(row[1], row[3]);
             const uint16x8_t even1 = vzip2q_u16(row[0], row[2]), odd1 = vzip2q_u16(row[1], row[3]);
             vst1q_u16(to, vzip1q_u16(even0, odd0));
@@ -122,7 +122,8 @@ static bool takes_bf16(const struct attention *a) {
 
 struct forward_bf16 {
     _Alignas(64) bf16_panels q, k, v; /* (queries, D), (keys, D), (D, keys) */
-    _Alignas(64) uint16_t p[2][ROWS * ROWS], weights[2][ROWS * ROWS]; /* (queries, keys), both parts: as panels, and by rows */
+    _Alignas(64) uint16_t p[2][ROWS * ROWS],
+        weights[2][ROWS * ROWS]; /* (queries, keys), both parts: as panels, and by rows */
     _Alignas(64) float scores[ROWS * ROWS], o[ROWS * BF16_HEAD];
     float max[ROWS], sum[ROWS], factor[ROWS];
     int64_t b, h, h_kv;
@@ -151,8 +152,8 @@ static void bf16_softmax_row(struct forward_bf16 *f, const struct attention *att
     float32x4_t top = vdupq_n_f32(f->max[i]), total = vdupq_n_f32(0);
     for (int64_t key = tiles.from; key < tiles.to; key += 4) {
         const float32x4_t scaled = vmulq_n_f32(vld1q_f32(score + key), (float)attention->scale);
-        const float32x4_t seen_only = vbslq_f32(vceqq_f32(vld1q_f32(score + key), vdupq_n_f32(-INFINITY)),
-                                                vdupq_n_f32(-INFINITY), scaled);
+        const float32x4_t seen_only =
+            vbslq_f32(vceqq_f32(vld1q_f32(score + key), vdupq_n_f32(-INFINITY)), vdupq_n_f32(-INFINITY), scaled);
         vst1q_f32(score + key, seen_only);
         top = vmaxq_f32(top, seen_only);
     }
@@ -231,7 +232,7 @@ static void forward_blocks_bf16(void *context, int64_t first, int64_t last) {
 
 struct backward_bf16 {
     _Alignas(64) bf16_panels k, v, k_t, q, g, q_t, g_t; /* (keys, D), (D, keys), (queries, D), (D, queries) */
-    _Alignas(64) uint16_t weights[ROWS * ROWS], slopes[ROWS * ROWS]; /* (queries, keys), by rows */
+    _Alignas(64) uint16_t weights[ROWS * ROWS], slopes[ROWS * ROWS];            /* (queries, keys), by rows */
     _Alignas(64) uint16_t p_t[ROWS * ROWS], ds[ROWS * ROWS], ds_t[ROWS * ROWS]; /* panels; (keys, queries) turned */
     _Alignas(64) float scores[ROWS * ROWS], dp[ROWS * ROWS];
     _Alignas(64) float dk[ROWS * BF16_HEAD], dv[ROWS * BF16_HEAD], dq[ROWS * BF16_HEAD];
@@ -352,7 +353,8 @@ static void bf16_backward_keys(struct backward_bf16 *w, const struct attention *
     unload_f32(attention->dv, w->b, w->keys.first, w->h_kv, w->keys.n, whole, w->dv, NULL);
 }
 
-static void bf16_backward_new(struct backward_bf16 *w) { /* what no query sees is packed too, and multiplied by nothing */
+static void
+bf16_backward_new(struct backward_bf16 *w) { /* what no query sees is packed too, and multiplied by nothing */
     memset(w->weights, 0, sizeof w->weights);
     memset(w->slopes, 0, sizeof w->slopes);
 }

@@ -176,8 +176,7 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
 }
 
 /* o = factor o + weights v */
-static void NAME(forward_output)(struct NAME(forward) * f, const struct attention *attention,
-                                 struct NAME(part) part) {
+static void NAME(forward_output)(struct NAME(forward) * f, const struct attention *attention, struct NAME(part) part) {
     for (int64_t i = 0; i < f->queries.n; i++) {
         for (int64_t j = 0; f->factor[i] != 1 && j < part.width; j++) {
             f->o[i * part.width + j] *= f->factor[i];
@@ -262,8 +261,8 @@ static void NAME(load_queries)(struct NAME(backward) * w, const struct attention
 }
 
 /* Scores in p and g v^T in ds, of the tiles in which a query sees a key. */
-static void NAME(backward_scores)(struct NAME(backward) * w, const struct attention *attention,
-                                  struct NAME(part) part, bool add) {
+static void NAME(backward_scores)(struct NAME(backward) * w, const struct attention *attention, struct NAME(part) part,
+                                  bool add) {
     for (int64_t i = 0; i < w->queries.n; i += TILE_M) {
         const struct range seen = whole_tiles(seen_keys(attention, w->queries, i, TILE_M, w->keys), NAME(SIDE));
         for (int64_t j = seen.from; j < seen.to; j += TILE_N) {

@@ -77,7 +77,7 @@ static inline void tile_of_columns_f32(int64_t n_k, const float *a, int64_t a_st
     for (int64_t p = 0; p < n_k; p++) {
         const float32x4_t b0 = vld1q_f32(b + p * b_step), b1 = vld1q_f32(b + p * b_step + 4);
         const float32x4_t a0 = vld1q_f32(a + p * a_step), a1 = vld1q_f32(a + p * a_step + 4);
-#define TILE_ROW(i, vector, lane)                                    \
+#define TILE_ROW(i, vector, lane)                             \
     sum[i][0] = vfmaq_laneq_f32(sum[i][0], b0, vector, lane); \
     sum[i][1] = vfmaq_laneq_f32(sum[i][1], b1, vector, lane);
         TILE_ROW(0, a0, 0)
@@ -105,16 +105,18 @@ static inline void tile_of_columns_f32(int64_t n_k, const float *a, int64_t a_st
 /* Four terms of eight rows at a time: 16 loads for 64 multiply-adds, and 16 of these between two that use the same sum. Written out
  * because gcc 12 moves those closer together, which costs a tenth. v0-v7 hold a, v8-v23 sums, v24-v31 b. */
 #define TILE_FMLA(sum, b, a, p) "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[" #p "]\n\t"
-#define TILE_LEFT(b, p)                                                                                            \
-    TILE_FMLA(8, b, 0, p) TILE_FMLA(10, b, 1, p) TILE_FMLA(12, b, 2, p) TILE_FMLA(14, b, 3, p)                     \
-    TILE_FMLA(16, b, 4, p) TILE_FMLA(18, b, 5, p) TILE_FMLA(20, b, 6, p) TILE_FMLA(22, b, 7, p)
-#define TILE_RIGHT(b, p)                                                                                           \
-    TILE_FMLA(9, b, 0, p) TILE_FMLA(11, b, 1, p) TILE_FMLA(13, b, 2, p) TILE_FMLA(15, b, 3, p)                     \
-    TILE_FMLA(17, b, 4, p) TILE_FMLA(19, b, 5, p) TILE_FMLA(21, b, 6, p) TILE_FMLA(23, b, 7, p)
+#define TILE_LEFT(b, p)                                                                                                \
+    TILE_FMLA(8, b, 0, p)                                                                                              \
+    TILE_FMLA(10, b, 1, p) TILE_FMLA(12, b, 2, p) TILE_FMLA(14, b, 3, p) TILE_FMLA(16, b, 4, p) TILE_FMLA(18, b, 5, p) \
+        TILE_FMLA(20, b, 6, p) TILE_FMLA(22, b, 7, p)
+#define TILE_RIGHT(b, p)                                                                                               \
+    TILE_FMLA(9, b, 0, p)                                                                                              \
+    TILE_FMLA(11, b, 1, p) TILE_FMLA(13, b, 2, p) TILE_FMLA(15, b, 3, p) TILE_FMLA(17, b, 4, p) TILE_FMLA(19, b, 5, p) \
+        TILE_FMLA(21, b, 6, p) TILE_FMLA(23, b, 7, p)
 #define TILE_ZERO(sum) "movi v" #sum ".4s, #0\n\t"
 #define TILE_LOAD_B(left, right) "ldp q" #left ", q" #right ", [%[b]]\n\tadd %[b], %[b], %[b_step]\n\t"
-#define TILE_LOAD_C(left, right)                                                                                   \
-    "ldp q0, q1, [%[b]]\n\tadd %[b], %[b], %[c_step]\n\t"                                                          \
+#define TILE_LOAD_C(left, right)                          \
+    "ldp q0, q1, [%[b]]\n\tadd %[b], %[b], %[c_step]\n\t" \
     "fadd v" #left ".4s, v" #left ".4s, v0.4s\n\tfadd v" #right ".4s, v" #right ".4s, v1.4s\n\t"
 #define TILE_STORE_C(left, right) "stp q" #left ", q" #right ", [%[c]]\n\tadd %[c], %[c], %[c_step]\n\t"
 
@@ -126,27 +128,32 @@ static inline void tile_of_rows_f32(int64_t n_k, const float *a, int64_t a_step,
     const int is_sum = add;
     __asm__ volatile(
         TILE_ZERO(8) TILE_ZERO(9) TILE_ZERO(10) TILE_ZERO(11) TILE_ZERO(12) TILE_ZERO(13) TILE_ZERO(14) TILE_ZERO(15)
-        TILE_ZERO(16) TILE_ZERO(17) TILE_ZERO(18) TILE_ZERO(19) TILE_ZERO(20) TILE_ZERO(21) TILE_ZERO(22) TILE_ZERO(23)
-        "cbz %[n], 2f\n\t"
-        "1:\n\t" TILE_LOAD_B(24, 25)
-        "ldr q0, [%[a]]\n\tldr q1, [%[a], %[one]]\n\tldr q2, [%[a], %[two]]\n\tldr q3, [%[a], %[three]]\n\t"
-        "ldr q4, [%[a4]]\n\tldr q5, [%[a4], %[one]]\n\tldr q6, [%[a4], %[two]]\n\tldr q7, [%[a4], %[three]]\n\t"
-        "add %[a], %[a], #16\n\tadd %[a4], %[a4], #16\n\t"
-        TILE_LEFT(24, 0) TILE_LOAD_B(26, 27) TILE_RIGHT(25, 0)
-        TILE_LEFT(26, 1) TILE_LOAD_B(28, 29) TILE_RIGHT(27, 1)
-        TILE_LEFT(28, 2) TILE_LOAD_B(30, 31) TILE_RIGHT(29, 2)
-        TILE_LEFT(30, 3) "subs %[n], %[n], #1\n\t" TILE_RIGHT(31, 3)
-        "b.ne 1b\n\t"
-        "2: cbz %w[add], 3f\n\tmov %[b], %[c]\n\t"
-        TILE_LOAD_C(8, 9) TILE_LOAD_C(10, 11) TILE_LOAD_C(12, 13) TILE_LOAD_C(14, 15)
-        TILE_LOAD_C(16, 17) TILE_LOAD_C(18, 19) TILE_LOAD_C(20, 21) TILE_LOAD_C(22, 23)
-        "3:\n\t"
-        TILE_STORE_C(8, 9) TILE_STORE_C(10, 11) TILE_STORE_C(12, 13) TILE_STORE_C(14, 15)
-        TILE_STORE_C(16, 17) TILE_STORE_C(18, 19) TILE_STORE_C(20, 21) TILE_STORE_C(22, 23)
+            TILE_ZERO(16) TILE_ZERO(17) TILE_ZERO(18) TILE_ZERO(19) TILE_ZERO(20) TILE_ZERO(21) TILE_ZERO(22) TILE_ZERO(
+                23) "cbz %[n], 2f\n\t"
+                    "1:\n\t" TILE_LOAD_B(
+                        24, 25) "ldr q0, [%[a]]\n\tldr q1, [%[a], %[one]]\n\tldr q2, [%[a], %[two]]\n\tldr q3, [%[a], "
+                                "%[three]]\n\t"
+                                "ldr q4, [%[a4]]\n\tldr q5, [%[a4], %[one]]\n\tldr q6, [%[a4], %[two]]\n\tldr q7, "
+                                "[%[a4], %[three]]\n\t"
+                                "add %[a], %[a], #16\n\tadd %[a4], %[a4], #16\n\t" TILE_LEFT(24, 0) TILE_LOAD_B(26, 27)
+                                    TILE_RIGHT(25, 0) TILE_LEFT(26, 1) TILE_LOAD_B(28, 29) TILE_RIGHT(27, 1) TILE_LEFT(
+                                        28, 2) TILE_LOAD_B(30, 31) TILE_RIGHT(29, 2)
+                                        TILE_LEFT(30, 3) "subs %[n], %[n], #1\n\t" TILE_RIGHT(
+                                            31, 3) "b.ne 1b\n\t"
+                                                   "2: cbz %w[add], 3f\n\tmov %[b], %[c]\n\t" TILE_LOAD_C(8, 9)
+                                                       TILE_LOAD_C(10, 11) TILE_LOAD_C(12, 13) TILE_LOAD_C(14, 15)
+                                                           TILE_LOAD_C(16, 17) TILE_LOAD_C(18, 19) TILE_LOAD_C(20, 21)
+                                                               TILE_LOAD_C(22, 23) "3:\n\t" TILE_STORE_C(8, 9)
+                                                                   TILE_STORE_C(10, 11) TILE_STORE_C(12, 13)
+                                                                       TILE_STORE_C(14, 15) TILE_STORE_C(16, 17)
+                                                                           TILE_STORE_C(18, 19) TILE_STORE_C(20, 21)
+                                                                               TILE_STORE_C(22, 23)
         : [n] "+&r"(n), [a] "+&r"(a), [a4] "+&r"(a4), [b] "+&r"(b), [c] "+&r"(c)
-        : [one] "r"(one), [two] "r"(two), [three] "r"(three), [b_step] "r"(b_bytes), [c_step] "r"(c_bytes), [add] "r"(is_sum)
-        : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15",
-          "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31");
+        : [one] "r"(one), [two] "r"(two), [three] "r"(three), [b_step] "r"(b_bytes), [c_step] "r"(c_bytes),
+          [add] "r"(is_sum)
+        : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",
+          "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29",
+          "v30", "v31");
 }
 
 #else

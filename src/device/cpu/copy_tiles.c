@@ -7,10 +7,9 @@
  * registers, or a cell of several, which is copied.
  *
  * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - Reading is what takes time, since a core waits for lines; runs of 512 bytes that are asked for one tile before they
- *     are used come at 85 % of the speed of one stream.
- *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64. So a tile is
- *     turned into a buffer that stays in the first cache, a line of every row at a time, and written from there.
+ *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer one after the other, in whole runs, and
+ *     lines that come later are asked for on the way; loading a line of every row in turn takes twice as long.
+ *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64.
  *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. Tiles
  *     follow each other as they lie in the input: then the pages of one tile serve the next.
  */

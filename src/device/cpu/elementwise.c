@@ -29,6 +29,14 @@ enum {
     PLAIN_LIMIT = 4096, /* up to this, dense operands are not split for threads anyway */
 };
 
+/* Loops for one input, the first or the second, that is the same element throughout. */
+struct ones {
+    const struct elementwise *op;
+    void (*f32[2])(float *out, float one, const float *x, int64_t n);
+    void (*f64[2])(double *out, double one, const double *x, int64_t n);
+    void (*i64[2])(int64_t *out, int64_t one, const int64_t *x, int64_t n);
+};
+
 /* One call, as its threads see it. Operand 0 of the walk is the output. */
 struct task {
     struct iterate walk;
@@ -39,6 +47,9 @@ struct task {
     bool is_array[1 + MAX_INPUTS];    /* rows are gapless arrays of the compute type */
     bool is_constant[1 + MAX_INPUTS]; /* the same element everywhere: brought to the compute type once per thread */
     int n_inputs;
+    const struct ones *ones;
+    int one; /* of two inputs, the one that is the same element all along a row and has a loop for it; or -1 */
+    bool needs_buffers; /* something passes through a block */
 };
 
 /* Where the rows of a gathered block go. */
@@ -58,6 +69,7 @@ static int64_t truncated(double x) {
 /* The loops and the driver, once per compute type. ARITHMETIC is the type in which + - * are done: unsigned for
  * integers, which wrap. */
 #define T float
+#define ONES f32
 #define NAME(name) name##_f32
 #define ARITHMETIC float
 #define SCALAR(x) ((float)(x))
@@ -69,7 +81,9 @@ static int64_t truncated(double x) {
 #undef SCALAR
 #undef IS_FLOAT
 
+#undef ONES
 #define T double
+#define ONES f64
 #define NAME(name) name##_f64
 #define ARITHMETIC double
 #define SCALAR(x) (x)
@@ -81,7 +95,9 @@ static int64_t truncated(double x) {
 #undef SCALAR
 #undef IS_FLOAT
 
+#undef ONES
 #define T int64_t
+#define ONES i64
 #define NAME(name) name##_i64
 #define ARITHMETIC uint64_t
 #define SCALAR(x) truncated(x)
@@ -101,6 +117,28 @@ static bool is_constant(const struct iterate *walk, int operand) {
     for (int axis = 0; axis < walk->rank; axis++)
         if (walk->stride[operand][axis] != 0) return false;
     return true;
+}
+
+/* Finds task->ones and task->one. */
+static void find_one(struct task *task) {
+    static const struct ones all[] = {
+        {&elementwise_add, {add_one_f32, add_one_f32}, {add_one_f64, add_one_f64}, {add_one_i64, add_one_i64}},
+        {&elementwise_sub,
+         {sub_from_one_f32, sub_one_f32},
+         {sub_from_one_f64, sub_one_f64},
+         {sub_from_one_i64, sub_one_i64}},
+        {&elementwise_mul, {mul_one_f32, mul_one_f32}, {mul_one_f64, mul_one_f64}, {mul_one_i64, mul_one_i64}},
+        {&elementwise_div, {div_of_one_f32, div_one_f32}, {div_of_one_f64, div_one_f64}, {NULL, NULL}},
+    };
+    task->one = -1;
+    for (int i = 0; i < 2 && task->n_inputs == 2; i++) {
+        if (task->stride[1 + i] != 0 || task->stride[2 - i] == 0) continue;
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+            if (all[k].op != task->op) continue;
+            task->ones = &all[k];
+            task->one = i;
+        }
+    }
 }
 
 /* Small operands of the compute type, dense and of one shape, need no walk: the loop is all there is to do. Returns
@@ -145,6 +183,10 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
         task.is_array[i] = operands[i]->dtype == compute && task.stride[i] == 1;
         task.is_constant[i] = i > 0 && is_constant(&task.walk, i);
     }
+
+    find_one(&task);
+    for (int i = 0; i <= args->n_in; i++)
+        task.needs_buffers |= !task.is_array[i] && (task.one < 0 || i != 1 + task.one);
 
     const bool is_short = task.walk.rank > 1 && task.walk.size[task.walk.rank - 1] < SHORT_ROW;
     parallel_body body;

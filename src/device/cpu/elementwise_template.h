@@ -25,6 +25,28 @@ static void NAME(mul)(T *out, const T *const *in, int64_t n, const void *attr) {
     for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)a[i] * (ARITHMETIC)b[i]);
 }
 
+/* The same where one side is one element. */
+
+static void NAME(add_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)one + (ARITHMETIC)x[i]);
+}
+
+static void NAME(sub_from_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)one - (ARITHMETIC)x[i]);
+}
+
+static void NAME(sub_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)x[i] - (ARITHMETIC)one);
+}
+
+static void NAME(mul_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = (T)((ARITHMETIC)one * (ARITHMETIC)x[i]);
+}
+
 static void NAME(affine)(T *out, const T *const *in, int64_t n, const void *attr) {
     const struct attr_affine *affine = attr;
     const ARITHMETIC scale = (ARITHMETIC)SCALAR(affine->scale), shift = (ARITHMETIC)SCALAR(affine->shift);
@@ -117,14 +139,24 @@ static void NAME(div)(T *out, const T *const *in, int64_t n, const void *attr) {
     for (int64_t i = 0; i < n; i++) out[i] = a[i] / b[i];
 }
 
+static void NAME(div_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] / one;
+}
+
+static void NAME(div_of_one)(T *out, T one, const T *x, int64_t n) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = one / x[i];
+}
+
 /* out[i] = f(x[i]), inlined with a constant f. A tile is read whole before any of it is written: so in place is fine. */
 VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = x[i + k];
+        memcpy(tile, x + i, sizeof tile);
         for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
+        memcpy(out + i, tile, sizeof tile);
     }
     for (; i < n; i++) out[i] = f(x[i]);
 }
@@ -134,12 +166,10 @@ VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T 
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE], gradient[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++) {
-            tile[k] = x[i + k];
-            gradient[k] = g[i + k];
-        }
+        memcpy(tile, x + i, sizeof tile);
+        memcpy(gradient, g + i, sizeof gradient);
         for (int k = 0; k < VECTOR_TILE; k++) tile[k] = gradient[k] * slope(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
+        memcpy(out + i, tile, sizeof tile);
     }
     for (; i < n; i++) out[i] = g[i] * slope(x[i]);
 }
@@ -215,18 +245,26 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     struct iterate_run run;
     iterate_seek(&task->walk, &run, first, last);
     const int64_t longest = last - first < BLOCK ? last - first : BLOCK;
+    const int one = task->one;
     for (int k = 1; k <= task->n_inputs && first < last; k++)
-        if (task->is_constant[k]) NAME(convert_to)(buffer[k], task->walk.data[k], task->dtype[k], 0, longest);
-    while (iterate_next(&task->walk, &run, BLOCK)) {
+        if (task->is_constant[k] && k != 1 + one)
+            NAME(convert_to)(buffer[k], task->walk.data[k], task->dtype[k], 0, longest);
+    while (iterate_next(&task->walk, &run, task->needs_buffers ? BLOCK : INT64_MAX)) {
         const T *in[MAX_INPUTS];
         for (int i = 0; i < task->n_inputs; i++) {
             const int k = 1 + i;
             in[i] = task->is_array[k] ? (const T *)(const void *)run.data[k] : buffer[k];
-            if (!task->is_array[k] && !task->is_constant[k])
+            if (!task->is_array[k] && !task->is_constant[k] && i != one)
                 NAME(load_run)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
         }
         T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];
-        task->op->NAME(loop)(out, in, run.length, task->attr);
+        if (one >= 0) {
+            T element;
+            NAME(convert_to)(&element, run.data[1 + one], task->dtype[1 + one], 1, 1);
+            task->ones->ONES[one](out, element, in[1 - one], run.length);
+        } else {
+            task->op->NAME(loop)(out, in, run.length, task->attr);
+        }
         if (!task->is_array[0]) NAME(convert_from)(run.data[0], task->dtype[0], task->stride[0], out, run.length);
     }
 }

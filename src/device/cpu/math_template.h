@@ -157,9 +157,9 @@ VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = x[i + k];
+        memcpy(tile, x + i, sizeof tile);
         for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
+        memcpy(out + i, tile, sizeof tile);
     }
     for (; i < n; i++) out[i] = f(x[i]);
 }

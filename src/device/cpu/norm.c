@@ -15,6 +15,7 @@
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/dtype.h"
 

@@ -37,6 +37,24 @@ static void NAME(add_row)(const struct norm *norm, int64_t row) {
     }
 }
 
+/* y = (x - mean) rstd weight + bias; weight and bias may be NULL. */
+static void NAME(normalize)(REAL *y, const REAL *x, REAL mean, REAL rstd, const REAL *weight, const REAL *bias,
+                            int64_t n) {
+    if (weight && bias) {
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+    } else if (weight) {
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * weight[i];
+    } else if (bias) {
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + bias[i];
+    } else {
+        VECTOR_LOOP
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;
+    }
+}
+
 static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
     REAL x_buffer[BLOCK], y_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
@@ -56,21 +74,11 @@ static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
             const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
             const REAL *x = NAME(block_read)(x_buffer, norm->x->data, norm->x->dtype, at, n);
             REAL *y = NAME(block_place)(y_buffer, norm->y->data, norm->y->dtype, at);
-            for (int64_t i = 0; i < n; i++) {
-                y[i] = (x[i] - mean) * rstd;
-            }
-            if (norm->weight) {
-                const REAL *weight = NAME(block_read)(weight_buffer, norm->weight->data, norm->weight->dtype, c, n);
-                for (int64_t i = 0; i < n; i++) {
-                    y[i] *= weight[i];
-                }
-            }
-            if (norm->bias) {
-                const REAL *bias = NAME(block_read)(bias_buffer, norm->bias->data, norm->bias->dtype, c, n);
-                for (int64_t i = 0; i < n; i++) {
-                    y[i] += bias[i];
-                }
-            }
+            const REAL *weight =
+                norm->weight ? NAME(block_read)(weight_buffer, norm->weight->data, norm->weight->dtype, c, n) : NULL;
+            const REAL *bias =
+                norm->bias ? NAME(block_read)(bias_buffer, norm->bias->data, norm->bias->dtype, c, n) : NULL;
+            NAME(normalize)(y, x, mean, rstd, weight, bias, n);
             NAME(block_write)(y, norm->y->data, norm->y->dtype, at, n);
         }
     }

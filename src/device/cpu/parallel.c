@@ -1,7 +1,8 @@
 /* parallel.c: fixed ranges over OpenMP.
  *
- * Ranges are handed out dynamically: the machine is shared, and with a static split the slowest core decides. Which
- * thread runs a range has no influence on its result.
+ * Every thread has a share of neighbouring ranges and takes them in turn: so it walks through memory in one direction, and finds in its
+ * caches what it left there in the call before. Who is done helps the others: the machine is shared, and otherwise the slowest core
+ * would decide. Which thread runs a range has no influence on its result.
  *
  * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first use
  * registers a handler, and a child that came after it never asks OpenMP for threads.
@@ -13,6 +14,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #endif
 
 enum { GRAIN_WORK = 16384 };
@@ -40,15 +42,40 @@ static bool may_use_threads(void) {
 }
 #endif
 
+#ifdef _OPENMP
+enum { MOST_SHARES = 64 };
+struct share {
+    _Alignas(64) atomic_llong next; /* a line of its own: threads take from it all the time */
+    long long end;
+};
+
+static void run_shares(int64_t n_items, int64_t grain, int64_t n_ranges, int team, parallel_body body, void *context) {
+    struct share shares[MOST_SHARES];
+    const int n = team < MOST_SHARES ? team : MOST_SHARES;
+    for (int i = 0; i < n; i++) {
+        atomic_init(&shares[i].next, n_ranges * i / n);
+        shares[i].end = n_ranges * (i + 1) / n;
+    }
+#pragma omp parallel num_threads(team)
+    {
+        const int mine = omp_get_thread_num();
+        for (int k = 0; k < n; k++) {
+            struct share *share = &shares[(mine + k) % n];
+            long long range;
+            while ((range = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end)
+                run_range(n_items, grain, range, body, context);
+        }
+    }
+}
+#endif
+
 void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body body, void *context) {
     if (n_items <= 0) return;
     const int64_t n_ranges = (n_items - 1) / grain + 1;
 
 #ifdef _OPENMP
     if (n_threads > 1 && n_ranges > 1 && may_use_threads()) {
-        const int team = n_ranges < n_threads ? (int)n_ranges : n_threads;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(team)
-        for (int64_t range = 0; range < n_ranges; range++) run_range(n_items, grain, range, body, context);
+        run_shares(n_items, grain, n_ranges, n_ranges < n_threads ? (int)n_ranges : n_threads, body, context);
         return;
     }
 #else

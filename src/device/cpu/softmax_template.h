@@ -29,9 +29,10 @@ static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         T tile[VECTOR_TILE];
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = x[i + k] - max;
+        memcpy(tile, x + i, sizeof tile);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] -= max;
         for (int k = 0; k < VECTOR_TILE; k++) tile[k] = TYPE(vector_exp)(tile[k]);
-        for (int k = 0; k < VECTOR_TILE; k++) out[i + k] = tile[k];
+        memcpy(out + i, tile, sizeof tile);
     }
     for (; i < n; i++) out[i] = TYPE(vector_exp)(x[i] - max);
 }
@@ -88,8 +89,11 @@ static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t la
             const int64_t n = smaller(BLOCK, task->n_columns - i);
             const T *y = TYPE(dense_part)(task->x, first + i, n, y_buffer);
             const T *g = TYPE(dense_part)(task->g, first + i, n, g_buffer);
-            for (int64_t k = 0; k < n; k++) result[k] = y[k] * (g[k] - dot);
-            TYPE(convert_from)((char *)out->data + (first + i) * out_bytes, out->dtype, 1, result, n);
+            char *to = (char *)out->data + (first + i) * out_bytes;
+            T *part = out->dtype == COMPUTE ? (T *)(void *)to : result;
+            VECTOR_LOOP
+            for (int64_t k = 0; k < n; k++) part[k] = y[k] * (g[k] - dot);
+            if (out->dtype != COMPUTE) TYPE(convert_from)(to, out->dtype, 1, result, n);
         }
     }
 }

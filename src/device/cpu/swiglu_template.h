@@ -9,9 +9,19 @@ static void NAME(swiglu_grad_range)(void *context, int64_t first, int64_t last) 
         for (int k = GATE; k < OPERANDS; k++) {
             NAME(convert_to)(x[k], run.data[k], swiglu->dtype[k], swiglu->stride[k], run.length);
         }
-        for (int64_t i = 0; i < run.length; i++) {
-            x[D_UP][i] = x[G][i] * NAME(vector_silu)(x[GATE][i]);
-            x[D_GATE][i] = (x[G][i] * x[UP][i]) * NAME(vector_silu_slope)(x[GATE][i]);
+        int64_t i = 0;
+        for (; i + VECTOR_TILE <= run.length; i += VECTOR_TILE) {
+            REAL gate[VECTOR_TILE], slope[VECTOR_TILE];
+            memcpy(gate, x[GATE] + i, sizeof gate);
+            for (int k = 0; k < VECTOR_TILE; k++) NAME(vector_silu_both)(gate[k], &gate[k], &slope[k]);
+            for (int k = 0; k < VECTOR_TILE; k++) x[D_UP][i + k] = x[G][i + k] * gate[k];
+            for (int k = 0; k < VECTOR_TILE; k++) x[D_GATE][i + k] = (x[G][i + k] * x[UP][i + k]) * slope[k];
+        }
+        for (; i < run.length; i++) {
+            REAL value, slope;
+            NAME(vector_silu_both)(x[GATE][i], &value, &slope);
+            x[D_UP][i] = x[G][i] * value;
+            x[D_GATE][i] = (x[G][i] * x[UP][i]) * slope;
         }
         for (int k = D_GATE; k <= D_UP; k++) {
             NAME(convert_from)(run.data[k], swiglu->dtype[k], swiglu->stride[k], x[k], run.length);

@@ -192,6 +192,16 @@ static inline float vector_silu_slope_f32(float x) {
     return fmaf(x, e * inverse * inverse, s);
 }
 
+/* Both at once, with the bits of each: beyond +-200, where the slope's x stops, the exponential is what it is at 104. */
+static inline void vector_silu_both_f32(float x, float *silu, float *slope) {
+    float near = vector_select(x < -200.0f, -200.0f, x);
+    near = vector_select(near > 200.0f, 200.0f, near);
+    const float e = vector_exp_f32(-fabsf(near));
+    const float part = vector_select(near >= 0.0f, 1.0f, e), inverse = 1.0f / (1.0f + e);
+    *slope = fmaf(near, e * inverse * inverse, part * inverse);
+    *silu = vector_select(x < -FLT_MAX, -FLT_MAX, x) * (part / (1.0f + e));
+}
+
 static inline double vector_silu_slope_f64(double x) {
     x = x < -1000.0 ? -1000.0 : x;
     x = x > 1000.0 ? 1000.0 : x;
@@ -199,6 +209,11 @@ static inline double vector_silu_slope_f64(double x) {
     const double inverse = 1.0 / (1.0 + e);
     const double s = (x >= 0.0 ? 1.0 : e) * inverse;
     return s + x * (e * inverse * inverse);
+}
+
+static inline void vector_silu_both_f64(double x, double *silu, double *slope) {
+    *slope = vector_silu_slope_f64(x);
+    *silu = vector_silu_f64(x);
 }
 
 static inline float vector_gelu_f32(float x) {
@@ -237,8 +252,8 @@ static inline double vector_gelu_slope_f64(double x) {
 
 /* ---- exp2, erf, and the gelu made of it -----------------------------------------------------------------------
  *
- * In f32 without fma, which on a chip that lacks it is a call of the library: products and sums that round by themselves. The
- * polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then rounded to f32,
+ * exp2 and erf in f32 are without fma, which on a chip that lacks it is a call of the library: products and sums that round by
+ * themselves. The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then rounded to f32,
  * for erf and gelu one after the other from the constant on, the rest fitted anew each time.
  *
  * Largest errors in ulp, over all floats of 2^-13 to 150 in magnitude and every 31st of the rest, against libm's f64:
@@ -297,29 +312,28 @@ static inline double vector_erf_f64(double x) { return erf(x); }
 static inline float vector_normal_ratio(float t) {
     const float w = 2.90625f / (t + 2.90625f), v = w - 0.5f;
     const float v2 = v * v;
-    float g_even = -0x1.d62bap-6f * v2 + 0x1.356936p-5f;
-    g_even = g_even * v2 - 0x1.2e3604p-4f;
-    g_even = g_even * v2 + 0x1.2b7cc6p-2f;
-    g_even = g_even * v2 + 0x1.ff44bcp-3f;
-    float g_odd = 0x1.0af1dep-5f * v2 - 0x1.0379d4p-4f;
-    g_odd = g_odd * v2 + 0x1.8e1234p-4f;
-    g_odd = g_odd * v2 + 0x1.5e1b36p-2f;
-    return w * (g_even + v * g_odd);
+    float g_even = fmaf(-0x1.d62bap-6f, v2, 0x1.356936p-5f);
+    g_even = fmaf(g_even, v2, -0x1.2e3604p-4f);
+    g_even = fmaf(g_even, v2, 0x1.2b7cc6p-2f);
+    g_even = fmaf(g_even, v2, 0x1.ff44bcp-3f);
+    float g_odd = fmaf(0x1.0af1dep-5f, v2, -0x1.0379d4p-4f);
+    g_odd = fmaf(g_odd, v2, 0x1.8e1234p-4f);
+    g_odd = fmaf(g_odd, v2, 0x1.5e1b36p-2f);
+    return w * fmaf(v, g_odd, g_even);
 }
 
-/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 = a^2 + (t - a)(t + a), a the 12 leading
- * bits of t, whose square is exact. t^2 = r - 2 n ln 2, with ln 2 in two parts, n times the first exact, and e^(-r/2) is the
- * polynomial of exp above. n is -163 at the least: what is scaled by 2^(n + 64), then by 2^-64, rounds once. */
+/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 is kept in two parts, the second of which is what
+ * rounding the first has lost. t^2 = r - 2 n ln 2, with ln 2 in two parts likewise, and e^(-r/2) is the polynomial of exp
+ * above. n is -163 at the least: what is scaled by 2^(n + 64), then by 2^-64, rounds once. */
 static inline float vector_normal_bell(float t) {
-    const float a = vector_from_bits(vector_bits(t) & 0xFFFFF000u);
-    const float square = a * a;
-    const float shifted = square * -0x1.715476p-1f + VECTOR_ROUNDER; /* 1 / (2 ln 2) */
+    const float square = t * t, rest = fmaf(t, t, -square);
+    const float shifted = fmaf(square, -0x1.715476p-1f, VECTOR_ROUNDER); /* 1 / (2 ln 2) */
     const float n = shifted - VECTOR_ROUNDER;
-    const float r = (square + n * 0x1.62e4p+0f) + (n * 0x1.7f7d1cp-19f + (t - a) * (t + a));
+    const float r = fmaf(n, 0x1.62e4p+0f, square) + fmaf(n, 0x1.7f7d1cp-19f, rest);
     const float r2 = r * r;
-    const float q_even = (0x1.6d725cp-16f * r2 + 0x1.5554c8p-9f) * r2 + 0.125f;
-    const float q_odd = 0x1.12299cp-12f * r2 + 0x1.5554aep-6f;
-    const float power = 1.0f + (r2 * (q_even - r * q_odd) - 0.5f * r);
+    const float q_even = fmaf(fmaf(0x1.6d725cp-16f, r2, 0x1.5554c8p-9f), r2, 0.125f);
+    const float q_odd = fmaf(0x1.12299cp-12f, r2, 0x1.5554aep-6f);
+    const float power = 1.0f + fmaf(r2, fmaf(-r, q_odd, q_even), -0.5f * r);
     return power * vector_power_of_two(vector_integer(shifted) + 64) * 0x1p-64f;
 }
 
