@@ -297,7 +297,7 @@ static void plan_print(const struct plan *plan) {
 /* ---- Many ---- */
 
 struct sweep {
-    const struct plan_flags *flags;
+    struct plan_flags *flags; /* its settings are those of the combination that is planned */
     int64_t n;
 };
 
@@ -319,12 +319,12 @@ static void line_print(const struct sweep *w, const struct plan *plan) {
 
 static int sweep_one(struct sweep *w, const struct settings *s) {
     struct plan plan;
-    struct plan_flags f = *w->flags;
-    f.settings = *s;
-    int code = plan_target_read(&f);
+    struct plan_flags *f = w->flags;
+    f->settings = *s;
+    int code = plan_target_read(f);
     if (code) return code;
-    if (!plan_make(&plan, s, &f.target, &f.options, false)) return cli_error();
-    if (f.is_json) {
+    if (!plan_make(&plan, s, &f->target, &f->options, false)) return cli_error();
+    if (f->is_json) {
         json_t *json = plan_json(&plan);
         char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
         json_decref(json);
@@ -353,6 +353,11 @@ static int sweep_from(struct sweep *w, const struct settings *s, int at) {
         value += length + (value[length] == ',');
     }
     return code;
+}
+
+static int sweep_run(struct plan_flags *f) {
+    const struct settings first = f->settings;
+    return sweep_from(&(struct sweep){f, 0}, &first, 0);
 }
 
 /* ---- Using a model ---- */
@@ -456,7 +461,7 @@ int cmd_plan(int argc, char **argv) {
     int code = plan_flags_read(&f, "plan", table, argc, argv, 0);
     if (!code) code = plan_target_read(&f);
     if (!code && f.is_inference) code = infer_one(&f);
-    else if (!code && f.n_sweeps) code = sweep_from(&(struct sweep){&f, 0}, &f.settings, 0);
+    else if (!code && f.n_sweeps) code = sweep_run(&f);
     else if (!code) code = plan_one(&f);
     plan_flags_free(&f);
     return code;

@@ -80,8 +80,13 @@ static void machine_look(struct plan_flags *f) {
     bool is_gpu = !strncmp(name, "cuda", 4);
     char why[200];
     if (!is_gpu && strcmp(name, "cpu") && strcmp(name, "this")) return;
+    if (!is_gpu) name = "cpu";
     if (f->settings.threads) tl_set_threads((int)f->settings.threads);
     tl_device *device = tl_device_find(is_gpu ? "cuda" : "cpu");
+    if (f->has_machine && strncmp(f->machine.device, name, 3)) { /* of the other one, in a sweep over both */
+        machine_free(&f->machine);
+        f->has_machine = false;
+    }
     if (!f->has_machine) f->has_machine = device && machine_find(&f->machine, device, why);
     tl_error_clear(); /* no GPU here: the plan is for one that is elsewhere */
     if (f->has_machine) price_target_measured(&f->target, &f->machine);
@@ -94,7 +99,9 @@ void plan_flags_free(struct plan_flags *f) {
 
 int plan_target_read(struct plan_flags *f) {
     f->options.link = f->link * 1e9;
-    if (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))) return cli_error();
+    if (!f->has_hardware && (!hardware_load_default() || (f->hardware && !hardware_load(f->hardware))))
+        return cli_error();
+    f->has_hardware = true;
     if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
     if (!price_target_find(&f->target, f->settings.device)) return cli_error();
     machine_look(f);

@@ -11,8 +11,8 @@ struct plan_flags {
     struct settings settings;
     struct plan_options options;
     struct price_target target;
-    struct machine machine; /* what was measured of this one */
-    bool has_machine;
+    struct machine machine;         /* what was measured of this one */
+    bool has_machine, has_hardware; /* read already */
     const char *shard, *hardware, *price_file;
     double link; /* GB/s */
     bool is_json, is_short, is_inference;
