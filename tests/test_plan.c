@@ -447,6 +447,7 @@ static void expect_no_price(const char *name, const char *value, const char *mes
     struct price_target target;
     struct price p;
     assert_true(price_target_find(&target, "cpu"));
+    set(&s, "model", "tiny");
     set(&s, name, value);
     expect_refused(price_make(&p, &s, &target), message);
 }

@@ -246,6 +246,7 @@ static void only_a_profile_of_this_machine_is_found(void **state) {
 static void a_trial_times_every_kernel_of_a_step(void **state) {
     (void)state;
     struct settings s = settings_default();
+    expect_true(settings_set(&s, "model", "tiny"));
     s.layers = 1, s.channels = 32, s.heads = 2, s.batch = 2, s.seq = 16, s.val_share = 0;
     struct trial t;
     expect_true(trial_run(&s, 2, &t));
