@@ -447,6 +447,7 @@ static void expect_no_price(const char *name, const char *value, const char *mes
     struct price_target target;
     struct price p;
     assert_true(price_target_find(&target, "cpu"));
+    set(&s, "model", "tiny");
     set(&s, name, value);
     expect_refused(price_make(&p, &s, &target), message);
 }
@@ -458,7 +459,7 @@ static void nonsense_is_refused_with_words(void **state) {
     expect_no_price("heads", "7", "heads: 7 heads do not divide 128 channels");
     expect_no_price("channels", "100", "channels: 100 cannot be cut into heads of 32");
     expect_no_price("kv_heads", "3", "4 heads cannot share 3 heads of keys and values");
-    expect_no_price("seq", "1000", "exceed the model's context of 256 (--context changes it)");
+    expect_no_price("seq", "1000", "exceed the model's context of 512 (--context changes it)");
     expect_no_price("channels", "1099511627776", "model: ff is 3023656976384 (need 1 to 2^40)");
     expect_no_price("model", "gpt5", "there is no model \"gpt5\"");
     expect_refused(price_target_find(&target, "H1000"), "H100");
