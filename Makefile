@@ -16,7 +16,8 @@
 #:
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
 #: WERROR=1              warnings are errors (the test run does this)
-#: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h
+#: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h;
+#:                       "most": the most able one alone, which is faster to build
 #: CUDA=0                leave the CUDA plugin out even where nvcc is found
 #: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default "80 90 100"
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
@@ -109,7 +110,8 @@ ISA_FLAGS_avx512     := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx5
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
-ISAS       ?= $(if $(SANITIZE),$(lastword $(ISAS_$(MACHINE))),$(ISAS_$(MACHINE)))
+ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
+override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
 KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
               src/tensor/convert.c src/base/rng.c
 

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import python_wheel  # noqa: E402
 
+os.environ.setdefault("ISAS", "most")  # how it is packed is tested here; one copy of the kernels is enough for that
+
 if shutil.which("make") is None:
     pytest.skip("make is not installed", allow_module_level=True)
 
