@@ -27,6 +27,14 @@ enum { N_TURNS = 2000 };
 #define CLOBBERED                                                                                                \
     "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", \
         "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "memory", "cc"
+/* The assembler must be told that an instruction may be used: clang asks the function, gcc's assembler the text. */
+#if defined(__clang__)
+#define ALLOWED(feature) __attribute__((target(feature)))
+#define EXTENSION(for_gcc) ""
+#else
+#define ALLOWED(feature)
+#define EXTENSION(for_gcc) for_gcc
+#endif
 /* Zeros: no value ever grows, and multiply-adds take the same time for all. */
 #define PIECE(name, extension, op, t, s, flops)                                                    \
     static double name(void) {                                                                     \
@@ -41,10 +49,14 @@ enum { N_TURNS = 2000 };
 
 PIECE(f32_piece, "", "fmla", "4s", "4s", 8)
 PIECE(f64_piece, "", "fmla", "2d", "2d", 4)
-PIECE(f16_piece, ".arch_extension fp16\n", "fmla", "8h", "8h", 16)
-PIECE(bf16_piece, ".arch_extension bf16\n", "bfmmla", "4s", "8h", 32)
+ALLOWED("fullfp16")
+PIECE(f16_piece, EXTENSION(".arch_extension fp16\n"), "fmla", "8h", "8h", 16) ALLOWED("bf16")
+    PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
 
-enum { CAP_ASIMDHP = 1 << 10, CAP2_BF16 = 1 << 14 };
+        enum {
+            CAP_ASIMDHP = 1 << 10,
+            CAP2_BF16 = 1 << 14
+        };
 
 static piece *piece_of(tl_dtype dtype) {
     if (dtype == TL_F32) return f32_piece;
