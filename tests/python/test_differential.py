@@ -1263,6 +1263,7 @@ ELSEWHERE = {
                            "module_add_parameter module_find_tensor module_forward module_tensor",
     "tests/python/test_models.py": "model_logits model_loss",
     "tests/support/samples.c": "rope_scaled",
+    "tests/test_cache.c": "generate model_extend model_next",
     "tests/python/test_data.py": "loader_next",
     "tests/python/test_safetensors.py": "safetensors_get safetensors_save",
     "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set call_input op_call",
