@@ -187,7 +187,9 @@ def test_a_run_that_goes_on_repeats_no_event(tmp_path):
 def test_ctrl_c_saves_and_raises(tmp_path):
     program = f"import tally; tally.train(out={str(tmp_path / 'run')!r}, on_step=lambda n: print(n['step'], flush=True), " \
               f"**{ {**SMALL, 'steps': 100000, 'save_every': 0}!r})"
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # What a shell starts in the background ignores SIGINT, and so would the child, were it not told otherwise.
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     killer = threading.Timer(60, child.kill)
     killer.start()
     child.stdout.readline()
