@@ -189,16 +189,14 @@ static void signals_catch(void) {
 
 /* ---- The end ---- */
 
-/* Of one row or of all: what "%" and "/s" are taken of. A row without time has no rates. */
-static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
-
 static void profile_table(const struct profile *p, const struct profile_list *list, const char *title) {
     printf("\n  %-44s %-9s %10s %10s %7s %9s %8s\n", title, "", "calls/step", "ms/step", "share", "GFLOP/s", "GB/s");
     for (size_t i = 0; i < list->n; i++) {
         const struct profile_row *row = &list->rows[i];
         printf("  %-44s %-9s %10.1f %10.3f %6.1f%% %9.1f %8.1f\n", *row->name ? row->name : "(outside modules)",
                row->phase, (double)row->calls / (double)p->n_steps, 1e3 * row->time_s / (double)p->n_steps,
-               100 * row->time_s / p->step_s, rate(row->flops, row->time_s), rate(row->bytes, row->time_s));
+               100 * row->time_s / p->step_s, profile_rate(row->flops, row->time_s),
+               profile_rate(row->bytes, row->time_s));
     }
     double rest = p->step_s - profile_kernel_s(p);
     printf("  %-44s %-9s %10s %10.3f %6.1f%%\n", "outside kernels", "", "", 1e3 * rest / (double)p->n_steps,

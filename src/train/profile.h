@@ -27,6 +27,8 @@ struct profile {
 /* Adds one step, of so many seconds. The ledger must have been written while tl_profile() was on. False: recorded. */
 bool profile_add(struct profile *p, const tl_ledger *step, double seconds);
 void profile_sort(struct profile *p);
+/* Billions per second; 0 for a row without time. */
+static inline double profile_rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
 /* Seconds inside kernels. */
 double profile_kernel_s(const struct profile *p);
 void profile_free(struct profile *p); /* NULL allowed */

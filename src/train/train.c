@@ -46,8 +46,6 @@ json_t *run_news_json(const struct run_news *n) {
     return finish(o, ok);
 }
 
-static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds / 1e9 : 0; }
-
 static json_t *profile_rows_json(const struct profile *p, const struct profile_list *list) {
     json_t *rows = json_array();
     bool ok = rows != NULL;
@@ -59,8 +57,8 @@ static json_t *profile_rows_json(const struct profile *p, const struct profile_l
         put(o, "calls", json_real((double)row->calls / (double)p->n_steps), &ok);
         put(o, "ms", json_real(1e3 * row->time_s / (double)p->n_steps), &ok);
         put(o, "share", json_real(row->time_s / p->step_s), &ok);
-        put(o, "gflops_per_s", json_real(rate(row->flops, row->time_s)), &ok);
-        put(o, "gb_per_s", json_real(rate(row->bytes, row->time_s)), &ok);
+        put(o, "gflops_per_s", json_real(profile_rate(row->flops, row->time_s)), &ok);
+        put(o, "gb_per_s", json_real(profile_rate(row->bytes, row->time_s)), &ok);
         ok = json_array_append_new(rows, o) == 0 && ok;
     }
     if (ok) return rows;
