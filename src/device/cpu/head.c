@@ -69,6 +69,17 @@ static void matrix_set(struct matrix *m, void *data, tl_dtype dtype, int64_t n_r
 
 static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/* dweight, from its sums in f32. */
+struct rounding {
+    const tl_operand *dweight;
+    const float *sums;
+};
+static void round_sums(void *context, int64_t first, int64_t last) {
+    const struct rounding *r = context;
+    convert_from_f32(block_at(r->dweight->data, r->dweight->dtype, first), r->dweight->dtype, 1, r->sums + first,
+                     last - first);
+}
+
 /* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
 static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, const tl_operand *dx,
                       const struct matrix *dweight) {
@@ -90,7 +101,7 @@ static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, 
                         args->n_threads);
     }
     if (dweight)
-        matmul_multiply(&dweight->operand, &logits.operand, true, &rows.operand, false, true, attr->is_fast,
+        matmul_multiply(&dweight->operand, &logits.operand, true, &rows.operand, false, head->row > 0, attr->is_fast,
                         head->workspace, args->n_threads);
 }
 
@@ -124,11 +135,14 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
         const bool is_direct = dweight->dtype == real;
         matrix_set(&sums, is_direct ? dweight->data : head.workspace, real, V, C, C);
         if (!is_direct) head.workspace = (char *)head.workspace + padded((size_t)(V * C) * real_bytes);
-        if (V * C > 0) memset(sums.operand.data, 0, (size_t)(V * C) * real_bytes);
+        if (N == 0 && V * C > 0) memset(sums.operand.data, 0, (size_t)(V * C) * real_bytes);
     }
     for (head.row = 0; head.row < N; head.row += attr->chunk_rows)
         chunk_run(args, &head, block_min(attr->chunk_rows, N - head.row), dx, dweight ? &sums : NULL);
-    if (dweight && dweight->dtype != real) convert_from_f32(dweight->data, dweight->dtype, 1, sums.operand.data, V * C);
+    if (dweight && dweight->dtype != real) {
+        struct rounding rounding = {dweight, sums.operand.data};
+        parallel_for(V * C, parallel_grain(1), args->n_threads, round_sums, &rounding);
+    }
 
     double total = 0;
     for (int64_t row = 0; row < N; row++)

@@ -1,5 +1,7 @@
 /* head_template.h: the rows of head.c for one compute type. REAL and NAME are set by the includer. */
 
+#include "device/cpu/lse_template.h"
+
 static REAL NAME(row_max)(const REAL *x, int64_t n) {
     REAL lane[BLOCK_LANES];
     for (int j = 0; j < BLOCK_LANES; j++) lane[j] = -INFINITY;
@@ -18,7 +20,7 @@ static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     for (int64_t c = 0; c < n; c += BLOCK) {
         const int64_t length = block_min(BLOCK, n - c);
         REAL *e = keeps ? x + c : buffer;
-        for (int64_t i = 0; i < length; i++) e[i] = NAME(vector_exp)(x[c + i] - shift);
+        NAME(exp_run)(e, x + c, shift, length);
         int64_t i = 0;
         for (; i + BLOCK_LANES <= length; i += BLOCK_LANES)
             for (int j = 0; j < BLOCK_LANES; j++) lane[j] += e[i + j];
