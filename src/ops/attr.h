@@ -92,7 +92,8 @@ struct attr_norm { double eps; };
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails.
  * embedding_grad (g dense (N,C), ids dense (N)) -> (V,C) zeros plus the rows of g added at their ids in order of n,
- * accumulated in dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id. */
+ * accumulated in dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id.
+ * embedding_acc (sum dense (V,C), g dense (N,C), ids dense (N)) -> sum itself: the same added to it; rows without ids stay. */
 struct attr_embedding { int64_t n_rows; /* V */ };
 
 /* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
