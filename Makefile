@@ -112,7 +112,7 @@ ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
-KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
+KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
               src/tensor/convert.c src/base/rng.c
 
 # ---------------------------------------------------------------------------------------------------------- libraries
