@@ -124,12 +124,13 @@ json_t *machine_json(const struct machine *p) {
     }
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
-        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f}", "op", s->op, "dtype",
+        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "op", s->op, "dtype",
                                                  tl_dtype_name(s->dtype), "backward", (int)s->is_backward, "flops",
-                                                 s->flops, "bytes", s->bytes, "seconds", s->seconds));
+                                                 s->flops, "bytes", s->bytes, "written", s->written, "inner", s->inner,
+                                                 "seconds", s->seconds));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
-                     "tally.machine/1", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
+                     "tally.machine/2", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
                      "threads", p->threads, "clock_hz", p->clock_hz, "call_s", p->call_s, "rest_share", p->rest_share,
                      "sheet", peaks_json(p->sheet), "product", peaks_json(p->product), "measured",
                      peaks_json(p->measured), "sheet_bandwidth", p->sheet_bandwidth, "products", products, "streams",
@@ -225,6 +226,8 @@ static void lists_read(struct reader *r, const json_t *root, struct machine *p) 
         s->is_backward = json_is_true(json_object_get(o, "backward"));
         s->flops = real_at(r, o, "flops", 0);
         s->bytes = real_at(r, o, "bytes", 0);
+        s->written = real_at(r, o, "written", 0);
+        s->inner = real_at(r, o, "inner", 0);
         s->seconds = real_at(r, o, "seconds", 0);
     }
 }
@@ -235,7 +238,8 @@ bool machine_read(struct machine *p, const char *path) {
     if (!root) return false;
     struct reader r = {path, true};
     const char *schema = json_string_value(json_object_get(root, "schema"));
-    if (!schema || strcmp(schema, "tally.machine/1")) r.ok = error_set(TL_ERROR_USE, "%s: not a tally.machine/1", path);
+    if (!schema || strcmp(schema, "tally.machine/2"))
+        r.ok = error_set(TL_ERROR_USE, "%s: not a tally.machine/2 (`tally calibrate` makes one)", path);
     text_at(&r, root, "device", p->device, sizeof p->device);
     text_at(&r, root, "machine", p->machine, sizeof p->machine);
     text_at(&r, root, "isa", p->isa, sizeof p->isa);

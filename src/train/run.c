@@ -150,7 +150,8 @@ static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t 
     return ok;
 }
 
-bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+static bool walk(const struct settings *s, tl_device *device, const struct run_walker *w, bool is_sketch,
+                 int64_t counts[KIND_COUNT]) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     struct source source = {0};
@@ -159,12 +160,20 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
     if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
     if (ok) tl_pool_limit(device, settings_memory_limit(s));
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    if (t) t->is_sketch = is_sketch;
     ok = t && trainer_walk(t, w, counts);
     trainer_free(t);
     source_close(&source);
     if (device) tl_pool_trim(device);
     if (device) tl_pool_limit(device, 0);
     return ok;
+}
+
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    return walk(s, device, w, false, counts);
+}
+bool run_sketch(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    return walk(s, device, w, true, counts);
 }
 
 /* `before` of each kind are behind a run that goes on after `from` steps. */
