@@ -64,13 +64,13 @@ static count gpt2_forward(const struct form *f) {
 }
 
 /* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, into which two of three gradients are added; a sum where a
- * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, the tokens, and the
- * head's share of the tied matrix. */
+ * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, and the tokens, which are
+ * added to the head's gradient of the tied matrix. */
 static count gpt2_backward(const struct form *f) {
     count n = f->n, C = f->C, F = f->F, V = f->V;
     count layer =
         2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C + 2 * n * C;
-    return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C + V * C;
+    return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C;
 }
 
 /* norm 4, rope 3, swiglu 5, residual sums */
@@ -81,12 +81,12 @@ static count llama_forward(const struct form *f, bool has_bias) {
     return f->L * layer + 4 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
 }
 
-static count llama_backward(const struct form *f, bool has_bias, bool is_tied) {
+static count llama_backward(const struct form *f, bool has_bias) {
     count n = f->n, C = f->C, V = f->V;
     count layer =
         2 * f->products + 2 * 9 * n * C + 3 * n * (f->q + f->kv) + 4 * f->attention + 11 * n * f->F + 2 * n * C;
     if (has_bias) layer += n * (f->q + 2 * f->kv);
-    return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + (is_tied ? V * C : 0);
+    return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C;
 }
 
 /* AdamW 13 and the scale of clipping 1 per parameter, decay 1 per element of matrices; the norm 2 per parameter and a root, and a sum
@@ -126,7 +126,7 @@ static void flops_are_the_closed_form_of_every_model(void **state) {
         expect_form("forward", models[i], phase_flops(&p, TL_FORWARD),
                     is_gpt2 ? gpt2_forward(&f) : llama_forward(&f, has_bias));
         expect_form("backward", models[i], phase_flops(&p, TL_BACKWARD),
-                    is_gpt2 ? gpt2_backward(&f) : llama_backward(&f, has_bias, c->is_tied));
+                    is_gpt2 ? gpt2_backward(&f) : llama_backward(&f, has_bias));
         expect_form("recompute", models[i], phase_flops(&p, TL_RECOMPUTE), f.L * f.attention); /* q k^T, once more */
         expect_form("update", models[i], phase_flops(&p, TL_UPDATE), update_form(&f));
         price_free(&p);
