@@ -203,12 +203,12 @@ static void the_head_never_holds_the_logits(void **state) {
     /* Composite: logits and their gradient meet; lse, expanded g and the scalar of the loss are small beside it. */
     assert_true(composite >= 2 * logits);
     assert_true(between_composite >= logits);
-    /* Fused: dx and dweight, the loss; at the peak a chunk of f32 logits (as few chunks as 256 MiB allow, of one size, rows at multiples
-     * of 8), f32 sums of dweight, one loss per row and the GEMM's workspace. */
-    const uint64_t most = (256 << 20) / (4 * V) / 16 * 16, n = (N + most - 1) / most;
-    const uint64_t rows = ((N + n - 1) / n + 15) / 16 * 16, chunk = 4 * rows * ((V + 7) / 8 * 8);
+    /* Fused: dx and dweight, the loss; at the peak a chunk of bf16 logits (as few chunks as 512 MiB allow, of one size, a multiple of 256
+     * rows), f32 sums of dweight, a longer weight, one loss per row and the GEMM's workspace. Vocabularies are rounded up to 64. */
+    const uint64_t even = (V + 63) / 64 * 64, most = (512 << 20) / (2 * even) / 256 * 256, n = (N + most - 1) / most;
+    const uint64_t rows = ((N + n - 1) / n + 255) / 256 * 256, chunk = 2 * rows * even;
     assert_int_equal(between_fused, dx + dw + 4);
-    assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + 4 * V * C + (32 << 20));
+    assert_int_equal(fused, dx + dw + 4 + chunk + 4 * N + (4 + 2) * even * C + (32 << 20));
     assert_true(fused < logits / 2);
 }
 

@@ -327,14 +327,15 @@ struct attr_clamp {
 
 /* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for f64)
  * [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or their mean over the
- * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is,
- * and only `chunk_rows` rows of them exist at a time. Their gradient is rounded to bf16 when x is bf16, so that all three
+ * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is; on
+ * cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time. Their gradient is rounded to bf16 when x is bf16, so that all three
  * products are products of bf16 matrices. Sums of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not
  * ignored fails. is_gathered: the gradient of all logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded
  * up to 64 bytes: the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower
- * than f32, its sums, and what the largest of the products needs (ops/gemm.h). On cuda rows of logits begin at multiples of
- * HEAD_ALIGN elements: its products want aligned rows, and vocabularies are odd. */
-#define HEAD_ALIGN 8
+ * than f32, its sums, and what the largest of the products needs (ops/gemm.h). On cuda a row of logits is as long as a multiple of
+ * HEAD_ALIGN: its products want even sizes, and vocabularies are odd. Where x is narrower than f32 the sums have that many rows too, and where V is
+ * no such multiple there is a copy of weight of that size. */
+#define HEAD_ALIGN 64
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;

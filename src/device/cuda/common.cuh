@@ -316,6 +316,57 @@ template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, c
     ((unit<T, U> *)row)[i] = x;
 }
 
+/* Eight elements of a dense row as they lie in memory, made numbers only when they are looked at: eight 16-bit numbers wait in four
+ * registers, and are converted in pairs. */
+template <class T> struct row_pack {
+    typedef typename compute_type<T>::type C;
+    unit<T, PACK> u;
+    __device__ void widen(C (&x)[PACK]) const {
+        for (int j = 0; j < PACK; j++) x[j] = value_of<C>(u.v[j]);
+    }
+    __device__ void narrow(const C (&x)[PACK]) {
+        for (int j = 0; j < PACK; j++) u.v[j] = conversion<T>::from(x[j]);
+    }
+};
+struct alignas(16) word_pack {
+    uint32_t w[PACK / 2];
+};
+template <> struct row_pack<bf16> : word_pack {
+    __device__ void widen(float (&x)[PACK]) const {
+        for (int k = 0; k < PACK / 2; k++) {
+            x[2 * k] = __uint_as_float(w[k] << 16);
+            x[2 * k + 1] = __uint_as_float(w[k] & 0xFFFF0000u);
+        }
+    }
+    __device__ void narrow(const float (&x)[PACK]) {
+        for (int k = 0; k < PACK / 2; k++) {
+            const __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * k], x[2 * k + 1]);
+            w[k] = *(const uint32_t *)&pair;
+        }
+    }
+};
+template <> struct row_pack<f16> : word_pack {
+    __device__ void widen(float (&x)[PACK]) const {
+        for (int k = 0; k < PACK / 2; k++) {
+            const float2 pair = __half22float2(*(const __half2 *)&w[k]);
+            x[2 * k] = pair.x;
+            x[2 * k + 1] = pair.y;
+        }
+    }
+    __device__ void narrow(const float (&x)[PACK]) {
+        for (int k = 0; k < PACK / 2; k++) {
+            const __half2 pair = __floats2half2_rn(x[2 * k], x[2 * k + 1]);
+            w[k] = *(const uint32_t *)&pair;
+        }
+    }
+};
+template <class T> __device__ inline row_pack<T> row_load(const T *row, int64_t i) {
+    return ((const row_pack<T> *)row)[i];
+}
+template <class T> __device__ inline void row_store(T *row, int64_t i, const row_pack<T> &p) {
+    ((row_pack<T> *)row)[i] = p;
+}
+
 /* Whether all rows of n elements that begin at these addresses can be walked in packs. */
 static inline bool rows_are_packs(int64_t n, int n_addresses, const void *const *addresses) {
     uintptr_t all = 0;
