@@ -6,7 +6,7 @@
  *   block     256 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
  *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients);
- *             32 packs of outputs where rows are aligned
+ *             8 packs of outputs times 64 threads where rows are aligned
  * The workspace is one 8-byte slot per (output, chunk), output-major. Without it (and more than one chunk) each group
  * walks its output's chunks itself: same result, less parallel.
  */
@@ -120,47 +120,55 @@ template <class C, class L, class F> __global__ void __launch_bounds__(512) redu
     }
 }
 
-enum { ROWS = 16, AHEAD = 4 };
+enum { PACK_LANES = 8, PACK_ROWS = 64, AHEAD = 4 };
 
-/* The same sums, in the same order, of a dense matrix over its rows: a thread has a pack of outputs, and asks for AHEAD
- * rows before it adds the first. */
-template <class C, class T, class F> __global__ void __launch_bounds__(512) reduce_packs(reduction r, F f, C zero) {
-    __shared__ C parts[ROWS][33];
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
+/* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and asks for AHEAD rows
+ * before it adds the first; eight threads read 128 bytes of a row. So a narrow matrix, too, gives every multiprocessor work. The
+ * rows of a warp are joined by shuffles, the warps in order. */
+template <class C, class T, class F>
+__global__ void __launch_bounds__(PACK_LANES *PACK_ROWS) reduce_packs(reduction r, F f, C zero) {
+    const int WARPS = PACK_LANES * PACK_ROWS / 32, WIDTH = PACK_LANES * PACK;
+    __shared__ C parts[WARPS][WIDTH];
+    const int lane = threadIdx.x % PACK_LANES, row = threadIdx.x / PACK_LANES, warp = threadIdx.x / 32;
     const bool one_chunk = r.out == nullptr;
     const int64_t stride = r.reduced.stride[0][0];
-    for (int64_t group = blockIdx.x; group * 32 * PACK < r.n_outputs; group += gridDim.x) {
-        const int64_t output = (group * 32 + lane) * PACK;
+    for (int64_t group = blockIdx.x; group * WIDTH < r.n_outputs; group += gridDim.x) {
+        const int64_t output = group * WIDTH + lane * PACK; /* this thread's first */
         const bool is_there = output < r.n_outputs;
         const int64_t first = one_chunk ? blockIdx.y : 0, last = one_chunk ? first + 1 : r.n_chunks;
-        C total[PACK];
+        C total = zero; /* of output group * WIDTH + threadIdx.x */
         for (int64_t chunk = first; chunk < last; chunk++) {
             const int64_t end = min(r.n_reduced, (chunk + 1) * REDUCE_CHUNK);
             C part[PACK];
             for (int j = 0; j < PACK; j++) part[j] = zero;
-            for (int64_t i = chunk * REDUCE_CHUNK + row; is_there && i < end; i += ROWS * AHEAD) {
-                pack<T> x[AHEAD];
+            for (int64_t i = chunk * REDUCE_CHUNK + row; is_there && i < end; i += PACK_ROWS * AHEAD) {
+                row_pack<T> x[AHEAD];
 #pragma unroll
                 for (int k = 0; k < AHEAD; k++)
-                    if (i + k * ROWS < end)
-                        x[k] = *(const pack<T> *)((const T *)r.x + (i + k * ROWS) * stride + output);
+                    if (i + k * PACK_ROWS < end)
+                        x[k] = row_load((const T *)r.x + (i + k * PACK_ROWS) * stride + output, 0);
 #pragma unroll
-                for (int k = 0; k < AHEAD; k++)
-                    if (i + k * ROWS < end)
-                        for (int j = 0; j < PACK; j++) part[j] = f(part[j], value_of<C>(x[k].v[j]));
-            }
-            for (int j = 0; j < PACK; j++) {
-                __syncthreads(); /* the column before has been read */
-                parts[row][lane] = part[j];
-                __syncthreads();
-                for (int half = ROWS / 2; half > 0; half /= 2) {
-                    if (row < half) parts[row][lane] = f(parts[row][lane], parts[row + half][lane]);
-                    __syncthreads();
+                for (int k = 0; k < AHEAD; k++) {
+                    if (i + k * PACK_ROWS >= end) continue;
+                    typename compute_type<T>::type value[PACK];
+                    x[k].widen(value);
+                    for (int j = 0; j < PACK; j++) part[j] = f(part[j], (C)value[j]);
                 }
-                total[j] = chunk == first ? parts[0][lane] : f(total[j], parts[0][lane]);
+            }
+            for (int j = 0; j < PACK; j++)
+                for (int distance = 16; distance >= PACK_LANES; distance /= 2)
+                    part[j] = f(part[j], __shfl_xor_sync(0xFFFFFFFFu, part[j], distance));
+            __syncthreads(); /* the chunk before has been read */
+            for (int j = 0; threadIdx.x % 32 < PACK_LANES && j < PACK; j++) parts[warp][lane * PACK + j] = part[j];
+            __syncthreads();
+            if (threadIdx.x < WIDTH) {
+                C whole = parts[0][threadIdx.x];
+                for (int k = 1; k < WARPS; k++) whole = f(whole, parts[k][threadIdx.x]);
+                total = chunk == first ? whole : f(total, whole);
             }
         }
-        for (int j = 0; row == 0 && is_there && j < PACK; j++) result_put(r, output + j, first, total[j]);
+        const int64_t mine = group * WIDTH + threadIdx.x;
+        if (threadIdx.x < WIDTH && mine < r.n_outputs) result_put(r, mine, first, total);
     }
 }
 
@@ -204,9 +212,9 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
     bool is_done = false;
     if constexpr (L::has_packs)
         if (side_by_side && columns_pack<typename L::element>(r)) {
-            const int64_t across = (r.n_outputs + 32 * PACK - 1) / (32 * PACK);
+            const int64_t across = (r.n_outputs + PACK_LANES * PACK - 1) / (PACK_LANES * PACK);
             const dim3 grid(capped(across), two_passes ? (unsigned)r.n_chunks : 1);
-            reduce_packs<C, typename L::element, F><<<grid, 512, 0, stream>>>(r, f, zero);
+            reduce_packs<C, typename L::element, F><<<grid, PACK_LANES * PACK_ROWS, 0, stream>>>(r, f, zero);
             is_done = true;
         }
     if (is_done) {
