@@ -86,8 +86,10 @@ struct attr_matmul {
  * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight]
  * mean and rstd are f32 (f64 for f64 x). Weight gradients: rows are cut into NORM_CHUNKS equal runs (the
  * last may be shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has
- * NORM_CHUNKS x C x (1 or 2) of them: dweight runs first, then dbias runs. */
+ * NORM_CHUNKS x C x (1 or 2) of them: dweight runs first, then dbias runs. On cuda there are NORM_RUNS, two for each multiprocessor of
+ * the largest Hopper, summed and added in another fixed order. */
 #define NORM_CHUNKS 64
+#define NORM_RUNS 264
 struct attr_norm { double eps; };
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails.

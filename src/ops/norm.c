@@ -36,9 +36,9 @@ static bool norm_grad_shape(tl_call *c, int n_without_weight) {
 
 /* Per-run sums of the weights' gradients. */
 static size_t norm_grad_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
     size_t element = statistics_dtype(c->input[1]->dtype) == TL_F64 ? 8 : 4;
-    return (size_t)(c->n_outputs - 1) * NORM_CHUNKS * (size_t)row_length(c->input[1]) * element;
+    size_t n_runs = target->kind == DEVICE_CUDA ? NORM_RUNS : NORM_CHUNKS;
+    return (size_t)(c->n_outputs - 1) * n_runs * (size_t)row_length(c->input[1]) * element;
 }
 
 /* The gradients of one call, put to the inputs x, weight, bias. */
