@@ -195,17 +195,6 @@ template <class C> __device__ inline void add_at(void *out, int64_t at, tl_dtype
     store_as<C>(out, at, dtype, load_as<C>(out, at, dtype) + x);
 }
 
-/* No two elements of g meet: each thread adds its own. Operand 0: places in out, operand 1: g. */
-template <class C>
-__global__ void __launch_bounds__(BLOCK)
-    unview_apart(geometry<2> geo, void *out, tl_dtype out_dtype, const void *g, tl_dtype g_dtype) {
-    FOR_EACH(i, geo.numel) {
-        int64_t at[2];
-        offsets_of(geo, i, at);
-        add_at<C>(out, at[0], out_dtype, load_as<C>(g, at[1], g_dtype));
-    }
-}
-
 /* Elements of g meet. One block; `turns` runs in order, and within one turn no two elements meet: a fixed order
  * without atomics. Rare (gradients of overlapping windows), so its speed is left alone. */
 template <class C>
@@ -251,15 +240,8 @@ static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> 
         }
 }
 
-template <class C> static void unview_launch(const tl_kernel_args *args, const tl_operand *places, bool overlaps) {
+template <class C> static void unview_launch(const tl_kernel_args *args, const tl_operand *places) {
     const tl_operand *g = &args->in[0], *out = &args->out[0];
-    if (!overlaps) {
-        const tl_operand *const list[2] = {places, g};
-        const geometry<2> geo = geometry_of<2>(list);
-        unview_apart<C>
-            <<<blocks_for(geo.numel), BLOCK, 0, stream_of(args)>>>(geo, places->data, out->dtype, g->data, g->dtype);
-        return;
-    }
     geometry<2> turns, apart;
     cut_axes(places, g, &turns, &apart);
     unview_overlapping<C><<<1, 1024, 0, stream_of(args)>>>(turns, apart, places->data, out->dtype, g->data, g->dtype);
@@ -288,15 +270,16 @@ bool cuda_unview(const tl_kernel_args *args) {
     tl_operand places = *g; /* g's shape, laid over out */
     places.data = (char *)out->data + attr->offset * dtype_bytes(out->dtype);
     places.stride = attr->stride;
+    if (!attr->overlaps) return copy_operand(args, &places, g); /* no two elements meet: zero plus one is that one */
     switch (compute_of(out->dtype)) {
     case COMPUTE_F64:
-        unview_launch<double>(args, &places, attr->overlaps);
+        unview_launch<double>(args, &places);
         break;
     case COMPUTE_F32:
-        unview_launch<float>(args, &places, attr->overlaps);
+        unview_launch<float>(args, &places);
         break;
     case COMPUTE_I64:
-        unview_launch<int64_t>(args, &places, attr->overlaps);
+        unview_launch<int64_t>(args, &places);
         break;
     }
     return true;
