@@ -35,9 +35,10 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
- * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, then each id adds its
- * rows in ascending order: no float atomics. Counting and placing use integer atomics, whose sums are exact; only the
- * order inside a group is left to chance, and the sort takes that away.
+ * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending order, and
+ * added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use integer atomics, whose
+ * sums are exact; only the order inside a group is left to chance, and group_order takes that away. A text has few ids with
+ * thousands of rows beside many with none, so neighbours go to different blocks, and the rows of one group to 16 lanes.
  */
 
 __global__ void __launch_bounds__(BLOCK)
@@ -104,50 +105,141 @@ __device__ inline void block_sort(int *x, int n) {
 
 enum { SORT_SHARED = 4096 };
 
-/* A block per id: sort its group, add its rows, write its row of the result (zeros for an empty group, which with `is_added`
- * stays as it is). */
-template <class T>
-__global__ void __launch_bounds__(256)
-    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, int *rows, T *out, bool is_added) {
-    typedef typename compute_type<T>::type C;
-    __shared__ int sorted[SORT_SHARED];
-    for (int64_t id = blockIdx.x; id < V; id += gridDim.x) {
-        const int first = id ? starts[id - 1] : 0, n = starts[id] - first;
-        int *list = rows + first;
-        if (n == 0 && is_added) continue;
-        if (n > 1 && n <= SORT_SHARED) {
-            __syncthreads();
-            for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
-            list = sorted;
+/* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this one. */
+__device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t id, int *list) {
+    __shared__ int of_warp[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    int listed = 0;
+    for (int64_t base = 0; base < n_ids; base += (int64_t)blockDim.x * 4) {
+        const int64_t first = base + (int64_t)threadIdx.x * 4;
+        unsigned found = 0;
+        for (int j = 0; j < 4; j++)
+            if (first + j < n_ids && id_at(ids, dtype, first + j) == id) found |= 1u << j;
+        int before = __popc(found); /* inclusive over the warp, then exclusive */
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xFFFFFFFFu, before, distance);
+            if (lane >= distance) before += other;
         }
+        if (lane == 31) of_warp[warp] = before;
         __syncthreads();
-        if (n > 1) block_sort(list, n);
-        for (int64_t column = threadIdx.x; column < n_columns; column += blockDim.x) {
-            C sum = is_added ? value_of<C>(out[id * n_columns + column]) : C(0);
-            int i = 0;
-            for (; i + 4 <= n; i += 4) { /* four loads in flight, added in order */
-                C x[4];
-                for (int j = 0; j < 4; j++) x[j] = value_of<C>(g[list[i + j] * n_columns + column]);
-                for (int j = 0; j < 4; j++) sum += x[j];
+        int at = listed + before - __popc(found);
+        for (int k = 0; k < n_warps; k++) {
+            if (k < warp) at += of_warp[k];
+            listed += of_warp[k];
+        }
+        for (int j = 0; j < 4; j++)
+            if (found >> j & 1) list[at++] = (int)(first + j);
+        __syncthreads();
+    }
+}
+
+/* What a block looks at together: 32 ids that lie far apart. Each lane has the group of one. */
+struct group_span {
+    int first, n;
+};
+__device__ inline group_span span_of(const int *starts, int64_t id, int64_t V) {
+    if (id >= V) return {0, 0};
+    const int first = id ? starts[id - 1] : 0;
+    return {first, starts[id] - first};
+}
+
+/* Every group in ascending order. All warps of a block take the same way. */
+__global__ void __launch_bounds__(1024)
+    group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
+    __shared__ int sorted[SORT_SHARED];
+    const int64_t n_sets = (V + 31) / 32;
+    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
+        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 1); wanted; wanted &= wanted - 1) {
+            const int lane = __ffs((int)wanted) - 1;
+            const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
+            int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            if (n > SORT_SHARED) {
+                block_list(ids, dtype, n_ids, set + lane * n_sets, list);
+                continue;
             }
-            for (; i < n; i++) sum += value_of<C>(g[list[i] * n_columns + column]);
-            out[id * n_columns + column] = conversion<T>::from(sum);
+            for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
+            __syncthreads();
+            block_sort(sorted, n);
+            for (int i = threadIdx.x; i < n; i += blockDim.x) list[i] = sorted[i];
+            __syncthreads();
+        }
+    }
+}
+
+enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
+
+/* Groups that are not empty (is_added: to what is there), 32 units of columns by blockIdx.y: lane k adds rows k, k + ROW_LANES, ... of the group, then the lanes
+ * are added in order. */
+template <class T, int U>
+__global__ void __launch_bounds__(32 * ROW_LANES)
+    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, const int *rows, T *out,
+                        bool is_added) {
+    typedef typename compute_type<T>::type C;
+    __shared__ C parts[ROW_LANES][32 * U];
+    const int64_t n_sets = (V + 31) / 32, unit_at = blockIdx.y * (int64_t)32 + threadIdx.x % 32;
+    const int64_t first_column = blockIdx.y * (int64_t)(32 * U);
+    const int row_lane = threadIdx.x / 32;
+    const bool is_there = unit_at < n_columns / U;
+    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
+        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
+            const int lane = __ffs((int)wanted) - 1;
+            const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
+            const int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            C sum[U];
+            for (int j = 0; j < U; j++) sum[j] = 0;
+            for (int i = row_lane; is_there && i < n; i += ROW_LANES * GROUP_AHEAD) {
+                unit<T, U> x[GROUP_AHEAD];
+#pragma unroll
+                for (int k = 0; k < GROUP_AHEAD; k++)
+                    if (i + k * ROW_LANES < n) x[k] = unit_load<U>(g + list[i + k * ROW_LANES] * n_columns, unit_at);
+#pragma unroll
+                for (int k = 0; k < GROUP_AHEAD; k++)
+                    for (int j = 0; i + k * ROW_LANES < n && j < U; j++) sum[j] += value_of<C>(x[k].v[j]);
+            }
+            for (int j = 0; j < U; j++) parts[row_lane][threadIdx.x % 32 * U + j] = sum[j];
+            __syncthreads();
+            for (int column = threadIdx.x; column < 32 * U && first_column + column < n_columns; column += blockDim.x) {
+                T *to = out + (set + lane * n_sets) * n_columns + first_column + column;
+                C total = is_added ? value_of<C>(*to) + parts[0][column] : parts[0][column];
+                for (int k = 1; k < ROW_LANES && k < n; k++) total += parts[k][column];
+                *to = conversion<T>::from(total);
+            }
+            __syncthreads();
         }
     }
 }
 
 template <class T>
-static void embedding_grad_launch(const tl_kernel_args *args, const tl_operand *g, int64_t V, int64_t n_columns,
+static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *g_rows, int64_t V, int64_t n_columns,
                                   bool is_added) {
-    const tl_operand *ids = g + 1;
+    const tl_operand *ids = g_rows + 1;
     const int64_t n = operand_numel(ids);
     const cudaStream_t stream = stream_of(args);
+    const T *g = (const T *)g_rows->data;
+    T *out = (T *)args->out[0].data;
     int *starts = (int *)args->workspace, *rows = starts + V + 1;
-    if (n > 0) group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
+    if (!is_added &&
+        !cuda_check(cudaMemsetAsync(out, 0, (size_t)(V * n_columns) * sizeof(T), stream), args->op, args->error))
+        return false;
+    if (n == 0) return true;
+    group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
     group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
-    if (n > 0) group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    embedding_grad_rows<T><<<capped(V), 256, 0, stream>>>((const T *)g->data, V, n_columns, starts, rows,
-                                                          (T *)args->out[0].data, is_added);
+    group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
+    const int64_t n_sets = (V + 31) / 32;
+    const unsigned blocks = (unsigned)(n_sets < 1056 ? n_sets : 1056); /* a few for each multiprocessor */
+    group_order<<<blocks, 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
+    const void *const addresses[] = {g, out};
+    const int U = sizeof(T) < 8 ? PACK : 1;
+    const dim3 grid(blocks, (unsigned)((n_columns / U + 31) / 32)),
+        grid_of_one(blocks, (unsigned)((n_columns + 31) / 32));
+    if (sizeof(T) < 8 && rows_are_packs(n_columns, 2, addresses))
+        embedding_grad_rows<T, U><<<grid, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
+    else
+        embedding_grad_rows<T, 1>
+            <<<grid_of_one, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
+    return true;
 }
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
@@ -280,17 +372,13 @@ static bool add_rows(const tl_kernel_args *args, const tl_operand *g, bool is_ad
         return false;
     switch (g->dtype) {
     case TL_F64:
-        embedding_grad_launch<double>(args, g, V, n_columns, is_added);
-        return true;
+        return embedding_grad_launch<double>(args, g, V, n_columns, is_added);
     case TL_F32:
-        embedding_grad_launch<float>(args, g, V, n_columns, is_added);
-        return true;
+        return embedding_grad_launch<float>(args, g, V, n_columns, is_added);
     case TL_BF16:
-        embedding_grad_launch<bf16>(args, g, V, n_columns, is_added);
-        return true;
+        return embedding_grad_launch<bf16>(args, g, V, n_columns, is_added);
     case TL_F16:
-        embedding_grad_launch<f16>(args, g, V, n_columns, is_added);
-        return true;
+        return embedding_grad_launch<f16>(args, g, V, n_columns, is_added);
     default:
         return cuda_refuse_dtype(args, g->dtype);
     }
