@@ -77,15 +77,27 @@ template <class T> __device__ inline pack<T> pack_load(const void *data, int64_t
     return p;
 }
 
+/* The same as numbers. */
+template <class T> __device__ inline void pack_widen(const void *data, int64_t at, bool constant, float (&x)[PACK]) {
+    if (!constant) {
+        row_load((const T *)data + at, 0).widen(x);
+    } else {
+        const float one = value_of<float>(((const T *)data)[at]);
+        for (int j = 0; j < PACK; j++) x[j] = one;
+    }
+}
+
 template <class O, class A, class F>
 __global__ void __launch_bounds__(BLOCK) unary_packs(geometry<2> g, operands<2> o, F f) {
     FOR_EACH(i, g.numel) {
         int64_t at[2];
         offsets_of(g, i, at);
-        const pack<A> a = pack_load<A>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0);
-        pack<O> y;
-        for (int j = 0; j < PACK; j++) y.v[j] = conversion<O>::from(f(value_of<float>(a.v[j])));
-        *(pack<O> *)((O *)o.data[0] + at[0]) = y;
+        float a[PACK];
+        pack_widen<A>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0, a);
+        for (int j = 0; j < PACK; j++) a[j] = f(a[j]);
+        row_pack<O> y;
+        y.narrow(a);
+        row_store((O *)o.data[0] + at[0], 0, y);
     }
 }
 
@@ -94,12 +106,13 @@ __global__ void __launch_bounds__(BLOCK) binary_packs(geometry<3> g, operands<3>
     FOR_EACH(i, g.numel) {
         int64_t at[3];
         offsets_of(g, i, at);
-        const pack<A> a = pack_load<A>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0);
-        const pack<B> b = pack_load<B>(o.data[2], at[2], g.stride[2][g.rank - 1] == 0);
-        pack<O> y;
-        for (int j = 0; j < PACK; j++)
-            y.v[j] = conversion<O>::from(f(value_of<float>(a.v[j]), value_of<float>(b.v[j])));
-        *(pack<O> *)((O *)o.data[0] + at[0]) = y;
+        float a[PACK], b[PACK];
+        pack_widen<A>(o.data[1], at[1], g.stride[1][g.rank - 1] == 0, a);
+        pack_widen<B>(o.data[2], at[2], g.stride[2][g.rank - 1] == 0, b);
+        for (int j = 0; j < PACK; j++) a[j] = f(a[j], b[j]);
+        row_pack<O> y;
+        y.narrow(a);
+        row_store((O *)o.data[0] + at[0], 0, y);
     }
 }
 
@@ -161,7 +174,7 @@ static bool binary_pack_launch(const geometry<3> &g, const operands<3> &o, F f, 
     return true;
 }
 
-/* MIXED: also the combinations of f32 and bf16 that gradient accumulation meets. False: no such combination. */
+/* MIXED: also the combinations of f32 and bf16 that gradient accumulation and scaling meet. False: no such combination. */
 template <bool MIXED, class F>
 static bool binary_try_packs(const geometry<3> &g, const operands<3> &o, F f, cudaStream_t stream) {
     const tl_dtype y = o.dtype[0], a = o.dtype[1], b = o.dtype[2];
@@ -172,6 +185,8 @@ static bool binary_try_packs(const geometry<3> &g, const operands<3> &o, F f, cu
     if constexpr (MIXED) {
         if (y == TL_F32 && a == TL_F32 && b == TL_BF16) return binary_pack_launch<float, float, bf16>(g, o, f, stream);
         if (y == TL_F32 && a == TL_BF16 && b == TL_F32) return binary_pack_launch<float, bf16, float>(g, o, f, stream);
+        if (y == TL_BF16 && a == TL_BF16 && b == TL_F32) return binary_pack_launch<bf16, bf16, float>(g, o, f, stream);
+        if (y == TL_F16 && a == TL_F16 && b == TL_F32) return binary_pack_launch<f16, f16, float>(g, o, f, stream);
     }
     return false;
 }
