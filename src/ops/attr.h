@@ -70,7 +70,8 @@ struct attr_reduce {
 /* matmul (a, b) -> out dense (batch..., m, n) : op(a) op(b), f32 (f64) accumulation.
  * a is (batch..., m, k), or (batch..., k, m) when transpose_a; b likewise. Both have the rank of the output (>= 2),
  * batch axes of size 1 repeat. In each matrix one of the last two axes has stride 1 (or size 1); batch
- * strides are any. attr.dtype is the output's dtype (the inputs', or f32 for 16-bit inputs).
+ * strides are any. attr.dtype is the output's dtype (the inputs', or f32 for 16-bit inputs). On cuda, without batches and for
+ * 16-bit inputs, a third input may be a dense bias (n) of their dtype, which is added before the result is rounded.
  * matmul_acc (c, a, b) -> c itself: c += op(a) op(b), added in c's dtype once; c is dense.
  * With `folds` there is no batch: a (...,k) times one matrix gives (...,n), and op(a) = a^T of a (...,m) with b (...,n)
  * gives (m,n). Folded operands have rows that are dense and lie evenly. */

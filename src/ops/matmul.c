@@ -35,6 +35,9 @@ static bool folds_well(const tl_call *c, const tl_tensor *a, const tl_tensor *b)
     return true;
 }
 
+/* Which input is a; b is behind it. */
+static int first_factor(const tl_call *c) { return c->op == &op_matmul_acc; }
+
 /* Sizes of op(a) op(b): (m,k) x (k,n). */
 static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int64_t *n) {
     const struct attr_matmul *at = c->attr;
@@ -72,6 +75,9 @@ static bool matmul_shape(tl_call *c) {
     int64_t m = 0, k = 0, n = 0, shape[TL_MAX_RANK];
     int rank;
     if (!inner_sizes(c, 0, &m, &k, &n)) return false;
+    const tl_tensor *bias = c->n_inputs > 2 ? c->input[2] : NULL;
+    if (bias && (bias->rank != 1 || bias->shape[0] != n || bias->dtype != a->dtype))
+        return call_fail(c, "the bias must have the length of a row of the result, and its dtype");
     if (at->folds) {
         rank = at->transpose_a ? 2 : a->rank;
         for (int i = 0; i < rank - 1; i++) shape[i] = at->transpose_a ? m : a->shape[i];
@@ -96,17 +102,19 @@ static bool matmul_acc_shape(tl_call *c) {
     return fits || call_fail(c, "the sum has another shape than the product");
 }
 
-/* 2mkn for each of the result's matrices; adding to a sum is part of the multiply-adds */
+/* 2mkn for each of the result's matrices; adding to a sum is part of the multiply-adds, adding a bias is not */
 static void matmul_cost(const tl_call *c, struct cost *cost) {
     const struct attr_matmul *at = c->attr;
-    const tl_tensor *a = c->input[c->n_inputs - 2];
-    cost_traffic(c, cost, 2 * (count)c->output[0]->numel * (count)matrix_size(a, at->folds, !at->transpose_a));
+    const tl_tensor *a = c->input[first_factor(c)];
+    const count n = (count)c->output[0]->numel, k = (count)matrix_size(a, at->folds, !at->transpose_a);
+    const bool has_bias = c->n_inputs > 2 && !first_factor(c);
+    cost_traffic(c, cost, 2 * n * k + (has_bias ? n : 0));
 }
 
 /* The products that the cpu's kernel will see. */
 static struct gemm_sizes product_sizes(const tl_call *c) {
     const struct attr_matmul *at = c->attr;
-    const tl_tensor *a = c->input[c->n_inputs - 2], *b = c->input[c->n_inputs - 1], *out = c->output[0];
+    const tl_tensor *a = c->input[first_factor(c)], *b = c->input[first_factor(c) + 1], *out = c->output[0];
     int row = a->rank - 2 + at->transpose_a, n_axes = at->folds ? 0 : out->rank - 2;
     struct gemm_sizes s = {.n_batches = 1,
                            .m = matrix_size(a, at->folds, at->transpose_a),
@@ -121,7 +129,7 @@ static struct gemm_sizes product_sizes(const tl_call *c) {
 /* A GPU's library gets the same for every product; on the cpu it is the packed operands (gemm.h). f64 is the library's work,
  * which packs in memory of its own. */
 static size_t matmul_workspace(const tl_call *c, const struct target *target) {
-    const tl_tensor *a = c->input[c->n_inputs - 2], *out = c->output[0];
+    const tl_tensor *a = c->input[first_factor(c)], *out = c->output[0];
     if (!out->numel) return 0;
     if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes;
     struct gemm_sizes s = product_sizes(c);
@@ -148,6 +156,7 @@ static void matmul_backward(tl_gradient *g) {
     const struct attr_matmul *at = g->node->attr;
     tl_tensor *grad = g->grad[0];
     tl_dtype dtype = g->node->edges[0].dtype;
+    if (g->node->n_inputs > 2) g->result[2] = grad;        /* a bias; summed over the rows where it is delivered */
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
     if (!grad) return;
     if (g->needs[0]) {
@@ -180,17 +189,17 @@ static void matmul_acc_backward(tl_gradient *g) {
                            : product(gradient_input(g, 1), !at->transpose_a, grad, false, NULL, dtype, at->folds);
 }
 
-const tl_op op_matmul = {RECORD(KERNEL, matmul, 1),
-                         .shapes =
-                             "a (...,m,k), b (...,k,n) -> (...,m,n); either transposed; rows of a stack as one matrix",
-                         .dtypes = "floats, both alike; the result theirs or f32",
-                         .flops = "2mkn per matrix of the result",
-                         .shape = matmul_shape,
-                         .cost = matmul_cost,
-                         .workspace = matmul_workspace,
-                         .backward = matmul_backward,
-                         .saves = {TL_INPUT(1), TL_INPUT(0)},
-                         .is_costly = true};
+const tl_op op_matmul = {
+    RECORD(KERNEL, matmul, 1),
+    .shapes = "a (...,m,k), b (...,k,n) [, bias (n)] -> (...,m,n); either transposed; rows of a stack as one matrix",
+    .dtypes = "floats, all alike; the result theirs or f32",
+    .flops = "2mkn per matrix of the result; bias mn",
+    .shape = matmul_shape,
+    .cost = matmul_cost,
+    .workspace = matmul_workspace,
+    .backward = matmul_backward,
+    .saves = {TL_INPUT(1), TL_INPUT(0)},
+    .is_costly = true};
 const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
                              .shapes =
                                  "sum (m,n), a (m,k), b (k,n) -> sum; either transposed; rows of a stack as one matrix",
@@ -273,11 +282,34 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     return y;
 }
 
+/* A GPU's library adds a bias to 16-bit products of even sizes before it writes them: one pass over y less. */
+static bool bias_joins(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
+    if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
+    return x->rank >= 2 && weight->rank == 2 && weight->shape[0] % 8 == 0 && weight->shape[1] % 8 == 0 &&
+           x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
+           bias->stride[0] == 1 && weight->dtype == x->dtype && bias->dtype == x->dtype &&
+           bias->storage->device == x->storage->device;
+}
+
+static tl_tensor *rows_times_and_bias(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    struct attr_matmul at;
+    memset(&at, 0, sizeof at);
+    at.transpose_b = true;
+    at.dtype = x->dtype;
+    at.folds = x->rank > 2;
+    at.is_fast = matmul_is_fast();
+    tl_tensor *input[3] = {at.folds ? stack(x) : matrix(x), matrix(weight), bias};
+    tl_call c;
+    call_begin(&c, &op_matmul, input, 3, ATTR(at));
+    return op_apply(&c);
+}
+
 tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     if (!tensor_check(x, "linear") || !tensor_check(weight, "linear")) return NULL;
     x = autocast_narrow(x);
     weight = autocast_narrow(weight);
     if (!x || !weight || (bias && !(bias = autocast_narrow(bias)))) return NULL;
+    if (bias && bias_joins(x, weight, bias)) return rows_times_and_bias(x, weight, bias);
     bool vector = x->rank == 1;
     if (vector) x = tl_unsqueeze(x, 0);
     tl_tensor *y = x ? rows_times(x, weight, true) : NULL;

@@ -9,6 +9,8 @@
  * (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same chip and
  * library gives the same bits.
  *
+ * A bias goes into the epilogue: one number per column of ours, which is one per row of cuBLASLt's D.
+ *
  * Batches. Batch axes that both inputs walk with one stride each become one strided batch; where they do not, the innermost
  * run that does is the batch and the rest is a loop of calls. A batch that shares b and whose a is one tall matrix
  * is one product with more rows.
@@ -36,6 +38,8 @@ struct key {
     int32_t transpose_a, transpose_b;  /* cublasOperation_t */
     int32_t align_a, align_b, align_c; /* bytes, a power of two */
     int32_t accumulate;                /* beta = 1 */
+    int32_t has_bias;                  /* one number per row of D, added in the epilogue */
+    int32_t unused;                    /* no gap: keys are compared as bytes */
 };
 
 struct plan {
@@ -124,6 +128,15 @@ static bool layout_new(cublasLtMatrixLayout_t *layout, int type, int64_t rows, i
                  "layout", error);
 }
 
+/* The heuristic sees that there is a bias; its address is each call's own. */
+static bool operation_set_bias(cublasLtMatmulDesc_t operation, const void *bias, char *error) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    return check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
+                 "bias", error) &&
+           check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+                 "bias", error);
+}
+
 static bool operation_new(cublasLtMatmulDesc_t *operation, const struct key *key, char *error) {
     /* COMPUTE_32F on f32 inputs is full f32, not TF32. */
     const bool is_f64 = key->in_type == CUDA_R_64F;
@@ -186,10 +199,12 @@ static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, char
     return false;
 }
 
-static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, char *error) {
+static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, const void *bias,
+                      char *error) {
     plan->key = *key;
     const bool ta = key->transpose_a == CUBLAS_OP_T, tb = key->transpose_b == CUBLAS_OP_T;
     return operation_new(&plan->operation, key, error) &&
+           (!key->has_bias || operation_set_bias(plan->operation, bias, error)) &&
            layout_new(&plan->a, key->in_type, ta ? key->k : key->m, ta ? key->m : key->k, key->ld_a, key->batch,
                       key->stride_a, error) &&
            layout_new(&plan->b, key->in_type, tb ? key->n : key->k, tb ? key->k : key->n, key->ld_b, key->batch,
@@ -199,14 +214,14 @@ static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struc
 }
 
 /* The plan for a key, made if need be. The pointer is good until the next call. */
-static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, char *error) {
+static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, const void *bias, char *error) {
     struct plan *plan = plan_slot(cache->plans, cache->n_slots, key);
     if (plan->is_used) return plan;
     if (cache->n_plans * 2 >= cache->n_slots) {
         if (!cache_grow(cache, error)) return NULL;
         plan = plan_slot(cache->plans, cache->n_slots, key);
     }
-    if (!plan_fill(cache, plan, key, error)) {
+    if (!plan_fill(cache, plan, key, bias, error)) {
         plan_release(plan);
         return NULL;
     }
@@ -290,14 +305,15 @@ static int32_t alignment_of(const void *data, int64_t batch_step_bytes) {
     return align;
 }
 
-static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, const void *a, const void *b) {
+static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, const void *a, const void *b,
+                     const void *bias) {
     struct matmul_cache *cache = cuda_state_of(args->stream)->matmul;
     const int64_t in_bytes = bytes_of(args->in[args->n_in - 1].dtype), out_bytes = bytes_of(args->out[0].dtype);
     key->align_a = alignment_of(b, key->stride_a * in_bytes);
     key->align_b = alignment_of(a, key->stride_b * in_bytes);
     key->align_c = alignment_of(out, key->stride_c * out_bytes);
-    const struct plan *plan = plan_find(cache, key, args->error);
-    if (!plan) return false;
+    const struct plan *plan = plan_find(cache, key, bias, args->error);
+    if (!plan || (bias && !operation_set_bias(plan->operation, bias, args->error))) return false;
     /* alpha and beta have the scale type: f32 unless the matrices are f64. */
     const double alpha_f64 = 1, beta_f64 = key->accumulate;
     const float alpha_f32 = 1, beta_f32 = (float)key->accumulate;
@@ -311,7 +327,7 @@ static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, con
 
 /* Runs the innermost batch axis (or one matrix) as one call, and every combination of the others in a loop. */
 static bool run_batches(const tl_kernel_args *args, struct key *key, const struct batch_axes *axes,
-                        const tl_operand *out, const tl_operand *a, const tl_operand *b) {
+                        const tl_operand *out, const tl_operand *a, const tl_operand *b, const tl_operand *bias) {
     const int64_t matrix = key->m * key->n; /* elements of one result */
     const int inner = axes->rank - 1;
     /* cuBLASLt wants strides that go forwards. */
@@ -333,7 +349,7 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
         }
         if (!run_plan(args, key, (char *)out->data + call * key->batch * matrix * bytes_of(out->dtype),
                       (const char *)a->data + at_a * bytes_of(a->dtype),
-                      (const char *)b->data + at_b * bytes_of(b->dtype)))
+                      (const char *)b->data + at_b * bytes_of(b->dtype), bias ? bias->data : NULL))
             return false;
     }
     return true;
@@ -349,7 +365,7 @@ static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, 
 }
 
 static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl_operand *a, const tl_operand *b,
-                     bool accumulate) {
+                     const tl_operand *bias, bool accumulate) {
     const struct attr_matmul *attr = args->attr;
     struct folded folded[3];
     if (attr->folds) {
@@ -401,13 +417,14 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.out_type = type_of(out->dtype);
     key.workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     key.accumulate = accumulate;
-    return run_batches(args, &key, &axes, out, a, b);
+    key.has_bias = bias != NULL;
+    return run_batches(args, &key, &axes, out, a, b, bias);
 }
 
 bool cuda_matmul(const tl_kernel_args *args) {
-    return multiply(args, &args->out[0], &args->in[0], &args->in[1], false);
+    return multiply(args, &args->out[0], &args->in[0], &args->in[1], args->n_in > 2 ? &args->in[2] : NULL, false);
 }
 
 bool cuda_matmul_acc(const tl_kernel_args *args) {
-    return multiply(args, &args->in[0], &args->in[1], &args->in[2], true);
+    return multiply(args, &args->in[0], &args->in[1], &args->in[2], NULL, true);
 }
