@@ -63,13 +63,12 @@ static count gpt2_forward(const struct form *f) {
     return f->L * layer + n * C + 7 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
 }
 
-/* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, into which two of three gradients are added; a sum where a
+/* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, whose gradients are put side by side; a sum where a
  * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, and the tokens, which are
  * added to the head's gradient of the tied matrix. */
 static count gpt2_backward(const struct form *f) {
     count n = f->n, C = f->C, F = f->F, V = f->V;
-    count layer =
-        2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C + 2 * n * C;
+    count layer = 2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C;
     return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C;
 }
 

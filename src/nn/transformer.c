@@ -33,14 +33,35 @@ static tl_tensor *attend(const struct attention *a, tl_tensor *q, tl_tensor *k, 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
 enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
 
+/* The gradients of q, k and v, side by side again: one copy, where three selections would add to zeros of the whole. */
+static void join_parts(tl_gradient *g, void *context) {
+    (void)context;
+    tl_tensor *part[3], *any = NULL;
+    for (int j = 0; j < 3; j++) {
+        part[j] = tl_gradient_of_output(g, j);
+        if (part[j]) any = part[j];
+    }
+    for (int j = 0; j < 3; j++)
+        if (!part[j] && any) part[j] = tl_zeros_like(any);
+    if (any) tl_gradient_set(g, 0, tl_stack(part, 3, 2));
+}
+
+/* q, k, v (B,T,H,D): views of qkv (B,T,3,H,D). */
+static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
+    bool grad = tl_grad_mode(false);
+    for (int j = 0; j < 3; j++) part[j] = tl_select(qkv, 2, j);
+    tl_grad_mode(grad);
+    return part[0] && part[1] && part[2] && tl_function(join_parts, NULL, NULL, &qkv, 1, part, 3);
+}
+
 /* x (B,T,C) -> (B,T,C). q, k and v are read from one packed product, by strides. */
 static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
     const struct attention *a = m->state;
     int64_t B = tl_size(x, 0), T = tl_size(x, 1), H = a->n_heads, D = a->head_size;
-    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x);
+    tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x), *part[3];
     tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
-    tl_tensor *q = tl_select(qkv, 2, 0), *k = tl_select(qkv, 2, 1), *v = tl_select(qkv, 2, 2); /* (B,T,H,D) */
-    tl_tensor *o = tl_view(attend(a, q, k, v), TL_SHAPE(B, T, H * D));
+    if (!split_parts(qkv, part)) return NULL;
+    tl_tensor *o = tl_view(attend(a, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
     return tl_module_forward(m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
 }
 
