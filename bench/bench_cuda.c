@@ -1,7 +1,6 @@
 /* bench_cuda.c: the GPU seam in figures: what the driver holds besides the pool, stage by stage, and the speed of the
  * kernels a transformer step needs, as shares of this card's measured ceilings (a large copy, an 8192^3 product). Does
- * nothing, with a word, where there is no GPU. TALLY_CUDA_FAST_ATTENTION=1 takes cuDNN's backward that does not repeat
- * its bits.
+ * nothing, with a word, where there is no GPU. With an argument, "fast", kernels need not repeat their bits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,10 +157,12 @@ static void fused(void) {
     }
     printf("head and loss, bf16, 65536 x 768 x 50304, with gradients\n");
     tl_totals head = timed(head_step, &head, TL_ALL, "linear_cross_entropy", 3);
-    tl_totals product = timed(head_step, NULL, TL_ALL, "matmul", 3), forward = timed(head_step, NULL, TL_ALL, "cross_entropy", 3),
+    tl_totals product = timed(head_step, NULL, TL_ALL, "matmul", 3),
+              forward = timed(head_step, NULL, TL_ALL, "cross_entropy", 3),
               backward = timed(head_step, NULL, TL_ALL, "cross_entropy_grad", 3);
-    printf("  in one op %.1f ms (%.0f TFLOP/s); products %.1f ms, loss %.1f ms, its gradient %.1f ms apart\n", head.time_s * 1e3,
-           (double)head.flops.low / head.time_s / 1e12, product.time_s * 1e3, forward.time_s * 1e3, backward.time_s * 1e3);
+    printf("  in one op %.1f ms (%.0f TFLOP/s); products %.1f ms, loss %.1f ms, its gradient %.1f ms apart\n",
+           head.time_s * 1e3, (double)head.flops.low / head.time_s / 1e12, product.time_s * 1e3, forward.time_s * 1e3,
+           backward.time_s * 1e3);
     printf("choosing among 16 x 50304, f32\n");
     for (int i = 0; i < 5; i++) {
         tl_totals t = timed(choose, NULL, TL_ALL, choices[i], 5);
@@ -169,7 +170,7 @@ static void fused(void) {
     }
 }
 
-int main(void) {
+int main(int n_arguments, char **arguments) {
     static struct shape shapes[] = {
         {8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
     static struct heads attention[] = {{64, 1024, 12, 12, 64},
@@ -179,6 +180,7 @@ int main(void) {
                                        {8, 4096, 16, 16, 128}};
     static const char *const passes[] = {"copy", "add", "gelu", "softmax", "rms_norm", "sum"};
     tl_error_policy(TL_RETURN);
+    tl_set_fast(n_arguments > 1 && !strcmp(arguments[1], "fast"));
     cuda = tl_device_find("cuda");
     if (!cuda) {
         printf("no GPU here: %s\n", tl_error_message());

@@ -194,6 +194,10 @@ TL_API int tl_set_threads(int n_threads);
 typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul_precision;
 TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
 
+/* Whether kernels may be taken that are faster and give other last bits each time, for the whole process; false at first.
+ * There is one so far: the gradient of attention in 16 bits on cuda, which then may want more workspace. Returns the old one. */
+TL_API bool tl_set_fast(bool is_fast);
+
 /* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).
  * tl_pool_trim returns unused segments to the device; so does any allocation that would otherwise fail. */
 TL_API void tl_pool_limit(tl_device *device, size_t limit_bytes);

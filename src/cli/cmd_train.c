@@ -247,6 +247,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
+    if (o->settings.fast) printf("  fast         some kernels give other last bits each time\n");
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",

@@ -5,10 +5,15 @@
  * the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not counted.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "ops/ops.h"
+
+static atomic_bool fast;
+
+bool tl_set_fast(bool is_fast) { return atomic_exchange(&fast, is_fast); }
 
 /* ---- rope ---- */
 
@@ -55,8 +60,8 @@ tl_tensor *tl_rope_scaled(tl_tensor *x, double base, int64_t first_position, con
     bool is_whole = s->factor >= 0 && s->original_context >= 0 &&
                     (!s->original_context || (s->low_frequency > 0 && s->high_frequency > s->low_frequency));
     if (is_whole) return rope(x, base, first_position, false, *s);
-    error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning", s->factor,
-              (long long)s->original_context, s->low_frequency, s->high_frequency);
+    error_set(TL_ERROR_USE, "rope: a scaling by %g of context %lld between frequencies %g and %g has no meaning",
+              s->factor, (long long)s->original_context, s->low_frequency, s->high_frequency);
     return NULL;
 }
 
@@ -139,11 +144,15 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
 /* delta = rowsum(g out), one per query and head; then, for 16-bit dtypes, sums of dq in f32 (cuda's repeatable form keeps
  * the scores of a slice of the batch there instead), and a cuDNN plan's own. */
 static size_t attention_grad_workspace(const tl_call *c, const struct target *target) {
-    const tl_tensor *q = c->input[1];
+    const struct attr_attention *a = c->attr;
+    const tl_tensor *q = c->input[1], *k = c->input[2];
     size_t element = statistics_dtype(q->dtype) == TL_F64 ? 8 : 4;
     size_t delta = round_up((size_t)(q->shape[0] * q->shape[1] * q->shape[2]) * element, target->align_bytes);
     size_t sums = dtype_info(q->dtype)->bits < 32 ? (size_t)q->numel * element : 0;
-    return delta + sums + (is_16_bit_on_cuda(q->dtype, target) && q->numel ? CUDNN_PLAN_BYTES : 0);
+    if (!is_16_bit_on_cuda(q->dtype, target) || !q->numel) return delta + sums;
+    if (a->is_fast && q->shape[2] != k->shape[2]) /* dk and dv of every head of q, before they are added up */
+        sums += 2 * (size_t)(q->shape[0] * k->shape[1] * q->shape[2] * q->shape[3]) * element;
+    return delta + sums + CUDNN_PLAN_BYTES;
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds */
@@ -160,6 +169,7 @@ static void attention_backward(tl_gradient *g) {
     if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
     a.has_lse_grad = g->grad[1] != NULL;
     a.has_mask_grad = a.has_mask && g->needs[3];
+    a.is_fast = atomic_load_explicit(&fast, memory_order_relaxed);
     tl_call c;
     call_begin(&c, &op_attention_grad, input, n, ATTR(a));
     if (!op_apply(&c)) return;

@@ -125,6 +125,7 @@ struct attr_attention {
     bool causal;
     int64_t window;
     bool has_mask, has_lse_grad, has_mask_grad;
+    bool is_fast; /* attention_grad: need not repeat its bits (tl_set_fast) */
 };
 
 /* item (x, one element) -> no output; the value goes to host memory as f64 and i64.

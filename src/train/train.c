@@ -102,6 +102,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put_known(o, "floor", m->floor, &ok);
     put(o, "skipped", json_integer(m->n_skipped), &ok);
     put(o, "differences", json_integer(m->differences), &ok);
+    if (s->fast) put(o, "fast", json_true(), &ok);
     if (m->foreign_bytes) put(o, "foreign_bytes", json_integer((json_int_t)m->foreign_bytes), &ok);
     if (*m->problem) put(o, "problem", json_string(m->problem), &ok);
     if (m->text) put(o, "text", json_string(m->text), &ok);

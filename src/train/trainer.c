@@ -202,6 +202,7 @@ struct trainer *trainer_new(const struct settings *s, const struct source *sourc
         error_memory(sizeof *t, "a trainer");
         return NULL;
     }
+    tl_set_fast(s->fast); /* here, since the price is made by a trainer too */
     *t = (struct trainer){.settings = *s,
                           .device = device,
                           .is_bytes = source->is_bytes,

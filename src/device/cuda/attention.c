@@ -6,7 +6,8 @@
  *
  * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run to
  * run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead, about
- * 2 T S bytes per head, and repeats to the bit. That is the default; TALLY_CUDA_FAST_ATTENTION=1 asks for the fast one.
+ * 2 T S bytes per head, and repeats to the bit. That is the default; attr.is_fast asks for the fast one, which
+ * is then left out where its plan does not fit the workspace.
  *
  * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
  * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
@@ -57,7 +58,7 @@ struct plan {
 struct attention_cache {
     cudnnHandle_t handle;
     struct plan *plans; /* some tens at most: one per layer shape */
-    bool is_fast, is_verbose;
+    bool is_verbose;
     size_t version;
 };
 
@@ -76,8 +77,7 @@ static bool env_is_on(const char *name) {
 }
 
 void attention_describe(char *text, size_t size) {
-    snprintf(text, size, "cudnn %zu%s", cudnnGetVersion(),
-             env_is_on("TALLY_CUDA_FAST_ATTENTION") ? " with fast attention" : "");
+    snprintf(text, size, "cudnn %zu", cudnnGetVersion());
 }
 
 /* The cache of the stream's device; makes the cuDNN handle the first time. NULL, with the reason, if there is none. */
@@ -89,7 +89,6 @@ static struct attention_cache *cache_of(const tl_kernel_args *args) {
         snprintf(args->error, CUDA_ERROR_BYTES, "out of memory for attention plans");
         return NULL;
     }
-    cache->is_fast = env_is_on("TALLY_CUDA_FAST_ATTENTION");
     cache->is_verbose = env_is_on("TALLY_CUDA_VERBOSE");
     cache->version = cudnnGetVersion();
     cudnnStatus_t status = cudnnCreate(&cache->handle);
@@ -99,7 +98,7 @@ static struct attention_cache *cache_of(const tl_kernel_args *args) {
         free(cache);
         return NULL;
     }
-    say(cache, "tally: cudnn %zu, %s attention backward\n", cache->version, cache->is_fast ? "fast" : "deterministic");
+    say(cache, "tally: cudnn %zu\n", cache->version);
     return state->attention = cache;
 }
 
@@ -446,11 +445,14 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     if (call->dtype != TL_BF16 && call->dtype != TL_F16) return true; /* the handle is not made for nothing */
     struct attention_cache *cache = cache_of(args);
     if (!cache) return false;
-    const enum pass pass = !is_backward ? FORWARD : cache->is_fast ? BACKWARD_FAST : BACKWARD_DETERMINISTIC;
+    const bool is_fast = ((const struct attr_attention *)args->attr)->is_fast;
+    const enum pass pass = !is_backward ? FORWARD : is_fast ? BACKWARD_FAST : BACKWARD_DETERMINISTIC;
     if (!call_fits_cudnn(cache, call, pass)) return true;
     const size_t workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     const struct plan *plan = plan_find(cache, call, pass, workspace_bytes);
-    if (plan && !plan->execution && plan->wanted_bytes && pass != BACKWARD_DETERMINISTIC) {
+    if (pass == BACKWARD_FAST && (!plan || !plan->execution))
+        plan = plan_find(cache, call, BACKWARD_DETERMINISTIC, workspace_bytes);
+    if (plan && !plan->execution && plan->wanted_bytes && pass == FORWARD) {
         /* Our kernels would do it, many times slower: the workspace rule is wrong, and should be heard of. */
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: cudnn's plan needs %zu bytes of workspace, has %zu", args->op,
                  plan->wanted_bytes, workspace_bytes);
