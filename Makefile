@@ -183,7 +183,7 @@ CUDA      ?= 1
 NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
 CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),80 90 100)
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
-CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) -lcudart -lcublasLt -lcudnn
+CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) -lcudart -lcublasLt -lcudnn -ldl
 # Machine code for each generation, and PTX of the newest for GPUs that are yet to come. --fmad=false: see -ffp-contract.
 NVCCFLAGS ?= -O3 -g
 NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \

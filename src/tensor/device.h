@@ -31,6 +31,12 @@ enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_TEXT = 96 };
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
 
+/* How fast a device runs now, and what keeps it from running faster: "power", "heat (board)", ...; "": nothing. */
+struct device_health {
+    double clock_hz, watts, celsius;
+    char limit[96];
+};
+
 /* `error` has room for 200 bytes. */
 struct device_functions {
     bool (*segment_new)(tl_device *device, size_t bytes, void **data, char *error);
@@ -53,6 +59,8 @@ struct device_functions {
     double (*clock)(tl_device *device);
     /* (optional) What it is, "NVIDIA H200", and whose code decides bits besides ours, with versions; DEVICE_TEXT bytes each. */
     void (*describe)(tl_device *device, char *chip, char *libraries);
+    /* (optional) Asked of the driver; false: it does not say. Takes a millisecond or so. */
+    bool (*health)(const tl_device *device, struct device_health *health);
 };
 
 struct tl_device {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "tensor/device.h"
 #include "train/events.h"
 
 static const char LINES[] = "log.jsonl", EVENTS[] = "events.out.tfevents.tally"; /* TensorBoard looks for "tfevents" */
@@ -85,7 +86,13 @@ static bool line_write(struct log *l, const struct log_step *s) {
                              (json_int_t)s->tokens, "loss", number(s->loss), "grad_norm", number(s->norm), "lr", s->lr,
                              "skipped", (int)s->is_skipped, "time", "step_s", s->step_s, "tokens_per_s",
                              s->tokens_per_s, "wait_s", s->wait_s);
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    const struct device_health *h = s->health;
+    json_t *time = json_object_get(line, "time");
+    bool is_told = !h || (json_object_set_new(time, "clock_hz", json_real(h->clock_hz)) == 0 &&
+                          json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
+                          json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&
+                          json_object_set_new(time, "limit", json_string(h->limit)) == 0);
+    char *text = line && is_told ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
     if (!ok) failed(l, LINES);
     json_decref(line);

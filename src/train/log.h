@@ -9,10 +9,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+struct device_health;
 struct log_step { /* what is known of a step when its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     bool is_skipped;
+    const struct device_health *health; /* NULL: the device does not say, or was asked a moment ago */
 };
 
 struct log {

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "tensor/device.h"
 #include "train/advice.h"
 #include "train/checkpoint.h"
 #include "train/kinds.h"
@@ -38,7 +39,8 @@ struct run {
     int64_t step, n_read;           /* steps done, and of how many loss and norm were read */
     int64_t best_step, last_saved, n_rollbacks;
     double best, held_out, elapsed_s; /* elapsed: before this process */
-    double began_s;
+    double began_s, health_s;         /* health_s: when the device was asked last */
+    struct device_health health;
     double step_s, step_flops; /* of the last step */
     double step_began_s;       /* when it had nothing else beside it; 0: it had */
     double palm_flops;         /* of a token, by PaLM's rule */
@@ -447,6 +449,15 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     return false;
 }
 
+/* Clock, power and heat of a device that knows them, once a second. */
+static const struct device_health *health_of(struct run *r) {
+    const tl_device *device = r->trainer->device;
+    double now = now_s();
+    if (!device->functions->health || now - r->health_s < 1) return NULL;
+    r->health_s = now;
+    return device->functions->health(device, &r->health) ? &r->health : NULL;
+}
+
 static bool step_log(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
     if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
     int64_t tokens = trainer_step_tokens(r->trainer);
@@ -460,7 +471,8 @@ static bool step_log(struct run *r, int64_t done, double loss, double norm, bool
                                   .tokens_per_s = tokens_per_s,
                                   .wait_s = r->wait_s,
                                   .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
-                                  .is_skipped = is_skipped};
+                                  .is_skipped = is_skipped,
+                                  .health = health_of(r)};
     return log_step(&r->log, &line);
 }
 

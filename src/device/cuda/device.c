@@ -276,6 +276,7 @@ static const struct device_functions cuda_functions = {
     .timer_start = timer_start,
     .timer_stop = timer_stop,
     .describe = describe,
+    .health = cuda_health,
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */

@@ -84,6 +84,10 @@ bool cuda_fault_report(struct cuda_state *state, char *error);
 
 /* Whose code attention is, for device_functions.describe: "cudnn 90700". */
 void attention_describe(char *text, size_t size);
+/* health.c: what the driver says of clock, power and heat. */
+struct device_health;
+bool cuda_health(const tl_device *device, struct device_health *health);
+
 /* The caches of matmul.c; made when the device is opened. */
 struct matmul_cache *matmul_cache_new(char *error);
 
