@@ -1,6 +1,6 @@
 """Predicted beside measured step times, on configurations that the calibration has not seen.
 
-    python3 bench/bench_predict.py [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
+    python3 bench/bench_predict.py [--device cpu|cuda] [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
 
 Each configuration is priced on meta (`tally train --price`), predicted from the machine's profile (`tally calibrate --price`), and then trained for
 some steps; the measured time is the median of the log's step times, the better of the turns. The bars: median error at most 5 %, largest at most 15 %,
@@ -60,11 +60,26 @@ CASES = [
 ]
 
 
-def settings(case):
+# the same for a GPU, whose steps are of the size that people train there
+CASES_CUDA = [
+    ("tiny-gpt2", "bf16", layers, channels, channels // 64, vocabulary, batch, seq, more) for layers, channels, vocabulary, batch, seq, more in [
+        (12, 768, 50257, 8, 1024, ""), (12, 768, 50257, 16, 512, ""), (6, 768, 50304, 32, 512, ""), (12, 512, 50257, 32, 256, ""),
+        (8, 1024, 50257, 8, 1024, ""), (24, 1024, 50257, 4, 1024, ""), (4, 1600, 50257, 8, 1024, ""), (8, 640, 8192, 32, 512, ""),
+        (12, 768, 1024, 16, 1024, ""), (6, 1280, 32000, 8, 1024, "--checkpointing full"), (6, 896, 32000, 16, 512, "--accum 2")]
+] + [
+    ("tiny", recipe, layers, channels, channels // 64, vocabulary, batch, seq, more) for recipe, layers, channels, vocabulary, batch, seq, more in [
+        ("bf16", 8, 1024, 32000, 16, 1024, ""), ("bf16", 12, 768, 32000, 8, 2048, ""), ("bf16", 4, 2048, 32000, 8, 1024, ""),
+        ("bf16", 16, 512, 8192, 32, 512, ""), ("bf16", 6, 1536, 50304, 8, 1024, ""), ("bf16", 8, 896, 16384, 16, 1024, "--checkpointing sqrt"),
+        ("amp", 8, 768, 32000, 16, 512, ""), ("amp", 4, 1024, 32000, 16, 1024, ""), ("fp32", 6, 512, 8192, 16, 512, ""),
+        ("fp32", 4, 768, 8192, 8, 512, ""), ("bf16-lean", 8, 768, 32000, 16, 1024, "")]
+]
+
+
+def settings(case, device):
     model, recipe, layers, channels, heads, vocabulary, batch, seq, more = case
     return ["--model", model, "--recipe", recipe, "--layers", layers, "--channels", channels, "--heads", heads, "--vocabulary", vocabulary,
             "--batch", batch, "--seq", seq, "--context", max(seq, 256), "--eval-every", 0, "--eval-batches", 1, "--sample-tokens", 0, "--val-share", 0,
-            "--save-every", 0, "--warmup", 1] + shlex.split(more)
+            "--save-every", 0, "--warmup", 1, "--device", device] + shlex.split(more)
 
 
 def run(*command, under=()):
@@ -74,21 +89,22 @@ def run(*command, under=()):
     return done.stdout
 
 
-def predict(case, folder):
+def predict(case, folder, device, profile):
     price = Path(folder) / "price.json"
-    price.write_text(run(TALLY, "train", *settings(case), "--steps", 4, "--out", folder + "/priced", "--price"))
-    return json.loads(run(TALLY, "calibrate", "--price", price, "--json"))
+    price.write_text(run(TALLY, "train", *settings(case, device), "--steps", 4, "--out", folder + "/priced", "--price"))
+    return json.loads(run(TALLY, "calibrate", "--price", price, *profile, "--json"))
 
 
-def measure(case, folder, n_steps, under):
+def measure(case, folder, device, n_steps, under):
     out = Path(tempfile.mkdtemp(dir=folder))
-    run(TALLY, "train", *settings(case), "--steps", n_steps, "--out", out / "run", "--quiet", under=under)
+    run(TALLY, "train", *settings(case, device), "--steps", n_steps, "--out", out / "run", "--quiet", under=under)
     lines = [json.loads(line) for line in (out / "run" / "log.jsonl").read_text().splitlines()]
     return statistics.median(line["time"]["step_s"] for line in lines if "time" in line and line["step"] > 2)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--under", default="")
     parser.add_argument("--turns", type=int, default=2)
@@ -96,14 +112,16 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     under, rows = shlex.split(options.under), []
+    kept = ROOT / "build" / f"machine-{options.device}.json"
+    profile = ["--profile", kept] if options.device != "cpu" else []  # a cpu's profile is where `tally` keeps it
     if options.calibrate:
-        run(TALLY, "calibrate", under=under)
+        run(TALLY, "calibrate", "--device", options.device, *(["--out", kept] if profile else []), under=under)
     part, n_parts = map(int, options.part.split("/"))
-    for case in CASES[part - 1::n_parts]:
+    for case in (CASES if options.device == "cpu" else CASES_CUDA)[part - 1::n_parts]:
         with tempfile.TemporaryDirectory() as folder:
-            said = predict(case, folder)
+            said = predict(case, folder, options.device, profile)
             n_steps = int(min(max(8, 1.5 / said["step_s"]), 60))
-            measured = min(measure(case, folder, n_steps, under) for _ in range(options.turns))
+            measured = min(measure(case, folder, options.device, n_steps, under) for _ in range(options.turns))
         row = {"case": " ".join(map(str, case)).strip(), "predicted_s": said["step_s"], "measured_s": measured, "bound_s": said["bound_s"],
                "error": said["step_s"] / measured - 1}
         rows.append(row)

@@ -29,6 +29,11 @@ void set_path(struct settings *s, const char *name, const char *file) {
     set(s, name, path);
 }
 
+const char *run_device(void) {
+    const char *name = getenv("TALLY_TEST_DEVICE");
+    return name && *name ? name : "cpu";
+}
+
 struct settings small_run(tl_family family, int64_t n_bytes) {
     struct settings s = settings_default();
     tl_model_config c;
@@ -52,6 +57,7 @@ struct settings small_run(tl_family family, int64_t n_bytes) {
     set(&s, "save_every", "0");
     set(&s, "prompt", "A");
     set(&s, "threads", "1");
+    set(&s, "device", run_device());
     return s;
 }
 

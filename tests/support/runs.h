@@ -12,6 +12,9 @@ void base_end(void);
 void set(struct settings *s, const char *name, const char *value);
 void set_path(struct settings *s, const char *name, const char *file); /* below the folder */
 
+/* Where runs are made: cpu, or what TALLY_TEST_DEVICE says. */
+const char *run_device(void);
+
 /* A model of 2 layers and 16 channels, and a text of so many bytes. */
 struct settings small_run(tl_family family, int64_t n_bytes);
 

@@ -1,0 +1,303 @@
+"""Training steps beside torch.compile on the same GPU: the same models, batches and random tokens, bf16, AdamW, clipping.
+
+    python3 bench/bench_gpu.py [--only NAME ...] [--recipe bf16] [--fast] [--steps 24] [--ours] [--json FILE]
+
+One table, about two minutes a model (half of it compiling): tokens/s of both (median of the steps after the first eight), their ratio, model FLOP/s
+utilisation by PaLM's rule (6 N + 12 L T d for each token, on 989.5 TFLOP/s of dense bf16, both named in the head of the table), the same FLOP/s as a
+share of what this card reaches in an 8192^3 product in this run, and peak memory: ours as the price says and the driver sees, theirs as PyTorch counts it.
+PyTorch runs bf16 by autocast with f32 parameters, fused AdamW and scaled_dot_product_attention, as the fastest of its forms; ours the recipe
+with bf16 parameters and f32 masters. --ours leaves PyTorch out. Our process is ended by a signal once it has taken its steps: nothing is saved.
+"""
+import argparse
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TALLY = ROOT / "build" / "tally"
+DENSE_BF16 = 989.5e12
+# family, layers, heads, heads of keys and values, channels, inner width, vocabulary, batch, time
+CASES = {
+    "gpt2-124m": ("gpt2", 12, 12, 12, 768, 3072, 50257, 64, 1024),
+    "gpt2-350m": ("gpt2", 24, 16, 16, 1024, 4096, 50257, 32, 1024),
+    "gpt2-1558m": ("gpt2", 48, 25, 25, 1600, 6400, 50257, 16, 1024),
+    "llama-1b": ("llama", 16, 32, 8, 2048, 8192, 50304, 16, 2048),
+}
+WARM = 8
+
+
+def parameters(case):
+    family, L, H, kv, C, F, V, _, T = case
+    if family == "gpt2":
+        return V * C + T * C + L * (12 * C * C + 13 * C) + 2 * C
+    return V * C + L * (2 * C * C + 2 * C * (C // H) * kv + 3 * C * F + 2 * C) + C
+
+
+def token_flops(case):
+    _, L, H, _, C, _, _, _, T = case
+    return 6 * parameters(case) + 12 * L * T * C
+
+
+# ---- Ours ----
+
+def config(case):
+    family, L, H, kv, C, F, V, _, T = case
+    if family == "gpt2":
+        return {"model_type": "gpt2", "n_layer": L, "n_head": H, "n_embd": C, "n_positions": T, "vocab_size": V, "n_inner": F,
+                "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new"}
+    return {"model_type": "llama", "num_hidden_layers": L, "num_attention_heads": H, "num_key_value_heads": kv, "hidden_size": C,
+            "intermediate_size": F, "vocab_size": V, "max_position_embeddings": T, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+            "tie_word_embeddings": True, "initializer_range": 0.02, "hidden_act": "silu"}
+
+
+def driver_bytes():
+    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True)
+    return int(done.stdout.split()[0]) << 20 if done.returncode == 0 and done.stdout.split() else 0
+
+
+def priced_bytes(folder):
+    """The largest reservation among the stretches of the price."""
+    price = json.loads((folder / "price.json").read_text())
+    def reserved(value):
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if key == "peak_reserved_bytes":
+                    yield int(inner)
+                yield from reserved(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from reserved(inner)
+    return max(reserved(price), default=0)
+
+
+def ours(case, recipe, fast, n_steps):
+    _, _, _, _, _, _, V, B, T = case
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "config.json").write_text(json.dumps(config(case)))
+        draw = random.Random(1)
+        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little") for _ in range(B * T * 4 + 1)))
+        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B, "--seq", T, "--steps", 100000,
+                   "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--sample-tokens", 0, "--val-share", 0, "--save-every", 0, "--device", "cuda",
+                   "--recipe", recipe, "--out", folder / "run", "--quiet", "--json"] + ["--fast"] * fast
+        before, held = driver_bytes(), 0
+        with open(folder / "error", "w") as error:
+            process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=error)
+        log, times, began = folder / "run" / "log.jsonl", [], time.time()
+        while process.poll() is None and len(times) < WARM + n_steps and time.time() - began < 150:
+            time.sleep(0.2)
+            held = max(held, driver_bytes() - before)
+            if log.exists():
+                whole = [line for line in log.read_text().splitlines() if line.endswith("}")]
+                times = [json.loads(line)["time"]["step_s"] for line in whole if '"time"' in line]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if len(times) <= WARM:
+            raise RuntimeError(f"tally took {len(times)} steps: " + (folder / "error").read_text().strip()[-300:])
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}") and '"watts"' in line]
+        health = lines[-1]["time"] if lines else {}
+        return {"times": times[WARM:], "bytes": priced_bytes(folder / "run"), "driver_bytes": held, "health": health}
+
+
+# ---- Theirs: run in a process of its own ----
+
+def gpt2_new(case):
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    _, L, H, _, C, W, V, _, T = case
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
+            self.attn, self.attn_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
+            self.fc, self.fc_proj = nn.Linear(C, W), nn.Linear(W, C)
+
+        def forward(self, x):
+            B, T, _ = x.shape
+            q, k, v = (y.view(B, T, H, C // H).transpose(1, 2) for y in self.attn(self.ln_1(x)).split(C, dim=2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
+            return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding((V + 63) // 64 * 64, C), nn.Embedding(T, C)  # as nanoGPT pads it
+            self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(C)
+
+        def forward(self, tokens, targets):
+            x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+            for block in self.h:
+                x = block(x)
+            return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), targets.flatten())
+
+    return Gpt()
+
+
+def llama_new(case):
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    _, L, H, kv, C, W, V, _, T = case
+    D = C // H
+    angle = torch.outer(torch.arange(T, dtype=torch.float32), 10000.0 ** (-torch.arange(0, D // 2, dtype=torch.float32) / (D // 2)))
+
+    def turn(x, cos, sin):
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm_1, self.norm_2 = nn.RMSNorm(C, eps=1e-5), nn.RMSNorm(C, eps=1e-5)
+            self.q, self.k, self.v = nn.Linear(C, C, bias=False), nn.Linear(C, kv * D, bias=False), nn.Linear(C, kv * D, bias=False)
+            self.o, self.gate, self.up = nn.Linear(C, C, bias=False), nn.Linear(C, W, bias=False), nn.Linear(C, W, bias=False)
+            self.down = nn.Linear(W, C, bias=False)
+
+        def forward(self, x, cos, sin):
+            B, T, _ = x.shape
+            h = self.norm_1(x)
+            q = turn(self.q(h).view(B, T, H, D).transpose(1, 2), cos, sin)
+            k = turn(self.k(h).view(B, T, kv, D).transpose(1, 2), cos, sin)
+            v = self.v(h).view(B, T, kv, D).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            x = x + self.o(y.transpose(1, 2).reshape(B, T, C))
+            h = self.norm_2(x)
+            return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.norm = nn.Embedding(V, C), nn.RMSNorm(C, eps=1e-5)
+            self.h = nn.ModuleList(Block() for _ in range(L))
+            self.register_buffer("cos", angle.cos(), persistent=False)
+            self.register_buffer("sin", angle.sin(), persistent=False)
+
+        def forward(self, tokens, targets):
+            x = self.wte(tokens)
+            for block in self.h:
+                x = block(x, self.cos, self.sin)
+            return F.cross_entropy(F.linear(self.norm(x), self.wte.weight).flatten(0, 1), targets.flatten())
+
+    return Llama()
+
+
+def theirs(case, n_steps):
+    import torch
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    family, V, B, T = case[0], case[6], case[7], case[8]
+    with torch.device("cuda"):
+        net = (gpt2_new if family == "gpt2" else llama_new)(case)
+    for p in net.parameters():
+        if p.dim() == 2:
+            torch.nn.init.normal_(p, std=0.02)
+    run = torch.compile(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(V, (4, B, T + 1), device="cuda")
+    marks = []
+    for i in range(WARM + n_steps + 1):
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record()
+        marks.append(mark)
+        now = tokens[i % 4]
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(now[:, :-1], now[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    torch.cuda.synchronize()
+    times = [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])][WARM:]
+    return {"times": times, "bytes": torch.cuda.max_memory_allocated(), "loss": float(loss)}
+
+
+def ceiling():
+    """FLOP/s of an 8192^3 product of random bf16 matrices, and bytes/s of a copy, read and written."""
+    import torch
+    a, b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16), torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    big, to = torch.empty(1 << 31, device="cuda", dtype=torch.uint8), torch.empty(1 << 31, device="cuda", dtype=torch.uint8)
+
+    def seconds(call):
+        spans = []
+        for _ in range(30):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            spans.append(begin.elapsed_time(end) / 1e3)
+        return statistics.median(spans[5:])
+
+    return {"flops": 2 * 8192**3 / seconds(lambda: a @ b), "copy": 2 * (1 << 31) / seconds(lambda: to.copy_(big))}
+
+
+def apart(*arguments):
+    """This file again, in a process of its own, so that what PyTorch holds is given back."""
+    done = subprocess.run([sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it failed"])[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# ---- The table ----
+
+def attempt(what, call):
+    try:
+        return call()
+    except Exception as error:  # one row that fails is a row that says so
+        print(f"{what}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def row_print(name, case, our, their, top):
+    rate = {who: case[7] * case[8] / statistics.median(r["times"]) if r else None for who, r in (("our", our), ("their", their))}
+    number = lambda x, text: format(x, text) if x is not None else "-"
+    flops = rate["our"] * token_flops(case) if our else None
+    ratio = rate["our"] / rate["their"] if our and their else None
+    their_flops = rate["their"] * token_flops(case) if their else None
+    print(f"{name:11} {number(rate['our'], '9.0f')} {number(rate['their'], '9.0f')} {number(ratio, '6.3f')} "
+          f"{number(flops and flops / DENSE_BF16, '7.3f')} {number(their_flops and their_flops / DENSE_BF16, '7.3f')} "
+          f"{number(flops / top['flops'] if our and top else None, '9.3f')} "
+          f"{number(our['bytes'] / 2**30 if our else None, '8.2f')} {number(our['driver_bytes'] / 2**30 if our else None, '8.2f')} "
+          f"{number(their['bytes'] / 2**30 if their else None, '8.2f')}  {our['health'].get('watts', '') if our else ''}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--recipe", default="bf16")
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--ours", action="store_true", help="without PyTorch")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--turn", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.turn:
+        print(json.dumps(ceiling() if options.turn == "ceiling" else theirs(CASES[options.turn], options.steps)))
+        return
+    top = attempt("ceiling", lambda: apart("--turn", "ceiling"))
+    if top:
+        print(f"ceilings here: product {top['flops'] / 1e12:.0f} TFLOP/s, copy {top['copy'] / 1e12:.2f} TB/s; recipe {options.recipe}{', fast' if options.fast else ''}")
+    print("MFU: 6 N + 12 L T d per token on 989.5 TFLOP/s; of product: the same FLOP/s over the product's; GiB: price, driver, PyTorch's peak")
+    print(f"{'':11} {'ours t/s':>9} {'torch t/s':>9} {'ratio':>6} {'MFU':>7} {'torch':>7} {'of product':>9} {'priced':>8} {'driver':>8} {'torch':>8}  watts")
+    rows = {}
+    for name in options.only:
+        our = attempt(f"{name}, ours", lambda: ours(CASES[name], options.recipe, options.fast, options.steps))
+        their = None if options.ours else attempt(f"{name}, torch", lambda: apart("--turn", name, "--steps", options.steps))
+        row_print(name, CASES[name], our, their, top)
+        rows[name] = {"ours": our, "theirs": their}
+    if options.json:
+        options.json.write_text(json.dumps({"ceiling": top, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
