@@ -1,5 +1,6 @@
 /* narrow.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the narrow format can hold and
- * multiplied as they are otherwise, so that the rounding is the real one and the speed is not.
+ * multiplied as they are otherwise, so that the rounding is the real one and the speed is not. fp8 on cuda is not emulated where its sizes are
+ * multiples of 16: there the products are of 8-bit numbers.
  *
  *      fp8   x and w in e4m3, the gradient of y in e5m2, each with one scale for the tensor, amax / largest
  *      fp4   x and w in NVFP4, to nearest; the gradient of y too, rounded at random, without which its mean would drift
@@ -7,6 +8,7 @@
  * Gradients pass the rounding of x and w straight through. */
 #include "nn/layers.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 /* round(x / s) s with s = amax / largest; what is all zero stays so. f32 within, so that it is rounded once. */
 static tl_tensor *round_f8(tl_tensor *x, tl_dtype narrow) {
@@ -46,6 +48,7 @@ static tl_tensor *operand(tl_tensor *x, enum linear_mode mode) {
 }
 
 tl_tensor *linear_narrow(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, enum linear_mode mode) {
+    if (mode == LINEAR_FP8 && x && linear_f8_fits(x, weight, bias)) return linear_f8(x, weight, bias);
     static enum linear_mode modes[] = {LINEAR_PLAIN, LINEAR_FP8, LINEAR_FP4}; /* contexts that outlive every graph */
     tl_tensor *xq = operand(x, mode), *wq = operand(weight, mode);
     tl_tensor *y = tl_linear(xq, wq, bias), *out = tl_detach(y);

@@ -80,7 +80,12 @@ struct attr_matmul {
     tl_dtype dtype;
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
     bool is_fast; /* f32 operands: TL_MATMUL_HIGH is enough */
+    /* cuda, 16-bit operands without batches, m, k and n multiples of 16: the operands are rounded to 8 bits with one scale each, amax / largest, and
+     * multiplied so. The workspace has them behind what the product needs: NARROW_ALIGN bytes, op(a) and op(b), each rounded up to that. */
+    bool is_narrow;
+    tl_dtype narrow_a, narrow_b; /* f8e4m3, f8e5m2 */
 };
+#define NARROW_ALIGN 256
 
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows)
  * layer_norm_grad (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]

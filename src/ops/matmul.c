@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "ops/fold.h"
 #include "ops/gemm.h"
 #include "ops/ops.h"
@@ -126,12 +127,20 @@ static struct gemm_sizes product_sizes(const tl_call *c) {
     return s;
 }
 
+/* The operands in 8 bits. */
+static size_t narrow_workspace(const tl_call *c) {
+    const struct attr_matmul *at = c->attr;
+    const tl_tensor *a = c->input[first_factor(c)], *b = c->input[first_factor(c) + 1];
+    if (!at->is_narrow) return 0;
+    return NARROW_ALIGN + round_up((size_t)a->numel, NARROW_ALIGN) + round_up((size_t)b->numel, NARROW_ALIGN);
+}
+
 /* A GPU's library gets the same for every product; on the cpu it is the packed operands (gemm.h). f64 is the library's work,
  * which packs in memory of its own. */
 static size_t matmul_workspace(const tl_call *c, const struct target *target) {
     const tl_tensor *a = c->input[first_factor(c)], *out = c->output[0];
     if (!out->numel) return 0;
-    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes;
+    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes + narrow_workspace(c);
     struct gemm_sizes s = product_sizes(c);
     return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
@@ -140,6 +149,8 @@ static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; 
 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds);
+static tl_tensor *narrow_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                                 tl_dtype dtype, bool folds);
 
 /* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that
  * the terms of that sum are not rounded one by one. */
@@ -159,6 +170,13 @@ static void matmul_backward(tl_gradient *g) {
     if (g->node->n_inputs > 2) g->result[2] = grad;        /* a bias; summed over the rows where it is delivered */
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
     if (!grad) return;
+    if (at->is_narrow) { /* y = a b^T: da = g b, db = g^T a */
+        if (g->needs[0])
+            g->result[0] = narrow_product(grad, false, gradient_input(g, 1), false, g->into[0], dtype, at->folds);
+        if (g->needs[1])
+            g->result[1] = narrow_product(grad, true, gradient_input(g, 0), false, g->into[1], dtype, at->folds);
+        return;
+    }
     if (g->needs[0]) {
         tl_tensor *b = gradient_input(g, 1);
         dtype = gradient_dtype(&g->node->edges[0], grad, at->folds);
@@ -229,25 +247,46 @@ static tl_tensor *stack(tl_tensor *x) {
     return ok ? x : tl_clone(x);
 }
 
+/* Padding is zeroed too: the graph compares and copies bytes. */
+static struct attr_matmul *attr_fill(struct attr_matmul *at, bool transpose_a, bool transpose_b, tl_dtype dtype,
+                                     bool folds) {
+    memset(at, 0, sizeof *at);
+    at->transpose_a = transpose_a;
+    at->transpose_b = transpose_b;
+    at->dtype = dtype;
+    at->folds = folds;
+    at->is_fast = matmul_is_fast();
+    return at;
+}
+
 /* op(a) op(b), added to `into` when there is one that fits. */
+static tl_tensor *product_of(const struct attr_matmul *at, tl_tensor *a, tl_tensor *b, tl_tensor *into) {
+    a = at->folds ? stack(a) : matrix(a);
+    b = at->folds ? stack(b) : matrix(b);
+    bool fits = into && a && b && (at->folds || (a->rank == 2 && b->rank == 2)) &&
+                (into->dtype == a->dtype || into->dtype == TL_F32);
+    if (!fits) return op_apply2(&op_matmul, a, b, at, sizeof *at);
+    tl_tensor *input[3] = {into, a, b};
+    tl_call c;
+    call_begin(&c, &op_matmul_acc, input, 3, at, sizeof *at);
+    return op_apply(&c);
+}
+
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds) {
     struct attr_matmul at;
-    memset(&at, 0, sizeof at); /* padding too: the graph compares and copies bytes */
-    at.transpose_a = transpose_a;
-    at.transpose_b = transpose_b;
-    at.dtype = dtype;
-    at.folds = folds;
-    at.is_fast = matmul_is_fast();
-    a = folds ? stack(a) : matrix(a);
-    b = folds ? stack(b) : matrix(b);
-    bool fits = into && a && b && (folds || (a->rank == 2 && b->rank == 2)) &&
-                (into->dtype == a->dtype || into->dtype == TL_F32);
-    if (!fits) return op_apply2(&op_matmul, a, b, ATTR(at));
-    tl_tensor *input[3] = {into, a, b};
-    tl_call c;
-    call_begin(&c, &op_matmul_acc, input, 3, ATTR(at));
-    return op_apply(&c);
+    return product_of(attr_fill(&at, transpose_a, transpose_b, dtype, folds), a, b, into);
+}
+
+/* The same of a gradient in e5m2 with an operand in e4m3. */
+static tl_tensor *narrow_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
+                                 tl_dtype dtype, bool folds) {
+    struct attr_matmul at;
+    attr_fill(&at, transpose_a, transpose_b, dtype, folds);
+    at.is_narrow = true;
+    at.narrow_a = TL_F8E5M2;
+    at.narrow_b = TL_F8E4M3;
+    return product_of(&at, a, b, into);
 }
 
 /* A stack of rows x (...,k) times one matrix is one product of matrices: no batch, and one gradient for the matrix. */
@@ -291,17 +330,27 @@ static bool bias_joins(const tl_tensor *x, const tl_tensor *weight, const tl_ten
            bias->storage->device == x->storage->device;
 }
 
-static tl_tensor *rows_times_and_bias(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
-    struct attr_matmul at;
-    memset(&at, 0, sizeof at);
-    at.transpose_b = true;
-    at.dtype = x->dtype;
-    at.folds = x->rank > 2;
-    at.is_fast = matmul_is_fast();
-    tl_tensor *input[3] = {at.folds ? stack(x) : matrix(x), matrix(weight), bias};
+static tl_tensor *rows_times_and_bias(const struct attr_matmul *at, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    tl_tensor *input[3] = {at->folds ? stack(x) : matrix(x), matrix(weight), bias};
     tl_call c;
-    call_begin(&c, &op_matmul, input, 3, ATTR(at));
+    call_begin(&c, &op_matmul, input, bias ? 3 : 2, at, sizeof *at);
     return op_apply(&c);
+}
+
+/* What an 8-bit product wants of its sizes, and of nothing else it depends: so a price knows it. */
+bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
+    if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
+    if (x->rank < 2 || weight->rank != 2 || weight->dtype != x->dtype || !x->numel || !weight->numel) return false;
+    return row_count(x) % 16 == 0 && weight->shape[0] % 16 == 0 && weight->shape[1] % 16 == 0 &&
+           (!bias || bias_joins(x, weight, bias));
+}
+
+tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
+    struct attr_matmul at;
+    attr_fill(&at, false, true, x->dtype, x->rank > 2);
+    at.is_narrow = true;
+    at.narrow_a = at.narrow_b = TL_F8E4M3;
+    return rows_times_and_bias(&at, x, weight, bias);
 }
 
 tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
@@ -309,7 +358,9 @@ tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     x = autocast_narrow(x);
     weight = autocast_narrow(weight);
     if (!x || !weight || (bias && !(bias = autocast_narrow(bias)))) return NULL;
-    if (bias && bias_joins(x, weight, bias)) return rows_times_and_bias(x, weight, bias);
+    struct attr_matmul at;
+    if (bias && bias_joins(x, weight, bias))
+        return rows_times_and_bias(attr_fill(&at, false, true, x->dtype, x->rank > 2), x, weight, bias);
     bool vector = x->rank == 1;
     if (vector) x = tl_unsqueeze(x, 0);
     tl_tensor *y = x ? rows_times(x, weight, true) : NULL;

@@ -55,6 +55,11 @@ static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64
 /* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
 bool matmul_is_fast(void);
 
+/* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2, by a GPU's own 8-bit products;
+ * whether there is one for these. */
+bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
+tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
+
 /* Pointer and size of an attribute struct, as op_apply takes them. */
 #define ATTR(a) &(a), sizeof(a)
 

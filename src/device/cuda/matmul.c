@@ -16,6 +16,7 @@
  * is one product with more rows.
  */
 #include "device/cuda/kernels.h"
+#include "device/cuda/narrow.h"
 #include "device/cuda/state.h"
 #include "ops/attr.h"
 #include "ops/fold.h"
@@ -34,12 +35,12 @@ struct key {
     int64_t ld_a, ld_b, ld_c;
     int64_t batch, stride_a, stride_b, stride_c;
     uint64_t workspace_bytes;
-    int32_t in_type, out_type;         /* cudaDataType */
+    int32_t in_type, out_type;         /* cudaDataType; in_type is A's */
     int32_t transpose_a, transpose_b;  /* cublasOperation_t */
     int32_t align_a, align_b, align_c; /* bytes, a power of two */
     int32_t accumulate;                /* beta = 1 */
     int32_t has_bias;                  /* one number per row of D, added in the epilogue */
-    int32_t unused;                    /* no gap: keys are compared as bytes */
+    int32_t in_type_b;
 };
 
 struct plan {
@@ -128,13 +129,34 @@ static bool layout_new(cublasLtMatrixLayout_t *layout, int type, int64_t rows, i
                  "layout", error);
 }
 
-/* The heuristic sees that there is a bias; its address is each call's own. */
-static bool operation_set_bias(cublasLtMatmulDesc_t operation, const void *bias, char *error) {
+/* What a call has besides its matrices, each NULL where there is none: a bias; scales of 8-bit matrices A and B, one float each on the device. */
+struct extras {
+    const void *bias, *scale_a, *scale_b;
+};
+
+/* The heuristic sees that they are there; their addresses are each call's own. Gradients (e5m2) are summed with all the bits there are. */
+static bool operation_set_extras(cublasLtMatmulDesc_t operation, const struct key *key, const struct extras *extras,
+                                 char *error) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    return check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
-                 "bias", error) &&
-           check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-                 "bias", error);
+    const int8_t fast_accum = key->in_type == CUDA_R_8F_E4M3 && key->in_type_b == CUDA_R_8F_E4M3;
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        const void *value;
+        size_t bytes;
+        bool is_there;
+    } list[] = {
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, extras->bias != NULL},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &extras->bias, sizeof extras->bias, extras->bias != NULL},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &extras->scale_a, sizeof extras->scale_a, extras->scale_a != NULL},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &extras->scale_b, sizeof extras->scale_b, extras->scale_b != NULL},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast_accum, sizeof fast_accum, extras->scale_a != NULL},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].is_there &&
+            !check(cublasLtMatmulDescSetAttribute(operation, list[i].name, list[i].value, list[i].bytes),
+                   "bias and scales", error))
+            return false;
+    return true;
 }
 
 static bool operation_new(cublasLtMatmulDesc_t *operation, const struct key *key, char *error) {
@@ -199,29 +221,29 @@ static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, char
     return false;
 }
 
-static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, const void *bias,
+static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, const struct extras *extras,
                       char *error) {
     plan->key = *key;
     const bool ta = key->transpose_a == CUBLAS_OP_T, tb = key->transpose_b == CUBLAS_OP_T;
-    return operation_new(&plan->operation, key, error) &&
-           (!key->has_bias || operation_set_bias(plan->operation, bias, error)) &&
+    return operation_new(&plan->operation, key, error) && operation_set_extras(plan->operation, key, extras, error) &&
            layout_new(&plan->a, key->in_type, ta ? key->k : key->m, ta ? key->m : key->k, key->ld_a, key->batch,
                       key->stride_a, error) &&
-           layout_new(&plan->b, key->in_type, tb ? key->n : key->k, tb ? key->k : key->n, key->ld_b, key->batch,
+           layout_new(&plan->b, key->in_type_b, tb ? key->n : key->k, tb ? key->k : key->n, key->ld_b, key->batch,
                       key->stride_b, error) &&
            layout_new(&plan->c, key->out_type, key->m, key->n, key->ld_c, key->batch, key->stride_c, error) &&
            algorithm_choose(cache, plan, error);
 }
 
 /* The plan for a key, made if need be. The pointer is good until the next call. */
-static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, const void *bias, char *error) {
+static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, const struct extras *extras,
+                                    char *error) {
     struct plan *plan = plan_slot(cache->plans, cache->n_slots, key);
     if (plan->is_used) return plan;
     if (cache->n_plans * 2 >= cache->n_slots) {
         if (!cache_grow(cache, error)) return NULL;
         plan = plan_slot(cache->plans, cache->n_slots, key);
     }
-    if (!plan_fill(cache, plan, key, bias, error)) {
+    if (!plan_fill(cache, plan, key, extras, error)) {
         plan_release(plan);
         return NULL;
     }
@@ -306,14 +328,14 @@ static int32_t alignment_of(const void *data, int64_t batch_step_bytes) {
 }
 
 static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, const void *a, const void *b,
-                     const void *bias) {
+                     const struct extras *extras) {
     struct matmul_cache *cache = cuda_state_of(args->stream)->matmul;
     const int64_t in_bytes = bytes_of(args->in[args->n_in - 1].dtype), out_bytes = bytes_of(args->out[0].dtype);
     key->align_a = alignment_of(b, key->stride_a * in_bytes);
     key->align_b = alignment_of(a, key->stride_b * in_bytes);
     key->align_c = alignment_of(out, key->stride_c * out_bytes);
-    const struct plan *plan = plan_find(cache, key, bias, args->error);
-    if (!plan || (bias && !operation_set_bias(plan->operation, bias, args->error))) return false;
+    const struct plan *plan = plan_find(cache, key, extras, args->error);
+    if (!plan || !operation_set_extras(plan->operation, key, extras, args->error)) return false;
     /* alpha and beta have the scale type: f32 unless the matrices are f64. */
     const double alpha_f64 = 1, beta_f64 = key->accumulate;
     const float alpha_f32 = 1, beta_f32 = (float)key->accumulate;
@@ -338,6 +360,7 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
     key->stride_b = has_batch ? axes->stride_a[inner] : 0;
     key->stride_c = has_batch ? matrix : 0;
 
+    const struct extras extras = {.bias = bias ? bias->data : NULL};
     int64_t n_calls = 1;
     for (int i = 0; i < n_outer; i++) n_calls *= axes->size[i];
     for (int64_t call = 0; call < n_calls; call++) {
@@ -349,10 +372,71 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
         }
         if (!run_plan(args, key, (char *)out->data + call * key->batch * matrix * bytes_of(out->dtype),
                       (const char *)a->data + at_a * bytes_of(a->dtype),
-                      (const char *)b->data + at_b * bytes_of(b->dtype), bias ? bias->data : NULL))
+                      (const char *)b->data + at_b * bytes_of(b->dtype), &extras))
             return false;
     }
     return true;
+}
+
+/* ---- Products of 8-bit numbers ------------------------------------------------------------------------- */
+
+static size_t narrow_bytes(int64_t rows, int64_t columns) {
+    return ((size_t)(rows * columns) + NARROW_ALIGN - 1) / NARROW_ALIGN * NARROW_ALIGN;
+}
+
+/* `side` says how it lies; cuBLASLt's 8-bit products want both operands with k dense: (m,k) and (n,k), which it sees as A^T and B. */
+static struct narrow_operand operand_of(const tl_operand *x, const struct side *side, bool is_b, int64_t rows,
+                                        int64_t columns, tl_dtype narrow, void *out, float *cell) {
+    const bool is_row_major = side->operation == CUBLAS_OP_N;
+    return (struct narrow_operand){.data = x->data,
+                                   .dtype = x->dtype,
+                                   .narrow = narrow,
+                                   .rows = is_row_major ? rows : columns,
+                                   .columns = is_row_major ? columns : rows,
+                                   .stride = side->ld,
+                                   .turns = is_row_major == is_b,
+                                   .out = out,
+                                   .cell = cell};
+}
+
+static bool is_aligned(const struct narrow_operand *o) {
+    return (uintptr_t)o->data % 16 == 0 && o->stride % 8 == 0 && o->rows % 16 == 0 && o->columns % 16 == 0;
+}
+
+/* op(a) (m,k), op(b) (k,n), no batches. The key has m, n, the result's stride and what is accumulated. */
+static bool multiply_narrow(const tl_kernel_args *args, struct key *key, const tl_operand *out, const tl_operand *a,
+                            const struct side *side_a, const tl_operand *b, const struct side *side_b,
+                            const tl_operand *bias) {
+    const struct attr_matmul *attr = args->attr;
+    const int64_t m = key->n, n = key->m, k = key->k;
+    const size_t bytes_a = narrow_bytes(m, k), own = NARROW_ALIGN + bytes_a + narrow_bytes(k, n);
+    if (!args->workspace || args->workspace_bytes < own) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace for 8-bit operands, has %zu",
+                 args->op, own, args->workspace_bytes);
+        return false;
+    }
+    key->workspace_bytes = (args->workspace_bytes - own) / 256 * 256;
+    char *at = (char *)args->workspace + key->workspace_bytes;
+    float *cells = (float *)at; /* a scale and, 16 bytes on, the largest magnitude of each operand */
+    const struct narrow_operand of_a = operand_of(a, side_a, false, m, k, attr->narrow_a, at + NARROW_ALIGN, cells);
+    const struct narrow_operand of_b =
+        operand_of(b, side_b, true, k, n, attr->narrow_b, at + NARROW_ALIGN + bytes_a, cells + 8);
+    if (!is_aligned(&of_a) || !is_aligned(&of_b)) {
+        snprintf(args->error, CUDA_ERROR_BYTES,
+                 "%s: 8-bit products need sizes of a multiple of 16 and rows at multiples of 16 bytes (m %lld, k %lld, "
+                 "n %lld)",
+                 args->op, (long long)m, (long long)k, (long long)n);
+        return false;
+    }
+    if (!narrow_operand_make(args, &of_a) || !narrow_operand_make(args, &of_b)) return false;
+    key->in_type = attr->narrow_b == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+    key->in_type_b = attr->narrow_a == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+    key->transpose_a = CUBLAS_OP_T;
+    key->transpose_b = CUBLAS_OP_N;
+    key->ld_a = key->ld_b = k;
+    key->batch = 1;
+    const struct extras extras = {bias ? bias->data : NULL, of_b.cell, of_a.cell};
+    return run_plan(args, key, out->data, of_a.out, of_b.out, &extras);
 }
 
 /* ---- The ops ------------------------------------------------------------------------------------------ */
@@ -413,11 +497,12 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
                                      : n; /* rows of a plain matrix may lie apart; of a batch they are dense */
     key.transpose_a = side_b.operation;
     key.transpose_b = side_a.operation;
-    key.in_type = type_of(a->dtype);
+    key.in_type = key.in_type_b = type_of(a->dtype);
     key.out_type = type_of(out->dtype);
     key.workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     key.accumulate = accumulate;
     key.has_bias = bias != NULL;
+    if (attr->is_narrow && axes.rank == 0) return multiply_narrow(args, &key, out, a, &side_a, b, &side_b, bias);
     return run_batches(args, &key, &axes, out, a, b, bias);
 }
 
