@@ -7,9 +7,12 @@
  * registers, or a cell of several, which is copied.
  *
  * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer one after the other, in whole runs, and
- *     lines that come later are asked for on the way; loading a line of every row in turn takes twice as long.
- *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64.
+ *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer in whole runs, and lines of the next
+ *     tile are asked for all the while, one here and one there: filling the buffer and turning it would otherwise leave memory idle in turn.
+ *   - Runs that are read have 256 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
+ *     run, which is thrown away: reading takes twice as long.
+ *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64. A run is written
+ *     to its end before the next, so that few pages are in use. Clearing lines first (dc zva) and non-temporal stores are no faster.
  *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. Tiles
  *     follow each other as they lie in the input: then the pages of one tile serve the next.
  */
