@@ -269,6 +269,7 @@ static void scale_print(const struct plan *plan) {
     else if (last->efficiency > 0) printf("sending hides behind computing up to %" PRId64, last->devices);
     else printf("what sending takes is not known (--link)");
     printf(" (shard %s, an estimate)\n", shard_names[plan->options.shard]);
+    if (!(last->efficiency > 0) && plan->options.shard == SHARD_NONE) return; /* every line would be the same */
     printf("    %9s %12s %-5s %12s %10s %10s %10s %6s\n", "devices", "on each", "", "each sends", "it takes", "a step",
            "tokens/s", "ideal");
     for (int i = 0; i < PLAN_DOUBLINGS; i++) {
