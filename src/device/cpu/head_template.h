@@ -12,13 +12,14 @@ static REAL NAME(row_max)(const REAL *x, int64_t n) {
     return max;
 }
 
-/* Sum of exp(x - shift); with `keeps` these take the place of x. */
+/* Sum of exp(x - shift), shift the largest; with `keeps` these take the place of x. */
 static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
     for (int64_t c = 0; c < n; c += BLOCK) {
         const int64_t length = block_min(BLOCK, n - c);
         REAL *e = keeps ? x + c : buffer;
-        for (int64_t i = 0; i < length; i++) e[i] = NAME(vector_exp)(x[c + i] - shift);
+        VECTOR_LOOP
+        for (int64_t i = 0; i < length; i++) e[i] = NAME(vector_exp_falling)(x[c + i] - shift);
         int64_t i = 0;
         for (; i + BLOCK_LANES <= length; i += BLOCK_LANES)
             for (int j = 0; j < BLOCK_LANES; j++) lane[j] += e[i + j];

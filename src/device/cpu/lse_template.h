@@ -34,10 +34,10 @@ static REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, 
         for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
             REAL tile[VECTOR_TILE];
             memcpy(tile, x + i, sizeof tile);
-            for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp)(tile[k] - by);
+            for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp_falling)(tile[k] - by);
             memcpy(e + i, tile, sizeof tile);
         }
-        for (; i < n; i++) e[i] = NAME(vector_exp)(x[i] - by);
+        for (; i < n; i++) e[i] = NAME(vector_exp_falling)(x[i] - by);
         i = 0;
         for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
             for (int j = 0; j < BLOCK_LANES; j++) {
