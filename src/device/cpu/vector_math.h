@@ -77,17 +77,18 @@ struct vector_reduced {
     int32_t n;
 };
 
-/* expm1(r), and in the low bits of *shifted n plus what the rounder has more than VECTOR_ROUNDER. The polynomial runs in two halves side
- * by side: their sum is a step shorter to wait for, and half of the steps need no copy of a constant. */
+/* expm1(r), and in the low bits of *shifted n plus what the rounder has more than VECTOR_ROUNDER. */
 static inline float vector_reduce_by(float x, float rounder, uint32_t *shifted) {
     const float sum = fmaf(x, 0x1.715476p+0f, rounder); /* 1 / ln 2 */
     const float n = sum - rounder;
     const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, x)); /* ln 2 in two parts */
-    const float r2 = r * r;
-    const float high = fmaf(0x1.6d725cp-10f, r2, fmaf(0x1.12299cp-7f, r, 0x1.5554c8p-5f));
-    const float q = fmaf(r2, high, fmaf(0x1.5554aep-3f, r, 0.5f));
+    float q = 0x1.6d725cp-10f;
+    q = fmaf(q, r, 0x1.12299cp-7f);
+    q = fmaf(q, r, 0x1.5554c8p-5f);
+    q = fmaf(q, r, 0x1.5554aep-3f);
+    q = fmaf(q, r, 0.5f);
     *shifted = vector_bits(sum);
-    return fmaf(r2, q, r);
+    return fmaf(r * r, q, r);
 }
 
 static inline struct vector_reduced vector_reduce(float x) {
