@@ -4,8 +4,8 @@
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
-#: make fuzz             clang's libFuzzer on what reads patterns and files (tests/fuzz; FUZZ="files" runs some), each for
-#:                       FUZZ_SECONDS=60, under the sanitizers
+#: make fuzz             clang's libFuzzer on what reads patterns and files (tests/fuzz; FUZZ="files" and FUZZ_READERS="tokens"
+#:                       choose), under the sanitizers, each for FUZZ_SECONDS=60 or FUZZ_RUNS=N inputs, from FUZZ_SEED=1
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
@@ -112,7 +112,7 @@ ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
-KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
+KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
               src/tensor/convert.c src/base/rng.c
 
 # ---------------------------------------------------------------------------------------------------------- libraries
@@ -311,20 +311,21 @@ asan:
 tsan:
 	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 ISAS= TESTS="threads einops loader" test
 
-# Coverage is counted in the whole library. Findings are left beside the program; its corpus stays from run to run. Leaks are
-# what `make asan` looks for: a check after every input would take seconds each.
+# Coverage is counted in the whole library. Findings are left in the corpus's folder, which stays from run to run. fuzz_files has several
+# readers, each with a corpus of its own. The check for leaks is one at the end of each program, since one after every input would take
+# seconds each; ASAN_OPTIONS=detect_leaks=0 leaves it out.
+FUZZ         ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_READERS ?= safetensors tokens config settings kinds manifest
 FUZZ_SECONDS ?= 60
-FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_SEED    ?= 1
 fuzz:
 	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= fuzz-run
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
 fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
-	@cd $(BUILD) && for target in $(FUZZ); do \
-	    mkdir -p corpus/$$target && TALLY_FUZZ_SEEDS=corpus/$$target tests/fuzz_$$target -runs=0 >/dev/null 2>&1; \
-	    tests/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -detect_leaks=0 -print_final_stats=1 corpus/$$target || exit 1; \
-	done
+	@tests/fuzz/run $(BUILD) '$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))' $(FUZZ_SEED) \
+	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
 $(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests
 
 bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)

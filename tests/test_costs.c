@@ -336,6 +336,10 @@ static void tokens_count_what_they_fetch(void **state) {
         100 * 32); /* one addition per element of g; the table is written */
     end();
     begin();
+    tl_backward(tl_embedding(w, ids), f32(TL_SHAPE(2, 3, 8)), 0);
+    ROW("embedding_acc", TL_BACKWARD, 1, 48, 2 * 6 * 32 + 48, 6 * 32); /* the same, into the gradient that is there */
+    end();
+    begin();
     tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)));
     ROW("cross_entropy", TL_FORWARD, 1, 4 * 35, 140 + 40, 20 + 20); /* max, subtract, exp, sum; loss and lse out */
     tl_backward(loss, NULL, 0);

@@ -480,6 +480,10 @@ static void embedding_copies_and_adds_rows(void **state) {
         memcpy(g.buffer, out.buffer, (size_t)(N * C) * element_bytes(dtype));
         assert_true(run(cpu_embedding_grad, ARRAYS(&g, &flat), ARRAYS(&dweight), &attr, (size_t)(V + 1 + N) * 4));
         check_close("embedding_grad", &dweight, sums);
+        assert_true(
+            run(cpu_embedding_acc, ARRAYS(&dweight, &g, &flat), ARRAYS(&dweight), NULL, (size_t)(V + 1 + N) * 4));
+        for (int64_t e = 0; e < V * C; e++) sums[e] *= 2;
+        check_close("embedding_acc", &dweight, sums);
         free(expected), free(sums);
         drop(ARRAYS(&weight, &ids, &out, &dweight, &flat, &g));
     }

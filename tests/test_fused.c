@@ -110,6 +110,7 @@ static tl_tensor *head_loss(struct head_case *c, int64_t chunk_rows) {
     a.ignore_index = -100;
     a.chunk_rows = chunk_rows;
     a.gives_dx = a.gives_dweight = true;
+    a.is_gathered = tl_dtype_of(c->x) == TL_BF16 && chunk_rows % 16 == 0; /* both ways come up */
     tl_tensor *input[3] = {c->x, c->w, c->targets};
     tl_call call;
     call_begin(&call, &op_linear_cross_entropy, input, 3, &a, sizeof a);

@@ -321,7 +321,13 @@ static void wrong_configs_are_refused_by_key(void **state) {
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
                   "of type \"yarn\"");
     refuse_config("{" LLAMA ",\"num_attention_heads\":2,\"mlp_bias\":true}", "\"mlp_bias\" is not false");
-    refuse_config("{" LLAMA ",\"num_attention_heads\":9223372036854775807}", "(need 1 to 2^40)");
+    refuse_config("{" LLAMA ",\"num_attention_heads\":9223372036854775807}", "is not a whole number from 1 to 2^40");
+    refuse_config(
+        "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":9223372036854775807,\"vocab_size\":5}",
+        "\"n_embd\" is not a whole number from 1 to 2^40"); /* four times as much is the width within */
+    refuse_config("{" LLAMA ",\"num_attention_heads\":1099511627776,\"head_dim\":1099511627776}", "are too wide");
+    expect_refused(tl_model_config_parameters(&(tl_model_config){.n_heads = 1, .head_size = INT64_MAX, .ff = 1}) >= 0,
+                   "wider than 2^40");
     tl_model_config c;
     tl_policy policy = tl_error_policy(TL_RETURN);
     expect_true(!tl_model_config_read("/nonexistent/config.json", &c));

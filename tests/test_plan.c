@@ -64,13 +64,13 @@ static count gpt2_forward(const struct form *f) {
 }
 
 /* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, into which two of three gradients are added; a sum where a
- * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, the tokens, and the
- * head's share of the tied matrix. */
+ * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, and the tokens, which are
+ * added to the head's gradient of the tied matrix. */
 static count gpt2_backward(const struct form *f) {
     count n = f->n, C = f->C, F = f->F, V = f->V;
     count layer =
         2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C + 2 * n * C;
-    return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C + V * C;
+    return f->L * layer + 13 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + n * C;
 }
 
 /* norm 4, rope 3, swiglu 5, residual sums */
@@ -81,12 +81,12 @@ static count llama_forward(const struct form *f, bool has_bias) {
     return f->L * layer + 4 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
 }
 
-static count llama_backward(const struct form *f, bool has_bias, bool is_tied) {
+static count llama_backward(const struct form *f, bool has_bias) {
     count n = f->n, C = f->C, V = f->V;
     count layer =
         2 * f->products + 2 * 9 * n * C + 3 * n * (f->q + f->kv) + 4 * f->attention + 11 * n * f->F + 2 * n * C;
     if (has_bias) layer += n * (f->q + 2 * f->kv);
-    return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C + (is_tied ? V * C : 0);
+    return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C;
 }
 
 /* AdamW 13 and the scale of clipping 1 per parameter, decay 1 per element of matrices; the norm 2 per parameter and a root, and a sum
@@ -126,7 +126,7 @@ static void flops_are_the_closed_form_of_every_model(void **state) {
         expect_form("forward", models[i], phase_flops(&p, TL_FORWARD),
                     is_gpt2 ? gpt2_forward(&f) : llama_forward(&f, has_bias));
         expect_form("backward", models[i], phase_flops(&p, TL_BACKWARD),
-                    is_gpt2 ? gpt2_backward(&f) : llama_backward(&f, has_bias, c->is_tied));
+                    is_gpt2 ? gpt2_backward(&f) : llama_backward(&f, has_bias));
         expect_form("recompute", models[i], phase_flops(&p, TL_RECOMPUTE), f.L * f.attention); /* q k^T, once more */
         expect_form("update", models[i], phase_flops(&p, TL_UPDATE), update_form(&f));
         price_free(&p);
@@ -236,6 +236,33 @@ static void expect_paid(int i, const struct price *p, const struct settings *s) 
     json_decref(receipt);
 }
 
+/* A sketch has the steps and every peak of the whole price. */
+static void expect_sketch(int i, const struct price *whole, const struct settings *s) {
+    struct price p;
+    if (!price_sketch(&p, s, &whole->target)) fail_msg("configuration %d: %s", i, tl_error_message());
+    expect_equal(p.verdict, whole->verdict);
+    expect_equal(p.peak_kind, whole->peak_kind);
+    expect_equal(p.held_bytes, whole->held_bytes);
+    expect_equal(p.allocated_bytes, whole->allocated_bytes);
+    expect_equal(p.reserved_bytes, whole->reserved_bytes);
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        expect_equal(p.kind[kind].count, whole->kind[kind].count);
+        expect_equal(p.kind[kind].ledger != NULL, whole->kind[kind].ledger != NULL);
+        if (!p.kind[kind].ledger) continue;
+        const struct held_window *a = price_window(&p, (enum step_kind)kind),
+                                 *b = price_window(whole, (enum step_kind)kind);
+        expect_equal(a->peak_bytes, b->peak_bytes);
+        expect_equal(a->peak_allocated_bytes, b->peak_allocated_bytes);
+        expect_equal(a->peak_reserved_bytes, b->peak_reserved_bytes);
+        expect_true(!memcmp(a->peak_by_purpose, b->peak_by_purpose, sizeof a->peak_by_purpose));
+    }
+    const tl_totals x = tl_ledger_total(p.kind[KIND_STEP].ledger, TL_ALL, NULL),
+                    y = tl_ledger_total(whole->kind[KIND_STEP].ledger, TL_ALL, NULL);
+    expect_equal(x.calls, y.calls);
+    expect_equal(x.flops.low, y.flops.low);
+    price_free(&p);
+}
+
 static void the_plan_is_the_receipt_in_every_configuration(void **state) {
     (void)state;
     int n = getenv("TALLY_SOAK") ? 200 : 30;
@@ -247,6 +274,7 @@ static void the_plan_is_the_receipt_in_every_configuration(void **state) {
         struct price p;
         assert_true(price_target_find(&target, s.device));
         if (!price_make(&p, &s, &target)) fail_msg("configuration %d: %s", i, tl_error_message());
+        expect_sketch(i, &p, &s);
         expect_true(p.is_steady);
         expect_equal(p.verdict, PRICE_FITS);
         expect_equal(run_train(&s, NULL, &summary), RUN_DONE);
@@ -276,7 +304,8 @@ static bool boundary_case(int i, struct fit_question *q) {
     set(&s, "val_share", "0.4");
     assert_true(price_target_find(&target, "cpu"));
     if (!fit_begin(q, axis, &s, &target, &options)) fail_msg("case %d: %s", i, tl_error_message());
-    q->unit = axis == FIT_CHANNELS ? 8 : 1;
+    bool is_fp4 = !strcmp(settings_choice(&s, "recipe"), "fp4"); /* in blocks of 16 */
+    q->unit = axis != FIT_CHANNELS ? 1 : is_fp4 ? 16 : 8;
     q->first = axis == FIT_CHANNELS ? 32 : 2;
     q->most = largest[axis];
     if (!fit_try(q, q->unit, &small) || !fit_try(q, q->most, &large)) fail_msg("case %d: %s", i, tl_error_message());
@@ -478,6 +507,51 @@ static void nonsense_is_refused_with_words(void **state) {
 
 /* ---- Everything at once ---- */
 
+/* All gradients of 2 bytes go around once and back: 2 (N - 1) / N of them, at 450 GB/s in a node of 8 and 50 GB/s beyond it. */
+static void doubled_devices_send_more_until_that_binds(void **state) {
+    (void)state;
+    struct settings s = settings_default();
+    struct price_target target;
+    struct plan plan;
+    set(&s, "model", "gpt2-124m");
+    set(&s, "recipe", "bf16");
+    set(&s, "seq", "1024");
+    set(&s, "sample_tokens", "0");
+    assert_true(price_target_find(&target, "H200"));
+    struct plan_options options = {.n_devices = 1};
+    if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
+    double own = plan.time.roofline_s, G = 2.0 * (double)plan.price.n_parameters;
+    int64_t binds = 0;
+    for (int i = 0; i < PLAN_DOUBLINGS; i++) {
+        const struct plan_scale *p = &plan.scale[i];
+        double n = (double)(1 << i), sent = 2 * G * (n - 1) / n, link_s = sent / (n > 8 ? 50e9 : 450e9);
+        expect_equal(p->devices, 1 << i);
+        expect_near(p->shard.sent_bytes, sent, 1);
+        expect_near(p->shard.link_s, link_s, 1e-9);
+        expect_near(p->step_s, fmax(own, link_s), 1e-9);
+        expect_near(p->tokens_per_s, n * (double)plan.price.n_tokens / fmax(own, link_s), 1);
+        expect_near(p->efficiency, own / fmax(own, link_s), 1e-9);
+        expect_true(p->fits);
+        if (!binds && link_s > own) binds = p->devices;
+    }
+    expect_equal(plan_scale_binds(&plan), binds);
+    expect_true(binds > 1); /* steps of 2,048 tokens are short */
+    expect_equal(plan_scale_fits(&plan), 1);
+    json_t *json = plan_json(&plan), *devices = json_object_get(json_object_get(json, "growth"), "devices");
+    expect_true(json_is_true(json_object_get(devices, "is_estimate")));
+    expect_equal(json_integer_value(json_object_get(devices, "link_binds_from")), binds);
+    expect_equal(json_array_size(json_object_get(devices, "points")), PLAN_DOUBLINGS);
+    json_decref(json);
+    plan_free(&plan);
+    /* what one device cannot hold several can, where what they keep is cut up */
+    set(&s, "model", "llama-3-8b");
+    target.memory_bytes = (uint64_t)60 << 30;
+    options.shard = SHARD_ZERO3;
+    if (!plan_make(&plan, &s, &target, &options, true)) fail_msg("%s", tl_error_message());
+    expect_true(!plan.scale[0].fits && plan_scale_fits(&plan) > 1);
+    plan_free(&plan);
+}
+
 static void a_plan_is_whole_as_json(void **state) {
     (void)state;
     struct settings s = settings_default();
@@ -526,6 +600,7 @@ int main(void) {
         TEST(groups_lose_nothing),
         TEST(nonsense_is_refused_with_words),
         TEST(a_plan_is_whole_as_json),
+        TEST(doubled_devices_send_more_until_that_binds),
     };
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }

@@ -164,6 +164,113 @@ static void damaged_stories_are_told_again(void **state) {
     base_end();
 }
 
+/* ---- Where it was made ---- */
+
+static int n_lines_with(const char *file, const char *part) {
+    char path[128], *text;
+    size_t bytes;
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", base, file);
+    assert_non_null(text = file_get(path, 1 << 20, &bytes));
+    for (const char *at = text; (at = strstr(at, part)); at++) n++;
+    memory_free(text);
+    return n;
+}
+
+static char log_lines[1024]; /* of the log */
+static void line_keep(const char *line, void *context) {
+    (void)context;
+    snprintf(log_lines + strlen(log_lines), sizeof log_lines - strlen(log_lines), "%s\n", line);
+}
+
+/* Saves a run's only checkpoint anew, with this value (a JSON text; NULL: none) as a key of its state, or of the state's record. */
+static void state_change(const struct settings *s, const char *record, const char *key, const char *value) {
+    char folder[SETTING_TEXT + 16], path[SETTING_TEXT + 96];
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    tl_named_tensor tensors[2][64];
+    tl_safetensors *opened[2];
+    struct checkpoint_part parts[2];
+    snprintf(folder, sizeof folder, "%s/checkpoints", s->out);
+    struct checkpoint *c = checkpoint_open_newest(folder);
+    assert_non_null(c);
+    json_t *state = json_loads(checkpoint_state(c), 0, NULL), *at = record ? json_object_get(state, record) : state;
+    if (value) json_object_set_new(at, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    else json_object_del(at, key);
+    char *text = json_dumps(state, JSON_REAL_PRECISION(17));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/step-%012lld/%s", folder, (long long)checkpoint_step(c), files[i]);
+        assert_non_null(opened[i] = tl_safetensors_open(path));
+        parts[i] = (struct checkpoint_part){files[i], tensors[i], tl_safetensors_count(opened[i])};
+        assert_true(parts[i].n <= 64);
+        for (int t = 0; t < parts[i].n; t++) {
+            const char *name = tl_safetensors_name(opened[i], t);
+            tensors[i][t] = (tl_named_tensor){.name = name, .tensor = tl_safetensors_get(opened[i], name)};
+        }
+    }
+    assert_true(checkpoint_save(folder, checkpoint_step(c), parts, 2, text));
+    for (int i = 0; i < 2; i++) tl_safetensors_close(opened[i]);
+    free(text);
+    json_decref(state);
+    checkpoint_close(c);
+}
+
+/* Other chips, instruction sets and libraries are told when a run goes on; threads, old checkpoints and this very machine are not; a record
+ * that is none is told and does no harm. In each case the run goes on, here to the same bits. */
+static void a_checkpoint_says_where_it_was_made(void **state) {
+    (void)state;
+    static const char other[] = "resumes, but bit for bit is not promised: made with ",
+                      broken[] = "the checkpoint's record of where it was made cannot be read";
+    static const struct {
+        const char *record, *key, *value, *line, *part; /* what is put where; how the line begins, and what is in it */
+    } cases[] = {
+        {"made_on", "chip", "\"Abacus-1\"", other, "chip Abacus-1 (here "},
+        {"made_on", "isa", "\"beads\"", other, "instruction set beads (here "},
+        {"made_on", "isa", "\"\"", other, "instruction set none (here "},
+        {"made_on", "libraries", "\"libbeads 7\"", other, "libraries libbeads 7 (here "},
+        {"made_on", "device", "\"cuda\"", other, "device cuda (here cpu)\n"},
+        {"made_on", "version", "\"0.0.0\"", other, "Tally 0.0.0 (here "},
+        {"made_on", "threads", "4096", "", ""},
+        {"made_on", "new_key", "[]", "", ""},
+        {NULL, "made_on", NULL, "", ""},
+        {NULL, "made_on", "5", broken, ""},
+        {NULL, "made_on", "[]", broken, ""},
+        {NULL, "made_on", "{}", broken, ""},
+        {"made_on", "threads", "-1", broken, ""},
+        {"made_on", "chip", "7", broken, ""},
+        {"made_on", "chip", "\"a\\nb\"", broken, ""},
+        {"made_on", "chip",
+         "\"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789\"",
+         broken, ""}};
+    struct run_summary summary;
+    base_begin();
+    struct settings whole = small_run(TL_LLAMA, 2000), part;
+    set(&whole, "sample_tokens", "0");
+    set_path(&whole, "out", "whole");
+    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    tl_log_hook(line_keep, NULL);
+    for (int i = -1; i < (int)(sizeof cases / sizeof *cases); i++) { /* -1: as it is */
+        char name[32];
+        snprintf(name, sizeof name, "part-%d", i);
+        part = whole;
+        set_path(&part, "out", name);
+        expect_equal(train(&part, 5, &summary), RUN_STOPPED);
+        if (i >= 0) state_change(&part, cases[i].record, cases[i].key, cases[i].value);
+        *log_lines = 0;
+        expect_equal(train(&part, 0, &summary), RUN_DONE);
+        const char *line = i < 0 ? "" : cases[i].line, *in = i < 0 ? "" : cases[i].part;
+        if (!*line ? *log_lines : (strncmp(log_lines, line, strlen(line)) || !strstr(log_lines, in)))
+            fail_msg("case %d: the log has \"%s\" (need \"%s...%s\")", i, log_lines, line, in);
+        expect_same_run(&whole, &part);
+        *log_lines = 0;
+        expect_equal(train(&part, 0, &summary), RUN_DONE); /* it is done: nothing resumes */
+        expect_text(log_lines, "");
+    }
+    tl_log_hook(NULL, NULL);
+    expect_same_file(&whole, &part, "machine.json");
+    expect_equal(n_lines_with("whole/machine.json", "\"isa\""), 1);
+    base_end();
+}
+
 /* ---- Price = receipt ---- */
 
 static void the_price_is_the_receipt_in_every_configuration(void **state) {
@@ -630,17 +737,6 @@ static void what_is_not_finite_stops_before_the_weights(void **state) {
     base_end();
 }
 
-static int n_lines_with(const char *file, const char *part) {
-    char path[128], *text;
-    size_t bytes;
-    int n = 0;
-    snprintf(path, sizeof path, "%s/%s", base, file);
-    assert_non_null(text = file_get(path, 1 << 20, &bytes));
-    for (const char *at = text; (at = strstr(at, part)); at++) n++;
-    memory_free(text);
-    return n;
-}
-
 /* Every batch overflows from some step on: the run goes back before it, three times, and does nothing there twice. */
 static void rolling_back_repeats_nothing(void **state) {
     (void)state;
@@ -901,6 +997,7 @@ int main(void) {
         TEST(stopping_changes_nothing_in_any_recipe),
         TEST(a_finished_run_is_not_run_again),
         TEST(damaged_stories_are_told_again),
+        TEST(a_checkpoint_says_where_it_was_made),
         TEST(the_price_is_the_receipt_in_every_configuration),
         TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),

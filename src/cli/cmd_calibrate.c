@@ -18,7 +18,7 @@ const char help_calibrate[] =
     "by\n"
     "size of the working set, and every op of training steps at many sizes. It should be idle meanwhile. The result is "
     "a\n"
-    "profile (tally.machine/1), kept in ~/.config/tally/machine-DEVICE.json or in --out FILE, and shown beside the "
+    "profile (tally.machine/2), kept in ~/.config/tally/machine-DEVICE.json or in --out FILE, and shown beside the "
     "chip's\n"
     "data sheet and beside units x work x clock, where these are known; differences of more than 15 % are noted.\n\n"
     "  --device NAME    what is measured (cpu)\n"

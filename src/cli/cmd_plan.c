@@ -257,6 +257,34 @@ static void devices_print(const struct plan *plan) {
     printf("\n");
 }
 
+/* What doubling the devices does, each with micro-batches of its own. */
+static void scale_print(const struct plan *plan) {
+    int64_t fits = plan_scale_fits(plan), binds = plan_scale_binds(plan);
+    const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];
+    char a[32], b[32], c[32], d[32], e[32];
+    printf("  %-9s ", "devices");
+    if (!fits) printf("too large on each, up to %" PRId64 "; ", last->devices);
+    else if (fits > plan->options.n_devices) printf("fits from %" PRId64 " on; ", fits);
+    if (binds) printf("from %" PRId64 " on sending takes longer than computing", binds);
+    else if (last->efficiency > 0) printf("sending hides behind computing up to %" PRId64, last->devices);
+    else printf("what sending takes is not known (--link)");
+    printf(" (shard %s, an estimate)\n", shard_names[plan->options.shard]);
+    if (!(last->efficiency > 0) && plan->options.shard == SHARD_NONE) return; /* every line would be the same */
+    printf("    %9s %12s %-5s %12s %10s %10s %10s %6s\n", "devices", "on each", "", "each sends", "it takes", "a step",
+           "tokens/s", "ideal");
+    for (int i = 0; i < PLAN_DOUBLINGS; i++) {
+        const struct plan_scale *p = &plan->scale[i];
+        char share[16] = "-";
+        if (p->efficiency > 0) snprintf(share, sizeof share, "%.0f %%", 100 * p->efficiency);
+        printf("    %9" PRId64 " %12s %-5s %12s %10s %10s %10s %6s\n", p->devices,
+               bytes_text((double)p->shard.total_bytes, a), p->fits ? "fits" : "no",
+               p->shard.sent_bytes > 0 ? bytes_text(p->shard.sent_bytes, b) : "-",
+               p->shard.link_s > 0 ? duration_text(p->shard.link_s, c) : "-",
+               p->step_s > 0 ? duration_text(p->step_s, d) : "-",
+               p->tokens_per_s > 0 ? count_text(p->tokens_per_s, e) : "-", share);
+    }
+}
+
 static void growth_print(const struct plan *plan) {
     char a[32];
     if (!plan->has_growth) return;
@@ -278,6 +306,7 @@ static void growth_print(const struct plan *plan) {
                    *module ? ", most in " : "", module);
         printf("%s\n", g->is_proven ? "" : " (larger ones may fit)");
     }
+    scale_print(plan);
     if (plan->n_advice) printf("advice\n");
     for (int i = 0; i < plan->n_advice; i++) printf("  %s\n", plan->advice[i]);
 }

@@ -173,6 +173,12 @@ static void tell(void *context, const struct run_news *n) {
     p->has_line = p->is_terminal;
 }
 
+/* What the library has to say while it works: a checkpoint that is damaged, or was made elsewhere. */
+static void log_tell(const char *line, void *context) {
+    line_end(context);
+    fprintf(stderr, "tally train: %s\n", line);
+}
+
 static volatile sig_atomic_t stop_asked;
 static void on_signal(int signal) {
     (void)signal;
@@ -294,7 +300,9 @@ int cmd_train(int argc, char **argv) {
     if (o.settings.peak == 0) o.settings.peak = expected.peak;
     p.predicted_s = expected.step_s;
     signals_catch();
+    tl_log_hook(log_tell, &p);
     enum run_end end = run_train(&o.settings, &listener, &summary);
+    tl_log_hook(NULL, NULL);
     line_end(&p);
     code = finish(&o, end, &summary, &p);
     free(summary.text);

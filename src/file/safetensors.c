@@ -92,7 +92,7 @@ bool tl_safetensors_info_at(const tl_safetensors *f, int index, tl_safetensors_i
                                   .type = e->type->name,
                                   .dtype = safetensors_dtype(e->type),
                                   .rank = e->rank,
-                                  .shape = e->rank ? f->header.sizes + e->first_size : NULL,
+                                  .shape = header_shape(&f->header, e),
                                   .begin = e->begin,
                                   .bytes = e->end - e->begin};
     return true;
@@ -140,7 +140,7 @@ tl_tensor *tl_safetensors_get(tl_safetensors *f, const char *name) {
     int index = tl_safetensors_find(f, name);
     if (index < 0) return refuse(f, name, "the file has no such tensor");
     const struct header_entry *e = &f->header.entries[index];
-    const int64_t *shape = f->header.sizes + e->first_size;
+    const int64_t *shape = header_shape(&f->header, e);
     tl_dtype dtype = safetensors_dtype(e->type);
     char problem[100];
     if (dtype == TL_DTYPE_COUNT) {

@@ -44,6 +44,8 @@ struct header {
 /* Reads h->text (`length` bytes and a 0) into the rest of h: entries in the order of their data, which must be exactly
  * `data_bytes`. False, recorded with the name of the file, when any rule is broken. */
 bool header_read(struct header *h, const char *path, size_t length, size_t data_bytes);
+/* The `rank` sizes of an entry; NULL for a scalar. */
+const int64_t *header_shape(const struct header *h, const struct header_entry *e);
 void header_free(struct header *h);
 
 #endif

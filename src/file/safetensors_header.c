@@ -149,16 +149,20 @@ static bool entry_wrong(const char *path, const struct header_entry *e, const ch
                      text_show(name, sizeof name, e->name), problem, e->begin, e->end);
 }
 
+const int64_t *header_shape(const struct header *h, const struct header_entry *e) {
+    return e->rank ? h->sizes + e->first_size : NULL; /* a file of scalars has no sizes at all */
+}
+
 /* bytes = product(shape) x bits / 8 = end - begin */
 static bool entry_check(const struct header *h, const char *path, const struct header_entry *e) {
     int64_t numel, bits;
     if (e->end < e->begin) return entry_wrong(path, e, "ends before it begins");
-    if (!shape_numel(e->rank, h->sizes + e->first_size, &numel) || !size_mul(numel, e->type->bits, &bits))
+    if (!shape_numel(e->rank, header_shape(h, e), &numel) || !size_mul(numel, e->type->bits, &bits))
         return entry_wrong(path, e, "its shape is too large");
     if (bits % 8) return entry_wrong(path, e, "its elements end inside a byte");
     if ((size_t)bits / 8 == e->end - e->begin) return true;
     char problem[160], shape[100];
-    shape_print(shape, sizeof shape, e->rank, h->sizes + e->first_size);
+    shape_print(shape, sizeof shape, e->rank, header_shape(h, e));
     snprintf(problem, sizeof problem, "%s of shape %s needs %lld bytes and has %zu", e->type->name, shape,
              (long long)(bits / 8), e->end - e->begin);
     return entry_wrong(path, e, problem);

@@ -14,4 +14,7 @@ struct tl_cache {
  * length does not change: all layers of a pass begin at the same place. */
 tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_tensor *k, tl_tensor *v);
 
+/* As if one more token of every row were there: for what asks how much memory a text takes, and not which text it is. */
+void cache_pretend(tl_cache *cache);
+
 #endif

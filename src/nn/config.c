@@ -26,14 +26,18 @@ static bool size_check(const char *name, int64_t n) {
 }
 
 static bool transformer_check(const tl_model_config *c) {
+    int64_t width;
     if (!size_check("n_heads", c->n_heads) || !size_check("n_kv_heads", c->n_kv_heads) ||
         !size_check("head_size", c->head_size) || !size_check("ff", c->ff) ||
         !size_check("vocabulary", c->vocabulary) || !size_check("context", c->context))
         return false;
+    if (!size_mul(c->n_heads, c->head_size, &width) || width > LARGEST_SIZE)
+        return error_set(TL_ERROR_USE, "model: %lld heads of %lld are too wide (need 2^40 at most)",
+                         (long long)c->n_heads, (long long)c->head_size);
     if (c->n_heads % c->n_kv_heads)
         return error_set(TL_ERROR_USE, "model: %lld heads cannot share %lld heads of keys and values evenly",
                          (long long)c->n_heads, (long long)c->n_kv_heads);
-    if (c->family == TL_GPT2 && (c->n_heads * c->head_size != c->channels || c->n_kv_heads != c->n_heads))
+    if (c->family == TL_GPT2 && (width != c->channels || c->n_kv_heads != c->n_heads))
         return error_set(TL_ERROR_USE, "model: GPT-2's heads are its channels: %lld heads of %lld are not %lld",
                          (long long)c->n_heads, (long long)c->head_size, (long long)c->channels);
     if (c->family == TL_LLAMA && c->head_size % 2)
@@ -77,8 +81,11 @@ static void add(struct total *t, int64_t times, int64_t a, int64_t b) {
  * Deep linear: L C^2 + C */
 int64_t tl_model_config_parameters(const tl_model_config *c) {
     struct total t = {0, true};
-    int64_t L = c->n_layers, C = c->channels, F = c->ff, q = c->n_heads * c->head_size,
-            kv = c->n_kv_heads * c->head_size;
+    int64_t L = c->n_layers, C = c->channels, F = c->ff, q, kv;
+    /* A few of them are added up below before anything looks for an overflow. */
+    bool is_small = size_mul(c->n_heads, c->head_size, &q) && size_mul(c->n_kv_heads, c->head_size, &kv) &&
+                    C <= LARGEST_SIZE && F <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
+    if (!is_small) return error_set(TL_ERROR_USE, "model: wider than 2^40"), -1;
     if (c->family == TL_DEEP_LINEAR) {
         add(&t, L, C, C);
         add(&t, 1, C, 1);
@@ -129,8 +136,10 @@ static json_t *value_of(struct reader *r, const char *key, const char *other) {
 static int64_t read_size(struct reader *r, const char *key, const char *other, int64_t fallback) {
     json_t *v = value_of(r, key, other);
     if (!v && fallback >= 0) return fallback;
-    if (!v || !json_is_integer(v) || json_integer_value(v) < 1) fail(r, key, "a whole number from 1 on");
-    return v ? (int64_t)json_integer_value(v) : 0;
+    int64_t n = v && json_is_integer(v) ? (int64_t)json_integer_value(v) : 0;
+    if (n >= 1 && n <= LARGEST_SIZE) return n;
+    fail(r, key, "a whole number from 1 to 2^40");
+    return 0;
 }
 
 static double read_real(struct reader *r, const char *key, const char *other, double fallback) {

@@ -92,7 +92,8 @@ struct attr_norm { double eps; };
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails.
  * embedding_grad (g dense (N,C), ids dense (N)) -> (V,C) zeros plus the rows of g added at their ids in order of n,
- * accumulated in dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id. */
+ * accumulated in dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id.
+ * embedding_acc (sum dense (V,C), g dense (N,C), ids dense (N)) -> sum itself: the same added to it; rows without ids stay. */
 struct attr_embedding { int64_t n_rows; /* V */ };
 
 /* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
@@ -329,13 +330,15 @@ struct attr_clamp {
  * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is,
  * and only `chunk_rows` rows of them exist at a time. Their gradient is rounded to bf16 when x is bf16, so that all three
  * products are products of bf16 matrices. Sums of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not
- * ignored fails. Workspace, each part rounded up to 64 bytes: the chunk of logits, one loss per row, for a dweight narrower
- * than f32 its sums, and what the largest of the products needs (ops/gemm.h). On cuda rows of logits begin at multiples of
+ * ignored fails. is_gathered: the gradient of all logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded
+ * up to 64 bytes: the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower
+ * than f32, its sums, and what the largest of the products needs (ops/gemm.h). On cuda rows of logits begin at multiples of
  * HEAD_ALIGN elements: its products want aligned rows, and vocabularies are odd. */
 #define HEAD_ALIGN 8
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;
+    bool is_gathered;
     bool is_fast; /* as in matmul */
 };
 

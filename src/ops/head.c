@@ -31,6 +31,12 @@ static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype, const struct tar
     return ((N - 1) / n_chunks / even + 1) * even;
 }
 
+/* Of few rows the bf16 gradient of all logits takes no more than f32 sums of dweight do: then there is one product of all rows in
+ * place of one for each chunk, which would lay the weight out anew and go through all the sums. */
+static bool is_gathered(int64_t N, int64_t C, tl_dtype dtype, const struct target *target) {
+    return target->kind == DEVICE_CPU && dtype == TL_BF16 && 2 * N <= 4 * C;
+}
+
 static bool linear_cross_entropy_shape(tl_call *c) {
     const struct attr_linear_cross_entropy *a = c->attr;
     const tl_tensor *x = c->input[0], *w = c->input[1], *targets = c->input[2];
@@ -68,11 +74,12 @@ static size_t product_workspace(const tl_call *c, const struct target *target) {
     const tl_dtype dtype = c->input[0]->dtype;
     if (target->kind == DEVICE_CUDA || dtype == TL_F64) return target->gemm_workspace_bytes;
     const int64_t n = a->chunk_rows, C = c->input[0]->shape[1], V = c->input[1]->shape[0];
-    const struct gemm_sizes logits = {1, n, V, C}, dx = {1, n, C, V}, dweight = {1, V, C, n};
+    const int64_t n_back = a->is_gathered ? c->input[0]->shape[0] : n;
+    const struct gemm_sizes logits = {1, n, V, C}, dx = {1, n_back, C, V}, dweight = {1, V, C, n_back};
     const bool is_bf16 = dtype == TL_BF16, is_narrow = dtype != TL_F32;
     size_t most = gemm_workspace_bytes(&logits, is_bf16, false);
     const size_t of_dx = a->gives_dx ? gemm_workspace_bytes(&dx, is_bf16, is_narrow) : 0;
-    const size_t of_dweight = a->gives_dweight ? gemm_workspace_bytes(&dweight, is_bf16, false) : 0;
+    const size_t of_dweight = a->gives_dweight ? gemm_workspace_bytes(&dweight, is_bf16, a->is_gathered) : 0;
     if (of_dx > most) most = of_dx;
     return of_dweight > most ? of_dweight : most;
 }
@@ -84,7 +91,8 @@ static size_t linear_cross_entropy_workspace(const tl_call *c, const struct targ
     size_t row = round_up((size_t)w->shape[0], target->kind == DEVICE_CUDA ? HEAD_ALIGN : 1);
     size_t bytes = round_up((size_t)a->chunk_rows * row * element, 64);
     bytes += round_up((size_t)x->shape[0] * element, 64);
-    if (a->gives_dweight && dtype_info(w->dtype)->bits < 32) bytes += round_up((size_t)w->numel * element, 64);
+    if (a->is_gathered) bytes += round_up((size_t)x->shape[0] * row * 2, 64);
+    else if (a->gives_dweight && dtype_info(w->dtype)->bits < 32) bytes += round_up((size_t)w->numel * element, 64);
     return bytes + product_workspace(c, target);
 }
 
@@ -146,6 +154,8 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
                            : 1;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);
         a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
+        a.is_gathered = a.gives_dweight && x->rank == 2 &&
+                        is_gathered(x->shape[0], x->shape[1], input[0]->dtype, x->storage->device->target);
         tl_call c;
         call_begin(&c, &op_linear_cross_entropy, input, 3, ATTR(a));
         loss = op_apply(&c);

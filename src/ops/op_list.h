@@ -70,6 +70,7 @@ OP(KERNEL, rms_norm_grad)
 /* token.c */
 OP(KERNEL, embedding)
 OP(KERNEL, embedding_grad)
+OP(KERNEL, embedding_acc)
 OP(KERNEL, cross_entropy)
 OP(KERNEL, cross_entropy_grad)
 

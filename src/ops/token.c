@@ -34,17 +34,50 @@ static size_t embedding_grad_workspace(const tl_call *c, const struct target *ta
     return (size_t)(((const struct attr_embedding *)c->attr)->n_rows + 1 + c->input[1]->numel) * sizeof(int32_t);
 }
 
+static bool embedding_acc_shape(tl_call *c) {
+    const tl_tensor *sum = c->input[0], *g = c->input[1];
+    if (!call_needs_float(c, 0) || !call_needs_index(c, 2)) return false;
+    bool fits = sum->rank == 2 && g->rank == 2 && sum->shape[1] == g->shape[1] && sum->dtype == g->dtype;
+    return fits || call_fail(c, "the sum has other rows than the gradient");
+}
+/* Rows of the sum are read and written where there are ids: at most one row for each. */
+static void embedding_acc_cost(const tl_call *c, struct cost *cost) {
+    const tl_tensor *g = c->input[1];
+    count rows = tensor_traffic(g);
+    *cost = (struct cost){.n_parts = 1,
+                          .part[0] = {COST_HERE, (count)g->numel, 2 * rows + tensor_traffic(c->input[2]), rows}};
+}
+static size_t embedding_acc_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    return (size_t)(c->input[0]->shape[0] + 1 + c->input[2]->numel) * sizeof(int32_t);
+}
+
+/* sum[id] += g: dsum = its gradient, d row = that of the row of its id */
+static void embedding_acc_backward(tl_gradient *g) {
+    g->result[0] = g->grad[0];
+    if (g->needs[1]) g->result[1] = tl_embedding(g->grad[0], gradient_input(g, 2));
+}
+
 /* each row of g went to the row of its id: d row = d dweight[id] */
 static void embedding_grad_backward(tl_gradient *g) { g->result[0] = tl_embedding(g->grad[0], gradient_input(g, 1)); }
 
-/* dweight[id] = sum of the rows of g with that id */
+/* dweight[id] = sum of the rows of g with that id. A table that is the head's weight too has a gradient already; most of a
+ * vocabulary has nothing to add to it. */
 static void embedding_backward(tl_gradient *g) {
     struct attr_embedding a = {g->node->edges[0].shape[0]};
     tl_tensor *ids = tl_contiguous(gradient_input(g, 1));
     if (!ids) return;
     tl_tensor *rows = tl_reshape(g->grad[0], TL_SHAPE(ids->numel, g->node->edges[0].shape[1]));
     rows = tl_contiguous(rows);
-    g->result[0] = op_apply2(&op_embedding_grad, rows, tl_reshape(ids, TL_SHAPE(ids->numel)), ATTR(a));
+    ids = tl_reshape(ids, TL_SHAPE(ids->numel));
+    if (!rows || !g->into[0] || g->into[0]->dtype != rows->dtype) {
+        g->result[0] = op_apply2(&op_embedding_grad, rows, ids, ATTR(a));
+        return;
+    }
+    tl_tensor *input[3] = {g->into[0], rows, ids};
+    tl_call c;
+    call_begin(&c, &op_embedding_acc, input, 3, NULL, 0);
+    g->result[0] = op_apply(&c);
 }
 
 const tl_op op_embedding = {RECORD(KERNEL, embedding, 1),     .shapes = "weight (V,C), ids (...) -> (...,C)",
@@ -55,6 +88,17 @@ const tl_op op_embedding_grad = {
     RECORD(KERNEL, embedding_grad, 1),       .shapes = "g (N,C), ids (N) -> (V,C)", .dtypes = "floats; ids i64, i32",
     .flops = "NC: one sum per element of g", .shape = embedding_grad_shape,         .cost = embedding_grad_cost,
     .workspace = embedding_grad_workspace,   .backward = embedding_grad_backward,   .saves = {TL_INPUT(1)}};
+
+const tl_op op_embedding_acc = {RECORD(KERNEL, embedding_acc, 1),
+                                .shapes = "sum (V,C), g (N,C), ids (N) -> sum",
+                                .dtypes = "floats, sum and g alike; ids i64, i32",
+                                .flops = "NC: one sum per element of g",
+                                .shape = embedding_acc_shape,
+                                .cost = embedding_acc_cost,
+                                .workspace = embedding_acc_workspace,
+                                .backward = embedding_acc_backward,
+                                .overwrites = {OVERWRITES(0)},
+                                .saves = {0, TL_INPUT(2)}};
 
 tl_tensor *tl_embedding(tl_tensor *weight, tl_tensor *ids) {
     return op_apply2(&op_embedding, tl_contiguous(weight), ids, NULL, 0);

@@ -5,6 +5,7 @@
  * small models are run with every op timed, so that each is measured with the caches as a step leaves them. */
 #include "plan/calibrate.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "plan/predict.h"
 #include "plan/trial.h"
 #include "tensor/device.h"
 
@@ -178,47 +180,54 @@ static bool streams_measure(const struct calibrate_options *o, struct machine *p
 
 /* ---- Training steps ---- */
 
-/* Sizes that no test of predictions uses (bench/bench_predict.py): both families, wide and narrow, short and long. */
-static const struct calibrate_case cases[] = {
-    /* layers, channels, heads, ff, vocabulary, batch, seq, quick */
-    {"tiny", "fp32", 2, 64, 2, 176, 256, 2, 32, true},
-    {"tiny", "fp32", 2, 128, 4, 352, 256, 4, 128, true},
-    {"tiny", "fp32", 2, 256, 4, 704, 512, 4, 64, false},
-    {"tiny", "fp32", 2, 256, 8, 704, 256, 4, 256, true},
-    {"tiny", "fp32", 2, 384, 6, 1024, 256, 8, 128, false},
-    {"tiny", "fp32", 1, 512, 8, 1408, 1024, 2, 512, true},
-    {"tiny", "fp32", 1, 768, 12, 2048, 256, 2, 256, false},
-    {"tiny", "fp32", 2, 64, 2, 176, 256, 32, 128, false},
-    {"tiny", "fp32", 2, 192, 3, 512, 2048, 2, 96, false},
-    {"tiny", "fp32", 1, 128, 2, 352, 8192, 4, 512, false},
-    {"tiny", "fp32", 2, 96, 3, 256, 256, 4, 64, false},
-    {"tiny", "fp32", 2, 128, 2, 352, 256, 16, 128, false},
-    {"tiny-gpt2", "fp32", 2, 64, 2, 256, 256, 2, 32, true},
-    {"tiny-gpt2", "fp32", 2, 128, 4, 512, 256, 4, 128, true},
-    {"tiny-gpt2", "fp32", 2, 256, 4, 1024, 512, 4, 64, false},
-    {"tiny-gpt2", "fp32", 2, 256, 8, 1024, 256, 4, 256, true},
-    {"tiny-gpt2", "fp32", 2, 384, 6, 1536, 256, 8, 128, false},
-    {"tiny-gpt2", "fp32", 1, 512, 8, 2048, 1024, 2, 512, true},
-    {"tiny-gpt2", "fp32", 1, 768, 12, 3072, 256, 2, 256, false},
-    {"tiny-gpt2", "fp32", 2, 192, 3, 768, 256, 4, 128, false},
-    {"tiny", "bf16", 2, 64, 2, 176, 256, 2, 32, true},
-    {"tiny", "bf16", 2, 128, 4, 352, 256, 4, 128, true},
-    {"tiny", "bf16", 2, 256, 4, 704, 512, 4, 64, false},
-    {"tiny", "bf16", 2, 256, 8, 704, 256, 4, 256, true},
-    {"tiny", "bf16", 2, 384, 6, 1024, 256, 8, 128, false},
-    {"tiny", "bf16", 1, 512, 8, 1408, 1024, 2, 512, true},
-    {"tiny", "bf16", 1, 768, 12, 2048, 256, 2, 256, false},
-    {"tiny", "bf16", 2, 128, 2, 352, 256, 16, 128, false},
-    {"tiny-gpt2", "bf16", 2, 128, 4, 512, 256, 4, 128, false},
-    {"tiny-gpt2", "bf16", 2, 256, 8, 1024, 256, 4, 256, false},
-    {"tiny-gpt2", "bf16", 1, 512, 8, 2048, 1024, 2, 512, false},
-    {"tiny", "amp", 2, 128, 4, 352, 256, 4, 128, false},
-    {"tiny", "amp", 2, 256, 8, 704, 256, 4, 256, false},
-    {"tiny", "amp", 1, 512, 8, 1408, 1024, 2, 512, false},
-};
+/* Of `n` choices one: the fraction of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and those of several primes together
+ * fill the space of all combinations evenly: the ops of any model have samples nearby, whichever sizes it has. */
+static int spread(int i, double prime, int n) {
+    double x = (i + 0.5) * sqrt(prime);
+    return (int)((x - floor(x)) * n);
+}
+#define PICK(list, i, prime) (list)[spread(i, prime, (int)(sizeof(list) / sizeof *(list)))]
 
-const struct calibrate_case *calibrate_case_at(int index) {
-    return index >= 0 && index < (int)(sizeof cases / sizeof *cases) ? &cases[index] : NULL;
+/* FLOPs of a step, nearly: 6 per token and weight of a layer and a head. */
+static double case_flops(const struct calibrate_case *c, int64_t tokens) {
+    return 6.0 * (double)tokens * (double)c->channels * (12.0 * (double)c->channels + (double)c->vocabulary);
+}
+
+/* A step must not take long: what is drawn too large gets fewer sequences, then few words, then shorter sequences. */
+static void case_limit(struct calibrate_case *c, int64_t tokens) {
+    const double much = 8e9, most = 12e9;
+    if (tokens < c->seq) tokens = c->seq;
+    while (tokens > c->seq && case_flops(c, tokens) > much) tokens /= 2;
+    if (tokens < c->seq) tokens = c->seq;
+    if (case_flops(c, tokens) > most) c->vocabulary = 256;
+    for (; c->seq > 32 && case_flops(c, tokens) > most; tokens /= 2) c->seq /= 2;
+    c->batch = tokens / c->seq;
+}
+
+struct calibrate_case calibrate_case_at(int i) {
+    static const int64_t head_sizes[] = {16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256};
+    static const int64_t heads[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 1, 2}, widths[] = {0, 0, 2, 3};
+    static const int64_t lengths[] = {16, 32, 64, 96, 128, 256, 512, 1024};
+    static const int64_t tokens[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+    static const int64_t vocabularies[] = {256, 512, 1024, 2048, 4096, 8192};
+    static const char *const recipes[] = {"fp32", "fp32", "fp32", "bf16", "bf16", "bf16", "amp", "bf16-lean"};
+    static const char *const models[] = {"tiny", "tiny", "tiny-gpt2"};
+    static const char *const optimizers[] = {"adamw", "adamw", "adamw", "adamw", "sgd", "rmsprop", "adagrad"};
+    int64_t head = PICK(head_sizes, i, 2), group = PICK(groups, i, 23);
+    struct calibrate_case c = {.model = PICK(models, i, 17),
+                               .recipe = PICK(recipes, i, 13),
+                               .optimizer = PICK(optimizers, i, 19),
+                               .heads = PICK(heads, i, 3),
+                               .vocabulary = PICK(vocabularies, i, 11),
+                               .seq = PICK(lengths, i, 5)};
+    while (head * c.heads < 48) c.heads *= 2;
+    while (head * c.heads > 768) c.heads /= 2;
+    bool is_grouped = !strcmp(c.model, "tiny") && c.heads % group == 0;
+    c.channels = head * c.heads;
+    c.kv_heads = is_grouped ? c.heads / group : c.heads;
+    c.ff = PICK(widths, i, 29) * c.channels;
+    case_limit(&c, PICK(tokens, i, 7));
+    return c;
 }
 
 static struct settings settings_of(const struct calibrate_case *c, const tl_device *device) {
@@ -226,9 +235,11 @@ static struct settings settings_of(const struct calibrate_case *c, const tl_devi
     snprintf(s.model, sizeof s.model, "%s", c->model);
     snprintf(s.device, sizeof s.device, "%s", device->name);
     settings_set(&s, "recipe", c->recipe);
-    s.layers = c->layers;
+    settings_set(&s, "optimizer", c->optimizer);
+    s.layers = 1;
     s.channels = c->channels;
     s.heads = c->heads;
+    s.kv_heads = c->kv_heads;
     s.ff = c->ff;
     s.vocabulary = c->vocabulary;
     s.batch = c->batch;
@@ -238,17 +249,20 @@ static struct settings settings_of(const struct calibrate_case *c, const tl_devi
 }
 
 /* Rows of equal op, dtype, way and size are one sample: the mean, weighted by calls. */
-static bool sample_add(struct machine *p, const struct ledger_row *row, double *weights, size_t most) {
+static bool sample_add(struct machine *p, const struct ledger_row *row, const struct predict_shape *shape,
+                       double *weights, size_t most) {
     struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
     double calls = (double)row->calls;
     text_copy(s.op, sizeof s.op, row->key.op);
     s.flops = (double)row->flops / calls;
     s.bytes = ((double)row->bytes_read + (double)row->bytes_written + (double)row->transfer_bytes) / calls;
+    s.written = (double)row->bytes_written / calls;
+    s.inner = predict_inner(shape, s.op);
     s.seconds = row->time_s / calls;
     for (int i = 0; i < p->n_samples; i++) {
         struct machine_sample *k = &p->samples[i];
         if (strcmp(k->op, s.op) || k->dtype != s.dtype || k->is_backward != s.is_backward || k->flops != s.flops ||
-            k->bytes != s.bytes)
+            k->bytes != s.bytes || k->written != s.written || k->inner != s.inner)
             continue;
         k->seconds = (k->seconds * weights[i] + s.seconds * calls) / (weights[i] + calls);
         weights[i] += calls;
@@ -288,26 +302,77 @@ static void rest_solve(const struct rest *r, double *call_s, double *share) {
     }
 }
 
+/* Seconds for which this process's threads were ready to run and did not, since they began; 0 where the system does not tell. */
+static double waited_s(void) {
+    DIR *threads = opendir("/proc/self/task");
+    double sum = 0;
+    for (struct dirent *entry; threads && (entry = readdir(threads));) {
+        char path[300];
+        unsigned long long ran, waited;
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/schedstat", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%llu %llu", &ran, &waited) == 2) sum += (double)waited * 1e-9;
+        if (file) fclose(file);
+    }
+    if (threads) closedir(threads);
+    return sum;
+}
+
+/* A trial in which threads waited for a core that somebody else had is made again, a few times; the least disturbed one counts. */
+static const double disturbed = 0.02; /* share of the time that threads waited */
+static bool trial_undisturbed(const struct settings *s, struct trial *best, double *share) {
+    *share = INFINITY;
+    for (int turn = 0; turn < 3 && *share > disturbed; turn++) {
+        struct trial trial;
+        double waited = waited_s(), began = now_s();
+        if (!trial_run(s, 3, &trial)) {
+            if (turn) trial_free(best);
+            return false;
+        }
+        double own = (waited_s() - waited) / (now_s() - began) / device_threads();
+        if (own < *share) {
+            if (turn) trial_free(best);
+            *best = trial;
+            *share = own;
+        } else trial_free(&trial);
+    }
+    return true;
+}
+
+static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
+                         struct rest *rest, int *n_disturbed) {
+    const struct calibrate_case c = calibrate_case_at(i);
+    const struct predict_shape shape = {(double)(c.channels / c.heads), (double)c.channels, (double)c.seq};
+    struct settings s = settings_of(&c, o->device);
+    struct trial trial;
+    double share;
+    if (!trial_undisturbed(&s, &trial, &share)) return false;
+    bool ok = true;
+    for (size_t r = 0; ok && r < trial.n_rows; r++)
+        if (trial.rows[r].time_s > 0 && trial.rows[r].calls > 0)
+            ok = sample_add(p, &trial.rows[r], &shape, weights, most);
+    rest_add(rest, &trial);
+    *n_disturbed += share > disturbed;
+    trial_free(&trial);
+    return ok;
+}
+
 static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
-    enum { MOST = 20000, N_CASES = sizeof cases / sizeof *cases };
+    enum { MOST = 20000 };
+    int n = o->is_quick ? CALIBRATE_QUICK : CALIBRATE_CASES, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
     struct rest rest = {0, 0, 0, 0, 0};
     p->samples = memory_new(MOST * sizeof *p->samples);
     bool ok = (weights && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
-    for (int i = 0; ok && i < N_CASES; i++) {
-        const struct calibrate_case *c = &cases[i];
-        if (o->is_quick && !c->is_quick) continue;
-        struct settings s = settings_of(c, o->device);
-        struct trial trial;
-        tell(o, "steps of %s, %s, %lld channels, %lld x %lld", c->model, c->recipe, (long long)c->channels,
-             (long long)c->batch, (long long)c->seq);
-        ok = trial_run(&s, 5, &trial);
-        for (size_t r = 0; ok && r < trial.n_rows; r++)
-            if (trial.rows[r].time_s > 0 && trial.rows[r].calls > 0) ok = sample_add(p, &trial.rows[r], weights, MOST);
-        if (ok) rest_add(&rest, &trial);
-        if (ok) trial_free(&trial);
+    for (int i = 0; ok && i < n; i++) {
+        if (i % 40 == 0) tell(o, "training steps: %d of %d configurations done", i, n);
+        ok = case_measure(o, p, i, weights, MOST, &rest, &n_disturbed);
     }
     if (ok) rest_solve(&rest, &p->call_s, &p->rest_share);
+    if (ok && n_disturbed)
+        tell(o, "NOTE: in %d of %d trials others had the cores: calibrate again when the machine is idle", n_disturbed,
+             n);
     memory_free(weights);
     return ok;
 }

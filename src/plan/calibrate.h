@@ -17,12 +17,12 @@ bool calibrate(const struct calibrate_options *o, struct machine *p);
 /* The roof alone: peaks, products of f32 and bf16, memory. Seconds. */
 bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
 
-/* The configurations whose steps are measured, so that a check can avoid them; NULL after the last. */
+/* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1. */
+enum { CALIBRATE_CASES = 160, CALIBRATE_QUICK = 24 };
 struct calibrate_case {
-    const char *model, *recipe;
-    int64_t layers, channels, heads, ff, vocabulary, batch, seq;
-    bool is_quick;
+    const char *model, *recipe, *optimizer;
+    int64_t channels, heads, kv_heads, ff, vocabulary, batch, seq; /* of one layer; ff 0: the model's own */
 };
-const struct calibrate_case *calibrate_case_at(int index);
+struct calibrate_case calibrate_case_at(int index);
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "train/recipe.h"
 #include "train/trainer.h"
 
 const char *const fit_axis_names[FIT_N_AXES] = {"batch", "seq", "layers", "channels"};
@@ -23,13 +24,21 @@ static bool model_open(struct settings *s, tl_model_config *config) {
     return true;
 }
 
+/* Products of 4 bits take rows in whole blocks of 16: other widths are no runs, and say nothing of what fits. */
+static int64_t width_unit(const struct settings *s, const tl_model_config *c) {
+    int64_t unit = c->head_size * (c->n_heads / c->n_kv_heads);
+    const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
+    while (recipe && recipe->linear == LINEAR_FP4 && unit % 16) unit *= 2;
+    return unit;
+}
+
 bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct price_target *target,
                const struct plan_options *options) {
     tl_model_config c;
     *q = (struct fit_question){.axis = axis, .settings = *s, .target = *target, .options = *options};
     if (!model_open(&q->settings, &c)) return false;
     const int64_t first[] = {s->batch, s->seq, c.n_layers, c.channels};
-    const int64_t unit[] = {1, s->seq >= 1024 ? 128 : 1, 1, c.head_size * (c.n_heads / c.n_kv_heads)};
+    const int64_t unit[] = {1, s->seq >= 1024 ? 128 : 1, 1, width_unit(s, &c)};
     /* a layer is some 50 calls to price, sizes cost nothing */
     const int64_t most[] = {1000000, 1 << 26, c.n_layers > 128 ? 2 * c.n_layers : 256, 1 << 22};
     q->first = first[axis];
@@ -85,7 +94,7 @@ static bool try_size(const struct fit_question *q, int64_t size, bool only_steps
         s.warmup = 0;
         s.val_share = 0;
     }
-    if (!price_make(&price, &s, &q->target)) return false;
+    if (!price_sketch(&price, &s, &q->target)) return false;
     price.settings.steps = q->settings.steps;
     *point = (struct fit_point){.size = size,
                                 .n_parameters = price.n_parameters,

@@ -81,7 +81,10 @@ static bool passes_of(const struct infer_question *q, int64_t batch, struct pass
     return ok;
 }
 
-static struct infer_part part_of(const tl_ledger *l, const struct predict_machine *m) {
+/* A pass over T tokens. */
+static struct infer_part part_of(const tl_ledger *l, const struct predict_machine *m, const tl_model_config *c,
+                                 int64_t T) {
+    const struct predict_shape shape = {(double)c->head_size, (double)c->channels, (double)T};
     struct infer_part part = {0};
     bool is_known = m->bandwidth > 0;
     for (size_t i = 0; l && i < l->n_rows; i++) {
@@ -95,7 +98,7 @@ static struct infer_part part_of(const tl_ledger *l, const struct predict_machin
     }
     if (!is_known) return (struct infer_part){.flops = part.flops, .bytes = part.bytes};
     part.memory_s = (double)part.bytes / m->bandwidth;
-    double predicted = l ? predict_ledger(m, l).seconds : 0;
+    double predicted = l ? predict_ledger(m, &shape, l).seconds : 0;
     if (isfinite(predicted)) part.predicted_s = predicted;
     return part;
 }
@@ -189,9 +192,9 @@ bool infer_price(const struct infer_question *q, struct infer_answer *a) {
     a->held_bytes = tl_ledger_peak(p.prefill, q->target.device, TL_ALL);
     a->reserved_bytes = reserved_of(&p, q->target.device);
     a->verdict = !limit ? PRICE_UNKNOWN : a->reserved_bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
-    a->prefill = part_of(p.prefill, m);
-    a->first = part_of(p.first, m);
-    a->last = part_of(p.last ? p.last : p.first, m);
+    a->prefill = part_of(p.prefill, m, c, q->settings.seq);
+    a->first = part_of(p.first, m, c, 1);
+    a->last = part_of(p.last ? p.last : p.first, m, c, 1);
     passes_free(&p);
     double batch = (double)q->settings.batch, prefill_s = seconds_of(&a->prefill);
     a->decode_s = (seconds_of(&a->first) + seconds_of(&a->last)) / 2;

@@ -1,6 +1,5 @@
 #include "plan/machine.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,61 +65,11 @@ double machine_bandwidth_of(const struct machine *p, double bytes) {
 
 /* ---- This machine ---- */
 
-/* The value after "key<tab>:" of the first line that has it. */
-static bool line_find(const char *path, const char *key, char *to, size_t size) {
-    FILE *file = fopen(path, "r");
-    char line[512];
-    bool is_found = false;
-    while (file && !is_found && fgets(line, sizeof line, file)) {
-        char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, key, strlen(key))) continue;
-        char *value = colon + 1 + strspn(colon + 1, " \t");
-        value[strcspn(value, "\n")] = 0;
-        text_copy(to, size, value);
-        is_found = true;
-    }
-    if (file) fclose(file);
-    return is_found;
-}
-
-static bool gpu_name(char *to, size_t size) {
-    const char *folder = "/proc/driver/nvidia/gpus";
-    DIR *gpus = opendir(folder);
-    bool is_found = false;
-    for (struct dirent *entry; gpus && !is_found && (entry = readdir(gpus));) {
-        char path[400];
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s/information", folder, entry->d_name);
-        is_found = line_find(path, "Model", to, size);
-    }
-    if (gpus) closedir(gpus);
-    return is_found;
-}
-
-/* Arm cores say a number. */
-static void core_name(char *to, size_t size) {
-    static const struct {
-        const char *implementer, *part, *name;
-    } cores[] = {{"0x41", "0xd0c", "Neoverse-N1"}, {"0x41", "0xd40", "Neoverse-V1"}, {"0x41", "0xd49", "Neoverse-N2"},
-                 {"0x41", "0xd4f", "Neoverse-V2"}, {"0x41", "0xd84", "Neoverse-V3"}, {"0x41", "0xd8e", "Neoverse-N3"}};
-    char implementer[16] = "", part[16] = "";
-    if (line_find("/proc/cpuinfo", "model name", to, size)) return;
-    line_find("/proc/cpuinfo", "CPU implementer", implementer, sizeof implementer);
-    line_find("/proc/cpuinfo", "CPU part", part, sizeof part);
-    snprintf(to, size, "core %s/%s", implementer, part);
-    for (size_t i = 0; i < sizeof cores / sizeof *cores; i++)
-        if (!strcmp(cores[i].implementer, implementer) && !strcmp(cores[i].part, part))
-            text_copy(to, size, cores[i].name);
-}
-
 void machine_name(tl_device *device, char *text, size_t size) {
-    char name[100];
-    if (device->kind == DEVICE_CUDA) {
-        if (!gpu_name(text, size)) snprintf(text, size, "an unknown GPU");
-        return;
-    }
-    core_name(name, sizeof name);
-    snprintf(text, size, "%s, %ld cores", name, sysconf(_SC_NPROCESSORS_ONLN));
+    char chip[DEVICE_TEXT] = "an unknown chip", libraries[DEVICE_TEXT];
+    if (device->functions->describe) device->functions->describe(device, chip, libraries);
+    if (device->kind == DEVICE_CUDA) snprintf(text, size, "%s", chip);
+    else snprintf(text, size, "%s, %ld cores", chip, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 char *machine_default_path(const char *device) {
@@ -175,12 +124,13 @@ json_t *machine_json(const struct machine *p) {
     }
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *s = &p->samples[i];
-        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f}", "op", s->op, "dtype",
+        json_array_append_new(samples, json_pack("{s:s, s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "op", s->op, "dtype",
                                                  tl_dtype_name(s->dtype), "backward", (int)s->is_backward, "flops",
-                                                 s->flops, "bytes", s->bytes, "seconds", s->seconds));
+                                                 s->flops, "bytes", s->bytes, "written", s->written, "inner", s->inner,
+                                                 "seconds", s->seconds));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
-                     "tally.machine/1", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
+                     "tally.machine/2", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
                      "threads", p->threads, "clock_hz", p->clock_hz, "call_s", p->call_s, "rest_share", p->rest_share,
                      "sheet", peaks_json(p->sheet), "product", peaks_json(p->product), "measured",
                      peaks_json(p->measured), "sheet_bandwidth", p->sheet_bandwidth, "products", products, "streams",
@@ -276,6 +226,8 @@ static void lists_read(struct reader *r, const json_t *root, struct machine *p) 
         s->is_backward = json_is_true(json_object_get(o, "backward"));
         s->flops = real_at(r, o, "flops", 0);
         s->bytes = real_at(r, o, "bytes", 0);
+        s->written = real_at(r, o, "written", 0);
+        s->inner = real_at(r, o, "inner", 0);
         s->seconds = real_at(r, o, "seconds", 0);
     }
 }
@@ -286,7 +238,8 @@ bool machine_read(struct machine *p, const char *path) {
     if (!root) return false;
     struct reader r = {path, true};
     const char *schema = json_string_value(json_object_get(root, "schema"));
-    if (!schema || strcmp(schema, "tally.machine/1")) r.ok = error_set(TL_ERROR_USE, "%s: not a tally.machine/1", path);
+    if (!schema || strcmp(schema, "tally.machine/2"))
+        r.ok = error_set(TL_ERROR_USE, "%s: not a tally.machine/2 (`tally calibrate` makes one)", path);
     text_at(&r, root, "device", p->device, sizeof p->device);
     text_at(&r, root, "machine", p->machine, sizeof p->machine);
     text_at(&r, root, "isa", p->isa, sizeof p->isa);

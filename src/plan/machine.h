@@ -1,5 +1,5 @@
 /* machine.h: what was measured of one machine: how fast its ops are, by size. Made by `tally calibrate` (calibrate.h), kept as a JSON
- * file, schema tally.machine/1 (docs/planning.md), used by predict.h and roofline.h. */
+ * file, schema tally.machine/2 (docs/planning.md), used by predict.h and roofline.h. */
 #ifndef PLAN_MACHINE_H
 #define PLAN_MACHINE_H
 
@@ -13,7 +13,8 @@ struct machine_sample {
     char op[32];
     tl_dtype dtype;
     bool is_backward;
-    double flops, bytes, seconds;
+    double flops, bytes, written, seconds; /* written: of the bytes */
+    double inner;                          /* of the model it was measured in: predict_inner */
 };
 
 /* A square product, or a copy: the rate at one size. */

@@ -156,10 +156,40 @@ static void advise_devices(struct plan *plan) {
         "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
 }
 
+/* What is computed does not change; what is sent grows with (N - 1) / N, and from a node on goes through a network. */
+static void scale_find(struct plan *plan) {
+    uint64_t limit = price_target_limit(&plan->price.target);
+    double own_s = plan_step_s(&plan->time);
+    int64_t n = plan->options.n_devices;
+    for (int i = 0; i < PLAN_DOUBLINGS; i++, n *= 2) {
+        struct plan_scale *p = &plan->scale[i];
+        *p = (struct plan_scale){.devices = n};
+        p->shard = shard_estimate(&plan->price, n, plan->options.shard, plan->options.link);
+        p->fits = n == 1 ? plan->price.verdict != PRICE_TOO_LARGE : p->shard.total_bytes <= limit;
+        if (!(own_s > 0) || (n > 1 && !(p->shard.link_s > 0)))
+            continue; /* nothing is known of its speed, or its link */
+        p->step_s = fmax(own_s, p->shard.link_s);
+        p->tokens_per_s = (double)n * (double)plan->price.n_tokens / p->step_s;
+        p->efficiency = own_s / p->step_s;
+    }
+}
+
+int64_t plan_scale_fits(const struct plan *plan) {
+    for (int i = 0; i < PLAN_DOUBLINGS; i++)
+        if (plan->scale[i].fits) return plan->scale[i].devices;
+    return 0;
+}
+int64_t plan_scale_binds(const struct plan *plan) {
+    for (int i = 0; i < PLAN_DOUBLINGS; i++)
+        if (plan->scale[i].efficiency > 0 && plan->scale[i].efficiency < 1) return plan->scale[i].devices;
+    return 0;
+}
+
 static bool grow(struct plan *plan) {
     const struct price *p = &plan->price;
     if (!price_target_limit(&p->target)) return true;
     plan->has_growth = true;
+    scale_find(plan);
     for (int axis = 0; axis < FIT_N_AXES; axis++) {
         struct fit_question q;
         if (!fit_begin(&q, (enum fit_axis)axis, &p->settings, &p->target, &plan->options)) return false;
@@ -195,7 +225,7 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct price_t
                const struct plan_options *options, bool has_growth) {
     memset(plan, 0, sizeof *plan);
     plan->options = *options;
-    if (!price_make(&plan->price, s, target)) return false;
+    if (!price_sketch(&plan->price, s, target)) return false;
     if (derive(plan) && (!has_growth || grow(plan))) return true;
     plan_free(plan);
     return false;

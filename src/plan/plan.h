@@ -38,6 +38,16 @@ struct plan_time plan_time_of(const struct price *price);
 /* The best that is known: what was predicted, or the roofline. */
 double plan_step_s(const struct plan_time *time);
 
+/* The same training on more devices, each with micro-batches of its own: an estimate. */
+enum { PLAN_DOUBLINGS = 8 };
+struct plan_scale {
+    int64_t devices;
+    struct shard_estimate shard;
+    bool fits;
+    double step_s, tokens_per_s; /* 0: not known */
+    double efficiency; /* tokens/s, as a share of what as many devices would do that send nothing; 0: not known */
+};
+
 struct plan {
     struct price price;
     struct plan_options options;
@@ -50,6 +60,7 @@ struct plan {
     struct shard_estimate shard;
     bool has_growth;
     struct fit_answer growth[FIT_N_AXES];
+    struct plan_scale scale[PLAN_DOUBLINGS]; /* with has_growth: from n_devices on, doubled again and again */
     char advice[6][240];
     int n_advice;
 };
@@ -58,6 +69,10 @@ struct plan {
 bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
+
+/* The first of the doublings that fits; the first on which what is sent takes longer than what is computed. 0: none is. */
+int64_t plan_scale_fits(const struct plan *plan);
+int64_t plan_scale_binds(const struct plan *plan);
 
 /* tally.plan/1 (docs/planning.md); NULL: recorded. */
 json_t *plan_json(const struct plan *plan);

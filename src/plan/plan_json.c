@@ -145,8 +145,27 @@ json_t *plan_answer_json(const struct fit_answer *a) {
                      "is_monotone", (int)a->is_monotone);
 }
 
+static json_t *whole(int64_t n) { return n ? json_integer(n) : json_null(); }
+
+static json_t *scale_json(const struct plan *plan) {
+    json_t *points = json_array();
+    for (int i = 0; i < PLAN_DOUBLINGS; i++) {
+        const struct plan_scale *p = &plan->scale[i];
+        json_array_append_new(points, json_pack("{s:I, s:o, s:b, s:f, s:o, s:b, s:o, s:o, s:o}", "devices",
+                                                (json_int_t)p->devices, "bytes", count_json(p->shard.total_bytes),
+                                                "fits", (int)p->fits, "sent_bytes", p->shard.sent_bytes, "link_s",
+                                                known(p->shard.link_s), "is_network", (int)p->shard.is_network,
+                                                "step_s", known(p->step_s), "tokens_per_s", known(p->tokens_per_s),
+                                                "efficiency", known(p->efficiency)));
+    }
+    return json_pack("{s:b, s:s, s:o, s:o, s:o}", "is_estimate", 1, "shard", shard_names[plan->options.shard],
+                     "fits_from", whole(plan_scale_fits(plan)), "link_binds_from", whole(plan_scale_binds(plan)),
+                     "points", points);
+}
+
 static json_t *growth_json(const struct plan *plan) {
     json_t *o = json_object();
+    json_object_set_new(o, "devices", scale_json(plan));
     for (int i = 0; i < FIT_N_AXES; i++) json_object_set_new(o, fit_axis_names[i], plan_answer_json(&plan->growth[i]));
     return o;
 }

@@ -3,8 +3,9 @@
  *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
  *     step     = sum of time(op) (1 + rest_share) + calls x call_s
  *
- * The efficiency of an op at a size is that of the nearest sizes at which the profile has measured it. Without a profile there is no
- * prediction, only the bound below which no step can come:
+ * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it (kriging: predict.c). What
+ * decides it besides FLOPs and bytes is the length of the innermost loop, which follows from the model: the size of heads in attention, say.
+ * Without a profile there is no prediction, only the bound below which no step can come:
  *
  *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
  */
@@ -25,6 +26,13 @@ struct predict_machine {
 struct predict_machine predict_machine_of(const struct machine *p); /* which must outlive it */
 struct predict_machine predict_machine_of_chip(const struct hardware *chip);
 
+/* Of the model whose step it is. 0: not known. */
+struct predict_shape {
+    double head_size, channels, seq;
+};
+/* The size besides FLOPs and bytes that decides how fast an op is: 0: none does, or it is not known. */
+double predict_inner(const struct predict_shape *shape, const char *op);
+
 struct prediction {
     double seconds;   /* NAN: there is no profile */
     double bound_s;   /* no step can be shorter */
@@ -34,13 +42,15 @@ struct prediction {
 };
 
 /* Of one step, or of whatever the rows are of. */
-struct prediction predict_rows(const struct predict_machine *m, const struct ledger_row *rows, size_t n_rows);
-struct prediction predict_ledger(const struct predict_machine *m, const tl_ledger *ledger);
-/* The same of a tally.ledger/1, or of the step of a tally.run/1. False: recorded. */
+struct prediction predict_rows(const struct predict_machine *m, const struct predict_shape *shape,
+                               const struct ledger_row *rows, size_t n_rows);
+struct prediction predict_ledger(const struct predict_machine *m, const struct predict_shape *shape,
+                                 const tl_ledger *ledger);
+/* The same of a tally.ledger/1, or of the step of a tally.run/1, whose settings tell the shape. False: recorded. */
 bool predict_json(const struct predict_machine *m, const json_t *json, struct prediction *prediction);
 
 /* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for what runs no kernel. */
-double predict_row(const struct predict_machine *m, const struct ledger_row *row);
+double predict_row(const struct predict_machine *m, const struct predict_shape *shape, const struct ledger_row *row);
 /* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof of a roofline. */
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row);
 

@@ -132,11 +132,11 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
     return true;
 }
 
-static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes,
+static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes, bool is_sketch,
                             const struct run_walker *w, int64_t counts[KIND_COUNT]) {
     struct settings limited = *s;
     snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, limit_bytes);
-    return run_walk(&limited, device, w, counts);
+    return is_sketch ? run_sketch(&limited, device, w, counts) : run_walk(&limited, device, w, counts);
 }
 
 /* Reserved more than there is: does it fit when what is unused goes back? */
@@ -144,7 +144,7 @@ static bool fits_when_trimmed(const struct settings *s, const struct price_targe
     int64_t counts[KIND_COUNT];
     struct run_walker walker = {bill_nothing, NULL};
     tl_policy policy = tl_error_policy(TL_RETURN);
-    *fits = walk_with_limit(s, t->device, price_target_limit(t), &walker, counts);
+    *fits = walk_with_limit(s, t->device, price_target_limit(t), true, &walker, counts);
     tl_error_policy(policy);
     if (*fits) return true;
     bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
@@ -162,7 +162,7 @@ static bool verdict_find(struct price *p) {
     return true;
 }
 
-bool price_make(struct price *p, const struct settings *s, const struct price_target *target) {
+static bool price_with(struct price *p, const struct settings *s, const struct price_target *target, bool is_sketch) {
     char weights[SETTING_TEXT];
     *p = (struct price){.settings = *s, .target = *target, .is_steady = true};
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
@@ -173,10 +173,17 @@ bool price_make(struct price *p, const struct settings *s, const struct price_ta
     struct walk walk = {p, 0};
     struct run_walker walker = {bill, &walk};
     int64_t counts[KIND_COUNT] = {0};
-    bool ok = walk_with_limit(s, target->device, (uint64_t)3 << 60, &walker, counts) && verdict_find(p);
+    bool ok = walk_with_limit(s, target->device, (uint64_t)3 << 60, is_sketch, &walker, counts) && verdict_find(p);
     for (int i = 0; i < KIND_COUNT; i++) p->kind[i].count = counts[i];
     if (!ok) price_free(p);
     return ok;
+}
+
+bool price_make(struct price *p, const struct settings *s, const struct price_target *target) {
+    return price_with(p, s, target, false);
+}
+bool price_sketch(struct price *p, const struct settings *s, const struct price_target *target) {
+    return price_with(p, s, target, true);
 }
 
 void price_free(struct price *p) {

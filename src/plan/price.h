@@ -58,6 +58,8 @@ struct price {
 
 /* False: recorded, and nothing is left behind. A run that does not fit is priced all the same. */
 bool price_make(struct price *price, const struct settings *s, const struct price_target *target);
+/* The same with a fifth of the work: steps, peaks and verdict are exact, the counts of evaluations and samples are too low (run_sketch). */
+bool price_sketch(struct price *price, const struct settings *s, const struct price_target *target);
 void price_free(struct price *price);
 
 const char *price_verdict_text(enum price_verdict verdict);

@@ -11,7 +11,10 @@
 #include "base/memory.h"
 #include "train/trainer.h"
 
+/* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches of time, in which there are
+ * at least so many steps. */
 enum { WARM_STEPS = 2, MOST_STEPS = 64 };
+static const double warm_s = 0.02, stretch_s = 0.04;
 
 static int double_order(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -29,14 +32,23 @@ static bool step_once(struct trainer *t, int64_t step) {
     return trainer_step(t, step) && trainer_read(t, step, &loss, &norm);
 }
 
-static bool steps_time(struct trainer *t, int64_t *step, int n, double *step_s) {
-    double seconds[MOST_STEPS];
-    for (int i = 0; i < n; i++, ++*step) {
+static bool steps_warm(struct trainer *t, int64_t *step) {
+    double began = now_s();
+    while (*step < WARM_STEPS || (*step < MOST_STEPS && now_s() - began < warm_s))
+        if (!step_once(t, (*step)++)) return false;
+    return true;
+}
+
+/* `n` becomes how many there were. */
+static bool steps_time(struct trainer *t, int64_t *step, int *n, double *step_s) {
+    double seconds[MOST_STEPS], began = now_s();
+    int done = 0;
+    while (done < *n || (done < MOST_STEPS && now_s() - began < stretch_s)) {
         double before = now_s();
-        if (!step_once(t, *step)) return false;
-        seconds[i] = now_s() - before;
+        if (!step_once(t, (*step)++)) return false;
+        seconds[done++] = now_s() - before;
     }
-    *step_s = median(seconds, n);
+    *step_s = median(seconds, *n = done);
     return true;
 }
 
@@ -86,8 +98,8 @@ static bool trial_in(const struct settings *s, int n_steps, struct trial *trial)
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
     int64_t step = 0;
     ok = t != NULL;
-    while (ok && step < WARM_STEPS) ok = step_once(t, step++);
-    ok = ok && steps_time(t, &step, n_steps, &trial->step_s) && steps_profile(t, &step, n_steps, trial);
+    ok = ok && steps_warm(t, &step) && steps_time(t, &step, &n_steps, &trial->step_s) &&
+         steps_profile(t, &step, n_steps, trial);
     trainer_free(t);
     source_close(&source);
     return ok;
@@ -102,7 +114,7 @@ bool trial_run(const struct settings *given, int n_steps, struct trial *trial) {
         return error_set(TL_ERROR_USE, "a trial of %d steps (need 1 to %d)", n_steps, MOST_STEPS);
     snprintf(s.out, sizeof s.out, "%s/tally-trial-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(s.out)) return error_set(TL_ERROR_IO, "%s: cannot be made: %s", s.out, strerror(errno));
-    s.steps = WARM_STEPS + 2 * n_steps;
+    s.steps = 3 * MOST_STEPS;
     s.warmup = 1;
     s.sample_tokens = 0;
     bool ok = trial_in(&s, n_steps, trial);

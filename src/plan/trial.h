@@ -16,7 +16,7 @@ struct trial {
     size_t n_rows;
 };
 
-/* n_steps steps of each sort (at least 1), after as many as the pool needs to grow. The settings' out is not used. False: recorded. */
+/* At least n_steps steps of each sort (at least 1), more where they are short, after as many as pool and threads need. The settings' out is not used. False: recorded. */
 bool trial_run(const struct settings *s, int n_steps, struct trial *trial);
 void trial_free(struct trial *trial);
 

@@ -27,7 +27,7 @@ struct target {
 extern const struct target target_table[]; /* ends with a row without a name */
 const struct target *target_find(const char *name);
 
-enum { FETCH_BYTES = 256, FETCH_SLOTS = 16 };
+enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_TEXT = 96 };
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
 
@@ -51,6 +51,8 @@ struct device_functions {
     /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype. Cycles per second. */
     double (*peak)(tl_device *device, tl_dtype dtype);
     double (*clock)(tl_device *device);
+    /* (optional) What it is, "NVIDIA H200", and whose code decides bits besides ours, with versions; DEVICE_TEXT bytes each. */
+    void (*describe)(tl_device *device, char *chip, char *libraries);
 };
 
 struct tl_device {

@@ -271,35 +271,45 @@ static bool steps_list(const char *folder, struct steps *list) {
     return ok;
 }
 
-static bool has_manifest(const char *folder, int64_t step) {
+/* Whether a step was ever finished. False: recorded. */
+static bool manifest_look(const char *folder, int64_t step, bool *is_there) {
     char *path = path_new(folder, step, MANIFEST);
-    bool has = path && access(path, F_OK) == 0;
+    if (!path) return false;
+    *is_there = access(path, F_OK) == 0;
     memory_free(path);
-    return has;
+    return true;
 }
 
 bool checkpoint_any(const char *folder) {
     struct steps list = {0};
-    bool any = false;
-    if (steps_list(folder, &list))
-        for (size_t i = 0; i < list.n; i++) any = any || has_manifest(folder, list.step[i]);
+    bool any = false, ok = steps_list(folder, &list);
+    for (size_t i = 0; ok && !any && i < list.n; i++) ok = manifest_look(folder, list.step[i], &any);
     memory_free(list.step);
     return any;
+}
+
+/* Whether a step that was finished is still whole. A damaged one is no reason to stop; want of memory says nothing about it: recorded. */
+static bool step_verify(const char *folder, int64_t step, bool *is_whole) {
+    char *own = path_new(folder, step, NULL);
+    *is_whole = own && folder_verify(own, step);
+    memory_free(own);
+    if (*is_whole) return true;
+    if (tl_error() == TL_ERROR_MEMORY) return false;
+    log_line("checkpoint passed over: %s", tl_error_message());
+    tl_error_clear();
+    return true;
 }
 
 int64_t checkpoint_newest(const char *folder) {
     struct steps list = {0};
     int64_t newest = -1;
-    if (!steps_list(folder, &list)) return -1;
-    tl_policy policy = tl_error_policy(TL_RETURN); /* a damaged one is no reason to stop */
-    for (size_t i = 0; newest < 0 && i < list.n; i++) {
-        char *own = has_manifest(folder, list.step[i]) ? path_new(folder, list.step[i], NULL) : NULL;
-        if (own && folder_verify(own, list.step[i])) newest = list.step[i];
-        else if (own) {
-            log_line("checkpoint passed over: %s", tl_error_message());
-            tl_error_clear();
-        }
-        memory_free(own);
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    bool ok = steps_list(folder, &list);
+    for (size_t i = 0; ok && newest < 0 && i < list.n; i++) {
+        bool is_there = false, is_whole = false;
+        ok = manifest_look(folder, list.step[i], &is_there) &&
+             (!is_there || step_verify(folder, list.step[i], &is_whole));
+        if (is_whole) newest = list.step[i];
     }
     tl_error_policy(policy);
     memory_free(list.step);
@@ -379,10 +389,11 @@ bool checkpoint_prune(const char *folder, int keep, int64_t best_step) {
     bool ok = steps_list(folder, &list);
     int whole = 0;
     for (size_t i = 0; ok && i < list.n; i++) {
-        bool is_whole = has_manifest(folder, list.step[i]);
+        bool is_whole = false;
+        ok = manifest_look(folder, list.step[i], &is_whole);
         whole += is_whole;
         /* What is newer than every whole one may be a save that goes on in another process: it stays. */
-        if ((is_whole && whole <= keep) || list.step[i] == best_step || whole == 0) continue;
+        if (!ok || (is_whole && whole <= keep) || list.step[i] == best_step || whole == 0) continue;
         char *own = path_new(folder, list.step[i], NULL);
         ok = own && folder_remove(own);
         memory_free(own);
@@ -397,6 +408,7 @@ void checkpoint_sweep(const char *folder) {
     bool ok = steps_list(folder, &list);
     for (size_t i = 0; ok && i < list.n; i++) {
         char *own = path_new(folder, list.step[i], NULL);
+        ok = own != NULL;
         if (own) file_sweep(own);
         memory_free(own);
     }

@@ -23,8 +23,8 @@ struct checkpoint_part {
 bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_part *parts, int n_parts,
                      const char *state_json);
 
-/* The newest step that is whole, every block of it verified; -1: there is none. Damaged ones are passed over with a line
- * in the log. */
+/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged ones are passed over
+ * with a line in the log. */
 int64_t checkpoint_newest(const char *folder);
 
 /* Whether there is one that was ever finished, whole or damaged since. */

@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/kinds.h"
 #include "train/log.h"
+#include "train/origin.h"
 #include "train/trainer.h"
 
 #define PATH_BYTES (SETTING_TEXT + 64)
@@ -29,6 +30,7 @@ struct run {
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
+    struct origin origin;
     struct trainer *trainer;
     struct kinds kinds;
     struct log log;
@@ -148,7 +150,8 @@ static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t 
     return ok;
 }
 
-bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+static bool walk(const struct settings *s, tl_device *device, const struct run_walker *w, bool is_sketch,
+                 int64_t counts[KIND_COUNT]) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     struct source source = {0};
@@ -157,12 +160,20 @@ bool run_walk(const struct settings *s, tl_device *device, const struct run_walk
     if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
     if (ok) tl_pool_limit(device, settings_memory_limit(s));
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    if (t) t->is_sketch = is_sketch;
     ok = t && trainer_walk(t, w, counts);
     trainer_free(t);
     source_close(&source);
     if (device) tl_pool_trim(device);
     if (device) tl_pool_limit(device, 0);
     return ok;
+}
+
+bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    return walk(s, device, w, false, counts);
+}
+bool run_sketch(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+    return walk(s, device, w, true, counts);
 }
 
 /* `before` of each kind are behind a run that goes on after `from` steps. */
@@ -266,16 +277,16 @@ static bool log_begin(struct run *r) { return log_open(&r->log, r->settings.out,
 
 static char *state_text(struct run *r) {
     char *settings_text = settings_json(&r->settings);
-    json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer);
+    json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer), *made_on = origin_json(&r->origin);
     json_t *settings = settings_text ? json_loads(settings_text, 0, NULL) : NULL;
     free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
     json_t *root =
-        kinds && trainer && settings
-            ? json_pack("{s:I, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
-                        "trainer", trainer, "kinds", kinds, "settings", settings, "elapsed_s", elapsed, "log_bytes",
-                        (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
-                        isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+        kinds && trainer && settings && made_on
+            ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
+                        "trainer", trainer, "kinds", kinds, "settings", settings, "made_on", made_on, "elapsed_s",
+                        elapsed, "log_bytes", (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes,
+                        "best", isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
                         (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
             : NULL;
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
@@ -284,7 +295,18 @@ static char *state_text(struct run *r) {
     json_decref(kinds);
     json_decref(settings);
     json_decref(trainer);
+    json_decref(made_on);
     return text;
+}
+
+/* Where it is trained now; a run that is done was trained elsewhere. */
+static bool machine_write(struct run *r) {
+    if (r->step >= r->settings.steps) return true;
+    json_t *json = origin_json(&r->origin);
+    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    if (json && !text) error_memory(256, "a record of this machine");
+    json_decref(json);
+    return file_write(r, "machine.json", text);
 }
 
 static bool receipt_write(struct run *r) { return file_write(r, "receipt.json", kinds_text(&r->kinds, &r->settings)); }
@@ -316,6 +338,18 @@ static bool settings_of(const json_t *state, const struct settings *now, struct 
     return ok;
 }
 
+/* The bits are promised for the machine that made the checkpoint. Those of before there was a record say nothing. */
+static void origin_look(const struct run *r, const json_t *made_on) {
+    struct origin then;
+    char text[440];
+    if (!made_on || r->step >= r->settings.steps) return;
+    if (!origin_read(&then, made_on))
+        log_line("the checkpoint's record of where it was made cannot be read: nobody knows whether this resumes bit "
+                 "for bit");
+    else if (*origin_compare(&then, &r->origin, text, sizeof text))
+        log_line("resumes, but bit for bit is not promised: made with %s", text);
+}
+
 static bool state_read(struct run *r, const char *text) {
     struct settings before;
     json_error_t problem;
@@ -340,6 +374,7 @@ static bool state_read(struct run *r, const char *text) {
         r->best = has_best ? best : NAN;
         r->best_step = best_step;
         r->summary->n_skipped = n_skipped;
+        origin_look(r, json_object_get(root, "made_on"));
     }
     ok = ok && settings_of(root, &r->settings, &before) && price_again(r, &before);
     json_decref(root);
@@ -606,7 +641,8 @@ static bool run_begin(struct run *r) {
     if (*s->memory_limit) tl_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
-    return r->trainer && resume(r) && log_begin(r);
+    r->origin = origin_here(device);
+    return r->trainer && resume(r) && log_begin(r) && machine_write(r);
 }
 
 /* The weights as others read them, and the receipt, once every step is done: also when the process that did the last step could not. */

@@ -3,8 +3,10 @@
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, as Hugging Face writes them
+ *         machine.json   where it is trained (origin.h)
  *
- * The same settings and the same folder go on where the newest whole checkpoint is, bit for bit. */
+ * The same settings and the same folder go on where the newest whole checkpoint is: bit for bit on the same machine, and with a line in the
+ * log where chip, instruction set or libraries are others than the checkpoint's. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
@@ -68,6 +70,9 @@ struct run_walker {
     void *context;
 };
 bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
+/* The same for memory alone: of evaluations and samples only as much is made as has peaks of its own, so their counts are too low. A fifth of
+ * the time. */
+bool run_sketch(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
 
 /* The device on meta that stands in for the run's own. */
 tl_device *run_stand_in(const struct settings *s);

@@ -33,6 +33,8 @@ struct trainer {
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
     int64_t data_shift;       /* batches that were passed over */
+    bool
+        is_sketch; /* batches of an evaluation and tokens of a sample that cost what those before them cost are left out */
 };
 
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */

@@ -944,6 +944,28 @@ const struct sample samples_embedding_grad[] = {
     {"large", LARGE, .call = embedding_grad_call, .in = {K(700, 64), IDS(101, 700)}, .n = {101}},
     END};
 
+CALL(embedding_acc_call) {
+    (void)s;
+    tl_tensor *sum = tl_clone(in[0]), *g = tl_contiguous(in[1]), *ids = tl_contiguous(in[2]);
+    tl_tensor *input[3] = {sum, g, ids};
+    tl_call c;
+    call_begin(&c, &op_embedding_acc, input, 3, NULL, 0);
+    return one(out, op_apply(&c));
+}
+/* A table that is the head's weight too. */
+CALL(embedding_tied) {
+    (void)s;
+    return one(out, tl_linear(tl_embedding(in[0], in[1]), in[0], NULL));
+}
+const struct sample samples_embedding_acc[] = {
+    {"rows that meet", GRAD, .call = embedding_acc_call, .in = {F(4, 3), F(9, 3), IDS(4, 9)}},
+    {"no rows", GRAD, .call = embedding_acc_call, .in = {F(4, 3), F(0, 3), IDS(4, 0)}},
+    {"i32", GRAD, .call = embedding_acc_call, .in = {F(4, 3), F(2, 3), IDS32(4, 2)}},
+    {"by way of backward", GRAD | VIA_BACKWARD | SUM_ORDER, .call = embedding_tied, .in = {F(4, 2), IDS(4, 2, 3)}},
+    {"large", LARGE | GRAD, .call = embedding_acc_call, .in = {F(101, 64), F(700, 64), IDS(101, 700)}},
+    {"another width", 0, .call = embedding_acc_call, .in = {F(4, 3), F(2, 5), IDS(4, 2)}, .error = "the sum has other rows than the gradient"},
+    END};
+
 CALL(cross_entropy_rows) {
     (void)s;
     tl_tensor *input[2] = {tl_contiguous(in[0]), tl_contiguous(in[1])};

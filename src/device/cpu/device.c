@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "device/cpu/chip.h"
 #include "device/cpu/probe.h"
 
 static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
@@ -59,4 +60,5 @@ const struct device_functions cpu_functions = {.segment_new = segment_new,
                                                .timer_start = timer_start,
                                                .timer_stop = timer_stop,
                                                .peak = cpu_peak,
-                                               .clock = cpu_clock};
+                                               .clock = cpu_clock,
+                                               .describe = cpu_describe};

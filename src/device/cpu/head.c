@@ -4,6 +4,7 @@
  * a rule of the shapes, so the order of all sums is too.
  */
 #include "device/cpu/block.h"
+#include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/parallel.h"
@@ -19,8 +20,9 @@
 struct head {
     const tl_operand *targets;
     int64_t ignore_index, V;
-    int64_t row;  /* the chunk's first */
-    void *logits; /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
+    int64_t row;    /* the chunk's first */
+    void *logits;   /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
+    void *gathered; /* NULL, or (N,V) bf16: the gradient of all logits */
     bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
@@ -69,7 +71,36 @@ static void matrix_set(struct matrix *m, void *data, tl_dtype dtype, int64_t n_r
 
 static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
+/* dweight, from its sums in f32. */
+struct rounding {
+    const tl_operand *dweight;
+    const float *sums;
+};
+static void round_sums(void *context, int64_t first, int64_t last) {
+    const struct rounding *r = context;
+    convert_from_f32(block_at(r->dweight->data, r->dweight->dtype, first), r->dweight->dtype, 1, r->sums + first,
+                     last - first);
+}
+
+/* The products of the gradient of n rows of logits, the first of which is `row`. */
+static void multiply_back(const tl_kernel_args *args, const struct head *head, int64_t row, int64_t n,
+                          const struct matrix *logits, const tl_operand *dx, const struct matrix *dweight) {
+    const tl_operand *x = &args->in[0], *weight = &args->in[1];
+    const bool is_fast = ((const struct attr_linear_cross_entropy *)args->attr)->is_fast;
+    const int64_t C = x->shape[1];
+    struct matrix rows, out;
+    matrix_set(&rows, block_at(x->data, x->dtype, row * C), x->dtype, n, C, C);
+    if (dx) {
+        matrix_set(&out, block_at(dx->data, dx->dtype, row * C), dx->dtype, n, C, C);
+        matmul_multiply(&out.operand, &logits->operand, false, weight, false, false, is_fast, head->workspace,
+                        args->n_threads);
+    }
+    if (dweight)
+        matmul_multiply(&dweight->operand, &logits->operand, true, &rows.operand, false, row > 0, is_fast,
+                        head->workspace, args->n_threads);
+}
+
+/* Rows row .. row + n - 1: their losses, and the gradient of their logits with its products, unless these come later. */
 static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, const tl_operand *dx,
                       const struct matrix *dweight) {
     const struct attr_linear_cross_entropy *attr = args->attr;
@@ -82,16 +113,9 @@ static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, 
     matmul_multiply(&logits.operand, &rows.operand, false, weight, true, false, attr->is_fast, head->workspace,
                     args->n_threads);
     parallel_for(n, parallel_grain(8 * V), args->n_threads, f64 ? head_rows_f64 : head_rows_f32, head);
+    if (head->gathered) return;
     if (head->is_rounded) matrix_set(&logits, head->logits, TL_BF16, n, V, 2 * V);
-    if (dx) {
-        struct matrix out;
-        matrix_set(&out, block_at(dx->data, dx->dtype, head->row * C), dx->dtype, n, C, C);
-        matmul_multiply(&out.operand, &logits.operand, false, weight, false, false, attr->is_fast, head->workspace,
-                        args->n_threads);
-    }
-    if (dweight)
-        matmul_multiply(&dweight->operand, &logits.operand, true, &rows.operand, false, true, attr->is_fast,
-                        head->workspace, args->n_threads);
+    multiply_back(args, head, head->row, n, &logits, dx, dweight);
 }
 
 bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
@@ -117,18 +141,30 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
         .is_rounded = x->dtype == TL_BF16,
     };
     head.workspace = (char *)head.losses + padded((size_t)N * real_bytes);
+    if (attr->is_gathered) {
+        head.gathered = head.workspace;
+        head.workspace = (char *)head.workspace + padded((size_t)(N * V) * sizeof(uint16_t));
+    }
     const tl_operand *dx = attr->gives_dx ? &args->out[1] : NULL;
     const tl_operand *dweight = attr->gives_dweight ? &args->out[dx ? 2 : 1] : NULL;
     struct matrix sums;
     if (dweight) {
-        const bool is_direct = dweight->dtype == real;
-        matrix_set(&sums, is_direct ? dweight->data : head.workspace, real, V, C, C);
+        const bool is_direct = dweight->dtype == real || attr->is_gathered;
+        matrix_set(&sums, is_direct ? dweight->data : head.workspace, is_direct ? dweight->dtype : real, V, C, C);
         if (!is_direct) head.workspace = (char *)head.workspace + padded((size_t)(V * C) * real_bytes);
-        if (V * C > 0) memset(sums.operand.data, 0, (size_t)(V * C) * real_bytes);
+        if (N == 0 && V * C > 0)
+            memset(dweight->data, 0, (size_t)(V * C) * (size_t)iterate_element_bytes(dweight->dtype));
     }
     for (head.row = 0; head.row < N; head.row += attr->chunk_rows)
         chunk_run(args, &head, block_min(attr->chunk_rows, N - head.row), dx, dweight ? &sums : NULL);
-    if (dweight && dweight->dtype != real) convert_from_f32(dweight->data, dweight->dtype, 1, sums.operand.data, V * C);
+    if (head.gathered) {
+        struct matrix logits;
+        matrix_set(&logits, head.gathered, TL_BF16, N, V, V);
+        multiply_back(args, &head, 0, N, &logits, dx, dweight ? &sums : NULL);
+    } else if (dweight && dweight->dtype != real && N > 0) {
+        struct rounding rounding = {dweight, sums.operand.data};
+        parallel_for(V * C, parallel_grain(1), args->n_threads, round_sums, &rounding);
+    }
 
     double total = 0;
     for (int64_t row = 0; row < N; row++)

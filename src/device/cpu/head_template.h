@@ -1,5 +1,7 @@
 /* head_template.h: the rows of head.c for one compute type. REAL and NAME are set by the includer. */
 
+#include "device/cpu/lse_template.h"
+
 static REAL NAME(row_max)(const REAL *x, int64_t n) {
     REAL lane[BLOCK_LANES];
     for (int j = 0; j < BLOCK_LANES; j++) lane[j] = -INFINITY;
@@ -12,13 +14,13 @@ static REAL NAME(row_max)(const REAL *x, int64_t n) {
     return max;
 }
 
-/* Sum of exp(x - shift); with `keeps` these take the place of x. */
+/* Sum of exp(x - shift), shift the largest; with `keeps` these take the place of x. */
 static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
     for (int64_t c = 0; c < n; c += BLOCK) {
         const int64_t length = block_min(BLOCK, n - c);
         REAL *e = keeps ? x + c : buffer;
-        for (int64_t i = 0; i < length; i++) e[i] = NAME(vector_exp)(x[c + i] - shift);
+        NAME(exp_run)(e, x + c, shift, length);
         int64_t i = 0;
         for (; i + BLOCK_LANES <= length; i += BLOCK_LANES)
             for (int j = 0; j < BLOCK_LANES; j++) lane[j] += e[i + j];
@@ -27,15 +29,15 @@ static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     return NAME(block_total)(lane);
 }
 
-/* x = x * factor but for one of them, rounded to bf16 from the same place on if wanted. */
-static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, bool is_rounded) {
+/* x = x * factor but for one of them, rounded to bf16 in `rounded`, if that is given; it may begin where x does. */
+static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, char *rounded) {
     for (int64_t j = 0; j < n; j++) x[j] *= factor;
     x[target] = slope;
     REAL buffer[BLOCK];
-    for (int64_t c = 0; is_rounded && c < n; c += BLOCK) {
+    for (int64_t c = 0; rounded && c < n; c += BLOCK) {
         const int64_t length = block_min(BLOCK, n - c);
         memcpy(buffer, x + c, (size_t)length * sizeof(REAL));
-        NAME(convert_from)((char *)x + 2 * c, TL_BF16, 1, buffer, length);
+        NAME(convert_from)(rounded + 2 * c, TL_BF16, 1, buffer, length);
     }
 }
 
@@ -46,10 +48,14 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
     const int64_t V = head->V;
     for (int64_t i = first; i < last; i++) {
         REAL *x = (REAL *)head->logits + i * V;
+        char *rounded = head->gathered     ? (char *)head->gathered + (head->row + i) * V * 2
+                        : head->is_rounded ? (char *)x
+                                           : NULL;
         const int64_t target = target_at(head->targets, head->row + i);
         if (target == head->ignore_index) {
             ((REAL *)head->losses)[head->row + i] = 0;
             if (V > 0) memset(x, 0, (size_t)V * sizeof(REAL));
+            if (V > 0 && head->gathered) memset(rounded, 0, (size_t)V * 2);
             continue;
         }
         const REAL max = NAME(row_max)(x, V), logit = x[target];
@@ -59,7 +65,7 @@ static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
         ((REAL *)head->losses)[head->row + i] = lse - logit;
         if (!head->has_gradients) continue;
         const REAL slope = (NAME(vector_exp)(logit - lse) - 1) * scale;
-        NAME(row_scale)(x, scale / sum, V, target, slope, head->is_rounded);
+        NAME(row_scale)(x, scale / sum, V, target, slope, rounded);
     }
 }
 

@@ -1,7 +1,19 @@
 /* lse_template.h: the log of a row's sum of exp, in one compute type. REAL and NAME are set by the includer. */
 
+/* to = exp(x - shift), which may be the same places, for x up to shift. In tiles: so several are under way at once. */
+static inline void NAME(exp_run)(REAL *to, const REAL *x, REAL shift, int64_t n) {
+    int64_t i = 0;
+    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
+        REAL tile[VECTOR_TILE];
+        memcpy(tile, x + i, sizeof tile);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp_falling)(tile[k] - shift);
+        memcpy(to + i, tile, sizeof tile);
+    }
+    for (; i < n; i++) to[i] = NAME(vector_exp_falling)(x[i] - shift);
+}
+
 /* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows. */
-static REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, REAL *shift) {
+static inline REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, REAL *shift) {
     REAL buffer[BLOCK], lane[BLOCK_LANES];
     for (int j = 0; j < BLOCK_LANES; j++) {
         lane[j] = -INFINITY;
@@ -30,15 +42,8 @@ static REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, 
         const int64_t n = block_min(BLOCK, V - c);
         const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
         REAL e[BLOCK];
+        NAME(exp_run)(e, x, by, n);
         int64_t i = 0;
-        for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
-            REAL tile[VECTOR_TILE];
-            memcpy(tile, x + i, sizeof tile);
-            for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp)(tile[k] - by);
-            memcpy(e + i, tile, sizeof tile);
-        }
-        for (; i < n; i++) e[i] = NAME(vector_exp)(x[i] - by);
-        i = 0;
         for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
             for (int j = 0; j < BLOCK_LANES; j++) {
                 lane[j] += e[i + j];

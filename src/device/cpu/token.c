@@ -4,7 +4,8 @@
  * the first wrong one, before anything is written.
  *
  * The embedding's gradient adds the rows of g that share an id. Rows are first grouped by id with a counting sort
- * (stable, so within an id they keep their order); each row of the output then belongs to one thread.
+ * (stable, so within an id they keep their order); each row of the output then belongs to one thread. embedding_acc adds them to
+ * rows that are there.
  */
 #include "device/cpu/block.h"
 #include "device/cpu/iterate.h"
@@ -29,6 +30,7 @@ struct token {
     const tl_operand *g;   /* cross_entropy_grad: (N) */
     const int32_t *start;  /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
     const int32_t *order;
+    bool is_added;       /* to what is in the rows of out */
     struct iterate walk; /* embedding: over ids */
     int64_t C;           /* embedding: columns; cross entropy: V */
 };
@@ -105,10 +107,11 @@ bool cpu_embedding(const tl_kernel_args *args) {
     return true;
 }
 
-bool cpu_embedding_grad(const tl_kernel_args *args) {
-    struct token token = {.x = &args->in[0], .ids = &args->in[1], .out = &args->out[0], .C = args->out[0].shape[1]};
-    const int64_t V = token.out->shape[0], N = iterate_numel(token.ids);
-    if (!check_dense(args, "id", token.ids, V)) {
+/* Workspace: see ops/attr.h. */
+static bool add_rows(const tl_kernel_args *args, const tl_operand *g, const tl_operand *ids, bool is_added) {
+    struct token token = {.x = g, .ids = ids, .out = &args->out[0], .C = args->out[0].shape[1], .is_added = is_added};
+    const int64_t V = token.out->shape[0], N = iterate_numel(ids);
+    if (!check_dense(args, "id", ids, V)) {
         return false;
     }
 
@@ -131,6 +134,9 @@ bool cpu_embedding_grad(const tl_kernel_args *args) {
                  dtype_compute(token.out->dtype) == TL_F64 ? add_rows_f64 : add_rows_f32, &token);
     return true;
 }
+
+bool cpu_embedding_grad(const tl_kernel_args *args) { return add_rows(args, &args->in[0], &args->in[1], false); }
+bool cpu_embedding_acc(const tl_kernel_args *args) { return add_rows(args, &args->in[1], &args->in[2], true); }
 
 /* ---- Cross entropy ------------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     const tl_operand *g = token->x, *out = token->out;
     for (int64_t v = first; v < last; v++) {
         if (token->start[v] == token->start[v + 1]) { /* most of a vocabulary, in most batches; 0 is all bits 0 */
+            if (token->is_added) continue;
             memset(block_at(out->data, out->dtype, v * token->C), 0, (size_t)token->C * element_bytes(out->dtype));
             continue;
         }
@@ -15,7 +16,8 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
             const int64_t n = block_min(BLOCK, token->C - c), at = v * token->C + c;
             REAL buffer[BLOCK], total_buffer[BLOCK];
             REAL *total = NAME(block_place)(total_buffer, out->data, out->dtype, at);
-            memset(total, 0, (size_t)n * sizeof(REAL));
+            if (!token->is_added) memset(total, 0, (size_t)n * sizeof(REAL));
+            else NAME(block_read)(total, out->data, out->dtype, at, n); /* fills the buffer, if it is one */
             for (int32_t i = token->start[v]; i < token->start[v + 1]; i++) {
                 const REAL *row = NAME(block_read)(buffer, g->data, g->dtype, token->order[i] * token->C + c, n);
                 for (int64_t j = 0; j < n; j++) {
@@ -58,8 +60,9 @@ static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
             const bool has_target = target >= c && target < c + n;
             const REAL target_dx = has_target ? (NAME(vector_exp)(x[target - c] - lse) - 1) * g : 0;
             REAL *dx = NAME(block_place)(dx_buffer, token->out->data, token->out->dtype, at);
+            VECTOR_LOOP
             for (int64_t i = 0; i < n; i++) {
-                dx[i] = NAME(vector_exp)(x[i] - lse) * g;
+                dx[i] = NAME(vector_exp_falling)(x[i] - lse) * g; /* lse is the largest x at the least */
             }
             if (has_target) {
                 dx[target - c] = target_dx;

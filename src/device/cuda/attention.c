@@ -75,6 +75,11 @@ static bool env_is_on(const char *name) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
+void attention_describe(char *text, size_t size) {
+    snprintf(text, size, "cudnn %zu%s", cudnnGetVersion(),
+             env_is_on("TALLY_CUDA_FAST_ATTENTION") ? " with fast attention" : "");
+}
+
 /* The cache of the stream's device; makes the cuDNN handle the first time. NULL, with the reason, if there is none. */
 static struct attention_cache *cache_of(const tl_kernel_args *args) {
     struct cuda_state *state = cuda_state_of(args->stream);

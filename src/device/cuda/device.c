@@ -21,6 +21,7 @@
 #include "device/cuda/kernels.h"
 #include "tensor/device.h"
 
+#include <cublasLt.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +253,18 @@ static bool used(const tl_device *device, uint64_t *used_bytes, uint64_t *total_
     return true;
 }
 
+static void describe(tl_device *device, char *chip, char *libraries) {
+    const struct cuda_state *state = device->own;
+    struct cudaDeviceProp properties;
+    char attention[DEVICE_TEXT];
+    int runtime = 0;
+    bool is_known = cudaGetDeviceProperties(&properties, state->index) == cudaSuccess;
+    snprintf(chip, DEVICE_TEXT, "%.90s", is_known ? properties.name : "an unknown GPU");
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess || !is_known) cudaGetLastError();
+    attention_describe(attention, sizeof attention);
+    snprintf(libraries, DEVICE_TEXT, "cuda %d, cublasLt %zu, %.40s", runtime, cublasLtGetVersion(), attention);
+}
+
 static const struct device_functions cuda_functions = {
     .segment_new = segment_new,
     .segment_free = segment_free,
@@ -262,6 +275,7 @@ static const struct device_functions cuda_functions = {
     .used = used,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
+    .describe = describe,
 };
 
 /* ---- Opening ------------------------------------------------------------------------------------------ */

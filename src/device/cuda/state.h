@@ -82,6 +82,8 @@ bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
 /* To be asked when the stream has been waited for: false, with the message, if a kernel met an impossible index. */
 bool cuda_fault_report(struct cuda_state *state, char *error);
 
+/* Whose code attention is, for device_functions.describe: "cudnn 90700". */
+void attention_describe(char *text, size_t size);
 /* The caches of matmul.c; made when the device is opened. */
 struct matmul_cache *matmul_cache_new(char *error);
 

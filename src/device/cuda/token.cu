@@ -104,15 +104,17 @@ __device__ inline void block_sort(int *x, int n) {
 
 enum { SORT_SHARED = 4096 };
 
-/* A block per id: sort its group, add its rows, write its row of the result (zeros for an empty group). */
+/* A block per id: sort its group, add its rows, write its row of the result (zeros for an empty group, which with `is_added`
+ * stays as it is). */
 template <class T>
 __global__ void __launch_bounds__(256)
-    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, int *rows, T *out) {
+    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, int *rows, T *out, bool is_added) {
     typedef typename compute_type<T>::type C;
     __shared__ int sorted[SORT_SHARED];
     for (int64_t id = blockIdx.x; id < V; id += gridDim.x) {
         const int first = id ? starts[id - 1] : 0, n = starts[id] - first;
         int *list = rows + first;
+        if (n == 0 && is_added) continue;
         if (n > 1 && n <= SORT_SHARED) {
             __syncthreads();
             for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(256)
         __syncthreads();
         if (n > 1) block_sort(list, n);
         for (int64_t column = threadIdx.x; column < n_columns; column += blockDim.x) {
-            C sum = 0;
+            C sum = is_added ? value_of<C>(out[id * n_columns + column]) : C(0);
             int i = 0;
             for (; i + 4 <= n; i += 4) { /* four loads in flight, added in order */
                 C x[4];
@@ -135,15 +137,17 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class T>
-static void embedding_grad_launch(const tl_kernel_args *args, int64_t V, int64_t n, int64_t n_columns) {
-    const tl_operand *ids = &args->in[1];
+static void embedding_grad_launch(const tl_kernel_args *args, const tl_operand *g, int64_t V, int64_t n_columns,
+                                  bool is_added) {
+    const tl_operand *ids = g + 1;
+    const int64_t n = operand_numel(ids);
     const cudaStream_t stream = stream_of(args);
     int *starts = (int *)args->workspace, *rows = starts + V + 1;
     if (n > 0) group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
     group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
     if (n > 0) group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
-    embedding_grad_rows<T><<<capped(V), 256, 0, stream>>>((const T *)args->in[0].data, V, n_columns, starts, rows,
-                                                          (T *)args->out[0].data);
+    embedding_grad_rows<T><<<capped(V), 256, 0, stream>>>((const T *)g->data, V, n_columns, starts, rows,
+                                                          (T *)args->out[0].data, is_added);
 }
 
 /* ---- cross_entropy ------------------------------------------------------------------------------------ */
@@ -258,16 +262,16 @@ bool cuda_embedding(const tl_kernel_args *args) {
     return true;
 }
 
-bool cuda_embedding_grad(const tl_kernel_args *args) {
-    const tl_operand *g = &args->in[0], *out = &args->out[0];
-    if (!operands_known(args) || !ids_known(args, &args->in[1])) return false;
+/* ids follow g. */
+static bool add_rows(const tl_kernel_args *args, const tl_operand *g, bool is_added) {
+    const tl_operand *out = &args->out[0];
+    if (!operands_known(args) || !ids_known(args, g + 1)) return false;
     if (out->dtype != g->dtype) return cuda_refuse_dtype(args, out->dtype);
-    const int64_t V = ((const struct attr_embedding *)args->attr)->n_rows;
-    const int64_t n = operand_numel(&args->in[1]), n_columns = out->shape[out->rank - 1];
+    const int64_t V = out->shape[0], n = operand_numel(g + 1), n_columns = out->shape[1];
     if (V == 0 || n_columns == 0) return true;
     const size_t need = (size_t)(V + 1 + n) * sizeof(int32_t);
     if (args->workspace_bytes < need || n > INT32_MAX) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "embedding_grad of %lld rows needs %zu bytes of workspace, has %zu",
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s of %lld rows needs %zu bytes of workspace, has %zu", args->op,
                  (long long)n, need, args->workspace_bytes);
         return false;
     }
@@ -276,21 +280,24 @@ bool cuda_embedding_grad(const tl_kernel_args *args) {
         return false;
     switch (g->dtype) {
     case TL_F64:
-        embedding_grad_launch<double>(args, V, n, n_columns);
+        embedding_grad_launch<double>(args, g, V, n_columns, is_added);
         return true;
     case TL_F32:
-        embedding_grad_launch<float>(args, V, n, n_columns);
+        embedding_grad_launch<float>(args, g, V, n_columns, is_added);
         return true;
     case TL_BF16:
-        embedding_grad_launch<bf16>(args, V, n, n_columns);
+        embedding_grad_launch<bf16>(args, g, V, n_columns, is_added);
         return true;
     case TL_F16:
-        embedding_grad_launch<f16>(args, V, n, n_columns);
+        embedding_grad_launch<f16>(args, g, V, n_columns, is_added);
         return true;
     default:
         return cuda_refuse_dtype(args, g->dtype);
     }
 }
+
+bool cuda_embedding_grad(const tl_kernel_args *args) { return add_rows(args, &args->in[0], false); }
+bool cuda_embedding_acc(const tl_kernel_args *args) { return add_rows(args, &args->in[1], true); }
 
 bool cuda_cross_entropy(const tl_kernel_args *args) {
     const tl_operand *logits = &args->in[0];
