@@ -12,7 +12,7 @@
  *   - Runs that are read have 256 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
  *     run, which is thrown away: reading takes twice as long.
  *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64. A run is written
- *     to its end before the next, so that few pages are in use. Clearing lines first (dc zva) and non-temporal stores are no faster.
+ *     to its end before the next, so that few pages are in use. Clearing lines first (dc zva) was slower, non-temporal stores mostly as fast.
  *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. Tiles
  *     follow each other as they lie in the input: then the pages of one tile serve the next.
  */
