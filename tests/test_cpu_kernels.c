@@ -603,8 +603,11 @@ static void attention_gradients(const int64_t n[6], const tl_attention_options *
 static void attention_gives_the_same_bits_for_any_threads(void **unused) {
     (void)unused;
     const int64_t sizes[][6] = {/* B, T, S, H, Hkv, D */
-                                {1, 200, 200, 1, 1, 40}, {1, 130, 170, 4, 2, 16}, {1, 70, 70, 3, 3, 300},
-                                {2, 100, 37, 5, 5, 8},   {1, 64, 64, 12, 12, 64}};
+                                {1, 200, 200, 1, 1, 40},
+                                {1, 130, 170, 4, 2, 16},
+                                {1, 70, 70, 3, 3, 300},
+                                {2, 100, 37, 5, 5, 8},
+                                {1, 64, 64, 12, 12, 64}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int k = 0; k < 6; k++) {
             const int64_t *n = sizes[i];
@@ -770,6 +773,9 @@ static void vector_functions_keep_their_stated_errors(void **unused) {
                                  d < -86 ? 0 : ulps(vector_silu_f32(x), d * truth_sigmoid(d)),
                                  d < -5 ? 0 : ulps(vector_gelu_f32(x), gelu_f64(d))};
         for (int i = 0; i < 6; i++) worst[i] = errors[i] > worst[i] ? errors[i] : worst[i];
+        if (d <= 0 && vector_bits(vector_exp_falling_f32(x)) != vector_bits(vector_exp_f32(x)))
+            fail_msg("exp_falling(%a): got %a, exp gives %a", d, (double)vector_exp_falling_f32(x),
+                     (double)vector_exp_f32(x));
     }
     print_message("ulp: exp %.2f log %.2f tanh %.2f sigmoid %.2f silu (x > -86) %.2f gelu (x > -5) %.2f\n", worst[0],
                   worst[1], worst[2], worst[3], worst[4], worst[5]);
@@ -785,7 +791,8 @@ static void vector_functions_have_their_limits(void **unused) {
     assert_true(vector_silu_f32(-INFINITY) == 0 && vector_silu_f32(INFINITY) == INFINITY);
     assert_true(vector_gelu_slope_f32(-INFINITY) == 0 && vector_gelu_slope_f32(INFINITY) == 1);
     assert_true(vector_silu_slope_f32(-INFINITY) == 0 && vector_silu_slope_f32(INFINITY) == 1);
-    assert_true(isnan(vector_exp_f32(NAN)) && isnan(vector_log_f32(NAN)) && isnan(vector_tanh_f32(NAN)));
+    assert_true(isnan(vector_exp_f32(NAN)) && isnan(vector_exp_falling_f32(NAN)) && isnan(vector_log_f32(NAN)) &&
+                isnan(vector_tanh_f32(NAN)));
     assert_true(isnan(vector_gelu_f32(NAN)) && isnan(vector_silu_f32(NAN)) && isnan(vector_gelu_slope_f32(NAN)));
 }
 

@@ -23,6 +23,7 @@ const char help_fit[] =
     "  --device NAME            cpu or this, or a chip of `tally devices`\n"
     "  --devices N              devices that share the work; with --shard none, zero1, zero2, zero3. An estimate\n"
     "  --memory-limit N         in place of the device's memory: 80GB, 24GiB\n"
+    "  --peak X                 FLOP/s of the recipe's products, in place of the device's\n"
     "  --unit N                 sizes are multiples of it [1; 128 for sequences from 1024 on; whole groups of heads]\n"
     "  --family TEXT            model: only those whose name begins so: gpt2, llama-3, qwen2.5\n"
     "  --days X, --money X      what the training may take at most, by the device's sheet: a bound that no run beats\n"

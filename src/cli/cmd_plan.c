@@ -26,6 +26,7 @@ const char help_plan[] =
     "  --tokens D           of the whole training: 300B, 15T [steps x batch x seq x accum]\n"
     "  --price-per-hour X   of one device, in any currency\n"
     "  --memory-limit N     in place of the device's memory: 80GB, 24GiB\n"
+    "  --peak X             FLOP/s of the recipe's products, in place of the device's: 989e12\n"
     "  --short              not what stops it from growing, nor advice\n"
     "  --sweep NAME=a,b,c   every combination of such values, one line each; may be repeated\n"
     "  --inference          what using the model costs: a prompt of --seq tokens in --batch sequences, then token by "
@@ -173,7 +174,10 @@ static void conventions_print(const struct plan *plan) {
     }
     if (peak > 0 && s > 0)
         printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes no longer than below\n", count_text(peak, a),
-               plan->price.target.speed.profile ? "measured" : "sheet's dense", tl_dtype_name(plan->dtype));
+               plan->price.target.has_given_peak  ? "given"
+               : plan->price.target.speed.profile ? "measured"
+                                                  : "sheet's dense",
+               tl_dtype_name(plan->dtype));
 }
 
 static void ops_print(const struct plan *plan) {
@@ -212,7 +216,8 @@ static void time_print(const struct plan *plan) {
         return;
     }
     printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or what must move; no step is shorter\n", "bound",
-           duration_text(plan->time.bound_s, a), is_measured ? "measured" : "sheet's");
+           duration_text(plan->time.bound_s, a),
+           plan->price.target.has_given_peak ? "given" : (is_measured ? "measured" : "sheet's"));
     printf("  %-12s %s: every op at its peak or at the memory's bandwidth, one after the other\n", "roofline",
            duration_text(plan->time.roofline_s, a));
     if (is_measured)
@@ -269,6 +274,7 @@ static void scale_print(const struct plan *plan) {
     else if (last->efficiency > 0) printf("sending hides behind computing up to %" PRId64, last->devices);
     else printf("what sending takes is not known (--link)");
     printf(" (shard %s, an estimate)\n", shard_names[plan->options.shard]);
+    if (!(last->efficiency > 0) && plan->options.shard == SHARD_NONE) return; /* every line would be the same */
     printf("    %9s %12s %-5s %12s %10s %10s %10s %6s\n", "devices", "on each", "", "each sends", "it takes", "a step",
            "tokens/s", "ideal");
     for (int i = 0; i < PLAN_DOUBLINGS; i++) {

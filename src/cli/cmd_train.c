@@ -173,8 +173,9 @@ static void tell(void *context, const struct run_news *n) {
     p->has_line = p->is_terminal;
 }
 
-/* What the library has to say while it works: a checkpoint that is damaged, or was made elsewhere. */
+/* A checkpoint that is damaged, or was made elsewhere. What else the library logs is about its pool. */
 static void log_tell(const char *line, void *context) {
+    if (strncmp(line, "checkpoint ", 11)) return;
     line_end(context);
     fprintf(stderr, "tally train: %s\n", line);
 }

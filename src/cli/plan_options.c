@@ -105,7 +105,7 @@ int plan_target_read(struct plan_flags *f) {
     if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
     if (!price_target_find(&f->target, f->settings.device)) return cli_error();
     machine_look(f);
-    price_target_cap(&f->target, &f->settings);
+    price_target_override(&f->target, &f->settings);
     return 0;
 }
 

@@ -39,11 +39,6 @@ void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS
     }
 }
 
-static tl_dtype product_dtype(const struct price *p) {
-    const struct recipe *r = recipe_find(settings_choice(&p->settings, "recipe"));
-    return r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters;
-}
-
 /* ---- The whole training ---- */
 
 struct plan_run plan_run_of(const struct price *p, const struct plan_options *o) {
@@ -213,7 +208,7 @@ static bool derive(struct plan *plan) {
         plan->total_bytes += l->rows[i].bytes_read + l->rows[i].bytes_written;
     }
     plan_convention_flops(p, plan->convention);
-    plan->dtype = product_dtype(p);
+    plan->dtype = recipe_product_dtype(recipe_find(settings_choice(&p->settings, "recipe")));
     plan->peak = p->target.speed.peak[plan->dtype];
     plan->run = plan_run_of(p, &plan->options);
     plan->shard = shard_estimate(p, plan->options.n_devices, plan->options.shard, plan->options.link);

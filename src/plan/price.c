@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "train/recipe.h"
 #include "train/trainer.h"
 
 /* ---- The machine ---- */
@@ -60,8 +61,11 @@ void price_target_measured(struct price_target *t, const struct machine *machine
     t->speed = predict_machine_of(machine);
 }
 
-void price_target_cap(struct price_target *t, const struct settings *s) {
+void price_target_override(struct price_target *t, const struct settings *s) {
     uint64_t bytes = settings_memory_limit(s);
+    const struct recipe *recipe = s->peak > 0 ? recipe_find(settings_choice(s, "recipe")) : NULL;
+    if (recipe) t->speed.peak[recipe_product_dtype(recipe)] = s->peak;
+    t->has_given_peak = recipe != NULL;
     if (!bytes) return;
     t->memory_bytes = bytes;
     t->outside_bytes = 0;

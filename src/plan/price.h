@@ -19,6 +19,7 @@ struct price_target {
     tl_device *device;            /* meta, with the rules of the pool */
     uint64_t memory_bytes;        /* of the device; 0: not known, and then there is no verdict */
     uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
+    bool has_given_peak;          /* of the products' dtype: the settings say it */
     bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
 };
 
@@ -26,8 +27,8 @@ struct price_target {
 bool price_target_find(struct price_target *target, const char *name);
 /* The machine's own measurements (`tally calibrate`), which must outlive the target, in place of a sheet. */
 void price_target_measured(struct price_target *target, const struct machine *machine);
-/* The settings' memory_limit, where there is one, is all that there is. */
-void price_target_cap(struct price_target *target, const struct settings *s);
+/* The settings' memory_limit and peak, where they are given, stand in the place of the device's own. */
+void price_target_override(struct price_target *target, const struct settings *s);
 /* What the pool may reserve. 0: not known. */
 uint64_t price_target_limit(const struct price_target *target);
 

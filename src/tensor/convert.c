@@ -369,10 +369,24 @@ static enum hub exact_hub(tl_dtype dtype) {
 
 static int64_t chunk_length(int64_t remaining) { return remaining < CHUNK ? remaining : CHUNK; }
 
+/* True where the elements can be used as a hub's array, without a buffer. */
+static bool is_array_of(tl_dtype hub, const void *data, tl_dtype dtype, int64_t stride) {
+    return dtype == hub && stride == 1 && (uintptr_t)data % (uintptr_t)(dtype_info(dtype)->bits / 8) == 0;
+}
+
 static void convert_nearest(unsigned char *out, tl_dtype out_dtype, int64_t out_stride, const unsigned char *in,
                             tl_dtype in_dtype, int64_t in_stride, int64_t n) {
     const enum hub hub = exact_hub(in_dtype);
+    const tl_dtype hub_dtype = dtype_compute(in_dtype);
     double buffer[CHUNK]; /* every hub type is at most as large and as aligned */
+    if (is_array_of(hub_dtype, in, in_dtype, in_stride)) {
+        codecs[out_dtype]->store[hub](out, out_stride, in, n);
+        return;
+    }
+    if (is_array_of(hub_dtype, out, out_dtype, out_stride)) {
+        codecs[in_dtype]->load[hub](out, in, in_stride, n);
+        return;
+    }
     for (int64_t done = 0; done < n; done += CHUNK) {
         const int64_t count = chunk_length(n - done);
         codecs[in_dtype]->load[hub](buffer, in + offset_bytes(in_dtype, done * in_stride), in_stride, count);

@@ -18,6 +18,10 @@ struct recipe {
 /* By name; NULL: an error with those there are. */
 const struct recipe *recipe_find(const char *name);
 
+static inline tl_dtype recipe_product_dtype(const struct recipe *r) {
+    return r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters;
+}
+
 /* Gradients that are narrower than f32 are summed over micro-batches in f32. */
 static inline bool recipe_sums_in_f32(const struct recipe *r) { return tl_dtype_bits(r->parameters) < 32; }
 

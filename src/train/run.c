@@ -346,10 +346,11 @@ static void origin_look(const struct run *r, const json_t *made_on) {
     char text[440];
     if (!made_on || r->step >= r->settings.steps) return;
     if (!origin_read(&then, made_on))
-        log_line("the checkpoint's record of where it was made cannot be read: nobody knows whether this resumes bit "
-                 "for bit");
+        log_line("checkpoint of step %" PRId64
+                 " has a record of where it was made that cannot be read: it resumes, perhaps not bit for bit",
+                 r->step);
     else if (*origin_compare(&then, &r->origin, text, sizeof text))
-        log_line("resumes, but bit for bit is not promised: made with %s", text);
+        log_line("checkpoint of step %" PRId64 " resumes, but not surely bit for bit: made with %s", r->step, text);
 }
 
 static bool state_read(struct run *r, const char *text) {

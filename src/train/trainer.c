@@ -186,6 +186,7 @@ static bool results_make(struct trainer *t) {
     if (ok && n_text) {
         int64_t *ids = memory_new((size_t)n_text * sizeof *ids);
         if (ids) memset(ids, 0, (size_t)n_text * sizeof *ids);
+        else error_memory((size_t)n_text * sizeof *ids, "a prompt");
         for (int64_t i = 0; ids && i < t->n_prompt; i++) ids[i] = *s->prompt ? (unsigned char)s->prompt[i] : '\n';
         t->text = ids ? tl_set_purpose(tl_from_data(ids, TL_SHAPE(1, n_text), TL_I64, t->device), TL_DATA) : NULL;
         ok = t->text && tl_keep(t->text);

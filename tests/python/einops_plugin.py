@@ -44,10 +44,14 @@ def check_op_against_numpy(backend, numpy_input, pattern, axes_lengths, reductio
         if reduction == "rearrange":
             return einops.rearrange(x, pattern, **axes_lengths)
         return einops.reduce(x, pattern, reduction, **axes_lengths)
-    want, got = operation(numpy_input), backend.to_numpy(operation(backend.from_numpy(numpy_input)))
+    want, got = np.asarray(operation(numpy_input)), backend.to_numpy(operation(backend.from_numpy(numpy_input)))
     assert got.shape == want.shape, f"{pattern}: {got.shape}, not {want.shape}"
     if reduction in ("rearrange", "min", "max", "any", "all"):
         assert np.array_equal(want, got), pattern
+    elif reduction == "prod" and np.log2(numpy_input[numpy_input > 1]).sum() > 1000:
+        # Factors that are multiplied together leave the range of f64 on the way or not, depending on the order, which nobody promises.
+        out_of_range = (want == 0) | ~np.isfinite(want) | (got == 0) | ~np.isfinite(got)
+        assert np.allclose(want[~out_of_range], got[~out_of_range]), pattern
     else:
         assert np.allclose(want, got), f"{pattern}: {np.abs(want - got).max()}"
 

@@ -68,7 +68,7 @@ def test_a_hundred_steps_follow_pytorch(name, tmp_path, text):
     model = MODELS[name](config).train()
     model.save_pretrained(tmp_path / "model")
     subprocess.run([TALLY, "train", "--model", tmp_path / "model", "--data", text, "--steps", str(STEPS), "--batch", str(BATCH), "--seq", str(TIME),
-                    "--lr", str(LR), "--min-lr", "0.1", "--warmup", str(WARMUP), "--weight-decay", str(DECAY), "--clip", str(CLIP), "--sample-tokens", "0",
+                    "--lr", str(LR), "--min-lr", "0.1", "--warmup", str(WARMUP), "--weight-decay", str(DECAY), "--clip", str(CLIP), "--beta1", "0.9", "--sample-tokens", "0",
                     "--out", tmp_path / "run", "--quiet"], check=True, capture_output=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     ours = [line["loss"] for line in lines if "loss" in line]

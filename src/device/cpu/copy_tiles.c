@@ -7,9 +7,12 @@
  * registers, or a cell of several, which is copied.
  *
  * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer one after the other, in whole runs, and
- *     lines that come later are asked for on the way; loading a line of every row in turn takes twice as long.
- *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64.
+ *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer in whole runs, and lines of the next
+ *     tile are asked for all the while, one here and one there: filling the buffer and turning it would otherwise leave memory idle in turn.
+ *   - Runs that are read have 256 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
+ *     run, which is thrown away: reading takes twice as long.
+ *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64. A run is written
+ *     to its end before the next, so that few pages are in use. Clearing lines first (dc zva) was slower, non-temporal stores mostly as fast.
  *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. Tiles
  *     follow each other as they lie in the input: then the pages of one tile serve the next.
  */
@@ -31,17 +34,40 @@ enum {
     ROW_BYTES = ALONG_BYTES +
                 LINE_BYTES, /* of the buffer: not a power of two, whose rows would share lines of the first cache */
     MOST_DOWN = 256,
-    AHEAD_LINES = 64,
     CELL_MIN_BYTES = 16,
-    CELL_MAX_BYTES = 512, /* longer ones need no tile */
-    CELL_RUN_BYTES = 1024,
-    MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
-    MIN_ALONG = 8, /* likewise */
+    CELL_MAX_BYTES = 512,   /* longer ones need no tile */
+    CELL_DOWN_BYTES = 2048, /* what a tile of cells writes at one place */
+    CELL_ALONG_BYTES = 512, /* what it reads at one place */
+    MIN_DOWN = 8,           /* elements: with fewer on a side, a tile is not worth it */
+    MIN_ALONG = 8,          /* likewise */
     TILES_A_RANGE = 16,
 };
 
 typedef uint8_t vector __attribute__((vector_size(16)));
 typedef uint8_t vector_memory __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* Rows that a later tile will read, asked for bit by bit: as many at each of a number of calls. Memory has work all the time then, while
+ * asking for many at once would stop the core until most have come. */
+struct fetch {
+    const char *const *row;
+    int64_t n_rows, row_bytes;
+    int64_t next; /* the first row that was not asked for */
+    int64_t due, each, n_calls;
+};
+
+/* The rows that are left are spread over n_calls calls. */
+VECTOR_INLINE void fetch_plan(struct fetch *fetch, int64_t n_calls) {
+    fetch->each = fetch->n_rows - fetch->next;
+    fetch->n_calls = n_calls;
+    fetch->due = 0;
+}
+
+VECTOR_INLINE void fetch_some(struct fetch *fetch) {
+    for (fetch->due += fetch->each; fetch->due >= fetch->n_calls; fetch->due -= fetch->n_calls) {
+        const char *row = fetch->row[fetch->next++];
+        for (int64_t at = 0; at < fetch->row_bytes; at += LINE_BYTES) __builtin_prefetch(row + at, 0, 2);
+    }
+}
 
 /* Every second block of `a` changes places with the one before it of `b`; blocks have 8, 4, 2 or 1 bytes. By lanes where there are two
  * of them, which takes other units of the core than shuffles do. */
@@ -53,6 +79,14 @@ VECTOR_INLINE void swap_8(vector *a, vector *b) {
     high[0] = up;
     *a = (vector)low;
     *b = (vector)high;
+}
+
+/* The same by shuffles, which is faster where little else is shuffled. */
+VECTOR_INLINE void shuffle_8(vector *a, vector *b) {
+    typedef uint64_t lanes __attribute__((vector_size(16)));
+    const lanes x = (lanes)*a, y = (lanes)*b;
+    *a = (vector)__builtin_shufflevector(x, y, 0, 2);
+    *b = (vector)__builtin_shufflevector(x, y, 1, 3);
 }
 
 VECTOR_INLINE void swap_4(vector *a, vector *b) {
@@ -88,7 +122,8 @@ VECTOR_INLINE void swap_1(vector *a, vector *b) {
 #define NAME(name) name##_8
 #include "device/cpu/turn_template.h"
 
-typedef void (*turner)(char *const *to, const char *from, int64_t from_step, int64_t n_from, int64_t n_to);
+typedef void (*turner)(char *const *to, const char *from, int64_t from_step, int64_t n_from, int64_t n_to,
+                       struct fetch *fetch);
 
 /* Axes that tiles take together, the innermost first. */
 struct group {
@@ -104,6 +139,7 @@ struct task {
     struct group down, along;
     int order[TL_MAX_RANK];    /* the axes by the input's strides, the smallest first: so tiles follow each other */
     int64_t tile[TL_MAX_RANK]; /* how much of an axis a tile has */
+    int64_t n_tiles;
 };
 
 struct tile {
@@ -191,9 +227,9 @@ static bool plan_cells(struct task *task) {
     if (bytes == 2 || bytes == 4 || bytes == 8) return plan_elements(task, inner);
     if (bytes < CELL_MIN_BYTES) return false;
     const struct group none = {0};
-    const int64_t n = larger(1, CELL_RUN_BYTES / bytes);
-    const int64_t n_down = take_axes(task, &task->down, 0, bytes, n, 1, inner, &none);
-    const int64_t n_along = take_axes(task, &task->along, 1, bytes, n, 1, inner, &task->down);
+    const int64_t most_down = CELL_DOWN_BYTES / bytes, most_along = larger(2, CELL_ALONG_BYTES / bytes);
+    const int64_t n_down = take_axes(task, &task->down, 0, bytes, most_down, 1, inner, &none);
+    const int64_t n_along = take_axes(task, &task->along, 1, bytes, most_along, 1, inner, &task->down);
     return n_down > 1 && n_along > 1;
 }
 
@@ -229,16 +265,12 @@ static void find_tile(const struct task *task, int64_t number, struct tile *tile
     tile->n_along = spread(tile->to, at[0], task, &task->along, 0, extent);
 }
 
-/* Brings a tile's rows into `rows`, converted. Asks for lines that come AHEAD lines later, in this tile or the next. */
-static void fill_rows(const struct task *task, const struct tile *tile, const struct tile *next, char *rows) {
-    const int64_t bytes = tile->n_along * task->in_unit, n_lines = (bytes - 1) / LINE_BYTES + 1;
-    const int64_t ahead = AHEAD_LINES / n_lines;
+/* Brings a tile's rows into `rows`, converted, and asks for the first half of the next tile. */
+static void fill_rows(const struct task *task, const struct tile *tile, struct fetch *fetch, char *rows) {
+    const int64_t bytes = tile->n_along * task->in_unit;
+    fetch_plan(fetch, 2 * tile->n_down);
     for (int64_t i = 0; i < tile->n_down; i++) {
-        const int64_t later = i + ahead;
-        const char *fetch = later < tile->n_down                          ? tile->from[later]
-                            : next && later - tile->n_down < next->n_down ? next->from[later - tile->n_down]
-                                                                          : NULL;
-        for (int64_t k = 0; fetch && k < n_lines; k++) __builtin_prefetch(fetch + k * LINE_BYTES, 0, 2);
+        fetch_some(fetch);
         if (task->out_dtype != task->in_dtype)
             convert(rows + i * ROW_BYTES, task->out_dtype, 1, tile->from[i], task->in_dtype, 1, tile->n_along,
                     CONVERT_NEAREST, NULL);
@@ -247,15 +279,27 @@ static void fill_rows(const struct task *task, const struct tile *tile, const st
     }
 }
 
+/* One cell, while the one at `fetch` is asked for. A line is read before it is written: a library's memcpy would be a call for each. */
+VECTOR_INLINE void copy_cell(char *to, const char *from, const char *fetch, int64_t bytes) {
+    int64_t at = 0;
+    for (; at + LINE_BYTES <= bytes; at += LINE_BYTES) {
+        vector line[LINE_BYTES / 16];
+        __builtin_prefetch(fetch + at, 0, 2);
+        for (int k = 0; k < LINE_BYTES / 16; k++) line[k] = *(const vector_memory *)(const void *)(from + at + 16 * k);
+        for (int k = 0; k < LINE_BYTES / 16; k++) *(vector_memory *)(void *)(to + at + 16 * k) = line[k];
+    }
+    if (at == bytes) return;
+    __builtin_prefetch(fetch + at, 0, 2);
+    memcpy(to + at, from + at, (size_t)(bytes - at));
+}
+
 static void copy_cells(const struct task *task, const struct tile *tile, const struct tile *next) {
     const int64_t unit = task->out_unit;
     const bool fetches = next && next->n_down == tile->n_down && next->n_along == tile->n_along;
     for (int64_t j = 0; j < tile->n_along; j++)
-        for (int64_t i = 0; i < tile->n_down; i++) {
-            for (int64_t at = 0; fetches && at < unit; at += LINE_BYTES)
-                __builtin_prefetch(next->from[i] + j * unit + at, 0, 2);
-            memcpy(tile->to[j] + i * unit, tile->from[i] + j * unit, (size_t)unit);
-        }
+        for (int64_t i = 0; i < tile->n_down; i++)
+            copy_cell(tile->to[j] + i * unit, tile->from[i] + j * unit, (fetches ? next : tile)->from[i] + j * unit,
+                      unit);
 }
 
 static void copy_range(void *context, int64_t first, int64_t last) {
@@ -265,13 +309,17 @@ static void copy_range(void *context, int64_t first, int64_t last) {
     find_tile(task, first, &tiles[first % 2]);
     for (int64_t number = first; number < last; number++) {
         const struct tile *tile = &tiles[number % 2], *next = NULL;
-        if (number + 1 < last) {
+        if (number + 1 < task->n_tiles) { /* of the next range as well: most often the same thread takes it */
             find_tile(task, number + 1, &tiles[(number + 1) % 2]);
             next = &tiles[(number + 1) % 2];
         }
         if (task->turn) {
-            fill_rows(task, tile, next, rows);
-            task->turn(tile->to, rows, ROW_BYTES, tile->n_down, tile->n_along);
+            struct fetch fetch = {0};
+            if (next)
+                fetch = (struct fetch){
+                    .row = next->from, .n_rows = next->n_down, .row_bytes = next->n_along * task->in_unit};
+            fill_rows(task, tile, &fetch, rows);
+            task->turn(tile->to, rows, ROW_BYTES, tile->n_down, tile->n_along, &fetch);
         } else {
             copy_cells(task, tile, next);
         }
@@ -287,12 +335,13 @@ bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtyp
     const bool has_cells = walk->step[0] == task.out_unit && walk->step[1] == task.in_unit;
     if (!(has_cells ? plan_cells(&task) : plan_elements(&task, -1))) return false;
 
-    int64_t n_tiles = 1, tile_elements = 1;
+    int64_t tile_elements = 1;
+    task.n_tiles = 1;
     for (int axis = 0; axis < walk->rank; axis++) {
-        n_tiles *= tiles_along(&task, axis);
+        task.n_tiles *= tiles_along(&task, axis);
         tile_elements *= task.tile[axis];
     }
-    const int64_t grain = larger(parallel_grain(tile_elements), n_tiles > 32 * TILES_A_RANGE ? TILES_A_RANGE : 1);
-    parallel_for(n_tiles, grain, n_threads, copy_range, &task);
+    const int64_t grain = larger(parallel_grain(tile_elements), task.n_tiles > 32 * TILES_A_RANGE ? TILES_A_RANGE : 1);
+    parallel_for(task.n_tiles, grain, n_threads, copy_range, &task);
     return true;
 }

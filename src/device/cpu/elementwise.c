@@ -48,7 +48,8 @@ struct task {
     bool is_constant[1 + MAX_INPUTS]; /* the same element everywhere: brought to the compute type once per thread */
     int n_inputs;
     const struct ones *ones;
-    int one; /* of two inputs, the one that is the same element all along a row and has a loop for it; or -1 */
+    int one;       /* of two inputs, the one that is the same element all along a row and has a loop for it; or -1 */
+    bool is_ready; /* that element is of the compute type */
     bool needs_buffers; /* something passes through a block */
 };
 
@@ -185,6 +186,7 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
     }
 
     find_one(&task);
+    task.is_ready = task.one >= 0 && task.dtype[1 + task.one] == compute;
     for (int i = 0; i <= args->n_in; i++)
         task.needs_buffers |= !task.is_array[i] && (task.one < 0 || i != 1 + task.one);
 

@@ -239,6 +239,19 @@ static void NAME(load_run)(T *out, const void *in, tl_dtype dtype, int64_t strid
     for (int64_t i = 0; i < n; i++) out[i] = one;
 }
 
+/* A run, and the rows that follow it, where one input is one element of T for each row: products of vectors. */
+static void NAME(rows_of_one)(const struct task *task, struct iterate_run *run) {
+    const struct iterate *walk = &task->walk;
+    const int one = 1 + task->one, other = 2 - task->one, axis = walk->rank - 2;
+    const int64_t n = iterate_rows(walk, run);
+    for (int64_t row = 0;; row++) {
+        task->ones->ONES[task->one]((T *)(void *)run->data[0], *(const T *)(const void *)run->data[one],
+                                    (const T *)(const void *)run->data[other], run->length);
+        if (row == n) return;
+        for (int k = 0; k < 3; k++) run->data[k] += walk->stride[k][axis];
+    }
+}
+
 static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
@@ -258,7 +271,9 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
                 NAME(load_run)(buffer[k], run.data[k], task->dtype[k], task->stride[k], run.length);
         }
         T *out = task->is_array[0] ? (T *)(void *)run.data[0] : buffer[0];
-        if (one >= 0) {
+        if (one >= 0 && task->is_ready && !task->needs_buffers) {
+            NAME(rows_of_one)(task, &run);
+        } else if (one >= 0) {
             T element;
             NAME(convert_to)(&element, run.data[1 + one], task->dtype[1 + one], 1, 1);
             task->ones->ONES[one](out, element, in[1 - one], run.length);

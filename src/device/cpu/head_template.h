@@ -14,7 +14,7 @@ static REAL NAME(row_max)(const REAL *x, int64_t n) {
     return max;
 }
 
-/* Sum of exp(x - shift); with `keeps` these take the place of x. */
+/* Sum of exp(x - shift), shift the largest; with `keeps` these take the place of x. */
 static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
     for (int64_t c = 0; c < n; c += BLOCK) {

@@ -116,9 +116,9 @@ void iterate_seek(const struct iterate *walk, struct iterate_run *run, int64_t f
     }
 }
 
-/* To the start of the next row: like an odometer, whose innermost wheel has just come full circle. */
-static void next_row(const struct iterate *walk, struct iterate_run *run) {
-    for (int axis = walk->rank - 1; axis >= 0; axis--) {
+/* To the start of the next row: like an odometer, of which the wheel of `axis` has just come full circle. */
+static void next_row(const struct iterate *walk, struct iterate_run *run, int axis) {
+    for (; axis >= 0; axis--) {
         if (run->index[axis] < walk->size[axis]) return;
         run->index[axis] = 0;
         for (int i = 0; i < walk->n_operands; i++) run->at[i] -= walk->size[axis] * walk->stride[i][axis];
@@ -143,6 +143,18 @@ bool iterate_next(const struct iterate *walk, struct iterate_run *run, int64_t m
         run->data[i] = run->at[i];
         run->at[i] += length * walk->step[i];
     }
-    if (run->index[inner] == walk->size[inner]) next_row(walk, run);
+    if (run->index[inner] == walk->size[inner]) next_row(walk, run, inner);
     return true;
+}
+
+int64_t iterate_rows(const struct iterate *walk, struct iterate_run *run) {
+    const int inner = walk->rank - 1, axis = inner - 1;
+    if (axis < 0 || run->length != walk->size[inner] || run->index[axis] == 0) return 0;
+    int64_t n = (run->last - run->next) / run->length;
+    if (n > walk->size[axis] - run->index[axis]) n = walk->size[axis] - run->index[axis];
+    run->next += n * run->length;
+    run->index[axis] += n;
+    for (int i = 0; i < walk->n_operands; i++) run->at[i] += n * walk->stride[i][axis];
+    if (run->index[axis] == walk->size[axis]) next_row(walk, run, axis);
+    return n;
 }

@@ -48,6 +48,7 @@ static void NAME(log_softmax_grad_rows)(void *context, int64_t first, int64_t la
             const REAL *y_part = NAME(block_read)(y_buffer, y->data, y->dtype, at, n);
             const REAL *g_part = NAME(block_read)(g_buffer, g->data, g->dtype, at, n);
             REAL *to = NAME(block_place)(out_buffer, out->data, out->dtype, at);
+            VECTOR_LOOP
             for (int64_t i = 0; i < n; i++) to[i] = g_part[i] - NAME(vector_exp)(y_part[i]) * sum;
             NAME(block_write)(to, out->data, out->dtype, at, n);
         }

@@ -1,15 +1,15 @@
 /* lse_template.h: the log of a row's sum of exp, in one compute type. REAL and NAME are set by the includer. */
 
-/* to = exp(x - shift), which may be the same places. In tiles: so several are under way at once. */
+/* to = exp(x - shift), which may be the same places, for x up to shift. In tiles: so several are under way at once. */
 static inline void NAME(exp_run)(REAL *to, const REAL *x, REAL shift, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
         REAL tile[VECTOR_TILE];
         memcpy(tile, x + i, sizeof tile);
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp)(tile[k] - shift);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = NAME(vector_exp_falling)(tile[k] - shift);
         memcpy(to + i, tile, sizeof tile);
     }
-    for (; i < n; i++) to[i] = NAME(vector_exp)(x[i] - shift);
+    for (; i < n; i++) to[i] = NAME(vector_exp_falling)(x[i] - shift);
 }
 
 /* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows. */

@@ -22,6 +22,8 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define ABS(x) fabsf(x)
 #define SELECT vector_select
 #define IS_NAN(x) ((x) != (x))
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -31,6 +33,8 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef ABS
 #undef SELECT
 #undef IS_NAN
+#undef LOWEST
+#undef HIGHEST
 #undef IS_FLOAT
 
 #define T double
@@ -40,6 +44,8 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define ABS(x) fabs(x)
 #define SELECT vector_select_f64
 #define IS_NAN(x) ((x) != (x))
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
 #undef T
@@ -49,6 +55,8 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #undef ABS
 #undef SELECT
 #undef IS_NAN
+#undef LOWEST
+#undef HIGHEST
 #undef IS_FLOAT
 
 /* The lowest number is its own magnitude: negation wraps. */
@@ -56,6 +64,8 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define NAME(name) name##_i64
 #define SCALAR(s) ((s).i)
 #define IS_NAN(x) ((void)(x), 0)
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
 #define ABS(x) ((x) < 0 ? (int64_t)(0 - (uint64_t)(x)) : (x))
 #define IS_FLOAT 0
 #include "device/cpu/math_template.h"

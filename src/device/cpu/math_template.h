@@ -36,12 +36,16 @@ static void NAME(maximum)(T *out, const T *const *in, int64_t n, const void *att
 /* min(max(x, low), high). A NaN stays; a bound that is NaN makes everything so. */
 static void NAME(clamp)(T *out, const T *const *in, int64_t n, const void *attr) {
     const struct attr_clamp *clamp = attr;
-    const T low = SCALAR(clamp->min), high = SCALAR(clamp->max), *x = in[0];
-    const bool has_min = clamp->has_min, has_max = clamp->has_max;
+    const T low = clamp->has_min ? SCALAR(clamp->min) : LOWEST, high = clamp->has_max ? SCALAR(clamp->max) : HIGHEST;
+    const T *x = in[0];
+    if (IS_NAN(low) || IS_NAN(high)) {
+        for (int64_t i = 0; i < n; i++) out[i] = IS_NAN(low) ? low : high;
+        return;
+    }
     VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) {
-        const T raised = has_min && !(x[i] >= low) && !IS_NAN(x[i]) ? low : x[i];
-        out[i] = has_max && !(raised <= high) && !IS_NAN(raised) ? high : raised;
+        const T raised = x[i] < low ? low : x[i];
+        out[i] = raised > high ? high : raised;
     }
 }
 

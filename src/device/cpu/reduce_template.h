@@ -110,6 +110,31 @@ static void NAME(row_chunks)(void *context, int64_t first, int64_t last) {
 
 /* ---- Columns ------------------------------------------------------------------------------------------------ */
 
+/* The rows of a run in groups of LANES * GROUP, for n outputs: the GROUP rows of one lane are added in one pass over it, in their
+ * order, so that a lane is read and written once for all of them. Returns how many rows are done. */
+static int64_t NAME(column_groups)(const struct task *task, const char *base, int64_t n, const struct iterate_run *run,
+                                   int64_t position, T lanes[][COLUMN_BYTES / sizeof(T)]) {
+    const int64_t step = task->reduced.step[0];
+    int64_t i = 0;
+    for (; i + LANES * GROUP <= run->length; i += LANES * GROUP) {
+        for (int64_t r = i; r < i + LANES; r++) {
+            const char *at = base + (run->data[0] - task->x) + r * step;
+            const T *a = (const T *)(const void *)at, *b = (const T *)(const void *)(at + LANES * step);
+            const T *c = (const T *)(const void *)(at + 2 * LANES * step);
+            const T *d = (const T *)(const void *)(at + 3 * LANES * step);
+            T *lane = lanes[(position + r) % LANES];
+            VECTOR_LOOP
+            for (int64_t column = 0; column < n; column++) {
+                T held = COMBINE(lane[column], a[column]);
+                held = COMBINE(held, b[column]);
+                held = COMBINE(held, c[column]);
+                lane[column] = COMBINE(held, d[column]);
+            }
+        }
+    }
+    return i;
+}
+
 /* The same for n neighbouring outputs at once; `sums` receives one result each. */
 static void NAME(column_chunk)(const struct task *task, const char *base, int64_t n, int64_t first, int64_t last,
                                T *sums) {
@@ -123,7 +148,8 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
     struct iterate_run run;
     iterate_seek(walk, &run, first, last);
     while (iterate_next(walk, &run, INT64_MAX)) {
-        for (int64_t i = 0; i < run.length; i++) {
+        int64_t i = task->is_array ? NAME(column_groups)(task, base, n, &run, run.position - first, lanes) : 0;
+        for (; i < run.length; i++) {
             const char *at = base + (run.data[0] - task->x) + i * walk->step[0];
             const T *row = (const T *)(const void *)at;
             if (!task->is_array) {

@@ -31,10 +31,10 @@ static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
         T tile[VECTOR_TILE];
         memcpy(tile, x + i, sizeof tile);
         for (int k = 0; k < VECTOR_TILE; k++) tile[k] -= max;
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = TYPE(vector_exp)(tile[k]);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = TYPE(vector_exp_falling)(tile[k]);
         memcpy(out + i, tile, sizeof tile);
     }
-    for (; i < n; i++) out[i] = TYPE(vector_exp)(x[i] - max);
+    for (; i < n; i++) out[i] = TYPE(vector_exp_falling)(x[i] - max);
 }
 
 static void TYPE(softmax_rows)(void *context, int64_t first_row, int64_t last_row) {

@@ -20,10 +20,12 @@ struct swiglu {
 };
 
 #define REAL float
+#define REAL_DTYPE TL_F32
 #define NAME(name) name##_f32
 #include "device/cpu/swiglu_template.h"
 
 #define REAL double
+#define REAL_DTYPE TL_F64
 #define NAME(name) name##_f64
 #include "device/cpu/swiglu_template.h"
 

@@ -60,8 +60,9 @@ static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
             const bool has_target = target >= c && target < c + n;
             const REAL target_dx = has_target ? (NAME(vector_exp)(x[target - c] - lse) - 1) * g : 0;
             REAL *dx = NAME(block_place)(dx_buffer, token->out->data, token->out->dtype, at);
+            VECTOR_LOOP
             for (int64_t i = 0; i < n; i++) {
-                dx[i] = NAME(vector_exp)(x[i] - lse) * g;
+                dx[i] = NAME(vector_exp_falling)(x[i] - lse) * g; /* lse is the largest x at the least */
             }
             if (has_target) {
                 dx[target - c] = target_dx;

@@ -77,31 +77,51 @@ struct vector_reduced {
     int32_t n;
 };
 
-static inline struct vector_reduced vector_reduce(float x) {
-    const float shifted = fmaf(x, 0x1.715476p+0f, VECTOR_ROUNDER); /* 1 / ln 2 */
-    const float n = shifted - VECTOR_ROUNDER;
+/* expm1(r), and in the low bits of *shifted n plus what the rounder has more than VECTOR_ROUNDER. */
+static inline float vector_reduce_by(float x, float rounder, uint32_t *shifted) {
+    const float sum = fmaf(x, 0x1.715476p+0f, rounder); /* 1 / ln 2 */
+    const float n = sum - rounder;
     const float r = fmaf(n, 0x1.05c61p-29f, fmaf(n, -0x1.62e43p-1f, x)); /* ln 2 in two parts */
     float q = 0x1.6d725cp-10f;
     q = fmaf(q, r, 0x1.12299cp-7f);
     q = fmaf(q, r, 0x1.5554c8p-5f);
     q = fmaf(q, r, 0x1.5554aep-3f);
     q = fmaf(q, r, 0.5f);
-    return (struct vector_reduced){fmaf(r * r, q, r), (int32_t)(vector_bits(shifted) - vector_bits(VECTOR_ROUNDER))};
+    *shifted = vector_bits(sum);
+    return fmaf(r * r, q, r);
+}
+
+static inline struct vector_reduced vector_reduce(float x) {
+    uint32_t shifted;
+    const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER, &shifted);
+    return (struct vector_reduced){expm1_r, (int32_t)(shifted - vector_bits(VECTOR_ROUNDER))};
 }
 
 /* 2^n for n in [-126, 127]; any bits for other n. */
 static inline float vector_power_of_two(int32_t n) { return vector_from_bits(((uint32_t)n + 127u) << 23); }
 
-/* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. */
+/* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. The rounder's low bits hold
+ * n + 254, which is the sum of the two exponents with their biases: one is its half. */
 static inline float vector_exp_f32(float x) {
+    uint32_t shifted;
     x = vector_select(x > 89.0f, 89.0f, x);
     x = vector_select(x < -104.0f, -104.0f, x);
-    const struct vector_reduced reduced = vector_reduce(x);
-    const int32_t half = reduced.n >> 1;
-    return (1.0f + reduced.expm1_r) * vector_power_of_two(half) * vector_power_of_two(reduced.n - half);
+    const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 254.0f, &shifted);
+    const uint32_t half = (shifted << 22) & 0xFF800000u;
+    return (1.0f + expm1_r) * vector_from_bits(half) * vector_from_bits((shifted << 23) - half);
+}
+
+/* The same bits for x <= 0 (up to 40), in fewer steps: 2^(n + 63) is never out of range, and 2^-63 is a constant. */
+static inline float vector_exp_falling_f32(float x) {
+    uint32_t shifted;
+    x = vector_select(x < -104.0f, -104.0f, x);
+    const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 190.0f, &shifted);
+    return (1.0f + expm1_r) * vector_from_bits(shifted << 23) * 0x1p-63f;
 }
 
 static inline double vector_exp_f64(double x) { return exp(x); }
+
+static inline double vector_exp_falling_f64(double x) { return exp(x); }
 
 /* ---- log -------------------------------------------------------------------------------------------------
  *
@@ -163,7 +183,7 @@ static inline double vector_tanh_f64(double x) { return tanh(x); }
 #define VECTOR_GELU_K1 0.07135481627260025 /* K0 * 0.044715 */
 
 static inline float vector_sigmoid_f32(float x) {
-    const float e = vector_exp_f32(-fabsf(x));
+    const float e = vector_exp_falling_f32(-fabsf(x));
     return vector_select(x >= 0.0f, 1.0f, e) / (1.0f + e);
 }
 
@@ -186,7 +206,7 @@ static inline double vector_silu_f64(double x) {
 static inline float vector_silu_slope_f32(float x) {
     x = vector_select(x < -200.0f, -200.0f, x);
     x = vector_select(x > 200.0f, 200.0f, x);
-    const float e = vector_exp_f32(-fabsf(x));
+    const float e = vector_exp_falling_f32(-fabsf(x));
     const float inverse = 1.0f / (1.0f + e);
     const float s = vector_select(x >= 0.0f, 1.0f, e) * inverse;
     return fmaf(x, e * inverse * inverse, s);
@@ -196,7 +216,7 @@ static inline float vector_silu_slope_f32(float x) {
 static inline void vector_silu_both_f32(float x, float *silu, float *slope) {
     float near = vector_select(x < -200.0f, -200.0f, x);
     near = vector_select(near > 200.0f, 200.0f, near);
-    const float e = vector_exp_f32(-fabsf(near));
+    const float e = vector_exp_falling_f32(-fabsf(near));
     const float part = vector_select(near >= 0.0f, 1.0f, e), inverse = 1.0f / (1.0f + e);
     *slope = fmaf(near, e * inverse * inverse, part * inverse);
     *silu = vector_select(x < -FLT_MAX, -FLT_MAX, x) * (part / (1.0f + e));
@@ -232,7 +252,7 @@ static inline float vector_gelu_slope_f32(float x) {
     const float square = x * x;
     const float two_u = x * fmaf((float)VECTOR_GELU_K1, square, (float)VECTOR_GELU_K0);
     const float two_u_slope = fmaf((float)(3.0 * VECTOR_GELU_K1), square, (float)VECTOR_GELU_K0);
-    const float e = vector_exp_f32(-fabsf(two_u));
+    const float e = vector_exp_falling_f32(-fabsf(two_u));
     const float inverse = 1.0f / (1.0f + e);
     const float s = vector_select(two_u >= 0.0f, 1.0f, e) * inverse;
     return fmaf(x * (e * inverse * inverse), two_u_slope, s);
@@ -541,7 +561,7 @@ static inline double vector_pow_f64(double x, double y) { return pow(x, y); }
 
 /* softplus: log1p(e^x) = max(x, 0) + log1p(e^-|x|) */
 static inline float vector_log1p_exp_f32(float x) {
-    const float e = vector_exp_f32(-fabsf(x));
+    const float e = vector_exp_falling_f32(-fabsf(x));
     return vector_select(x > 0.0f, x, vector_select(x == x, 0.0f, x)) + vector_log1p_f32(e);
 }
 static inline double vector_log1p_exp_f64(double x) { return (x > 0.0 ? x : x == x ? 0.0 : x) + log1p(exp(-fabs(x))); }
