@@ -16,9 +16,6 @@
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 
-/* From the kernel's interface; older C libraries lack some of the names. */
-enum { CAP_ASIMDHP = 1 << 10, CAP_ASIMDDP = 1 << 20, CAP2_BF16 = 1 << 14 };
-
 static bool has_fp16(void) {
     const unsigned long needed = CAP_ASIMDHP | CAP_ASIMDDP;
     return (getauxval(AT_HWCAP) & needed) == needed;

@@ -9,6 +9,7 @@
 #include "device/cpu/probe.h"
 
 #include "base/clock.h"
+#include "device/cpu/isa.h"
 #include "tensor/device.h"
 
 /* One piece of work: how many FLOPs it did. */
@@ -53,10 +54,6 @@ ALLOWED("fullfp16")
 PIECE(f16_piece, EXTENSION(".arch_extension fp16\n"), "fmla", "8h", "8h", 16) ALLOWED("bf16")
     PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
 
-        enum {
-            CAP_ASIMDHP = 1 << 10,
-            CAP2_BF16 = 1 << 14
-        };
 
 static piece *piece_of(tl_dtype dtype) {
     if (dtype == TL_F32) return f32_piece;
