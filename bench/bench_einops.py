@@ -159,7 +159,7 @@ def main():
                           f" {'torch':>11}"}
     rows = []
     if not options.json:
-        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {os.cpu_count()} cores, "
+        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {len(os.sched_getaffinity(0))} cores, "
               f"load {os.getloadavg()[0]:.1f}")
     for row in rows_of(options.only.split(","), options.seconds):
         if not options.json:

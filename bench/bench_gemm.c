@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "peak.h"
+#include "device/cpu/probe.h"
 #include "tally.h"
 
 #ifdef _OPENMP
@@ -148,7 +148,7 @@ int main(int argc, char **argv) {
     if (n_threads < 1) n_threads = most;
     tl_set_threads(n_threads);
     blas_threads(n_threads);
-    const double f32 = peak_of(peak_chunk_f32, n_threads), bf16 = peak_of(peak_chunk_bf16, n_threads);
+    const double f32 = cpu_peak(NULL, TL_F32) / 1e9, bf16 = cpu_peak(NULL, TL_BF16) / 1e9;
     const double peaks[N_WAYS] = {f32, f32, bf16, bf16 / 3};
     printf("%d threads; peak: f32 %.1f, bf16 %.1f GFLOP/s; \"high\" is compared with a third of bf16's\n", n_threads,
            f32, bf16);

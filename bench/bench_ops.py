@@ -918,7 +918,7 @@ def main():
 
     began, rows, seen = time.perf_counter(), [], set()
     if not options.json:
-        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
         print(f"{'op':<20}{'size':<8}{'ours':>11}{'torch':>11}{'ratio':>8}   {'of least':>8}  {'binding':>8} {'of memory':>9}", flush=True)
     for name in names:
         for size in sizes:

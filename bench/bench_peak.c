@@ -4,20 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "peak.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "device/cpu/probe.h"
+#include "tally.h"
 
 int main(int argc, char **argv) {
-#ifdef _OPENMP
-    int n_threads = omp_get_max_threads();
-#else
-    int n_threads = 1;
-#endif
-    if (argc > 1 && atoi(argv[1]) > 0) n_threads = atoi(argv[1]);
-    printf("{\"threads\": %d, \"f32_gflops\": %.1f, \"bf16_gflops\": %.1f}\n", n_threads,
-           peak_of(peak_chunk_f32, n_threads), peak_of(peak_chunk_bf16, n_threads));
+    if (argc > 1 && atoi(argv[1]) > 0) tl_set_threads(atoi(argv[1]));
+    int n_threads = tl_set_threads(0);
+    tl_set_threads(n_threads);
+    printf("{\"threads\": %d, \"f32_gflops\": %.1f, \"bf16_gflops\": %.1f}\n", n_threads, cpu_peak(NULL, TL_F32) / 1e9,
+           cpu_peak(NULL, TL_BF16) / 1e9);
     return 0;
 }

@@ -196,7 +196,7 @@ def tuned(results, case, form):
     tried = [r for r in results if r["kind"] == "tune" and r["case"] == case and r["contender"] == "torch-" + form]
     tried = tried or [r for r in results if r["kind"] == "tune" and r["case"] == "tiny" and r["contender"] == "torch-" + form]
     best = min(tried, key=lambda r: min(r["times"]), default=None)
-    return {k: v for k, v in best["settings"].items() if k != "no_memory"} if best else {"threads": os.cpu_count(), "mkldnn": True, "allocator": "keep"}
+    return {k: v for k, v in best["settings"].items() if k != "no_memory"} if best else {"threads": len(os.sched_getaffinity(0)), "mkldnn": True, "allocator": "keep"}
 
 
 def candidates(results, case, form):
@@ -205,7 +205,7 @@ def candidates(results, case, form):
     best = min((min(r["times"]) for r in tiny), default=0)
     for allocator in allocators():
         for mkldnn in (True, False):
-            for threads in sorted({1, os.cpu_count()}):
+            for threads in sorted({1, len(os.sched_getaffinity(0))}):
                 settings = {"threads": threads, "mkldnn": mkldnn, "allocator": allocator, "no_memory": True}
                 there = [min(r["times"]) for r in tiny if r["settings"] == settings]
                 if case == "tiny" or not there or min(there) < 1.5 * best:
@@ -314,7 +314,7 @@ def table(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="two timed steps a turn")
     parser.add_argument("--only", help="CASE:CONTENDER of " + ", ".join(CASES) + " and " + ", ".join(CONTENDERS))
     parser.add_argument("--tune", choices=CASES)

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,14 @@ bool device_check_cuda(const tl_device *device, const char *what) {
 
 /* ---- Threads ---- */
 
+/* Cores that this process may use: taskset and containers allow fewer than the machine has. */
+static int cores_allowed(void) {
+    cpu_set_t allowed;
+    int n =
+        sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n;
+}
+
 /* A forked child has lost the pool's threads: it works alone. */
 int device_threads(void) {
     static atomic_int machine;
@@ -46,8 +55,7 @@ int device_threads(void) {
     if (n > 0) return n;
     const char *wish = getenv("OMP_NUM_THREADS");
     n = wish ? atoi(wish) : 0;
-    if (n <= 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (n < 1) n = 1;
+    if (n <= 0) n = cores_allowed();
     machine = n;
     return n;
 }

@@ -7,6 +7,8 @@
  */
 #include <immintrin.h>
 
+#include "device/cpu/tiles.h"
+
 /* ---- f32: packed as (k, rows) and (k, columns) ------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
@@ -73,20 +75,8 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
 #define GEMM_HAS_TILES 1
 enum { BF16_ROWS = 32, BF16_COLUMNS = 32, BF16_TERMS = 32, BF16_A_GROUP = 32, BF16_B_GROUP = 2 };
 
-/* Eight tiles of 16 rows of 64 bytes. A thread's tiles are set up before its blocks and given back after them. */
-static void tiles_begin(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t n_rows[16];
-    } __attribute__((aligned(64))) config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.n_rows[i] = 16;
-    }
-    _tile_loadconfig(&config);
-}
-
+/* A thread's tiles are set up before its blocks and given back after them. */
+static void tiles_begin(void) { tiles_configure(); }
 static void tiles_end(void) { _tile_release(); }
 
 static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {

@@ -51,11 +51,10 @@ enum { N_TURNS = 2000 };
 PIECE(f32_piece, "", "fmla", "4s", "4s", 8)
 PIECE(f64_piece, "", "fmla", "2d", "2d", 4)
 ALLOWED("fullfp16")
-PIECE(f16_piece, EXTENSION(".arch_extension fp16\n"), "fmla", "8h", "8h", 16) ALLOWED("bf16")
-    PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
+PIECE(f16_piece, EXTENSION(".arch_extension fp16\n"), "fmla", "8h", "8h", 16)
+ALLOWED("bf16") PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
 
-
-static piece *piece_of(tl_dtype dtype) {
+    static piece *piece_of(tl_dtype dtype) {
     if (dtype == TL_F32) return f32_piece;
     if (dtype == TL_F64) return f64_piece;
     if (dtype == TL_F16 && (getauxval(AT_HWCAP) & CAP_ASIMDHP)) return f16_piece;
@@ -76,6 +75,9 @@ static double chain(void) {
 
 #elif defined(__x86_64__)
 #include <immintrin.h>
+#include <string.h>
+
+#include "device/cpu/tiles.h"
 
 #define PIECE(name, features, vector, zero, fma, flops)                             \
     __attribute__((target(features))) static double name(void) {                    \
@@ -105,12 +107,55 @@ PIECE(f64_avx2, "avx2,fma", __m256d, _mm256_setzero_pd, _mm256_fmadd_pd, 8)
 PIECE512(f32_avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps, 32)
 PIECE512(f64_avx512, "avx512f", __m512d, _mm512_setzero_pd, _mm512_fmadd_pd, 16)
 
+/* vdpbf16ps: two products for each of 16 sums. The operands' type is one that compilers make no zero of. */
+#define ZERO_BF16() ((__m512bh)_mm512_setzero_si512())
+__attribute__((target("avx512f,avx512bf16"))) static double bf16_avx512(void) {
+    __m512bh a = ZERO_BF16(), b = ZERO_BF16();
+    __m512 s[12];
+    for (int i = 0; i < 12; i++) s[i] = _mm512_setzero_ps();
+    for (int n = 0; n < N_TURNS; n++) {
+        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbf16_ps(s[i], a, b);
+        __asm__ volatile("" : "+v"(a), "+v"(b));
+    }
+    for (int i = 0; i < 12; i++) __asm__ volatile("" ::"v"(s[i]));
+    return 12.0 * 64 * N_TURNS;
+}
+
+/* tdpbf16ps: 16 x 16 sums of 32 products each, in four tiles of sums and four of operands. */
+__attribute__((target("amx-tile,amx-bf16"))) static double bf16_amx(void) {
+    tiles_configure();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    for (int n = 0; n < N_TURNS / 10; n++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return 4.0 * (2 * 16 * 16 * 32) * (N_TURNS / 10);
+}
+
+static bool has_isa(const char *name) {
+    struct cpu_isa isa;
+    for (int i = 0; cpu_isa_at(i, &isa); i++)
+        if (strcmp(isa.name, name) == 0) return true;
+    return false;
+}
+
 static piece *piece_of(tl_dtype dtype) {
     bool has_avx512 = __builtin_cpu_supports("avx512f");
     bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (dtype == TL_F32) return has_avx512 ? f32_avx512 : has_avx2 ? f32_avx2 : NULL;
     if (dtype == TL_F64) return has_avx512 ? f64_avx512 : has_avx2 ? f64_avx2 : NULL;
-    return NULL; /* bf16: the best product that calibrate measures stands for it */
+    if (dtype == TL_BF16) return has_isa("amx") ? bf16_amx : has_isa("avx512bf16") ? bf16_avx512 : NULL;
+    return NULL;
 }
 
 /* Rotations that wait for each other: one per cycle (additions of constants may be folded by the renamer). */
