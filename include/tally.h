@@ -1265,7 +1265,9 @@ TL_API void tl_optimizer_free(tl_optimizer *optimizer);
  * is not followed. On failure the optimizer is as before. */
 TL_API bool tl_optimizer_add(tl_optimizer *optimizer, const char *name, tl_tensor *parameter,
                              const tl_optimizer_options *options);
-/* One step with lr_factor times each lr, from each parameter's .grad, which stays; parameters without one are left out.
+/* One step with lr_factor times each lr, from each parameter's .grad, which stays; parameters without one are left out. Parameters of equal
+ * options, dtype and device are stepped together, as many in one op as TL_MAX_INPUTS tensors are, in the order in which they were added; random
+ * words go to the options that were added first.
  * grad_scale: see tl_update_options. The count of steps, from which Adam's corrections follow, is one for all, and a
  * step that its grad_scale made void counts too: the host does not know of it. */
 TL_API bool tl_optimizer_step(tl_optimizer *optimizer, double lr_factor, tl_tensor *grad_scale);
