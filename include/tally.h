@@ -195,7 +195,8 @@ typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul
 TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
 
 /* Whether kernels may be taken that are faster and give other last bits each time, for the whole process; false at first.
- * There is one so far: the gradient of attention in 16 bits on cuda, which then may want more workspace. Returns the old one. */
+ * On cuda: the gradient of attention in 16 bits, which then may want more workspace; and products, whose algorithm is then the fastest of up to 8
+ * that the library proposes, by a clock at the first call of each shape, in place of the first. Returns the old one. */
 TL_API bool tl_set_fast(bool is_fast);
 
 /* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).

@@ -79,7 +79,8 @@ struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
-    bool is_fast; /* f32 operands: TL_MATMUL_HIGH is enough */
+    bool is_fast;  /* f32 operands: TL_MATMUL_HIGH is enough */
+    bool is_timed; /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time (tl_set_fast) */
     /* cuda, 16-bit operands without batches, m, k and n multiples of 16: the operands are rounded to 8 bits with one scale each, amax / largest, and
      * multiplied so. The workspace has them behind what the product needs: NARROW_ALIGN bytes, op(a) and op(b), each rounded up to that. */
     bool is_narrow;
@@ -349,7 +350,7 @@ struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;
     bool is_gathered;
-    bool is_fast; /* as in matmul */
+    bool is_fast, is_timed; /* as in matmul */
 };
 
 /* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
