@@ -122,7 +122,9 @@ KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c par
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
 ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
-pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
+# Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
+UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
+pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(UNPACKED):$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
 # Other people's headers are theirs to keep free of warnings: -isystem.
 cflags     = $(patsubst -I%,-isystem %,$(shell $(pkg) --cflags $(1) 2>/dev/null))
