@@ -293,6 +293,32 @@ static void random_numbers_are_those_of_the_cpu(void **state) {
     on_both(draw_everything);
 }
 
+/* A list has parameters that go by packs and others, empty ones, and random words of each. */
+static void step_many(struct both *both, tl_device *device) {
+    tl_optimizer *o = tl_optimizer_new(TL_ADAMW);
+    tl_tensor *p[30], *scale = tl_full(TL_SCALAR, 0.5, TL_F32, device);
+    for (int i = 0; i < 30; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        tl_optimizer_options options = tl_optimizer_defaults(TL_ADAMW);
+        options.weight_decay = i % 2 ? 0.125 : 0;
+        options.has_master = i % 2 == 0;
+        options.stochastic = i % 2;
+        const tl_dtype dtype = i % 3 ? TL_BF16 : TL_F32;
+        const int64_t n = i % 4 == 3 ? i % 8 : i % 5 == 4 ? 40003 : 8 * i * i;
+        p[i] = tl_requires_grad(tl_normal(TL_SHAPE(n), 0, 1, dtype, device), true);
+        assert_true(tl_set_grad(p[i], tl_normal(TL_SHAPE(n), 0, 1, dtype, device)));
+        assert_true(tl_optimizer_add(o, name, p[i], &options));
+    }
+    for (int step = 0; step < 3; step++) assert_true(tl_optimizer_step(o, 1, scale));
+    for (int i = 0; i < 30; i++) give(both, p[i], "a parameter");
+    tl_optimizer_free(o);
+}
+static void many_parameters_step_as_on_the_cpu(void **state) {
+    (void)state;
+    on_both(step_many);
+}
+
 static void quantize_one(struct both *both, tl_tensor *x, const char *name) {
     static const char *const modes[] = {"nearest", "saturate", "stochastic"};
     for (int format = 0; format < TL_FORMAT_COUNT; format++) {
@@ -675,6 +701,7 @@ int main(void) {
         cmocka_unit_test(receipts_equal_the_prices_of_meta),
         cmocka_unit_test(every_kernel_repeats_its_bits),
         cmocka_unit_test(random_numbers_are_those_of_the_cpu),
+        cmocka_unit_test(many_parameters_step_as_on_the_cpu),
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),

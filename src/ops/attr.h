@@ -352,17 +352,20 @@ struct attr_linear_cross_entropy {
     bool is_fast; /* as in matmul */
 };
 
-/* sgd_momentum (p, g [, buffer] [, master] [, scale]) -> p [, buffer] [, master] themselves;
- * adagrad (p, g, sum [, master] [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] [, scale]);
- * adam (p, g, m, v [, max] [, master] [, scale]).
- * All any, of one shape; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
+/* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
+ * adagrad (p, g, sum [, master] ... [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
+ * adam (p, g, m, v [, max] [, master] ... [, scale]).
+ * All any, of the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
  * one, and written to both, to p rounded. Formulas: device/cpu/optimizer_template.h. scale: one f32 number that g is multiplied
  * by; when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is
- * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream). */
+ * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream); the next parameter's words begin
+ * update_words(elements) further. */
 struct attr_update {
+    int n_parameters;
     bool has_master, has_scale, is_stochastic;
     tl_generator generator;
 };
+static inline uint64_t update_words(int64_t numel) { return ((uint64_t)numel + 3) / 4 * 4; }
 struct attr_sgd_momentum {
     struct attr_update update;
     tl_sgd_options options;
