@@ -31,6 +31,8 @@ enum {
     BLOCK = 512,          /* gathered elements; a multiple of LANES */
     COLUMN_BYTES = 12288, /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
     STREAMS = 4,          /* of a row, side by side, for an extreme */
+    LINE_BYTES = 64,
+    AHEAD_BYTES = 4096, /* streams of a few hundred bytes are over before the memory's own prefetching has seen them */
     VECTOR_BYTES = 16,    /* what every machine has */
     GROUP = 4,            /* rows of one lane that are added together (column_groups) */
     MIN_COLUMNS = 8,      /* fewer kept elements in a row than this are not worth a vector */

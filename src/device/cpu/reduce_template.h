@@ -10,12 +10,14 @@ static inline int64_t NAME(choose)(T *lanes, const T *x, int64_t n) {
     typedef T vector __attribute__((vector_size(VECTOR_BYTES)));
     typedef MASK mask __attribute__((vector_size(VECTOR_BYTES)));
     const int64_t part = n / (LANES * STREAMS) * LANES;
-    T start[STREAMS][LANES];
-    for (int s = 0; s < STREAMS; s++)
-        for (int lane = 0; lane < LANES; lane++) start[s][lane] = s ? IDENTITY : lanes[lane];
+    if (part == 0) return 0;
     vector held[STREAMS * VECTORS];
-    memcpy(held, start, sizeof held);
+    memcpy(held, lanes, LANES * sizeof(T));
+    for (int v = VECTORS; v < STREAMS * VECTORS; v++) held[v] = IDENTITY - (vector){0};
     for (int64_t i = 0; i < part; i += LANES) {
+        UNROLLED
+        for (int line = 0; line < (int)(LANES * STREAMS * sizeof(T) / LINE_BYTES); line++)
+            __builtin_prefetch((const char *)(x + i * STREAMS) + AHEAD_BYTES + line * LINE_BYTES);
         UNROLLED
         for (int v = 0; v < STREAMS * VECTORS; v++) {
             vector b;
@@ -24,11 +26,12 @@ static inline int64_t NAME(choose)(T *lanes, const T *x, int64_t n) {
             held[v] = (vector)((takes & (mask)b) | (~takes & (mask)held[v]));
         }
     }
-    memcpy(start, held, sizeof held);
-    for (int lane = 0; lane < LANES; lane++) {
-        lanes[lane] = start[0][lane];
-        for (int s = 1; s < STREAMS; s++) lanes[lane] = COMBINE(lanes[lane], start[s][lane]);
+    UNROLLED
+    for (int v = VECTORS; v < STREAMS * VECTORS; v++) {
+        const mask takes = CHOOSE(held[v % VECTORS], held[v]);
+        held[v % VECTORS] = (vector)((takes & (mask)held[v]) | (~takes & (mask)held[v % VECTORS]));
     }
+    memcpy(lanes, held, LANES * sizeof(T));
     return part * STREAMS;
 }
 #endif
