@@ -35,13 +35,13 @@
 
 enum {
     LINE_BYTES = 64,
-    DOWN_BYTES = 512,  /* what a tile writes at one place */
-    ALONG_BYTES = 128, /* what it reads at one place */
-    MOST_DOWN = 256,   /* elements */
+    DOWN_BYTES = 512, /* what a tile writes at one place */
+    MOST_DOWN = 256,  /* elements */
     MOST_ALONG = 128,
-    ROW_BYTES = 256, /* of the buffer; 512 for elements of one byte */
+    ROW_BYTES =
+        256, /* of the buffer, and twice that for elements of one byte: what a tile reads at one place has 128 or 256 */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
-    SPAN_BYTES = 2048, /* tiles follow each other along the input so far */
+    SPAN_BYTES = 4096, /* tiles follow each other along the input so far */
     TILES_AHEAD = 2,   /* lines of this tile are asked for: the next but one */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
@@ -229,11 +229,10 @@ static void order_axes(struct task *task) {
 
 /* Elements of the size of the output's, turned in registers. `inner` is the axis that they are made of, or -1. */
 static bool plan_elements(struct task *task, int inner) {
-    const int64_t narrow = smaller(task->out_unit, task->in_unit), wide = larger(4, task->out_unit);
-    const int64_t row_bytes = task->out_unit == 1 ? 2 * ROW_BYTES : ROW_BYTES;
-    const struct group none = {0};
+    const int64_t wide = larger(4, task->out_unit);
     const int64_t most_down = smaller(MOST_DOWN, DOWN_BYTES / task->out_unit);
-    const int64_t most_along = smaller(row_bytes / wide, narrow == 8 ? 2 * ALONG_BYTES / 8 : ALONG_BYTES / narrow);
+    const int64_t most_along = (row_step(task->out_unit) - LINE_BYTES) / wide;
+    const struct group none = {0};
     const int64_t n_down =
         take_axes(task, &task->down, 0, task->out_unit, most_down, LINE_BYTES / task->out_unit, inner, &none);
     const int64_t n_along =
