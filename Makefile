@@ -81,7 +81,8 @@ PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
 STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
              $(if $(call on,WERROR),-Werror)
-CODEGEN   := -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -fopenmp
+# -fno-trapping-math: nobody reads the flags of floating-point exceptions; with them, x86 rounds one element at a time.
+CODEGEN   := -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -fopenmp
 LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-Bsymbolic
 
 # A sanitizer build has its own folder (BUILD=) and less optimisation, so that reports name real lines.
@@ -122,7 +123,9 @@ KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c par
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
 ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
-pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
+# Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
+UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
+pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(UNPACKED):$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
 # Other people's headers are theirs to keep free of warnings: -isystem.
 cflags     = $(patsubst -I%,-isystem %,$(shell $(pkg) --cflags $(1) 2>/dev/null))

@@ -2,7 +2,7 @@
  *
  * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A sample
  * whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the ops with that
- * in their names.
+ * in their names; TALLY_TEST=NAME runs only the tests of that name ('*' stands for anything).
  */
 #include "support/samples.h"
 
@@ -773,5 +773,6 @@ int main(void) {
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
     };
+    if (getenv("TALLY_TEST")) cmocka_set_test_filter(getenv("TALLY_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

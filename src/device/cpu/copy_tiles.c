@@ -2,19 +2,25 @@
  *
  * Out and in are contiguous along different axes. A tile is a product of two groups of axes: `down`, the output's innermost, so
  * that the tile is written in runs along them; and `along`, the input's innermost, so that it is read in runs along those. A group
- * has as many axes as a run needs to be long enough, and a table of addresses gives where each run begins; so
+ * has as many axes as a run needs to be long enough, and a table of offsets gives where each run begins; so
  * permutations of any number of axes are one case. What is contiguous in both is the unit that moves: an element, which is turned in
  * registers, or a cell of several, which is copied.
  *
+ * A tile of elements is brought into a buffer in rows and turned from there. Only units of 4 and 8 bytes are turned: of narrower elements,
+ * as many rows as fill 4 bytes are zipped into one while they are brought in, so that a block of whole output lines fits the registers.
+ *
  * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - Reading is what takes time, since a core waits for lines. So rows are brought into a buffer in whole runs, and lines of the next
- *     tile are asked for all the while, one here and one there: filling the buffer and turning it would otherwise leave memory idle in turn.
- *   - Runs that are read have 256 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
+ *   - A core writes lines without reading them first as long as all that it stores are whole lines, one after the other. A single store
+ *     of a few bytes, even one that stays in the first cache, ends that for a while: with one for each line, a plain copy has two thirds
+ *     of its speed, and a permuting one a third. So the loops here store nothing but whole lines: no counters in memory, no
+ *     spilled registers, no tables made on the way.
+ *   - Reading is what takes time, since a core waits for lines. So lines of a later tile are asked for all the while, a row here and a
+ *     row there, 16 to 32 KiB ahead: filling the buffer and turning it would otherwise leave memory idle in turn.
+ *   - Runs that are read have 128 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
  *     run, which is thrown away: reading takes twice as long.
- *   - Writing whole lines takes nearly nothing if runs have 512 bytes or more, and half of the speed if they have 64. A run is written
- *     to its end before the next, so that few pages are in use. Clearing lines first (dc zva) was slower, non-temporal stores mostly as fast.
- *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. Tiles
- *     follow each other as they lie in the input: then the pages of one tile serve the next.
+ *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. So tiles
+ *     follow each other along the input for half a page, and then along the output.
+ *   - Clearing lines first (dc zva) was slower, non-temporal stores as fast.
  */
 #include "device/cpu/copy_tiles.h"
 
@@ -29,11 +35,14 @@
 
 enum {
     LINE_BYTES = 64,
-    DOWN_BYTES = 512,  /* what a tile writes at one place */
-    ALONG_BYTES = 256, /* what it reads at one place */
-    ROW_BYTES = ALONG_BYTES +
-                LINE_BYTES, /* of the buffer: not a power of two, whose rows would share lines of the first cache */
-    MOST_DOWN = 256,
+    DOWN_BYTES = 512, /* what a tile writes at one place */
+    MOST_DOWN = 256,  /* elements */
+    MOST_ALONG = 128,
+    ROW_BYTES =
+        256, /* of the buffer, and twice that for elements of one byte: what a tile reads at one place has 128 or 256 */
+    BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
+    SPAN_BYTES = 4096, /* tiles follow each other along the input so far */
+    TILES_AHEAD = 2,   /* lines of this tile are asked for: the next but one */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
     CELL_DOWN_BYTES = 2048, /* what a tile of cells writes at one place */
@@ -46,43 +55,21 @@ enum {
 typedef uint8_t vector __attribute__((vector_size(16)));
 typedef uint8_t vector_memory __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Rows that a later tile will read, asked for bit by bit: as many at each of a number of calls. Memory has work all the time then, while
- * asking for many at once would stop the core until most have come. */
-struct fetch {
-    const char *const *row;
+/* Rows that a later tile will read, asked for bit by bit. Memory has work all the time then, while asking for many at once would stop the
+ * core until most have come. How many were asked for is the caller's, in a register. */
+struct ahead {
+    const char *base;
+    const int64_t *offset;
     int64_t n_rows, row_bytes;
-    int64_t next; /* the first row that was not asked for */
-    int64_t due, each, n_calls;
 };
 
-/* The rows that are left are spread over n_calls calls. */
-VECTOR_INLINE void fetch_plan(struct fetch *fetch, int64_t n_calls) {
-    fetch->each = fetch->n_rows - fetch->next;
-    fetch->n_calls = n_calls;
-    fetch->due = 0;
+VECTOR_INLINE void ask(const struct ahead *ahead, int64_t row) {
+    const char *at = ahead->base + ahead->offset[row], *end = at + ahead->row_bytes;
+    for (at -= (uintptr_t)at % LINE_BYTES; at < end; at += LINE_BYTES) __builtin_prefetch(at, 0, 2);
 }
 
-VECTOR_INLINE void fetch_some(struct fetch *fetch) {
-    for (fetch->due += fetch->each; fetch->due >= fetch->n_calls; fetch->due -= fetch->n_calls) {
-        const char *row = fetch->row[fetch->next++];
-        for (int64_t at = 0; at < fetch->row_bytes; at += LINE_BYTES) __builtin_prefetch(row + at, 0, 2);
-    }
-}
-
-/* Every second block of `a` changes places with the one before it of `b`; blocks have 8, 4, 2 or 1 bytes. By lanes where there are two
- * of them, which takes other units of the core than shuffles do. */
+/* Every second block of `a` changes places with the one before it of `b`; blocks have 8 or 4 bytes. */
 VECTOR_INLINE void swap_8(vector *a, vector *b) {
-    typedef uint64_t lanes __attribute__((vector_size(16)));
-    lanes low = (lanes)*a, high = (lanes)*b;
-    const uint64_t up = low[1];
-    low[1] = high[0];
-    high[0] = up;
-    *a = (vector)low;
-    *b = (vector)high;
-}
-
-/* The same by shuffles, which is faster where little else is shuffled. */
-VECTOR_INLINE void shuffle_8(vector *a, vector *b) {
     typedef uint64_t lanes __attribute__((vector_size(16)));
     const lanes x = (lanes)*a, y = (lanes)*b;
     *a = (vector)__builtin_shufflevector(x, y, 0, 2);
@@ -96,25 +83,6 @@ VECTOR_INLINE void swap_4(vector *a, vector *b) {
     *b = (vector)__builtin_shufflevector(x, y, 1, 5, 3, 7);
 }
 
-VECTOR_INLINE void swap_2(vector *a, vector *b) {
-    typedef uint16_t lanes __attribute__((vector_size(16)));
-    const lanes x = (lanes)*a, y = (lanes)*b;
-    *a = (vector)__builtin_shufflevector(x, y, 0, 8, 2, 10, 4, 12, 6, 14);
-    *b = (vector)__builtin_shufflevector(x, y, 1, 9, 3, 11, 5, 13, 7, 15);
-}
-
-VECTOR_INLINE void swap_1(vector *a, vector *b) {
-    const vector x = *a, y = *b;
-    *a = __builtin_shufflevector(x, y, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
-    *b = __builtin_shufflevector(x, y, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-}
-
-#define T uint8_t
-#define NAME(name) name##_1
-#include "device/cpu/turn_template.h"
-#define T uint16_t
-#define NAME(name) name##_2
-#include "device/cpu/turn_template.h"
 #define T uint32_t
 #define NAME(name) name##_4
 #include "device/cpu/turn_template.h"
@@ -122,8 +90,53 @@ VECTOR_INLINE void swap_1(vector *a, vector *b) {
 #define NAME(name) name##_8
 #include "device/cpu/turn_template.h"
 
-typedef void (*turner)(char *const *to, const char *from, int64_t from_step, int64_t n_from, int64_t n_to,
-                       struct fetch *fetch);
+/* Elements of two rows by turns. */
+VECTOR_INLINE void zip_2(vector *low, vector *high, vector a, vector b) {
+    typedef uint16_t lanes __attribute__((vector_size(16)));
+    const lanes x = (lanes)a, y = (lanes)b;
+    *low = (vector)__builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+    *high = (vector)__builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+VECTOR_INLINE void zip_1(vector *low, vector *high, vector x, vector y) {
+    *low = __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *high = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/* How many rows of elements make one of units, and how far apart those lie in the buffer: not a power of two, whose rows would share lines
+ * of the first cache. */
+VECTOR_INLINE int64_t zipped(int64_t element) { return element < 4 ? 4 / element : 1; }
+VECTOR_INLINE int64_t row_step(int64_t element) { return (element == 1 ? 2 * ROW_BYTES : ROW_BYTES) + LINE_BYTES; }
+
+VECTOR_INLINE vector load(const char *at) { return *(const vector_memory *)(const void *)at; }
+
+VECTOR_INLINE void store_line(char *to, const vector *a) {
+    for (int k = 0; k < LINE_BYTES / 16; k++) *(vector_memory *)(void *)(to + 16 * k) = a[k];
+}
+
+/* Rows of elements, zipped into one of units: line for line of the unit, and the rest one by one. */
+VECTOR_INLINE void zip_rows(char *to, const char *const *row, int64_t n, int64_t element, int64_t n_rows) {
+    const int64_t step = LINE_BYTES / n_rows, bytes = n * element;
+    int64_t at = 0;
+    for (; at + step <= bytes; at += step) {
+        vector a[4];
+        if (n_rows == 1) {
+            for (int k = 0; k < 4; k++) a[k] = load(row[0] + at + 16 * k);
+        } else if (n_rows == 2) {
+            zip_2(&a[0], &a[1], load(row[0] + at), load(row[1] + at));
+            zip_2(&a[2], &a[3], load(row[0] + at + 16), load(row[1] + at + 16));
+        } else {
+            vector b[4];
+            zip_1(&b[0], &b[1], load(row[0] + at), load(row[1] + at));
+            zip_1(&b[2], &b[3], load(row[2] + at), load(row[3] + at));
+            zip_2(&a[0], &a[1], b[0], b[2]);
+            zip_2(&a[2], &a[3], b[1], b[3]);
+        }
+        store_line(to + at * n_rows, a);
+    }
+    for (; at < bytes; at += element)
+        for (int64_t k = 0; k < n_rows; k++) memcpy(to + at * n_rows + k * element, row[k] + at, (size_t)element);
+}
 
 /* Axes that tiles take together, the innermost first. */
 struct group {
@@ -131,21 +144,32 @@ struct group {
     int axis[TL_MAX_RANK];
 };
 
+/* So many steps along an axis, each of `step` tiles. */
+struct level {
+    int axis;
+    int64_t count, step;
+};
+
 struct task {
     const struct iterate *walk; /* operands: out, in */
     tl_dtype out_dtype, in_dtype;
     int64_t out_unit, in_unit; /* bytes of what moves as one */
-    turner turn;               /* NULL: cells */
+    bool has_cells;
     struct group down, along;
-    int order[TL_MAX_RANK];    /* the axes by the input's strides, the smallest first: so tiles follow each other */
-    int64_t tile[TL_MAX_RANK]; /* how much of an axis a tile has */
+    int order[TL_MAX_RANK];              /* the axes by the input's strides, the smallest first */
+    int64_t tile[TL_MAX_RANK];           /* how much of an axis a tile has */
+    struct level level[TL_MAX_RANK + 1]; /* how tiles follow each other: the first goes fastest */
+    int n_levels;
     int64_t n_tiles;
+    int64_t from[MOST_DOWN]; /* where each run along the input begins, behind the tile's beginning */
+    int64_t to[MOST_ALONG];  /* and each run of the output */
 };
 
+/* Of a smaller tile at an edge, the tables' beginnings hold: only a group's outermost axis is ever cut. */
 struct tile {
+    char *out;
+    const char *in;
     int64_t n_down, n_along;
-    const char *from[MOST_DOWN]; /* n_down: where the run along the input begins */
-    char *to[ALONG_BYTES];       /* n_along: where the run of the output begins */
 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -205,16 +229,15 @@ static void order_axes(struct task *task) {
 
 /* Elements of the size of the output's, turned in registers. `inner` is the axis that they are made of, or -1. */
 static bool plan_elements(struct task *task, int inner) {
-    static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
-    const int64_t wide = larger(task->out_unit, task->in_unit); /* a converted row fits the buffer */
-    task->turn = turners[task->out_unit];
+    const int64_t wide = larger(4, task->out_unit);
+    const int64_t most_down = smaller(MOST_DOWN, DOWN_BYTES / task->out_unit);
+    const int64_t most_along = (row_step(task->out_unit) - LINE_BYTES) / wide;
     const struct group none = {0};
-    const int64_t most = smaller(MOST_DOWN, DOWN_BYTES / task->out_unit);
     const int64_t n_down =
-        take_axes(task, &task->down, 0, task->out_unit, most, LINE_BYTES / task->out_unit, inner, &none);
+        take_axes(task, &task->down, 0, task->out_unit, most_down, LINE_BYTES / task->out_unit, inner, &none);
     const int64_t n_along =
-        take_axes(task, &task->along, 1, task->in_unit, ALONG_BYTES / wide, LINE_BYTES / wide, inner, &task->down);
-    return task->turn && n_down >= MIN_DOWN && n_along >= MIN_ALONG;
+        take_axes(task, &task->along, 1, task->in_unit, most_along, LINE_BYTES / wide, inner, &task->down);
+    return n_down >= MIN_DOWN && n_along >= MIN_ALONG;
 }
 
 /* Where the innermost axis is contiguous in both, its run is what moves. */
@@ -226,6 +249,7 @@ static bool plan_cells(struct task *task) {
     task->tile[inner] = task->walk->size[inner];
     if (bytes == 2 || bytes == 4 || bytes == 8) return plan_elements(task, inner);
     if (bytes < CELL_MIN_BYTES) return false;
+    task->has_cells = true;
     const struct group none = {0};
     const int64_t most_down = CELL_DOWN_BYTES / bytes, most_along = larger(2, CELL_ALONG_BYTES / bytes);
     const int64_t n_down = take_axes(task, &task->down, 0, bytes, most_down, 1, inner, &none);
@@ -235,48 +259,141 @@ static bool plan_cells(struct task *task) {
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------------ */
 
-/* Addresses of all positions of a group: of one axis they are a stride apart, and each further axis repeats them. */
-static int64_t spread(char **table, char *base, const struct task *task, const struct group *group, int operand,
-                      const int64_t *extent) {
+/* Offsets of all positions of a group: of one axis they are a stride apart, and each further axis repeats them. */
+static void spread(int64_t *table, const struct task *task, const struct group *group, int operand) {
     int64_t n = 1;
-    table[0] = base;
+    table[0] = 0;
     for (int i = 0; i < group->n_axes; i++) {
         const int axis = group->axis[i];
         const int64_t stride = task->walk->stride[operand][axis];
-        for (int64_t k = 1; k < extent[axis]; k++)
+        for (int64_t k = 1; k < task->tile[axis]; k++)
             for (int64_t j = 0; j < n; j++) table[k * n + j] = table[j] + k * stride;
-        n *= extent[axis];
+        n *= task->tile[axis];
     }
-    return n;
 }
 
-static void find_tile(const struct task *task, int64_t number, struct tile *tile) {
-    const struct iterate *walk = task->walk;
-    int64_t extent[TL_MAX_RANK];
-    char *at[2] = {walk->data[0], walk->data[1]};
-    for (int k = 0; k < walk->rank; k++) {
+static void add_level(struct task *task, int axis, int64_t count, int64_t step) {
+    if (count == 1) return;
+    task->level[task->n_levels++] = (struct level){axis, count, step};
+    task->n_tiles *= count;
+}
+
+/* Along the input for SPAN_BYTES, then along the output's innermost cut axis, then along the input to the end. Where a span does not
+ * divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
+static void order_tiles(struct task *task) {
+    const int down = task->down.axis[task->down.n_axes - 1];
+    const int64_t n_down = tiles_along(task, down);
+    bool is_open = true;
+    task->n_tiles = 1;
+    for (int k = 0; k < task->walk->rank; k++) {
         const int axis = task->order[k];
-        const int64_t n = tiles_along(task, axis), first = number % n * task->tile[axis];
-        number /= n;
-        extent[axis] = smaller(task->tile[axis], walk->size[axis] - first);
-        for (int i = 0; i < 2; i++) at[i] += first * walk->stride[i][axis];
+        if (axis == down) continue;
+        const int64_t n = tiles_along(task, axis);
+        const int64_t bytes = larger(1, task->tile[axis] * magnitude(task->walk->stride[1][axis]));
+        if (is_open && n * bytes >= SPAN_BYTES) {
+            const int64_t n_spans = (n * bytes - 1) / SPAN_BYTES + 1, span = (n - 1) / smaller(n, n_spans) + 1;
+            is_open = false;
+            add_level(task, axis, span, 1);
+            add_level(task, down, n_down, 1);
+            add_level(task, axis, (n - 1) / span + 1, span);
+        } else {
+            add_level(task, axis, n, 1);
+        }
     }
-    tile->n_down = spread((char **)(uintptr_t)tile->from, at[1], task, &task->down, 1, extent);
-    tile->n_along = spread(tile->to, at[0], task, &task->along, 0, extent);
+    if (is_open) add_level(task, down, n_down, 1);
 }
 
-/* Brings a tile's rows into `rows`, converted, and asks for the first half of the next tile. */
-static void fill_rows(const struct task *task, const struct tile *tile, struct fetch *fetch, char *rows) {
-    const int64_t bytes = tile->n_along * task->in_unit;
-    fetch_plan(fetch, 2 * tile->n_down);
-    for (int64_t i = 0; i < tile->n_down; i++) {
-        fetch_some(fetch);
-        if (task->out_dtype != task->in_dtype)
-            convert(rows + i * ROW_BYTES, task->out_dtype, 1, tile->from[i], task->in_dtype, 1, tile->n_along,
-                    CONVERT_NEAREST, NULL);
-        else if (bytes == ALONG_BYTES) memcpy(rows + i * ROW_BYTES, tile->from[i], ALONG_BYTES);
-        else memcpy(rows + i * ROW_BYTES, tile->from[i], (size_t)bytes);
+static struct tile find_tile(const struct task *task, int64_t number) {
+    const struct iterate *walk = task->walk;
+    int64_t place[TL_MAX_RANK] = {0};
+    struct tile tile = {.out = walk->data[0], .in = walk->data[1], .n_down = 1, .n_along = 1};
+    for (int k = 0; k < task->n_levels; k++) {
+        const struct level *level = &task->level[k];
+        place[level->axis] += number % level->count * level->step * task->tile[level->axis];
+        number /= level->count;
     }
+    for (int axis = 0; axis < walk->rank; axis++) {
+        tile.out += place[axis] * walk->stride[0][axis];
+        tile.in += place[axis] * walk->stride[1][axis];
+        if (place[axis] >= walk->size[axis]) tile.n_down = 0;
+    }
+    for (int i = 0; i < task->down.n_axes; i++) {
+        const int axis = task->down.axis[i];
+        tile.n_down *= smaller(task->tile[axis], walk->size[axis] - place[axis]);
+    }
+    for (int i = 0; i < task->along.n_axes; i++) {
+        const int axis = task->along.axis[i];
+        tile.n_along *= smaller(task->tile[axis], walk->size[axis] - place[axis]);
+    }
+    return tile;
+}
+
+/* Brings a tile's rows into the buffer, `zip` of them in one, and asks for half of the rows ahead. Gives how many. */
+VECTOR_INLINE int64_t fill_rows(const char *in, const int64_t *from, int64_t n_down, int64_t n_along,
+                                const struct ahead *ahead, char *buffer, int64_t element) {
+    const int64_t zip = zipped(element), step = row_step(element), n_ahead = ahead->n_rows;
+    int64_t asked = 0, due = 0;
+    for (int64_t i = 0; i < n_down; i += zip) {
+        for (due += zip * n_ahead; due >= 2 * n_down && asked < n_ahead; due -= 2 * n_down) ask(ahead, asked++);
+        const char *row[4];
+        for (int64_t k = 0; k < zip; k++) row[k] = in + from[smaller(i + k, n_down - 1)];
+        zip_rows(buffer, row, n_along, element, zip);
+        buffer += step;
+    }
+    return asked;
+}
+
+/* The same, converted on the way. */
+__attribute__((noinline)) static void fill_converted(const struct task *task, const struct tile *tile, char *buffer,
+                                                     int64_t element) {
+    char converted[4][MOST_ALONG * 8];
+    const char *const row[4] = {converted[0], converted[1], converted[2], converted[3]};
+    for (int64_t i = 0; i < tile->n_down; i += zipped(element)) {
+        for (int64_t k = 0; k < zipped(element); k++)
+            convert(converted[k], task->out_dtype, 1, tile->in + task->from[smaller(i + k, tile->n_down - 1)],
+                    task->in_dtype, 1, tile->n_along, CONVERT_NEAREST, NULL);
+        zip_rows(buffer, row, tile->n_along, element, zipped(element));
+        buffer += row_step(element);
+    }
+}
+
+/* The elements from row `down` and column `along` on, one by one. */
+VECTOR_INLINE void turn_rest(const struct task *task, const struct tile *tile, const char *buffer, int64_t element,
+                             int64_t down, int64_t along) {
+    const int64_t zip = zipped(element);
+    for (int64_t j = 0; j < tile->n_along; j++)
+        for (int64_t i = j < along ? down : 0; i < tile->n_down; i++)
+            memcpy(tile->out + task->to[j] + i * element,
+                   buffer + i / zip * row_step(element) + (j * zip + i % zip) * element, (size_t)element);
+}
+
+/* One tile of elements of a size, which is a constant here: with steps that are known, no register is spilled. */
+VECTOR_INLINE void turn_tile(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer,
+                             int64_t element) {
+    const int64_t zip = zipped(element), step = row_step(element);
+    const int64_t n_lines = tile->n_down * element / LINE_BYTES,
+                  n_columns = tile->n_along * zip * element / 16 * 16 / (zip * element);
+    int64_t asked = 0;
+    if (task->out_dtype != task->in_dtype) fill_converted(task, tile, buffer, element);
+    else asked = fill_rows(tile->in, task->from, tile->n_down, tile->n_along, ahead, buffer, element);
+    if (zip * element == 4) turn_rows_4(tile->out, task->to, buffer, step, n_lines, n_columns, ahead, asked);
+    else turn_rows_8(tile->out, task->to, buffer, step, n_lines, n_columns, ahead, asked);
+    turn_rest(task, tile, buffer, element, n_lines * LINE_BYTES / element, n_columns);
+}
+
+typedef void (*turner)(const struct task *, const struct tile *, const struct ahead *, char *buffer);
+
+static void turn_1(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer) {
+    turn_tile(task, tile, ahead, buffer, 1);
+}
+static void turn_2(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer) {
+    turn_tile(task, tile, ahead, buffer, 2);
+}
+static void turn_4(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer) {
+    turn_tile(task, tile, ahead, buffer, 4);
+}
+static void turn_8(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer) {
+    turn_tile(task, tile, ahead, buffer, 8);
 }
 
 /* One cell, while the one at `fetch` is asked for. A line is read before it is written: a library's memcpy would be a call for each. */
@@ -293,36 +410,38 @@ VECTOR_INLINE void copy_cell(char *to, const char *from, const char *fetch, int6
     memcpy(to + at, from + at, (size_t)(bytes - at));
 }
 
-static void copy_cells(const struct task *task, const struct tile *tile, const struct tile *next) {
+static void copy_cells(const struct task *task, const struct tile *tile, const struct tile *ahead) {
     const int64_t unit = task->out_unit;
-    const bool fetches = next && next->n_down == tile->n_down && next->n_along == tile->n_along;
+    const bool is_same = ahead->n_down == tile->n_down && ahead->n_along == tile->n_along;
+    const char *in = tile->in, *later = is_same ? ahead->in : in;
     for (int64_t j = 0; j < tile->n_along; j++)
         for (int64_t i = 0; i < tile->n_down; i++)
-            copy_cell(tile->to[j] + i * unit, tile->from[i] + j * unit, (fetches ? next : tile)->from[i] + j * unit,
-                      unit);
+            copy_cell(tile->out + task->to[j] + i * unit, in + task->from[i] + j * unit,
+                      later + task->from[i] + j * unit, unit);
 }
 
 static void copy_range(void *context, int64_t first, int64_t last) {
+    static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
     const struct task *task = context;
-    _Alignas(64) char rows[MOST_DOWN * ROW_BYTES];
-    struct tile tiles[2];
-    find_tile(task, first, &tiles[first % 2]);
-    for (int64_t number = first; number < last; number++) {
-        const struct tile *tile = &tiles[number % 2], *next = NULL;
-        if (number + 1 < task->n_tiles) { /* of the next range as well: most often the same thread takes it */
-            find_tile(task, number + 1, &tiles[(number + 1) % 2]);
-            next = &tiles[(number + 1) % 2];
+    _Alignas(64) char buffer[BUFFER_BYTES];
+    struct tile
+        tiles[TILES_AHEAD +
+              1]; /* this one and those behind it, also of the next range: most often the same thread takes it */
+    for (int64_t number = first - TILES_AHEAD; number < last; number++) {
+        struct tile *later = &tiles[(number + TILES_AHEAD) % (TILES_AHEAD + 1)];
+        const bool is_there = number + TILES_AHEAD < task->n_tiles;
+        if (is_there) *later = find_tile(task, number + TILES_AHEAD);
+        if (number < first) continue;
+        const struct tile *tile = &tiles[number % (TILES_AHEAD + 1)];
+        if (task->has_cells) {
+            copy_cells(task, tile, is_there ? later : tile);
+            continue;
         }
-        if (task->turn) {
-            struct fetch fetch = {0};
-            if (next)
-                fetch = (struct fetch){
-                    .row = next->from, .n_rows = next->n_down, .row_bytes = next->n_along * task->in_unit};
-            fill_rows(task, tile, &fetch, rows);
-            task->turn(tile->to, rows, ROW_BYTES, tile->n_down, tile->n_along, &fetch);
-        } else {
-            copy_cells(task, tile, next);
-        }
+        const struct ahead ahead = {.base = later->in,
+                                    .offset = task->from,
+                                    .n_rows = is_there ? later->n_down : 0,
+                                    .row_bytes = later->n_along * task->in_unit};
+        turners[task->out_unit](task, tile, &ahead, buffer);
     }
 }
 
@@ -334,13 +453,12 @@ bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtyp
     order_axes(&task);
     const bool has_cells = walk->step[0] == task.out_unit && walk->step[1] == task.in_unit;
     if (!(has_cells ? plan_cells(&task) : plan_elements(&task, -1))) return false;
+    spread(task.from, &task, &task.down, 1);
+    spread(task.to, &task, &task.along, 0);
+    order_tiles(&task);
 
     int64_t tile_elements = 1;
-    task.n_tiles = 1;
-    for (int axis = 0; axis < walk->rank; axis++) {
-        task.n_tiles *= tiles_along(&task, axis);
-        tile_elements *= task.tile[axis];
-    }
+    for (int axis = 0; axis < walk->rank; axis++) tile_elements *= task.tile[axis];
     const int64_t grain = larger(parallel_grain(tile_elements), task.n_tiles > 32 * TILES_A_RANGE ? TILES_A_RANGE : 1);
     parallel_for(task.n_tiles, grain, n_threads, copy_range, &task);
     return true;

@@ -381,17 +381,16 @@ static inline double vector_gelu_erf_slope_f64(double x) {
 /* ---- Functions through f64 -----------------------------------------------------------------------------------
  *
  * expm1, log2, log1p, sin, cos, pow, fmod: the f32 argument is widened, the polynomial is f64,
- * and the result is rounded once. With some 40 good bits before that rounding, the result is nearly always the nearest
+ * and the result is rounded once. With some 34 good bits or more before that rounding, the result is nearly always the nearest
  * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits, the long ones in two halves
- * (even and odd powers) that run side by side; no fma, since its f64 form is
- * slow where the chip lacks it. Where an argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_`
- * says so, and the caller takes libm for that element.
+ * (even and odd powers) that run side by side. Where fma is used here, a chip without it (x86 before 2013) calls the library. Where an
+ * argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_` says so, and the caller takes libm for that element.
  *
  * Largest errors in ulp, over every 257th float (pow: 2^24 random pairs), against libm's f64:
  *
  *      expm1 0.50   log2 0.50   log1p 0.50   sin 0.50   cos 0.50   pow 0.50
  *
- * Beside them, in f32: log1p_exp 1.43, rsqrt 1.49 (it rounds twice).
+ * Beside them: log1p_exp 1.04 (its exponential is that of f32), rsqrt 1.49 (it rounds twice).
  */
 static inline uint64_t vector_bits_f64(double x) {
     uint64_t bits;
@@ -495,9 +494,28 @@ static inline float vector_log_limits(float x, float y) {
     return vector_select(x >= 0.0f, y, NAN);
 }
 
+/* As vector_log_f32 above, but with log2(1 + f) = f p(f) in f64 (relative error 2e-11): a division takes longer. */
 static inline float vector_log2_f32(float x) {
-    const struct vector_log l = vector_wide_log(x);
-    return vector_log_limits(x, (float)(l.e + l.ln_m * 0x1.71547652b82fep+0));
+    const uint32_t sqrt_half = 0x3F3504F3u;
+    const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
+    const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
+    const uint32_t shifted = vector_bits(scaled) - sqrt_half;
+    const float e = (float)((int32_t)shifted >> 23) - scaled_by;
+    const double f = vector_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f, f2 = f * f;
+    double p_even = 0x1.3ce875dddd162p-4;
+    p_even = fma(p_even, f2, 0x1.287223a34dc92p-3);
+    p_even = fma(p_even, f2, 0x1.45290cc436175p-3);
+    p_even = fma(p_even, f2, 0x1.a63f45499e91ep-3);
+    p_even = fma(p_even, f2, 0x1.277651f8b1ff8p-2);
+    p_even = fma(p_even, f2, 0x1.ec709ebb9e405p-2);
+    p_even = fma(p_even, f2, 0x1.71547652a1e83p+0);
+    double p_odd = -0x1.2489328fe7029p-3;
+    p_odd = fma(p_odd, f2, -0x1.252f3448cf073p-3);
+    p_odd = fma(p_odd, f2, -0x1.71416ff2fdab7p-3);
+    p_odd = fma(p_odd, f2, -0x1.ec72b5aefa9c0p-3);
+    p_odd = fma(p_odd, f2, -0x1.7154709748ccap-2);
+    p_odd = fma(p_odd, f2, -0x1.715476565d702p-1);
+    return vector_log_limits(x, (float)fma(f, fma(f, p_odd, p_even), e));
 }
 static inline double vector_log2_f64(double x) { return log2(x); }
 
@@ -510,34 +528,31 @@ static inline float vector_log1p_f32(float x) {
 }
 static inline double vector_log1p_f64(double x) { return log1p(x); }
 
-/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in three parts, the first two of 33 bits, so that n times them is exact up to
- * |n| = 2^20. n modulo 4 says which of +-sin r, +-cos r it is. */
+/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in two parts; the first fma is exact, since |n| < 2^20 and so n times the first part ends where
+ * doubles below 1 do. n modulo 4 says which of +-sin r, +-cos r it is. */
 static inline int vector_sin_is_easy_f32(float x) { return fabsf(x) <= 1.6e6f; }
 static inline int vector_sin_is_easy_f64(double x) { return (void)x, 1; }
 
 static inline float vector_sin_cos(double x, uint64_t quarter_turns) {
-    const double shifted = x * 0x1.45f306dc9c883p-1 + VECTOR_ROUNDER_F64;
+    const double shifted = fma(x, 0x1.45f306dc9c883p-1, VECTOR_ROUNDER_F64);
     const double n = shifted - VECTOR_ROUNDER_F64;
-    const double r = ((x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a6p-34) - n * 0x1.3198a2e037073p-69;
+    const double r = fma(n, -0x1.1a62633145c07p-54, fma(n, -0x1.921fb54442d18p+0, x));
     const double z = r * r;
-    double s = -0x1.a94f3449b3310p-26;
-    s = s * z + 0x1.71d72de46d603p-19;
-    s = s * z - 0x1.a019f89b22deep-13;
-    s = s * z + 0x1.1111110bd90c7p-7;
-    s = s * z - 0x1.5555555550ea3p-3;
-    s = s * z + 0x1.fffffffffffd9p-1;
-    double c = 0x1.1b8a18b167949p-29;
-    c = c * z - 0x1.27df3d1d43778p-22;
-    c = c * z + 0x1.a019f7f62476ap-16;
-    c = c * z - 0x1.6c16c163bd246p-10;
-    c = c * z + 0x1.555555554e75fp-5;
-    c = c * z - 0x1.fffffffffff78p-2;
-    c = c * z + 1.0;
-    const uint64_t turns = vector_bits_f64(shifted) + quarter_turns;
-    const double y = vector_select_f64((int)(turns & 1u), c, s * r);
-    return (float)vector_from_bits_f64(vector_bits_f64(y) ^ ((turns & 2u) << 62));
+    double s = 0x1.6cb0654a850c5p-19;
+    s = fma(s, z, -0x1.a00ec5f5fab0ap-13);
+    s = fma(s, z, 0x1.11110716ea745p-7);
+    s = fma(s, z, -0x1.55555548e0cffp-3);
+    s = fma(s, z, 0x1.fffffffff5fcdp-1);
+    double c = 0x1.98e77c5b035acp-16;
+    c = fma(c, z, -0x1.6c06e9c8594cap-10);
+    c = fma(c, z, 0x1.555538a12c9f4p-5);
+    c = fma(c, z, -0x1.ffffffb656b2ap-2);
+    c = fma(c, z, 0x1.ffffffff84a2fp-1);
+    const uint64_t turns = vector_bits_f64(shifted) + quarter_turns, is_cos = 0u - (turns & 1u);
+    const uint64_t y = (vector_bits_f64(c) & is_cos) | (vector_bits_f64(s * r) & ~is_cos);
+    return (float)vector_from_bits_f64(y ^ ((turns & 2u) << 62));
 }
-static inline float vector_sin_f32(float x) { return vector_select(x == 0.0f, x, vector_sin_cos(x, 0)); }
+static inline float vector_sin_f32(float x) { return vector_sin_cos(x, 0); }
 static inline float vector_cos_f32(float x) { return vector_sin_cos(x, 1); }
 static inline double vector_sin_f64(double x) { return sin(x); }
 static inline double vector_cos_f64(double x) { return cos(x); }
@@ -559,12 +574,38 @@ static inline float vector_pow_f32(float x, float y) {
 }
 static inline double vector_pow_f64(double x, double y) { return pow(x, y); }
 
+/* log1p(e^-|x|) in f64, as good as f32 needs it: e = e^-|x| as vector_exp_falling_f32 makes it, but added up and scaled in f64;
+ * log1p(e) = e p(e - 1/2), p a minimax polynomial on [0, 1] (relative error 5e-09). */
+static inline double vector_near_log1p_exp_falling(float x) {
+    uint32_t shifted;
+    x = -fabsf(x);
+    x = vector_select(x < -104.0f, -104.0f, x);
+    const double expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 190.0f, &shifted);
+    const double e = (1.0 + expm1_r) * (vector_from_bits(shifted << 23) * 0x1p-63), v = e - 0.5, v2 = v * v;
+    double p_even = 0x1.5848770ec4da3p-8;
+    p_even = fma(p_even, v2, 0x1.7b53d30b5f356p-7);
+    p_even = fma(p_even, v2, 0x1.2c1e274d3ceb8p-5);
+    p_even = fma(p_even, v2, 0x1.0f954f39ef98cp-3);
+    p_even = fma(p_even, v2, 0x1.9f323eec8307fp-1);
+    double p_odd = -0x1.a93448f9ff94ap-9;
+    p_odd = fma(p_odd, v2, -0x1.ba5c7cb19bcd6p-8);
+    p_odd = fma(p_odd, v2, -0x1.510615c590226p-6);
+    p_odd = fma(p_odd, v2, -0x1.153fb2352694ep-4);
+    p_odd = fma(p_odd, v2, -0x1.2773a69e6cd7ap-2);
+    return e * fma(v, p_odd, p_even);
+}
+static inline float vector_log1p_exp_falling_f32(float x) { return (float)vector_near_log1p_exp_falling(x); }
+static inline double vector_log1p_exp_falling_f64(double x) { return log1p(exp(-fabs(x))); }
+
+/* max(x, 0); 0 for NaN. */
+static inline float vector_positive_f32(float x) { return vector_select(x > 0.0f, x, 0.0f); }
+static inline double vector_positive_f64(double x) { return x > 0.0 ? x : 0.0; }
+
 /* softplus: log1p(e^x) = max(x, 0) + log1p(e^-|x|) */
 static inline float vector_log1p_exp_f32(float x) {
-    const float e = vector_exp_falling_f32(-fabsf(x));
-    return vector_select(x > 0.0f, x, vector_select(x == x, 0.0f, x)) + vector_log1p_f32(e);
+    return (float)((double)vector_positive_f32(x) + vector_near_log1p_exp_falling(x));
 }
-static inline double vector_log1p_exp_f64(double x) { return (x > 0.0 ? x : x == x ? 0.0 : x) + log1p(exp(-fabs(x))); }
+static inline double vector_log1p_exp_f64(double x) { return vector_positive_f64(x) + vector_log1p_exp_falling_f64(x); }
 
 /* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away from an
  * integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's sign. */
