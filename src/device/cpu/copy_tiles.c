@@ -437,10 +437,10 @@ static void copy_range(void *context, int64_t first, int64_t last) {
             copy_cells(task, tile, is_there ? later : tile);
             continue;
         }
-        const struct ahead ahead = {.base = later->in,
+        const struct ahead ahead = {.base = is_there ? later->in : tile->in,
                                     .offset = task->from,
                                     .n_rows = is_there ? later->n_down : 0,
-                                    .row_bytes = later->n_along * task->in_unit};
+                                    .row_bytes = is_there ? later->n_along * task->in_unit : 0};
         turners[task->out_unit](task, tile, &ahead, buffer);
     }
 }
