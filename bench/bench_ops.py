@@ -153,6 +153,11 @@ def backward(forward):
     tl.library.tl_grad_mode(False)
     with torch.enable_grad():
         out_t = forward.torch_first(forward.theirs(*forward.theirs_arguments), forward.theirs_arguments)
+    return gradient_case(out, out_t, inputs, inputs_t)
+
+
+def gradient_case(out, out_t, inputs, inputs_t):
+    """The gradient of out with respect to inputs."""
     seed, seed_t = both(normal(out_t.shape, 77), out_t.dtype)
     theirs = functools.partial(torch.autograd.grad, grad_outputs=(seed_t,), retain_graph=True)
     n = len(inputs)
@@ -451,6 +456,21 @@ def embedding(size, dtype):
     rows, c = SHAPES[size]
     (w, wt), (i, it) = both(normal((rows, c)), dtype), both(integers(rows, rows))
     return Case("embedding", [w, i], lambda w, i: F.embedding(i, w), [wt, it])
+
+
+@case("embedding twice bwd")
+def embedding_twice_backward(size, dtype):
+    """A table that is used twice: the second gradient is added to the first, in its place."""
+    rows, c = SHAPES[size]
+    (w, wt), (i, it) = both(normal((rows, c)), dtype), both(integers(rows, rows))
+    tl.requires_grad(w, True)
+    tl.library.tl_grad_mode(True)
+    out = tl.add(tl.embedding(w, i), tl.embedding(w, i))
+    tl.library.tl_grad_mode(False)
+    with torch.enable_grad():
+        wt.requires_grad_()
+        out_t = F.embedding(it, wt) + F.embedding(it, wt)
+    return gradient_case(out, out_t, [w], [wt])
 
 
 def nll(size, dtype):

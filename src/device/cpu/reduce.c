@@ -106,7 +106,9 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define NAME(name) name##_sum_f32
 #define COMBINE ADD
 #define IDENTITY 0.0f
+#define ADDS_BF16
 #include "device/cpu/reduce_template.h"
+#undef ADDS_BF16
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
