@@ -105,13 +105,14 @@ static const char *output_base(const struct task *task, int64_t output) {
 
 static void fold_outputs(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
-    for (int64_t output = first; output < last; output++) {
-        const char *base = output_base(task, output);
-        struct state total = fold_chunk(task, base, 0);
+    struct iterate_run run;
+    iterate_seek(&task->kept, &run, first, last);
+    while (iterate_next(&task->kept, &run, 1)) {
+        struct state total = fold_chunk(task, run.data[0], 0);
         for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
-            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, base, chunk), chunk_length(task, chunk),
-                             task->args->attr);
-        task->fold->finish(task, output, total);
+            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, run.data[0], chunk),
+                             chunk_length(task, chunk), task->args->attr);
+        task->fold->finish(task, run.position, total);
     }
 }
 

@@ -71,16 +71,16 @@ static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }
 
-#ifdef ADDS_BF16
-/* The same for the upper halves of floats: widened on the way. */
-static inline void NAME(accumulate_bf16)(T *lanes, const uint16_t *x, int64_t n) {
+#ifdef NARROW
+/* The same for elements of a narrower type, widened on the way. */
+static inline void NAME(accumulate_narrow)(T *lanes, const NARROW *x, int64_t n) {
     int64_t i = 0;
     T held[LANES];
     for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
     for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) held[lane] += vector_from_bits((uint32_t)x[i + lane] << 16);
+        for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], WIDEN(x[i + lane]));
     for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
-    for (int lane = 0; i + lane < n; lane++) lanes[lane] += vector_from_bits((uint32_t)x[i + lane] << 16);
+    for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], WIDEN(x[i + lane]));
 }
 #endif
 
@@ -102,9 +102,9 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
         NAME(accumulate)(lanes, (const T *)(const void *)base + first, last - first);
         return NAME(tree)(lanes);
     }
-#ifdef ADDS_BF16
-    if (walk->rank == 1 && task->x_dtype == TL_BF16 && task->x_stride == 1) {
-        NAME(accumulate_bf16)(lanes, (const uint16_t *)(const void *)base + first, last - first);
+#ifdef NARROW
+    if (walk->rank == 1 && task->x_dtype == NARROW_DTYPE && task->x_stride == 1) {
+        NAME(accumulate_narrow)(lanes, (const NARROW *)(const void *)base + first, last - first);
         return NAME(tree)(lanes);
     }
 #endif

@@ -536,11 +536,11 @@ static inline double vector_log2_f64(double x) { return log2(x); }
 
 /* ln u with u = 1 + x, which is exact for 2^-18 <= |x| <= 2^29 and as good as that above; below, x - x^2 / 2 (relative error 5e-12). */
 static inline float vector_log1p_f32(float x) {
-    const double wide = x, u = 1.0 + wide;
+    const double u = 1.0 + x;
     const struct vector_split split = vector_split_f64(u);
     const float far = (float)(vector_near_log2(split.e, split.m - 1.0) * 0x1.62e42fefa39efp-1);
-    const float near = (float)fma(-0.5 * wide, wide, wide);
-    return vector_select(fabsf(x) < 0x1p-18f, vector_select(x == 0.0f, x, near), vector_log_limits((float)u, far));
+    const float near = fmaf(-0.5f * x, x, x); /* -0 stays -0 */
+    return vector_select(fabsf(x) < 0x1p-18f, near, vector_log_limits((float)u, far));
 }
 static inline double vector_log1p_f64(double x) { return log1p(x); }
 
