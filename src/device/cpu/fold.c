@@ -105,13 +105,14 @@ static const char *output_base(const struct task *task, int64_t output) {
 
 static void fold_outputs(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
-    for (int64_t output = first; output < last; output++) {
-        const char *base = output_base(task, output);
-        struct state total = fold_chunk(task, base, 0);
+    struct iterate_run run;
+    iterate_seek(&task->kept, &run, first, last);
+    while (iterate_next(&task->kept, &run, 1)) {
+        struct state total = fold_chunk(task, run.data[0], 0);
         for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
-            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, base, chunk), chunk_length(task, chunk),
-                             task->args->attr);
-        task->fold->finish(task, output, total);
+            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, run.data[0], chunk),
+                             chunk_length(task, chunk), task->args->attr);
+        task->fold->finish(task, run.position, total);
     }
 }
 
@@ -583,24 +584,59 @@ VECTOR_INLINE void scan_part(double x[SCAN_ROWS][SCAN_PART], double *totals, int
     memcpy(totals, total, sizeof total);
 }
 
+/* The same of floats, where they lie: n elements of SCAN_ROWS rows, in the direction of the scan. */
+VECTOR_INLINE void scan_floats(float *const *out, const float *const *x, double *totals, int64_t n, int step,
+                               bool is_product, bool is_exclusive) {
+    double total[SCAN_ROWS];
+    memcpy(total, totals, sizeof total);
+    for (int64_t i = 0; i < n; i++)
+        for (int r = 0; r < SCAN_ROWS; r++) {
+            const double before = total[r], here = (double)x[r][i * step];
+            total[r] = is_product ? total[r] * here : total[r] + here;
+            out[r][i * step] = (float)(is_exclusive ? before : total[r]);
+        }
+    memcpy(totals, total, sizeof total);
+}
+
+static void scan_float_rows(const struct scan *scan, int64_t row) {
+    const bool is_exclusive = scan->attr.is_exclusive;
+    double total[SCAN_ROWS];
+    const float *x[SCAN_ROWS];
+    float *out[SCAN_ROWS];
+    for (int r = 0; r < SCAN_ROWS; r++) {
+        total[r] = scan->is_product;
+        x[r] = scan_at(scan, scan->x, row + r, 0);
+        out[r] = scan_at(scan, scan->out, row + r, 0);
+    }
+    if (scan->is_product) scan_floats(out, x, total, scan->n, scan_step(scan), true, is_exclusive);
+    else if (is_exclusive) scan_floats(out, x, total, scan->n, scan_step(scan), false, true);
+    else scan_floats(out, x, total, scan->n, scan_step(scan), false, false);
+}
+
+/* n_rows rows, up to SCAN_ROWS, through f64. */
+static void scan_wide_rows(const struct scan *scan, int64_t row, int n_rows) {
+    const bool is_exclusive = scan->attr.is_exclusive;
+    double x[SCAN_ROWS][SCAN_PART] = {0}, total[SCAN_ROWS];
+    for (int r = 0; r < SCAN_ROWS; r++) total[r] = scan->is_product;
+    for (int64_t at = 0; at < scan->n; at += SCAN_PART) {
+        const int64_t n = smaller(SCAN_PART, scan->n - at);
+        for (int r = 0; r < n_rows; r++)
+            convert_to_f64(x[r], scan_at(scan, scan->x, row + r, at), scan->x->dtype, scan_step(scan), n);
+        if (scan->is_product) scan_part(x, total, n, true, is_exclusive);
+        else if (is_exclusive) scan_part(x, total, n, false, true);
+        else scan_part(x, total, n, false, false);
+        for (int r = 0; r < n_rows; r++)
+            convert_from_f64(scan_at(scan, scan->out, row + r, at), scan->out->dtype, scan_step(scan), x[r], n);
+    }
+}
+
 static void scan_rows_f64(void *context, int64_t first, int64_t last) {
     const struct scan *scan = context;
-    const bool is_exclusive = scan->attr.is_exclusive;
-    double x[SCAN_ROWS][SCAN_PART] = {0};
+    const bool is_f32 = scan->x->dtype == TL_F32 && scan->out->dtype == TL_F32;
     for (int64_t row = first; row < last; row += SCAN_ROWS) {
         const int n_rows = (int)smaller(SCAN_ROWS, last - row);
-        double total[SCAN_ROWS];
-        for (int r = 0; r < SCAN_ROWS; r++) total[r] = scan->is_product;
-        for (int64_t at = 0; at < scan->n; at += SCAN_PART) {
-            const int64_t n = smaller(SCAN_PART, scan->n - at);
-            for (int r = 0; r < n_rows; r++)
-                convert_to_f64(x[r], scan_at(scan, scan->x, row + r, at), scan->x->dtype, scan_step(scan), n);
-            if (scan->is_product) scan_part(x, total, n, true, is_exclusive);
-            else if (is_exclusive) scan_part(x, total, n, false, true);
-            else scan_part(x, total, n, false, false);
-            for (int r = 0; r < n_rows; r++)
-                convert_from_f64(scan_at(scan, scan->out, row + r, at), scan->out->dtype, scan_step(scan), x[r], n);
-        }
+        if (is_f32 && n_rows == SCAN_ROWS) scan_float_rows(scan, row);
+        else scan_wide_rows(scan, row, n_rows);
     }
 }
 

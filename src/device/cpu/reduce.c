@@ -106,7 +106,13 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define NAME(name) name##_sum_f32
 #define COMBINE ADD
 #define IDENTITY 0.0f
+#define NARROW uint16_t
+#define NARROW_DTYPE TL_BF16
+#define WIDEN(code) vector_from_bits((uint32_t)(code) << 16)
 #include "device/cpu/reduce_template.h"
+#undef NARROW
+#undef NARROW_DTYPE
+#undef WIDEN
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
@@ -183,7 +189,13 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define NAME(name) name##_prod_f64
 #define COMBINE MULTIPLY
 #define IDENTITY 1.0
+#define NARROW float
+#define NARROW_DTYPE TL_F32
+#define WIDEN(x) ((double)(x))
 #include "device/cpu/reduce_template.h"
+#undef NARROW
+#undef NARROW_DTYPE
+#undef WIDEN
 #undef T
 #undef MASK
 #undef WIDE

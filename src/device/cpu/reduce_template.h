@@ -71,6 +71,19 @@ static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }
 
+#ifdef NARROW
+/* The same for elements of a narrower type, widened on the way. */
+static inline void NAME(accumulate_narrow)(T *lanes, const NARROW *x, int64_t n) {
+    int64_t i = 0;
+    T held[LANES];
+    for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], WIDEN(x[i + lane]));
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
+    for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], WIDEN(x[i + lane]));
+}
+#endif
+
 static inline T NAME(tree)(T *lanes) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; lane++) lanes[lane] = COMBINE(lanes[lane], lanes[lane + half]);
@@ -89,6 +102,12 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
         NAME(accumulate)(lanes, (const T *)(const void *)base + first, last - first);
         return NAME(tree)(lanes);
     }
+#ifdef NARROW
+    if (walk->rank == 1 && task->x_dtype == NARROW_DTYPE && task->x_stride == 1) {
+        NAME(accumulate_narrow)(lanes, (const NARROW *)(const void *)base + first, last - first);
+        return NAME(tree)(lanes);
+    }
+#endif
     T buffer[BLOCK];
     struct iterate_run run;
     iterate_seek(walk, &run, first, last);
