@@ -4,22 +4,18 @@
  * has 32 of twice the width: 12 x 32 sums in 24. Its bf16 instruction multiplies pairs of terms and keeps the shape.
  * AMX holds 16 x 16 sums in a tile: four of them make 32 x 32, fed by two tiles of each operand, 32 terms at a time.
  * The bf16 instructions take subnormal numbers as zero.
+ *
+ * 256 terms of 32 columns are 32 KiB in f32, of a first cache of 48: on a Xeon with AMX products of GPT-2's shapes are 8 % faster than
+ * with all 768 terms at once in f32, and 12 % in bf16 than with 1024.
  */
 #include <immintrin.h>
 
 #include "device/cpu/tiles.h"
 
-#ifndef X86_CHUNK_F32
-#define X86_CHUNK_F32 256
-#endif
-#ifndef X86_CHUNK_BF16
-#define X86_CHUNK_BF16 256
-#endif
-
 /* ---- f32: packed as (k, rows) and (k, columns) ------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
-enum { F32_ROWS = 12, F32_COLUMNS = 32, F32_TERMS = 1, F32_CHUNK = X86_CHUNK_F32, F32_LANES = 16 };
+enum { F32_ROWS = 12, F32_COLUMNS = 32, F32_TERMS = 1, F32_CHUNK = 256, F32_LANES = 16 };
 typedef __m512 f32_vector;
 #define F32_ZERO _mm512_setzero_ps
 #define F32_LOAD _mm512_loadu_ps
@@ -28,7 +24,7 @@ typedef __m512 f32_vector;
 #define F32_ADD _mm512_add_ps
 #define F32_FMA _mm512_fmadd_ps
 #else
-enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_TERMS = 1, F32_CHUNK = X86_CHUNK_F32, F32_LANES = 8 };
+enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_TERMS = 1, F32_CHUNK = 256, F32_LANES = 8 };
 typedef __m256 f32_vector;
 #define F32_ZERO _mm256_setzero_ps
 #define F32_LOAD _mm256_loadu_ps
@@ -84,7 +80,7 @@ enum {
     BF16_ROWS = 32,
     BF16_COLUMNS = 32,
     BF16_TERMS = 32,
-    BF16_CHUNK = X86_CHUNK_BF16,
+    BF16_CHUNK = 256,
     BF16_A_GROUP = 32,
     BF16_B_GROUP = 2
 };
@@ -139,7 +135,7 @@ enum {
     BF16_ROWS = F32_ROWS,
     BF16_COLUMNS = F32_COLUMNS,
     BF16_TERMS = 2,
-    BF16_CHUNK = X86_CHUNK_BF16,
+    BF16_CHUNK = 256,
     BF16_A_GROUP = 2,
     BF16_B_GROUP = 2
 };
