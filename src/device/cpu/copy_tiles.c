@@ -42,13 +42,16 @@ enum {
         256, /* of the buffer, and twice that for elements of one byte: what a tile reads at one place has 128 or 256 */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
     SPAN_BYTES = 4096, /* tiles follow each other along the input so far */
-    TILES_AHEAD = 2,   /* lines of this tile are asked for: the next but one */
+    TILES_AHEAD = 3,   /* lines of a tile are asked for so many tiles before it */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
-    CELL_DOWN_BYTES = 2048, /* what a tile of cells writes at one place */
-    CELL_ALONG_BYTES = 512, /* what it reads at one place */
-    MIN_DOWN = 8,           /* elements: with fewer on a side, a tile is not worth it */
-    MIN_ALONG = 8,          /* likewise */
+    CELL_DOWN_BYTES = 1024, /* what a tile of cells writes at one place, and at least so many cells */
+    CELL_MIN_DOWN = 16,
+    CELL_ALONG_BYTES = 512, /* what it reads at one place, likewise */
+    CELL_MIN_ALONG = 8,
+    CELL_SPAN_BYTES = 1 << 20,
+    MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
+    MIN_ALONG = 8, /* likewise */
     TILES_A_RANGE = 16,
 };
 
@@ -251,7 +254,8 @@ static bool plan_cells(struct task *task) {
     if (bytes < CELL_MIN_BYTES) return false;
     task->has_cells = true;
     const struct group none = {0};
-    const int64_t most_down = CELL_DOWN_BYTES / bytes, most_along = larger(2, CELL_ALONG_BYTES / bytes);
+    const int64_t most_down = larger(CELL_MIN_DOWN, CELL_DOWN_BYTES / bytes);
+    const int64_t most_along = larger(CELL_MIN_ALONG, CELL_ALONG_BYTES / bytes);
     const int64_t n_down = take_axes(task, &task->down, 0, bytes, most_down, 1, inner, &none);
     const int64_t n_along = take_axes(task, &task->along, 1, bytes, most_along, 1, inner, &task->down);
     return n_down > 1 && n_along > 1;
@@ -278,11 +282,11 @@ static void add_level(struct task *task, int axis, int64_t count, int64_t step) 
     task->n_tiles *= count;
 }
 
-/* Along the input for SPAN_BYTES, then along the output's innermost cut axis, then along the input to the end. Where a span does not
+/* Along the input for a span, then along the output's innermost cut axis, then along the input to the end. Where a span does not
  * divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
 static void order_tiles(struct task *task) {
     const int down = task->down.axis[task->down.n_axes - 1];
-    const int64_t n_down = tiles_along(task, down);
+    const int64_t n_down = tiles_along(task, down), most = task->has_cells ? CELL_SPAN_BYTES : SPAN_BYTES;
     bool is_open = true;
     task->n_tiles = 1;
     for (int k = 0; k < task->walk->rank; k++) {
@@ -290,8 +294,8 @@ static void order_tiles(struct task *task) {
         if (axis == down) continue;
         const int64_t n = tiles_along(task, axis);
         const int64_t bytes = larger(1, task->tile[axis] * magnitude(task->walk->stride[1][axis]));
-        if (is_open && n * bytes >= SPAN_BYTES) {
-            const int64_t n_spans = (n * bytes - 1) / SPAN_BYTES + 1, span = (n - 1) / smaller(n, n_spans) + 1;
+        if (is_open && n * bytes >= most) {
+            const int64_t n_spans = (n * bytes - 1) / most + 1, span = (n - 1) / smaller(n, n_spans) + 1;
             is_open = false;
             add_level(task, axis, span, 1);
             add_level(task, down, n_down, 1);
