@@ -434,23 +434,22 @@ static void copy_range(void *context, int64_t first, int64_t last) {
     static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
     const struct task *task = context;
     _Alignas(64) char buffer[BUFFER_BYTES];
-    struct tile
-        tiles[TILES_AHEAD +
-              1]; /* this one and those behind it, also of the next range: most often the same thread takes it */
+    struct tile tiles[TILES_AHEAD + 1];
     for (int64_t number = first - TILES_AHEAD; number < last; number++) {
-        struct tile *later = &tiles[(number + TILES_AHEAD) % (TILES_AHEAD + 1)];
-        const bool is_there = number + TILES_AHEAD < task->n_tiles;
-        if (is_there) *later = find_tile(task, number + TILES_AHEAD);
+        const int64_t later = number + TILES_AHEAD; /* of the next range as well: most often the same thread takes it */
+        const bool is_there = later < task->n_tiles;
+        if (is_there) tiles[later % (TILES_AHEAD + 1)] = find_tile(task, later);
         if (number < first) continue;
         const struct tile *tile = &tiles[number % (TILES_AHEAD + 1)];
+        const struct tile *asked = is_there ? &tiles[later % (TILES_AHEAD + 1)] : tile;
         if (task->has_cells) {
-            copy_cells(task, tile, is_there ? later : tile);
+            copy_cells(task, tile, asked);
             continue;
         }
-        const struct ahead ahead = {.base = later->in,
+        const struct ahead ahead = {.base = asked->in,
                                     .offset = task->from,
-                                    .n_rows = is_there ? later->n_down : 0,
-                                    .row_bytes = later->n_along * task->in_unit};
+                                    .n_rows = is_there ? asked->n_down : 0,
+                                    .row_bytes = asked->n_along * task->in_unit};
         turners[task->out_unit](task, tile, &ahead, buffer);
     }
 }
