@@ -167,8 +167,8 @@ struct task {
     struct level level[TL_MAX_RANK + 1]; /* how tiles follow each other: the first goes fastest */
     int n_levels;
     int64_t n_tiles;
-    int64_t from[MOST_DOWN]; /* where each run along the input begins, behind the tile's beginning */
-    int64_t to[MOST_ALONG];  /* and each run of the output */
+    const int64_t *from; /* where each run along the input begins, behind the tile's beginning */
+    const int64_t *to;   /* and each run of the output */
 };
 
 /* Of a smaller tile at an edge, the tables' beginnings hold: only a group's outermost axis is ever cut. */
@@ -455,15 +455,16 @@ static void copy_range(void *context, int64_t first, int64_t last) {
 }
 
 bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtype, int n_threads) {
-    struct task task = {.walk = walk, .out_dtype = out_dtype, .in_dtype = in_dtype};
+    int64_t from[MOST_DOWN], to[MOST_ALONG];
+    struct task task = {.walk = walk, .out_dtype = out_dtype, .in_dtype = in_dtype, .from = from, .to = to};
     task.out_unit = iterate_element_bytes(out_dtype);
     task.in_unit = iterate_element_bytes(in_dtype);
     if (walk->n == 0) return false;
     order_axes(&task);
     const bool has_cells = walk->step[0] == task.out_unit && walk->step[1] == task.in_unit;
     if (!(has_cells ? plan_cells(&task) : plan_elements(&task, -1))) return false;
-    spread(task.from, &task, &task.down, 1);
-    spread(task.to, &task, &task.along, 0);
+    spread(from, &task, &task.down, 1);
+    spread(to, &task, &task.along, 0);
     order_tiles(&task);
 
     int64_t tile_elements = 1;
