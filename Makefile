@@ -101,6 +101,9 @@ endif
 # Every cpu kernel is compiled for the compiler's default and again for each of these; src/device/cpu/isa.c chooses at start. The
 # names are those of isa_list.h. A copy's objects are joined and all its names but that of its table made local.
 MACHINE    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+# Nobody reads the flags of floating-point exceptions; while gcc heeds them, it floors and truncates one element at a time on x86. On
+# aarch64 it does not need this, and makes worse comparisons with it.
+CODEGEN    += $(if $(filter x86_64,$(MACHINE)),-fno-trapping-math)
 ISAS_aarch64 := fp16 bf16
 ISAS_x86_64  := avx2 avx512 avx512bf16 amx
 ISA_FLAGS_fp16       := -march=armv8.2-a+fp16+dotprod
@@ -122,7 +125,9 @@ KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c par
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
 ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
-pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
+# Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
+UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
+pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(UNPACKED):$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
 # Other people's headers are theirs to keep free of warnings: -isystem.
 cflags     = $(patsubst -I%,-isystem %,$(shell $(pkg) --cflags $(1) 2>/dev/null))

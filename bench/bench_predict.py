@@ -99,7 +99,7 @@ def measure(case, folder, device, n_steps, under):
     out = Path(tempfile.mkdtemp(dir=folder))
     run(TALLY, "train", *settings(case, device), "--steps", n_steps, "--out", out / "run", "--quiet", under=under)
     lines = [json.loads(line) for line in (out / "run" / "log.jsonl").read_text().splitlines()]
-    return statistics.median(line["time"]["step_s"] for line in lines if "time" in line and line["step"] > 2)
+    return statistics.median(line["time"]["step_s"] for line in lines if "time" in line and line["step"] > (8 if device == "cuda" else 2))
 
 
 def main():
@@ -120,7 +120,7 @@ def main():
     for case in (CASES if options.device == "cpu" else CASES_CUDA)[part - 1::n_parts]:
         with tempfile.TemporaryDirectory() as folder:
             said = predict(case, folder, options.device, profile)
-            n_steps = int(min(max(8, 1.5 / said["step_s"]), 60))
+            n_steps = int(min(max(8 if options.device == "cpu" else 28, 1.5 / said["step_s"]), 60))
             measured = min(measure(case, folder, options.device, n_steps, under) for _ in range(options.turns))
         row = {"case": " ".join(map(str, case)).strip(), "predicted_s": said["step_s"], "measured_s": measured, "bound_s": said["bound_s"],
                "error": said["step_s"] / measured - 1}

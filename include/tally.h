@@ -195,7 +195,8 @@ typedef enum tl_matmul_precision { TL_MATMUL_HIGHEST, TL_MATMUL_HIGH } tl_matmul
 TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision);
 
 /* Whether kernels may be taken that are faster and give other last bits each time, for the whole process; false at first.
- * There is one so far: the gradient of attention in 16 bits on cuda, which then may want more workspace. Returns the old one. */
+ * On cuda: the gradient of attention in 16 bits, which then may want more workspace; and products, whose algorithm is then the fastest of up to 8
+ * that the library proposes, by a clock at the first call of each shape, in place of the first. Returns the old one. */
 TL_API bool tl_set_fast(bool is_fast);
 
 /* Memory of a device. `limit_bytes` caps what its pool may reserve (0: no cap beyond the target's memory).
@@ -1203,7 +1204,8 @@ TL_API int64_t tl_model_config_parameters(const tl_model_config *config);
  * Hugging Face's. `device` NULL: the thread's default. */
 TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device);
 TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
-/* What the blocks keep for backward (tl_checkpoint_layers). */
+/* What the blocks keep for backward (tl_checkpoint_layers). f32 and f64 gradients have the same bits under every policy; narrower ones are
+ * rounded once more at every edge of a checkpoint, where a sum of the residual stream stands apart from the norm behind it. */
 TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);
 /* tokens (B,T), i64 or i32 -> logits (B,T,V). Deep linear: x (B,C), a float -> (B). */
 TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);
@@ -1264,7 +1266,9 @@ TL_API void tl_optimizer_free(tl_optimizer *optimizer);
  * is not followed. On failure the optimizer is as before. */
 TL_API bool tl_optimizer_add(tl_optimizer *optimizer, const char *name, tl_tensor *parameter,
                              const tl_optimizer_options *options);
-/* One step with lr_factor times each lr, from each parameter's .grad, which stays; parameters without one are left out.
+/* One step with lr_factor times each lr, from each parameter's .grad, which stays; parameters without one are left out. Parameters of equal
+ * options, dtype and device are stepped together, as many in one op as TL_MAX_INPUTS tensors are, in the order in which they were added; random
+ * words go to the options that were added first.
  * grad_scale: see tl_update_options. The count of steps, from which Adam's corrections follow, is one for all, and a
  * step that its grad_scale made void counts too: the host does not know of it. */
 TL_API bool tl_optimizer_step(tl_optimizer *optimizer, double lr_factor, tl_tensor *grad_scale);

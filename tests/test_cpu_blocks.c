@@ -717,7 +717,8 @@ static void updates_agree_with_plain_loops(void **state) {
                     o.lr / (1 - pow(o.beta1, (double)o.step)) * ms[j] /
                         (sqrt(vs[j]) / sqrt(1 - pow(o.beta2, (double)o.step)) + o.eps);
         }
-        assert_true(run(cpu_adam, ARRAYS(&p, &g, &m, &v), ARRAYS(&p, &m, &v), &(struct attr_adam){.options = o}, 0));
+        assert_true(run(cpu_adam, ARRAYS(&p, &g, &m, &v), ARRAYS(&p, &m, &v),
+                        &(struct attr_adam){.update = {.n_parameters = 1}, .options = o}, 0));
         check_close("adam p", &p, ps);
         check_close("adam m", &m, ms);
         check_close("adam v", &v, vs);
@@ -727,7 +728,8 @@ static void updates_agree_with_plain_loops(void **state) {
             ps[j] -= 0.3 * gs[j];
         }
         assert_true(run(cpu_sgd_momentum, ARRAYS(&p, &g), ARRAYS(&p),
-                        &(struct attr_sgd_momentum){.options = {.lr = 0.3, .step = 1}}, 0));
+                        &(struct attr_sgd_momentum){.update = {.n_parameters = 1}, .options = {.lr = 0.3, .step = 1}},
+                        0));
         check_close("sgd_momentum p", &p, ps);
         free(ps), free(ms), free(vs), free(gs);
         drop(ARRAYS(&p, &g, &m, &v));

@@ -2,7 +2,7 @@
  *
  * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A sample
  * whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the ops with that
- * in their names.
+ * in their names; TALLY_TEST=NAME runs only the tests of that name ('*' stands for anything).
  */
 #include "support/samples.h"
 
@@ -293,6 +293,32 @@ static void random_numbers_are_those_of_the_cpu(void **state) {
     on_both(draw_everything);
 }
 
+/* A list has parameters that go by packs and others, empty ones, and random words of each. */
+static void step_many(struct both *both, tl_device *device) {
+    tl_optimizer *o = tl_optimizer_new(TL_ADAMW);
+    tl_tensor *p[30], *scale = tl_full(TL_SCALAR, 0.5, TL_F32, device);
+    for (int i = 0; i < 30; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        tl_optimizer_options options = tl_optimizer_defaults(TL_ADAMW);
+        options.weight_decay = i % 2 ? 0.125 : 0;
+        options.has_master = i % 2 == 0;
+        options.stochastic = i % 2;
+        const tl_dtype dtype = i % 3 ? TL_BF16 : TL_F32;
+        const int64_t n = i % 4 == 3 ? i % 8 : i % 5 == 4 ? 40003 : 8 * i * i;
+        p[i] = tl_requires_grad(tl_normal(TL_SHAPE(n), 0, 1, dtype, device), true);
+        assert_true(tl_set_grad(p[i], tl_normal(TL_SHAPE(n), 0, 1, dtype, device)));
+        assert_true(tl_optimizer_add(o, name, p[i], &options));
+    }
+    for (int step = 0; step < 3; step++) assert_true(tl_optimizer_step(o, 1, scale));
+    for (int i = 0; i < 30; i++) give(both, p[i], "a parameter");
+    tl_optimizer_free(o);
+}
+static void many_parameters_step_as_on_the_cpu(void **state) {
+    (void)state;
+    on_both(step_many);
+}
+
 static void quantize_one(struct both *both, tl_tensor *x, const char *name) {
     static const char *const modes[] = {"nearest", "saturate", "stochastic"};
     for (int format = 0; format < TL_FORMAT_COUNT; format++) {
@@ -511,6 +537,22 @@ static void norm_at(tl_device *device, tl_dtype dtype, int size, struct results 
     if (size % 2 == 0) result_add(r, tl_grad_of(b));
 }
 
+/* The same of a sum, which the loss reads too. */
+static void add_norm_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
+    static const int64_t sizes[][2] = {{601, 768}, {37, 1600}, {300, 4096}, {5, 8200}, {9, 771}};
+    const int64_t C = sizes[size / 2][1];
+    tl_tensor *x = drawn(device, dtype, 2, sizes[size / 2]), *other = drawn(device, dtype, 2, sizes[size / 2]);
+    tl_tensor *w = drawn(device, dtype, 1, &C), *b = drawn(device, dtype, 1, &C), *sum = NULL;
+    tl_tensor *y = size % 2 ? tl_add_rms_norm(x, other, w, 1e-5, &sum) : tl_add_layer_norm(x, other, w, b, 1e-5, &sum);
+    seed_back(tl_add(y, sum), device);
+    result_add(r, y);
+    result_add(r, sum);
+    result_add(r, tl_grad_of(x));
+    result_add(r, tl_grad_of(other));
+    result_add(r, tl_grad_of(w));
+    if (size % 2 == 0) result_add(r, tl_grad_of(b));
+}
+
 /* Columns over several chunks of rows; groups of rows that are too long to be sorted; products with a bias. */
 static void others_at(tl_device *device, tl_dtype dtype, int size, struct results *r) {
     if (size < 3) {
@@ -545,8 +587,8 @@ static bool large_is_close(void (*at)(tl_device *, tl_dtype, int, struct results
     }
     bool ok = tl_error() == TL_OK && results_close(&of[0], &of[1], dtype == TL_F32 ? 2e-5 : 3e-2, why, sizeof why);
     if (!ok)
-        print_message("    %s, %s, size %d: %s%s\n", at == norm_at ? "norm" : "other", tl_dtype_name(dtype), size, why,
-                      tl_error_message());
+        print_message("    %s, %s, size %d: %s%s\n", at == others_at ? "other" : "norm", tl_dtype_name(dtype), size,
+                      why, tl_error_message());
     tl_error_clear();
     results_free(&of[0]), results_free(&of[1]);
     return ok;
@@ -559,9 +601,53 @@ static void large_sizes_equal_those_of_the_cpu(void **state) {
     int failed = 0;
     for (int d = 0; d < 2; d++) {
         for (int size = 0; size < 10; size++) failed += !large_is_close(norm_at, dtypes[d], size);
+        for (int size = 0; size < 10; size++) failed += !large_is_close(add_norm_at, dtypes[d], size);
         for (int size = 0; size < 6; size++) failed += !large_is_close(others_at, dtypes[d], size);
     }
     assert_int_equal(failed, 0);
+}
+
+/* Products and their gradients twice, so that the second ones are added to the first, and one that is added from the start: with the first
+ * algorithm of each, or with what a clock chooses. */
+static void products_twice(tl_dtype dtype, bool is_fast, struct results *r) {
+    const bool before = tl_set_fast(is_fast);
+    tl_scope scope = tl_scope_begin();
+    tl_seed(8);
+    tl_tensor *x = drawn(cuda, dtype, 3, (int64_t[]){3, 32, 64}), *w = drawn(cuda, dtype, 2, (int64_t[]){48, 64});
+    tl_tensor *b = drawn(cuda, dtype, 1, (int64_t[]){48}), *y = NULL;
+    tl_tensor *ids = tl_to(tl_integers(TL_SHAPE(96), 0, 48, TL_I64, cpu), cuda);
+    tl_tensor *v = drawn(cuda, dtype, 2, (int64_t[]){80, 64});
+    assert_true(tl_set_grad(v, tl_ones_like(tl_detach(v))));
+    seed_back(tl_linear(x, v, NULL), cuda);
+    for (int turn = 0; turn < 2; turn++) {
+        y = tl_linear(x, w, b);
+        seed_back(y, cuda);
+        tl_tensor *rows = tl_reshape(x, TL_SHAPE(96, 64));
+        tl_backward(tl_linear_cross_entropy(rows, w, ids, NULL), NULL, 0);
+    }
+    result_add(r, y);
+    result_add(r, tl_grad_of(x));
+    result_add(r, tl_grad_of(w));
+    result_add(r, tl_grad_of(b));
+    result_add(r, tl_grad_of(v));
+    tl_scope_end(scope);
+    tl_set_fast(before);
+}
+
+static void timed_products_are_right(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    static const tl_dtype dtypes[] = {TL_BF16, TL_F32, TL_F64};
+    for (int d = 0; d < 3; d++) {
+        struct results of[2] = {{0}, {0}};
+        char why[200] = "";
+        for (int i = 0; i < 2; i++) products_twice(dtypes[d], i == 0, &of[i]);
+        bool ok = tl_error() == TL_OK && of[0].n == 5 &&
+                  results_close(&of[0], &of[1], dtypes[d] == TL_BF16 ? 3e-2 : 2e-5, why, sizeof why);
+        if (!ok) print_message("    %s: %s%s\n", tl_dtype_name(dtypes[d]), why, tl_error_message());
+        results_free(&of[0]), results_free(&of[1]);
+        assert_true(ok);
+    }
 }
 
 static void a_bad_id_is_reported_and_nothing_breaks(void **state) {
@@ -675,15 +761,18 @@ int main(void) {
         cmocka_unit_test(receipts_equal_the_prices_of_meta),
         cmocka_unit_test(every_kernel_repeats_its_bits),
         cmocka_unit_test(random_numbers_are_those_of_the_cpu),
+        cmocka_unit_test(many_parameters_step_as_on_the_cpu),
         cmocka_unit_test(quantized_bits_are_those_of_the_cpu),
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
+        cmocka_unit_test(timed_products_are_right),
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),
         cmocka_unit_test(bad_data_is_reported_when_somebody_waits),
         cmocka_unit_test(a_forked_child_is_refused_the_gpu_by_name),
         cmocka_unit_test(external_memory_of_the_gpu_is_shared),
     };
+    if (getenv("TALLY_TEST")) cmocka_set_test_filter(getenv("TALLY_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -253,6 +253,39 @@ static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
     tl_module_free(m);
 }
 
+/* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. Backward, the last one's sum has no other
+ * reader, and the sum that is split first is added up by itself. At the edges of checkpoints sums stand alone. */
+static void residual_sums_are_one_op_with_the_norm_behind_them(void **state) {
+    (void)state;
+    static const struct {
+        tl_family family;
+        const char *norm, *norm_grad, *sum, *sum_grad;
+    } rows[] = {{TL_GPT2, "layer_norm", "layer_norm_grad", "add_layer_norm", "add_layer_norm_grad"},
+                {TL_LLAMA, "rms_norm", "rms_norm_grad", "add_rms_norm", "add_rms_norm_grad"}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        tl_model_config c = small(rows[r].family);
+        tl_module *m = tl_model_new(&c, TL_F32, NULL);
+        tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+        const uint64_t L = (uint64_t)c.n_layers,
+                       others = rows[r].family == TL_GPT2 ? 1 + 4 * L : 0; /* places, biases */
+        for (int full = 0; full < 2; full++) {
+            assert_true(tl_model_set_checkpointing(m, full ? TL_CHECKPOINT_FULL : TL_CHECKPOINT_NONE, 0));
+            tl_ledger *ledger = tl_ledger_begin("norms");
+            assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+            tl_ledger_end(ledger);
+            expect_equal(tl_ledger_total(ledger, TL_FORWARD, rows[r].norm).calls, full ? L + 1 : 1);
+            expect_equal(tl_ledger_total(ledger, TL_FORWARD, rows[r].sum).calls, full ? L : 2 * L);
+            expect_equal(tl_ledger_total(ledger, TL_FORWARD, "add").calls, others + (full ? L : 0));
+            expect_equal(tl_ledger_total(ledger, TL_BACKWARD, rows[r].norm_grad).calls, full ? L + 1 : 2);
+            expect_equal(tl_ledger_total(ledger, TL_BACKWARD, rows[r].sum_grad).calls, full ? L : 2 * L - 1);
+            expect_equal(tl_ledger_total(ledger, TL_BACKWARD, "add").calls, full ? L : 1);
+            tl_ledger_free(ledger);
+            tl_module_zero_grad(m, false);
+        }
+        tl_module_free(m);
+    }
+}
+
 /* L C^2 + C weights; 2 B (L C^2 + C) FLOPs in matmuls forward, twice that backward less what the input needs not. */
 static void the_teaching_model_costs_what_can_be_computed_by_hand(void **state) {
     (void)state;
@@ -404,6 +437,7 @@ int main(void) {
         TEST(the_formula_counts_what_the_tree_holds),
         TEST(the_loss_is_that_of_the_logits),
         TEST(checkpointing_leaves_every_bit_of_the_gradients),
+        TEST(residual_sums_are_one_op_with_the_norm_behind_them),
         TEST(the_teaching_model_costs_what_can_be_computed_by_hand),
         TEST(configs_travel_through_files),
         TEST(wrong_configs_are_refused_by_key),

@@ -136,6 +136,92 @@ static void parameters_have_settings_of_their_own(void **state) {
     tl_optimizer_free(o);
 }
 
+/* Forty parameters of many shapes, some empty; bf16, some with master copies, among f32; two settings. */
+enum { MANY = 40 };
+static tl_tensor *one_of_many(int i) {
+    tl_dtype dtype = i % 3 ? TL_F32 : TL_BF16;
+    return i % 4 ? tl_normal(TL_SHAPE(i % 7, 1 + i % 5), 0, 1, dtype, NULL) : drawn(dtype, 8 * (i + 1), NULL);
+}
+static tl_optimizer_options option_of_many(tl_optimizer_kind kind, int i) {
+    tl_optimizer_options o = tl_optimizer_defaults(kind);
+    o.weight_decay = i % 2 ? 0.125 : 0;
+    o.momentum = kind == TL_SGD || kind == TL_RMSPROP ? 0.5 : 0;
+    o.centered = o.amsgrad = i % 2;
+    o.has_master = i % 2 == 0;
+    return o;
+}
+
+static void many_are_stepped_as_one_by_one(void **state) {
+    (void)state;
+    for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
+        tl_tensor *p[MANY], *alone[MANY], *scale = tl_full(TL_SCALAR, 0.5, TL_F32, NULL);
+        tl_optimizer *all = tl_optimizer_new((tl_optimizer_kind)kind), *own[MANY];
+        for (int i = 0; i < MANY; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "p%d", i);
+            tl_optimizer_options o = option_of_many((tl_optimizer_kind)kind, i);
+            p[i] = tl_requires_grad(one_of_many(i), true);
+            alone[i] = tl_requires_grad(tl_clone(tl_detach(p[i])), true);
+            own[i] = tl_optimizer_new((tl_optimizer_kind)kind);
+            expect_true(tl_optimizer_add(all, name, p[i], &o) && tl_optimizer_add(own[i], name, alone[i], &o));
+            if (i == 7) continue; /* no gradient */
+            tl_tensor *g = tl_normal(tl_rank(p[i]), tl_shape(p[i]), 0, 1, tl_dtype_of(p[i]), NULL);
+            expect_true(tl_set_grad(p[i], g) && tl_set_grad(alone[i], g));
+        }
+        for (int step = 0; step < 3; step++) {
+            expect_true(tl_optimizer_step(all, 1, scale));
+            for (int i = 0; i < MANY; i++) expect_true(tl_optimizer_step(own[i], 1, scale));
+        }
+        for (int i = 0; i < MANY; i++) {
+            expect_same_bits(p[i], alone[i]);
+            tl_optimizer_free(own[i]);
+        }
+        tl_optimizer_free(all);
+    }
+}
+
+/* Parameters that are parts of one storage are no list, and are stepped all the same. */
+static void parts_of_one_storage_are_stepped_by_calls_of_their_own(void **state) {
+    (void)state;
+    tl_optimizer *o = tl_optimizer_new(TL_SGD);
+    tl_tensor *both = tl_full(TL_SHAPE(4, 4), 1, TL_F32, NULL), *part[2];
+    for (int i = 0; i < 2; i++) {
+        part[i] = tl_requires_grad(tl_slice(both, 1, 2 * i, 2 * i + 2, 1), true);
+        expect_true(tl_set_grad(part[i], tl_full(TL_SHAPE(4, 2), 1 + i, TL_F32, NULL)));
+        expect_true(tl_optimizer_add(o, i ? "b" : "a", part[i], &(tl_optimizer_options){.lr = 0.25}));
+    }
+    tl_ledger *ledger = tl_ledger_begin("step");
+    expect_true(tl_optimizer_step(o, 1, NULL));
+    tl_ledger_end(ledger);
+    expect_equal(tl_ledger_total(ledger, TL_UPDATE, "sgd_momentum").calls, 2);
+    expect_values(tl_select(both, 0, 3), 0.75, 0.75, 0.5, 0.5);
+    tl_ledger_free(ledger);
+    tl_optimizer_free(o);
+}
+
+/* Forty of one setting: a call has room for 64 tensors, of which the scale is one and each parameter brings four: 15 at a time. The scale is read
+ * by each call. */
+static void a_call_takes_as_many_parameters_as_fit(void **state) {
+    (void)state;
+    tl_optimizer *o = tl_optimizer_new(TL_ADAMW);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        tl_tensor *p = tl_requires_grad(drawn(TL_F32, 10, NULL), true);
+        expect_true(tl_set_grad(p, drawn(TL_F32, 10, NULL)) && tl_optimizer_add(o, name, p, NULL));
+    }
+    tl_ledger *ledger = tl_ledger_begin("step");
+    expect_true(tl_optimizer_step(o, 1, tl_full(TL_SCALAR, 1, TL_F32, NULL)));
+    tl_ledger_end(ledger);
+    tl_totals t = tl_ledger_total(ledger, TL_UPDATE, "adam");
+    expect_equal(t.calls, 3);
+    expect_count(t.flops, (13 + 1 + 1) * 10 * MANY); /* decay, the scale */
+    expect_count(t.bytes_read, 4 * 40 * MANY + 3 * 4);
+    expect_count(t.bytes_written, 3 * 40 * MANY);
+    tl_ledger_free(ledger);
+    tl_optimizer_free(o);
+}
+
 /* What is read back and the count of steps are all: a second optimizer that is given them goes on bit for bit. */
 static void states_and_steps_are_all_there_is(void **state) {
     (void)state;
@@ -480,6 +566,9 @@ int main(void) {
         TEST(an_empty_optimizer_lists_nothing_and_steps),
         TEST(wrong_settings_are_refused_by_name),
         TEST(parameters_have_settings_of_their_own),
+        TEST(many_are_stepped_as_one_by_one),
+        TEST(parts_of_one_storage_are_stepped_by_calls_of_their_own),
+        TEST(a_call_takes_as_many_parameters_as_fit),
         TEST(states_and_steps_are_all_there_is),
         TEST(a_step_takes_no_memory),
         TEST(a_scale_that_is_not_finite_changes_nothing),

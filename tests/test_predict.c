@@ -278,13 +278,19 @@ static void calibrations_are_runs_and_spread(void **state) {
     (void)state;
     int n_bf16 = 0, n_sgd = 0, n_uneven = 0, n_long = 0;
     for (int i = 0; i < CALIBRATE_CASES; i++) {
-        struct calibrate_case c = calibrate_case_at(i);
+        struct calibrate_case c = calibrate_case_at(i, false);
         expect_true(c.batch >= 1 && c.seq >= 16 && c.channels >= 48 && c.channels <= 768 && c.heads % c.kv_heads == 0);
         expect_equal(c.channels % (2 * c.heads), 0); /* rotary positions take pairs */
         n_bf16 += !strncmp(c.recipe, "bf16", 4);
         n_sgd += !strcmp(c.optimizer, "sgd");
         n_uneven += c.channels / c.heads % 8 != 0;
         n_long += c.seq >= 512;
+    }
+    for (int i = 0; i < CALIBRATE_LARGE; i++) {
+        struct calibrate_case c = calibrate_case_at(i, true);
+        expect_true(c.batch >= 1 && c.seq >= 128 && c.channels >= 384 && c.channels <= 2560 &&
+                    c.heads % c.kv_heads == 0);
+        expect_equal(c.channels % (2 * c.heads), 0);
     }
     expect_true(n_bf16 > 40 && n_sgd > 10 && n_uneven > 5 && n_long > 10);
 }

@@ -148,6 +148,7 @@ static int profile_print(const struct machine *p, bool is_json) {
     ops_print(p);
     printf("\nbesides its kernels a step takes %.2f us per op call and %.2f %% of their time\n", 1e6 * p->call_s,
            100 * p->rest_share);
+    if (p->host_call_s > 0) printf("it takes at least %.2f us per op call to ask for it\n", 1e6 * p->host_call_s);
     return 0;
 }
 

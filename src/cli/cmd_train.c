@@ -25,7 +25,9 @@ const char help_train[] =
     "\n"
     "examples:\n"
     "  tally train                                        the nano model on built-in stories, about a minute\n"
-    "  tally train --channels 96 --steps 11000 --lr 3e-3 --out runs/ten        wider and longer: ten minutes\n"
+    "  tally train --channels 128 --seq 1024 --context 1024 --batch 1 --recipe bf16 --steps 9000 --lr 2.5e-3 --out "
+    "runs/ten\n"
+    "                                                     wider, longer windows: ten minutes\n"
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
@@ -248,7 +250,8 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
-    if (o->settings.fast) printf("  fast         some kernels give other last bits each time\n");
+    if (o->settings.fast && strncmp(o->settings.device, "cpu", 3))
+        printf("  fast         some kernels give other last bits each time\n");
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",

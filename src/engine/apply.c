@@ -53,14 +53,21 @@ static bool views_may_meet(const tl_tensor *a, const tl_tensor *b) {
     return a->offset + low_a <= b->offset + high_b && b->offset + low_b <= a->offset + high_a;
 }
 
+/* Whether the call writes into input i: as a result, or without one. */
+static bool call_writes(const tl_call *c, int i) {
+    bool writes = c->op->changes && c->op->changes(c, i);
+    for (int j = 0; j < c->n_outputs && !writes; j++) writes = overwritten(c, j) == i;
+    return writes;
+}
+
 /* In-place: what is written may not be written twice, nor read under another geometry. */
 static bool writes_are_safe(const tl_call *c, int target) {
     const tl_tensor *x = c->input[target];
     if (x->numel && strides_overlap(x->rank, x->shape, x->stride))
         return call_fail(c, "more than one element of the written-to tensor refers to a single memory location (need "
                             "a tensor that is not expanded: clone it first)");
-    for (int j = 0; j < c->n_outputs; j++)
-        if (overwritten(c, j) >= 0 && overwritten(c, j) != target && c->input[overwritten(c, j)]->storage == x->storage)
+    for (int i = 0; i < c->n_inputs; i++)
+        if (i != target && c->input[i]->storage == x->storage && call_writes(c, i))
             return call_fail(c, "two of the written-to tensors share memory (need a clone of one of them)");
     for (int i = 0; i < c->n_inputs; i++) {
         const tl_tensor *y = c->input[i];
@@ -76,7 +83,8 @@ static bool call_check(tl_call *c) {
     for (int i = 0; i < c->n_inputs; i++) {
         if (!tensor_check(c->input[i], c->op->name)) return false;
         tl_device *device = c->input[i]->storage->device;
-        if (c->device && c->device != device) return call_fail(c, "Expected all tensors to be on the same device (need tl_to)");
+        if (c->device && c->device != device)
+            return call_fail(c, "Expected all tensors to be on the same device (need tl_to)");
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;
@@ -85,6 +93,8 @@ static bool call_check(tl_call *c) {
         return call_fail(c, "its result depends on data, and meta has none (need a real device)");
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0 && !writes_are_safe(c, overwritten(c, j))) return false;
+    for (int i = 0; c->op->changes && i < c->n_inputs; i++)
+        if (c->op->changes(c, i) && !writes_are_safe(c, i)) return false;
     return true;
 }
 
@@ -189,6 +199,8 @@ tl_tensor *op_apply(tl_call *c) {
     }
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0) c->output[j]->storage->version++;
+    for (int i = 0; c->op->changes && i < c->n_inputs; i++)
+        if (c->op->changes(c, i)) c->input[i]->storage->version++;
     if (!c->is_replayed && !call_run(c)) {
         graph_cancel(&record);
         outputs_drop(c, c->n_outputs);

@@ -51,10 +51,12 @@ struct tl_op {
     /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
      * whichever gradient is asked for. Only what a wanted gradient needs is kept. */
     uint32_t saves[4], saves_any;
-    uint8_t overwrites[TL_MAX_OUTPUTS];             /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
-    bool may_overwrite;                             /* has an in-place form: tl_NAME_ */
-    bool is_wide;                                   /* runs in f32 under autocast */
-    bool is_costly;                                 /* a selective checkpoint keeps its results */
+    uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
+    bool (*changes)(const tl_call *call,
+                    int input); /* which inputs are changed where they are and are no results; NULL: none */
+    bool may_overwrite;         /* has an in-place form: tl_NAME_ */
+    bool is_wide;               /* runs in f32 under autocast */
+    bool is_costly;             /* a selective checkpoint keeps its results */
     bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are between devices */
     tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
 

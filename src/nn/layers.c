@@ -96,6 +96,27 @@ static void norm_describe(const tl_module *m, char *text, size_t size) {
 static const tl_module_kind layer_norm_kind = {"LayerNorm", layer_norm_forward, norm_describe, sizeof(struct norm)};
 static const tl_module_kind rms_norm_kind = {"RMSNorm", rms_norm_forward, norm_describe, sizeof(struct norm)};
 
+/* Autocast has a sum in the wider dtype and a norm in f32, each by its own rule: two ops. */
+static bool sum_is_fused(const tl_tensor *x, const tl_tensor *addend) {
+    tl_dtype autocast = tl_autocast(TL_DTYPE_COUNT);
+    tl_autocast(autocast);
+    return autocast == TL_DTYPE_COUNT && tl_dtype_of(x) == tl_dtype_of(addend);
+}
+
+tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum) {
+    *sum = NULL;
+    if (!x || !addend) return NULL; /* whatever was to be them has failed */
+    tl_scope scope = module_enter(norm);
+    if (!scope.depth) return NULL;
+    tl_tensor *weight = tl_module_tensor(norm, WEIGHT), *bias = tl_module_tensor(norm, BIAS), *made = NULL, *y;
+    double eps = ((const struct norm *)norm->state)->eps;
+    if (!sum_is_fused(x, addend)) y = norm->kind->forward(norm, made = tl_add(x, addend));
+    else if (norm->kind == &rms_norm_kind) y = tl_add_rms_norm(x, addend, weight, eps, &made);
+    else y = tl_add_layer_norm(x, addend, weight, bias, eps, &made);
+    if (y) *sum = tl_keep(made);
+    return tl_scope_return(scope, y);
+}
+
 static tl_module *norm_new(const tl_module_kind *kind, int64_t channels, double eps, bool bias, tl_dtype dtype,
                            tl_device *device) {
     tl_module *m = tl_module_new(kind);

@@ -14,6 +14,10 @@ struct make { /* where parameters are made, and how they begin */
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias);
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
 
+/* What a LayerNorm or RMSNorm gives for x + addend, in one pass and billed to it; *sum is x + addend, a reference of the
+ * caller's. NULL: an error, and no sum. */
+tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum);
+
 /* How the Linear layers of a tree multiply (narrow.c). A head that the loss reads as a tensor is not among them. */
 enum linear_mode { LINEAR_PLAIN, LINEAR_FP8, LINEAR_FP4 };
 void linear_set_mode(tl_module *root, enum linear_mode mode);

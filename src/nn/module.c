@@ -280,6 +280,11 @@ bool tl_module_set_name(tl_module *root, const char *name) {
     return true;
 }
 
+tl_scope module_enter(const tl_module *m) {
+    const char *name = m->scope_name ? m->scope_name : m->kind->name;
+    return *name ? tl_scope_enter(name) : tl_scope_begin();
+}
+
 tl_tensor *tl_module_forward(tl_module *m, tl_tensor *x) {
     if (!module_check(m, "tl_module_forward")) return NULL;
     if (!m->kind->forward) {
@@ -287,8 +292,7 @@ tl_tensor *tl_module_forward(tl_module *m, tl_tensor *x) {
         return NULL;
     }
     if (!x && tl_error() != TL_OK) return NULL;
-    const char *name = m->scope_name ? m->scope_name : m->kind->name;
-    tl_scope scope = *name ? tl_scope_enter(name) : tl_scope_begin();
+    tl_scope scope = module_enter(m);
     return scope.depth ? tl_scope_return(scope, m->kind->forward(m, x)) : NULL;
 }
 

@@ -31,6 +31,9 @@ struct tl_module {
     bool is_listed;
 };
 
+/* Opens the scope that the module's work is billed to; depth 0: an error. */
+tl_scope module_enter(const tl_module *m);
+
 /* A module that was just made: everything that was added to it succeeded, or it is freed. Returns it or NULL. */
 static inline tl_module *module_finish(tl_module *m, bool ok) {
     if (ok) return m;

@@ -4,6 +4,9 @@
  *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_layernorm(x));  x += mlp(post_...(x))
  *             logits = ln_f(x) wte^T                           logits = norm(x) lm_head^T
  *
+ * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer, the next
+ * block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
+ *
  * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V vocabulary. */
 #include <math.h>
 #include <stdio.h>
@@ -152,12 +155,47 @@ static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *mak
 
 enum { NORM1, ATTENTION, NORM2, MLP };
 
+/* What runs from sub-layer to sub-layer: x, and the last one's result, which the next norm adds to it (NULL: nothing to add).
+ * References are held, so that each goes as soon as nobody needs it. */
+struct stream {
+    tl_tensor *x, *addend;
+};
+
+static void stream_end(struct stream *s) {
+    tl_drop(s->addend);
+    tl_drop(s->x);
+    *s = (struct stream){0};
+}
+
+/* norm(x + addend); the stream goes on with the sum. */
+static tl_tensor *stream_norm(struct stream *s, tl_module *norm) {
+    if (!s->addend) return tl_module_forward(norm, s->x);
+    tl_tensor *sum, *y = norm_forward_sum(norm, s->x, s->addend, &sum);
+    stream_end(s);
+    s->x = sum;
+    return y;
+}
+
+/* A norm and the sub-layer behind it. */
+static bool stream_pass(struct stream *s, tl_module *norm, tl_module *layer) {
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    tl_tensor *h = stream_norm(s, norm);
+    tl_tensor *y = h ? tl_module_forward(layer, h) : NULL;
+    s->addend = y ? tl_keep(y) : NULL;
+    return tl_scope_end(scope) && s->addend;
+}
+
+static bool block_pass(tl_module *m, struct stream *s) {
+    return stream_pass(s, m->children[NORM1], m->children[ATTENTION]) &&
+           stream_pass(s, m->children[NORM2], m->children[MLP]);
+}
+
 static tl_tensor *block_forward(tl_module *m, tl_tensor *x) {
-    for (int part = NORM1; part < MLP; part += 2) {
-        tl_tensor *h = tl_module_forward(m->children[part], x);
-        x = tl_add(x, tl_module_forward(m->children[part + 1], h));
-    }
-    return x;
+    struct stream s = {.x = tl_keep(x)};
+    tl_tensor *y = s.x && block_pass(m, &s) ? tl_add(s.x, s.addend) : NULL;
+    stream_end(&s);
+    return y;
 }
 
 static const tl_module_kind gpt2_block_kind = {"GPT2Block", block_forward, NULL, 0};
@@ -206,6 +244,20 @@ static tl_tensor *run_block(void *context, int layer, tl_tensor *x) {
     return tl_module_forward(blocks->children[layer], x);
 }
 
+/* All blocks and the last norm, no sum of the stream apart from its norm. */
+static tl_tensor *run_joined(tl_module *blocks, tl_module *norm, tl_tensor *x) {
+    struct stream s = {.x = tl_keep(x)};
+    bool ok = s.x != NULL;
+    for (size_t l = 0; ok && l < blocks->n_children; l++) {
+        tl_scope scope = module_enter(blocks->children[l]);
+        ok = scope.depth && block_pass(blocks->children[l], &s);
+        if (scope.depth) ok = tl_scope_end(scope) && ok;
+    }
+    tl_tensor *y = ok ? stream_norm(&s, norm) : NULL;
+    stream_end(&s);
+    return y;
+}
+
 /* tokens (B,T) -> the normed result of the last block (B,T,C). */
 static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     const struct model *s = model->state;
@@ -215,6 +267,9 @@ static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
         tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
         x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
     }
+    if (!x) return NULL;
+    if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);
+    /* a checkpoint keeps one tensor, so the sum at its edge is made there */
     x = tl_checkpoint_layers(run_block, s->blocks, (int)s->config.n_layers, s->policy, s->k, x);
     return tl_module_forward(s->norm, x);
 }

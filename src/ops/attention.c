@@ -14,6 +14,7 @@
 static atomic_bool fast;
 
 bool tl_set_fast(bool is_fast) { return atomic_exchange(&fast, is_fast); }
+bool fast_is_on(void) { return atomic_load_explicit(&fast, memory_order_relaxed); }
 
 /* ---- rope ---- */
 
@@ -169,7 +170,7 @@ static void attention_backward(tl_gradient *g) {
     if (g->grad[1]) input[n++] = tl_contiguous(tl_cast(g->grad[1], statistics_dtype(out->dtype)));
     a.has_lse_grad = g->grad[1] != NULL;
     a.has_mask_grad = a.has_mask && g->needs[3];
-    a.is_fast = atomic_load_explicit(&fast, memory_order_relaxed);
+    a.is_fast = fast_is_on();
     tl_call c;
     call_begin(&c, &op_attention_grad, input, n, ATTR(a));
     if (!op_apply(&c)) return;

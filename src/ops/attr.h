@@ -79,7 +79,8 @@ struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
-    bool is_fast; /* f32 operands: TL_MATMUL_HIGH is enough */
+    bool is_fast;  /* f32 operands: TL_MATMUL_HIGH is enough */
+    bool is_timed; /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time (tl_set_fast) */
     /* cuda, 16-bit operands without batches, m, k and n multiples of 16: the operands are rounded to 8 bits with one scale each, amax / largest, and
      * multiplied so. The workspace has them behind what the product needs: NARROW_ALIGN bytes, op(a) and op(b), each rounded up to that. */
     bool is_narrow;
@@ -349,20 +350,23 @@ struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;
     bool is_gathered;
-    bool is_fast; /* as in matmul */
+    bool is_fast, is_timed; /* as in matmul */
 };
 
-/* sgd_momentum (p, g [, buffer] [, master] [, scale]) -> p [, buffer] [, master] themselves;
- * adagrad (p, g, sum [, master] [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] [, scale]);
- * adam (p, g, m, v [, max] [, master] [, scale]).
- * All any, of one shape; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
+/* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
+ * adagrad (p, g, sum [, master] ... [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
+ * adam (p, g, m, v [, max] [, master] ... [, scale]).
+ * All any, of the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
  * one, and written to both, to p rounded. Formulas: device/cpu/optimizer_template.h. scale: one f32 number that g is multiplied
  * by; when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is
- * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream). */
+ * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream); the next parameter's words begin
+ * update_words(elements) further. */
 struct attr_update {
+    int n_parameters;
     bool has_master, has_scale, is_stochastic;
     tl_generator generator;
 };
+static inline uint64_t update_words(int64_t numel) { return ((uint64_t)numel + 3) / 4 * 4; }
 struct attr_sgd_momentum {
     struct attr_update update;
     tl_sgd_options options;

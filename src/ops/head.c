@@ -161,6 +161,7 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         a.ignore_index = options->ignore_index;
         a.is_sum = options->is_sum;
         a.is_fast = matmul_is_fast();
+        a.is_timed = fast_is_on();
         a.chunk_rows = x->rank == 2 && weight->rank == 2
                            ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype, x->storage->device->target)
                            : 1;

@@ -256,6 +256,7 @@ static struct attr_matmul *attr_fill(struct attr_matmul *at, bool transpose_a, b
     at->dtype = dtype;
     at->folds = folds;
     at->is_fast = matmul_is_fast();
+    at->is_timed = fast_is_on();
     return at;
 }
 

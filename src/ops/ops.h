@@ -55,6 +55,9 @@ static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64
 /* Whether f32 products are to be fast rather than exact to the last bits (tl_set_matmul_precision). */
 bool matmul_is_fast(void);
 
+/* Whether bits need not repeat (tl_set_fast). */
+bool fast_is_on(void);
+
 /* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2, by a GPU's own 8-bit products;
  * whether there is one for these. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);

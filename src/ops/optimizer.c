@@ -1,36 +1,54 @@
 /* optimizer.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
  *
- * Inputs are p, g, the states that the options ask for, a master copy and a scale of the gradient where there are any;
- * results are all of them but g and the scale. With a master the old parameter is not read.
+ * Inputs are, for each parameter of the call, p, g, the states that the options ask for and a master copy where there is one; then a scale of
+ * the gradients where there is one. All but the gradients and the scale are changed where they are: there are no results. With a master
+ * the old parameter is not read.
  */
 #include <string.h>
 
 #include "ops/ops.h"
+#include "ops/update.h"
 
-enum { UPDATE_INPUTS = 7 };
+/* Operands of each parameter. */
+static int operands_of(const tl_call *c) {
+    const struct attr_update *a = c->attr; /* every attribute begins with it */
+    return (c->n_inputs - a->has_scale) / a->n_parameters;
+}
+
+/* Of each parameter everything but the gradient. */
+static bool update_changes(const tl_call *c, int i) {
+    const int n = operands_of(c);
+    return i < n * ((const struct attr_update *)c->attr)->n_parameters && i % n != 1;
+}
 
 static bool update_shape(tl_call *c) {
-    const struct attr_update *a = c->attr; /* every attribute begins with it */
-    const tl_tensor *p = c->input[0], *last = c->input[c->n_inputs - 1];
+    const struct attr_update *a = c->attr;
+    const tl_tensor *last = c->input[c->n_inputs - 1];
+    const int n = operands_of(c);
     if (a->has_scale && (last->dtype != TL_F32 || last->numel != 1))
         return call_fail(c, "the gradient's scale must be one f32 number");
-    for (int i = 0; i < c->n_inputs - a->has_scale; i++) {
-        const tl_tensor *x = c->input[i];
+    for (int i = 0; i < n * a->n_parameters; i++) {
+        const tl_tensor *x = c->input[i], *p = c->input[i - i % n];
         if (!call_needs_float(c, i)) return false;
         if (!shape_equal(x->rank, x->shape, p->rank, p->shape))
             return call_fail(c, "gradient and state must have the parameter's shape");
-        if (i >= 2 && x->dtype != statistics_dtype(p->dtype))
+        if (i % n >= 2 && x->dtype != statistics_dtype(p->dtype))
             return call_fail(c, "state must be %s", tl_dtype_name(statistics_dtype(p->dtype)));
+        if (p->dtype != c->input[0]->dtype) return call_fail(c, "all parameters of a call must have one dtype");
     }
-    return !a->has_master || dtype_info(p->dtype)->bits < 32 ||
+    return !a->has_master || dtype_info(c->input[0]->dtype)->bits < 32 ||
            call_fail(c, "a master copy is for parameters narrower than f32");
 }
 
 /* a scale of the gradient: 1 */
 static void update_cost(const tl_call *c, struct cost *cost, int flops) {
     const struct attr_update *a = c->attr;
-    cost_traffic(c, cost, (count)(flops + a->has_scale) * (count)c->input[0]->numel);
-    if (a->has_master) cost->part[0].bytes_read -= tensor_traffic(c->input[0]); /* the master is read instead */
+    const int n = operands_of(c);
+    count numel = 0;
+    for (int t = 0; t < a->n_parameters; t++) numel += (count)c->input[t * n]->numel;
+    cost_traffic(c, cost, (count)(flops + a->has_scale) * numel);
+    for (int t = 0; a->has_master && t < a->n_parameters; t++)
+        cost->part[0].bytes_read -= tensor_traffic(c->input[t * n]); /* the master is read instead */
 }
 
 /* times lr, subtract: 2; weight decay: 2; momentum: 3; nesterov: 2 */
@@ -55,54 +73,96 @@ static void adam_cost(const tl_call *c, struct cost *cost) {
     update_cost(c, cost, 13 + (o->weight_decay != 0 ? 2 - o->decoupled : 0) + a->has_max);
 }
 
-#define UPDATE_RULES                                                       \
-    .dtypes = "floats; states f32 (f64 for f64 p)", .shape = update_shape, \
-    .overwrites = {OVERWRITES(0), OVERWRITES(2), OVERWRITES(3), OVERWRITES(4), OVERWRITES(5)}
+#define UPDATE_RULES .dtypes = "floats; states f32 (f64 for f64 p)", .shape = update_shape, .changes = update_changes
 
-const tl_op op_sgd_momentum = {RECORD(KERNEL, sgd_momentum, 3), UPDATE_RULES, .cost = sgd_momentum_cost,
-                               .shapes = "p, g [, buffer] [, master], all alike [, scale]",
+const tl_op op_sgd_momentum = {RECORD(KERNEL, sgd_momentum, 0), UPDATE_RULES, .cost = sgd_momentum_cost,
+                               .shapes = "p, g [, buffer] [, master], all alike, for each parameter [, scale]",
                                .flops = "2n; weight decay 2n, momentum 3n, nesterov 2n, scale n"};
-const tl_op op_adagrad = {RECORD(KERNEL, adagrad, 3), UPDATE_RULES, .cost = adagrad_cost,
-                          .shapes = "p, g, sum [, master], all alike [, scale]",
+const tl_op op_adagrad = {RECORD(KERNEL, adagrad, 0), UPDATE_RULES, .cost = adagrad_cost,
+                          .shapes = "p, g, sum [, master], all alike, for each parameter [, scale]",
                           .flops = "7n; weight decay 2n, scale n"};
-const tl_op op_rmsprop = {RECORD(KERNEL, rmsprop, 5), UPDATE_RULES, .cost = rmsprop_cost,
-                          .shapes = "p, g, square [, mean] [, buffer] [, master], all alike [, scale]",
+const tl_op op_rmsprop = {RECORD(KERNEL, rmsprop, 0), UPDATE_RULES, .cost = rmsprop_cost,
+                          .shapes =
+                              "p, g, square [, mean] [, buffer] [, master], all alike, for each parameter [, scale]",
                           .flops = "9n; weight decay 2n, centered 5n, momentum 2n, scale n"};
-const tl_op op_adam = {RECORD(KERNEL, adam, 5), UPDATE_RULES, .cost = adam_cost,
-                       .shapes = "p, g, m, v [, max] [, master], all alike [, scale]",
+const tl_op op_adam = {RECORD(KERNEL, adam, 0), UPDATE_RULES, .cost = adam_cost,
+                       .shapes = "p, g, m, v [, max] [, master], all alike, for each parameter [, scale]",
                        .flops = "13n; weight decay 2n (decoupled n), amsgrad n, scale n"};
 
-/* The operands of one step, in their order. */
-struct step {
-    tl_tensor *input[UPDATE_INPUTS];
-    int n_inputs;
+/* What one call takes: the tensors of as many parameters as there is room for. */
+struct batch {
+    tl_tensor *input[TL_MAX_INPUTS];
+    int n_inputs, n_parameters;
+    int64_t n_words; /* of rounding at random */
 };
-static void step_add(struct step *s, tl_tensor *x) {
-    if (x) s->input[s->n_inputs++] = x;
+
+static int tensors_of(const struct update_tensors *t, tl_tensor **input) {
+    int n = 0;
+    input[n++] = t->parameter;
+    input[n++] = t->grad;
+    for (int i = 0; i < UPDATE_STATES; i++)
+        if (t->state[i]) input[n++] = t->state[i];
+    if (t->master) input[n++] = t->master;
+    return n;
 }
 
-/* Outside the graph, in the update phase. `attr` begins with a struct attr_update, which is filled here. */
-static bool step_apply(const tl_op *op, struct step *s, const tl_update_options *options, void *attr,
-                       size_t attr_bytes) {
+/* Whether tensors of two parameters lie in one storage: a call would refuse to write both, calls one after the other may. */
+static bool is_shared(const struct batch *b, tl_tensor *const *input, int n) {
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < b->n_inputs; k++)
+            if (b->input[k]->storage == input[i]->storage) return true;
+    return false;
+}
+
+/* Takes the list's next parameters, at least one. How many. */
+static int batch_fill(struct batch *b, const struct update_tensors *list, int n, int room) {
+    *b = (struct batch){.n_inputs = 0};
+    for (int t = 0; t < n; t++) {
+        tl_tensor *input[2 + UPDATE_STATES + 1];
+        const int n_tensors = tensors_of(&list[t], input);
+        if (t && (b->n_inputs + n_tensors > room || is_shared(b, input, n_tensors))) break;
+        memcpy(b->input + b->n_inputs, input, (size_t)n_tensors * sizeof *input);
+        b->n_inputs += n_tensors;
+        b->n_parameters++;
+        b->n_words += (int64_t)update_words(list[t].parameter->numel);
+    }
+    return b->n_parameters;
+}
+
+/* `attr` begins with a struct attr_update, which is filled here but for has_master. */
+static bool batch_apply(const tl_op *op, struct batch *b, const tl_update_options *options, void *attr,
+                        size_t attr_bytes) {
     struct attr_update *a = attr;
     struct thread_state *state = thread_state();
-    const tl_tensor *p = s->input[0];
-    if (tl_error() != TL_OK)
-        return false; /* a NULL may be a scale or a master that failed, not one that is not wanted */
-    step_add(s, options->master);
-    step_add(s, options->grad_scale);
-    a->has_master = options->master != NULL;
+    if (options->grad_scale) b->input[b->n_inputs++] = options->grad_scale;
+    a->n_parameters = b->n_parameters;
     a->has_scale = options->grad_scale != NULL;
-    a->is_stochastic = options->stochastic && dtype_info(p->dtype)->bits < 32;
+    a->is_stochastic = options->stochastic && dtype_info(b->input[0]->dtype)->bits < 32;
     a->generator = state->generator;
     a->generator.index = (state->generator.index + 3) / 4 * 4; /* rounded: a state may have been set by hand */
-    bool mode = tl_grad_mode(false);
-    tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_call c;
-    call_begin(&c, op, s->input, s->n_inputs, attr, attr_bytes);
-    c.n_outputs = s->n_inputs - 1 - a->has_scale;
+    call_begin(&c, op, b->input, b->n_inputs, attr, attr_bytes);
     bool ok = op_apply(&c) != NULL;
-    if (ok && a->is_stochastic) state->generator.index = (a->generator.index + (uint64_t)p->numel + 3) / 4 * 4;
+    if (ok && a->is_stochastic) state->generator.index = a->generator.index + (uint64_t)b->n_words;
+    return ok;
+}
+
+/* Outside the graph, in the update phase. */
+static bool list_apply(const tl_op *op, const struct update_tensors *list, int n, const tl_update_options *options,
+                       void *attr, size_t attr_bytes) {
+    if (tl_error() != TL_OK)
+        return false; /* a NULL may be a scale or a master that failed, not one that is not wanted */
+    const char *const name = op->name;
+    for (int t = 0; t < n; t++)
+        if (!tensor_check(list[t].parameter, name) || !tensor_check(list[t].grad, name)) return false;
+    ((struct attr_update *)attr)->has_master = n > 0 && list[0].master;
+    bool mode = tl_grad_mode(false), ok = true;
+    tl_phase phase = tl_set_phase(TL_UPDATE);
+    for (int done = 0; ok && done < n;) {
+        struct batch b;
+        done += batch_fill(&b, list + done, n - done, TL_MAX_INPUTS - (options->grad_scale != NULL));
+        ok = batch_apply(op, &b, options, attr, attr_bytes);
+    }
     tl_set_phase(phase);
     tl_grad_mode(mode);
     return ok;
@@ -114,73 +174,96 @@ static bool step_check(const char *what, int64_t step, bool needs_buffer, bool h
            error_set(TL_ERROR_USE, "%s: a buffer is given exactly when there is momentum", what);
 }
 
+/* ---- SGD ---- */
+
 tl_sgd_options tl_sgd_defaults(void) { return (tl_sgd_options){.lr = 1e-3, .step = 1}; }
 
-bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options) {
-    if (!tensor_check(parameter, "sgd_momentum") || !tensor_check(grad, "sgd_momentum")) return false;
-    if (!step_check("sgd_momentum", options->step, options->momentum != 0, buffer != NULL)) return false;
+bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *options) {
+    for (int t = 0; t < n; t++)
+        if (!step_check("sgd_momentum", options->step, options->momentum != 0, list[t].state[0] != NULL)) return false;
     if (options->nesterov && (options->momentum <= 0 || options->dampening != 0))
         return error_set(TL_ERROR_USE, "sgd_momentum: Nesterov momentum requires a momentum and zero dampening");
     struct attr_sgd_momentum a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    struct step s = {{parameter, grad}, 2};
-    step_add(&s, buffer);
-    return step_apply(&op_sgd_momentum, &s, &options->update, ATTR(a));
+    return list_apply(&op_sgd_momentum, list, n, &options->update, ATTR(a));
+}
+
+bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options) {
+    if (!tensor_check(parameter, "sgd_momentum") || !tensor_check(grad, "sgd_momentum")) return false;
+    return update_sgd(&(struct update_tensors){parameter, grad, {buffer}, options->update.master}, 1, options);
 }
 
 bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr) {
     return tl_sgd_momentum_(parameter, grad, NULL, &(tl_sgd_options){.lr = lr, .step = 1});
 }
 
+/* ---- Adagrad ---- */
+
 tl_adagrad_options tl_adagrad_defaults(void) { return (tl_adagrad_options){.lr = 1e-2, .eps = 1e-10, .step = 1}; }
 
-bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl_adagrad_options *options) {
-    if (!tensor_check(parameter, "adagrad") || !tensor_check(grad, "adagrad") || !tensor_check(sum, "adagrad"))
-        return false;
+bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_options *options) {
+    for (int t = 0; t < n; t++)
+        if (!tensor_check(list[t].state[0], "adagrad")) return false;
     if (!step_check("adagrad", options->step, false, false)) return false;
     struct attr_adagrad a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    struct step s = {{parameter, grad, sum}, 3};
-    return step_apply(&op_adagrad, &s, &options->update, ATTR(a));
+    return list_apply(&op_adagrad, list, n, &options->update, ATTR(a));
 }
+
+bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl_adagrad_options *options) {
+    if (!tensor_check(parameter, "adagrad") || !tensor_check(grad, "adagrad")) return false;
+    return update_adagrad(&(struct update_tensors){parameter, grad, {sum}, options->update.master}, 1, options);
+}
+
+/* ---- RMSprop ---- */
 
 tl_rmsprop_options tl_rmsprop_defaults(void) { return (tl_rmsprop_options){.lr = 1e-2, .alpha = 0.99, .eps = 1e-8}; }
 
-bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_tensor *mean, tl_tensor *buffer,
-                 const tl_rmsprop_options *options) {
-    if (!tensor_check(parameter, "rmsprop") || !tensor_check(grad, "rmsprop") || !tensor_check(square, "rmsprop"))
-        return false;
-    if (!step_check("rmsprop", 1, options->momentum != 0, buffer != NULL)) return false;
-    if (options->centered != (mean != NULL))
-        return error_set(TL_ERROR_USE, "rmsprop: a mean is given exactly when it is centered");
+/* The states are square, mean and buffer. */
+bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_options *options) {
+    for (int t = 0; t < n; t++) {
+        if (!tensor_check(list[t].state[0], "rmsprop")) return false;
+        if (!step_check("rmsprop", 1, options->momentum != 0, list[t].state[2] != NULL)) return false;
+        if (options->centered != (list[t].state[1] != NULL))
+            return error_set(TL_ERROR_USE, "rmsprop: a mean is given exactly when it is centered");
+    }
     struct attr_rmsprop a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    struct step s = {{parameter, grad, square}, 3};
-    step_add(&s, mean);
-    step_add(&s, buffer);
-    return step_apply(&op_rmsprop, &s, &options->update, ATTR(a));
+    return list_apply(&op_rmsprop, list, n, &options->update, ATTR(a));
 }
+
+bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_tensor *mean, tl_tensor *buffer,
+                 const tl_rmsprop_options *options) {
+    if (!tensor_check(parameter, "rmsprop") || !tensor_check(grad, "rmsprop")) return false;
+    return update_rmsprop(&(struct update_tensors){parameter, grad, {square, mean, buffer}, options->update.master}, 1,
+                          options);
+}
+
+/* ---- Adam ---- */
 
 tl_adam_options tl_adam_defaults(void) {
     return (tl_adam_options){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1};
 }
 
-bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
-              const tl_adam_options *options) {
-    if (!tensor_check(parameter, "adam") || !tensor_check(grad, "adam") || !tensor_check(m, "adam") ||
-        !tensor_check(v, "adam"))
-        return false;
+/* The states are m, v and, for amsgrad, max. */
+bool update_adam(const struct update_tensors *list, int n, const tl_adam_options *options) {
+    for (int t = 0; t < n; t++)
+        if (!tensor_check(list[t].state[0], "adam") || !tensor_check(list[t].state[1], "adam")) return false;
     if (!step_check("adam", options->step, false, false)) return false;
     struct attr_adam a;
     memset(&a, 0, sizeof a);
     a.options = *options;
-    a.has_max = max != NULL;
-    struct step s = {{parameter, grad, m, v}, 4};
-    step_add(&s, max);
-    return step_apply(&op_adam, &s, &options->update, ATTR(a));
+    a.has_max = n > 0 && list[0].state[2];
+    return list_apply(&op_adam, list, n, &options->update, ATTR(a));
+}
+
+bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
+              const tl_adam_options *options) {
+    if (!tensor_check(parameter, "adam") || !tensor_check(grad, "adam")) return false;
+    return update_adam(&(struct update_tensors){parameter, grad, {m, v, max}, options->update.master}, 1, options);
 }
 
 bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options) {

@@ -2,7 +2,8 @@
  *
  * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other.
  * The formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no
- * groups: a group is the same settings given to several parameters.
+ * groups: a group is the same settings given to several parameters. A step finds those, in the order of their first members, and gives each
+ * to the op as a list.
  *
  * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count as
  * optimizer state.
@@ -14,9 +15,10 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "ops/update.h"
 #include "tensor/tensor.h"
 
-enum { MAX_STATES = 3, MAX_LISTED = MAX_STATES + 1 };
+enum { MAX_STATES = UPDATE_STATES, MAX_LISTED = MAX_STATES + 1 };
 
 struct parameter {
     char *name;
@@ -24,6 +26,7 @@ struct parameter {
     tl_optimizer_options options;
     tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options do without */
     tl_tensor *master;            /* NULL: none */
+    bool is_stepped;              /* within a step */
 };
 
 struct tl_optimizer {
@@ -31,6 +34,8 @@ struct tl_optimizer {
     int64_t n_steps;
     struct parameter *parameters;
     size_t n_parameters, capacity;
+    struct update_tensors *updates; /* room for a list of all */
+    size_t update_capacity;
     tl_named_tensor *list; /* every state, with a name of its own */
     size_t n_list, list_capacity;
 };
@@ -132,6 +137,7 @@ void tl_optimizer_free(tl_optimizer *o) {
     }
     list_cut(o, 0);
     memory_free(o->parameters);
+    memory_free(o->updates);
     memory_free(o->list);
     memory_free(o);
 }
@@ -210,6 +216,7 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
     struct parameter p = {.tensor = parameter, .options = options ? *options : tl_optimizer_defaults(o->kind)};
     if (!options_check(o->kind, name, &p.options)) return false;
     if (!memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
+        !memory_grow((void **)&o->updates, &o->update_capacity, o->n_parameters, sizeof *o->updates) ||
         !memory_grow((void **)&o->list, &o->list_capacity, o->n_list + MAX_LISTED - 1, sizeof *o->list))
         return error_memory(sizeof *o->parameters, "a parameter of an optimizer");
     size_t before = o->n_list;
@@ -228,11 +235,10 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
 
 /* ---- Steps ---- */
 
-static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tensor *grad, int64_t step, double lr,
-                     tl_tensor *grad_scale) {
-    const tl_optimizer_options *o = &p->options;
-    const tl_update_options update = {p->master, o->stochastic, grad_scale};
-    tl_tensor *const *s = p->state;
+/* One list, of one group. */
+static bool step_list(tl_optimizer_kind kind, const struct update_tensors *list, int n, const tl_optimizer_options *o,
+                      int64_t step, double lr, tl_tensor *grad_scale) {
+    const tl_update_options update = {NULL, o->stochastic, grad_scale};
     if (kind == TL_SGD) {
         const tl_sgd_options own = {.lr = lr,
                                     .momentum = o->momentum,
@@ -241,7 +247,7 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
                                     .nesterov = o->nesterov,
                                     .step = step,
                                     .update = update};
-        return tl_sgd_momentum_(p->tensor, grad, s[0], &own);
+        return update_sgd(list, n, &own);
     }
     if (kind == TL_ADAGRAD) {
         const tl_adagrad_options own = {.lr = lr,
@@ -250,7 +256,7 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
                                         .eps = o->eps,
                                         .step = step,
                                         .update = update};
-        return tl_adagrad_(p->tensor, grad, s[0], &own);
+        return update_adagrad(list, n, &own);
     }
     if (kind == TL_RMSPROP) {
         const tl_rmsprop_options own = {.lr = lr,
@@ -260,7 +266,7 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
                                         .momentum = o->momentum,
                                         .centered = o->centered,
                                         .update = update};
-        return tl_rmsprop_(p->tensor, grad, s[0], s[1], s[2], &own);
+        return update_rmsprop(list, n, &own);
     }
     const tl_adam_options own = {.lr = lr,
                                  .beta1 = o->beta1,
@@ -270,7 +276,37 @@ static bool step_one(tl_optimizer_kind kind, const struct parameter *p, tl_tenso
                                  .decoupled = kind == TL_ADAMW,
                                  .step = step,
                                  .update = update};
-    return tl_adam_(p->tensor, grad, s[0], s[1], s[2], &own);
+    return update_adam(list, n, &own);
+}
+
+static bool options_equal(const tl_optimizer_options *a, const tl_optimizer_options *b) {
+    return a->lr == b->lr && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps &&
+           a->weight_decay == b->weight_decay && a->momentum == b->momentum && a->dampening == b->dampening &&
+           a->alpha == b->alpha && a->lr_decay == b->lr_decay && a->nesterov == b->nesterov &&
+           a->centered == b->centered && a->amsgrad == b->amsgrad && a->has_master == b->has_master &&
+           a->stochastic == b->stochastic;
+}
+
+/* Whether one call may step both. */
+static bool is_one_group(const struct parameter *a, const struct parameter *b) {
+    return a->tensor->dtype == b->tensor->dtype && a->tensor->storage->device == b->tensor->storage->device &&
+           options_equal(&a->options, &b->options);
+}
+
+/* Those of the group of parameter `first` that are still to be stepped and have a gradient, in order. How many. */
+static int group_list(tl_optimizer *o, size_t first) {
+    int n = 0;
+    for (size_t i = first; i < o->n_parameters; i++) {
+        struct parameter *p = &o->parameters[i];
+        if (p->is_stepped || !is_one_group(&o->parameters[first], p)) continue;
+        p->is_stepped = true;
+        tl_tensor *grad = tl_grad_of(p->tensor);
+        if (!grad) continue;
+        struct update_tensors *to = &o->updates[n++];
+        *to = (struct update_tensors){.parameter = p->tensor, .grad = grad, .master = p->master};
+        memcpy(to->state, p->state, sizeof to->state);
+    }
+    return n;
 }
 
 bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale) {
@@ -278,10 +314,13 @@ bool tl_optimizer_step(tl_optimizer *o, double lr_factor, tl_tensor *grad_scale)
     if (!optimizer_check(o, "tl_optimizer_step")) return false;
     if (!(lr_factor >= 0) || !isfinite(lr_factor))
         return error_set(TL_ERROR_USE, "tl_optimizer_step: lr_factor is %g (need a number, 0 or more)", lr_factor);
+    for (size_t i = 0; i < o->n_parameters; i++) o->parameters[i].is_stepped = false;
     for (size_t i = 0; i < o->n_parameters; i++) {
-        const struct parameter *p = &o->parameters[i];
-        tl_tensor *grad = tl_grad_of(p->tensor);
-        if (grad && !step_one(o->kind, p, grad, o->n_steps + 1, p->options.lr * lr_factor, grad_scale)) return false;
+        const tl_optimizer_options *options = &o->parameters[i].options;
+        if (o->parameters[i].is_stepped) continue;
+        int n = group_list(o, i);
+        if (!step_list(o->kind, o->updates, n, options, o->n_steps + 1, options->lr * lr_factor, grad_scale))
+            return false;
     }
     o->n_steps++;
     return true;

@@ -193,9 +193,48 @@ static double case_flops(const struct calibrate_case *c, int64_t tokens) {
     return 6.0 * (double)tokens * (double)c->channels * (12.0 * (double)c->channels + (double)c->vocabulary);
 }
 
+/* What the configurations are drawn from. A GPU's are as much larger as its steps are: small ops there take as long as their launch. */
+struct calibrate_range {
+    const int64_t *head_sizes, *heads, *lengths, *tokens, *vocabularies; /* lists that 0 ends */
+    int64_t least_channels, most_channels;
+    double much, most; /* FLOPs of a step */
+    double fp32_share; /* of that, in a recipe whose products are so much slower */
+};
+static const struct calibrate_range small = {
+    .head_sizes = (const int64_t[]){16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256, 0},
+    .heads = (const int64_t[]){1, 2, 3, 4, 6, 8, 12, 0},
+    .lengths = (const int64_t[]){16, 32, 64, 96, 128, 256, 512, 1024, 0},
+    .tokens = (const int64_t[]){32, 64, 128, 256, 512, 1024, 2048, 4096, 0},
+    .vocabularies = (const int64_t[]){256, 512, 1024, 2048, 4096, 8192, 0},
+    .least_channels = 48,
+    .most_channels = 768,
+    .much = 8e9,
+    .most = 12e9,
+    .fp32_share = 1,
+};
+static const struct calibrate_range large = {
+    .head_sizes = (const int64_t[]){32, 64, 64, 64, 64, 80, 128, 128, 0},
+    .heads = (const int64_t[]){6, 8, 10, 12, 14, 16, 20, 24, 25, 32, 0},
+    .lengths = (const int64_t[]){256, 512, 1024, 1024, 2048, 0},
+    .tokens = (const int64_t[]){4096, 8192, 8192, 16384, 16384, 32768, 0},
+    .vocabularies = (const int64_t[]){256, 1024, 8192, 16384, 32000, 50257, 50304, 0},
+    .least_channels = 384,
+    .most_channels = 2560,
+    .much = 6e12,
+    .most = 9e12,
+    .fp32_share = 0.2,
+};
+
+static int64_t pick(const int64_t *list, int i, double prime) {
+    int n = 0;
+    while (list[n]) n++;
+    return list[spread(i, prime, n)];
+}
+
 /* A step must not take long: what is drawn too large gets fewer sequences, then few words, then shorter sequences. */
-static void case_limit(struct calibrate_case *c, int64_t tokens) {
-    const double much = 8e9, most = 12e9;
+static void case_limit(struct calibrate_case *c, int64_t tokens, const struct calibrate_range *range) {
+    double share = strcmp(c->recipe, "fp32") ? 1 : range->fp32_share, much = share * range->much,
+           most = share * range->most;
     if (tokens < c->seq) tokens = c->seq;
     while (tokens > c->seq && case_flops(c, tokens) > much) tokens /= 2;
     if (tokens < c->seq) tokens = c->seq;
@@ -204,29 +243,26 @@ static void case_limit(struct calibrate_case *c, int64_t tokens) {
     c->batch = tokens / c->seq;
 }
 
-struct calibrate_case calibrate_case_at(int i) {
-    static const int64_t head_sizes[] = {16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256};
-    static const int64_t heads[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 1, 2}, widths[] = {0, 0, 2, 3};
-    static const int64_t lengths[] = {16, 32, 64, 96, 128, 256, 512, 1024};
-    static const int64_t tokens[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
-    static const int64_t vocabularies[] = {256, 512, 1024, 2048, 4096, 8192};
+struct calibrate_case calibrate_case_at(int i, bool is_large) {
+    static const int64_t groups[] = {1, 1, 2}, widths[] = {0, 0, 2, 3};
     static const char *const recipes[] = {"fp32", "fp32", "fp32", "bf16", "bf16", "bf16", "amp", "bf16-lean"};
     static const char *const models[] = {"tiny", "tiny", "tiny-gpt2"};
     static const char *const optimizers[] = {"adamw", "adamw", "adamw", "adamw", "sgd", "rmsprop", "adagrad"};
-    int64_t head = PICK(head_sizes, i, 2), group = PICK(groups, i, 23);
+    const struct calibrate_range *range = is_large ? &large : &small;
+    int64_t head = pick(range->head_sizes, i, 2), group = PICK(groups, i, 23);
     struct calibrate_case c = {.model = PICK(models, i, 17),
                                .recipe = PICK(recipes, i, 13),
                                .optimizer = PICK(optimizers, i, 19),
-                               .heads = PICK(heads, i, 3),
-                               .vocabulary = PICK(vocabularies, i, 11),
-                               .seq = PICK(lengths, i, 5)};
-    while (head * c.heads < 48) c.heads *= 2;
-    while (head * c.heads > 768) c.heads /= 2;
+                               .heads = pick(range->heads, i, 3),
+                               .vocabulary = pick(range->vocabularies, i, 11),
+                               .seq = pick(range->lengths, i, 5)};
+    while (head * c.heads < range->least_channels) c.heads *= 2;
+    while (head * c.heads > range->most_channels) c.heads /= 2;
     bool is_grouped = !strcmp(c.model, "tiny") && c.heads % group == 0;
     c.channels = head * c.heads;
     c.kv_heads = is_grouped ? c.heads / group : c.heads;
     c.ff = PICK(widths, i, 29) * c.channels;
-    case_limit(&c, PICK(tokens, i, 7));
+    case_limit(&c, pick(range->tokens, i, 7), range);
     return c;
 }
 
@@ -274,31 +310,38 @@ static bool sample_add(struct machine *p, const struct ledger_row *row, const st
     return true;
 }
 
-/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the step. Neither is
- * negative. */
-struct rest {
-    double cc, ck, kk, cr, kr; /* sums of products of calls, kernel seconds and rest */
-};
-
-static void rest_add(struct rest *r, const struct trial *t) {
-    double w = 1 / (t->step_s * t->step_s), calls = (double)t->calls, rest = t->step_s - t->kernel_s;
-    r->cc += w * calls * calls;
-    r->ck += w * calls * t->kernel_s;
-    r->kk += w * t->kernel_s * t->kernel_s;
-    r->cr += w * calls * rest;
-    r->kr += w * t->kernel_s * rest;
-}
-
-static void rest_solve(const struct rest *r, double *call_s, double *share) {
-    double determinant = r->cc * r->kk - r->ck * r->ck;
-    *call_s = determinant > 0 ? (r->cr * r->kk - r->kr * r->ck) / determinant : -1;
-    *share = determinant > 0 ? (r->kr * r->cc - r->cr * r->ck) / determinant : -1;
-    if (*call_s < 0) {
-        *call_s = 0;
-        *share = fmax(r->kr / r->kk, 0);
-    } else if (*share < 0) {
-        *share = 0;
-        *call_s = fmax(r->cr / r->cc, 0);
+/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the step.
+ *
+ * On a device that computes on this thread neither is negative. One that works on its own is timed by marks in its queue, and a call takes some
+ * microseconds longer between two marks than among other calls: a may be negative there. Its steps cannot be shorter than this thread needs to ask for
+ * them, host_call_s for each call; what is as short as that tells nothing of a and b. */
+static void rest_fit(struct machine *p, const struct trial *trials, int n, bool is_ahead) {
+    double cc = 0, ck = 0, kk = 0, cr = 0, kr = 0, least = INFINITY;
+    int n_fit = 0;
+    for (int i = 0; i < n; i++) least = fmin(least, trials[i].step_s / (double)trials[i].calls);
+    p->host_call_s = is_ahead && n ? least : 0;
+    for (int i = 0; i < n; i++) {
+        const struct trial *t = &trials[i];
+        double w = 1 / (t->step_s * t->step_s), calls = (double)t->calls, rest = t->step_s - t->kernel_s;
+        if (t->step_s < 1.5 * p->host_call_s * calls) continue;
+        cc += w * calls * calls;
+        ck += w * calls * t->kernel_s;
+        kk += w * t->kernel_s * t->kernel_s;
+        cr += w * calls * rest;
+        kr += w * t->kernel_s * rest;
+        n_fit++;
+    }
+    double determinant = cc * kk - ck * ck;
+    if (n_fit < 2 || !(determinant > 0)) return;
+    p->call_s = (cr * kk - kr * ck) / determinant;
+    p->rest_share = (kr * cc - cr * ck) / determinant;
+    if (is_ahead) return;
+    if (p->call_s < 0) {
+        p->call_s = 0;
+        p->rest_share = fmax(kr / kk, 0);
+    } else if (p->rest_share < 0) {
+        p->rest_share = 0;
+        p->call_s = fmax(cr / cc, 0);
     }
 }
 
@@ -340,39 +383,41 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
     return true;
 }
 
+/* Its rows become samples; of the trial itself only the times stay. */
 static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
-                         struct rest *rest, int *n_disturbed) {
-    const struct calibrate_case c = calibrate_case_at(i);
+                         struct trial *trial, int *n_disturbed) {
+    const struct calibrate_case c = calibrate_case_at(i, o->device->kind == DEVICE_CUDA);
     const struct predict_shape shape = {(double)(c.channels / c.heads), (double)c.channels, (double)c.seq};
     struct settings s = settings_of(&c, o->device);
-    struct trial trial;
     double share;
-    if (!trial_undisturbed(&s, &trial, &share)) return false;
+    if (!trial_undisturbed(&s, trial, &share)) return false;
     bool ok = true;
-    for (size_t r = 0; ok && r < trial.n_rows; r++)
-        if (trial.rows[r].time_s > 0 && trial.rows[r].calls > 0)
-            ok = sample_add(p, &trial.rows[r], &shape, weights, most);
-    rest_add(rest, &trial);
+    for (size_t r = 0; ok && r < trial->n_rows; r++)
+        if (trial->rows[r].time_s > 0 && trial->rows[r].calls > 0)
+            ok = sample_add(p, &trial->rows[r], &shape, weights, most);
     *n_disturbed += share > disturbed;
-    trial_free(&trial);
+    memory_free(trial->rows);
+    trial->rows = NULL;
     return ok;
 }
 
 static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
     enum { MOST = 20000 };
-    int n = o->is_quick ? CALIBRATE_QUICK : CALIBRATE_CASES, n_disturbed = 0;
+    bool is_large = o->device->kind == DEVICE_CUDA;
+    int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
-    struct rest rest = {0, 0, 0, 0, 0};
+    struct trial *trials = memory_new(CALIBRATE_CASES * sizeof *trials);
     p->samples = memory_new(MOST * sizeof *p->samples);
-    bool ok = (weights && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
+    bool ok = (weights && trials && p->samples) || error_memory(MOST * sizeof *p->samples, "a profile");
     for (int i = 0; ok && i < n; i++) {
         if (i % 40 == 0) tell(o, "training steps: %d of %d configurations done", i, n);
-        ok = case_measure(o, p, i, weights, MOST, &rest, &n_disturbed);
+        ok = case_measure(o, p, i, weights, MOST, &trials[i], &n_disturbed);
     }
-    if (ok) rest_solve(&rest, &p->call_s, &p->rest_share);
+    if (ok) rest_fit(p, trials, n, o->device->functions->fetch_begin != NULL);
     if (ok && n_disturbed)
         tell(o, "NOTE: in %d of %d trials others had the cores: calibrate again when the machine is idle", n_disturbed,
              n);
+    memory_free(trials);
     memory_free(weights);
     return ok;
 }

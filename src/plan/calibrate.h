@@ -17,12 +17,12 @@ bool calibrate(const struct calibrate_options *o, struct machine *p);
 /* The roof alone: peaks, products of f32 and bf16, memory. Seconds. */
 bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
 
-/* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1. */
-enum { CALIBRATE_CASES = 160, CALIBRATE_QUICK = 24 };
+/* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a GPU large ones, to CALIBRATE_LARGE - 1. */
+enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 110, CALIBRATE_QUICK = 24 };
 struct calibrate_case {
     const char *model, *recipe, *optimizer;
     int64_t channels, heads, kv_heads, ff, vocabulary, batch, seq; /* of one layer; ff 0: the model's own */
 };
-struct calibrate_case calibrate_case_at(int index);
+struct calibrate_case calibrate_case_at(int index, bool is_large);
 
 #endif

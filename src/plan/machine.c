@@ -129,12 +129,12 @@ json_t *machine_json(const struct machine *p) {
                                                  s->flops, "bytes", s->bytes, "written", s->written, "inner", s->inner,
                                                  "seconds", s->seconds));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "schema",
                      "tally.machine/2", "device", p->device, "machine", p->machine, "isa", p->isa, "date", p->date,
                      "threads", p->threads, "clock_hz", p->clock_hz, "call_s", p->call_s, "rest_share", p->rest_share,
-                     "sheet", peaks_json(p->sheet), "product", peaks_json(p->product), "measured",
-                     peaks_json(p->measured), "sheet_bandwidth", p->sheet_bandwidth, "products", products, "streams",
-                     streams, "samples", samples);
+                     "host_call_s", p->host_call_s, "sheet", peaks_json(p->sheet), "product", peaks_json(p->product),
+                     "measured", peaks_json(p->measured), "sheet_bandwidth", p->sheet_bandwidth, "products", products,
+                     "streams", streams, "samples", samples);
 }
 
 bool machine_write(const struct machine *p, const char *path) {
@@ -246,8 +246,9 @@ bool machine_read(struct machine *p, const char *path) {
     text_at(&r, root, "date", p->date, sizeof p->date);
     p->threads = (int)fmin(real_at(&r, root, "threads", 0), 1e6);
     p->clock_hz = real_at(&r, root, "clock_hz", 0);
-    p->call_s = real_at(&r, root, "call_s", 0);
-    p->rest_share = real_at(&r, root, "rest_share", 0);
+    p->call_s = real_at(&r, root, "call_s", -1e-3); /* see calibrate.c for why these may be negative */
+    p->rest_share = real_at(&r, root, "rest_share", -0.5);
+    p->host_call_s = real_at(&r, root, "host_call_s", 0);
     p->sheet_bandwidth = real_at(&r, root, "sheet_bandwidth", 0);
     peaks_at(&r, root, "sheet", p->sheet);
     peaks_at(&r, root, "product", p->product);

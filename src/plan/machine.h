@@ -36,6 +36,7 @@ struct machine {
     double sheet_bandwidth;
     /* what a step takes besides its kernels: seconds per op call, and a share of the kernels' time */
     double call_s, rest_share;
+    double host_call_s; /* what this thread needs to ask for an op, of a device that works on its own; 0: it does not */
     struct machine_product *products;
     struct machine_stream *streams;
     struct machine_sample *samples;

@@ -242,7 +242,8 @@ struct prediction predict_rows(const struct predict_machine *m, const struct pre
     p.bound_s = fmax(p.compute_s, p.memory_s);
     if (!m->profile) return p;
     p.sampled = p.seconds > 0 ? sampled / p.seconds : 0;
-    p.seconds = fmax(p.seconds * (1 + m->profile->rest_share) + calls * m->profile->call_s, p.bound_s);
+    double device_s = p.seconds * (1 + m->profile->rest_share) + calls * m->profile->call_s;
+    p.seconds = fmax(fmax(device_s, calls * m->profile->host_call_s), p.bound_s);
     return p;
 }
 

@@ -1,7 +1,7 @@
 /* predict.h: seconds from counts: what a priced step will take on a machine.
  *
  *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
- *     step     = sum of time(op) (1 + rest_share) + calls x call_s
+ *     step     = max(sum of time(op) (1 + rest_share) + calls x call_s, calls x host_call_s)
  *
  * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it (kriging: predict.c). What
  * decides it besides FLOPs and bytes is the length of the innermost loop, which follows from the model: the size of heads in attention, say.

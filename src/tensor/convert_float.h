@@ -10,7 +10,7 @@ static inline double NAME(to_f64)(CONVERT_STORED code) { return (double)NAME(to_
 
 static inline int64_t NAME(to_i64)(CONVERT_STORED code) { return truncate_i64((double)NAME(to_f32)(code)); }
 
-static inline CONVERT_STORED NAME(from_f64)(double value) { return NAME(encode)(value, CONVERT_NEAREST, 0); }
+static inline CONVERT_STORED NAME(from_f64)(double value) { return NAME(from_f32)(f64_to_f32_odd(value)); }
 
 static inline CONVERT_STORED NAME(from_i64)(int64_t value) {
     return NAME(encode)(i64_to_f64_odd(value), CONVERT_NEAREST, 0);

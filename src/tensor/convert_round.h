@@ -67,6 +67,15 @@ CONVERT_FN double i64_to_f64_odd(int64_t value) {
     return value < 0 ? -rounded : rounded;
 }
 
+/* An f64 as f32, rounded to odd: a narrower float that is then rounded from it is as if rounded at once, since f32 has two bits more
+ * than any of them, at every size. The nearest f32, one back where that is too far from 0, and odd where it is not exact. */
+CONVERT_FN float f64_to_f32_odd(double x) {
+    const float near = (float)x;
+    const uint64_t bits = f64_bits(x), back = f64_bits((double)near);
+    const uint32_t is_beyond = (back << 1) > (bits << 1), is_inexact = back != bits;
+    return f32_of_bits((f32_bits(near) - is_beyond) | is_inexact);
+}
+
 /* ---- Narrow floats ---- */
 
 /* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,

@@ -41,12 +41,16 @@ struct run {
     double best, held_out, elapsed_s; /* elapsed: before this process */
     double began_s, health_s;         /* health_s: when the device was asked last */
     struct device_health health;
-    double step_s, step_flops; /* of the last step */
-    double step_began_s;       /* when it had nothing else beside it; 0: it had */
-    double palm_flops;         /* of a token, by PaLM's rule */
-    bool is_new_best;          /* the last evaluation was */
-    double wait_s, waited_s;   /* for data: in the last step, and in all of this process */
-    int lock;                  /* of the folder; -1: not taken */
+    double step_s, step_flops; /* of the last step that was read */
+    double step_done_s;        /* when it was */
+    struct {
+        double began_s, ended_s; /* on this thread; a device that works on its own may end later */
+    } span[2];                   /* of the steps that are not read yet, by their number */
+    double step_began_s;         /* when it had nothing else beside it; 0: it had */
+    double palm_flops;           /* of a token, by PaLM's rule */
+    bool is_new_best;            /* the last evaluation was */
+    double wait_s, waited_s;     /* for data: in the last step, and in all of this process */
+    int lock;                    /* of the folder; -1: not taken */
     char text[PATH_BYTES];
 };
 
@@ -477,12 +481,22 @@ static bool step_log(struct run *r, int64_t done, double loss, double norm, bool
     return log_step(&r->log, &line);
 }
 
+/* A step takes from its beginning, or the end of the one before it where that was later, to its end: on a device that works on its own that is when
+ * its results came. */
+static void step_time(struct run *r, int64_t at) {
+    bool is_ahead = r->trainer->device->functions->fetch_begin != NULL;
+    double done = is_ahead ? now_s() : r->span[at % 2].ended_s;
+    r->step_s = done - fmax(r->span[at % 2].began_s, r->step_done_s);
+    r->step_done_s = done;
+}
+
 /* Reads loss and norm of the steps whose results are still unread, all but the newest `n_behind`. */
 static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
     while (*end == RUN_DONE && r->n_read < r->step - n_behind) {
         double loss, norm;
         int64_t at = r->n_read++;
         if (!trainer_read(r->trainer, at, &loss, &norm)) return *end = RUN_FAILED, false;
+        step_time(r, at);
         bool is_finite = isfinite(loss) && isfinite(norm);
         if (!step_log(r, at + 1, loss, norm, !is_finite)) return *end = RUN_FAILED, false;
         r->summary->loss = loss;
@@ -547,8 +561,9 @@ static bool advance(struct run *r, enum run_end *end) {
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
     if (!(has_timers ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
+    r->span[r->step % 2].began_s = before;
+    r->span[r->step % 2].ended_s = now_s();
     r->step++;
-    r->step_s = now_s() - before;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
     r->waited_s += r->wait_s;
     bool eval = is_due_eval(t, r->step), text = is_due_sample(t, r->step), keep = is_due_save(t, r->step);

@@ -21,7 +21,7 @@ TEXT(out, "runs/first", "the run's folder: settings, price, receipt, log, checkp
 TEXT(device, "cpu", "cpu, or cuda")
 CHOICE(recipe, "fp32", "fp32|amp|bf16|bf16-lean|fp16|fp8|fp4", "precision of parameters, gradients, moments and products")
 CHOICE(matmul_precision, "highest", "highest|high", "of f32 products; high: each number as two of bf16, where that is faster")
-TRUTH(fast, false, "kernels that are faster and give other last bits each time (cuda: the gradient of attention); the summary says so")
+TRUTH(fast, false, "kernels that are faster and give other last bits each time (cuda: the gradient of attention; algorithms of products, chosen by a clock); the summary says so")
 
 GROUP("How much")
 INTEGER(steps, 1900, 1, 1000000000000, "optimizer steps in all")

@@ -1,8 +1,8 @@
 /* fold.c: reductions whose partial result is more than one number, and running sums and products.
  *
  * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A chunk is gathered into an
- * array of f64 (i64 for integers) and made into a *state* of two numbers; the states of an output are joined in order,
- * and the last one is finished into the result. Chunks depend on the shape alone, so the bits are the same for every number
+ * array of f64 (i64 for integers; f32 for a *narrow* reduction, which keeps the same digits) and made into a *state* of two
+ * numbers; the states of an output are joined in order, and the last one is finished into the result. Chunks depend on the shape alone, so the bits are the same for every number
  * of threads and every layout of x. Inside a chunk, sums run in LANES, as in reduce.c.
  */
 #include "device/cpu/iterate.h"
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8 };
+enum { LANES = 8, COLUMNS = 128 };
 
 union number {
     double f;
@@ -29,12 +29,23 @@ struct state {
 _Static_assert(sizeof(struct state) == FOLD_STATE_BYTES, "attr.h says how large a state is");
 
 struct task;
-/* How one reduction works. x is an array of n doubles or int64s, whose first is element `first` of its output's. */
+
+/* The elements of n_columns neighbouring outputs: n rows. */
+struct rows {
+    const char *base;
+    int64_t step, n, n_columns; /* step: bytes from row to row */
+    tl_dtype dtype;
+};
+
+/* How one reduction works. x is an array of n doubles or int64s (narrow: of floats), whose first is element `first` of its
+ * output's. */
 struct fold {
     struct state (*chunk)(const void *x, int64_t n, int64_t first, const void *attr);
     /* total, over n_total elements, and part, over n_part that follow. */
     void (*join)(struct state *total, int64_t n_total, struct state part, int64_t n_part, const void *attr);
     void (*finish)(const struct task *task, int64_t output, struct state state);
+    /* For a narrow one, or NULL: the chunks of neighbouring outputs at once, up to COLUMNS. */
+    void (*columns)(const struct rows *rows, struct state *to);
 };
 
 struct task {
@@ -43,7 +54,8 @@ struct task {
     struct iterate kept, reduced; /* walks over x; both start at x */
     const tl_operand *x;
     int64_t x_stride, n_chunks;
-    bool is_float;
+    bool is_float, is_narrow;
+    int64_t n_blocks;      /* of columns, in a row of outputs */
     struct state *partial; /* (output, chunk) */
 };
 
@@ -55,8 +67,23 @@ static int64_t chunk_length(const struct task *task, int64_t chunk) {
     return smaller(REDUCE_CHUNK, task->reduced.n - chunk * REDUCE_CHUNK);
 }
 
+/* The same through floats; an array of them is used where it lies. */
+static struct state fold_narrow_chunk(const struct task *task, const char *base, int64_t chunk) {
+    float buffer[REDUCE_CHUNK];
+    const int64_t first = chunk * REDUCE_CHUNK, n = chunk_length(task, chunk);
+    if (task->reduced.rank == 1 && task->x->dtype == TL_F32 && task->x_stride == 1)
+        return task->fold->chunk((const float *)(const void *)base + first, n, first, task->args->attr);
+    struct iterate_run run;
+    iterate_seek(&task->reduced, &run, first, first + n);
+    for (int64_t filled = 0; iterate_next(&task->reduced, &run, INT64_MAX); filled += run.length)
+        convert_to_f32(buffer + filled, base + (run.data[0] - (const char *)task->x->data), task->x->dtype,
+                       task->x_stride, run.length);
+    return task->fold->chunk(buffer, n, first, task->args->attr);
+}
+
 /* The chunk of the output whose elements begin at `base`. */
 static struct state fold_chunk(const struct task *task, const char *base, int64_t chunk) {
+    if (task->is_narrow) return fold_narrow_chunk(task, base, chunk);
     union number buffer[REDUCE_CHUNK];
     const int64_t first = chunk * REDUCE_CHUNK, n = chunk_length(task, chunk);
     struct iterate_run run;
@@ -78,13 +105,14 @@ static const char *output_base(const struct task *task, int64_t output) {
 
 static void fold_outputs(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
-    for (int64_t output = first; output < last; output++) {
-        const char *base = output_base(task, output);
-        struct state total = fold_chunk(task, base, 0);
+    struct iterate_run run;
+    iterate_seek(&task->kept, &run, first, last);
+    while (iterate_next(&task->kept, &run, 1)) {
+        struct state total = fold_chunk(task, run.data[0], 0);
         for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
-            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, base, chunk), chunk_length(task, chunk),
-                             task->args->attr);
-        task->fold->finish(task, output, total);
+            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, run.data[0], chunk),
+                             chunk_length(task, chunk), task->args->attr);
+        task->fold->finish(task, run.position, total);
     }
 }
 
@@ -106,11 +134,49 @@ static void join_chunks(void *context, int64_t first, int64_t last) {
     }
 }
 
+/* Blocks of columns: items are (row of outputs, block, chunk). */
+static void fold_columns(void *context, int64_t first, int64_t last) {
+    const struct task *task = context;
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
+    for (int64_t item = first; item < last; item++) {
+        const int64_t chunk = item % task->n_chunks, block = item / task->n_chunks;
+        const int64_t column = block % task->n_blocks * COLUMNS, output = block / task->n_blocks * kept_size + column;
+        const int64_t step = task->reduced.step[0];
+        struct state state[COLUMNS];
+        const struct rows rows = {output_base(task, output) + chunk * REDUCE_CHUNK * step, step,
+                                  chunk_length(task, chunk), smaller(COLUMNS, kept_size - column), task->x->dtype};
+        task->fold->columns(&rows, state);
+        for (int64_t c = 0; c < rows.n_columns; c++) {
+            if (task->n_chunks == 1) task->fold->finish(task, output + c, state[c]);
+            else task->partial[(output + c) * task->n_chunks + chunk] = state[c];
+        }
+    }
+}
+
+/* Where neighbouring outputs are made of neighbouring elements, and one output of elements further apart. */
+static bool goes_by_columns(const struct task *task) {
+    const struct iterate *kept = &task->kept, *reduced = &task->reduced;
+    return task->fold->columns && reduced->rank == 1 && reduced->n > 1 && kept->size[kept->rank - 1] >= LANES &&
+           kept->step[0] == iterate_element_bytes(task->x->dtype) &&
+           (reduced->step[0] > kept->step[0] || reduced->step[0] < -kept->step[0]);
+}
+
+static bool run_columns(struct task *task, int n_threads) {
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
+    task->n_blocks = (kept_size + COLUMNS - 1) / COLUMNS;
+    parallel_for(task->kept.n / kept_size * task->n_blocks * task->n_chunks,
+                 parallel_grain(2 * smaller(REDUCE_CHUNK, task->reduced.n) * smaller(COLUMNS, kept_size)), n_threads,
+                 fold_columns, task);
+    if (task->n_chunks > 1) parallel_for(task->kept.n, parallel_grain(task->n_chunks), n_threads, join_chunks, task);
+    return true;
+}
+
 /* Every attribute begins with the set of axes. */
-static bool run_fold(const tl_kernel_args *args, const struct fold *fold) {
+static bool run_fold_as(const tl_kernel_args *args, const struct fold *fold, bool is_narrow) {
     const struct attr_reduce *over = args->attr;
     const tl_operand *x = &args->in[0];
-    struct task task = {.fold = fold, .args = args, .x = x, .is_float = dtype_is_float(x->dtype)};
+    struct task task = {.fold = fold, .args = args, .x = x, .is_narrow = is_narrow};
+    task.is_float = dtype_is_float(x->dtype);
     const int64_t n_outputs = iterate_numel(&args->out[0]);
     if (n_outputs == 0) return true;
     if (iterate_numel(x) == 0) { /* no address to walk from */
@@ -122,15 +188,18 @@ static bool run_fold(const tl_kernel_args *args, const struct fold *fold) {
     reduce_walk(&task.reduced, x, over->axes);
     task.x_stride = task.reduced.step[0] / iterate_element_bytes(x->dtype);
     task.n_chunks = (task.reduced.n + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    task.partial = args->workspace;
+    if (goes_by_columns(&task)) return run_columns(&task, args->n_threads);
     if (task.n_chunks == 1) {
         parallel_for(n_outputs, parallel_grain(2 * task.reduced.n), args->n_threads, fold_outputs, &task);
         return true;
     }
-    task.partial = args->workspace;
     parallel_for(n_outputs * task.n_chunks, parallel_grain(2 * REDUCE_CHUNK), args->n_threads, fold_chunks, &task);
     parallel_for(n_outputs, parallel_grain(task.n_chunks), args->n_threads, join_chunks, &task);
     return true;
 }
+
+static bool run_fold(const tl_kernel_args *args, const struct fold *fold) { return run_fold_as(args, fold, false); }
 
 static void write_real(const struct task *task, int out, int64_t output, double value) {
     const tl_operand *to = &task->args->out[out];
@@ -141,6 +210,21 @@ static double lanes_total(double lane[LANES]) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++) lane[k] += lane[k + half];
     return lane[0];
+}
+
+/* A row as floats: where it lies, or converted into `buffer`. */
+static const float *row_at(const struct rows *rows, int64_t row, float *buffer) {
+    const char *at = rows->base + row * rows->step;
+    if (rows->dtype == TL_F32) return (const float *)(const void *)at;
+    convert_to_f32(buffer, at, rows->dtype, 1, rows->n_columns);
+    return buffer;
+}
+
+/* As lanes_total, for every column; the totals are then the first lane. */
+static void columns_total(double lane[LANES][COLUMNS]) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            for (int c = 0; c < COLUMNS; c++) lane[k][c] += lane[k + half][c];
 }
 
 static double array_sum(const double *x, int64_t n) {
@@ -231,14 +315,14 @@ static void finish_place(const struct task *task, int64_t output, struct state s
 }
 
 bool cpu_argmax(const tl_kernel_args *args) {
-    static const struct fold real = {max_place_f64, join_max_f64, finish_place};
-    static const struct fold whole = {max_place_i64, join_max_i64, finish_place};
+    static const struct fold real = {max_place_f64, join_max_f64, finish_place, NULL};
+    static const struct fold whole = {max_place_i64, join_max_i64, finish_place, NULL};
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
 bool cpu_argmin(const tl_kernel_args *args) {
-    static const struct fold real = {min_place_f64, join_min_f64, finish_place};
-    static const struct fold whole = {min_place_i64, join_min_i64, finish_place};
+    static const struct fold real = {min_place_f64, join_min_f64, finish_place, NULL};
+    static const struct fold whole = {min_place_i64, join_min_i64, finish_place, NULL};
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
@@ -283,7 +367,7 @@ static void finish_var(const struct task *task, int64_t output, struct state sta
 }
 
 bool cpu_var(const tl_kernel_args *args) {
-    static const struct fold fold = {var_chunk, join_var, finish_var};
+    static const struct fold fold = {var_chunk, join_var, finish_var, NULL};
     return run_fold(args, &fold);
 }
 
@@ -297,6 +381,29 @@ static double sum_of_squares(const double *x, int64_t n) {
         for (int k = 0; k < LANES; k++) lane[k] += x[i + k] * x[i + k];
     for (int k = 0; i + k < n; k++) lane[k] += x[i + k] * x[i + k];
     return lanes_total(lane);
+}
+
+/* The same of floats: their squares are exact in f64. */
+static struct state squares_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
+    (void)first, (void)attr;
+    const float *x = data;
+    double lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) lane[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i + k < n; k++) lane[k] += (double)x[i + k] * (double)x[i + k];
+    return (struct state){{.f = lanes_total(lane)}, {.f = 0}};
+}
+static void squares_columns(const struct rows *rows, struct state *to) {
+    double lane[LANES][COLUMNS] = {0};
+    float buffer[COLUMNS];
+    for (int64_t row = 0; row < rows->n; row++) {
+        const float *x = row_at(rows, row, buffer);
+        double *sum = lane[row % LANES];
+        for (int64_t c = 0; c < rows->n_columns; c++) sum[c] += (double)x[c] * (double)x[c];
+    }
+    columns_total(lane);
+    for (int64_t c = 0; c < rows->n_columns; c++) to[c] = (struct state){{.f = lane[0][c]}, {.f = 0}};
 }
 
 static struct state norm_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
@@ -328,8 +435,11 @@ static void finish_norm(const struct task *task, int64_t output, struct state st
 }
 
 bool cpu_norm(const tl_kernel_args *args) {
-    static const struct fold fold = {norm_chunk, join_norm, finish_norm};
-    return run_fold(args, &fold);
+    static const struct fold fold = {norm_chunk, join_norm, finish_norm, NULL};
+    static const struct fold squares = {squares_chunk, join_norm, finish_norm, squares_columns};
+    const bool is_narrow =
+        ((const struct attr_vector_norm *)args->attr)->p == 2 && dtype_compute(args->in[0].dtype) == TL_F32;
+    return run_fold_as(args, is_narrow ? &squares : &fold, is_narrow);
 }
 
 /* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------------- */
@@ -354,15 +464,68 @@ static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t fir
 }
 
 /* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
+static float finite_max_f32(const float *x, int64_t n) {
+    enum { WIDE = 2 * LANES };
+    float lane[WIDE], max = -INFINITY;
+    int64_t i = 0;
+    for (int k = 0; k < WIDE; k++) lane[k] = -INFINITY;
+    for (; i + WIDE <= n; i += WIDE)
+        for (int k = 0; k < WIDE; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int k = 0; k < WIDE; k++) max = lane[k] > max ? lane[k] : max;
+    return max;
+}
+
+/* to = exp(x - shift), in tiles; `is_falling`: for x up to shift. */
+VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, bool is_falling) {
+    for (int64_t i = 0; i < n; i += VECTOR_TILE) {
+        const int length = (int)smaller(VECTOR_TILE, n - i);
+        float tile[VECTOR_TILE] = {0};
+        memcpy(tile, x + i, (size_t)length * sizeof *tile);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] -= shift;
+        for (int k = 0; k < VECTOR_TILE; k++)
+            tile[k] = is_falling ? vector_exp_falling_f32(tile[k]) : vector_exp_f32(tile[k]);
+        memcpy(to + i, tile, (size_t)length * sizeof *tile);
+    }
+}
+
 static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
-    const double *x = data, shift = finite_max(x, n);
-    double term[REDUCE_CHUNK];
-    float narrow[REDUCE_CHUNK];
-    for (int64_t i = 0; i < n; i++) narrow[i] = (float)(x[i] - shift);
-    for (int64_t i = 0; i < n; i++) narrow[i] = vector_exp_f32(narrow[i]);
-    for (int64_t i = 0; i < n; i++) term[i] = (double)narrow[i];
-    return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
+    enum { PART = 256 };
+    const float *x = data, max = finite_max_f32(x, n);
+    double lane[LANES] = {0};
+    float term[PART];
+    for (int64_t at = 0; at < n; at += PART) {
+        const int64_t m = smaller(PART, n - at);
+        if (isfinite(max)) exp_part(term, x + at, max, m, true);
+        else exp_part(term, x + at, 0, m, false);
+        int64_t i = 0;
+        for (; i + LANES <= m; i += LANES)
+            for (int k = 0; k < LANES; k++) lane[k] += (double)term[i + k];
+        for (int k = 0; i + k < m; k++) lane[k] += (double)term[i + k];
+    }
+    return (struct state){{.f = isfinite(max) ? (double)max : 0}, {.f = lanes_total(lane)}};
+}
+
+static void logsumexp_columns(const struct rows *rows, struct state *to) {
+    const int64_t n = rows->n_columns;
+    double lane[LANES][COLUMNS] = {0};
+    float buffer[COLUMNS], shift[COLUMNS], term[COLUMNS];
+    for (int64_t c = 0; c < n; c++) shift[c] = -INFINITY;
+    for (int64_t row = 0; row < rows->n; row++) {
+        const float *x = row_at(rows, row, buffer);
+        for (int64_t c = 0; c < n; c++) shift[c] = x[c] > shift[c] ? x[c] : shift[c];
+    }
+    for (int64_t c = 0; c < n; c++) shift[c] = isfinite(shift[c]) ? shift[c] : 0;
+    for (int64_t row = 0; row < rows->n; row++) {
+        const float *x = row_at(rows, row, buffer);
+        for (int64_t c = 0; c < n; c++) term[c] = x[c] - shift[c];
+        exp_part(term, term, 0, n, false);
+        double *sum = lane[row % LANES];
+        for (int64_t c = 0; c < n; c++) sum[c] += (double)term[c];
+    }
+    columns_total(lane);
+    for (int64_t c = 0; c < n; c++) to[c] = (struct state){{.f = (double)shift[c]}, {.f = lane[0][c]}};
 }
 
 JOIN(join_logsumexp) {
@@ -383,9 +546,10 @@ static void finish_logsumexp(const struct task *task, int64_t output, struct sta
 }
 
 bool cpu_logsumexp(const tl_kernel_args *args) {
-    static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp};
-    static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp};
-    return run_fold(args, dtype_compute(args->in[0].dtype) == TL_F64 ? &wide : &narrow);
+    static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp, logsumexp_columns};
+    static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp, NULL};
+    const bool is_narrow = dtype_compute(args->in[0].dtype) == TL_F32;
+    return run_fold_as(args, is_narrow ? &narrow : &wide, is_narrow);
 }
 
 /* ---- Running sums and products: row by row, in blocks --------------------------------------------------------- */
@@ -405,21 +569,74 @@ static void *scan_at(const struct scan *scan, const tl_operand *x, int64_t row, 
 }
 static int scan_step(const struct scan *scan) { return scan->attr.is_reverse ? -1 : 1; }
 
+/* SCAN_ROWS rows side by side, since every step of a row waits for the one before. */
+enum { SCAN_ROWS = 4, SCAN_PART = 256 };
+VECTOR_INLINE void scan_part(double x[SCAN_ROWS][SCAN_PART], double *totals, int64_t n, bool is_product,
+                             bool is_exclusive) {
+    double total[SCAN_ROWS];
+    memcpy(total, totals, sizeof total);
+    for (int64_t i = 0; i < n; i++)
+        for (int r = 0; r < SCAN_ROWS; r++) {
+            const double before = total[r];
+            total[r] = is_product ? total[r] * x[r][i] : total[r] + x[r][i];
+            x[r][i] = is_exclusive ? before : total[r];
+        }
+    memcpy(totals, total, sizeof total);
+}
+
+/* The same of floats, where they lie: n elements of SCAN_ROWS rows, in the direction of the scan. */
+VECTOR_INLINE void scan_floats(float *const *out, const float *const *x, double *totals, int64_t n, int step,
+                               bool is_product, bool is_exclusive) {
+    double total[SCAN_ROWS];
+    memcpy(total, totals, sizeof total);
+    for (int64_t i = 0; i < n; i++)
+        for (int r = 0; r < SCAN_ROWS; r++) {
+            const double before = total[r], here = (double)x[r][i * step];
+            total[r] = is_product ? total[r] * here : total[r] + here;
+            out[r][i * step] = (float)(is_exclusive ? before : total[r]);
+        }
+    memcpy(totals, total, sizeof total);
+}
+
+static void scan_float_rows(const struct scan *scan, int64_t row) {
+    const bool is_exclusive = scan->attr.is_exclusive;
+    double total[SCAN_ROWS];
+    const float *x[SCAN_ROWS];
+    float *out[SCAN_ROWS];
+    for (int r = 0; r < SCAN_ROWS; r++) {
+        total[r] = scan->is_product;
+        x[r] = scan_at(scan, scan->x, row + r, 0);
+        out[r] = scan_at(scan, scan->out, row + r, 0);
+    }
+    if (scan->is_product) scan_floats(out, x, total, scan->n, scan_step(scan), true, is_exclusive);
+    else if (is_exclusive) scan_floats(out, x, total, scan->n, scan_step(scan), false, true);
+    else scan_floats(out, x, total, scan->n, scan_step(scan), false, false);
+}
+
+/* n_rows rows, up to SCAN_ROWS, through f64. */
+static void scan_wide_rows(const struct scan *scan, int64_t row, int n_rows) {
+    const bool is_exclusive = scan->attr.is_exclusive;
+    double x[SCAN_ROWS][SCAN_PART] = {0}, total[SCAN_ROWS];
+    for (int r = 0; r < SCAN_ROWS; r++) total[r] = scan->is_product;
+    for (int64_t at = 0; at < scan->n; at += SCAN_PART) {
+        const int64_t n = smaller(SCAN_PART, scan->n - at);
+        for (int r = 0; r < n_rows; r++)
+            convert_to_f64(x[r], scan_at(scan, scan->x, row + r, at), scan->x->dtype, scan_step(scan), n);
+        if (scan->is_product) scan_part(x, total, n, true, is_exclusive);
+        else if (is_exclusive) scan_part(x, total, n, false, true);
+        else scan_part(x, total, n, false, false);
+        for (int r = 0; r < n_rows; r++)
+            convert_from_f64(scan_at(scan, scan->out, row + r, at), scan->out->dtype, scan_step(scan), x[r], n);
+    }
+}
+
 static void scan_rows_f64(void *context, int64_t first, int64_t last) {
     const struct scan *scan = context;
-    double x[SCAN_BLOCK];
-    for (int64_t row = first; row < last; row++) {
-        double total = scan->is_product;
-        for (int64_t at = 0; at < scan->n; at += SCAN_BLOCK) {
-            const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
-            convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);
-            for (int64_t i = 0; i < n; i++) {
-                const double before = total;
-                total = scan->is_product ? total * x[i] : total + x[i];
-                x[i] = scan->attr.is_exclusive ? before : total;
-            }
-            convert_from_f64(scan_at(scan, scan->out, row, at), scan->out->dtype, scan_step(scan), x, n);
-        }
+    const bool is_f32 = scan->x->dtype == TL_F32 && scan->out->dtype == TL_F32;
+    for (int64_t row = first; row < last; row += SCAN_ROWS) {
+        const int n_rows = (int)smaller(SCAN_ROWS, last - row);
+        if (is_f32 && n_rows == SCAN_ROWS) scan_float_rows(scan, row);
+        else scan_wide_rows(scan, row, n_rows);
     }
 }
 

@@ -39,6 +39,7 @@ struct kind {
     int rows, columns, terms; /* of a block */
     int number_bytes;         /* of a packed number */
     int64_t k;                /* terms of a block at most */
+    int64_t chunk;            /* of them at a time, so that the first cache holds a panel's; 0: all of them */
     block_function block;
     pack_function pack_a, pack_b;
     bool stores_bf16; /* block does */
@@ -52,7 +53,7 @@ static void pack_a_f32(char *out, const struct slab *slab) { pack_slab(out, slab
 static void pack_b_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_COLUMNS, 1, FORMAT_F32, true); }
 
 static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32,
-                                     block_f32, pack_a_f32,  pack_b_f32, false};
+                                     F32_CHUNK, block_f32,   pack_a_f32, pack_b_f32,    false};
 
 #if defined(GEMM_HAS_BF16)
 static void pack_a_bf16(char *out, const struct slab *slab) {
@@ -76,9 +77,9 @@ static void block_split(int64_t n_k, const void *a, const void *b, void *c, int6
 }
 
 static const struct kind kind_bf16 = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,  sizeof(uint16_t), GEMM_K_BF16,
-                                      block_bf16, pack_a_bf16,  pack_b_bf16, GEMM_STORES_BF16};
-static const struct kind kind_split = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2,
-                                       block_split, pack_a_split, pack_b_split, false};
+                                      BF16_CHUNK, block_bf16,   pack_a_bf16, pack_b_bf16,      GEMM_STORES_BF16};
+static const struct kind kind_split = {BF16_ROWS, BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2,
+                                       0,         block_split,  pack_a_split, pack_b_split,  false};
 #endif
 
 static bool is_bf16(const struct gemm *g) { return g->a.dtype == TL_BF16 && g->b.dtype == TL_BF16; }
@@ -139,12 +140,13 @@ static void *out_at(const struct work *w, int64_t i, int64_t j) {
 }
 
 /* A block at the edge of an output that takes whole blocks directly. */
-static void block_at_edge(const struct work *w, const void *a, const void *b, int64_t i, int64_t j, enum store store) {
+static void block_at_edge(const struct work *w, int64_t n_terms, const void *a, const void *b, int64_t i, int64_t j,
+                          enum store store) {
     const int rows = w->kind->rows, columns = w->kind->columns;
     const struct gemm *g = w->g;
     const int64_t n_i = block_min(rows, w->n_i - i), n_j = block_min(columns, w->n_j - j);
     _Alignas(64) float sums[32 * 32];
-    w->kind->block(w->n_terms, a, b, sums, columns, STORE);
+    w->kind->block(n_terms, a, b, sums, columns, STORE);
     for (int64_t r = 0; r < n_i; r++) {
         const float *sum = sums + r * columns;
         void *out = out_at(w, i + r, j);
@@ -171,16 +173,20 @@ static void store_narrow(const struct work *w, const float *sums, int64_t step, 
     }
 }
 
-/* Blocks that go to the output directly. */
-static void multiply_wide(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, enum store store) {
+/* Terms that are multiplied in one go: k's neighbours lie side by side in a panel. */
+static int64_t chunk_of(const struct work *w) { return w->kind->chunk ? w->kind->chunk : w->n_terms; }
+
+/* n_terms of blocks, from the k-th, that go to the output directly. */
+static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int64_t i, int64_t n_i, int64_t j,
+                          int64_t n_j, enum store store) {
     const struct kind *kind = w->kind;
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->g->out_step;
     for (int64_t c = j; c < j + n_j; c += kind->columns) {
-        const char *b = w->b + c * line_bytes;
+        const char *b = w->b + c * line_bytes + k * kind->columns * kind->number_bytes;
         for (int64_t r = i; r < i + n_i; r += kind->rows) {
-            const char *a = w->a + r * line_bytes;
+            const char *a = w->a + r * line_bytes + k * kind->rows * kind->number_bytes;
             if (r + kind->rows > w->n_i || c + kind->columns > w->n_j) {
-                block_at_edge(w, a, b, r, c, store);
+                block_at_edge(w, n_terms, a, b, r, c, store);
                 continue;
             }
             void *out = out_at(w, r, c);
@@ -188,7 +194,7 @@ static void multiply_wide(const struct work *w, int64_t i, int64_t n_i, int64_t 
                 __builtin_prefetch((float *)out + x * step, 1);
                 __builtin_prefetch((float *)out + x * step + kind->columns - 1, 1);
             }
-            kind->block(w->n_terms, a, b, out, step, store);
+            kind->block(n_terms, a, b, out, step, store);
         }
     }
 }
@@ -198,19 +204,27 @@ static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_
     const struct kind *kind = w->kind;
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->sums ? w->sums_step : RUN;
     float *sums = w->sums ? w->sums + i * step + j : buffer;
-    for (int64_t c = 0; c < n_j; c += kind->columns)
-        for (int64_t r = 0; r < n_i; r += kind->rows)
-            kind->block(w->n_terms, w->a + (i + r) * line_bytes, w->b + (j + c) * line_bytes, sums + r * step + c, step,
-                        w->is_first ? STORE : STORE_SUM);
+    for (int64_t k = 0, n; k < w->n_terms; k += n) {
+        n = block_min(chunk_of(w), w->n_terms - k);
+        for (int64_t c = 0; c < n_j; c += kind->columns)
+            for (int64_t r = 0; r < n_i; r += kind->rows)
+                kind->block(n, w->a + (i + r) * line_bytes + k * kind->rows * kind->number_bytes,
+                            w->b + (j + c) * line_bytes + k * kind->columns * kind->number_bytes, sums + r * step + c,
+                            step, w->is_first && k == 0 ? STORE : STORE_SUM);
+    }
     if (w->is_last) store_narrow(w, sums, step, i, n_i, j, n_j);
 }
 
 /* Rows i .. i + n_i - 1 of the block (n_i <= SLICE), columns j .. j + n_j - 1 (n_j <= RUN). */
 static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
     const struct gemm *g = w->g;
-    if (g->out_dtype == TL_F32) multiply_wide(w, i, n_i, j, n_j, w->is_first && !g->add ? STORE : STORE_SUM);
+    if (g->out_dtype == TL_F32)
+        for (int64_t k = 0, n; k < w->n_terms; k += n) {
+            n = block_min(chunk_of(w), w->n_terms - k);
+            multiply_wide(w, k, n, i, n_i, j, n_j, w->is_first && !g->add && k == 0 ? STORE : STORE_SUM);
+        }
     else if (g->out_dtype == TL_BF16 && w->kind->stores_bf16 && !w->sums && !g->add)
-        multiply_wide(w, i, n_i, j, n_j, STORE_BF16);
+        multiply_wide(w, 0, w->n_terms, i, n_i, j, n_j, STORE_BF16);
     else multiply_narrow(w, i, n_i, j, n_j, buffer);
 }
 

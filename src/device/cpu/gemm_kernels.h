@@ -4,6 +4,7 @@
  *
  *     ROWS, COLUMNS   of the block of sums that stays in registers while the terms run
  *     TERMS           by which the number of terms must be divisible
+ *     CHUNK           terms (a multiple of TERMS) that are multiplied in one go, so that the first cache holds a panel of b; 0: all
  *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where
  *                     GEMM_STORES_BF16, c may also be bf16
  *
@@ -26,7 +27,7 @@ enum store { STORE, STORE_SUM, STORE_BF16 }; /* c = f32, c += f32, c = bf16 */
 /* Whatever vectors the compiler has. A CBLAS chooses its kernels by itself, so it is the faster one here. */
 #include "device/cpu/tile.h"
 #define GEMM_BEATS_BLAS 0
-enum { F32_ROWS = TILE_ROWS, F32_COLUMNS = TILE_COLUMNS_F32, F32_TERMS = 1 };
+enum { F32_ROWS = TILE_ROWS, F32_COLUMNS = TILE_COLUMNS_F32, F32_TERMS = 1, F32_CHUNK = 0 };
 static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     tile_block_f32(n_k, a, F32_ROWS, b, F32_COLUMNS, c, c_step, store == STORE_SUM);
 }

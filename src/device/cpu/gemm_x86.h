@@ -9,10 +9,17 @@
 
 #include "device/cpu/tiles.h"
 
+#ifndef X86_CHUNK_F32
+#define X86_CHUNK_F32 256
+#endif
+#ifndef X86_CHUNK_BF16
+#define X86_CHUNK_BF16 256
+#endif
+
 /* ---- f32: packed as (k, rows) and (k, columns) ------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
-enum { F32_ROWS = 12, F32_COLUMNS = 32, F32_TERMS = 1, F32_LANES = 16 };
+enum { F32_ROWS = 12, F32_COLUMNS = 32, F32_TERMS = 1, F32_CHUNK = X86_CHUNK_F32, F32_LANES = 16 };
 typedef __m512 f32_vector;
 #define F32_ZERO _mm512_setzero_ps
 #define F32_LOAD _mm512_loadu_ps
@@ -21,7 +28,7 @@ typedef __m512 f32_vector;
 #define F32_ADD _mm512_add_ps
 #define F32_FMA _mm512_fmadd_ps
 #else
-enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_TERMS = 1, F32_LANES = 8 };
+enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_TERMS = 1, F32_CHUNK = X86_CHUNK_F32, F32_LANES = 8 };
 typedef __m256 f32_vector;
 #define F32_ZERO _mm256_setzero_ps
 #define F32_LOAD _mm256_loadu_ps
@@ -73,7 +80,14 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
 #if defined(__AMX_BF16__)
 #define GEMM_HAS_BF16 1
 #define GEMM_HAS_TILES 1
-enum { BF16_ROWS = 32, BF16_COLUMNS = 32, BF16_TERMS = 32, BF16_A_GROUP = 32, BF16_B_GROUP = 2 };
+enum {
+    BF16_ROWS = 32,
+    BF16_COLUMNS = 32,
+    BF16_TERMS = 32,
+    BF16_CHUNK = X86_CHUNK_BF16,
+    BF16_A_GROUP = 32,
+    BF16_B_GROUP = 2
+};
 
 /* A thread's tiles are set up before its blocks and given back after them. */
 static void tiles_begin(void) { tiles_configure(); }
@@ -121,7 +135,14 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64
 
 #elif defined(__AVX512BF16__)
 #define GEMM_HAS_BF16 1
-enum { BF16_ROWS = F32_ROWS, BF16_COLUMNS = F32_COLUMNS, BF16_TERMS = 2, BF16_A_GROUP = 2, BF16_B_GROUP = 2 };
+enum {
+    BF16_ROWS = F32_ROWS,
+    BF16_COLUMNS = F32_COLUMNS,
+    BF16_TERMS = 2,
+    BF16_CHUNK = X86_CHUNK_BF16,
+    BF16_A_GROUP = 2,
+    BF16_B_GROUP = 2
+};
 
 static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     const char *rows = a, *columns = b;

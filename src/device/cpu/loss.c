@@ -1,6 +1,7 @@
 /* loss.c: log-softmax, the gather of losses from it, and binary cross entropy. */
 #include "device/cpu/block.h"
 #include "device/cpu/copy.h"
+#include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -80,29 +81,6 @@ bool cpu_nll_grad(const tl_kernel_args *args) {
 
 /* ---- bce ------------------------------------------------------------------------------------------------------- */
 
-static void bce_part(void *context, int64_t first, int64_t last) {
-    const struct iterate *walk = ((struct iterate **)context)[0];
-    const tl_kernel_args *args = ((const tl_kernel_args **)context)[1];
-    const tl_dtype out_dtype = args->out[0].dtype, x_dtype = args->in[0].dtype, t_dtype = args->in[1].dtype;
-    double x[BLOCK], t[BLOCK];
-    struct iterate_run run;
-    iterate_seek(walk, &run, first, last);
-    while (iterate_next(walk, &run, BLOCK)) {
-        convert_to_f64(x, run.data[1], x_dtype, walk->step[1] / iterate_element_bytes(x_dtype), run.length);
-        convert_to_f64(t, run.data[2], t_dtype, walk->step[2] / iterate_element_bytes(t_dtype), run.length);
-        for (int64_t i = 0; i < run.length; i++)
-            x[i] = (1 - t[i]) * x[i] + (x[i] < 0 ? -x[i] : 0) + log1p(exp(-fabs(x[i])));
-        convert_from_f64(run.data[0], out_dtype, walk->step[0] / iterate_element_bytes(out_dtype), x, run.length);
-    }
-}
+static const struct elementwise op_bce = {bce_f32, bce_f64, NULL};
 
-bool cpu_bce(const tl_kernel_args *args) {
-    const tl_operand *out = &args->out[0];
-    struct iterate walk;
-    if (iterate_numel(out) == 0) return true;
-    iterate_begin(&walk, out->rank, out->shape, (const tl_operand *[]){out, &args->in[0], &args->in[1]}, 3,
-                  ITERATE_ANY_ORDER);
-    const void *context[2] = {&walk, args};
-    parallel_for(walk.n, parallel_grain(16), args->n_threads, bce_part, context);
-    return true;
-}
+bool cpu_bce(const tl_kernel_args *args) { return elementwise_run(args, &op_bce, dtype_compute(args->out[0].dtype)); }

@@ -12,6 +12,8 @@
 
 /* ---- The loops, once per compute type ----------------------------------------------------------------------- */
 
+enum { PIECE = 256 }; /* elements that are looked at together, before: whether all of them are easy */
+
 /* A number of ours as a double: f32 rounds it once more. */
 static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (double)s.i; }
 

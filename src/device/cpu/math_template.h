@@ -227,20 +227,15 @@ static void NAME(softplus)(T *out, const T *const *in, int64_t n, const void *at
     }
 }
 
-/* A tile with a huge angle in it goes element by element; each element's bits are the same either way. */
+/* A piece with a huge angle in it goes element by element; each element's bits are the same either way. */
 VECTOR_INLINE void NAME(map_angle)(T *out, const T *x, int64_t n, T (*f)(T), T (*far)(T)) {
-    for (int64_t i = 0; i < n; i += VECTOR_TILE) {
-        const int length = n - i < VECTOR_TILE ? (int)(n - i) : VECTOR_TILE;
-        T tile[VECTOR_TILE] = {0};
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const int64_t length = n - i < PIECE ? n - i : PIECE;
         int n_easy = 0;
-        for (int k = 0; k < length; k++) tile[k] = x[i + k];
-        for (int k = 0; k < VECTOR_TILE; k++) n_easy += NAME(vector_sin_is_easy)(tile[k]);
-        if (n_easy == VECTOR_TILE)
-            for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
+        for (int64_t k = i; k < i + length; k++) n_easy += NAME(vector_sin_is_easy)(x[k]);
+        if (n_easy == length) NAME(map)(out + i, x + i, length, f);
         else
-            for (int k = 0; k < VECTOR_TILE; k++)
-                tile[k] = NAME(vector_sin_is_easy)(tile[k]) ? f(tile[k]) : far(tile[k]);
-        for (int k = 0; k < length; k++) out[i + k] = tile[k];
+            for (int64_t k = i; k < i + length; k++) out[k] = NAME(vector_sin_is_easy)(x[k]) ? f(x[k]) : far(x[k]);
     }
 }
 

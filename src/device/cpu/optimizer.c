@@ -1,4 +1,4 @@
-/* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
+/* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
  * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as
@@ -33,6 +33,7 @@ struct optimizer {
     tl_dtype dtype[UPDATE_OPERANDS];
     int64_t stride[UPDATE_OPERANDS]; /* along the innermost axis, in elements */
     const struct attr_update *attr;
+    uint64_t index; /* of the parameter's first random word */
     struct factors factors;
     void (*step_f32)(const struct factors *f, float *const *x, int64_t n);
     void (*step_f64)(const struct factors *f, double *const *x, int64_t n);
@@ -48,23 +49,32 @@ struct optimizer {
 #define NAME(name) name##_f64
 #include "device/cpu/optimizer_template.h"
 
-static bool run(const tl_kernel_args *args, struct optimizer *o) {
+/* One parameter; its operands are o->n_operands of `in`. */
+static void run_one(struct optimizer *o, const tl_operand *in, int n_threads) {
     const tl_operand *operands[UPDATE_OPERANDS];
-    o->attr = args->attr;
-    o->n_operands = args->n_in - o->attr->has_scale; /* the scale is the last */
-    o->master = o->attr->has_master ? o->n_operands - 1 : -1;
-    o->factors.scale = o->attr->has_scale ? (double)*(const float *)args->in[args->n_in - 1].data : 1;
-    if (!isfinite(o->factors.scale)) return true;
-    for (int i = 0; i < o->n_operands; i++) operands[i] = &args->in[i];
+    for (int i = 0; i < o->n_operands; i++) operands[i] = &in[i];
     /* Random words belong to positions in row-major order. */
     iterate_begin(&o->walk, operands[0]->rank, operands[0]->shape, operands, o->n_operands,
                   o->attr->is_stochastic ? ITERATE_ROW_MAJOR : ITERATE_ANY_ORDER);
     for (int i = 0; i < o->n_operands; i++) {
-        o->dtype[i] = args->in[i].dtype;
-        o->stride[i] = o->walk.step[i] / iterate_element_bytes(args->in[i].dtype);
+        o->dtype[i] = in[i].dtype;
+        o->stride[i] = o->walk.step[i] / iterate_element_bytes(in[i].dtype);
     }
-    parallel_for(o->walk.n, parallel_grain(1), args->n_threads,
+    parallel_for(o->walk.n, parallel_grain(1), n_threads,
                  dtype_compute(operands[0]->dtype) == TL_F64 ? update_range_f64 : update_range_f32, o);
+}
+
+static bool run(const tl_kernel_args *args, struct optimizer *o) {
+    o->attr = args->attr;
+    o->n_operands = (args->n_in - o->attr->has_scale) / o->attr->n_parameters; /* the scale is the last */
+    o->master = o->attr->has_master ? o->n_operands - 1 : -1;
+    o->factors.scale = o->attr->has_scale ? (double)*(const float *)args->in[args->n_in - 1].data : 1;
+    o->index = o->attr->generator.index;
+    if (!isfinite(o->factors.scale)) return true;
+    for (int t = 0; t < o->attr->n_parameters; t++) {
+        run_one(o, args->in + t * o->n_operands, args->n_threads);
+        o->index += update_words(o->walk.n);
+    }
     return true;
 }
 

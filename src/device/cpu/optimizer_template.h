@@ -103,7 +103,7 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
     }
     const tl_generator *generator = &o->attr->generator;
     rng_fill_u32(words, run->length, (struct rng_key){generator->seed, generator->stream},
-                 generator->index + (uint64_t)run->position);
+                 o->index + (uint64_t)run->position);
     convert(run->data[0], o->dtype[0], o->stride[0], values, REAL_DTYPE, 1, run->length, CONVERT_STOCHASTIC, words);
 }
 

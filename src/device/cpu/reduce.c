@@ -26,15 +26,24 @@
 
 #include <string.h>
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 enum {
     LANES = 8,
     BLOCK = 512,          /* gathered elements; a multiple of LANES */
     COLUMN_BYTES = 12288, /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
-    STREAMS = 4,          /* of a row, side by side, for an extreme */
-    VECTOR_BYTES = 16,    /* what every machine has */
     GROUP = 4,            /* rows of one lane that are added together (column_groups) */
     MIN_COLUMNS = 8,      /* fewer kept elements in a row than this are not worth a vector */
 };
+
+/* For an extreme: bytes of a vector, and sets of lanes side by side. */
+#if defined(__AVX2__)
+enum { VECTOR_BYTES = 32, STREAMS = 8 };
+#else
+enum { VECTOR_BYTES = 16, STREAMS = 4 };
+#endif
 
 struct task {
     struct iterate kept, reduced; /* walks over x, one operand each; both start at x */
@@ -78,6 +87,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 /* When b is chosen instead of a, for whole vectors. */
 #define IS_SMALLER(a, b) (((b) < (a)) | ((b) != (b)))
 #define IS_LARGER(a, b) (((b) > (a)) | ((b) != (b)))
+#define IS_ZERO_OR_NAN(a) (((a) == 0) | ((a) != (a)))
 #define IS_SMALLER_INTEGER(a, b) ((b) < (a))
 #define IS_LARGER_INTEGER(a, b) ((b) > (a))
 
@@ -88,6 +98,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #endif
 
 #define T float
+#define IS_DOUBTFUL IS_ZERO_OR_NAN
 #define MASK int32_t
 #define WIDE double
 #define TYPE(name) name##_f32
@@ -95,12 +106,22 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define NAME(name) name##_sum_f32
 #define COMBINE ADD
 #define IDENTITY 0.0f
+#define NARROW uint16_t
+#define NARROW_DTYPE TL_BF16
+#define WIDEN(code) vector_from_bits((uint32_t)(code) << 16)
 #include "device/cpu/reduce_template.h"
+#undef NARROW
+#undef NARROW_DTYPE
+#undef WIDEN
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_max_f32
+#if defined(__aarch64__)
+#define QUICK vmaxq_f32
+#endif
 #define COMBINE LARGER
 #define CHOOSE IS_LARGER
 #define IDENTITY (-INFINITY)
@@ -108,8 +129,12 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_min_f32
+#if defined(__aarch64__)
+#define QUICK vminq_f32
+#endif
 #define COMBINE SMALLER
 #define CHOOSE IS_SMALLER
 #define IDENTITY INFINITY
@@ -120,6 +145,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 
 #define T double
@@ -132,8 +158,12 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_max_f64
+#if defined(__aarch64__)
+#define QUICK vmaxq_f64
+#endif
 #define COMBINE LARGER
 #define CHOOSE IS_LARGER
 #define IDENTITY (-INFINITY)
@@ -141,8 +171,12 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_min_f64
+#if defined(__aarch64__)
+#define QUICK vminq_f64
+#endif
 #define COMBINE SMALLER
 #define CHOOSE IS_SMALLER
 #define IDENTITY INFINITY
@@ -150,11 +184,18 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_prod_f64
 #define COMBINE MULTIPLY
 #define IDENTITY 1.0
+#define NARROW float
+#define NARROW_DTYPE TL_F32
+#define WIDEN(x) ((double)(x))
 #include "device/cpu/reduce_template.h"
+#undef NARROW
+#undef NARROW_DTYPE
+#undef WIDEN
 #undef T
 #undef MASK
 #undef WIDE
@@ -163,8 +204,11 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 
+#undef IS_DOUBTFUL
+#define IS_DOUBTFUL(a) ((a) ^ (a)) /* equal integers are the same */
 #define T int64_t
 #define MASK int64_t
 #define WIDE int64_t
@@ -177,6 +221,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_max_i64
 #define COMBINE LARGER
@@ -186,6 +231,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_min_i64
 #define COMBINE SMALLER
@@ -195,6 +241,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 #define NAME(name) name##_prod_i64
 #define COMBINE MULTIPLY_WRAPPING
@@ -208,6 +255,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #undef NAME
 #undef COMBINE
 #undef CHOOSE
+#undef QUICK
 #undef IDENTITY
 
 /* ---- The driver ------------------------------------------------------------------------------------------- */

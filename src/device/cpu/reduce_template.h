@@ -2,33 +2,57 @@
  * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
 
 #ifdef CHOOSE
-/* An extreme of parts, taken in order, is the extreme of the whole: the first of equals, the last NaN. So x is cut into STREAMS
- * parts that run side by side, each with its own lanes, or every step would wait for the one before. Returns how many elements
- * are done: all but fewer than LANES * STREAMS. */
-static inline int64_t NAME(choose)(T *lanes, const T *x, int64_t n) {
+/* STREAMS sets of lanes side by side, or every step would wait for the one before; they are joined in order at the end. All but fewer
+ * than LANES * STREAMS elements go this way.
+ *
+ * An extreme does not depend on the order of its elements, but for the sign of a zero and the bits of a NaN: the rule is the first
+ * of equals and the last NaN of a lane. So elements are first taken as they lie in memory, with the chip's own maximum where that
+ * keeps NaN (QUICK); where a zero or a NaN comes out, again in STREAMS neighbouring parts of x, each in order. */
+typedef T NAME(vector) __attribute__((vector_size(VECTOR_BYTES)));
+typedef MASK NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
+
+static inline void NAME(take)(NAME(vector) * held, NAME(vector) b) {
+    const NAME(mask) takes = CHOOSE(*held, b);
+    *held = (NAME(vector))((takes & (NAME(mask))b) | (~takes & (NAME(mask)) * held));
+}
+
+VECTOR_INLINE bool NAME(choose_by)(T *lanes, const T *x, int64_t part, bool is_in_order) {
     enum { WIDTH = VECTOR_BYTES / sizeof(T), VECTORS = LANES / WIDTH };
-    typedef T vector __attribute__((vector_size(VECTOR_BYTES)));
-    typedef MASK mask __attribute__((vector_size(VECTOR_BYTES)));
-    const int64_t part = n / (LANES * STREAMS) * LANES;
-    T start[STREAMS][LANES];
-    for (int s = 0; s < STREAMS; s++)
-        for (int lane = 0; lane < LANES; lane++) start[s][lane] = s ? IDENTITY : lanes[lane];
-    vector held[STREAMS * VECTORS];
-    memcpy(held, start, sizeof held);
+    NAME(vector) held[STREAMS * VECTORS];
+    memcpy(held, lanes, LANES * sizeof(T));
+    for (int v = VECTORS; v < STREAMS * VECTORS; v++) held[v] = IDENTITY - (NAME(vector)){0};
     for (int64_t i = 0; i < part; i += LANES) {
         UNROLLED
         for (int v = 0; v < STREAMS * VECTORS; v++) {
-            vector b;
-            memcpy(&b, x + v / VECTORS * part + i + v % VECTORS * WIDTH, sizeof b);
-            const mask takes = CHOOSE(held[v], b);
-            held[v] = (vector)((takes & (mask)b) | (~takes & (mask)held[v]));
+            NAME(vector) b;
+            memcpy(&b, x + (is_in_order ? v / VECTORS * part + i + v % VECTORS * WIDTH : i * STREAMS + v * WIDTH),
+                   sizeof b);
+#ifdef QUICK
+            if (!is_in_order) {
+                held[v] = QUICK(held[v], b);
+                continue;
+            }
+#endif
+            NAME(take)(&held[v], b);
         }
     }
-    memcpy(start, held, sizeof held);
-    for (int lane = 0; lane < LANES; lane++) {
-        lanes[lane] = start[0][lane];
-        for (int s = 1; s < STREAMS; s++) lanes[lane] = COMBINE(lanes[lane], start[s][lane]);
+    MASK is_doubtful[LANES], any = 0;
+    UNROLLED
+    for (int v = VECTORS; v < STREAMS * VECTORS; v++) NAME(take)(&held[v % VECTORS], held[v]);
+    UNROLLED
+    for (int v = 0; v < VECTORS; v++) {
+        const NAME(mask) doubt = IS_DOUBTFUL(held[v]);
+        memcpy(is_doubtful + v * WIDTH, &doubt, sizeof doubt);
     }
+    for (int lane = 0; lane < LANES; lane++) any |= is_doubtful[lane];
+    if (any && !is_in_order) return false;
+    memcpy(lanes, held, LANES * sizeof(T));
+    return true;
+}
+
+static inline int64_t NAME(choose)(T *lanes, const T *x, int64_t n) {
+    const int64_t part = n / (LANES * STREAMS) * LANES;
+    if (part > 0 && !NAME(choose_by)(lanes, x, part, false)) NAME(choose_by)(lanes, x, part, true);
     return part * STREAMS;
 }
 #endif
@@ -46,6 +70,19 @@ static inline void NAME(accumulate)(T *lanes, const T *x, int64_t n) {
     for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
     for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], x[i + lane]);
 }
+
+#ifdef NARROW
+/* The same for elements of a narrower type, widened on the way. */
+static inline void NAME(accumulate_narrow)(T *lanes, const NARROW *x, int64_t n) {
+    int64_t i = 0;
+    T held[LANES];
+    for (int lane = 0; lane < LANES; lane++) held[lane] = lanes[lane];
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) held[lane] = COMBINE(held[lane], WIDEN(x[i + lane]));
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = held[lane];
+    for (int lane = 0; i + lane < n; lane++) lanes[lane] = COMBINE(lanes[lane], WIDEN(x[i + lane]));
+}
+#endif
 
 static inline T NAME(tree)(T *lanes) {
     for (int half = LANES / 2; half > 0; half /= 2)
@@ -65,6 +102,12 @@ static T NAME(row_chunk)(const struct task *task, const char *base, int64_t firs
         NAME(accumulate)(lanes, (const T *)(const void *)base + first, last - first);
         return NAME(tree)(lanes);
     }
+#ifdef NARROW
+    if (walk->rank == 1 && task->x_dtype == NARROW_DTYPE && task->x_stride == 1) {
+        NAME(accumulate_narrow)(lanes, (const NARROW *)(const void *)base + first, last - first);
+        return NAME(tree)(lanes);
+    }
+#endif
     T buffer[BLOCK];
     struct iterate_run run;
     iterate_seek(walk, &run, first, last);

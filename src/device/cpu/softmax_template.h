@@ -24,6 +24,16 @@ static T TYPE(block_sum)(const T *x, int64_t n) {
     return TYPE(tree_sum)(lanes);
 }
 
+/* The sum of products, in the same order. */
+static T TYPE(block_dot)(const T *x, const T *y, int64_t n) {
+    T lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) lanes[lane] += x[i + lane] * y[i + lane];
+    for (int lane = 0; i + lane < n; lane++) lanes[lane] += x[i + lane] * y[i + lane];
+    return TYPE(tree_sum)(lanes);
+}
+
 /* In tiles, as the maps of elementwise_template.h. */
 static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
     int64_t i = 0;
@@ -80,8 +90,7 @@ static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t la
             const int64_t n = smaller(BLOCK, task->n_columns - i);
             const T *y = TYPE(dense_part)(task->x, first + i, n, y_buffer);
             const T *g = TYPE(dense_part)(task->g, first + i, n, g_buffer);
-            for (int64_t k = 0; k < n; k++) result[k] = g[k] * y[k];
-            sum += (double)TYPE(block_sum)(result, n);
+            sum += (double)TYPE(block_dot)(g, y, n);
         }
 
         const T dot = (T)sum;

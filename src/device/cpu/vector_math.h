@@ -272,13 +272,12 @@ static inline double vector_gelu_slope_f64(double x) {
 
 /* ---- exp2, erf, and the gelu made of it -----------------------------------------------------------------------
  *
- * exp2 and erf in f32 are without fma, which on a chip that lacks it is a call of the library: products and sums that round by
- * themselves. The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then rounded to f32,
+ * The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then rounded to f32,
  * for erf and gelu one after the other from the constant on, the rest fitted anew each time.
  *
  * Largest errors in ulp, over all floats of 2^-13 to 150 in magnitude and every 31st of the rest, against libm's f64:
  *
- *      exp2 1.35   erf 1.38   gelu_erf 5.30 (x > 0), 7.12 (x < 0, down to where it is 0)
+ *      exp2 1.32   erf 1.24 (a third of these floats)   gelu_erf 5.30 (x > 0), 7.12 (x < 0, down to where it is 0)
  *
  * The slope of gelu_erf is right to 2e-7 (absolute).
  */
@@ -286,9 +285,9 @@ static inline double vector_gelu_slope_f64(double x) {
 /* 2^r - 1 for |r| <= 1/2, as r q(r) (relative error of 2^r 8e-9). */
 static inline float vector_exp2m1(float r) {
     const float r2 = r * r;
-    const float q_even = (0x1.5f0896p-10f * r2 + 0x1.c6af6cp-5f) * r2 + 0x1.62e43p-1f;
-    const float q_odd = (0x1.446c82p-13f * r2 + 0x1.3b29e4p-7f) * r2 + 0x1.ebfbep-3f;
-    return r * (q_even + r * q_odd);
+    const float q_even = fmaf(fmaf(0x1.5f0896p-10f, r2, 0x1.c6af6cp-5f), r2, 0x1.62e43p-1f);
+    const float q_odd = fmaf(fmaf(0x1.446c82p-13f, r2, 0x1.3b29e4p-7f), r2, 0x1.ebfbep-3f);
+    return r * fmaf(r, q_odd, q_even);
 }
 
 /* The integer that `shifted`, a number plus the rounder, has in its low bits. */
@@ -312,16 +311,17 @@ static inline float vector_erf_f32(float x) {
     float t = fabsf(x);
     t = vector_select(t > 4.0f, 4.0f, t);
     const float t2 = t * t, t4 = t2 * t2;
-    const float p_even = (0x1.479c9ep-8f * t4 + 0x1.ce1b86p-4f) * t4 + 0x1.06eba6p-3f;
-    const float p_odd = (-0x1.3ba9cep-11f * t4 - 0x1.b69b96p-6f) * t4 - 0x1.8126ecp-2f;
-    const float p = p_even + t2 * p_odd;
-    const float l_even = ((-0x1.2a4acp-12f * t2 - 0x1.074872p-5f) * t2 + 0x1.d6920cp-1f) * t2 + 0x1.0c852ep-12f;
-    const float l_odd = (0x1.20e72ep-8f * t2 + 0x1.33649p-3f) * t2 + 0x1.a082fcp+0f;
-    const float l = l_even + t * l_odd;
+    const float p_even = fmaf(fmaf(0x1.479c9ep-8f, t4, 0x1.ce1b86p-4f), t4, 0x1.06eba6p-3f);
+    const float p_odd = fmaf(fmaf(-0x1.3ba9cep-11f, t4, -0x1.b69b96p-6f), t4, -0x1.8126ecp-2f);
+    const float p = fmaf(t2, p_odd, p_even);
+    const float l_even =
+        fmaf(fmaf(fmaf(-0x1.2a4acp-12f, t2, -0x1.074872p-5f), t2, 0x1.d6920cp-1f), t2, 0x1.0c852ep-12f);
+    const float l_odd = fmaf(fmaf(0x1.20e72ep-8f, t2, 0x1.33649p-3f), t2, 0x1.a082fcp+0f);
+    const float l = fmaf(t, l_odd, l_even);
     const float shifted = VECTOR_ROUNDER - l;
     const float power = vector_power_of_two(vector_integer(shifted));
-    const float large = 1.0f - (power + power * vector_exp2m1((VECTOR_ROUNDER - shifted) - l));
-    return copysignf(vector_select(t < 0.9f, t + t * p, large), x);
+    const float large = 1.0f - fmaf(power, vector_exp2m1((VECTOR_ROUNDER - shifted) - l), power);
+    return copysignf(vector_select(t < 0.9f, fmaf(t, p, t), large), x);
 }
 static inline double vector_erf_f64(double x) { return erf(x); }
 
@@ -381,17 +381,16 @@ static inline double vector_gelu_erf_slope_f64(double x) {
 /* ---- Functions through f64 -----------------------------------------------------------------------------------
  *
  * expm1, log2, log1p, sin, cos, pow, fmod: the f32 argument is widened, the polynomial is f64,
- * and the result is rounded once. With some 40 good bits before that rounding, the result is nearly always the nearest
+ * and the result is rounded once. With some 34 good bits or more before that rounding, the result is nearly always the nearest
  * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits, the long ones in two halves
- * (even and odd powers) that run side by side; no fma, since its f64 form is
- * slow where the chip lacks it. Where an argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_`
- * says so, and the caller takes libm for that element.
+ * (even and odd powers) that run side by side. Where fma is used here, a chip without it (x86 before 2013) calls the library. Where an
+ * argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_` says so, and the caller takes libm for that element.
  *
  * Largest errors in ulp, over every 257th float (pow: 2^24 random pairs), against libm's f64:
  *
  *      expm1 0.50   log2 0.50   log1p 0.50   sin 0.50   cos 0.50   pow 0.50
  *
- * Beside them, in f32: log1p_exp 1.43, rsqrt 1.49 (it rounds twice).
+ * Beside them: log1p_exp 1.04 (its exponential is that of f32), rsqrt 1.49 (it rounds twice).
  */
 static inline uint64_t vector_bits_f64(double x) {
     uint64_t bits;
@@ -464,18 +463,26 @@ static inline float vector_expm1_f32(float x) {
 }
 static inline double vector_expm1_f64(double x) { return expm1(x); }
 
-/* ln x in f64 for positive, normal, finite x, relative error 1e-15: x = 2^e m, m in [sqrt(1/2), sqrt(2)),
- * ln m = 2 atanh(s), s = (m - 1) / (m + 1). */
-struct vector_log {
-    double e, ln_m;
+/* x = 2^e m, m in [sqrt(1/2), sqrt(2)), for positive, normal, finite x. */
+struct vector_split {
+    double e, m;
 };
-static inline struct vector_log vector_wide_log(double x) {
+static inline struct vector_split vector_split_f64(double x) {
     const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
     const uint64_t shifted = vector_bits_f64(x) - sqrt_half;
     const double m = vector_from_bits_f64((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half);
     /* the exponent as a double, by way of bits: conversions from int64 are no vector instruction everywhere */
     const uint64_t biased = (shifted >> 52) + 1024u; /* modulo 4096: e + 1024 */
-    const double e = vector_from_bits_f64((biased & 0xFFFu) | 0x4330000000000000u) - 0x1p52 - 1024.0;
+    return (struct vector_split){vector_from_bits_f64((biased & 0xFFFu) | 0x4330000000000000u) - 0x1p52 - 1024.0, m};
+}
+
+/* ln x in f64, relative error 1e-15: ln m = 2 atanh(s), s = (m - 1) / (m + 1). */
+struct vector_log {
+    double e, ln_m;
+};
+static inline struct vector_log vector_wide_log(double x) {
+    const struct vector_split split = vector_split_f64(x);
+    const double e = split.e, m = split.m;
     const double s = (m - 1.0) / (m + 1.0), z = s * s;
     double p = 0x1.2f4e5bc67e798p-3;
     p = p * z + 0x1.3999ab33ca2e3p-3;
@@ -495,49 +502,73 @@ static inline float vector_log_limits(float x, float y) {
     return vector_select(x >= 0.0f, y, NAN);
 }
 
+/* e + log2(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1: log2(1 + f) = f p(f) (relative error 2e-11), since a division takes
+ * longer. */
+static inline double vector_near_log2(double e, double f) {
+    const double f2 = f * f;
+    double p_even = 0x1.3ce875dddd162p-4;
+    p_even = fma(p_even, f2, 0x1.287223a34dc92p-3);
+    p_even = fma(p_even, f2, 0x1.45290cc436175p-3);
+    p_even = fma(p_even, f2, 0x1.a63f45499e91ep-3);
+    p_even = fma(p_even, f2, 0x1.277651f8b1ff8p-2);
+    p_even = fma(p_even, f2, 0x1.ec709ebb9e405p-2);
+    p_even = fma(p_even, f2, 0x1.71547652a1e83p+0);
+    double p_odd = -0x1.2489328fe7029p-3;
+    p_odd = fma(p_odd, f2, -0x1.252f3448cf073p-3);
+    p_odd = fma(p_odd, f2, -0x1.71416ff2fdab7p-3);
+    p_odd = fma(p_odd, f2, -0x1.ec72b5aefa9c0p-3);
+    p_odd = fma(p_odd, f2, -0x1.7154709748ccap-2);
+    p_odd = fma(p_odd, f2, -0x1.715476565d702p-1);
+    return fma(f, fma(f, p_odd, p_even), e);
+}
+
+/* x = 2^e (1 + f), as in vector_log_f32 above. */
 static inline float vector_log2_f32(float x) {
-    const struct vector_log l = vector_wide_log(x);
-    return vector_log_limits(x, (float)(l.e + l.ln_m * 0x1.71547652b82fep+0));
+    const uint32_t sqrt_half = 0x3F3504F3u;
+    const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
+    const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
+    const uint32_t shifted = vector_bits(scaled) - sqrt_half;
+    const float e = (float)((int32_t)shifted >> 23) - scaled_by;
+    const float f = vector_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
+    return vector_log_limits(x, (float)vector_near_log2(e, f));
 }
 static inline double vector_log2_f64(double x) { return log2(x); }
 
-/* ln u with u = 1 + x rounded, and (x - (u - 1)) / u for what the rounding lost. */
+/* ln u with u = 1 + x, which is exact for 2^-18 <= |x| <= 2^29 and as good as that above; below, x - x^2 / 2 (relative error 5e-12). */
 static inline float vector_log1p_f32(float x) {
-    const double u = 1.0 + x, lost = (x - (u - 1.0)) / u;
-    const struct vector_log l = vector_wide_log(u);
-    const float y = (float)(l.e * 0x1.62e42fefa39efp-1 + (l.ln_m + lost));
-    return vector_select(x == 0.0f, x, vector_log_limits((float)u, y));
+    const double u = 1.0 + x;
+    const struct vector_split split = vector_split_f64(u);
+    const float far = (float)(vector_near_log2(split.e, split.m - 1.0) * 0x1.62e42fefa39efp-1);
+    const float near = fmaf(-0.5f * x, x, x); /* -0 stays -0 */
+    return vector_select(fabsf(x) < 0x1p-18f, near, vector_log_limits((float)u, far));
 }
 static inline double vector_log1p_f64(double x) { return log1p(x); }
 
-/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in three parts, the first two of 33 bits, so that n times them is exact up to
- * |n| = 2^20. n modulo 4 says which of +-sin r, +-cos r it is. */
+/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in two parts; the first fma is exact, since |n| < 2^20 and so n times the first part ends where
+ * doubles below 1 do. n modulo 4 says which of +-sin r, +-cos r it is. */
 static inline int vector_sin_is_easy_f32(float x) { return fabsf(x) <= 1.6e6f; }
 static inline int vector_sin_is_easy_f64(double x) { return (void)x, 1; }
 
 static inline float vector_sin_cos(double x, uint64_t quarter_turns) {
-    const double shifted = x * 0x1.45f306dc9c883p-1 + VECTOR_ROUNDER_F64;
+    const double shifted = fma(x, 0x1.45f306dc9c883p-1, VECTOR_ROUNDER_F64);
     const double n = shifted - VECTOR_ROUNDER_F64;
-    const double r = ((x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a6p-34) - n * 0x1.3198a2e037073p-69;
+    const double r = fma(n, -0x1.1a62633145c07p-54, fma(n, -0x1.921fb54442d18p+0, x));
     const double z = r * r;
-    double s = -0x1.a94f3449b3310p-26;
-    s = s * z + 0x1.71d72de46d603p-19;
-    s = s * z - 0x1.a019f89b22deep-13;
-    s = s * z + 0x1.1111110bd90c7p-7;
-    s = s * z - 0x1.5555555550ea3p-3;
-    s = s * z + 0x1.fffffffffffd9p-1;
-    double c = 0x1.1b8a18b167949p-29;
-    c = c * z - 0x1.27df3d1d43778p-22;
-    c = c * z + 0x1.a019f7f62476ap-16;
-    c = c * z - 0x1.6c16c163bd246p-10;
-    c = c * z + 0x1.555555554e75fp-5;
-    c = c * z - 0x1.fffffffffff78p-2;
-    c = c * z + 1.0;
-    const uint64_t turns = vector_bits_f64(shifted) + quarter_turns;
-    const double y = vector_select_f64((int)(turns & 1u), c, s * r);
-    return (float)vector_from_bits_f64(vector_bits_f64(y) ^ ((turns & 2u) << 62));
+    double s = 0x1.6cb0654a850c5p-19;
+    s = fma(s, z, -0x1.a00ec5f5fab0ap-13);
+    s = fma(s, z, 0x1.11110716ea745p-7);
+    s = fma(s, z, -0x1.55555548e0cffp-3);
+    s = fma(s, z, 0x1.fffffffff5fcdp-1);
+    double c = 0x1.98e77c5b035acp-16;
+    c = fma(c, z, -0x1.6c06e9c8594cap-10);
+    c = fma(c, z, 0x1.555538a12c9f4p-5);
+    c = fma(c, z, -0x1.ffffffb656b2ap-2);
+    c = fma(c, z, 0x1.ffffffff84a2fp-1);
+    const uint64_t turns = vector_bits_f64(shifted) + quarter_turns, is_cos = 0u - (turns & 1u);
+    const uint64_t y = (vector_bits_f64(c) & is_cos) | (vector_bits_f64(s * r) & ~is_cos);
+    return (float)vector_from_bits_f64(y ^ ((turns & 2u) << 62));
 }
-static inline float vector_sin_f32(float x) { return vector_select(x == 0.0f, x, vector_sin_cos(x, 0)); }
+static inline float vector_sin_f32(float x) { return vector_sin_cos(x, 0); }
 static inline float vector_cos_f32(float x) { return vector_sin_cos(x, 1); }
 static inline double vector_sin_f64(double x) { return sin(x); }
 static inline double vector_cos_f64(double x) { return cos(x); }
@@ -559,12 +590,38 @@ static inline float vector_pow_f32(float x, float y) {
 }
 static inline double vector_pow_f64(double x, double y) { return pow(x, y); }
 
+/* log1p(e^-|x|) in f64, as good as f32 needs it: e = e^-|x| as vector_exp_falling_f32 makes it, but added up and scaled in f64;
+ * log1p(e) = e p(e - 1/2), p a minimax polynomial on [0, 1] (relative error 5e-09). */
+static inline double vector_near_log1p_exp_falling(float x) {
+    uint32_t shifted;
+    x = -fabsf(x);
+    x = vector_select(x < -104.0f, -104.0f, x);
+    const double expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 190.0f, &shifted);
+    const double e = (1.0 + expm1_r) * (vector_from_bits(shifted << 23) * 0x1p-63), v = e - 0.5, v2 = v * v;
+    double p_even = 0x1.5848770ec4da3p-8;
+    p_even = fma(p_even, v2, 0x1.7b53d30b5f356p-7);
+    p_even = fma(p_even, v2, 0x1.2c1e274d3ceb8p-5);
+    p_even = fma(p_even, v2, 0x1.0f954f39ef98cp-3);
+    p_even = fma(p_even, v2, 0x1.9f323eec8307fp-1);
+    double p_odd = -0x1.a93448f9ff94ap-9;
+    p_odd = fma(p_odd, v2, -0x1.ba5c7cb19bcd6p-8);
+    p_odd = fma(p_odd, v2, -0x1.510615c590226p-6);
+    p_odd = fma(p_odd, v2, -0x1.153fb2352694ep-4);
+    p_odd = fma(p_odd, v2, -0x1.2773a69e6cd7ap-2);
+    return e * fma(v, p_odd, p_even);
+}
+static inline float vector_log1p_exp_falling_f32(float x) { return (float)vector_near_log1p_exp_falling(x); }
+static inline double vector_log1p_exp_falling_f64(double x) { return log1p(exp(-fabs(x))); }
+
+/* max(x, 0); 0 for NaN. */
+static inline float vector_positive_f32(float x) { return vector_select(x > 0.0f, x, 0.0f); }
+static inline double vector_positive_f64(double x) { return x > 0.0 ? x : 0.0; }
+
 /* softplus: log1p(e^x) = max(x, 0) + log1p(e^-|x|) */
 static inline float vector_log1p_exp_f32(float x) {
-    const float e = vector_exp_falling_f32(-fabsf(x));
-    return vector_select(x > 0.0f, x, vector_select(x == x, 0.0f, x)) + vector_log1p_f32(e);
+    return (float)((double)vector_positive_f32(x) + vector_near_log1p_exp_falling(x));
 }
-static inline double vector_log1p_exp_f64(double x) { return (x > 0.0 ? x : x == x ? 0.0 : x) + log1p(exp(-fabs(x))); }
+static inline double vector_log1p_exp_f64(double x) { return vector_positive_f64(x) + vector_log1p_exp_falling_f64(x); }
 
 /* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away from an
  * integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's sign. */

@@ -22,6 +22,7 @@
 #include "tensor/device.h"
 
 #include <cublasLt.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -327,10 +328,28 @@ static void state_free(struct cuda_state *state) {
 
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
 
+/* The runtime says the same of a driver that is too old and of none. Its library is there or is not. */
+static bool count_devices(int *n_devices, char *error) {
+    int has = 0, needs = 0;
+    const cudaError_t status = cudaGetDeviceCount(n_devices);
+    if (status == cudaSuccess) return true;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!driver) {
+        snprintf(error, CUDA_ERROR_BYTES, "no GPU: NVIDIA's driver is not installed here (there is no libcuda.so.1)");
+    } else if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&has) == cudaSuccess &&
+               cudaRuntimeGetVersion(&needs) == cudaSuccess) {
+        snprintf(error, CUDA_ERROR_BYTES,
+                 "no GPU: the driver is for CUDA %d.%d and this build needs %d.%d: install a newer driver", has / 1000,
+                 has % 1000 / 10, needs / 1000, needs % 1000 / 10);
+    } else cuda_check(status, "no GPU", error);
+    if (driver) dlclose(driver);
+    return false;
+}
+
 /* The caller sets what is not the plugin's to know: target, pool, generation. */
 bool tally_cuda_open(int index, tl_device *device, char *error) {
     int n_devices = 0;
-    if (!cuda_check(cudaGetDeviceCount(&n_devices), "no GPU", error)) return false;
+    if (!count_devices(&n_devices, error)) return false;
     if (index < 0 || index >= n_devices || index >= CUDA_MAX_DEVICES) {
         snprintf(error, CUDA_ERROR_BYTES, "there is no cuda:%d (this machine has %d)", index, n_devices);
         return false;

@@ -197,6 +197,7 @@ static bool multiply(const tl_kernel_args *args, size_t workspace_bytes, const m
     attr.transpose_a = transpose_a;
     attr.transpose_b = transpose_b;
     attr.dtype = out->operand.dtype;
+    attr.is_timed = ((const struct attr_linear_cross_entropy *)args->attr)->is_timed;
     tl_operand in[3] = {out->operand, a->operand, b->operand}, result[1] = {out->operand};
     tl_kernel_args product = *args;
     product.in = adds ? in : in + 1;

@@ -9,6 +9,10 @@
  * (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same chip and
  * library gives the same bits.
  *
+ * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the fastest: another
+ * run may keep another. A product that adds to its result must not run twice: it takes the algorithm of the same product
+ * that does not add, where there was one; otherwise candidates add to the workspace, and where that has no room the first is taken.
+ *
  * A bias goes into the epilogue: one number per column of ours, which is one per row of cuBLASLt's D.
  *
  * Batches. Batch axes that both inputs walk with one stride each become one strided batch; where they do not, the innermost
@@ -41,6 +45,16 @@ struct key {
     int32_t accumulate;                /* beta = 1 */
     int32_t has_bias;                  /* one number per row of D, added in the epilogue */
     int32_t in_type_b;
+    int32_t is_timed; /* the algorithm was, or is to be, found by a trial */
+    int32_t padding;  /* none that the compiler makes */
+};
+
+/* The operands of one call, in cuBLASLt's order. */
+struct operands {
+    const void *a, *b;
+    void *c;
+    void *workspace;
+    cudaStream_t stream;
 };
 
 struct plan {
@@ -197,32 +211,121 @@ static bool preference_fill(cublasLtMatmulPreference_t preference, const struct 
                  "preference", error);
 }
 
-static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, char *error) {
-    enum { CANDIDATES = 8 };
+static bool plan_multiply(const struct matmul_cache *cache, const struct plan *plan,
+                          const cublasLtMatmulAlgo_t *algorithm, const struct operands *o, char *error) {
+    /* alpha and beta have the scale type: f32 unless the matrices are f64. */
+    const struct key *key = &plan->key;
+    const double alpha_f64 = 1, beta_f64 = key->accumulate;
+    const float alpha_f32 = 1, beta_f32 = (float)key->accumulate;
+    const bool is_f64 = key->in_type == CUDA_R_64F;
+    return check(cublasLtMatmul(cache->handle, plan->operation, is_f64 ? (const void *)&alpha_f64 : &alpha_f32, o->a,
+                                plan->a, o->b, plan->b, is_f64 ? (const void *)&beta_f64 : &beta_f32, o->c, plan->c,
+                                o->c, plan->c, algorithm, o->workspace, (size_t)key->workspace_bytes, o->stream),
+                 "matmul", error);
+}
+
+enum { CANDIDATES = 8, TRIAL_RUNS = 4 };
+
+/* Milliseconds of one run, the first not counted; negative: it does not run. Errors are no errors here. */
+static float trial_time(const struct matmul_cache *cache, const struct plan *plan,
+                        const cublasLtMatmulAlgo_t *algorithm, const struct operands *o, const cudaEvent_t *event) {
+    char ignored[CUDA_ERROR_BYTES];
+    float ms = -1;
+    bool ok = plan_multiply(cache, plan, algorithm, o, ignored) && cudaEventRecord(event[0], o->stream) == cudaSuccess;
+    for (int i = 0; ok && i < TRIAL_RUNS; i++) ok = plan_multiply(cache, plan, algorithm, o, ignored);
+    ok = ok && cudaEventRecord(event[1], o->stream) == cudaSuccess && cudaEventSynchronize(event[1]) == cudaSuccess &&
+         cudaEventElapsedTime(&ms, event[0], event[1]) == cudaSuccess;
+    return ok ? ms / TRIAL_RUNS : -1;
+}
+
+/* Bytes from the first element of the result to the last. */
+static uint64_t result_bytes(const struct key *key) {
+    const int64_t element = key->out_type == CUDA_R_64F ? 8 : key->out_type == CUDA_R_32F ? 4 : 2;
+    return (uint64_t)(((key->batch - 1) * key->stride_c + (key->n - 1) * key->ld_c + key->m) * element);
+}
+
+/* The fastest of n candidates, which are in the order of the heuristic. */
+static int trial_run(const struct matmul_cache *cache, const struct plan *plan,
+                     const cublasLtMatmulHeuristicResult_t *candidates, int n, struct operands o) {
+    uint64_t limit = plan->key.workspace_bytes;
+    if (plan->key.accumulate) { /* into the end of the workspace, as well aligned as the result */
+        const uint64_t own = (result_bytes(&plan->key) + 255) / 256 * 256;
+        if (own > limit) return 0;
+        limit = (limit - own) / 256 * 256;
+        o.c = (char *)o.workspace + limit;
+    }
+    cudaEvent_t event[2];
+    if (cudaEventCreate(&event[0]) != cudaSuccess) return 0;
+    if (cudaEventCreate(&event[1]) != cudaSuccess) {
+        cudaEventDestroy(event[0]);
+        return 0;
+    }
+    int best = 0;
+    float best_ms = -1;
+    for (int turn = 0; turn < 2 * n; turn++) { /* twice round: the clock may still be rising in the first */
+        const int i = turn % n;
+        if (candidates[i].workspaceSize > limit) continue;
+        const float ms = trial_time(cache, plan, &candidates[i].algo, &o, event);
+        if (ms < 0 || (best_ms >= 0 && ms >= best_ms)) continue;
+        best = i;
+        best_ms = ms;
+    }
+    cudaEventDestroy(event[0]);
+    cudaEventDestroy(event[1]);
+    (void)cudaGetLastError(); /* a candidate that did not run */
+    return best;
+}
+
+/* The algorithms that fit, the heuristic's first choice first; their number, -1 on error. */
+static int candidates_find(const struct matmul_cache *cache, const struct plan *plan,
+                           cublasLtMatmulHeuristicResult_t *candidates, char *error) {
     cublasLtMatmulPreference_t preference;
-    if (!check(cublasLtMatmulPreferenceCreate(&preference), "preference", error)) return false;
-    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
-    int n_results = 0;
+    if (!check(cublasLtMatmulPreferenceCreate(&preference), "preference", error)) return -1;
+    int n_results = 0, n = 0;
     const bool ok = preference_fill(preference, &plan->key, error) &&
                     check(cublasLtMatmulAlgoGetHeuristic(cache->handle, plan->operation, plan->a, plan->b, plan->c,
-                                                         plan->c, preference, CANDIDATES, results, &n_results),
+                                                         plan->c, preference, CANDIDATES, candidates, &n_results),
                           "heuristic", error);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (!ok) return false;
+    if (!ok) return -1;
     for (int i = 0; i < n_results; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= plan->key.workspace_bytes) {
-            plan->algorithm = results[i].algo;
-            return true;
-        }
+        if (candidates[i].state == CUBLAS_STATUS_SUCCESS && candidates[i].workspaceSize <= plan->key.workspace_bytes)
+            candidates[n++] = candidates[i];
+    return n;
+}
+
+/* The same product without adding, if a trial has been made of it; NULL otherwise. */
+static const struct plan *plan_without_adding(const struct matmul_cache *cache, const struct key *key) {
+    struct key plain = *key;
+    plain.accumulate = 0;
+    const struct plan *plan = plan_slot(cache->plans, cache->n_slots, &plain);
+    return plan->is_used ? plan : NULL;
+}
+
+static bool algorithm_choose(struct matmul_cache *cache, struct plan *plan, const struct operands *o, char *error) {
+    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
     const struct key *key = &plan->key;
-    snprintf(error, CUDA_ERROR_BYTES,
-             "cublasLt has no algorithm for m %lld, n %lld, k %lld, batch %lld within %llu bytes", (long long)key->m,
-             (long long)key->n, (long long)key->k, (long long)key->batch, (unsigned long long)key->workspace_bytes);
-    return false;
+    const struct plan *same = key->is_timed && key->accumulate ? plan_without_adding(cache, key) : NULL;
+    if (same) {
+        plan->algorithm = same->algorithm;
+        return true;
+    }
+    const int n = candidates_find(cache, plan, candidates, error);
+    if (n < 0) return false;
+    if (n == 0) {
+        snprintf(error, CUDA_ERROR_BYTES,
+                 "cublasLt has no algorithm for m %lld, n %lld, k %lld, batch %lld within %llu bytes",
+                 (long long)key->m, (long long)key->n, (long long)key->k, (long long)key->batch,
+                 (unsigned long long)key->workspace_bytes);
+        return false;
+    }
+    const int best = key->is_timed && n > 1 ? trial_run(cache, plan, candidates, n, *o) : 0;
+    plan->algorithm = candidates[best].algo;
+    return true;
 }
 
 static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struct key *key, const struct extras *extras,
-                      char *error) {
+                      const struct operands *o, char *error) {
     plan->key = *key;
     const bool ta = key->transpose_a == CUBLAS_OP_T, tb = key->transpose_b == CUBLAS_OP_T;
     return operation_new(&plan->operation, key, error) && operation_set_extras(plan->operation, key, extras, error) &&
@@ -231,19 +334,19 @@ static bool plan_fill(struct matmul_cache *cache, struct plan *plan, const struc
            layout_new(&plan->b, key->in_type_b, tb ? key->n : key->k, tb ? key->k : key->n, key->ld_b, key->batch,
                       key->stride_b, error) &&
            layout_new(&plan->c, key->out_type, key->m, key->n, key->ld_c, key->batch, key->stride_c, error) &&
-           algorithm_choose(cache, plan, error);
+           algorithm_choose(cache, plan, o, error);
 }
 
 /* The plan for a key, made if need be. The pointer is good until the next call. */
 static const struct plan *plan_find(struct matmul_cache *cache, const struct key *key, const struct extras *extras,
-                                    char *error) {
+                                    const struct operands *o, char *error) {
     struct plan *plan = plan_slot(cache->plans, cache->n_slots, key);
     if (plan->is_used) return plan;
     if (cache->n_plans * 2 >= cache->n_slots) {
         if (!cache_grow(cache, error)) return NULL;
         plan = plan_slot(cache->plans, cache->n_slots, key);
     }
-    if (!plan_fill(cache, plan, key, extras, error)) {
+    if (!plan_fill(cache, plan, key, extras, o, error)) {
         plan_release(plan);
         return NULL;
     }
@@ -334,17 +437,10 @@ static bool run_plan(const tl_kernel_args *args, struct key *key, void *out, con
     key->align_a = alignment_of(b, key->stride_a * in_bytes);
     key->align_b = alignment_of(a, key->stride_b * in_bytes);
     key->align_c = alignment_of(out, key->stride_c * out_bytes);
-    const struct plan *plan = plan_find(cache, key, extras, args->error);
-    if (!plan || !operation_set_extras(plan->operation, key, extras, args->error)) return false;
-    /* alpha and beta have the scale type: f32 unless the matrices are f64. */
-    const double alpha_f64 = 1, beta_f64 = key->accumulate;
-    const float alpha_f32 = 1, beta_f32 = (float)key->accumulate;
-    const bool is_f64 = key->in_type == CUDA_R_64F;
-    return check(cublasLtMatmul(cache->handle, plan->operation, is_f64 ? (const void *)&alpha_f64 : &alpha_f32, b,
-                                plan->a, a, plan->b, is_f64 ? (const void *)&beta_f64 : &beta_f32, out, plan->c, out,
-                                plan->c, &plan->algorithm, args->workspace, (size_t)key->workspace_bytes,
-                                (cudaStream_t)args->stream),
-                 "matmul", args->error);
+    const struct operands o = {b, a, out, args->workspace, (cudaStream_t)args->stream};
+    const struct plan *plan = plan_find(cache, key, extras, &o, args->error);
+    return plan && operation_set_extras(plan->operation, key, extras, args->error) &&
+           plan_multiply(cache, plan, &plan->algorithm, &o, args->error);
 }
 
 /* Runs the innermost batch axis (or one matrix) as one call, and every combination of the others in a loop. */
@@ -502,6 +598,7 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     key.accumulate = accumulate;
     key.has_bias = bias != NULL;
+    key.is_timed = attr->is_timed;
     if (attr->is_narrow && axes.rank == 0) return multiply_narrow(args, &key, out, a, &side_a, b, &side_b, bias);
     return run_batches(args, &key, &axes, out, a, b, bias);
 }

@@ -1,9 +1,10 @@
-/* optimizer.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on one parameter, in place.
+/* optimizer.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
  * The formulas are those of device/cpu/optimizer_template.h, in the same order of operations, and random words are the
  * same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a body for one
- * element; two kernels run it: one over packs of eight for dense f32 and bf16, one over anything else. The scale of the
- * gradient stays on the device: where it is not finite, threads end before they have changed anything.
+ * element; two kernels run it: one over packs of eight, for all parameters at once that are dense and f32 or bf16, since
+ * they are many and mostly small; one over anything else, a parameter at a time. The scale of the gradient stays on the
+ * device: where it is not finite, threads end before they have changed anything.
  */
 #include "device/cuda/common.cuh"
 
@@ -97,23 +98,28 @@ template <class C> __device__ inline void store_rounded(void *data, int64_t i, t
 
 enum { MAX_STATES = 3 };
 
-/* What all steps share. */
-struct update {
+/* The operands of one parameter. */
+struct parameter {
     void *p;
     const void *g;
     void *state[MAX_STATES];
-    void *master;       /* NULL: none */
+    void *master;   /* NULL: none */
+    uint64_t index; /* of its first random word */
+};
+
+/* What all parameters of a call share. */
+struct update {
     const float *scale; /* NULL: 1 */
-    tl_dtype p_dtype, g_dtype;
+    tl_dtype p_dtype;
     double weight_decay; /* into g; 0: none */
     bool is_stochastic;
     struct rng_key key;
-    uint64_t index;
 };
 
 /* Operands: p, g, the states, the master (p again where there is none, so that it changes no geometry). */
 template <class C, class STEP>
-__global__ void __launch_bounds__(BLOCK) update_any(geometry<STEP::n_states + 3> geo, update u, STEP step) {
+__global__ void __launch_bounds__(BLOCK)
+    update_any(geometry<STEP::n_states + 3> geo, parameter t, tl_dtype g_dtype, update u, STEP step) {
     const int n = STEP::n_states;
     const C scale = u.scale ? (C)*u.scale : C(1), weight_decay = (C)u.weight_decay;
     if (!isfinite(scale)) return;
@@ -121,15 +127,15 @@ __global__ void __launch_bounds__(BLOCK) update_any(geometry<STEP::n_states + 3>
         int64_t at[n + 3];
         C s[n + 1];
         offsets_of(geo, i, at);
-        C p = u.master ? ((const C *)u.master)[at[n + 2]] : load_as<C>(u.p, at[0], u.p_dtype);
-        C g = load_as<C>(u.g, at[1], u.g_dtype) * scale;
+        C p = t.master ? ((const C *)t.master)[at[n + 2]] : load_as<C>(t.p, at[0], u.p_dtype);
+        C g = load_as<C>(t.g, at[1], g_dtype) * scale;
         if (u.weight_decay != 0) g += weight_decay * p;
-        for (int k = 0; k < n; k++) s[k] = ((const C *)u.state[k])[at[2 + k]];
+        for (int k = 0; k < n; k++) s[k] = ((const C *)t.state[k])[at[2 + k]];
         step(p, g, s);
-        for (int k = 0; k < n; k++) ((C *)u.state[k])[at[2 + k]] = s[k];
-        if (u.master) ((C *)u.master)[at[n + 2]] = p;
-        if (u.is_stochastic) store_rounded(u.p, at[0], u.p_dtype, p, rng_draw_at(u.key, u.index + (uint64_t)i));
-        else store_as<C>(u.p, at[0], u.p_dtype, p);
+        for (int k = 0; k < n; k++) ((C *)t.state[k])[at[2 + k]] = s[k];
+        if (t.master) ((C *)t.master)[at[n + 2]] = p;
+        if (u.is_stochastic) store_rounded(t.p, at[0], u.p_dtype, p, rng_draw_at(u.key, t.index + (uint64_t)i));
+        else store_as<C>(t.p, at[0], u.p_dtype, p);
     }
 }
 
@@ -145,59 +151,89 @@ __device__ inline void pack_round<bf16>(pack<bf16> &out, const float *x, struct 
     }
 }
 
-/* Dense, aligned, states f32: eight elements per thread. */
+/* As many as one call has (TL_MAX_INPUTS, two each at least). */
+enum { LIST = TL_MAX_INPUTS / 2 };
+struct parameter_list {
+    int n;
+    int64_t n_chunks; /* of all */
+    int64_t n_packs[LIST], first_chunk[LIST];
+    parameter of[LIST];
+};
+
+/* One pack of a parameter. */
 template <class P, class G, class STEP>
-__global__ void __launch_bounds__(BLOCK) update_packs(int64_t n_packs, update u, STEP step) {
+__device__ inline void update_pack(const parameter &t, int64_t i, const update &u, float scale, const STEP &step) {
     const int n = STEP::n_states;
-    const float scale = u.scale ? *u.scale : 1.0f, weight_decay = (float)u.weight_decay;
+    const float weight_decay = (float)u.weight_decay;
+    pack<P> p;
+    pack<float> state[n + 1], master;
+    const pack<G> grad = ((const pack<G> *)t.g)[i];
+    for (int k = 0; k < n; k++) state[k] = ((const pack<float> *)t.state[k])[i];
+    if (t.master) master = ((const pack<float> *)t.master)[i];
+    else {
+        p = ((const pack<P> *)t.p)[i];
+        for (int j = 0; j < PACK; j++) master.v[j] = value_of<float>(p.v[j]);
+    }
+    for (int j = 0; j < PACK; j++) {
+        float s[n + 1], g = value_of<float>(grad.v[j]) * scale;
+        if (u.weight_decay != 0) g += weight_decay * master.v[j];
+        for (int k = 0; k < n; k++) s[k] = state[k].v[j];
+        step(master.v[j], g, s);
+        for (int k = 0; k < n; k++) state[k].v[j] = s[k];
+    }
+    for (int k = 0; k < n; k++) ((pack<float> *)t.state[k])[i] = state[k];
+    if (t.master) ((pack<float> *)t.master)[i] = master;
+    if (u.is_stochastic) pack_round(p, master.v, u.key, t.index + (uint64_t)i * PACK);
+    else pack_round(p, master.v);
+    ((pack<P> *)t.p)[i] = p;
+}
+
+/* Dense, aligned, states f32: eight elements per thread, a chunk of BLOCK packs of one parameter per block. */
+template <class P, class G, class STEP>
+__global__ void __launch_bounds__(BLOCK) update_packs(parameter_list list, update u, STEP step) {
+    const float scale = u.scale ? *u.scale : 1.0f;
     if (!isfinite(scale)) return;
-    FOR_EACH(i, n_packs) {
-        pack<P> p;
-        pack<float> state[n + 1], master;
-        const pack<G> grad = ((const pack<G> *)u.g)[i];
-        for (int k = 0; k < n; k++) state[k] = ((const pack<float> *)u.state[k])[i];
-        if (u.master) master = ((const pack<float> *)u.master)[i];
-        else {
-            p = ((const pack<P> *)u.p)[i];
-            for (int j = 0; j < PACK; j++) master.v[j] = value_of<float>(p.v[j]);
+    for (int64_t chunk = blockIdx.x; chunk < list.n_chunks; chunk += gridDim.x) {
+        int low = 0, high = list.n - 1; /* the last parameter that begins at or before the chunk */
+        while (low < high) {
+            const int middle = (low + high + 1) / 2;
+            if (list.first_chunk[middle] <= chunk) low = middle;
+            else high = middle - 1;
         }
-        for (int j = 0; j < PACK; j++) {
-            float s[n + 1], g = value_of<float>(grad.v[j]) * scale;
-            if (u.weight_decay != 0) g += weight_decay * master.v[j];
-            for (int k = 0; k < n; k++) s[k] = state[k].v[j];
-            step(master.v[j], g, s);
-            for (int k = 0; k < n; k++) state[k].v[j] = s[k];
-        }
-        for (int k = 0; k < n; k++) ((pack<float> *)u.state[k])[i] = state[k];
-        if (u.master) ((pack<float> *)u.master)[i] = master;
-        if (u.is_stochastic) pack_round(p, master.v, u.key, u.index + (uint64_t)i * PACK);
-        else pack_round(p, master.v);
-        ((pack<P> *)u.p)[i] = p;
+        const int64_t i = (chunk - list.first_chunk[low]) * BLOCK + threadIdx.x;
+        const parameter own = list.of[low];
+        if (i < list.n_packs[low]) update_pack<P, G, STEP>(own, i, u, scale, step);
     }
 }
 
 /* ---- Launching ---------------------------------------------------------------------------------------- */
 
-static update update_of(const tl_kernel_args *args, int n_states, double weight_decay) {
+static update update_of(const tl_kernel_args *args, double weight_decay) {
     const struct attr_update *attr = (const struct attr_update *)args->attr;
     update u;
     memset(&u, 0, sizeof u);
-    u.p = args->in[0].data;
-    u.g = args->in[1].data;
-    for (int k = 0; k < n_states; k++) u.state[k] = args->in[2 + k].data;
-    if (attr->has_master) u.master = args->in[2 + n_states].data;
     if (attr->has_scale) u.scale = (const float *)args->in[args->n_in - 1].data;
     u.p_dtype = args->in[0].dtype;
-    u.g_dtype = args->in[1].dtype;
     u.weight_decay = weight_decay;
     u.is_stochastic = attr->is_stochastic;
     u.key.seed = attr->generator.seed;
     u.key.stream = attr->generator.stream;
-    u.index = attr->generator.index;
     return u;
 }
 
-template <int N> static bool is_packed(const geometry<N> &g, const update &u, const tl_operand *const *list) {
+static parameter parameter_of(const tl_operand *in, int n_states, bool has_master, uint64_t index) {
+    parameter t;
+    memset(&t, 0, sizeof t);
+    t.p = in[0].data;
+    t.g = in[1].data;
+    for (int k = 0; k < n_states; k++) t.state[k] = in[2 + k].data;
+    if (has_master) t.master = in[2 + n_states].data;
+    t.index = index;
+    return t;
+}
+
+template <int N> static bool is_packed(const geometry<N> &g, const tl_operand *const *list) {
+    const tl_dtype p_dtype = list[0]->dtype, g_dtype = list[1]->dtype;
     int element_bytes[N];
     void *data[N];
     if (g.rank != 1) return false;
@@ -206,35 +242,66 @@ template <int N> static bool is_packed(const geometry<N> &g, const update &u, co
         data[i] = list[i]->data;
         if (g.stride[i][0] != 1) return false;
     }
-    return (u.p_dtype == TL_F32 || u.p_dtype == TL_BF16) && (u.g_dtype == TL_F32 || u.g_dtype == TL_BF16) &&
+    return (p_dtype == TL_F32 || p_dtype == TL_BF16) && (g_dtype == TL_F32 || g_dtype == TL_BF16) &&
            geometry_packs<N>(g, element_bytes, data);
 }
 
-template <class STEP> static void launch_packs(int64_t numel, const update &u, const STEP &step, cudaStream_t stream) {
-    const int64_t n = numel / PACK;
-    const unsigned blocks = blocks_for(n);
-    if (u.p_dtype == TL_F32 && u.g_dtype == TL_F32)
-        update_packs<float, float, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
-    else if (u.p_dtype == TL_F32) update_packs<float, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
-    else if (u.g_dtype == TL_F32) update_packs<bf16, float, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
-    else update_packs<bf16, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(n, u, step);
+static void list_add(parameter_list *list, const parameter &t, int64_t numel) {
+    list->of[list->n] = t;
+    list->n_packs[list->n] = numel / PACK;
+    list->first_chunk[list->n++] = list->n_chunks;
+    list->n_chunks += (numel / PACK + BLOCK - 1) / BLOCK;
 }
 
-/* One step of each compute type: which of them runs follows the parameter. */
+/* The list is empty afterwards. */
+template <class STEP>
+static void list_run(parameter_list *list, tl_dtype g_dtype, const update &u, const STEP &step, cudaStream_t stream) {
+    if (list->n > 0) {
+        const unsigned blocks = blocks_for(list->n_chunks, 1);
+        if (u.p_dtype == TL_F32 && g_dtype == TL_F32)
+            update_packs<float, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else if (u.p_dtype == TL_F32) update_packs<float, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else if (g_dtype == TL_F32) update_packs<bf16, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else update_packs<bf16, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+    }
+    list->n = 0;
+    list->n_chunks = 0;
+}
+
+/* One step of each compute type: which of them runs follows the parameters, which have one dtype. */
 template <class F32, class F64>
 static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step, const F64 &step_f64) {
     const int n = F32::n_states;
     if (!operands_known(args)) return false;
-    const update u = update_of(args, n, weight_decay);
-    const tl_operand *list[n + 3];
-    for (int i = 0; i < n + 2; i++) list[i] = &args->in[i];
-    list[n + 2] = u.master ? &args->in[n + 2] : &args->in[0];
-    const geometry<n + 3> g = geometry_of<n + 3>(list);
-    if (g.numel == 0) return true;
-    if (u.p_dtype == TL_F64)
-        update_any<double, F64><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, u, step_f64);
-    else if (is_packed<n + 3>(g, u, list)) launch_packs(g.numel, u, step, stream_of(args));
-    else update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, u, step);
+    const struct attr_update *attr = (const struct attr_update *)args->attr;
+    const update u = update_of(args, weight_decay);
+    const cudaStream_t stream = stream_of(args);
+    const int n_operands = n + 2 + attr->has_master;
+    uint64_t index = attr->generator.index;
+    tl_dtype listed = TL_F32; /* of the gradients in the list */
+    parameter_list packs;
+    packs.n = 0;
+    packs.n_chunks = 0;
+    for (int i = 0; i < attr->n_parameters; i++) {
+        const tl_operand *in = args->in + i * n_operands, *list[n + 3];
+        for (int k = 0; k < n + 2; k++) list[k] = &in[k];
+        list[n + 2] = attr->has_master ? &in[n + 2] : &in[0];
+        const geometry<n + 3> g = geometry_of<n + 3>(list);
+        const parameter t = parameter_of(in, n, attr->has_master, index);
+        const tl_dtype g_dtype = in[1].dtype;
+        index += update_words(g.numel);
+        if (g.numel == 0) continue;
+        if (u.p_dtype == TL_F64)
+            update_any<double, F64><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step_f64);
+        else if (!is_packed<n + 3>(g, list))
+            update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step);
+        else {
+            if (packs.n == LIST || g_dtype != listed) list_run(&packs, listed, u, step, stream);
+            listed = g_dtype;
+            list_add(&packs, t, g.numel);
+        }
+    }
+    list_run(&packs, listed, u, step, stream);
     return true;
 }
 
