@@ -78,3 +78,15 @@ def test_copies_into_permuted_views(dtype):
         view = tl.permute(target, [int(a) for a in np.argsort(order)])
         tl.copy_(view, tl.tensor(values))
         assert np.array_equal(bits(target.numpy()), bits(values.transpose(order))), (shape, order)
+
+
+LONG = [((70, 4500), (1, 0)), ((4500, 70), (1, 0)), ((3, 130, 2050), (2, 0, 1)), ((9, 33, 7, 600), (3, 1, 2, 0)), ((20, 20000, 16), (1, 0, 2))]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "order"), LONG, ids=str)
+def test_long_axes_are_copied_to_their_last_tile(shape, order, dtype):
+    """Axes longer than what tiles follow at a stretch, which does not divide them."""
+    values = np.random.default_rng(len(shape)).integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype).reshape(shape)
+    got = tl.clone(tl.permute(tl.tensor(values), list(order))).numpy()
+    assert np.array_equal(bits(got), bits(values.transpose(order)))

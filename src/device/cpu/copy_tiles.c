@@ -1,25 +1,29 @@
 /* copy_tiles.c: copies that permute axes.
  *
- * Out and in are contiguous along different axes. A tile is a product of two groups of axes: `down`, the output's innermost, so
- * that the tile is written in runs along them; and `along`, the input's innermost, so that it is read in runs along those. A group
- * has as many axes as a run needs to be long enough, and a table of offsets gives where each run begins; so
- * permutations of any number of axes are one case. What is contiguous in both is the unit that moves: an element, which is turned in
- * registers, or a cell of several, which is copied.
+ * Out and in are contiguous along different axes. A tile is a product of two groups of axes: `down`, the output's
+ * innermost, so that the tile is written in runs along them; and `along`, the input's innermost, so that it is read in
+ * runs along those. A group has as many axes as a run needs to be long enough, and a table of offsets gives where each
+ * run begins; so permutations of any number of axes are one case. What is contiguous in both is the unit that moves: an
+ * element, which is turned in registers, or a cell of several, which is copied.
  *
- * A tile of elements is brought into a buffer in rows and turned from there. Only units of 4 and 8 bytes are turned: of narrower elements,
- * as many rows as fill 4 bytes are zipped into one while they are brought in, so that a block of whole output lines fits the registers.
+ * A tile of elements is brought into a buffer in rows and turned from there. Only units of 4 and 8 bytes are turned: of
+ * narrower elements, as many rows as fill 4 bytes are zipped into one while they are brought in, so that a block of
+ * whole output lines fits the registers.
  *
  * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - A core writes lines without reading them first as long as all that it stores are whole lines, one after the other. A single store
- *     of a few bytes, even one that stays in the first cache, ends that for a while: with one for each line, a plain copy has two thirds
- *     of its speed, and a permuting one a third. So the loops here store nothing but whole lines: no counters in memory, no
- *     spilled registers, no tables made on the way.
- *   - Reading is what takes time, since a core waits for lines. So lines of a later tile are asked for all the while, a row here and a
- *     row there, 16 to 32 KiB ahead: filling the buffer and turning it would otherwise leave memory idle in turn.
- *   - Runs that are read have 128 to 512 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what lies behind the
- *     run, which is thrown away: reading takes twice as long.
- *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small pieces. So tiles
- *     follow each other along the input for half a page, and then along the output.
+ *   - A store of a few bytes, even one that stays in the first cache, costs far more than itself: with one for each
+ *     line a plain copy has two thirds of its speed, with one for four lines four fifths. Probably it ends a mode in
+ *     which a core writes whole lines without reading them first. So the loops here store nothing but whole lines, each
+ *     at once: no counters in memory, no spilled registers, no tables made on the way.
+ *   - Reading is what takes time, since a core waits for lines. So lines of a later tile are asked for all the while, a
+ *     row here and a row there, three tiles ahead: filling the buffer and turning it would otherwise leave memory idle
+ *     in turn.
+ *   - Runs that are read have 128 or 256 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what
+ *     lies behind the run, which is thrown away: reading takes twice as long. Cells are different: 8 by 16 of them were
+ *     best, of 128 to 512 bytes each.
+ *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
+ *     pieces. So tiles of elements follow each other along the input for a page, and then along the output: what one
+ *     tile needed translated serves the next.
  *   - Clearing lines first (dc zva) was slower, non-temporal stores as fast.
  */
 #include "device/cpu/copy_tiles.h"
@@ -38,25 +42,27 @@ enum {
     DOWN_BYTES = 512, /* what a tile writes at one place */
     MOST_DOWN = 256,  /* elements */
     MOST_ALONG = 128,
-    ROW_BYTES =
-        256, /* of the buffer, and twice that for elements of one byte: what a tile reads at one place has 128 or 256 */
+    ROW_BYTES = 256, /* of the buffer, twice that for elements of one byte: 128 or 256 of them are read at one place */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
-    SPAN_BYTES = 4096, /* tiles follow each other along the input so far */
-    TILES_AHEAD = 2,   /* lines of this tile are asked for: the next but one */
+    SPAN_BYTES = 4096, /* tiles follow each other so far along the input before they do along the output */
+    TILES_AHEAD = 3,   /* lines of a tile are asked for so many tiles before it */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
-    CELL_DOWN_BYTES = 2048, /* what a tile of cells writes at one place */
-    CELL_ALONG_BYTES = 512, /* what it reads at one place */
-    MIN_DOWN = 8,           /* elements: with fewer on a side, a tile is not worth it */
-    MIN_ALONG = 8,          /* likewise */
+    CELL_DOWN_BYTES = 1024, /* what a tile of cells writes at one place, and at least so many cells */
+    CELL_MIN_DOWN = 16,
+    CELL_ALONG_BYTES = 512, /* what it reads at one place, likewise */
+    CELL_MIN_ALONG = 8,
+    CELL_SPAN_BYTES = 1 << 20,
+    MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
+    MIN_ALONG = 8, /* likewise */
     TILES_A_RANGE = 16,
 };
 
 typedef uint8_t vector __attribute__((vector_size(16)));
 typedef uint8_t vector_memory __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Rows that a later tile will read, asked for bit by bit. Memory has work all the time then, while asking for many at once would stop the
- * core until most have come. How many were asked for is the caller's, in a register. */
+/* Rows that a later tile will read, asked for bit by bit. Memory has work all the time then, while asking for many
+ * at once would stop the core until most have come. How many were asked for is the caller's, in a register. */
 struct ahead {
     const char *base;
     const int64_t *offset;
@@ -103,8 +109,8 @@ VECTOR_INLINE void zip_1(vector *low, vector *high, vector x, vector y) {
     *high = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* How many rows of elements make one of units, and how far apart those lie in the buffer: not a power of two, whose rows would share lines
- * of the first cache. */
+/* How many rows of elements make one of units, and how far apart those lie in the buffer: not a power of two, whose
+ * rows would share lines of the first cache. */
 VECTOR_INLINE int64_t zipped(int64_t element) { return element < 4 ? 4 / element : 1; }
 VECTOR_INLINE int64_t row_step(int64_t element) { return (element == 1 ? 2 * ROW_BYTES : ROW_BYTES) + LINE_BYTES; }
 
@@ -161,8 +167,8 @@ struct task {
     struct level level[TL_MAX_RANK + 1]; /* how tiles follow each other: the first goes fastest */
     int n_levels;
     int64_t n_tiles;
-    int64_t from[MOST_DOWN]; /* where each run along the input begins, behind the tile's beginning */
-    int64_t to[MOST_ALONG];  /* and each run of the output */
+    const int64_t *from; /* where each run along the input begins, behind the tile's beginning */
+    const int64_t *to;   /* and each run of the output */
 };
 
 /* Of a smaller tile at an edge, the tables' beginnings hold: only a group's outermost axis is ever cut. */
@@ -188,7 +194,8 @@ static bool is_taken(const struct group *group, int axis) {
     return false;
 }
 
-/* The axis along which an operand goes on `bytes` behind its beginning, other than `but` and what `other` has; or -1. */
+/* The axis along which an operand goes on `bytes` behind its beginning, other than `but` and what `other` has; or
+ * -1. */
 static int axis_after(const struct task *task, int operand, int64_t bytes, int but, const struct group *other) {
     for (int axis = 0; axis < task->walk->rank; axis++)
         if (axis != but && task->walk->stride[operand][axis] == bytes && !is_taken(other, axis)) return axis;
@@ -202,7 +209,8 @@ static int64_t part_of(int64_t size, int64_t most, int64_t step) {
     return smaller(most, larger(1, ((size - 1) / n + step) / step * step));
 }
 
-/* Takes axes until the operand's run has `most` units: inner axes whole, the last one perhaps in parts. Gives the run's units. */
+/* Takes axes until the operand's run has `most` units: inner axes whole, the last one perhaps in parts. Gives the
+ * run's units. */
 static int64_t take_axes(struct task *task, struct group *group, int operand, int64_t unit, int64_t most, int64_t step,
                          int but, const struct group *other) {
     int64_t n = 1;
@@ -251,7 +259,8 @@ static bool plan_cells(struct task *task) {
     if (bytes < CELL_MIN_BYTES) return false;
     task->has_cells = true;
     const struct group none = {0};
-    const int64_t most_down = CELL_DOWN_BYTES / bytes, most_along = larger(2, CELL_ALONG_BYTES / bytes);
+    const int64_t most_down = larger(CELL_MIN_DOWN, CELL_DOWN_BYTES / bytes);
+    const int64_t most_along = larger(CELL_MIN_ALONG, CELL_ALONG_BYTES / bytes);
     const int64_t n_down = take_axes(task, &task->down, 0, bytes, most_down, 1, inner, &none);
     const int64_t n_along = take_axes(task, &task->along, 1, bytes, most_along, 1, inner, &task->down);
     return n_down > 1 && n_along > 1;
@@ -278,11 +287,11 @@ static void add_level(struct task *task, int axis, int64_t count, int64_t step) 
     task->n_tiles *= count;
 }
 
-/* Along the input for SPAN_BYTES, then along the output's innermost cut axis, then along the input to the end. Where a span does not
- * divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
+/* Along the input for a span, then along the output's innermost cut axis, then along the input to the end. Where a
+ * span does not divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
 static void order_tiles(struct task *task) {
     const int down = task->down.axis[task->down.n_axes - 1];
-    const int64_t n_down = tiles_along(task, down);
+    const int64_t n_down = tiles_along(task, down), most = task->has_cells ? CELL_SPAN_BYTES : SPAN_BYTES;
     bool is_open = true;
     task->n_tiles = 1;
     for (int k = 0; k < task->walk->rank; k++) {
@@ -290,8 +299,8 @@ static void order_tiles(struct task *task) {
         if (axis == down) continue;
         const int64_t n = tiles_along(task, axis);
         const int64_t bytes = larger(1, task->tile[axis] * magnitude(task->walk->stride[1][axis]));
-        if (is_open && n * bytes >= SPAN_BYTES) {
-            const int64_t n_spans = (n * bytes - 1) / SPAN_BYTES + 1, span = (n - 1) / smaller(n, n_spans) + 1;
+        if (is_open && n * bytes >= most) {
+            const int64_t n_spans = (n * bytes - 1) / most + 1, span = (n - 1) / smaller(n, n_spans) + 1;
             is_open = false;
             add_level(task, axis, span, 1);
             add_level(task, down, n_down, 1);
@@ -343,7 +352,7 @@ VECTOR_INLINE int64_t fill_rows(const char *in, const int64_t *from, int64_t n_d
     return asked;
 }
 
-/* The same, converted on the way. */
+/* The same, converted on the way; apart, since around calls the other loop would spill registers. */
 __attribute__((noinline)) static void fill_converted(const struct task *task, const struct tile *tile, char *buffer,
                                                      int64_t element) {
     char converted[4][MOST_ALONG * 8];
@@ -371,8 +380,8 @@ VECTOR_INLINE void turn_rest(const struct task *task, const struct tile *tile, c
 VECTOR_INLINE void turn_tile(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer,
                              int64_t element) {
     const int64_t zip = zipped(element), step = row_step(element);
-    const int64_t n_lines = tile->n_down * element / LINE_BYTES,
-                  n_columns = tile->n_along * zip * element / 16 * 16 / (zip * element);
+    const int64_t n_lines = tile->n_down * element / LINE_BYTES;
+    const int64_t n_columns = tile->n_along - tile->n_along % (16 / (zip * element));
     int64_t asked = 0;
     if (task->out_dtype != task->in_dtype) fill_converted(task, tile, buffer, element);
     else asked = fill_rows(tile->in, task->from, tile->n_down, tile->n_along, ahead, buffer, element);
@@ -396,7 +405,8 @@ static void turn_8(const struct task *task, const struct tile *tile, const struc
     turn_tile(task, tile, ahead, buffer, 8);
 }
 
-/* One cell, while the one at `fetch` is asked for. A line is read before it is written: a library's memcpy would be a call for each. */
+/* One cell, while the one at `fetch` is asked for. A line is read before it is written: a library's memcpy would be
+ * a call for each. */
 VECTOR_INLINE void copy_cell(char *to, const char *from, const char *fetch, int64_t bytes) {
     int64_t at = 0;
     for (; at + LINE_BYTES <= bytes; at += LINE_BYTES) {
@@ -424,37 +434,37 @@ static void copy_range(void *context, int64_t first, int64_t last) {
     static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
     const struct task *task = context;
     _Alignas(64) char buffer[BUFFER_BYTES];
-    struct tile
-        tiles[TILES_AHEAD +
-              1]; /* this one and those behind it, also of the next range: most often the same thread takes it */
+    struct tile tiles[TILES_AHEAD + 1];
     for (int64_t number = first - TILES_AHEAD; number < last; number++) {
-        struct tile *later = &tiles[(number + TILES_AHEAD) % (TILES_AHEAD + 1)];
-        const bool is_there = number + TILES_AHEAD < task->n_tiles;
-        if (is_there) *later = find_tile(task, number + TILES_AHEAD);
+        const int64_t later = number + TILES_AHEAD; /* of the next range as well: most often the same thread takes it */
+        const bool is_there = later < task->n_tiles;
+        if (is_there) tiles[later % (TILES_AHEAD + 1)] = find_tile(task, later);
         if (number < first) continue;
         const struct tile *tile = &tiles[number % (TILES_AHEAD + 1)];
+        const struct tile *asked = is_there ? &tiles[later % (TILES_AHEAD + 1)] : tile;
         if (task->has_cells) {
-            copy_cells(task, tile, is_there ? later : tile);
+            copy_cells(task, tile, asked);
             continue;
         }
-        const struct ahead ahead = {.base = is_there ? later->in : tile->in,
+        const struct ahead ahead = {.base = asked->in,
                                     .offset = task->from,
-                                    .n_rows = is_there ? later->n_down : 0,
-                                    .row_bytes = is_there ? later->n_along * task->in_unit : 0};
+                                    .n_rows = is_there ? asked->n_down : 0,
+                                    .row_bytes = asked->n_along * task->in_unit};
         turners[task->out_unit](task, tile, &ahead, buffer);
     }
 }
 
 bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtype, int n_threads) {
-    struct task task = {.walk = walk, .out_dtype = out_dtype, .in_dtype = in_dtype};
+    int64_t from[MOST_DOWN], to[MOST_ALONG];
+    struct task task = {.walk = walk, .out_dtype = out_dtype, .in_dtype = in_dtype, .from = from, .to = to};
     task.out_unit = iterate_element_bytes(out_dtype);
     task.in_unit = iterate_element_bytes(in_dtype);
     if (walk->n == 0) return false;
     order_axes(&task);
     const bool has_cells = walk->step[0] == task.out_unit && walk->step[1] == task.in_unit;
     if (!(has_cells ? plan_cells(&task) : plan_elements(&task, -1))) return false;
-    spread(task.from, &task, &task.down, 1);
-    spread(task.to, &task, &task.along, 0);
+    spread(from, &task, &task.down, 1);
+    spread(to, &task, &task.along, 0);
     order_tiles(&task);
 
     int64_t tile_elements = 1;

@@ -1,4 +1,5 @@
-/* turn_template.h: transposing for copy_tiles.c, for units of type T, of 4 or 8 bytes; included there once per size. Steps are in bytes. */
+/* turn_template.h: transposing for copy_tiles.c, for units of type T, of 4 or 8 bytes; included there once per size.
+ * Steps are in bytes. */
 
 #define LANES (16 / (int64_t)sizeof(T))
 #define LINE (LINE_BYTES / (int64_t)sizeof(T))
@@ -18,8 +19,8 @@ VECTOR_INLINE void NAME(turn_lines)(char *const *run, int64_t offset, const char
         for (int k = 0; k < 4; k++) *(vector_memory *)(void *)(run[i] + offset + k * 16) = a[k * LANES + i];
 }
 
-/* The part of a tile that has whole lines: column j of `rows`, which are `step` apart, goes to out + to[j]. Runs of the output one after the
- * other, so that few of its pages are in use at a time. */
+/* The part of a tile that has whole lines: column j of `rows`, which are `step` apart, goes to out + to[j]. Runs of
+ * the output one after the other, so that few of its pages are in use at a time. */
 VECTOR_INLINE void NAME(turn_rows)(char *out, const int64_t *to, const char *rows, int64_t step, int64_t n_lines,
                                    int64_t n_columns, const struct ahead *ahead, int64_t asked) {
     const int64_t n_blocks = n_lines * (n_columns / LANES), left = ahead->n_rows - asked;
