@@ -188,15 +188,19 @@ static void block_run(const struct sizes *s, tl_dtype dtype, tl_device *device, 
 
 /* ---- GPT-2: the closed form ---- */
 
+/* On a GPU products of 16-bit numbers add their biases themselves. */
+static bool adds_biases(const struct block *b) { return b->device == h200 && b->dtype != TL_F32; }
+
 static void gpt2_work(const struct block *b, const tl_ledger *l) {
     const uint64_t N = b->s.B * b->s.T, C = b->s.C, F = b->s.F, A = b->s.B * C * b->s.T * (b->s.T + 1);
+    const uint64_t biases = N * 3 * C + N * C + N * F + N * C, fused = adds_biases(b) ? biases : 0;
     const struct row rows[] = {
         {TL_FORWARD, "layer_norm", 2, 2 * 7 * N * C},
         {TL_FORWARD, "matmul", 4,
-         2 * N * C * 3 * C + 2 * N * C * C + 2 * 2 * N * C * F}, /* qkv, projection, up, down */
-        {TL_FORWARD, "attention", 1, 2 * A},                     /* q k^T, p v */
+         2 * N * C * 3 * C + 2 * N * C * C + 2 * 2 * N * C * F + fused}, /* qkv, projection, up, down */
+        {TL_FORWARD, "attention", 1, 2 * A},                             /* q k^T, p v */
         {TL_FORWARD, "gelu", 1, 9 * N * F},
-        {TL_FORWARD, "add", 6, N * 3 * C + N * C + N * F + N * C /* biases */ + 2 * N * C /* residuals */},
+        {TL_FORWARD, "add", fused ? 2 : 6, biases - fused + 2 * N * C /* residuals */},
         /* each product: g W and g^T x */
         {TL_BACKWARD, "matmul", 8, 2 * (2 * N * C * 3 * C + 2 * N * C * C + 2 * 2 * N * C * F)},
         {TL_BACKWARD, "matmul_acc", 0, 0},
@@ -204,7 +208,7 @@ static void gpt2_work(const struct block *b, const tl_ledger *l) {
         {TL_RECOMPUTE, "attention_grad", 0, A},    /* q k^T again */
         {TL_BACKWARD, "layer_norm_grad", 2, 2 * 13 * N * C},
         {TL_BACKWARD, "gelu_grad", 1, 19 * N * F},
-        {TL_BACKWARD, "sum", 4, N * 3 * C + N * C + N * F + N * C}, /* biases: broadcasting undone */
+        {TL_BACKWARD, "sum", 4, biases}, /* broadcasting undone */
         /* q's, k's and v's gradients become one: placed once, added twice; two residual forks, each one addition */
         {TL_BACKWARD, "unview", 1, 0},
         {TL_BACKWARD, "add", 4, 2 * N * C + 2 * N * C},
@@ -216,7 +220,7 @@ static void gpt2_work(const struct block *b, const tl_ledger *l) {
         equal("matmul and attention forward",
               tl_ledger_total(l, TL_FORWARD, "matmul").flops.low +
                   tl_ledger_total(l, TL_FORWARD, "attention").flops.low,
-              24 * N * C * C + 2 * A);
+              24 * N * C * C + 2 * A + fused);
 }
 
 static uint64_t gpt2_parameters(const struct sizes *s) {
@@ -375,8 +379,10 @@ static void checkpoint_policies_keep_and_recompute_what_they_say(void **state) {
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_FULL, 4, L * gpt2_all(s), (L - 1) * stream);
         /* Two groups of two: one input kept between them. */
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_SQRT, 4, L * gpt2_all(s), stream);
-        /* Also the products (qkv 3, projection 1, hidden F/C, result 1) and attention's result with its log-sum-exp. */
-        policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_SELECTIVE, 4, L * gpt2_cheap(s),
+        /* Also the products (qkv 3, projection 1, hidden F/C, result 1) and attention's result with its log-sum-exp. Biases are with them on a GPU. */
+        const struct block b = {.dtype = run[i].dtype, .device = run[i].device};
+        const uint64_t kept = adds_biases(&b) ? N * (3 * C + C + s->F + C) : 0;
+        policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_SELECTIVE, 4, L * (gpt2_cheap(s) - kept),
                      (L - 1) * stream + L * (e * N * (3 * C + C + s->F + C + C) + 4 * N * s->H));
         /* Nothing between the first input and the result: layer l runs again for each layer above it, and for itself. */
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_NOTHING, 4, (4 + 3 + 2 + 1) * gpt2_all(s), 0);
