@@ -1204,8 +1204,7 @@ TL_API int64_t tl_model_config_parameters(const tl_model_config *config);
  * Hugging Face's. `device` NULL: the thread's default. */
 TL_API tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device);
 TL_API const tl_model_config *tl_model_config_of(const tl_module *model);
-/* What the blocks keep for backward (tl_checkpoint_layers). f32 and f64 gradients have the same bits under every policy; narrower ones are
- * rounded once more at every edge of a checkpoint, where a sum of the residual stream stands apart from the norm behind it. */
+/* What the blocks keep for backward (tl_checkpoint_layers). Gradients have the same bits under every policy. */
 TL_API bool tl_model_set_checkpointing(tl_module *model, tl_checkpoint_policy policy, int k);
 /* tokens (B,T), i64 or i32 -> logits (B,T,V). Deep linear: x (B,C), a float -> (B). */
 TL_API tl_tensor *tl_model_logits(tl_module *model, tl_tensor *tokens);

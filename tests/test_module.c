@@ -232,25 +232,31 @@ static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
     (void)state;
     static const tl_checkpoint_policy policies[] = {TL_CHECKPOINT_EVERY_K, TL_CHECKPOINT_SQRT, TL_CHECKPOINT_FULL,
                                                     TL_CHECKPOINT_NOTHING, TL_CHECKPOINT_SELECTIVE};
-    tl_model_config c = small(TL_LLAMA);
-    c.dropout = 0.1;
-    tl_module *m = tl_model_new(&c, TL_F32, NULL);
-    tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
-    int n;
-    const tl_named_tensor *list = tl_module_list(m, &n);
-    tl_generator generator = tl_generator_get();
-    assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
-    tl_tensor *plain[64];
-    for (int i = 0; i < n; i++) plain[i] = tl_clone(tl_grad_of(list[i].tensor));
-    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
-        tl_module_zero_grad(m, false);
-        assert_true(tl_model_set_checkpointing(m, policies[p], 2));
-        tl_generator_set(generator);
+    static const struct {
+        tl_family family;
+        tl_dtype dtype;
+    } runs[] = {{TL_LLAMA, TL_F32}, {TL_GPT2, TL_F32}, {TL_LLAMA, TL_BF16}, {TL_GPT2, TL_BF16}, {TL_GPT2, TL_F16}};
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        tl_model_config c = small(runs[r].family);
+        c.dropout = 0.1;
+        tl_module *m = tl_model_new(&c, runs[r].dtype, NULL);
+        tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+        int n;
+        const tl_named_tensor *list = tl_module_list(m, &n);
+        tl_generator generator = tl_generator_get();
         assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
-        for (int i = 0; i < n; i++) expect_same_bits(tl_grad_of(list[i].tensor), plain[i]);
+        tl_tensor *plain[64];
+        for (int i = 0; i < n; i++) plain[i] = tl_clone(tl_grad_of(list[i].tensor));
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            tl_module_zero_grad(m, false);
+            assert_true(tl_model_set_checkpointing(m, policies[p], 2));
+            tl_generator_set(generator);
+            assert_true(tl_backward(tl_model_loss(m, tokens, tokens), NULL, 0));
+            for (int i = 0; i < n; i++) expect_same_bits(tl_grad_of(list[i].tensor), plain[i]);
+        }
+        expect_refused(tl_model_set_checkpointing(m, TL_CHECKPOINT_EVERY_K, 0), "groups of 0 layers");
+        tl_module_free(m);
     }
-    expect_refused(tl_model_set_checkpointing(m, TL_CHECKPOINT_EVERY_K, 0), "groups of 0 layers");
-    tl_module_free(m);
 }
 
 /* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. Backward, the last one's sum has no other

@@ -151,8 +151,10 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
         for (int64_t i = 0; i < n; i++) {
             dx[i] = rstd * (block.gw[i] - mean_gw - block.xhat[i] * mean_gwx);
         }
-        if (norm->g_sum) {
+        if (norm->g_sum) { /* rounded first: the bits are those of a norm's gradient and a sum of their own */
             const REAL *g_sum = NAME(block_read)(block.g_buffer, norm->g_sum->data, norm->g_sum->dtype, at, n);
+            NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
+            NAME(block_read)(dx, norm->dx->data, norm->dx->dtype, at, n);
             for (int64_t i = 0; i < n; i++) {
                 dx[i] += g_sum[i];
             }

@@ -88,7 +88,8 @@ template <class T, class W> struct norm_backward_rows {
     int64_t n_rows, n;
 };
 
-/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). */
+/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is rounded before g_sum is added, so that the
+ * bits are those of a norm's gradient and a sum of their own. */
 template <class T, class W, bool RMS, int U>
 __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;
@@ -119,7 +120,8 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
                 const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
                 const C h = (value_of<C>(x.v[j]) - mean) * rstd;
                 const C value = rstd * (d - avg_d - h * avg_dh);
-                dx.v[j] = conversion<T>::from(r.g_sum ? value + value_of<C>(more.v[j]) : value);
+                dx.v[j] = conversion<T>::from(value);
+                if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
             }
             unit_store<U>(r.dx + at, i, dx);
         }
@@ -365,6 +367,8 @@ __global__ void __launch_bounds__(32 * WARPS, sizeof(T) == 2 ? 2 : 1)
             }
             if (r.g_sum) {
                 row_load(r.g_sum + at, lane + k * THREADS).widen(w);
+                gs[k].narrow(g);
+                gs[k].widen(g);
                 for (int j = 0; j < PACK; j++) g[j] += w[j];
             }
             gs[k].narrow(g);
