@@ -110,6 +110,20 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
                 0);
 }
 
+/* A device that works on its own: a step takes what it needs, or what the host needs to ask for it. */
+static void a_step_takes_as_long_as_asking_for_it(void **state) {
+    (void)state;
+    struct machine p = machine();
+    struct predict_machine m = predict_machine_of(&p);
+    struct ledger_row add = row("add", TL_FORWARD, TL_F32, 7, 7e6, 84e6);
+    double kernels = predict_row(&m, &nothing_known, &add);
+    expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 1.01 * kernels + 7e-6, 1e-9);
+    p.call_s = -2e-6; /* what timing an op alone adds to it */
+    expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 1.01 * kernels - 14e-6, 1e-9);
+    p.host_call_s = kernels;
+    expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 7 * kernels, 1e-9);
+}
+
 static void an_op_without_samples_is_said_so(void **state) {
     (void)state;
     struct machine p = machine();
@@ -227,6 +241,7 @@ static void a_profile_that_is_damaged_is_refused(void **state) {
         {"threads", "-1", "\"threads\" is not a number"},
         {"machine", "7", "\"machine\" is not a text"},
         {"call_s", "\"fast\"", "\"call_s\" is not a number"},
+        {"host_call_s", "-1", "\"host_call_s\" is not a number"},
         {"samples", "{}", "\"samples\" is not a list"},
         {"samples", "[{}]", "\"op\" is not a text"},
         {"samples", "[{\"op\": \"add\", \"dtype\": \"f31\"}]", "\"dtype\" names none"},
@@ -325,12 +340,19 @@ int main(void) {
     if (fd < 0) return 1;
     close(fd);
     const struct CMUnitTest tests[] = {
-        TEST(what_was_measured_is_predicted_as_it_was), TEST(between_two_sizes_lies_what_lies_between),
-        TEST(an_op_without_samples_is_said_so),         TEST(the_size_of_heads_decides_between_equal_counts),
-        TEST(calibrations_are_runs_and_spread),         TEST(nothing_is_shorter_than_the_bound),
-        TEST(a_sheet_gives_a_bound_and_no_prediction),  TEST(bandwidth_lies_between_the_sizes),
-        TEST(a_price_as_a_file_is_predicted_too),       TEST(a_profile_comes_back_from_its_file),
-        TEST(a_profile_that_is_damaged_is_refused),     TEST(only_a_profile_of_this_machine_is_found),
+        TEST(what_was_measured_is_predicted_as_it_was),
+        TEST(between_two_sizes_lies_what_lies_between),
+        TEST(a_step_takes_as_long_as_asking_for_it),
+        TEST(an_op_without_samples_is_said_so),
+        TEST(the_size_of_heads_decides_between_equal_counts),
+        TEST(calibrations_are_runs_and_spread),
+        TEST(nothing_is_shorter_than_the_bound),
+        TEST(a_sheet_gives_a_bound_and_no_prediction),
+        TEST(bandwidth_lies_between_the_sizes),
+        TEST(a_price_as_a_file_is_predicted_too),
+        TEST(a_profile_comes_back_from_its_file),
+        TEST(a_profile_that_is_damaged_is_refused),
+        TEST(only_a_profile_of_this_machine_is_found),
         TEST(a_trial_times_every_kernel_of_a_step),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,7 +248,7 @@ bool machine_read(struct machine *p, const char *path) {
     p->clock_hz = real_at(&r, root, "clock_hz", 0);
     p->call_s = real_at(&r, root, "call_s", -1e-3); /* see calibrate.c for why these may be negative */
     p->rest_share = real_at(&r, root, "rest_share", -0.5);
-    p->host_call_s = real_at(&r, root, "host_call_s", 0);
+    if (json_object_get(root, "host_call_s")) p->host_call_s = real_at(&r, root, "host_call_s", 0); /* older: none */
     p->sheet_bandwidth = real_at(&r, root, "sheet_bandwidth", 0);
     peaks_at(&r, root, "sheet", p->sheet);
     peaks_at(&r, root, "product", p->product);
