@@ -50,7 +50,7 @@ def lib(tmp_path_factory):
     if not path:
         path = str(tmp_path_factory.mktemp("convert") / "convert.so")
         sources = [str(ROOT / "src" / f) for f in ("tensor/dtype.c", "tensor/convert.c", "base/rng.c")]
-        command = [os.environ.get("CC", "cc"), "-std=c17", "-O2", "-shared", "-fPIC", f"-I{ROOT}/include",
+        command = [*os.environ.get("CC", "cc").split(), "-std=c17", "-O2", "-shared", "-fPIC", f"-I{ROOT}/include",
                    f"-I{ROOT}/src", *os.environ.get("TALLY_TEST_CFLAGS", "").split(), *sources, "-lm", "-o", path]
         subprocess.run(command, check=True)
     library = ctypes.CDLL(path)

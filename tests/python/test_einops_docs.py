@@ -17,7 +17,7 @@ def printed_by(program):
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "program.c", Path(folder) / "program"
         source.write_text(program)
-        subprocess.run([os.environ.get("CC", "cc"), "-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", source, "-o", binary,
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", source, "-o", binary,
                         LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"], check=True)
         return subprocess.run([binary], check=True, capture_output=True, text=True).stdout.rstrip("\n") + "\n"
 
