@@ -413,7 +413,7 @@ static bool steps_measure(const struct calibrate_options *o, struct machine *p) 
         if (i % 40 == 0) tell(o, "training steps: %d of %d configurations done", i, n);
         ok = case_measure(o, p, i, weights, MOST, &trials[i], &n_disturbed);
     }
-    if (ok) rest_fit(p, trials, n, o->device->functions->fetch_begin != NULL);
+    if (ok) rest_fit(p, trials, n, device_runs_ahead(o->device));
     if (ok && n_disturbed)
         tell(o, "NOTE: in %d of %d trials others had the cores: calibrate again when the machine is idle", n_disturbed,
              n);

@@ -28,8 +28,6 @@ static double median(double *values, int n) {
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-static bool is_ahead(const struct trainer *t) { return t->device->functions->fetch_begin != NULL; }
-
 /* One step, and its results read: a device that works on its own has then finished. */
 static bool step_once(struct trainer *t, int64_t step) {
     double loss, norm;
@@ -37,7 +35,7 @@ static bool step_once(struct trainer *t, int64_t step) {
 }
 
 static bool steps_warm(struct trainer *t, int64_t *step) {
-    double began = now_s(), long_enough = is_ahead(t) ? warm_ahead_s : warm_s;
+    double began = now_s(), long_enough = device_runs_ahead(t->device) ? warm_ahead_s : warm_s;
     while (*step < WARM_STEPS || (*step < MOST_STEPS && now_s() - began < long_enough))
         if (!step_once(t, (*step)++)) return false;
     return true;
@@ -46,8 +44,8 @@ static bool steps_warm(struct trainer *t, int64_t *step) {
 /* From one step's results to the next one's, read a step behind as a run reads them: a device that works on its own does not wait for this thread then.
  * `n` becomes how many there were. */
 static bool steps_time(struct trainer *t, int64_t *step, int *n, double *step_s) {
-    double seconds[MOST_STEPS], began = now_s(), long_enough = is_ahead(t) ? stretch_ahead_s : stretch_s, before, loss,
-                                norm;
+    double seconds[MOST_STEPS],
+        began = now_s(), long_enough = device_runs_ahead(t->device) ? stretch_ahead_s : stretch_s, before, loss, norm;
     int done = 0;
     if (!trainer_step(t, (*step)++) || !trainer_step(t, (*step)++) || !trainer_read(t, *step - 2, &loss, &norm))
         return false;

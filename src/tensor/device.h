@@ -82,6 +82,9 @@ static inline bool device_check(const tl_device *device, const char *what) {
     return device->kind != DEVICE_CUDA || device_check_cuda(device, what);
 }
 
+/* It works on its own: what was asked for may still be under way when a call returns, and results are fetched later. */
+static inline bool device_runs_ahead(const tl_device *device) { return device->functions->fetch_begin != NULL; }
+
 /* Threads that a cpu kernel may use now. */
 int device_threads(void);
 

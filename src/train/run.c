@@ -484,8 +484,7 @@ static bool step_log(struct run *r, int64_t done, double loss, double norm, bool
 /* A step takes from its beginning, or the end of the one before it where that was later, to its end: on a device that works on its own that is when
  * its results came. */
 static void step_time(struct run *r, int64_t at) {
-    bool is_ahead = r->trainer->device->functions->fetch_begin != NULL;
-    double done = is_ahead ? now_s() : r->span[at % 2].ended_s;
+    double done = device_runs_ahead(r->trainer->device) ? now_s() : r->span[at % 2].ended_s;
     r->step_s = done - fmax(r->span[at % 2].began_s, r->step_done_s);
     r->step_done_s = done;
 }

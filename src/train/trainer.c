@@ -314,7 +314,7 @@ static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
 static bool results_send(struct trainer *t, int64_t step) {
     char error[200] = "";
     t->fetch[step % 2] = NULL;
-    if (!t->device->functions->fetch_begin) return true;
+    if (!device_runs_ahead(t->device)) return true;
     t->fetch[step % 2] =
         t->device->functions->fetch_begin(t->device, tensor_data(t->results), tl_bytes(t->results), error);
     return t->fetch[step % 2] || error_set(TL_ERROR_DEVICE, "results of step %" PRId64 ": %s", step, error);
