@@ -63,6 +63,9 @@ bool settings_has(const char *flag);
 /* Says the pending error on stderr; the exit code that belongs to it. */
 int cli_error(void);
 
+/* The device that a command measures, which must compute: meta is refused. NULL, after words on stderr: *code is the exit code. */
+tl_device *cli_device_measured(const char *command, const char *name, int *code);
+
 /* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */
 int cli_json(json_t *value);
 

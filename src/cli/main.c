@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "tensor/device.h"
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
@@ -56,6 +57,17 @@ int cli_json(json_t *value) {
     puts(text);
     free(text);
     return 0;
+}
+
+tl_device *cli_device_measured(const char *command, const char *name, int *code) {
+    tl_device *device = tl_device_find(name);
+    if (!device) *code = cli_error();
+    else if (device->kind != DEVICE_META) return device;
+    else {
+        fprintf(stderr, "tally %s: meta computes nothing that could be measured\n", command);
+        *code = EXIT_INPUT;
+    }
+    return NULL;
 }
 
 static int command_run(int argc, char **argv) {
