@@ -295,9 +295,9 @@ int cmd_train(int argc, char **argv) {
     if (o.only_price) {
         char *price = run_price(&o.settings);
         if (!price) return cli_error();
-        code = printf("%s\n", price) < 0 ? EXIT_IO : 0;
+        puts(price);
         free(price);
-        return code;
+        return 0;
     }
     struct progress p = {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};

@@ -118,7 +118,8 @@ void advice_add(const struct settings *s, const tl_device *device) {
     if (fits(*s, everything, &need)) {
         add_need(text, sizeof text, &need);
         if (limit) add(text, sizeof text, " and may have %s", bytes_text((double)limit, a));
-        add_settings(text, sizeof text, s, limit);
+        if (limit || is_meta)
+            add_settings(text, sizeof text, s, limit); /* 0 of a real device: it gave nothing at all */
         error_set(TL_ERROR_MEMORY, "%s; %s", text, before);
     } else error_set(TL_ERROR_MEMORY, "%s", before);
     tl_error_policy(policy);
