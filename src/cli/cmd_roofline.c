@@ -171,12 +171,9 @@ int cmd_roofline(int argc, char **argv) {
     bool sets[ROOFLINE_SETS];
     int code = options_read("roofline", table, argc, argv, NULL, 0);
     if (code || (code = set_find(q.set, sets))) return code;
-    tl_device *device = settings_make(&q, &s) ? tl_device_find(q.device) : NULL;
-    if (!device) return cli_error();
-    if (!strncmp(tl_device_name(device), "meta", 4)) {
-        fprintf(stderr, "tally roofline: meta computes nothing that could be measured\n");
-        return EXIT_INPUT;
-    }
+    if (!settings_make(&q, &s)) return cli_error();
+    tl_device *device = cli_device_measured("roofline", q.device, &code);
+    if (!device) return code;
     if (!machine_open(&q, device, &m) || !roofline_make(&r, &m, &s, sets)) return cli_error();
     code = answer(&q, &s, &r);
     roofline_free(&r);

@@ -221,7 +221,7 @@ static void sample_without_replacement(const struct attr_multinomial *attr, cons
         for (int64_t i = 0; i < read; i++) {
             const double u = fma((double)(draw[i] >> 12), 0x1p-52, 0x1p-53);
             /* Positive doubles sort as their bits do. */
-            if (weight[i] > 0) pairs[n++] = (struct pair){rng_f64_bits(-rng_log_f64(u) / weight[i]), first + i};
+            if (weight[i] > 0) pairs[n++] = (struct pair){f64_bits(-rng_log_f64(u) / weight[i]), first + i};
         }
     }
     const struct pair *sorted = sort_pairs(pairs, n);

@@ -108,7 +108,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define IDENTITY 0.0f
 #define NARROW uint16_t
 #define NARROW_DTYPE TL_BF16
-#define WIDEN(code) vector_from_bits((uint32_t)(code) << 16)
+#define WIDEN(code) f32_of_bits((uint32_t)(code) << 16)
 #include "device/cpu/reduce_template.h"
 #undef NARROW
 #undef NARROW_DTYPE

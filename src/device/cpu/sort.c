@@ -9,6 +9,7 @@
  * while the line goes by: most elements are only compared with the heap's last. Wider numbers, and lines too long for a
  * 32-bit index, are *pairs*, and are merged.
  */
+#include "base/float_bits.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -36,10 +37,9 @@ struct pair {
 #define TOP ((uint64_t)1 << 63)
 
 static uint64_t key_of_float(double x) {
-    uint64_t bits;
     if (isnan(x)) return UINT64_MAX;
     if (x == 0) x = 0; /* -0 */
-    memcpy(&bits, &x, sizeof bits);
+    const uint64_t bits = f64_bits(x);
     return bits & TOP ? ~bits : bits | TOP;
 }
 

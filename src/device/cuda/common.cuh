@@ -416,6 +416,18 @@ static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
 #define FOR_EACH(i, n) \
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
+/* Many tensors in one launch, each cut into chunks of its own, all numbered in one row: which tensor `chunk` is of, the last of n that
+ * begins at or before it. */
+template <int N> __device__ inline int chunk_owner(const int64_t (&first_chunk)[N], int n, int64_t chunk) {
+    int low = 0, high = n - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (first_chunk[middle] <= chunk) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
 /* ---- Reductions with one fixed order ------------------------------------------------------------------ */
 
 struct sum_of {
