@@ -93,29 +93,15 @@ def ours(case, form, threads, quick):
 # ---- Theirs ----
 
 def model_new(L, H, C, V, T):
-    import torch
     from torch import nn
     from torch.nn import functional as F
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-            self.attn, self.attn_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
-            self.fc, self.fc_proj = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
-
-        def forward(self, x):
-            B, T, _ = x.shape
-            q, k, v = (y.view(B, T, H, C // H).transpose(1, 2) for y in self.attn(self.ln_1(x)).split(C, dim=2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
-            return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+    from torch_block import Block
 
     class Gpt(nn.Module):
         def __init__(self):
             super().__init__()
             self.wte, self.wpe = nn.Embedding(V, C), nn.Embedding(T, C)
-            self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(C)
+            self.h, self.ln_f = nn.ModuleList(Block(C, H, 4 * C) for _ in range(L)), nn.LayerNorm(C)
             for p in self.parameters():
                 if p.dim() == 2:
                     nn.init.normal_(p, std=0.02)

@@ -1,5 +1,4 @@
 /* cmd_roofline.c: tally roofline: the ops of a step as points under this machine's roof. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,9 +140,9 @@ static int set_find(const char *name, bool sets[ROOFLINE_SETS]) {
         is_known = is_known || sets[i];
     }
     if (is_known) return 0;
-    const char *near = text_nearest(name, roofline_set_names, ROOFLINE_SETS);
-    fprintf(stderr, "tally roofline: there is no set \"%s\"%s%s%s (there are standard, training, inference)\n", name,
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally roofline: there is no set \"%s\"%s (there are standard, training, inference)\n", name,
+            text_meant(meant, text_nearest(name, roofline_set_names, ROOFLINE_SETS)));
     return EXIT_INPUT;
 }
 

@@ -81,9 +81,9 @@ static int command_run(int argc, char **argv) {
                 return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
-    const char *near = text_nearest(argv[1], names, N_COMMANDS);
-    fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally: there is no command \"%s\"%s; `tally --help` lists them\n", argv[1],
+            text_meant(meant, text_nearest(argv[1], names, N_COMMANDS)));
     return EXIT_USAGE;
 }
 

@@ -259,6 +259,20 @@ struct attr_index {
     int n, axes[INDEX_MAX];
     bool wraps, accumulates;
 };
+/* B of n index tensors; its rank. */
+static inline int indices_shape(const tl_operand *index, int n, int64_t *shape) {
+    int rank = 0;
+    for (int k = 0; k < n; k++)
+        if (index[k].rank > rank) rank = index[k].rank;
+    for (int i = 0; i < rank; i++) {
+        shape[i] = 1;
+        for (int k = 0; k < n; k++) {
+            const int own = i - (rank - index[k].rank);
+            if (own >= 0 && index[k].shape[own] != 1) shape[i] = index[k].shape[own];
+        }
+    }
+    return rank;
+}
 
 /* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before. */
 struct attr_repeat { int64_t total; };

@@ -361,21 +361,6 @@ static void several_places(void *context, int64_t first, int64_t last) {
     while (iterate_next(&s->rest, &run, s->longest)) several_run(s, &run, first, last);
 }
 
-/* The common shape of the index tensors. */
-static int common_shape(const tl_operand *index, int n, int64_t *shape) {
-    int rank = 0;
-    for (int k = 0; k < n; k++)
-        if (index[k].rank > rank) rank = index[k].rank;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = 1;
-        for (int k = 0; k < n; k++) {
-            const int own = i - (rank - index[k].rank);
-            if (own >= 0 && index[k].shape[own] != 1) shape[i] = index[k].shape[own];
-        }
-    }
-    return rank;
-}
-
 /* Stride of the slots along an axis of the result's `rank`; 0 where they are broadcast. */
 static int64_t slot_stride(const tl_operand *slots, int rank, int axis) {
     const int own = axis - (rank - slots->rank);
@@ -453,7 +438,7 @@ bool cpu_index(const tl_kernel_args *args) {
     const struct attr_index *attr = args->attr;
     const tl_operand *x = &args->in[0], *index = &args->in[1];
     int64_t shape[TL_MAX_RANK], *offset = args->workspace;
-    const int rank = common_shape(index, attr->n, shape);
+    const int rank = indices_shape(index, attr->n, shape);
     if (!find_places(args, index, x, rank, shape, offset)) return false;
     struct several s = {.way = &fetches[iterate_element_bytes(x->dtype)]};
     if (iterate_numel(&args->out[0]) > 0) several_move(args, &s, x, &args->out[0], rank, shape, offset, true);
@@ -464,7 +449,7 @@ bool cpu_index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = args->attr;
     const tl_operand *index = &args->in[2];
     int64_t shape[TL_MAX_RANK], n = 1, *offset = args->workspace;
-    const int rank = common_shape(index, attr->n, shape);
+    const int rank = indices_shape(index, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
     /* All indices are looked at before the first byte of the table moves; its final strides are known only then. */
     if (!find_places(args, index, &args->in[0], rank, shape, offset)) return false;

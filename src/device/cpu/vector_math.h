@@ -19,7 +19,7 @@
 #ifndef TALLY_DEVICE_CPU_VECTOR_MATH_H
 #define TALLY_DEVICE_CPU_VECTOR_MATH_H
 
-#include "base/float_bits.h"
+#include "base/rng_math.h"
 
 #include <float.h>
 #include <math.h>
@@ -118,19 +118,10 @@ static inline double vector_exp_falling_f64(double x) { return exp(x); }
  * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special cases.
  */
 static inline float vector_log_f32(float x) {
-    const uint32_t sqrt_half = 0x3F3504F3u;
     const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
     const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
-    const uint32_t shifted = f32_bits(scaled) - sqrt_half;
-    const float e = (float)((int32_t)shifted >> 23) - scaled_by;
-    const float f = f32_of_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
-    const float s = f / (2.0f + f);
-    const float z = s * s;
-    float r = 0x1.31e2e4p-2f;
-    r = fmaf(r, z, 0x1.995ebap-2f);
-    r = fmaf(r, z, 0x1.55557ap-1f);
-    const float log_1p = fmaf(-s, fmaf(-z, r, f), f);
-    float y = fmaf(e, 0x1.62e43p-1f, fmaf(e, -0x1.05c61p-29f, log_1p));
+    const uint32_t shifted = f32_bits(scaled) - RNG_SQRT_HALF_F32;
+    float y = rng_log_parts_f32(shifted, (float)((int32_t)shifted >> 23) - scaled_by);
     y = vector_select(x > FLT_MAX, x, y);
     y = vector_select(x == 0.0f, -INFINITY, y);
     return vector_select(x >= 0.0f, y, NAN);
