@@ -1060,7 +1060,7 @@ TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char
 /* The phase that ops of this thread are billed to (backward and recompute are set by the library). Returns the old one. */
 TL_API tl_phase tl_set_phase(tl_phase phase);
 
-/* Times every kernel (and waits for it). Off at first. Returns the old setting. */
+/* Times every kernel. On a GPU it does so without waiting for them, and the seconds come when the bracket ends. Off at first. Returns the old setting. */
 TL_API bool tl_profile(bool on);
 
 /* Decimal digits of a count, and its nearest double. */

@@ -534,14 +534,19 @@ static bool plain_step(struct run *r) {
     return billed_step(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}, r->step);
 }
 
-/* A step whose ops are timed. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
+/* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread begins. The bracket around the step's
+ * own gets the same rows, so the receipt knows nothing of it. */
 static bool timed_step(struct run *r) {
+    tl_device *device = r->trainer->device;
+    const struct device_functions *f = device->functions;
     tl_ledger *around = tl_ledger_begin("profile");
     if (!around) return false;
     double before = now_s();
+    int64_t from = f->mark ? f->mark(device) : 0;
     bool was_on = tl_profile(true), ok = plain_step(r);
     tl_profile(was_on);
-    double seconds = now_s() - before;
+    double seconds = f->mark ? f->mark_seconds(device, from, f->mark(device)) : 0;
+    if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
     ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
     tl_ledger_free(around);
     return ok;
