@@ -145,7 +145,8 @@ void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads) {
         }
         task.walk.data[0] = out->data;
         task.walk.data[1] = in->data;
-        parallel_for(iterate_numel(out), parallel_stream_grain(iterate_numel(out), n_threads), n_threads, copy_packed, &task);
+        parallel_for(iterate_numel(out), parallel_stream_grain(iterate_numel(out), n_threads), n_threads, copy_packed,
+                     &task);
         return;
     }
 
