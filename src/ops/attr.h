@@ -203,10 +203,11 @@ struct attr_permutation { tl_generator generator; };
 
 /* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index.
  * With replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64, in
- * order) exceeds u times the whole sum. Workspace: K f64; on cuda for every row.
+ * order) exceeds u times the whole sum. Workspace: K f64 for every row, SORT_SLOTS at most; on cuda for all.
  * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties by
- * index. Workspace: 2K (key, index) pairs of 16 bytes; on cuda for every row, SORT_SLOTS at most.
+ * index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most.
  * A negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+#define MULTINOMIAL_BYTES(has_replacement) ((has_replacement) ? 8 : 32) /* for each of the K */
 struct attr_multinomial {
     int64_t n_samples;
     bool has_replacement;

@@ -176,7 +176,7 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
     if (compute == TL_F32) body = is_short ? gather_rows_f32 : walk_rows_f32;
     else if (compute == TL_F64) body = is_short ? gather_rows_f64 : walk_rows_f64;
     else body = is_short ? gather_rows_i64 : walk_rows_i64;
-    parallel_for(task.walk.n, parallel_grain(1), args->n_threads, body, &task);
+    parallel_for(task.walk.n, parallel_stream_grain(task.walk.n, args->n_threads), args->n_threads, body, &task);
     return true;
 }
 

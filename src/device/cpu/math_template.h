@@ -180,7 +180,9 @@ static void NAME(log2)(T *out, const T *const *in, int64_t n, const void *attr) 
 
 static void NAME(rsqrt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
-    NAME(map)(out, in[0], n, NAME(vector_rsqrt));
+    const T *x = in[0];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_rsqrt)(x[i]);
 }
 
 static void NAME(erf)(T *out, const T *const *in, int64_t n, const void *attr) {

@@ -32,7 +32,7 @@
 #define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm stay scalar, and may */
 #elif defined(__GNUC__)
-#define VECTOR_LOOP _Pragma("GCC ivdep")
+#define VECTOR_LOOP _Pragma("GCC ivdep") _Pragma("GCC unroll 4")
 #else
 #define VECTOR_LOOP
 #endif
