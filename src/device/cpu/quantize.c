@@ -4,6 +4,7 @@
  * rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in f32. Blocks are independent, and an element's random word depends on its place alone, so threads change
  * nothing. Two f4 share a byte; blocks are even, so no byte belongs to two threads.
  */
+#include "base/float_bits.h"
 #include "base/rng.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
@@ -136,7 +137,7 @@ static uint8_t scale_block_f32(const struct quantize *q, const float *x, float *
     const float max = (float)q->max;
     uint32_t largest = 0;
     for (int i = 0; i < n; i++) {
-        const uint32_t magnitude = vector_bits(x[i]) & 0x7FFFFFFFu;
+        const uint32_t magnitude = f32_bits(x[i]) & 0x7FFFFFFFu;
         largest = magnitude > largest ? magnitude : largest;
     }
     if (largest >= 0x7F800000u) { /* not finite */
