@@ -475,10 +475,13 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
 
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
-/* An empty sum: zeros, or nothing to add. */
+/* An empty sum: zeros, or nothing to add. Rows of a plain matrix may lie apart. */
 static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, int64_t numel, bool accumulate) {
     if (accumulate || numel == 0) return true;
-    return cuda_check(cudaMemsetAsync(out->data, 0, (size_t)(numel * bytes_of(out->dtype)), (cudaStream_t)args->stream),
+    const int64_t columns = out->shape[out->rank - 1], bytes = bytes_of(out->dtype);
+    const int64_t apart = out->rank == 2 && out->shape[0] > 1 ? out->stride[0] : columns;
+    return cuda_check(cudaMemset2DAsync(out->data, (size_t)(apart * bytes), 0, (size_t)(columns * bytes),
+                                        (size_t)(numel / columns), (cudaStream_t)args->stream),
                       args->op, args->error);
 }
 

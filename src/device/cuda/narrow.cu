@@ -114,6 +114,10 @@ static void narrow_launch(const narrowing &n, const T *data, cudaStream_t stream
     const int64_t spans = n.rows * (n.columns / SPAN);
     const int64_t tiles = ((n.rows + TILE - 1) / TILE) * ((n.columns + TILE - 1) / TILE);
     const unsigned some = 132 * 16; /* blocks that go on: the largest magnitude of each warp is written once */
+    if (!spans) {                   /* the scale of nothing */
+        narrow_rows<T, FORMAT><<<1, BLOCK, 0, stream>>>(n, data);
+        return;
+    }
     if (n.amax) narrow_amax<T><<<blocks_for(spans) < some ? blocks_for(spans) : some, BLOCK, 0, stream>>>(n, data);
     if (n.turned) narrow_turned<T, FORMAT><<<capped(tiles), BLOCK, 0, stream>>>(n, data);
     else narrow_rows<T, FORMAT><<<blocks_for(spans), BLOCK, 0, stream>>>(n, data);
@@ -147,10 +151,6 @@ extern "C" bool cuda_narrow(const tl_kernel_args *args) {
     n.turned = attr->gives_turned ? (uint8_t *)args->out[attr->gives_rows].data : nullptr;
     if (n.amax && !cuda_check(cudaMemsetAsync(n.amax, 0, sizeof *n.amax, stream_of(args)), args->op, args->error))
         return false;
-    if (n.rows * n.columns == 0) {
-        if (is_given) return true;
-        return cuda_check(cudaMemsetAsync(n.scale, 0, sizeof *n.scale, stream_of(args)), args->op, args->error);
-    }
     switch (x->dtype) {
     case TL_BF16:
         return narrow_as<bf16>(args, n, is_e5m2);
