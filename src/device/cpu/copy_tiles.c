@@ -15,16 +15,21 @@
  *     line a plain copy has two thirds of its speed, with one for four lines four fifths. Probably it ends a mode in
  *     which a core writes whole lines without reading them first. So the loops here store nothing but whole lines, each
  *     at once: no counters in memory, no spilled registers, no tables made on the way.
- *   - Reading is what takes time, since a core waits for lines. So lines of a later tile are asked for all the while, a
- *     row here and a row there, three tiles ahead: filling the buffer and turning it would otherwise leave memory idle
- *     in turn.
+ *   - Reading is what takes time, since a core waits for lines. So lines are asked for three tiles ahead, each row with
+ *     the row of the same place that is brought in. Most often both are in one page, and finding a page costs more than
+ *     the request; asking while the buffer is turned, too, was slower for that. A request is dropped where more than
+ *     one comes in about 6 cycles.
+ *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
+ *     pieces. Translations are kept by the low bits of a page's number: of 2048, rows 16 KiB apart share 512, rows
+ *     256 KiB apart 32. So tiles of elements follow each other along the input for a page, and then along the output:
+ *     what one tile needed translated serves the next. And they are as square as the buffer allows: each row and each
+ *     run is a page.
  *   - Runs that are read have 128 or 256 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what
  *     lies behind the run, which is thrown away: reading takes twice as long. Cells are different: 8 by 16 of them were
- *     best, of 128 to 512 bytes each.
- *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
- *     pieces. So tiles of elements follow each other along the input for a page, and then along the output: what one
- *     tile needed translated serves the next.
- *   - Clearing lines first (dc zva) was slower, non-temporal stores as fast.
+ *     best, of 128 to 512 bytes each; short ones in spans of 8 KiB, long ones without.
+ *   - Clearing lines first (dc zva) was slower, non-temporal stores and loads as fast. So was a second buffer that is
+ *     filled while the first is turned, and zipping by st2. Turning runs that begin within a line aside, to write them
+ *     one after the other, was slower.
  */
 #include "device/cpu/copy_tiles.h"
 
