@@ -34,6 +34,7 @@ struct task;
 struct rows {
     const char *base;
     int64_t step, n, n_columns; /* step: bytes from row to row */
+    int64_t first;              /* element of its output that row 0 has */
     tl_dtype dtype;
 };
 
@@ -143,8 +144,12 @@ static void fold_columns(void *context, int64_t first, int64_t last) {
         const int64_t column = block % task->n_blocks * COLUMNS, output = block / task->n_blocks * kept_size + column;
         const int64_t step = task->reduced.step[0];
         struct state state[COLUMNS];
-        const struct rows rows = {output_base(task, output) + chunk * REDUCE_CHUNK * step, step,
-                                  chunk_length(task, chunk), smaller(COLUMNS, kept_size - column), task->x->dtype};
+        const struct rows rows = {.base = output_base(task, output) + chunk * REDUCE_CHUNK * step,
+                                  .step = step,
+                                  .n = chunk_length(task, chunk),
+                                  .n_columns = smaller(COLUMNS, kept_size - column),
+                                  .first = chunk * REDUCE_CHUNK,
+                                  .dtype = task->x->dtype};
         task->fold->columns(&rows, state);
         for (int64_t c = 0; c < rows.n_columns; c++) {
             if (task->n_chunks == 1) task->fold->finish(task, output + c, state[c]);
@@ -243,37 +248,15 @@ static bool is_better_f64(double x, double best, bool wants_max) {
     return x != x || (wants_max ? x > best : x < best);
 }
 
-/* The value first, in lanes; then where it is. */
-VECTOR_INLINE struct state extreme_place(const double *x, int64_t n, int64_t first, bool wants_max) {
-    double lane[LANES], best = x[0];
-    int nans[LANES] = {0}, has_nan = 0;
-    int64_t i = 0, place = 0;
-    for (int k = 0; k < LANES; k++) lane[k] = x[0];
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            const double y = x[i + k];
-            lane[k] = (wants_max ? y > lane[k] : y < lane[k]) ? y : lane[k];
-            nans[k] |= y != y;
-        }
-    for (; i < n; i++) {
-        best = (wants_max ? x[i] > best : x[i] < best) ? x[i] : best;
-        has_nan |= x[i] != x[i];
-    }
-    for (int k = 0; k < LANES; k++) {
-        best = (wants_max ? lane[k] > best : lane[k] < best) ? lane[k] : best;
-        has_nan |= nans[k];
-    }
-    while (has_nan ? x[place] == x[place] : x[place] != best) place++;
-    return (struct state){{.f = x[place]}, {.i = first + place}};
-}
-static struct state max_place_f64(const void *x, int64_t n, int64_t first, const void *attr) {
-    (void)attr;
-    return extreme_place(x, n, first, true);
-}
-static struct state min_place_f64(const void *x, int64_t n, int64_t first, const void *attr) {
-    (void)attr;
-    return extreme_place(x, n, first, false);
-}
+#define T float
+#define MASK int32_t
+#define NAME(name) name##_f32
+#include "device/cpu/fold_template.h"
+#define T double
+#define MASK int64_t
+#define NAME(name) name##_f64
+#include "device/cpu/fold_template.h"
+
 static struct state max_place_i64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)attr;
     const int64_t *x = data;
@@ -314,15 +297,40 @@ static void finish_place(const struct task *task, int64_t output, struct state s
     ((int64_t *)task->args->out[0].data)[output] = state.b.i;
 }
 
+/* The first of equals, and the first NaN before everything: what is held is given up for what is better, but no NaN. */
+VECTOR_INLINE void place_columns(const struct rows *rows, struct state *to, bool wants_max) {
+    float best[COLUMNS], buffer[COLUMNS];
+    int32_t place[COLUMNS] = {0}; /* in a chunk */
+    const int64_t n = rows->n_columns;
+    memcpy(best, row_at(rows, 0, buffer), (size_t)n * sizeof *best);
+    for (int64_t row = 1; row < rows->n; row++) {
+        const float *x = row_at(rows, row, buffer);
+        for (int64_t c = 0; c < n; c++) {
+            const int is_better = ((wants_max ? x[c] > best[c] : x[c] < best[c]) | (x[c] != x[c])) & (best[c] == best[c]);
+            best[c] = vector_select(is_better, x[c], best[c]);
+            place[c] = is_better ? (int32_t)row : place[c];
+        }
+    }
+    for (int64_t c = 0; c < n; c++) to[c] = (struct state){{.f = (double)best[c]}, {.i = rows->first + place[c]}};
+}
+static void max_place_columns(const struct rows *rows, struct state *to) { place_columns(rows, to, true); }
+static void min_place_columns(const struct rows *rows, struct state *to) { place_columns(rows, to, false); }
+
+static bool is_narrow(const tl_kernel_args *args) { return dtype_compute(args->in[0].dtype) == TL_F32; }
+
 bool cpu_argmax(const tl_kernel_args *args) {
+    static const struct fold narrow = {max_place_f32, join_max_f64, finish_place, max_place_columns};
     static const struct fold real = {max_place_f64, join_max_f64, finish_place, NULL};
     static const struct fold whole = {max_place_i64, join_max_i64, finish_place, NULL};
+    if (is_narrow(args)) return run_fold_as(args, &narrow, true);
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
 bool cpu_argmin(const tl_kernel_args *args) {
+    static const struct fold narrow = {min_place_f32, join_min_f64, finish_place, min_place_columns};
     static const struct fold real = {min_place_f64, join_min_f64, finish_place, NULL};
     static const struct fold whole = {min_place_i64, join_min_i64, finish_place, NULL};
+    if (is_narrow(args)) return run_fold_as(args, &narrow, true);
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
@@ -437,44 +445,21 @@ static void finish_norm(const struct task *task, int64_t output, struct state st
 bool cpu_norm(const tl_kernel_args *args) {
     static const struct fold fold = {norm_chunk, join_norm, finish_norm, NULL};
     static const struct fold squares = {squares_chunk, join_norm, finish_norm, squares_columns};
-    const bool is_narrow =
-        ((const struct attr_vector_norm *)args->attr)->p == 2 && dtype_compute(args->in[0].dtype) == TL_F32;
-    return run_fold_as(args, is_narrow ? &squares : &fold, is_narrow);
+    const bool is_plain = ((const struct attr_vector_norm *)args->attr)->p == 2 && is_narrow(args);
+    return run_fold_as(args, is_plain ? &squares : &fold, is_plain);
 }
 
 /* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------------- */
 
-static double finite_max(const double *x, int64_t n) {
-    double lane[LANES], max = -INFINITY;
-    int64_t i = 0;
-    for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-    for (; i < n; i++) max = x[i] > max ? x[i] : max;
-    for (int k = 0; k < LANES; k++) max = lane[k] > max ? lane[k] : max;
-    return isfinite(max) ? max : 0;
-}
-
 static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
-    const double *x = data, shift = finite_max(x, n);
+    const double *x = data, max = number_max_f64(x, n), shift = isfinite(max) ? max : 0;
     double term[REDUCE_CHUNK];
     for (int64_t i = 0; i < n; i++) term[i] = exp(x[i] - shift);
     return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
 }
 
 /* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
-static float finite_max_f32(const float *x, int64_t n) {
-    enum { WIDE = 2 * LANES };
-    float lane[WIDE], max = -INFINITY;
-    int64_t i = 0;
-    for (int k = 0; k < WIDE; k++) lane[k] = -INFINITY;
-    for (; i + WIDE <= n; i += WIDE)
-        for (int k = 0; k < WIDE; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-    for (; i < n; i++) max = x[i] > max ? x[i] : max;
-    for (int k = 0; k < WIDE; k++) max = lane[k] > max ? lane[k] : max;
-    return max;
-}
 
 /* to = exp(x - shift), in tiles; `is_falling`: for x up to shift. */
 VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, bool is_falling) {
@@ -492,7 +477,7 @@ VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, b
 static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
     enum { PART = 256 };
-    const float *x = data, max = finite_max_f32(x, n);
+    const float *x = data, max = number_max_f32(x, n);
     double lane[LANES] = {0};
     float term[PART];
     for (int64_t at = 0; at < n; at += PART) {
@@ -548,8 +533,7 @@ static void finish_logsumexp(const struct task *task, int64_t output, struct sta
 bool cpu_logsumexp(const tl_kernel_args *args) {
     static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp, logsumexp_columns};
     static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp, NULL};
-    const bool is_narrow = dtype_compute(args->in[0].dtype) == TL_F32;
-    return run_fold_as(args, is_narrow ? &narrow : &wide, is_narrow);
+    return run_fold_as(args, is_narrow(args) ? &narrow : &wide, is_narrow(args));
 }
 
 /* ---- Running sums and products: row by row, in blocks --------------------------------------------------------- */
