@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, COLUMNS = 128 };
+enum { LANES = 8, COLUMNS = 512, FEW_COLUMNS = 64 };
 
 union number {
     double f;
@@ -56,6 +56,7 @@ struct task {
     const tl_operand *x;
     int64_t x_stride, n_chunks;
     bool is_float, is_narrow;
+    int64_t columns;       /* outputs of a block, up to COLUMNS */
     int64_t n_blocks;      /* of columns, in a row of outputs */
     struct state *partial; /* (output, chunk) */
 };
@@ -141,13 +142,14 @@ static void fold_columns(void *context, int64_t first, int64_t last) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     for (int64_t item = first; item < last; item++) {
         const int64_t chunk = item % task->n_chunks, block = item / task->n_chunks;
-        const int64_t column = block % task->n_blocks * COLUMNS, output = block / task->n_blocks * kept_size + column;
+        const int64_t column = block % task->n_blocks * task->columns,
+                      output = block / task->n_blocks * kept_size + column;
         const int64_t step = task->reduced.step[0];
         struct state state[COLUMNS];
         const struct rows rows = {.base = output_base(task, output) + chunk * REDUCE_CHUNK * step,
                                   .step = step,
                                   .n = chunk_length(task, chunk),
-                                  .n_columns = smaller(COLUMNS, kept_size - column),
+                                  .n_columns = smaller(task->columns, kept_size - column),
                                   .first = chunk * REDUCE_CHUNK,
                                   .dtype = task->x->dtype};
         task->fold->columns(&rows, state);
@@ -166,12 +168,15 @@ static bool goes_by_columns(const struct task *task) {
            (reduced->step[0] > kept->step[0] || reduced->step[0] < -kept->step[0]);
 }
 
+/* Long pieces of rows are read best; they are shorter where threads would otherwise have nothing to do, which changes no result. */
 static bool run_columns(struct task *task, int n_threads) {
-    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
-    task->n_blocks = (kept_size + COLUMNS - 1) / COLUMNS;
-    parallel_for(task->kept.n / kept_size * task->n_blocks * task->n_chunks,
-                 parallel_grain(2 * smaller(REDUCE_CHUNK, task->reduced.n) * smaller(COLUMNS, kept_size)), n_threads,
-                 fold_columns, task);
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1], n_rows = smaller(REDUCE_CHUNK, task->reduced.n);
+    const int64_t n_items = task->kept.n / kept_size * task->n_chunks;
+    task->columns = smaller(COLUMNS, kept_size);
+    while (task->columns > FEW_COLUMNS && n_items * ((kept_size - 1) / task->columns + 1) < 2 * n_threads)
+        task->columns = (task->columns + 1) / 2;
+    task->n_blocks = (kept_size + task->columns - 1) / task->columns;
+    parallel_for(n_items * task->n_blocks, parallel_grain(2 * n_rows * task->columns), n_threads, fold_columns, task);
     if (task->n_chunks > 1) parallel_for(task->kept.n, parallel_grain(task->n_chunks), n_threads, join_chunks, task);
     return true;
 }
@@ -226,10 +231,14 @@ static const float *row_at(const struct rows *rows, int64_t row, float *buffer) 
 }
 
 /* As lanes_total, for every column; the totals are then the first lane. */
-static void columns_total(double lane[LANES][COLUMNS]) {
+static void columns_total(double lane[LANES][COLUMNS], int64_t n) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
-            for (int c = 0; c < COLUMNS; c++) lane[k][c] += lane[k + half][c];
+            for (int64_t c = 0; c < n; c++) lane[k][c] += lane[k + half][c];
+}
+
+static void columns_begin(double lane[LANES][COLUMNS], int64_t n) {
+    for (int k = 0; k < LANES; k++) memset(lane[k], 0, (size_t)n * sizeof *lane[k]);
 }
 
 static double array_sum(const double *x, int64_t n) {
@@ -300,13 +309,15 @@ static void finish_place(const struct task *task, int64_t output, struct state s
 /* The first of equals, and the first NaN before everything: what is held is given up for what is better, but no NaN. */
 VECTOR_INLINE void place_columns(const struct rows *rows, struct state *to, bool wants_max) {
     float best[COLUMNS], buffer[COLUMNS];
-    int32_t place[COLUMNS] = {0}; /* in a chunk */
+    int32_t place[COLUMNS]; /* in a chunk */
     const int64_t n = rows->n_columns;
+    memset(place, 0, (size_t)n * sizeof *place);
     memcpy(best, row_at(rows, 0, buffer), (size_t)n * sizeof *best);
     for (int64_t row = 1; row < rows->n; row++) {
         const float *x = row_at(rows, row, buffer);
         for (int64_t c = 0; c < n; c++) {
-            const int is_better = ((wants_max ? x[c] > best[c] : x[c] < best[c]) | (x[c] != x[c])) & (best[c] == best[c]);
+            const int is_better =
+                ((wants_max ? x[c] > best[c] : x[c] < best[c]) | (x[c] != x[c])) & (best[c] == best[c]);
             best[c] = vector_select(is_better, x[c], best[c]);
             place[c] = is_better ? (int32_t)row : place[c];
         }
@@ -403,14 +414,15 @@ static struct state squares_chunk(const void *data, int64_t n, int64_t first, co
     return (struct state){{.f = lanes_total(lane)}, {.f = 0}};
 }
 static void squares_columns(const struct rows *rows, struct state *to) {
-    double lane[LANES][COLUMNS] = {0};
+    double lane[LANES][COLUMNS];
     float buffer[COLUMNS];
+    columns_begin(lane, rows->n_columns);
     for (int64_t row = 0; row < rows->n; row++) {
         const float *x = row_at(rows, row, buffer);
         double *sum = lane[row % LANES];
         for (int64_t c = 0; c < rows->n_columns; c++) sum[c] += (double)x[c] * (double)x[c];
     }
-    columns_total(lane);
+    columns_total(lane, rows->n_columns);
     for (int64_t c = 0; c < rows->n_columns; c++) to[c] = (struct state){{.f = lane[0][c]}, {.f = 0}};
 }
 
@@ -494,8 +506,9 @@ static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t fir
 
 static void logsumexp_columns(const struct rows *rows, struct state *to) {
     const int64_t n = rows->n_columns;
-    double lane[LANES][COLUMNS] = {0};
+    double lane[LANES][COLUMNS];
     float buffer[COLUMNS], shift[COLUMNS], term[COLUMNS];
+    columns_begin(lane, n);
     for (int64_t c = 0; c < n; c++) shift[c] = -INFINITY;
     for (int64_t row = 0; row < rows->n; row++) {
         const float *x = row_at(rows, row, buffer);
@@ -509,7 +522,7 @@ static void logsumexp_columns(const struct rows *rows, struct state *to) {
         double *sum = lane[row % LANES];
         for (int64_t c = 0; c < n; c++) sum[c] += (double)term[c];
     }
-    columns_total(lane);
+    columns_total(lane, n);
     for (int64_t c = 0; c < n; c++) to[c] = (struct state){{.f = (double)shift[c]}, {.f = lane[0][c]}};
 }
 
