@@ -677,11 +677,11 @@ bool cpu_cumprod(const tl_kernel_args *args) { return run_scan(args, true); }
 /* The product of x before each block. */
 static void find_carries(const struct scan *scan, int64_t row, double *carry) {
     double x[SCAN_BLOCK], total = 1;
-    for (int64_t at = 0; at < scan->n; at += SCAN_BLOCK) {
-        const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
-        convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);
-        carry[at / SCAN_BLOCK] = total;
-        for (int64_t i = 0; i < n; i++) total *= x[i];
+    *carry++ = total;
+    for (int64_t at = 0; at + SCAN_BLOCK < scan->n; at += SCAN_BLOCK) {
+        convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), SCAN_BLOCK);
+        for (int64_t i = 0; i < SCAN_BLOCK; i++) total *= x[i];
+        *carry++ = total;
     }
 }
 
@@ -690,9 +690,11 @@ struct after {
     double x, g, r;
 };
 
-/* One block, from its last place to its first; `product` is that of what is before the block. */
+/* One block, from its last place to its first; `product` is that of what is before the block. The products go the other way, side by
+ * side with it: each step of either waits for the one before. */
 static void grad_block(const struct scan *scan, int64_t row, int64_t at, double product, struct after *after) {
-    double x[SCAN_BLOCK], g[SCAN_BLOCK], before[SCAN_BLOCK];
+    double x[SCAN_BLOCK], g[SCAN_BLOCK], before[SCAN_BLOCK], rest[SCAN_BLOCK];
+    struct after last = *after;
     const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
     convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);
     if (!scan->attr.is_total) {
@@ -704,15 +706,17 @@ static void grad_block(const struct scan *scan, int64_t row, int64_t at, double 
             convert_to_f64(&g[n - 1], total, scan->g->dtype, 1, 1);
         }
     }
-    for (int64_t i = 0; i < n; i++) {
-        before[i] = product;
-        product *= x[i];
+    const bool is_exclusive = scan->attr.is_exclusive;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t i = n - 1 - k;
+        before[k] = product;
+        product *= x[k];
+        const double r = (is_exclusive ? last.g : g[i]) + last.x * last.r;
+        last = (struct after){x[i], g[i], r};
+        rest[i] = r;
     }
-    for (int64_t i = n - 1; i >= 0; i--) {
-        const double r = (scan->attr.is_exclusive ? after->g : g[i]) + after->x * after->r;
-        *after = (struct after){x[i], g[i], r};
-        before[i] *= r;
-    }
+    *after = last;
+    for (int64_t i = 0; i < n; i++) before[i] *= rest[i];
     convert_from_f64(scan_at(scan, scan->out, row, at), scan->out->dtype, scan_step(scan), before, n);
 }
 
