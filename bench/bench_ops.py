@@ -723,10 +723,11 @@ REASONS = [  # pattern of the op's name, reason; the first that fits. Figures: a
     (r"nll", "eleven ops on 128 numbers at the most, 0.4 us each: masks, weights and their sum, for ids that are not counted"),
     (r"pad.*|slice bwd|concat.*", "rows are short, or written twice: first zeros, then what is there"),
     (r"argm.*|max.*|min.*|sum.*|var.*|layer_norm.*|rms_norm.*|add_layer_norm.*|add_rms_norm.*",
-     "sums in a fixed order, the same for any number of threads; norms and var go over a row two or three times"),
+     "sums in a fixed order, in eight or sixteen lanes, the same for any number of threads: a sum in f32 takes 0.09 ns an element from the first cache, "
+     "memory 0.10; norms and var go over a row two or three times"),
     (r"adam.*|adagrad|rmsprop", "a root and a division for each element: 6.3 of the 8.5 cycles that AdamW takes for four elements from the first cache"),
     (r"item", "the call itself, through ctypes"),
-    (r".*", "memory: reading and writing in turns; small: the call itself, through ctypes"),
+    (r".*", "as fast as memory within a fifth; small: the call itself, through ctypes"),
 ]
 
 # ---- Timing ----
