@@ -19,6 +19,8 @@ What the numbers hold:
   what a plain loop moves in the same run with the same mix of reading and writing (bench/stream.c, arrays of the same size, shortest
   turns on both sides). Ops that compute much for each byte are not held to it: see REASONS, which is printed for every row
   above 1x or below 85 %.
+- 'computing' (large rows that miss either) is the share of the row's time that the same op takes on arrays of 64 KB, which the caches hold,
+  on one thread, scaled by the bytes: near 100 % memory does not matter, and what is left is to compute less.
 - Before it is timed, each op's first result is compared with torch's, at the small and the medium size (not of random numbers),
   and the kernels that ran are noted: a kernel of op_list.h that no row runs is named at the end, and fails the whole table.
 """
@@ -46,13 +48,15 @@ from torch.optim.rmsprop import rmsprop as torch_rmsprop  # noqa: E402
 from tally_c import Tensor, convert, tl  # noqa: E402
 
 SIZES = ["small", "medium", "large"]
-SHAPES = {"small": (8, 128), "medium": (256, 512), "large": (4096, 1024)}  # of f32: 4 KB, 512 KB, 16 MB
-SQUARES = {"small": 32, "medium": 256, "large": 2048}
-HEADS = {"small": (1, 16, 2, 32), "medium": (1, 256, 8, 64), "large": (4, 1024, 8, 64)}  # (B,T,H,D)
-LOGITS = {"small": (4, 256), "medium": (64, 2048), "large": (128, 32768)}
-HEAD = {"small": (16, 32, 64), "medium": (128, 128, 1024), "large": (512, 256, 8192)}    # (N,C,V)
+CACHED = "cached"       # a size of its own, not in the table: see cached_s
+SHAPES = {"small": (8, 128), CACHED: (16, 1024), "medium": (256, 512), "large": (4096, 1024)}  # of f32: 4, 64, 512 KB, 16 MB
+SQUARES = {"small": 32, CACHED: 64, "medium": 256, "large": 2048}
+HEADS = {"small": (1, 16, 2, 32), CACHED: (1, 32, 8, 64), "medium": (1, 256, 8, 64), "large": (4, 1024, 8, 64)}  # (B,T,H,D)
+LOGITS = {"small": (4, 256), CACHED: (8, 2048), "medium": (64, 2048), "large": (128, 32768)}
+HEAD = {"small": (16, 32, 64), CACHED: (16, 64, 256), "medium": (128, 128, 1024), "large": (512, 256, 8192)}     # (N,C,V)
 SLOWER = 3.0            # more than this times torch's time is too slow
-ELSEWHERE = {"transfer", "clip_scale", "fake_quantize"}  # needs two devices; is of one number; torch has none
+ELSEWHERE = {"transfer", "clip_scale", "fake_quantize",  # needs two devices; is of one number; torch has none
+             "narrow", "matmul_f8", "matmul_f8_acc"}  # a GPU's
 TURNS, MIN_TURNS = 15, 3
 TURN_S = 0.006          # a turn repeats the op this long
 ROW_S = 0.4             # no more turns after this long
@@ -403,10 +407,8 @@ def linear(size, dtype):
     return Case("linear", [x, w, b], F.linear, [xt, wt, bt])
 
 
-@case("linear to .grad")
-def linear_accumulating(size, dtype):
+def accumulating(forward):
     """backward into gradients that are there."""
-    forward = linear(size, dtype)
     made = backward(forward)
     (out_t,), inputs_t = made.theirs_arguments
     out, seed, inputs = made.arguments[:3]
@@ -416,6 +418,9 @@ def linear_accumulating(size, dtype):
         xt.grad = torch.zeros_like(xt)
     return Case("backward", [out, seed, tl.RETAIN_GRAPH], lambda y: y.backward(seed_t, retain_graph=True), [out_t],
                 first=lambda r, a: inputs[0].grad, torch_first=lambda r, a: inputs_t[0].grad)
+
+
+case("linear to .grad")(lambda size, dtype: accumulating(linear(size, dtype)))
 
 
 def heads(size, dtype, offset):
@@ -458,19 +463,7 @@ def embedding(size, dtype):
     return Case("embedding", [w, i], lambda w, i: F.embedding(i, w), [wt, it])
 
 
-@case("embedding twice bwd")
-def embedding_twice_backward(size, dtype):
-    """A table that is used twice: the second gradient is added to the first, in its place."""
-    rows, c = SHAPES[size]
-    (w, wt), (i, it) = both(normal((rows, c)), dtype), both(integers(rows, rows))
-    tl.requires_grad(w, True)
-    tl.library.tl_grad_mode(True)
-    out = tl.add(tl.embedding(w, i), tl.embedding(w, i))
-    tl.library.tl_grad_mode(False)
-    with torch.enable_grad():
-        wt.requires_grad_()
-        out_t = F.embedding(it, wt) + F.embedding(it, wt)
-    return gradient_case(out, out_t, [w], [wt])
+case("embedding to .grad")(lambda size, dtype: accumulating(embedding(size, dtype)))
 
 
 def nll(size, dtype):
@@ -591,7 +584,7 @@ def ordered(name, ours, theirs, shapes=SHAPES, narrow=False):
 
 ordered("sort", ["sort", 1, False], lambda x: torch.sort(x, 1), narrow=True)
 ordered("sort columns", ["sort", 0, False], lambda x: torch.sort(x, 0))
-ordered("sort vector", ["sort", 0, False], lambda x: torch.sort(x, 0), shapes={s: (int(np.prod(SHAPES[s])),) for s in SIZES})
+ordered("sort vector", ["sort", 0, False], lambda x: torch.sort(x, 0), shapes={s: (int(np.prod(SHAPES[s])),) for s in SHAPES})
 ordered("topk 16", ["topk", 16, 1, True], lambda x: torch.topk(x, 16, 1), narrow=True)
 ordered("topk 16 smallest", ["topk", 16, 1, False], lambda x: torch.topk(x, 16, 1, False))
 ordered("topk 1", ["topk", 1, 1, True], lambda x: torch.topk(x, 1, 1))
@@ -701,32 +694,41 @@ def sum_squares(size, dtype):
 
 # ---- Why ----
 
-REASONS = [  # pattern of the op's name, reason; the first that fits
+NOT_BY_BYTES = r"matmul.*|linear.*|attention.*|sort.*|topk.*|unique|searchsorted|multinomial.*|permutation"  # no 'computing' for these
+
+REASONS = [  # pattern of the op's name, reason; the first that fits. Figures: a core of a Neoverse V1 at 2.6 GHz. 'Computing' is measured in the run.
     (r"matmul.*|linear.*|attention.*", "computes more than it moves; see bench_gemm and bench_step"),
-    (r"sort.*|topk.*|unique|searchsorted|multinomial.*|permutation", "compares and moves each element many times"),
+    (r"permutation", "sorts its draws, so that every device has the same bits: of 138 us for 16,384 places about 100 are two passes by digits and one of insertion, 33 the draws"),
+    (r"searchsorted", "ten steps that wait for each other, 62 ns for a value"),
+    (r"sort.*|topk.*|unique|multinomial.*", "moves each element many times; small: 1.8 us for a line of 128, which is sorted by four digits"),
     (r"uniform_?|normal_?|integers|bernoulli_|trunc_normal_|dropout", "makes its random numbers by ten rounds of Philox, the same on every device"),
-    (r"gather.*|scatter.*|index.*|embedding.*|repeat_interleave|nonzero", "goes where its indices say, an element or a row at a time"),
-    (r"div|sqrt|rsqrt|div_scalar",
-     "the division unit: on a Neoverse V1 2.9 cycles for a vector of four quotients, 3.4 for roots (0.29 and 0.34 ns an element)"),
+    (r"scatter.*|gather bwd", "goes where its indices say, after a copy of the table (16 MB) or a look at all indices (32 MB)"),
+    (r"index pairs", "finds the places of all pairs first, on one thread: two thirds of the time of the medium one"),
+    (r"gather.*|index.*|embedding.*|repeat_interleave", "goes where its indices say, an element or a row at a time"),
+    (r"nonzero", "small: five ops, of which two count; large: one thread"),
+    (r"div|sqrt|rsqrt|div_scalar", "the division unit: 2.9 cycles for a vector of four quotients, 3.4 for roots (0.29 and 0.34 ns an element)"),
     (r"(add|mul|relu|where|div) bf16", "passes through blocks of f32: widening takes 0.06 ns an element "
      "and operand from the first cache, narrowing 0.16 (one bfcvtn a cycle)"),
     (r"cast f32->bf16", "narrowing takes 0.16 ns an element from the first cache: one bfcvtn a cycle"),
-    (r"exp|exp bf16|tanh.*|sigmoid.*|silu.*|gelu|gelu bf16|gelu bwd.*|gelu_erf.*|swiglu.*|erf|log",
-     "computes: an array in the first cache takes as long an element, 1 to 2.5 ns on a core of a Neoverse V1, where its bytes take 0.1"),
-    (r"exp.*|sin|cos|log.*|pow.*|softplus|div.*|remainder.*|rope.*|bce.*",
-     "computes: polynomials or divisions for each element, in vectors (not measured apart from memory)"),
-    (r"softmax.*|log_softmax.*|logsumexp.*|cross_entropy.*|nll bwd", "computes an exponential for each element, and reads a row twice (not measured apart from memory)"),
+    (r"arange", "computes in f64: converting to f32 takes most of 0.35 ns an element"),
+    (r"exp.*|tanh.*|sigmoid.*|silu.*|gelu.*|swiglu.*|erf|log.?|log1p|sin|cos|pow.*|softplus|remainder.*|rope.*|bce.*|div.*",
+     "computes: polynomials or divisions for each element, in vectors"),
+    (r"softmax.*|log_softmax.*|logsumexp.*|cross_entropy.*|nll bwd", "computes an exponential for each element, and reads a row twice"),
     (r"transpose copy.*", "reads and writes in pieces of a few hundred bytes; see docs/einops.md"),
-    (r"cast.*f8|cast saturating|quantize.*|dequantize.*", "rounds to formats that the chip does not have"),
-    (r"cum.*", "each element needs the one before it, in a fixed order (not measured)"),
-    (r"minimum|maximum", "two comparisons for each vector, since a NaN on either side wins (not measured apart from memory)"),
-    (r"prod.*|norm.*", "computes in f64, for digits and for range: from the first cache of a Neoverse V1 0.15 ns an element and core (prod), 0.20 (norm), where a sum in f32 takes 0.09"),
-    (r"fill_|full", "one vector a turn of its loop: with four, a plain loop takes 152 us instead of 204 for 16 MB on two cores of a Neoverse V1"),
-    (r"nll", "picks 128 numbers at the most: the ops around it are the time, not its bytes"),
-    (r"argm.*|max.*|min.*|sum.*|var.*|norm.*|layer_norm.*|rms_norm.*|add_layer_norm.*|add_rms_norm.*",
-     "sums in a fixed order, the same for any number of threads (what limits it is not measured)"),
+    (r"cast.*f8|cast saturating|quantize.*|dequantize.*", "rounds to formats that the chip does not have: 0.6 ns an element"),
+    (r"cum.*", "each element waits for the one before it, in a fixed order: an addition takes 2 cycles, a product 3; columns are brought to rows and back by two copies"),
+    (r"minimum|maximum|clamp", "two comparisons for each vector, since a NaN on either side wins"),
+    (r"prod.*|norm.*", "computes in f64, for digits and for range: from the first cache 0.15 ns an element (prod), 0.20 (norm), where a sum in f32 takes 0.09; "
+     "converting f32 to f64 is what takes it, more sums side by side do not help"),
+    (r"logical.*|is.*|compare.*|sign|where", "bools pass through blocks of f32"),
+    (r"nll", "eleven ops on 128 numbers at the most, 0.4 us each: masks, weights and their sum, for ids that are not counted"),
+    (r"pad.*|slice bwd|concat.*", "rows are short, or written twice: first zeros, then what is there"),
+    (r"argm.*|max.*|min.*|sum.*|var.*|layer_norm.*|rms_norm.*|add_layer_norm.*|add_rms_norm.*",
+     "sums in a fixed order, in eight or sixteen lanes, the same for any number of threads: a sum in f32 takes 0.09 ns an element from the first cache, "
+     "memory 0.10; norms and var go over a row two or three times"),
     (r"adam.*|adagrad|rmsprop", "a root and a division for each element: 6.3 of the 8.5 cycles that AdamW takes for four elements from the first cache"),
-    (r".*", "small: the call itself, through ctypes; large: not looked into"),
+    (r"item", "the call itself, through ctypes"),
+    (r".*", "as fast as memory within a fifth; small: the call itself, through ctypes"),
 ]
 
 # ---- Timing ----
@@ -846,6 +848,20 @@ def turns_of(ours, torchs, binding):
     return turns
 
 
+def cached_s(name, read, written, threads):
+    """Seconds that a row's computing takes: the same op on one thread and on arrays that the caches hold, as often as its bytes
+    go into the row's, by as many threads. The call through ctypes is taken off."""
+    case = CASES[name](CACHED)
+    begin, function, end = (getattr(tl.library, "tl_" + f) for f in ("scope_begin", case.ours, "scope_end"))
+    arguments = [convert(a, t) for a, t in zip(case.arguments, function.argtypes, strict=True)]
+    _, own_read, own_written = ledger_of(function, arguments)
+    tl.set_threads(1)
+    once = min(ours_loop(begin, function, end, arguments, BATCH, 4) for _ in range(8))
+    tl.set_threads(threads)
+    call = min(ours_loop(*(nothing_like(f) for f in (begin, function, end)), arguments, BATCH, 4) for _ in range(8))
+    return (once - call) * (read + written) / max(own_read + own_written, 1) / threads
+
+
 def measure(name, size, seen, threads=2):
     case = CASES[name](size)
     begin, function, end = (getattr(tl.library, "tl_" + f) for f in ("scope_begin", case.ours, "scope_end"))
@@ -866,11 +882,13 @@ def measure(name, size, seen, threads=2):
         (ours_s, torch_s), (least_ours, least_torch, binding_s) = ((statistics.median(t[i] for t in turns) for i in range(2)),
                                                                    (min(t[i] for t in turns) for i in range(3)))
         return {"op": name, "size": size, "ours_s": ours_s, "torch_s": torch_s, "ratio": ours_s / torch_s,
-                "ratio_of_least": least_ours / least_torch, "binding_s": binding_s, "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns),
+                "ratio_of_least": least_ours / least_torch, "least_s": least_ours, "binding_s": binding_s, "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns),
                 "bytes_read": read, "bytes_written": written, "of_memory": floor / least_ours if floor else None}
     row = once()
     if row["ratio"] > SLOWER:
         row = sorted([row, once(), once()], key=lambda r: r["ratio"])[1]
+    row["computing"] = cached_s(name, read, written, threads) / row["least_s"] if (
+        size == "large" and misses(row) and not re.fullmatch(NOT_BY_BYTES, name)) else None
     return row
 
 
@@ -892,7 +910,6 @@ def reason_of(row):
     for pattern, reason in REASONS:
         if re.fullmatch(pattern, row["op"]):
             return reason
-    return "not looked into"
 
 
 def misses(row):
@@ -904,6 +921,7 @@ def reasons_text(rows):
     lines = {}
     for row in filter(misses, rows):
         share = f", {row['of_memory']:.0%}" if row["of_memory"] else ""
+        share += f", computing {row['computing']:.0%}" if row["computing"] else ""
         lines.setdefault(reason_of(row), []).append(f"{row['op']} {row['size']} ({row['ratio_of_least']:.2f}x{share})")
     return "\n".join(f"- {reason}: {'; '.join(which)}" for reason, which in sorted(lines.items()))
 

@@ -129,9 +129,9 @@ RNG_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
 
 #define RNG_SQRT_HALF_F32 0x3F3504F3u /* bits */
 
-/* Natural logarithm of a positive normal x, given what is `shifted` below, and e. Error at most 0.96 ulp on [2^-33, 1] (all tried). */
-RNG_FN float rng_log_parts_f32(uint32_t shifted, float e) {
-    const float f = f32_of_bits((shifted & 0x7FFFFFu) + RNG_SQRT_HALF_F32) - 1.0f;
+/* Natural logarithm of 2^e m, m from sqrt(1/2) to sqrt(2). Error at most 0.96 ulp on [2^-33, 1] (all tried). */
+RNG_FN float rng_log_parts_f32(float m, float e) {
+    const float f = m - 1.0f;
     const float s = f / (2.0f + f);
     const float z = s * s;
     float r = 0x1.31e2e4p-2f;
@@ -142,7 +142,7 @@ RNG_FN float rng_log_parts_f32(uint32_t shifted, float e) {
 }
 RNG_FN float rng_log_f32(float x) {
     const uint32_t shifted = f32_bits(x) - RNG_SQRT_HALF_F32;
-    return rng_log_parts_f32(shifted, (float)((int32_t)shifted >> 23));
+    return rng_log_parts_f32(f32_of_bits((shifted & 0x7FFFFFu) + RNG_SQRT_HALF_F32), (float)((int32_t)shifted >> 23));
 }
 
 /* The same for f64. Error at most 1.2 ulp on [2^-65, 1]. */

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -33,6 +33,20 @@ struct codec {
     void (*store_rounded)(void *out, int64_t stride, const double *in, int64_t n, enum convert_mode mode,
                           const uint32_t *random);
 };
+
+/* ---- f64 to f32, rounded to odd ------------------------------------------------------------------------------ */
+
+enum { ODD_CHUNK = 64 };
+
+/* Arm has an instruction for it. */
+static inline void f64_to_f32_odd_many(float *out, const double *in, int64_t n) {
+    int64_t i = 0;
+#if defined(__aarch64__)
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(out + i, vcvtx_high_f32_f64(vcvtx_f32_f64(vld1q_f64(in + i)), vld1q_f64(in + i + 2)));
+#endif
+    for (; i < n; i++) out[i] = f64_to_f32_odd(in[i]);
+}
 
 /* ---- Narrow floats: the short way to nearest ------------------------------------------------------------- */
 

@@ -21,4 +21,5 @@ static inline CONVERT_STORED NAME(from_i64)(int64_t value) {
 #undef NAME_PASTE
 
 #define CONVERT_ROUNDED
+#define CONVERT_ODD
 #include "tensor/convert_loops.h"

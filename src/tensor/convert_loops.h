@@ -4,6 +4,7 @@
  *   CONVERT_STORED   the C type of one element's bits, as in uint16_t
  *   CONVERT_PACKED   defined when elements are no C objects; <name>_read and <name>_write then exist already
  *   CONVERT_ROUNDED  defined when <name>_encode(double, mode, random) exists
+ *   CONVERT_ODD      defined when an f64 may be brought to f32, rounded to odd, first
  *   CONVERT_MANY     defined when <name>_from_f32_many(out, in, n) does the first of n elements and says how many
  *
  * and the element functions <name>_to_f32, _to_f64, _to_i64, _from_f32, _from_f64, _from_i64 in scope. It
@@ -66,6 +67,15 @@ static void NAME(store_f32)(void *restrict out, int64_t stride, const void *rest
 
 static void NAME(store_f64)(void *restrict out, int64_t stride, const void *restrict hub, int64_t n) {
     const double *in = hub;
+#if defined(CONVERT_ODD) && !defined(CONVERT_PACKED)
+    for (int64_t i = 0; stride == 1 && i < n; i += ODD_CHUNK) {
+        float odd[ODD_CHUNK];
+        const int64_t count = n - i < ODD_CHUNK ? n - i : ODD_CHUNK;
+        f64_to_f32_odd_many(odd, in + i, count);
+        NAME(store_f32)((unsigned char *)out + i * (int64_t)sizeof(CONVERT_STORED), 1, odd, count);
+    }
+    if (stride == 1) return;
+#endif
     if (stride == 1)
         for (int64_t i = 0; i < n; i++) NAME(write)(out, i, NAME(from_f64)(in[i]));
     else
@@ -115,3 +125,4 @@ static const struct codec NAME(codec) = {
 #undef CONVERT_PACKED
 #undef CONVERT_ROUNDED
 #undef CONVERT_MANY
+#undef CONVERT_ODD

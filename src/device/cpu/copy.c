@@ -22,6 +22,19 @@
 enum { LINE_BYTES = 64 };
 enum { CHUNK = 512 }; /* unview */
 
+enum { LINE_VECTOR = 16 }; /* bytes that are moved at a time */
+typedef uint8_t line __attribute__((vector_size(LINE_VECTOR), aligned(1), may_alias));
+
+/* The pattern, of LINE_VECTOR bytes, over and over; eight stores a turn, or they would wait for the counter. Returns how many of the n
+ * bytes are done. */
+static int64_t fill_lines(char *out, const char *pattern, int64_t n) {
+    const line value = *(const line *)(const void *)pattern;
+    int64_t at = 0;
+    for (; at + 8 * LINE_VECTOR <= n; at += 8 * LINE_VECTOR)
+        for (int k = 0; k < 8; k++) *(line *)(void *)(out + at + LINE_VECTOR * k) = value;
+    return at;
+}
+
 /* Loops over elements of 1, 2, 4 and 8 bytes. */
 #define T uint8_t
 #define NAME(name) name##_1
@@ -59,12 +72,11 @@ struct task {
 /* memmove, for what lies apart or at the very same place: 128 bytes are read before they are written. Of runs that come from memory the
  * library's makes four fifths of this. */
 static void move_bytes(char *out, const char *in, int64_t n) {
-    typedef uint8_t line __attribute__((vector_size(16), aligned(1), may_alias));
     int64_t at = 0;
-    for (; at + 128 <= n; at += 128) {
+    for (; at + 8 * LINE_VECTOR <= n; at += 8 * LINE_VECTOR) {
         line a[8];
-        for (int k = 0; k < 8; k++) a[k] = *(const line *)(const void *)(in + at + 16 * k);
-        for (int k = 0; k < 8; k++) *(line *)(void *)(out + at + 16 * k) = a[k];
+        for (int k = 0; k < 8; k++) a[k] = *(const line *)(const void *)(in + at + LINE_VECTOR * k);
+        for (int k = 0; k < 8; k++) *(line *)(void *)(out + at + LINE_VECTOR * k) = a[k];
     }
     if (at < n) memmove(out + at, in + at, (size_t)(n - at));
 }

@@ -14,9 +14,10 @@ static void NAME(move)(char *out, int64_t out_step, const char *in, int64_t in_s
 static void NAME(fill)(char *out, int64_t out_step, const void *element, int64_t n) {
     const T value = *(const T *)element;
     if (out_step == sizeof(T)) {
-        T *to = (T *)(void *)out;
-#pragma GCC unroll 4 /* one store a turn would wait for the counter: 204 us in place of 152 for 16 MB */
-        for (int64_t i = 0; i < n; i++) to[i] = value;
+        T pattern[LINE_VECTOR / sizeof(T)], *to = (T *)(void *)out;
+        for (size_t k = 0; k < LINE_VECTOR / sizeof(T); k++) pattern[k] = value;
+        const int64_t done = fill_lines(out, (const char *)pattern, n * (int64_t)sizeof(T)) / (int64_t)sizeof(T);
+        for (int64_t i = done; i < n; i++) to[i] = value;
         return;
     }
     for (int64_t i = 0; i < n; i++) *(T *)(void *)(out + i * out_step) = value;

@@ -178,7 +178,7 @@ static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr) 
     (void)attr;
     const T *x = in[0];
     VECTOR_LOOP /* one instruction: a tile in between would only be in the way */
-    for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_sqrt)(x[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_sqrt)(x[i]);
 }
 
 static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr) {

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, COLUMNS = 128 };
+enum { LANES = 8, COLUMNS = 512, FEW_COLUMNS = 64 };
 
 union number {
     double f;
@@ -34,6 +34,7 @@ struct task;
 struct rows {
     const char *base;
     int64_t step, n, n_columns; /* step: bytes from row to row */
+    int64_t first;              /* element of its output that row 0 has */
     tl_dtype dtype;
 };
 
@@ -55,6 +56,7 @@ struct task {
     const tl_operand *x;
     int64_t x_stride, n_chunks;
     bool is_float, is_narrow;
+    int64_t columns;       /* outputs of a block, up to COLUMNS */
     int64_t n_blocks;      /* of columns, in a row of outputs */
     struct state *partial; /* (output, chunk) */
 };
@@ -140,11 +142,16 @@ static void fold_columns(void *context, int64_t first, int64_t last) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     for (int64_t item = first; item < last; item++) {
         const int64_t chunk = item % task->n_chunks, block = item / task->n_chunks;
-        const int64_t column = block % task->n_blocks * COLUMNS, output = block / task->n_blocks * kept_size + column;
+        const int64_t column = block % task->n_blocks * task->columns,
+                      output = block / task->n_blocks * kept_size + column;
         const int64_t step = task->reduced.step[0];
         struct state state[COLUMNS];
-        const struct rows rows = {output_base(task, output) + chunk * REDUCE_CHUNK * step, step,
-                                  chunk_length(task, chunk), smaller(COLUMNS, kept_size - column), task->x->dtype};
+        const struct rows rows = {.base = output_base(task, output) + chunk * REDUCE_CHUNK * step,
+                                  .step = step,
+                                  .n = chunk_length(task, chunk),
+                                  .n_columns = smaller(task->columns, kept_size - column),
+                                  .first = chunk * REDUCE_CHUNK,
+                                  .dtype = task->x->dtype};
         task->fold->columns(&rows, state);
         for (int64_t c = 0; c < rows.n_columns; c++) {
             if (task->n_chunks == 1) task->fold->finish(task, output + c, state[c]);
@@ -161,12 +168,15 @@ static bool goes_by_columns(const struct task *task) {
            (reduced->step[0] > kept->step[0] || reduced->step[0] < -kept->step[0]);
 }
 
+/* Long pieces of rows are read best; they are shorter where threads would otherwise have nothing to do, which changes no result. */
 static bool run_columns(struct task *task, int n_threads) {
-    const int64_t kept_size = task->kept.size[task->kept.rank - 1];
-    task->n_blocks = (kept_size + COLUMNS - 1) / COLUMNS;
-    parallel_for(task->kept.n / kept_size * task->n_blocks * task->n_chunks,
-                 parallel_grain(2 * smaller(REDUCE_CHUNK, task->reduced.n) * smaller(COLUMNS, kept_size)), n_threads,
-                 fold_columns, task);
+    const int64_t kept_size = task->kept.size[task->kept.rank - 1], n_rows = smaller(REDUCE_CHUNK, task->reduced.n);
+    const int64_t n_items = task->kept.n / kept_size * task->n_chunks;
+    task->columns = smaller(COLUMNS, kept_size);
+    while (task->columns > FEW_COLUMNS && n_items * ((kept_size - 1) / task->columns + 1) < 2 * n_threads)
+        task->columns = (task->columns + 1) / 2;
+    task->n_blocks = (kept_size + task->columns - 1) / task->columns;
+    parallel_for(n_items * task->n_blocks, parallel_grain(2 * n_rows * task->columns), n_threads, fold_columns, task);
     if (task->n_chunks > 1) parallel_for(task->kept.n, parallel_grain(task->n_chunks), n_threads, join_chunks, task);
     return true;
 }
@@ -221,10 +231,14 @@ static const float *row_at(const struct rows *rows, int64_t row, float *buffer) 
 }
 
 /* As lanes_total, for every column; the totals are then the first lane. */
-static void columns_total(double lane[LANES][COLUMNS]) {
+static void columns_total(double lane[LANES][COLUMNS], int64_t n) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
-            for (int c = 0; c < COLUMNS; c++) lane[k][c] += lane[k + half][c];
+            for (int64_t c = 0; c < n; c++) lane[k][c] += lane[k + half][c];
+}
+
+static void columns_begin(double lane[LANES][COLUMNS], int64_t n) {
+    for (int k = 0; k < LANES; k++) memset(lane[k], 0, (size_t)n * sizeof *lane[k]);
 }
 
 static double array_sum(const double *x, int64_t n) {
@@ -243,37 +257,15 @@ static bool is_better_f64(double x, double best, bool wants_max) {
     return x != x || (wants_max ? x > best : x < best);
 }
 
-/* The value first, in lanes; then where it is. */
-VECTOR_INLINE struct state extreme_place(const double *x, int64_t n, int64_t first, bool wants_max) {
-    double lane[LANES], best = x[0];
-    int nans[LANES] = {0}, has_nan = 0;
-    int64_t i = 0, place = 0;
-    for (int k = 0; k < LANES; k++) lane[k] = x[0];
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            const double y = x[i + k];
-            lane[k] = (wants_max ? y > lane[k] : y < lane[k]) ? y : lane[k];
-            nans[k] |= y != y;
-        }
-    for (; i < n; i++) {
-        best = (wants_max ? x[i] > best : x[i] < best) ? x[i] : best;
-        has_nan |= x[i] != x[i];
-    }
-    for (int k = 0; k < LANES; k++) {
-        best = (wants_max ? lane[k] > best : lane[k] < best) ? lane[k] : best;
-        has_nan |= nans[k];
-    }
-    while (has_nan ? x[place] == x[place] : x[place] != best) place++;
-    return (struct state){{.f = x[place]}, {.i = first + place}};
-}
-static struct state max_place_f64(const void *x, int64_t n, int64_t first, const void *attr) {
-    (void)attr;
-    return extreme_place(x, n, first, true);
-}
-static struct state min_place_f64(const void *x, int64_t n, int64_t first, const void *attr) {
-    (void)attr;
-    return extreme_place(x, n, first, false);
-}
+#define T float
+#define MASK int32_t
+#define NAME(name) name##_f32
+#include "device/cpu/fold_template.h"
+#define T double
+#define MASK int64_t
+#define NAME(name) name##_f64
+#include "device/cpu/fold_template.h"
+
 static struct state max_place_i64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)attr;
     const int64_t *x = data;
@@ -314,15 +306,42 @@ static void finish_place(const struct task *task, int64_t output, struct state s
     ((int64_t *)task->args->out[0].data)[output] = state.b.i;
 }
 
+/* The first of equals, and the first NaN before everything: what is held is given up for what is better, but no NaN. */
+VECTOR_INLINE void place_columns(const struct rows *rows, struct state *to, bool wants_max) {
+    float best[COLUMNS], buffer[COLUMNS];
+    int32_t place[COLUMNS]; /* in a chunk */
+    const int64_t n = rows->n_columns;
+    memset(place, 0, (size_t)n * sizeof *place);
+    memcpy(best, row_at(rows, 0, buffer), (size_t)n * sizeof *best);
+    for (int64_t row = 1; row < rows->n; row++) {
+        const float *x = row_at(rows, row, buffer);
+        for (int64_t c = 0; c < n; c++) {
+            const int is_better =
+                ((wants_max ? x[c] > best[c] : x[c] < best[c]) | (x[c] != x[c])) & (best[c] == best[c]);
+            best[c] = vector_select(is_better, x[c], best[c]);
+            place[c] = is_better ? (int32_t)row : place[c];
+        }
+    }
+    for (int64_t c = 0; c < n; c++) to[c] = (struct state){{.f = (double)best[c]}, {.i = rows->first + place[c]}};
+}
+static void max_place_columns(const struct rows *rows, struct state *to) { place_columns(rows, to, true); }
+static void min_place_columns(const struct rows *rows, struct state *to) { place_columns(rows, to, false); }
+
+static bool is_narrow(const tl_kernel_args *args) { return dtype_compute(args->in[0].dtype) == TL_F32; }
+
 bool cpu_argmax(const tl_kernel_args *args) {
+    static const struct fold narrow = {max_place_f32, join_max_f64, finish_place, max_place_columns};
     static const struct fold real = {max_place_f64, join_max_f64, finish_place, NULL};
     static const struct fold whole = {max_place_i64, join_max_i64, finish_place, NULL};
+    if (is_narrow(args)) return run_fold_as(args, &narrow, true);
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
 bool cpu_argmin(const tl_kernel_args *args) {
+    static const struct fold narrow = {min_place_f32, join_min_f64, finish_place, min_place_columns};
     static const struct fold real = {min_place_f64, join_min_f64, finish_place, NULL};
     static const struct fold whole = {min_place_i64, join_min_i64, finish_place, NULL};
+    if (is_narrow(args)) return run_fold_as(args, &narrow, true);
     return run_fold(args, dtype_is_float(args->in[0].dtype) ? &real : &whole);
 }
 
@@ -395,14 +414,15 @@ static struct state squares_chunk(const void *data, int64_t n, int64_t first, co
     return (struct state){{.f = lanes_total(lane)}, {.f = 0}};
 }
 static void squares_columns(const struct rows *rows, struct state *to) {
-    double lane[LANES][COLUMNS] = {0};
+    double lane[LANES][COLUMNS];
     float buffer[COLUMNS];
+    columns_begin(lane, rows->n_columns);
     for (int64_t row = 0; row < rows->n; row++) {
         const float *x = row_at(rows, row, buffer);
         double *sum = lane[row % LANES];
         for (int64_t c = 0; c < rows->n_columns; c++) sum[c] += (double)x[c] * (double)x[c];
     }
-    columns_total(lane);
+    columns_total(lane, rows->n_columns);
     for (int64_t c = 0; c < rows->n_columns; c++) to[c] = (struct state){{.f = lane[0][c]}, {.f = 0}};
 }
 
@@ -437,44 +457,21 @@ static void finish_norm(const struct task *task, int64_t output, struct state st
 bool cpu_norm(const tl_kernel_args *args) {
     static const struct fold fold = {norm_chunk, join_norm, finish_norm, NULL};
     static const struct fold squares = {squares_chunk, join_norm, finish_norm, squares_columns};
-    const bool is_narrow =
-        ((const struct attr_vector_norm *)args->attr)->p == 2 && dtype_compute(args->in[0].dtype) == TL_F32;
-    return run_fold_as(args, is_narrow ? &squares : &fold, is_narrow);
+    const bool is_plain = ((const struct attr_vector_norm *)args->attr)->p == 2 && is_narrow(args);
+    return run_fold_as(args, is_plain ? &squares : &fold, is_plain);
 }
 
 /* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------------- */
 
-static double finite_max(const double *x, int64_t n) {
-    double lane[LANES], max = -INFINITY;
-    int64_t i = 0;
-    for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-    for (; i < n; i++) max = x[i] > max ? x[i] : max;
-    for (int k = 0; k < LANES; k++) max = lane[k] > max ? lane[k] : max;
-    return isfinite(max) ? max : 0;
-}
-
 static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
-    const double *x = data, shift = finite_max(x, n);
+    const double *x = data, max = number_max_f64(x, n), shift = isfinite(max) ? max : 0;
     double term[REDUCE_CHUNK];
     for (int64_t i = 0; i < n; i++) term[i] = exp(x[i] - shift);
     return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
 }
 
 /* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
-static float finite_max_f32(const float *x, int64_t n) {
-    enum { WIDE = 2 * LANES };
-    float lane[WIDE], max = -INFINITY;
-    int64_t i = 0;
-    for (int k = 0; k < WIDE; k++) lane[k] = -INFINITY;
-    for (; i + WIDE <= n; i += WIDE)
-        for (int k = 0; k < WIDE; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-    for (; i < n; i++) max = x[i] > max ? x[i] : max;
-    for (int k = 0; k < WIDE; k++) max = lane[k] > max ? lane[k] : max;
-    return max;
-}
 
 /* to = exp(x - shift), in tiles; `is_falling`: for x up to shift. */
 VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, bool is_falling) {
@@ -492,7 +489,7 @@ VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, b
 static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
     enum { PART = 256 };
-    const float *x = data, max = finite_max_f32(x, n);
+    const float *x = data, max = number_max_f32(x, n);
     double lane[LANES] = {0};
     float term[PART];
     for (int64_t at = 0; at < n; at += PART) {
@@ -509,8 +506,9 @@ static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t fir
 
 static void logsumexp_columns(const struct rows *rows, struct state *to) {
     const int64_t n = rows->n_columns;
-    double lane[LANES][COLUMNS] = {0};
+    double lane[LANES][COLUMNS];
     float buffer[COLUMNS], shift[COLUMNS], term[COLUMNS];
+    columns_begin(lane, n);
     for (int64_t c = 0; c < n; c++) shift[c] = -INFINITY;
     for (int64_t row = 0; row < rows->n; row++) {
         const float *x = row_at(rows, row, buffer);
@@ -524,7 +522,7 @@ static void logsumexp_columns(const struct rows *rows, struct state *to) {
         double *sum = lane[row % LANES];
         for (int64_t c = 0; c < n; c++) sum[c] += (double)term[c];
     }
-    columns_total(lane);
+    columns_total(lane, n);
     for (int64_t c = 0; c < n; c++) to[c] = (struct state){{.f = (double)shift[c]}, {.f = lane[0][c]}};
 }
 
@@ -548,8 +546,7 @@ static void finish_logsumexp(const struct task *task, int64_t output, struct sta
 bool cpu_logsumexp(const tl_kernel_args *args) {
     static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp, logsumexp_columns};
     static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp, NULL};
-    const bool is_narrow = dtype_compute(args->in[0].dtype) == TL_F32;
-    return run_fold_as(args, is_narrow ? &narrow : &wide, is_narrow);
+    return run_fold_as(args, is_narrow(args) ? &narrow : &wide, is_narrow(args));
 }
 
 /* ---- Running sums and products: row by row, in blocks --------------------------------------------------------- */
@@ -680,11 +677,11 @@ bool cpu_cumprod(const tl_kernel_args *args) { return run_scan(args, true); }
 /* The product of x before each block. */
 static void find_carries(const struct scan *scan, int64_t row, double *carry) {
     double x[SCAN_BLOCK], total = 1;
-    for (int64_t at = 0; at < scan->n; at += SCAN_BLOCK) {
-        const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
-        convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);
-        carry[at / SCAN_BLOCK] = total;
-        for (int64_t i = 0; i < n; i++) total *= x[i];
+    *carry++ = total;
+    for (int64_t at = 0; at + SCAN_BLOCK < scan->n; at += SCAN_BLOCK) {
+        convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), SCAN_BLOCK);
+        for (int64_t i = 0; i < SCAN_BLOCK; i++) total *= x[i];
+        *carry++ = total;
     }
 }
 
@@ -693,9 +690,11 @@ struct after {
     double x, g, r;
 };
 
-/* One block, from its last place to its first; `product` is that of what is before the block. */
+/* One block, from its last place to its first; `product` is that of what is before the block. The products go the other way, side by
+ * side with it: each step of either waits for the one before. */
 static void grad_block(const struct scan *scan, int64_t row, int64_t at, double product, struct after *after) {
-    double x[SCAN_BLOCK], g[SCAN_BLOCK], before[SCAN_BLOCK];
+    double x[SCAN_BLOCK], g[SCAN_BLOCK], before[SCAN_BLOCK], rest[SCAN_BLOCK];
+    struct after last = *after;
     const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
     convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);
     if (!scan->attr.is_total) {
@@ -707,15 +706,17 @@ static void grad_block(const struct scan *scan, int64_t row, int64_t at, double 
             convert_to_f64(&g[n - 1], total, scan->g->dtype, 1, 1);
         }
     }
-    for (int64_t i = 0; i < n; i++) {
-        before[i] = product;
-        product *= x[i];
+    const bool is_exclusive = scan->attr.is_exclusive;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t i = n - 1 - k;
+        before[k] = product;
+        product *= x[k];
+        const double r = (is_exclusive ? last.g : g[i]) + last.x * last.r;
+        last = (struct after){x[i], g[i], r};
+        rest[i] = r;
     }
-    for (int64_t i = n - 1; i >= 0; i--) {
-        const double r = (scan->attr.is_exclusive ? after->g : g[i]) + after->x * after->r;
-        *after = (struct after){x[i], g[i], r};
-        before[i] *= r;
-    }
+    *after = last;
+    for (int64_t i = 0; i < n; i++) before[i] *= rest[i];
     convert_from_f64(scan_at(scan, scan->out, row, at), scan->out->dtype, scan_step(scan), before, n);
 }
 

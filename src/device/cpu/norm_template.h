@@ -86,56 +86,65 @@ static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
 
 /* Block [c, c + n) of one row: xhat, and g before and after the weight. */
 struct NAME(block) {
-    REAL xhat[BLOCK], gw[BLOCK], g_buffer[BLOCK], other_buffer[BLOCK];
-    const REAL *g;
+    REAL xhat[BLOCK], gw[BLOCK], g_buffer[BLOCK], other_buffer[BLOCK], weight_buffer[BLOCK];
+    const REAL *g, *x, *weight; /* weight may be NULL */
+    REAL mean, rstd;
 };
 
 static void NAME(load)(struct NAME(block) * block, const struct norm *norm, int64_t row, int64_t c, int64_t n) {
-    const REAL mean = norm->mean ? ((const REAL *)norm->mean->data)[row] : 0;
-    const REAL rstd = ((const REAL *)norm->rstd->data)[row];
     const int64_t at = row * norm->C + c;
-    const REAL *x = NAME(block_read)(block->other_buffer, norm->x->data, norm->x->dtype, at, n);
-    for (int64_t i = 0; i < n; i++) {
-        block->xhat[i] = (x[i] - mean) * rstd;
-    }
+    block->mean = norm->mean ? ((const REAL *)norm->mean->data)[row] : 0;
+    block->rstd = ((const REAL *)norm->rstd->data)[row];
+    block->x = NAME(block_read)(block->other_buffer, norm->x->data, norm->x->dtype, at, n);
     block->g = NAME(block_read)(block->g_buffer, norm->g->data, norm->g->dtype, at, n);
-    if (!norm->weight) {
-        memcpy(block->gw, block->g, (size_t)n * sizeof(REAL));
-        return;
+    block->weight =
+        norm->weight ? NAME(block_read)(block->weight_buffer, norm->weight->data, norm->weight->dtype, c, n) : NULL;
+}
+
+/* n elements from i on, up to BLOCK_LANES: xhat and gw, and their sums. */
+VECTOR_INLINE void NAME(add_lanes)(struct NAME(block) * block, int64_t i, int n, REAL *gw_lane, REAL *gwx_lane,
+                                   bool has_weight) {
+    for (int j = 0; j < n; j++) {
+        const REAL xhat = (block->x[i + j] - block->mean) * block->rstd;
+        const REAL gw = has_weight ? block->g[i + j] * block->weight[i + j] : block->g[i + j];
+        block->xhat[i + j] = xhat;
+        block->gw[i + j] = gw;
+        gw_lane[j] += gw;
+        gwx_lane[j] += gw * xhat;
     }
-    const REAL *weight = NAME(block_read)(block->other_buffer, norm->weight->data, norm->weight->dtype, c, n);
-    for (int64_t i = 0; i < n; i++) {
-        block->gw[i] = block->g[i] * weight[i];
-    }
+}
+
+VECTOR_INLINE void NAME(add_block)(struct NAME(block) * block, int64_t n, REAL *gw_sums, REAL *gwx_sums,
+                                   bool has_weight) {
+    REAL gw_lane[BLOCK_LANES], gwx_lane[BLOCK_LANES]; /* registers */
+    int64_t i = 0;
+    memcpy(gw_lane, gw_sums, sizeof gw_lane);
+    memcpy(gwx_lane, gwx_sums, sizeof gwx_lane);
+    for (; i + BLOCK_LANES <= n; i += BLOCK_LANES)
+        NAME(add_lanes)(block, i, BLOCK_LANES, gw_lane, gwx_lane, has_weight);
+    NAME(add_lanes)(block, i, (int)(n - i), gw_lane, gwx_lane, has_weight);
+    memcpy(gw_sums, gw_lane, sizeof gw_lane);
+    memcpy(gwx_sums, gwx_lane, sizeof gwx_lane);
 }
 
 /* dx of one row; on the way g * xhat and g are added to the run's sums. */
 static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias) {
     struct NAME(block) block;
-    REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0};
+    REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0}, unused[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c);
         NAME(load)(&block, norm, row, c, n);
-        int64_t i = 0;
-        for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {
-            for (int j = 0; j < BLOCK_LANES; j++) {
-                gw_lane[j] += block.gw[i + j];
-                gwx_lane[j] += block.gw[i + j] * block.xhat[i + j];
-            }
-        }
-        for (int j = 0; i + j < n; j++) {
-            gw_lane[j] += block.gw[i + j];
-            gwx_lane[j] += block.gw[i + j] * block.xhat[i + j];
-        }
-        if (dweight) {
-            for (i = 0; i < n; i++) {
+        if (block.weight) NAME(add_block)(&block, n, gw_lane, gwx_lane, true);
+        else NAME(add_block)(&block, n, gw_lane, gwx_lane, false);
+        if (dweight && dbias) {
+            VECTOR_LOOP
+            for (int64_t i = 0; i < n; i++) {
                 dweight[c + i] += block.g[i] * block.xhat[i];
-            }
-        }
-        if (dbias) {
-            for (i = 0; i < n; i++) {
                 dbias[c + i] += block.g[i];
             }
+        } else if (dweight) {
+            VECTOR_LOOP
+            for (int64_t i = 0; i < n; i++) dweight[c + i] += block.g[i] * block.xhat[i];
         }
     }
 
@@ -146,6 +155,8 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
         const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
         if (norm->C > BLOCK) { /* a row of one block is still there */
             NAME(load)(&block, norm, row, c, n);
+            if (block.weight) NAME(add_block)(&block, n, unused, unused, true);
+            else NAME(add_block)(&block, n, unused, unused, false);
         }
         REAL *dx = NAME(block_place)(block.other_buffer, norm->dx->data, norm->dx->dtype, at);
         for (int64_t i = 0; i < n; i++) {

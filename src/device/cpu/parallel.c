@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #endif
 
-enum { GRAIN_WORK = 16384, STREAMS_A_THREAD = 8 };
+enum { GRAIN_WORK = 16384, STREAMS_A_THREAD = 2 };
 
 int64_t parallel_grain(int64_t item_work) {
     return item_work >= GRAIN_WORK ? 1 : GRAIN_WORK / (item_work < 1 ? 1 : item_work);

@@ -195,11 +195,20 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
         for (; i < run.length; i++) {
             const char *at = base + (run.data[0] - task->x) + i * walk->step[0];
             const T *row = (const T *)(const void *)at;
+            T *lane = lanes[(run.position - first + i) % LANES];
+#ifdef NARROW
+            if (task->x_dtype == NARROW_DTYPE && task->x_stride == 1) {
+                const NARROW *narrow = (const NARROW *)(const void *)at;
+                VECTOR_LOOP
+                for (int64_t column = 0; column < n; column++)
+                    lane[column] = COMBINE(lane[column], WIDEN(narrow[column]));
+                continue;
+            }
+#endif
             if (!task->is_array) {
                 TYPE(convert_to)(buffer, at, task->x_dtype, task->x_stride, n);
                 row = buffer;
             }
-            T *lane = lanes[(run.position - first + i) % LANES];
             VECTOR_LOOP
             for (int64_t column = 0; column < n; column++) lane[column] = COMBINE(lane[column], row[column]);
         }

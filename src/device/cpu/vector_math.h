@@ -117,11 +117,22 @@ static inline double vector_exp_falling_f64(double x) { return exp(x); }
  *
  * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special cases.
  */
-static inline float vector_log_f32(float x) {
+struct vector_split_f32 {
+    float e, m;
+};
+
+/* x = 2^e m with m from sqrt(1/2) to sqrt(2), for x > 0. */
+static inline struct vector_split_f32 vector_split_f32(float x) {
     const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
     const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
     const uint32_t shifted = f32_bits(scaled) - RNG_SQRT_HALF_F32;
-    float y = rng_log_parts_f32(shifted, (float)((int32_t)shifted >> 23) - scaled_by);
+    return (struct vector_split_f32){(float)((int32_t)shifted >> 23) - scaled_by,
+                                     f32_of_bits((shifted & 0x7FFFFFu) + RNG_SQRT_HALF_F32)};
+}
+
+static inline float vector_log_f32(float x) {
+    const struct vector_split_f32 split = vector_split_f32(x);
+    float y = rng_log_parts_f32(split.m, split.e);
     y = vector_select(x > FLT_MAX, x, y);
     y = vector_select(x == 0.0f, -INFINITY, y);
     return vector_select(x >= 0.0f, y, NAN);
@@ -489,12 +500,8 @@ static inline double vector_near_log2(double e, double f) {
 
 /* x = 2^e (1 + f), as in vector_log_f32 above. */
 static inline float vector_log2_f32(float x) {
-    const uint32_t sqrt_half = 0x3F3504F3u;
-    const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
-    const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
-    const uint32_t shifted = f32_bits(scaled) - sqrt_half;
-    const float e = (float)((int32_t)shifted >> 23) - scaled_by;
-    const float f = f32_of_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
+    const struct vector_split_f32 split = vector_split_f32(x);
+    const float e = split.e, f = split.m - 1.0f;
     return vector_log_limits(x, (float)vector_near_log2(e, f));
 }
 static inline double vector_log2_f64(double x) { return log2(x); }
