@@ -15,7 +15,7 @@
 /* ---- f32: packed as (k, rows) and (k, columns) ------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
-enum { F32_ROWS = 12, F32_COLUMNS = 32, F32_TERMS = 1, F32_CHUNK = 256, F32_LANES = 16 };
+enum { F32_ROWS = 8, F32_COLUMNS = 48, F32_CHUNK = 192, F32_LANES = 16 };
 typedef __m512 f32_vector;
 #define F32_ZERO _mm512_setzero_ps
 #define F32_LOAD _mm512_loadu_ps
@@ -24,7 +24,7 @@ typedef __m512 f32_vector;
 #define F32_ADD _mm512_add_ps
 #define F32_FMA _mm512_fmadd_ps
 #else
-enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_TERMS = 1, F32_CHUNK = 256, F32_LANES = 8 };
+enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_CHUNK = 256, F32_LANES = 8 };
 typedef __m256 f32_vector;
 #define F32_ZERO _mm256_setzero_ps
 #define F32_LOAD _mm256_loadu_ps
@@ -33,39 +33,43 @@ typedef __m256 f32_vector;
 #define F32_ADD _mm256_add_ps
 #define F32_FMA _mm256_fmadd_ps
 #endif
+enum { F32_TERMS = 1, F32_SLICE = 384, F32_VECTORS = F32_COLUMNS / F32_LANES };
 
 /* c (F32_ROWS, F32_COLUMNS) = or += sums. */
-static inline void block_store(f32_vector sum[F32_ROWS][2], float *c, int64_t c_step, enum store store) {
+static inline void block_store(f32_vector sum[F32_ROWS][F32_VECTORS], float *c, int64_t c_step, enum store store) {
 #pragma GCC unroll 12
     for (int i = 0; i < F32_ROWS; i++, c += c_step) {
-        if (store == STORE_SUM) {
-            sum[i][0] = F32_ADD(sum[i][0], F32_LOAD(c));
-            sum[i][1] = F32_ADD(sum[i][1], F32_LOAD(c + F32_LANES));
+#pragma GCC unroll 4
+        for (int v = 0; v < F32_VECTORS; v++) {
+            float *at = c + v * F32_LANES;
+            if (store == STORE_SUM) sum[i][v] = F32_ADD(sum[i][v], F32_LOAD(at));
+            F32_STORE(at, sum[i][v]);
         }
-        F32_STORE(c, sum[i][0]);
-        F32_STORE(c + F32_LANES, sum[i][1]);
     }
 }
 
-static inline void block_begin(f32_vector sum[F32_ROWS][2]) {
+static inline void block_begin(f32_vector sum[F32_ROWS][F32_VECTORS]) {
 #pragma GCC unroll 12
-    for (int i = 0; i < F32_ROWS; i++) {
-        sum[i][0] = F32_ZERO();
-        sum[i][1] = F32_ZERO();
-    }
+    for (int i = 0; i < F32_ROWS; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = F32_ZERO();
 }
 
 static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+    enum { AHEAD = 48 }; /* terms of a, which comes from the second cache */
     const float *rows = a, *columns = b;
-    f32_vector sum[F32_ROWS][2];
+    f32_vector sum[F32_ROWS][F32_VECTORS];
     block_begin(sum);
     for (int64_t p = 0; p < n_k; p++, rows += F32_ROWS, columns += F32_COLUMNS) {
-        const f32_vector left = F32_LOAD(columns), right = F32_LOAD(columns + F32_LANES);
+        f32_vector column[F32_VECTORS];
+        __builtin_prefetch(rows + AHEAD * F32_ROWS);
+#pragma GCC unroll 4
+        for (int v = 0; v < F32_VECTORS; v++) column[v] = F32_LOAD(columns + v * F32_LANES);
 #pragma GCC unroll 12
         for (int i = 0; i < F32_ROWS; i++) {
             const f32_vector number = F32_SET(rows[i]);
-            sum[i][0] = F32_FMA(number, left, sum[i][0]);
-            sum[i][1] = F32_FMA(number, right, sum[i][1]);
+#pragma GCC unroll 4
+            for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = F32_FMA(number, column[v], sum[i][v]);
         }
     }
     block_store(sum, c, c_step, store);
@@ -76,11 +80,13 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
 #if defined(__AMX_BF16__)
 #define GEMM_HAS_BF16 1
 #define GEMM_HAS_TILES 1
+#define GEMM_STORES_BF16 1
 enum {
     BF16_ROWS = 32,
     BF16_COLUMNS = 32,
     BF16_TERMS = 32,
-    BF16_CHUNK = 256,
+    BF16_CHUNK = 0,
+    BF16_SLICE = 512,
     BF16_A_GROUP = 32,
     BF16_B_GROUP = 2
 };
@@ -89,42 +95,66 @@ enum {
 static void tiles_begin(void) { tiles_configure(); }
 static void tiles_end(void) { _tile_release(); }
 
-static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
-    enum { A_STEP = 64, B_STEP = 128, B_BYTES = 16 * B_STEP, A_BYTES = 32 * A_STEP };
-    const char *rows = a, *columns = b;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t p = 0; p < n_k; p += 32, rows += A_BYTES, columns += B_BYTES) {
-        _tile_loadd(4, rows, A_STEP);
-        _tile_loadd(6, columns, B_STEP);
-        _tile_loadd(7, columns + 64, B_STEP);
+enum { TILE_STEP = 64, PAIRS_STEP = 128, TILES_BYTES = 2048 }; /* rows of a's tiles, of b's; both tiles of 32 terms */
+
+/* Sums 0 to 3 += two tiles of a's rows times two of b's columns, n_k / 32 times. */
+static inline void tiles_multiply(int64_t n_k, const char *rows, const char *columns) {
+    enum { AHEAD = 4 * TILES_BYTES };
+    for (int64_t p = 0; p < n_k; p += 32, rows += TILES_BYTES, columns += TILES_BYTES) {
+#ifndef LAB_NO_AHEAD
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) __builtin_prefetch(rows + AHEAD + 64 * i);
+#endif
+        _tile_loadd(4, rows, TILE_STEP);
+        _tile_loadd(6, columns, PAIRS_STEP);
+        _tile_loadd(7, columns + 64, PAIRS_STEP);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, rows + 16 * A_STEP, A_STEP);
+        _tile_loadd(5, rows + TILES_BYTES / 2, TILE_STEP);
         _tile_dpbf16ps(1, 4, 7);
+#ifndef LAB_NO_AHEAD
+#pragma GCC unroll 16
+        for (int i = 16; i < 32; i++) __builtin_prefetch(rows + AHEAD + 64 * i);
+#endif
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    float *out = c;
-    if (store != STORE_SUM) {
-        const int64_t step = c_step * (int64_t)sizeof *out;
-        _tile_stored(0, out, step);
-        _tile_stored(1, out + 16, step);
-        _tile_stored(2, out + 16 * c_step, step);
-        _tile_stored(3, out + 16 * c_step + 16, step);
+}
+
+static inline void tiles_store(float *c, int64_t c_step) {
+    const int64_t step = c_step * (int64_t)sizeof *c;
+    _tile_stored(0, c, step);
+    _tile_stored(1, c + 16, step);
+    _tile_stored(2, c + 16 * c_step, step);
+    _tile_stored(3, c + 16 * c_step + 16, step);
+}
+
+/* n = 32 sums to bf16. */
+static inline void round_32(uint16_t *out, const float *sums) {
+    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(F32_LOAD(sums + 16), F32_LOAD(sums)));
+}
+
+static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
+    if (store == STORE_SUM) {
+        const int64_t step = c_step * (int64_t)sizeof(float);
+        const float *sums = c;
+        _tile_loadd(0, sums, step);
+        _tile_loadd(1, sums + 16, step);
+        _tile_loadd(2, sums + 16 * c_step, step);
+        _tile_loadd(3, sums + 16 * c_step + 16, step);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    tiles_multiply(n_k, a, b);
+    if (store != STORE_BF16) {
+        tiles_store(c, c_step);
         return;
     }
     _Alignas(64) float sums[BF16_ROWS * BF16_COLUMNS];
-    _tile_stored(0, sums, B_STEP);
-    _tile_stored(1, sums + 16, B_STEP);
-    _tile_stored(2, sums + 16 * BF16_COLUMNS, B_STEP);
-    _tile_stored(3, sums + 16 * BF16_COLUMNS + 16, B_STEP);
-    for (int i = 0; i < BF16_ROWS; i++, out += c_step) {
-        const float *sum = sums + i * BF16_COLUMNS;
-        F32_STORE(out, F32_ADD(F32_LOAD(out), F32_LOAD(sum)));
-        F32_STORE(out + F32_LANES, F32_ADD(F32_LOAD(out + F32_LANES), F32_LOAD(sum + F32_LANES)));
-    }
+    tiles_store(sums, BF16_COLUMNS);
+    for (int i = 0; i < BF16_ROWS; i++) round_32((uint16_t *)c + i * c_step, sums + i * BF16_COLUMNS);
 }
 
 /* ---- bf16 with AVX-512: packed as (k/2, rows, 2) and (k/2, columns, 2) ----------------------------------------------- */
@@ -136,23 +166,26 @@ enum {
     BF16_COLUMNS = F32_COLUMNS,
     BF16_TERMS = 2,
     BF16_CHUNK = 256,
+    BF16_SLICE = F32_SLICE,
     BF16_A_GROUP = 2,
     BF16_B_GROUP = 2
 };
 
 static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     const char *rows = a, *columns = b;
-    f32_vector sum[BF16_ROWS][2];
+    f32_vector sum[BF16_ROWS][F32_VECTORS];
     block_begin(sum);
     for (int64_t p = 0; p < n_k; p += 2, rows += 4 * BF16_ROWS, columns += 4 * BF16_COLUMNS) {
-        const __m512bh left = (__m512bh)_mm512_loadu_si512(columns), right = (__m512bh)_mm512_loadu_si512(columns + 64);
+        __m512bh column[F32_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < F32_VECTORS; v++) column[v] = (__m512bh)_mm512_loadu_si512(columns + 64 * v);
 #pragma GCC unroll 12
         for (int i = 0; i < BF16_ROWS; i++) {
             int pair;
             memcpy(&pair, rows + 4 * i, sizeof pair);
             const __m512bh number = (__m512bh)_mm512_set1_epi32(pair);
-            sum[i][0] = _mm512_dpbf16_ps(sum[i][0], number, left);
-            sum[i][1] = _mm512_dpbf16_ps(sum[i][1], number, right);
+#pragma GCC unroll 4
+            for (int v = 0; v < F32_VECTORS; v++) sum[i][v] = _mm512_dpbf16_ps(sum[i][v], number, column[v]);
         }
     }
     block_store(sum, c, c_step, store);
