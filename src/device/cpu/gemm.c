@@ -2,14 +2,14 @@
  *
  * Goto's scheme. The sums of a small block of the output (8 x 12 on Arm) stay in registers while the terms run; both operands
  * are laid out before ("packed") so that a block reads them from beginning to end. Around that are loops that keep what is read
- * again close: a panel of b (12 columns) in the first cache, a slice of a (SLICE rows) in the second, the rest of the
+ * again close: a panel of b (12 columns) in the first cache, a slice of a (128 rows) in the second, the rest of the
  * packed operands in the third.
  *
  *   for each block of the output, at most GEMM_M x GEMM_N                     (ops/gemm.h)
  *     for each block of terms
  *       pack both operands into the workspace                                 all threads, by panels
  *       for each slice of rows and run of columns                             all threads
- *         for each panel of b, for each panel of a: block
+ *         for each panel of b (packed only now on some chips), for each panel of a: block
  *
  * Where the cuts lie is a rule of the sizes alone, except for the slices and runs, which change no sum. Hence the bits do not depend
  * on the number of threads.
@@ -44,6 +44,7 @@ struct kind {
     block_function block;
     pack_function pack_a, pack_b;
     bool stores_bf16; /* block does */
+    bool packs_late;  /* panels of b: see gemm_kernels.h */
 };
 
 #ifndef GEMM_STORES_BF16
@@ -53,8 +54,8 @@ struct kind {
 static void pack_a_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_ROWS, 1, FORMAT_F32, false); }
 static void pack_b_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_COLUMNS, 1, FORMAT_F32, true); }
 
-static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32,
-                                     F32_CHUNK, F32_SLICE,   block_f32,  pack_a_f32,    pack_b_f32, false};
+static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32, F32_CHUNK,
+                                     F32_SLICE, block_f32,   pack_a_f32, pack_b_f32,    false,      GEMM_PACKS_LATE};
 
 #if defined(GEMM_HAS_BF16)
 static void pack_a_bf16(char *out, const struct slab *slab) {
@@ -77,10 +78,11 @@ static void block_split(int64_t n_k, const void *a, const void *b, void *c, int6
     block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, STORE_SUM);
 }
 
-static const struct kind kind_bf16 = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,  sizeof(uint16_t), GEMM_K_BF16,
-                                      BF16_CHUNK, BF16_SLICE,   block_bf16,  pack_a_bf16,      pack_b_bf16, GEMM_STORES_BF16};
-static const struct kind kind_split = {BF16_ROWS, BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2,
-                                       0,         BF16_SLICE,   block_split,  pack_a_split,  pack_b_split, false};
+static const struct kind kind_bf16 = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,       sizeof(uint16_t),
+                                      GEMM_K_BF16, BF16_CHUNK,   BF16_SLICE,       block_bf16,
+                                      pack_a_bf16, pack_b_bf16,  GEMM_STORES_BF16, GEMM_PACKS_LATE};
+static const struct kind kind_split = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2, 0,
+                                       BF16_SLICE, block_split,  pack_a_split, pack_b_split,  false,          false};
 #endif
 
 static bool is_bf16(const struct gemm *g) { return g->a.dtype == TL_BF16 && g->b.dtype == TL_BF16; }
@@ -109,12 +111,11 @@ static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
 /* ---- One block of the output and of the terms -------------------------------------------------------------------------- */
 
 /* Columns, a multiple of every width; rows of them whose sums may wait on the stack; bytes of a panel of b that is packed there. */
-enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 72 << 10 : 64 };
+enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 64 << 10 : 64 };
 #if GEMM_PACKS_LATE
-_Static_assert(F32_CHUNK * F32_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
+_Static_assert(F32_CHUNK *F32_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
 #if defined(GEMM_HAS_BF16)
 _Static_assert((BF16_CHUNK ? BF16_CHUNK : GEMM_K_BF16) * BF16_COLUMNS * 2 <= LATE_BYTES, "a panel of b fits");
-_Static_assert(GEMM_K_F32 / 2 * BF16_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
 #endif
 #endif
 
@@ -133,6 +134,7 @@ struct work {
     int64_t i, n_i, j, n_j;         /* the block */
     int64_t k, n_k, n_terms;        /* its terms, and these padded */
     bool is_first, is_last;         /* of the blocks of terms */
+    bool is_late;                   /* b is not packed yet */
     int64_t n_a_panels, n_b_panels; /* to pack; none when they are packed already */
     int64_t slice, run, n_runs;     /* cuts of the multiplication */
 };
@@ -214,7 +216,7 @@ static int64_t chunk_of(const struct work *w) {
 /* n_terms, from the k-th, of the panel of b whose first column is c. */
 static const char *panel_of_b(const struct work *w, int64_t k, int64_t n_terms, int64_t c, struct room *room) {
     const struct kind *kind = w->kind;
-    if (!GEMM_PACKS_LATE) return w->b + (c * w->n_terms + k * kind->columns) * kind->number_bytes;
+    if (!w->is_late) return w->b + (c * w->n_terms + k * kind->columns) * kind->number_bytes;
     const struct slab slab = {.side = &w->g->b,
                               .row = w->j + c,
                               .n = block_min(kind->columns, w->n_j - c),
@@ -283,7 +285,7 @@ static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t 
 
 static void multiply_range(void *context, int64_t first, int64_t last) {
     const struct work *w = context;
-    const int64_t step = GEMM_PACKS_LATE ? w->kind->columns : RUN;
+    const int64_t step = w->is_late ? w->kind->columns : RUN;
     struct room room;
     tiles_begin();
     for (int64_t item = first; item < last; item++) {
@@ -323,11 +325,14 @@ static void run_block(struct work *w, int n_threads) {
 static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_sizes limit, char *workspace,
                      int n_threads) {
     struct work w = {.g = g, .kind = kind};
+    const bool is_ready = g->b.dtype == (kind->number_bytes == 2 ? TL_BF16 : TL_F32);
+    w.is_late = kind->packs_late &&
+                (is_ready || g->n < 2 * kind->columns); /* one wide panel may be more than the workspace has */
     const int64_t part_m = even_part(g->m, limit.m, kind->rows), part_n = even_part(g->n, limit.n, kind->columns);
     const int64_t part_k = even_part(g->k, limit.k, kind->terms);
     const size_t line_bytes = (size_t)part_k * (size_t)kind->number_bytes;
     w.b = workspace;
-    w.a = GEMM_PACKS_LATE ? workspace : w.b + gemm_round_up((size_t)part_n * line_bytes + GEMM_SLACK);
+    w.a = w.is_late ? workspace : w.b + gemm_round_up((size_t)part_n * line_bytes + GEMM_SLACK);
     if (g->out_dtype != TL_F32 && part_k < g->k) {
         w.sums = (float *)(void *)(w.a + gemm_round_up((size_t)part_m * line_bytes + GEMM_SLACK));
         w.sums_step = part_n;
@@ -342,7 +347,7 @@ static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_
                 w.is_first = w.k == 0;
                 w.is_last = w.k + w.n_k == g->k;
                 w.n_a_panels = cuts(w.n_i, kind->rows);
-                w.n_b_panels = GEMM_PACKS_LATE || (w.i > 0 && part_k >= g->k) ? 0 : cuts(w.n_j, kind->columns);
+                w.n_b_panels = w.is_late || (w.i > 0 && part_k >= g->k) ? 0 : cuts(w.n_j, kind->columns);
                 run_block(&w, n_threads);
             }
         }

@@ -10,7 +10,8 @@
  *                     GEMM_STORES_BF16, c may also be bf16
  *
  * Where GEMM_PACKS_LATE, who multiplies packs each panel of b just before, on its own stack: the panel is then in the first cache, and
- * nothing of b is written to memory. Elsewhere all panels are packed first, once for all slices.
+ * nothing of b is written to memory. This is done once for each slice of rows. So it is for large slices, and not for an operand that is
+ * converted on the way: elsewhere all panels are packed first.
  *
  * f32 operands are packed as panels (k, ROWS) and (k, COLUMNS). bf16 operands are packed as (k / GROUP, ROWS or COLUMNS, GROUP):
  * as many neighbouring terms of one row as the instruction takes.
@@ -28,7 +29,11 @@ enum store { STORE, STORE_SUM, STORE_BF16 }; /* c = f32, c += f32, c = bf16 */
 #elif defined(__x86_64__) && defined(__AVX2__) && defined(__FMA__)
 #include "device/cpu/gemm_x86.h"
 #define GEMM_BEATS_BLAS 1
+#if defined(__AVX512F__)
 #define GEMM_PACKS_LATE 1
+#else
+#define GEMM_PACKS_LATE 0
+#endif
 #else
 /* Whatever vectors the compiler has. A CBLAS chooses its kernels by itself, so it is the faster one here. */
 #include "device/cpu/tile.h"

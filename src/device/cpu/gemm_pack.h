@@ -55,8 +55,10 @@ INLINE void transpose_16(char *out, int64_t out_step, const char *in, int64_t in
             x = _mm512_mask_broadcast_i32x4(x, 0x0F00, _mm_loadu_si128((const void *)(at + 8 * in_step)));
             rows[r] = _mm512_mask_broadcast_i32x4(x, 0xF000, _mm_loadu_si128((const void *)(at + 12 * in_step)));
         }
-        const __m512i ab_low = _mm512_unpacklo_epi32(rows[0], rows[1]), ab_high = _mm512_unpackhi_epi32(rows[0], rows[1]);
-        const __m512i cd_low = _mm512_unpacklo_epi32(rows[2], rows[3]), cd_high = _mm512_unpackhi_epi32(rows[2], rows[3]);
+        const __m512i ab_low = _mm512_unpacklo_epi32(rows[0], rows[1]),
+                      ab_high = _mm512_unpackhi_epi32(rows[0], rows[1]);
+        const __m512i cd_low = _mm512_unpacklo_epi32(rows[2], rows[3]),
+                      cd_high = _mm512_unpackhi_epi32(rows[2], rows[3]);
         _mm512_storeu_si512(out, _mm512_unpacklo_epi64(ab_low, cd_low));
         _mm512_storeu_si512(out + out_step, _mm512_unpackhi_epi64(ab_low, cd_low));
         _mm512_storeu_si512(out + 2 * out_step, _mm512_unpacklo_epi64(ab_high, cd_high));

@@ -1,12 +1,15 @@
 /* gemm_x86.h: the blocks of gemm.c for x86-64 with FMA.
  *
  * AVX2 has 16 registers: 6 x 16 sums in 12 of them, two for b's columns, the rest for a's broadcast numbers. AVX-512
- * has 32 of twice the width: 12 x 32 sums in 24. Its bf16 instruction multiplies pairs of terms and keeps the shape.
- * AMX holds 16 x 16 sums in a tile: four of them make 32 x 32, fed by two tiles of each operand, 32 terms at a time.
- * The bf16 instructions take subnormal numbers as zero.
+ * has 32 of twice the width: 8 x 48 sums in 24, which takes 11 loads for 24 multiply-adds where 12 x 32 takes 14. Its bf16 instruction
+ * multiplies pairs of terms and keeps the shape. AMX holds 16 x 16 sums in a tile: four of them make 32 x 32, fed by two tiles of each
+ * operand, 32 terms at a time. The bf16 instructions take subnormal numbers as zero.
  *
- * 256 terms of 32 columns are 32 KiB in f32, of a first cache of 48: on a Xeon with AMX products of GPT-2's shapes are 8 % faster than
- * with all 768 terms at once in f32, and 12 % in bf16 than with 1024.
+ * With AVX-512 192 terms of 48 columns are 36 KiB, of a first cache of 48, and 384 rows of 768 terms 1.2 MiB, of a second cache of 2. In AMX
+ * a chunk of terms would have to bring 4 KiB of sums in and out for every 512 cycles of products, which costs more than the first cache saves:
+ * sums stay in tiles over all terms of a block, and both operands come from the second cache. Measured in turns on a Xeon whose cores are shared with
+ * others: 8 x 48 with late packing is 1.12 (median) to 1.17 (best turn) times 12 x 32 with all panels packed first, in slices of 128 rows; tiles over
+ * 1024 terms, with loads ahead, 1.28 to 1.09 times chunks of 256 whose sums were added in vectors.
  */
 #include <immintrin.h>
 
@@ -15,7 +18,7 @@
 /* ---- f32: packed as (k, rows) and (k, columns) ------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
-enum { F32_ROWS = 8, F32_COLUMNS = 48, F32_CHUNK = 192, F32_LANES = 16 };
+enum { F32_ROWS = 8, F32_COLUMNS = 48, F32_CHUNK = 192, F32_SLICE = 384, F32_LANES = 16, F32_AHEAD = 48 };
 typedef __m512 f32_vector;
 #define F32_ZERO _mm512_setzero_ps
 #define F32_LOAD _mm512_loadu_ps
@@ -24,7 +27,7 @@ typedef __m512 f32_vector;
 #define F32_ADD _mm512_add_ps
 #define F32_FMA _mm512_fmadd_ps
 #else
-enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_CHUNK = 256, F32_LANES = 8 };
+enum { F32_ROWS = 6, F32_COLUMNS = 16, F32_CHUNK = 256, F32_SLICE = 128, F32_LANES = 8, F32_AHEAD = 0 };
 typedef __m256 f32_vector;
 #define F32_ZERO _mm256_setzero_ps
 #define F32_LOAD _mm256_loadu_ps
@@ -33,7 +36,7 @@ typedef __m256 f32_vector;
 #define F32_ADD _mm256_add_ps
 #define F32_FMA _mm256_fmadd_ps
 #endif
-enum { F32_TERMS = 1, F32_SLICE = 384, F32_VECTORS = F32_COLUMNS / F32_LANES };
+enum { F32_TERMS = 1, F32_VECTORS = F32_COLUMNS / F32_LANES };
 
 /* c (F32_ROWS, F32_COLUMNS) = or += sums. */
 static inline void block_store(f32_vector sum[F32_ROWS][F32_VECTORS], float *c, int64_t c_step, enum store store) {
@@ -56,13 +59,12 @@ static inline void block_begin(f32_vector sum[F32_ROWS][F32_VECTORS]) {
 }
 
 static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
-    enum { AHEAD = 48 }; /* terms of a, which comes from the second cache */
     const float *rows = a, *columns = b;
     f32_vector sum[F32_ROWS][F32_VECTORS];
     block_begin(sum);
     for (int64_t p = 0; p < n_k; p++, rows += F32_ROWS, columns += F32_COLUMNS) {
         f32_vector column[F32_VECTORS];
-        __builtin_prefetch(rows + AHEAD * F32_ROWS);
+        if (F32_AHEAD) __builtin_prefetch(rows + F32_AHEAD * F32_ROWS); /* a comes from the second cache */
 #pragma GCC unroll 4
         for (int v = 0; v < F32_VECTORS; v++) column[v] = F32_LOAD(columns + v * F32_LANES);
 #pragma GCC unroll 12
@@ -97,27 +99,36 @@ static void tiles_end(void) { _tile_release(); }
 
 enum { TILE_STEP = 64, PAIRS_STEP = 128, TILES_BYTES = 2048 }; /* rows of a's tiles, of b's; both tiles of 32 terms */
 
-/* Sums 0 to 3 += two tiles of a's rows times two of b's columns, n_k / 32 times. */
+/* Half of the lines of a's tiles that will be needed in four steps. */
+static inline void tiles_ahead(const char *rows, int half) {
+    rows += 4 * TILES_BYTES + half * TILES_BYTES / 2;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) __builtin_prefetch(rows + 64 * i);
+}
+
+/* Sums 0 to 3 += two tiles of a's rows (4, 5) times two of b's columns (6, 7), n_k / 32 times. Each tile is loaded as soon as its last
+ * product is under way, so that loads and products overlap. */
 static inline void tiles_multiply(int64_t n_k, const char *rows, const char *columns) {
-    enum { AHEAD = 4 * TILES_BYTES };
-    for (int64_t p = 0; p < n_k; p += 32, rows += TILES_BYTES, columns += TILES_BYTES) {
-#ifndef LAB_NO_AHEAD
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) __builtin_prefetch(rows + AHEAD + 64 * i);
-#endif
-        _tile_loadd(4, rows, TILE_STEP);
-        _tile_loadd(6, columns, PAIRS_STEP);
-        _tile_loadd(7, columns + 64, PAIRS_STEP);
-        _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(4, rows, TILE_STEP);
+    _tile_loadd(6, columns, PAIRS_STEP);
+    for (int64_t p = 32; p < n_k; p += 32, rows += TILES_BYTES, columns += TILES_BYTES) {
+        tiles_ahead(rows, 0);
         _tile_loadd(5, rows + TILES_BYTES / 2, TILE_STEP);
-        _tile_dpbf16ps(1, 4, 7);
-#ifndef LAB_NO_AHEAD
-#pragma GCC unroll 16
-        for (int i = 16; i < 32; i++) __builtin_prefetch(rows + AHEAD + 64 * i);
-#endif
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, columns + 64, PAIRS_STEP);
         _tile_dpbf16ps(2, 5, 6);
+        _tile_loadd(6, columns + TILES_BYTES, PAIRS_STEP);
+        tiles_ahead(rows, 1);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(4, rows + TILES_BYTES, TILE_STEP);
         _tile_dpbf16ps(3, 5, 7);
     }
+    _tile_loadd(5, rows + TILES_BYTES / 2, TILE_STEP);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, columns + 64, PAIRS_STEP);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
 }
 
 static inline void tiles_store(float *c, int64_t c_step) {
@@ -128,7 +139,7 @@ static inline void tiles_store(float *c, int64_t c_step) {
     _tile_stored(3, c + 16 * c_step + 16, step);
 }
 
-/* n = 32 sums to bf16. */
+/* 32 sums. */
 static inline void round_32(uint16_t *out, const float *sums) {
     _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(F32_LOAD(sums + 16), F32_LOAD(sums)));
 }
