@@ -110,7 +110,7 @@ static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
 
 /* ---- One block of the output and of the terms -------------------------------------------------------------------------- */
 
-/* Columns, a multiple of every width; rows of them whose sums may wait on the stack; bytes of a panel of b that is packed there. */
+/* Columns, a multiple of every width; rows of them whose sums may wait on the stack; bytes of a panel of b there. */
 enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 64 << 10 : 64 };
 #if GEMM_PACKS_LATE
 _Static_assert(F32_CHUNK *F32_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
@@ -326,8 +326,8 @@ static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_
                      int n_threads) {
     struct work w = {.g = g, .kind = kind};
     const bool is_ready = g->b.dtype == (kind->number_bytes == 2 ? TL_BF16 : TL_F32);
-    w.is_late = kind->packs_late &&
-                (is_ready || g->n < 2 * kind->columns); /* one wide panel may be more than the workspace has */
+    /* One wide panel of converted numbers may be more than a workspace for bf16 has. */
+    w.is_late = kind->packs_late && (is_ready || g->n < 2 * kind->columns);
     const int64_t part_m = even_part(g->m, limit.m, kind->rows), part_n = even_part(g->n, limit.n, kind->columns);
     const int64_t part_k = even_part(g->k, limit.k, kind->terms);
     const size_t line_bytes = (size_t)part_k * (size_t)kind->number_bytes;

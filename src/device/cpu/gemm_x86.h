@@ -1,15 +1,15 @@
 /* gemm_x86.h: the blocks of gemm.c for x86-64 with FMA.
  *
  * AVX2 has 16 registers: 6 x 16 sums in 12 of them, two for b's columns, the rest for a's broadcast numbers. AVX-512
- * has 32 of twice the width: 8 x 48 sums in 24, which takes 11 loads for 24 multiply-adds where 12 x 32 takes 14. Its bf16 instruction
- * multiplies pairs of terms and keeps the shape. AMX holds 16 x 16 sums in a tile: four of them make 32 x 32, fed by two tiles of each
- * operand, 32 terms at a time. The bf16 instructions take subnormal numbers as zero.
+ * has 32 of twice the width: 8 x 48 sums in 24, which takes 11 loads for 24 multiply-adds where 12 x 32 takes 14. Its
+ * bf16 instruction multiplies pairs of terms and keeps the shape. AMX holds 16 x 16 sums in a tile: four of them make
+ * 32 x 32, fed by two tiles of each operand, 32 terms at a time. The bf16 instructions take subnormal numbers as zero.
  *
- * With AVX-512 192 terms of 48 columns are 36 KiB, of a first cache of 48, and 384 rows of 768 terms 1.2 MiB, of a second cache of 2. In AMX
- * a chunk of terms would have to bring 4 KiB of sums in and out for every 512 cycles of products, which costs more than the first cache saves:
- * sums stay in tiles over all terms of a block, and both operands come from the second cache. Measured in turns on a Xeon whose cores are shared with
- * others: 8 x 48 with late packing is 1.12 (median) to 1.17 (best turn) times 12 x 32 with all panels packed first, in slices of 128 rows; tiles over
- * 1024 terms, with loads ahead, 1.28 to 1.09 times chunks of 256 whose sums were added in vectors.
+ * With AVX-512 192 terms of 48 columns are 36 KiB, of a first cache of 48, and 384 rows of 768 terms 1.2 MiB, of a
+ * second cache of 2. In AMX a chunk of 256 terms would bring 4 KiB of sums in and out for every 512 cycles of products:
+ * sums stay in tiles over all terms of a block, and both operands come from the second cache. Measured in turns on a
+ * Xeon whose cores are shared with other guests: this f32 is 1.12 (median) to 1.17 times (best turns) as fast as 12 x 32
+ * with all panels packed first and slices of 128 rows; this bf16 1.28 to 1.09 times chunks of 256 terms (docs/speed.md).
  */
 #include <immintrin.h>
 
@@ -106,8 +106,8 @@ static inline void tiles_ahead(const char *rows, int half) {
     for (int i = 0; i < 16; i++) __builtin_prefetch(rows + 64 * i);
 }
 
-/* Sums 0 to 3 += two tiles of a's rows (4, 5) times two of b's columns (6, 7), n_k / 32 times. Each tile is loaded as soon as its last
- * product is under way, so that loads and products overlap. */
+/* Sums 0 to 3 += two tiles of a's rows (4, 5) times two of b's columns (6, 7), n_k / 32 times. Each tile is loaded as
+ * soon as its last product is under way, so that loads and products overlap. */
 static inline void tiles_multiply(int64_t n_k, const char *rows, const char *columns) {
     _tile_loadd(4, rows, TILE_STEP);
     _tile_loadd(6, columns, PAIRS_STEP);
