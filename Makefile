@@ -65,7 +65,6 @@ CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
                  $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/einops/*.c))
-EXAMPLE_SRC := examples/transformer.c # linked into the program, the tests and the benchmarks
 CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
@@ -250,14 +249,14 @@ $(BUILD)/libtally.so: $(BUILD)/libtally.so.$(VERSION)
 $(BUILD)/libtally.a: $(BUILD)/tally.o
 	$(call say,AR,$@)$(OBJCOPY) --localize-hidden $< $(BUILD)/libtally.o && rm -f $@ && $(AR) rcs $@ $(BUILD)/libtally.o
 
-$(BUILD)/tally: $(call objects,$(CLI_SRC) $(EXAMPLE_SRC)) $(BUILD)/tally.o
+$(BUILD)/tally: $(call objects,$(CLI_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)$(CC) $(LINKSAFE) $(call ORIGIN,) $(call ORIGIN,/../lib) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC) $(EXAMPLE_SRC)) $(BUILD)/tally.o
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/test_%.c.o $(call objects,$(SUPPORT_SRC)) $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) \
 	    $(CMOCKA_LIBS) $(call rpaths,$(CMOCKA_LIBS)) $(LINK_LIBS)
 
-$(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(call objects,$(EXAMPLE_SRC)) $(BUILD)/tally.o
+$(BUILD)/bench/bench_%: $(BUILD)/obj/bench/bench_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(call ORIGIN,/..) -o $@ $^ $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
 $(BUILD)/libtally_cuda.so: $(call objects,$(CUDA_SRC))
@@ -285,8 +284,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(CLI_SRC) $(patsubst %,bench/bench_%.c,$(filter-out ops,$(BENCH)))): EXTRA_CFLAGS = -Iexamples
-$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests -Iexamples $(CMOCKA_CFLAGS)
+$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
 # only when they differ.

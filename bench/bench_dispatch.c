@@ -4,17 +4,10 @@
  * 300 ns on cpu. And the price of one training step of the 405B Llama shape: under 1 s and 100 MB.
  */
 #include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
-#include "transformer.h"
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
+#include "tally.h"
 
 /* The best of many short runs: what the machine can do when nobody interrupts it. */
 static double add_ns(const char *name) {
@@ -42,24 +35,23 @@ static double add_ns(const char *name) {
 }
 
 static void price_405b(void) {
-    struct transformer_config c = {.family = LLAMA,
-                                   .n_layers = 126,
-                                   .n_heads = 128,
-                                   .n_kv_heads = 8,
-                                   .channels = 16384,
-                                   .ff = 53248,
-                                   .vocabulary = 128256,
-                                   .batch = 1,
-                                   .time = 8192,
-                                   .dtype = TL_BF16};
+    const int64_t T = 8192;
     tl_device *meta = tl_device_find("meta:h200");
     tl_pool_limit(meta, SIZE_MAX); /* it does not fit one card; it has a price all the same */
     double start = now_s();
     tl_scope scope = tl_scope_begin();
-    struct transformer *model = transformer_new(&c, meta);
-    tl_tensor *tokens = tl_integers(TL_SHAPE(1, 8192), 0, c.vocabulary, TL_I64, meta);
+    tl_model_config c;
+    tl_model_preset("llama-3.1-405b", &c);
+    tl_module *model = tl_model_new(&c, TL_BF16, meta);
+    tl_optimizer *optimizer = tl_optimizer_new(TL_ADAMW);
+    int n;
+    const tl_named_tensor *list = tl_module_list(model, &n);
+    for (int i = 0; i < n; i++) tl_optimizer_add(optimizer, list[i].name, list[i].tensor, NULL);
+    tl_tensor *tokens = tl_integers(TL_SHAPE(1, T), 0, c.vocabulary, TL_I64, meta);
     tl_ledger *ledger = tl_ledger_begin("405B");
-    transformer_step(model, tokens, tokens, 1e-4, NULL);
+    tl_backward(tl_model_loss(model, tokens, tokens), NULL, 0);
+    tl_optimizer_step(optimizer, 1, NULL);
+    tl_module_zero_grad(model, false);
     tl_ledger_end(ledger);
     double seconds = now_s() - start;
     struct rusage usage;
@@ -68,10 +60,11 @@ static void price_405b(void) {
     tl_totals t = tl_ledger_total(ledger, TL_ALL, NULL);
     printf("405B step (126 layers, T 8192): %lld parameters, %s FLOPs, %llu ops, peak %.2f TB: priced in %.3f s, %.1f "
            "MB resident\n",
-           (long long)transformer_parameters(model), tl_count_text(t.flops, text), (unsigned long long)t.calls,
+           (long long)tl_module_parameters(model), tl_count_text(t.flops, text), (unsigned long long)t.calls,
            (double)tl_ledger_peak(ledger, meta, TL_ALL) / 1e12, seconds, (double)usage.ru_maxrss / 1e3);
     tl_ledger_free(ledger);
-    transformer_free(model);
+    tl_optimizer_free(optimizer);
+    tl_module_free(model);
     tl_scope_end(scope);
 }
 

@@ -4,8 +4,8 @@
  * hand. The difference is the price of the notation: at most 200 ns. On meta, where kernels take no time.
  */
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "tally.h"
 
 static tl_device *meta;
@@ -36,12 +36,6 @@ static tl_tensor *einsum_by_hand(void) {
 static tl_tensor *expect_x(void) {
     tl_dims d = {0};
     return tl_expect(&d, x, "x", "batch seq (heads 8) : f32") ? x : NULL;
-}
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static double run_ns(tl_tensor *(*call)(void)) {

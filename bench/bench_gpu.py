@@ -110,30 +110,16 @@ def ours(case, recipe, fast, n_steps):
 # ---- Theirs: run in a process of its own ----
 
 def gpt2_new(case):
-    import torch
     from torch import nn
     from torch.nn import functional as F
+    from torch_block import Block
     _, L, H, _, C, W, V, _, T = case
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-            self.attn, self.attn_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
-            self.fc, self.fc_proj = nn.Linear(C, W), nn.Linear(W, C)
-
-        def forward(self, x):
-            B, T, _ = x.shape
-            q, k, v = (y.view(B, T, H, C // H).transpose(1, 2) for y in self.attn(self.ln_1(x)).split(C, dim=2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
-            return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
 
     class Gpt(nn.Module):
         def __init__(self):
             super().__init__()
             self.wte, self.wpe = nn.Embedding((V + 63) // 64 * 64, C), nn.Embedding(T, C)  # as nanoGPT pads it
-            self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(C)
+            self.h, self.ln_f = nn.ModuleList(Block(C, H, W) for _ in range(L)), nn.LayerNorm(C)
 
         def forward(self, tokens, targets):
             x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]

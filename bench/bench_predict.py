@@ -3,8 +3,8 @@
     python3 bench/bench_predict.py [--device cpu|cuda] [--calibrate] [--under "CMD"] [--turns 2] [--part 1/1] [--json]
 
 Each configuration is priced on meta (`tally train --price`), predicted from the machine's profile (`tally calibrate --price`), and then trained for
-some steps; the measured time is the median of the log's step times, the better of the turns. The bars: median error at most 5 %, largest at most 15 %,
-and no step faster than its lower bound. --calibrate makes the profile first (otherwise the kept one is used); --under puts a command before every
+some steps; the measured time is the median of the log's step times, the better of the turns. The bars: median error at most 5 %, largest at most 15 %
+(12 on a GPU), and no step faster than its lower bound. --calibrate makes the profile first (otherwise the kept one is used); --under puts a command before every
 timed one.
 """
 import argparse
@@ -128,14 +128,15 @@ def main():
         if not options.json:
             print(f"{row['case']:58} predicted {1e3 * row['predicted_s']:8.2f} ms  measured {1e3 * measured:8.2f} ms  {100 * row['error']:+6.1f} %"
                   f"   bound {1e3 * row['bound_s']:7.2f} ms{'' if row['bound_s'] < measured else '  ABOVE'}", flush=True)
+    most = 0.12 if options.device == "cuda" else 0.15
     errors = [abs(row["error"]) for row in rows]
     summary = {"cases": len(rows), "median": statistics.median(errors), "max": max(errors), "above": sum(r["bound_s"] >= r["measured_s"] for r in rows)}
     if options.json:
         json.dump({"rows": rows, **summary}, sys.stdout)
     else:
-        print(f"{len(rows)} configurations: median error {100 * summary['median']:.1f} % (bar 5), largest {100 * summary['max']:.1f} % (bar 15), "
+        print(f"{len(rows)} configurations: median error {100 * summary['median']:.1f} % (bar 5), largest {100 * summary['max']:.1f} % (bar {100 * most:.0f}), "
               f"lower bound above measured {summary['above']} times (bar 0)")
-    return 0 if summary["median"] <= 0.05 and summary["max"] <= 0.15 and not summary["above"] else 1
+    return 0 if summary["median"] <= 0.05 and summary["max"] <= most and not summary["above"] else 1
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ PEAK = ROOT / "build" / "bench" / "bench_peak"
 # layers, heads, channels, vocabulary, batch, time, steps that are timed; the first is llm.c's size of batch, the small ones are nanoGPT's
 CASES = {"gpt2-256": (12, 12, 768, 50257, 4, 256, 3), "gpt2-64": (12, 12, 768, 50257, 4, 64, 6),
          "small": (6, 6, 384, 65, 8, 256, 8), "tiny": (4, 4, 128, 65, 12, 64, 60)}
-OURS = ["fp32", "amp", "bf16"]
+OURS = ["fp32", "fp32-selective", "amp", "bf16", "bf16-selective"]  # selective: GELU and norms are computed again on the way back
 THEIRS = ["eager-fp32", "compile-fp32", "eager-bf16", "compile-bf16"]
 CONTENDERS = [f"tally-{r}" for r in OURS] + [f"torch-{t}" for t in THEIRS]
 
@@ -44,7 +44,7 @@ def step_flops(case):
 
 
 def is_bf16(contender):
-    return not contender.endswith("fp32")
+    return "fp32" not in contender
 
 
 def resident_bytes():
@@ -62,8 +62,9 @@ def program_bytes():
     return max(own, before) * 1024
 
 
-def ours(case, recipe, threads, quick):
+def ours(case, form, threads, quick):
     import random
+    recipe, policy = (form.removesuffix("-selective"), "selective") if form.endswith("-selective") else (form, "none")
     L, H, C, V, B, T, steps = CASES[case]
     steps = 2 if quick else steps
     started = program_bytes()
@@ -77,7 +78,7 @@ def ours(case, recipe, threads, quick):
         Path(folder, "tokens.bin").write_bytes(tokens)
         done = subprocess.run([TALLY, "train", "--model", folder + "/config.json", "--data", folder + "/tokens.bin", "--batch", str(B), "--seq", str(T),
                                "--steps", str(steps + 2), "--warmup", "1", "--lr", "1e-4", "--eval-every", "0", "--sample-tokens", "0", "--val-share", "0",
-                               "--save-every", "0", "--threads", str(threads), "--recipe", recipe, "--out", folder + "/run", "--quiet", "--json"],
+                               "--save-every", "0", "--threads", str(threads), "--recipe", recipe, "--checkpointing", policy, "--out", folder + "/run", "--quiet", "--json"],
                               capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
@@ -92,29 +93,15 @@ def ours(case, recipe, threads, quick):
 # ---- Theirs ----
 
 def model_new(L, H, C, V, T):
-    import torch
     from torch import nn
     from torch.nn import functional as F
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-            self.attn, self.attn_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
-            self.fc, self.fc_proj = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
-
-        def forward(self, x):
-            B, T, _ = x.shape
-            q, k, v = (y.view(B, T, H, C // H).transpose(1, 2) for y in self.attn(self.ln_1(x)).split(C, dim=2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
-            return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
+    from torch_block import Block
 
     class Gpt(nn.Module):
         def __init__(self):
             super().__init__()
             self.wte, self.wpe = nn.Embedding(V, C), nn.Embedding(T, C)
-            self.h, self.ln_f = nn.ModuleList(Block() for _ in range(L)), nn.LayerNorm(C)
+            self.h, self.ln_f = nn.ModuleList(Block(C, H, 4 * C) for _ in range(L)), nn.LayerNorm(C)
             for p in self.parameters():
                 if p.dim() == 2:
                     nn.init.normal_(p, std=0.02)
@@ -234,7 +221,7 @@ def run_turn(options, case, contender, settings=None, kind="turn", quick=None):
     with open(options.results, "a") as file:
         file.write(json.dumps(row) + "\n")
     B, T = CASES[case][4:6]
-    print(f"{case:9} {contender:18} {B * T / statistics.median(row['times']):9.1f} tokens/s   {row['settings']}", file=sys.stderr, flush=True)
+    print(f"{case:9} {contender:20} {B * T / statistics.median(row['times']):9.1f} tokens/s   {row['settings']}", file=sys.stderr, flush=True)
     return row
 
 
@@ -299,13 +286,13 @@ def table(options):
     if options.json:
         json.dump(list(rows(results)), sys.stdout)
         return
-    print(f"{'case':9} {'':18} {'tokens/s':>9} {'GFLOP/s':>8} {'of peak':>8} {'x torch':>8} {'tensors':>9} {'of torch':>8} {'resident':>9} {'of torch':>8} turns")
+    print(f"{'case':9} {'':20} {'tokens/s':>9} {'GFLOP/s':>8} {'of peak':>8} {'x torch':>8} {'tensors':>9} {'of torch':>8} {'resident':>9} {'of torch':>8} turns")
     for r in rows(results):
         share = f"{100 * r['share_of_peak']:.1f} %" if r["share_of_peak"] else ""
         ratio = f"{r['of_torch']:.2f}" if r["of_torch"] else ""
         tensors = f"{r['tensor_mib'] / r['torch_tensor_mib']:.2f}" if r["torch_tensor_mib"] else ""
         resident = f"{r['resident_mib'] / r['torch_resident_mib']:.2f}" if r["torch_resident_mib"] else ""
-        print(f"{r['case']:9} {r['contender']:18} {r['tokens_per_s']:9.1f} {r['gflops']:8.1f} {share:>8} {ratio:>8} {r['tensor_mib']:8.0f}M {tensors:>8}"
+        print(f"{r['case']:9} {r['contender']:20} {r['tokens_per_s']:9.1f} {r['gflops']:8.1f} {share:>8} {ratio:>8} {r['tensor_mib']:8.0f}M {tensors:>8}"
               f" {r['resident_mib']:8.0f}M {resident:>8} {r['turns']}")
     for p in [r for r in results if r["kind"] == "peak"][-1:]:
         print(f"peak on {p['threads']} threads: f32 {p['f32_gflops']:.1f}, bf16 {p['bf16_gflops']:.1f} GFLOP/s")

@@ -70,7 +70,10 @@ static void pass(int mix, float *const *x, size_t n, int threads) {
     sink = total;
 }
 
+double stream(int mix, double bytes, int threads, int runs); /* for who loads it */
+
 /* Seconds of the shortest of `runs` passes in which `bytes` are moved in all; -1: no memory. */
+double stream(int mix, double bytes, int threads, int runs); /* bench_ops.py calls it */
 double stream(int mix, double bytes, int threads, int runs) {
     const double moved = mix == 4 ? 7 : n_arrays[mix]; /* in place, an array counts twice */
     const size_t n = (size_t)(bytes / moved / 4);

@@ -776,12 +776,12 @@ typedef struct tl_attention_options {
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64), differentiable. A
- * query that sees nothing has the result 0 and lse -inf. On cuda neither masks nor windows yet, nor lse's gradient. */
+ * query that sees nothing has the result 0 and lse -inf. On cuda, masks, windows and lse's gradient take kernels that are right and slow. */
 TL_API tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
                                   tl_tensor **lse);
 
 /* Cross entropy of the logits x weight^T, which never exist as a whole: x (N,C), weight (V,C), targets (N) i64 or i32 -> a
- * scalar, f32 (f64 for f64 x). Rows are taken in chunks of 16 to 32 MiB of f32 logits (at least one row). Where a
+ * scalar, f32 (f64 for f64 x). Rows are taken in chunks of at most 64 MiB of f32 logits (on cuda 512 MiB, in x's dtype; at least one row). Where a
  * gradient will be asked for (recording is on and x or weight needs it), the gradients are computed in the same loop,
  * billed to backward, and held until backward scales them. Rows whose target is ignore_index have no part in loss and
  * mean; the mean over no rows is NaN. No second derivative. A selective checkpoint runs it again. */
@@ -1060,7 +1060,7 @@ TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char
 /* The phase that ops of this thread are billed to (backward and recompute are set by the library). Returns the old one. */
 TL_API tl_phase tl_set_phase(tl_phase phase);
 
-/* Times every kernel (and waits for it). Off at first. Returns the old setting. */
+/* Times every kernel. On a GPU it does so without waiting for them, and the seconds come when the bracket ends. Off at first. Returns the old setting. */
 TL_API bool tl_profile(bool on);
 
 /* Decimal digits of a count, and its nearest double. */

@@ -911,6 +911,28 @@ static void block_formats_count_values_and_scales(void **state) {
     COST(tl_dequantize(&q, TL_BF16), "dequantize", 256 + 16, 128 + 16 + 4, 512); /* 16 products of scales */
 }
 
+/* x (16,32) and w (48,32), bf16: 512 and 1536 numbers. */
+static void eight_bit_products_count_what_they_read(void **state) {
+    (void)state;
+    tl_tensor *x = leaf(tl_ones(TL_SHAPE(16, 32), TL_BF16, NULL)), *w = leaf(tl_ones(TL_SHAPE(48, 32), TL_BF16, NULL));
+    tl_tensor *b = tl_ones(TL_SHAPE(48), TL_BF16, NULL), *g = tl_ones(TL_SHAPE(16, 48), TL_BF16, NULL);
+    begin();
+    tl_backward(linear_f8(x, w, b), g, 0);
+    /* the largest and a division each; x by rows and turned, w by rows, a scale each */
+    ROW("narrow", TL_FORWARD, 2, 2 * 512 + 2 * 1536, 1024 + 3072, 2 * 512 + 4 + 1536 + 4);
+    ROW("matmul_f8", TL_FORWARD, 1, 2 * 16 * 32 * 48 + 16 * 48, 512 + 1536 + 8 + 96, 2 * 16 * 48);
+    /* the gradient (16,48) both ways; w turned, by the scale that it has */
+    ROW("narrow", TL_BACKWARD, 2, 2 * 768 + 1536, 1536 + 3072 + 4, 2 * 768 + 4 + 1536);
+    ROW("matmul_f8", TL_BACKWARD, 2, 2 * 2 * 16 * 32 * 48, (768 + 1536 + 8) + (768 + 512 + 8), 1024 + 3072);
+    end();
+    begin();
+    tl_tensor *square = leaf(tl_ones(TL_SHAPE(32, 32), TL_BF16, NULL)), *once = linear_f8(tl_detach(x), square, NULL);
+    tl_backward(linear_f8(once, square, NULL), tl_ones(TL_SHAPE(16, 32), TL_BF16, NULL), 0);
+    /* the second gradient of the weight is added to the first: the sum, two turned factors and their scales */
+    ROW("matmul_f8_acc", TL_BACKWARD, 1, 2 * 16 * 32 * 32, 2048 + 512 + 512 + 8, 2048);
+    end();
+}
+
 static void random_numbers_in_place_are_written_and_not_read(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 6));
@@ -988,6 +1010,7 @@ int main(void) {
         TEST(numbers_cost_what_tensors_cost),
         TEST(totals_exceed_64_bits),
         TEST(block_formats_count_values_and_scales),
+        TEST(eight_bit_products_count_what_they_read),
         TEST(random_numbers_in_place_are_written_and_not_read),
         TEST(every_op_has_a_cost_case),
         TEST(every_op_says_its_rules_in_words),

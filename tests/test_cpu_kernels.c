@@ -764,7 +764,7 @@ static void vector_functions_keep_their_stated_errors(void **unused) {
     (void)unused;
     double worst[6] = {0};
     for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 257) {
-        const float x = vector_from_bits((uint32_t)bits);
+        const float x = f32_of_bits((uint32_t)bits);
         const double d = x;
         const double errors[] = {ulps(vector_exp_f32(x), exp(d)),
                                  ulps(vector_log_f32(x), log(d)),
@@ -773,7 +773,7 @@ static void vector_functions_keep_their_stated_errors(void **unused) {
                                  d < -86 ? 0 : ulps(vector_silu_f32(x), d * truth_sigmoid(d)),
                                  d < -5 ? 0 : ulps(vector_gelu_f32(x), gelu_f64(d))};
         for (int i = 0; i < 6; i++) worst[i] = errors[i] > worst[i] ? errors[i] : worst[i];
-        if (d <= 0 && vector_bits(vector_exp_falling_f32(x)) != vector_bits(vector_exp_f32(x)))
+        if (d <= 0 && f32_bits(vector_exp_falling_f32(x)) != f32_bits(vector_exp_f32(x)))
             fail_msg("exp_falling(%a): got %a, exp gives %a", d, (double)vector_exp_falling_f32(x),
                      (double)vector_exp_f32(x));
     }
@@ -820,7 +820,7 @@ static void exp2_and_erf_keep_their_stated_errors(void **unused) {
     (void)unused;
     double worst[4] = {0};
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 257) {
-        const float x = vector_from_bits((uint32_t)bits);
+        const float x = f32_of_bits((uint32_t)bits);
         const double d = x;
         const double errors[] = {ulps(vector_exp2_f32(x), exp2(d)), ulps(vector_erf_f32(x), erf(d)),
                                  isinf(d) ? 0 : ulps(vector_gelu_erf_f32(x), d * truth_phi(d)),
@@ -837,7 +837,7 @@ static void functions_through_f64_keep_their_stated_errors(void **unused) {
     (void)unused;
     double worst[7] = {0};
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 257) {
-        const float x = vector_from_bits((uint32_t)bits);
+        const float x = f32_of_bits((uint32_t)bits);
         const double d = x;
         const bool is_angle = vector_sin_is_easy_f32(x);
         const double errors[] = {ulps(vector_expm1_f32(x), expm1(d)),
@@ -861,7 +861,7 @@ static void powers_keep_their_stated_error(void **unused) {
     uint64_t word = 1;
     for (int i = 0; i < 1 << 20; i++) {
         word = word * 6364136223846793005u + 1442695040888963407u;
-        const float x = i % 3 ? vector_from_bits((uint32_t)(word >> 32)) : (float)(word >> 40) * 0x1p-22f - 1;
+        const float x = i % 3 ? f32_of_bits((uint32_t)(word >> 32)) : (float)(word >> 40) * 0x1p-22f - 1;
         const float y = i % 2 ? (float)((int)(word >> 20 & 15) - 7) : (float)(word >> 12 & 4095) * 0x1p-7f - 16;
         if (!vector_pow_is_easy_f32(x, y)) continue;
         const double error = ulps(vector_pow_f32(x, y), pow(x, y));

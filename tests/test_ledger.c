@@ -233,6 +233,42 @@ static void profiling_times_kernels_and_nothing_else_changes(void **state) {
     tl_ledger_free(plain), tl_ledger_free(timed), tl_ledger_free(priced);
 }
 
+/* A device that works on its own: seconds come when the bracket ends, or when there are more spans than are kept. Its marks are 0.5 s apart. */
+static int n_marks_read;
+static void *never_fetches(tl_device *device, const void *from, size_t bytes, char *error) {
+    (void)device, (void)from, (void)bytes, (void)error;
+    return NULL;
+}
+static double half_seconds(tl_device *device, int64_t from, int64_t to) {
+    (void)device;
+    n_marks_read++;
+    return 0.5 * (double)(to - from);
+}
+
+static void marks_of_a_device_that_works_on_its_own_are_read_at_the_end(void **state) {
+    (void)state;
+    const struct device_functions functions = {.fetch_begin = never_fetches, .mark_seconds = half_seconds};
+    tl_device device = {.functions = &functions};
+    const struct ledger_key key = {.op = "one"}, other = {.op = "other"};
+    tl_ledger *outer = tl_ledger_begin("outer");
+    ledger_time(&key, &(struct ledger_span){&device, 0, 1});
+    expect_equal(n_marks_read, 0);
+    tl_ledger *inner = tl_ledger_begin("inner"); /* the outer bracket's are read before an inner one begins */
+    expect_equal(n_marks_read, 1);
+    for (int i = 0; i < LEDGER_SPANS + 1; i++)
+        ledger_time(i % 2 ? &other : &key, &(struct ledger_span){&device, i, i + 2});
+    expect_equal(n_marks_read, 1 + LEDGER_SPANS);
+    tl_ledger_end(inner);
+    expect_equal(n_marks_read, 2 + LEDGER_SPANS);
+    expect_near(tl_ledger_total(inner, TL_ALL, "one").time_s, LEDGER_SPANS / 2 + 1, 0);
+    expect_near(tl_ledger_total(inner, TL_ALL, "other").time_s, LEDGER_SPANS / 2, 0);
+    tl_ledger_end(outer);
+    expect_near(tl_ledger_total(outer, TL_ALL, NULL).time_s, LEDGER_SPANS + 1.5, 0);
+    ledger_time(&key, &(struct ledger_span){&device, 0, 1}); /* no bracket: nobody asked */
+    expect_equal(n_marks_read, 2 + LEDGER_SPANS);
+    tl_ledger_free(inner), tl_ledger_free(outer);
+}
+
 static void refused_calls_are_not_billed(void **state) {
     (void)state;
     tl_tensor *a = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
@@ -301,6 +337,7 @@ int main(void) {
         TEST(totals_go_beyond_64_bits),
         TEST(counts_are_printed_exactly),
         TEST(profiling_times_kernels_and_nothing_else_changes),
+        TEST(marks_of_a_device_that_works_on_its_own_are_read_at_the_end),
         TEST(refused_calls_are_not_billed),
         TEST(a_device_opened_inside_a_bracket_is_watched_too),
         TEST(the_same_step_costs_the_same_on_meta),

@@ -110,6 +110,23 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
                 0);
 }
 
+/* A product of 5504 columns, and one of 5500, which takes four times as long: each predicts its like. Where samples know nothing of widths, as a
+ * cpu's, widths decide nothing. */
+static void widths_decide_where_they_were_measured(void **state) {
+    (void)state;
+    struct machine_sample own[] = {{"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 8},
+                                   {"matmul", TL_F32, false, 2e9, 12e6, 6e6, 100e-3, 4}};
+    struct machine p = machine();
+    struct ledger_row r = row("matmul", TL_FORWARD, TL_F32, 1, 2e9, 12e6);
+    const struct predict_shape even = {.channels = 2048, .ff = 5504}, odd = {.channels = 2048, .ff = 5500};
+    struct predict_machine plain = predict_machine_of(&p);
+    expect_near(predict_row(&plain, &even, &r), predict_row(&plain, &odd, &r), 0);
+    p.samples = own, p.n_samples = 2;
+    struct predict_machine m = predict_machine_of(&p);
+    expect_near(predict_row(&m, &even, &r) / 25e-3, 1, 5e-3);
+    expect_near(predict_row(&m, &odd, &r) / 100e-3, 1, 5e-3);
+}
+
 /* A device that works on its own: a step takes what it needs, or what the host needs to ask for it. */
 static void a_step_takes_as_long_as_asking_for_it(void **state) {
     (void)state;
@@ -345,6 +362,7 @@ int main(void) {
         TEST(a_step_takes_as_long_as_asking_for_it),
         TEST(an_op_without_samples_is_said_so),
         TEST(the_size_of_heads_decides_between_equal_counts),
+        TEST(widths_decide_where_they_were_measured),
         TEST(calibrations_are_runs_and_spread),
         TEST(nothing_is_shorter_than_the_bound),
         TEST(a_sheet_gives_a_bound_and_no_prediction),

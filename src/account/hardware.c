@@ -172,14 +172,12 @@ static const char *near_name(const char *name) {
 
 const struct hardware *hardware_find(const char *name) {
     const struct hardware *found = hardware_seek(name);
-    char shown[NAME_BYTES];
+    char shown[NAME_BYTES], meant[TEXT_MEANT];
     if (found) return found;
-    const char *near = name ? near_name(name) : NULL;
     error_set(TL_ERROR_USE,
-              "there is no device \"%s\" in the table%s%s%s (`tally devices` lists them; give its peak with --peak, or "
+              "there is no device \"%s\" in the table%s (`tally devices` lists them; give its peak with --peak, or "
               "add it to a --hardware file)",
-              text_show(shown, sizeof shown, name ? name : ""), near ? ", did you mean \"" : "", near ? near : "",
-              near ? "\"?" : "");
+              text_show(shown, sizeof shown, name ? name : ""), text_meant(meant, name ? near_name(name) : NULL));
     return NULL;
 }
 
@@ -236,11 +234,9 @@ enum hardware_quantity hardware_peak_named(const char *name) {
     const int n = sizeof names / sizeof *names;
     for (int i = 0; i < n; i++)
         if (!strcmp(names[i], name)) return quantities[i];
-    char shown[NAME_BYTES];
-    const char *near = text_nearest(name, names, n);
-    error_set(TL_ERROR_USE, "there is no peak of \"%s\"%s%s%s (there are f64, f32, tf32, f16, bf16, f8, f4, i8)",
-              text_show(shown, sizeof shown, name), near ? ", did you mean \"" : "", near ? near : "",
-              near ? "\"?" : "");
+    char shown[NAME_BYTES], meant[TEXT_MEANT];
+    error_set(TL_ERROR_USE, "there is no peak of \"%s\"%s (there are f64, f32, tf32, f16, bf16, f8, f4, i8)",
+              text_show(shown, sizeof shown, name), text_meant(meant, text_nearest(name, names, n)));
     return HARDWARE_COUNT;
 }
 
@@ -366,9 +362,9 @@ static bool key_take(struct own *o, const char *key, const json_t *v, const char
         if (!strcmp(key, words[i])) return true; /* taken already */
         known[HARDWARE_COUNT + i] = words[i];
     }
-    const char *near = text_nearest(key, known, HARDWARE_COUNT + 6);
-    return error_set(TL_ERROR_USE, "%s: %s: there is no key \"%s\"%s%s%s", path, o->chip.name, key,
-                     near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    return error_set(TL_ERROR_USE, "%s: %s: there is no key \"%s\"%s", path, o->chip.name, key,
+                     text_meant(meant, text_nearest(key, known, HARDWARE_COUNT + 6)));
 }
 
 static bool chip_take(struct own *o, const json_t *object, const char *path) {

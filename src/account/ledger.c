@@ -93,10 +93,33 @@ bool ledger_bill(const struct ledger_key *key, const struct cost *cost) {
     return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
 }
 
-void ledger_time(const struct ledger_key *key, double seconds) {
+static double span_seconds(const struct ledger_span *s) {
+    return s->device->functions->mark_seconds(s->device, s->from, s->to);
+}
+
+/* Waits for what is under way. */
+static void spans_read(tl_ledger *l) {
+    for (size_t i = 0; l && i < l->n_spans; i++) l->rows[l->spans[i].row].time_s += span_seconds(&l->spans[i].span);
+    if (l) l->n_spans = 0;
+}
+
+/* Without memory for spans each is waited for. */
+static void span_keep(tl_ledger *l, struct ledger_row *row, const struct ledger_span *span) {
+    if (!l->spans) l->spans = memory_new(LEDGER_SPANS * sizeof *l->spans);
+    if (!l->spans) {
+        row->time_s += span_seconds(span);
+        return;
+    }
+    if (l->n_spans == LEDGER_SPANS) spans_read(l);
+    l->spans[l->n_spans].row = (uint32_t)(row - l->rows);
+    l->spans[l->n_spans++].span = *span;
+}
+
+void ledger_time(const struct ledger_key *key, const struct ledger_span *span) {
     lock_take(&ledger_lock);
     struct ledger_row *row = innermost ? row_of(innermost, key) : NULL;
-    if (row) row->time_s += seconds;
+    if (row && device_runs_ahead(span->device)) span_keep(innermost, row, span);
+    else if (row) row->time_s += span_seconds(span);
     lock_release(&ledger_lock);
 }
 
@@ -136,6 +159,7 @@ tl_ledger *tl_ledger_begin(const char *name) {
     text_copy(l->name, sizeof l->name, name ? name : "");
     for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
     device_opened = ledger_device_opened;
+    spans_read(innermost); /* so that no bracket but the innermost waits for marks */
     l->is_open = true;
     l->outer = innermost;
     innermost = l;
@@ -149,6 +173,9 @@ bool tl_ledger_end(tl_ledger *l) {
         return error_set(TL_ERROR_USE, "tl_ledger_end: ledger \"%s\" is not the innermost: end \"%s\" first", l->name,
                          innermost->name);
     for (int i = 0; i < l->n_devices; i++) pool_account(l->memory[i].device->pool, window_close, NULL);
+    spans_read(l);
+    memory_free(l->spans);
+    l->spans = NULL;
     l->is_open = false;
     innermost = l->outer;
     for (size_t i = 0; innermost && i < l->n_rows; i++) {

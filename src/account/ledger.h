@@ -19,7 +19,14 @@ struct ledger_row {
     double time_s;
 };
 
-#define LEDGER_DEVICES 32
+/* Between two marks of a device (tensor/device.h). */
+struct ledger_span {
+    tl_device *device;
+    int64_t from, to;
+};
+
+/* Half of a device's marks. */
+enum { LEDGER_DEVICES = 32, LEDGER_SPANS = DEVICE_MARKS / 4 };
 
 struct tl_ledger {
     char name[64];
@@ -30,6 +37,11 @@ struct tl_ledger {
     uint32_t *slots;          /* open-addressing index into rows, +1 */
     size_t n_slots, last_row; /* most calls are like the one before */
     struct {
+        uint32_t row;
+        struct ledger_span span;
+    } * spans; /* of rows, not yet read; NULL: there were none */
+    size_t n_spans;
+    struct {
         tl_device *device;
         struct held_window window;
     } memory[LEDGER_DEVICES];
@@ -38,8 +50,9 @@ struct tl_ledger {
 
 /* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded. */
 bool ledger_bill(const struct ledger_key *key, const struct cost *cost);
-/* Adds measured seconds to a row that has been billed. */
-void ledger_time(const struct ledger_key *key, double seconds);
+/* Adds the seconds of a span to a row that has been billed: now, or, where a device works on its own and would have to be waited for, when the
+ * bracket ends. */
+void ledger_time(const struct ledger_key *key, const struct ledger_span *span);
 
 extern bool ledger_is_profiling;
 

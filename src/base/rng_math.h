@@ -28,6 +28,8 @@
 #ifndef TALLY_BASE_RNG_MATH_H
 #define TALLY_BASE_RNG_MATH_H
 
+#include "base/float_bits.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -111,30 +113,6 @@ RNG_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
 
 /* ---- Helpers that keep the bits equal ---------------------------------------------------------------- */
 
-RNG_FN uint32_t rng_f32_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-RNG_FN float rng_f32_from_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-RNG_FN uint64_t rng_f64_bits(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-RNG_FN double rng_f64_from_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* A product that no later addition can absorb: adding a constant +0 inside the fma changes nothing but the
  * sign of a zero, and leaves the compiler no multiplication to contract. */
 RNG_FN float rng_multiply_f32(float a, float b) { return fmaf(a, b, 0.0f); }
@@ -149,12 +127,11 @@ RNG_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
  * where the last form lets f, which is exact, carry the leading digits. ln 2 comes in two parts.
  */
 
-/* Natural logarithm of a positive normal x. Error at most 0.96 ulp on [2^-33, 1] (all tried). */
-RNG_FN float rng_log_f32(float x) {
-    const uint32_t sqrt_half = 0x3F3504F3u;
-    const uint32_t shifted = rng_f32_bits(x) - sqrt_half;
-    const float e = (float)((int32_t)shifted >> 23);
-    const float f = rng_f32_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
+#define RNG_SQRT_HALF_F32 0x3F3504F3u /* bits */
+
+/* Natural logarithm of a positive normal x, given what is `shifted` below, and e. Error at most 0.96 ulp on [2^-33, 1] (all tried). */
+RNG_FN float rng_log_parts_f32(uint32_t shifted, float e) {
+    const float f = f32_of_bits((shifted & 0x7FFFFFu) + RNG_SQRT_HALF_F32) - 1.0f;
     const float s = f / (2.0f + f);
     const float z = s * s;
     float r = 0x1.31e2e4p-2f;
@@ -163,13 +140,17 @@ RNG_FN float rng_log_f32(float x) {
     const float log_1p = fmaf(-s, fmaf(-z, r, f), f);
     return fmaf(e, 0x1.62e43p-1f, fmaf(e, -0x1.05c61p-29f, log_1p));
 }
+RNG_FN float rng_log_f32(float x) {
+    const uint32_t shifted = f32_bits(x) - RNG_SQRT_HALF_F32;
+    return rng_log_parts_f32(shifted, (float)((int32_t)shifted >> 23));
+}
 
 /* The same for f64. Error at most 1.2 ulp on [2^-65, 1]. */
 RNG_FN double rng_log_f64(double x) {
     const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
-    const uint64_t shifted = rng_f64_bits(x) - sqrt_half;
+    const uint64_t shifted = f64_bits(x) - sqrt_half;
     const double e = (double)((int64_t)shifted >> 52);
-    const double f = rng_f64_from_bits((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half) - 1.0;
+    const double f = f64_of_bits((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half) - 1.0;
     const double s = f / (2.0 + f);
     const double z = s * s;
     double r = 0x1.2f0531606caf8p-3;
@@ -344,13 +325,13 @@ RNG_FN double rng_quantile_f64(double p) {
 /* The distribution function as the inverse of the function above: the largest p in [2^-1022, 1/2] whose quantile is at most
  * x <= 0, found by bisection on the bits of p. So both have the same bits everywhere, and agree with each other. */
 RNG_FN double rng_normal_below_f64(double x) {
-    uint64_t low = rng_f64_bits(0x1p-1022), high = rng_f64_bits(0.5);
+    uint64_t low = f64_bits(0x1p-1022), high = f64_bits(0.5);
     while (low < high) {
         const uint64_t middle = low + (high - low + 1) / 2;
-        if (rng_quantile_f64(rng_f64_from_bits(middle)) <= x) low = middle;
+        if (rng_quantile_f64(f64_of_bits(middle)) <= x) low = middle;
         else high = middle - 1;
     }
-    return rng_f64_from_bits(low);
+    return f64_of_bits(low);
 }
 
 /* ---- Distributions ----------------------------------------------------------------------------------- */

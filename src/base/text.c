@@ -104,6 +104,13 @@ const char *text_nearest(const char *word, const char *const *known, int n_known
     return best;
 }
 
+const char *text_meant(char buffer[TEXT_MEANT], const char *near) {
+    const char *quote = near && !strncmp(near, "--", 2) ? "" : "\"";
+    *buffer = 0;
+    if (near) snprintf(buffer, TEXT_MEANT, ", did you mean %s%s%s?", quote, near, quote);
+    return buffer;
+}
+
 /* ---- Numbers for people ---- */
 
 bool text_size(const char *text, uint64_t *bytes) {

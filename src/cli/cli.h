@@ -18,42 +18,23 @@ struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
+/* In the order of main.c's table; what `--help` says of each. */
 int cmd_train(int argc, char **argv);
-extern const char help_train[];
-int cmd_generate(int argc, char **argv);
-extern const char help_generate[];
-int cmd_eval(int argc, char **argv);
-extern const char help_eval[];
-int cmd_demo(int argc, char **argv);
-int cmd_diff(int argc, char **argv);
-int cmd_ops(int argc, char **argv);
-
-int cmd_dtypes(int argc, char **argv);
-extern const char help_dtypes[];
-
-int cmd_inspect(int argc, char **argv);
-extern const char help_inspect[];
-
-int cmd_data(int argc, char **argv);
-extern const char help_data[];
-
-int cmd_napkin(int argc, char **argv);
-extern const char help_napkin[];
-
-int cmd_roofline(int argc, char **argv);
-extern const char help_roofline[];
-
-int cmd_calibrate(int argc, char **argv);
-extern const char help_calibrate[];
-
-int cmd_devices(int argc, char **argv);
-extern const char help_devices[];
-
-extern const char help_demo[], help_diff[], help_ops[];
-
 int cmd_plan(int argc, char **argv);
 int cmd_fit(int argc, char **argv);
-extern const char help_plan[], help_fit[];
+int cmd_generate(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_diff(int argc, char **argv);
+int cmd_ops(int argc, char **argv);
+int cmd_napkin(int argc, char **argv);
+int cmd_roofline(int argc, char **argv);
+int cmd_calibrate(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
+int cmd_dtypes(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_data(int argc, char **argv);
+extern const char help_train[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[], help_ops[],
+    help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_inspect[], help_data[];
 
 /* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true. How many arguments were taken; 0: recorded. */
 int settings_flag(struct settings *s, char **argv, int left);
@@ -62,6 +43,9 @@ bool settings_has(const char *flag);
 
 /* Says the pending error on stderr; the exit code that belongs to it. */
 int cli_error(void);
+
+/* The device that a command measures, which must compute: meta is refused. NULL, after words on stderr: *code is the exit code. */
+tl_device *cli_device_measured(const char *command, const char *name, int *code);
 
 /* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */
 int cli_json(json_t *value);

@@ -213,12 +213,8 @@ int cmd_calibrate(int argc, char **argv) {
         {"--quick", OPTION_FLAG, &is_quick, 0, 0, false}, {NULL, OPTION_END, NULL, 0, 0, false}};
     int code = options_read("calibrate", table, argc, argv, NULL, 0);
     if (code) return code;
-    tl_device *device = tl_device_find(name);
-    if (!device) return cli_error();
-    if (!strncmp(tl_device_name(device), "meta", 4)) {
-        fprintf(stderr, "tally calibrate: meta computes nothing that could be measured\n");
-        return EXIT_INPUT;
-    }
+    tl_device *device = cli_device_measured("calibrate", name, &code);
+    if (!device) return code;
     if (!price && !is_show && !file) return measure(device, is_quick, out, is_json);
     struct machine p;
     if ((code = profile_open(&p, device, file))) return code;

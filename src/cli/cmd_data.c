@@ -1,7 +1,4 @@
 /* cmd_data.c: tally data make | tokens | info | check | show */
-#include <ctype.h>
-#include <errno.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 
 const char help_data[] =
     "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   stories with a known entropy\n"
@@ -30,10 +28,10 @@ const char help_data[] =
     "  tally data show corpus.tok --at 1000 --count 200\n"
     "  tally data info builtin --json | jq .floor_nats_per_byte\n";
 
-struct options {
+struct request {
     const char *file, *out;
-    uint64_t bytes, seed;
-    int64_t at, count, vocabulary; /* vocabulary 0: not given */
+    uint64_t bytes;
+    int64_t seed, at, count, vocabulary; /* vocabulary 0: not given */
     tl_token_format format;
     bool wants_json;
 };
@@ -45,12 +43,10 @@ static int usage_error(const char *problem, const char *what) {
     return EXIT_USAGE;
 }
 
-static bool number_read(const char *text, uint64_t most, uint64_t *value) {
-    char *end;
-    errno = 0;
-    if (!isdigit((unsigned char)*text)) return false;
-    *value = strtoull(text, &end, 10);
-    return !errno && !*end && *value <= most;
+static int value_error(const char *option, const char *value, const char *needed) {
+    char shown[64];
+    fprintf(stderr, "tally data: %s is \"%s\" (need %s)\n", option, text_show(shown, sizeof shown, value), needed);
+    return EXIT_INPUT;
 }
 
 static bool format_read(const char *text, tl_token_format *format) {
@@ -59,45 +55,26 @@ static bool format_read(const char *text, tl_token_format *format) {
     return false;
 }
 
-static bool value_read(struct options *o, const char *option, const char *text) {
-    uint64_t value = 0;
-    if (!strcmp(option, "--out")) return o->out = text, *text != 0;
-    if (!strcmp(option, "--bytes")) return text_size(text, &o->bytes);
-    if (!strcmp(option, "--format")) return format_read(text, &o->format);
-    if (!strcmp(option, "--seed")) return number_read(text, UINT64_MAX, &o->seed);
-    if (!number_read(text, INT64_MAX, &value)) return false;
-    if (!strcmp(option, "--at")) o->at = (int64_t)value;
-    else if (!strcmp(option, "--count")) o->count = (int64_t)value;
-    else o->vocabulary = (int64_t)value;
-    return strcmp(option, "--at") ? value > 0 : true;
-}
-
-/* 0, or the exit code. */
-static int options_read(struct options *o, int argc, char **argv) {
-    static const char *const known[] = {"--out", "--bytes", "--seed",       "--format",
-                                        "--at",  "--count", "--vocabulary", "--json"};
-    enum { N = sizeof known / sizeof *known };
-    *o = (struct options){.seed = 1, .count = 256};
-    for (int i = 0; i < argc; i++) {
-        int k = 0;
-        while (k < N && strcmp(argv[i], known[k])) k++;
-        if (k == N - 1) o->wants_json = true;
-        else if (k < N) {
-            if (i + 1 == argc) return usage_error(argv[i], " needs a value");
-            if (!value_read(o, known[k], argv[i + 1])) {
-                fprintf(stderr, "tally data: %s: \"%s\" is not a value for it; see `tally data --help`\n", argv[i],
-                        argv[i + 1]);
-                return EXIT_USAGE;
-            }
-            i++;
-        } else if (argv[i][0] == '-' && argv[i][1] == '-') {
-            const char *near = text_nearest(argv[i], known, N);
-            fprintf(stderr, "tally data: there is no option %s%s%s%s; see `tally data --help`\n", argv[i],
-                    near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
-            return EXIT_USAGE;
-        } else if (o->file) return usage_error("one file at a time, not also ", argv[i]);
-        else o->file = argv[i];
-    }
+/* 0, or the exit code. argv[0] is the word before the options. */
+static int request_read(struct request *r, int argc, char **argv) {
+    const char *bytes = NULL, *format = NULL;
+    const struct option table[] = {
+        {"--out", OPTION_TEXT, &r->out, 0, 0, false},
+        {"--bytes", OPTION_TEXT, &bytes, 0, 0, false},
+        {"--format", OPTION_TEXT, &format, 0, 0, false},
+        {"--seed", OPTION_INTEGER, &r->seed, 0, 9.2e18, false},
+        {"--at", OPTION_INTEGER, &r->at, 0, 9.2e18, false},
+        {"--count", OPTION_INTEGER, &r->count, 1, 9.2e18, false},
+        {"--vocabulary", OPTION_INTEGER, &r->vocabulary, 1, 9.2e18, false},
+        {"--json", OPTION_FLAG, &r->wants_json, 0, 0, false},
+        {0},
+    };
+    *r = (struct request){.seed = 1, .count = 256};
+    int code = options_read("data", table, argc, argv, &r->file, 1);
+    if (code) return code;
+    if (bytes && !text_size(bytes, &r->bytes)) return value_error("--bytes", bytes, "a size: 500, 10MB, 2GiB");
+    if (format && !format_read(format, &r->format))
+        return value_error("--format", format, "auto, tally, u16, u32, llmc, npy or bytes");
     return 0;
 }
 
@@ -142,22 +119,10 @@ static void progress_end(const struct progress *p) {
 
 /* ---- Answers ---- */
 
-static int json_print(json_t *all) {
-    char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(all);
-    if (!text) {
-        fprintf(stderr, "tally data: out of memory\n");
-        return EXIT_MEMORY;
-    }
-    puts(text);
-    free(text);
-    return 0;
-}
-
 /* A file's name need not be UTF-8, JSON must be. */
 static const char *name_of(const char *file) { return text_is_utf8(file) ? file : "?"; }
 
-static tl_token_file *file_open(const struct options *o) {
+static tl_token_file *file_open(const struct request *o) {
     tl_token_file *f = tl_token_file_open(o->file, o->format);
     if (f && o->vocabulary && !tl_token_file_expect(f, o->vocabulary, 0)) tl_token_file_close(f), f = NULL;
     return f;
@@ -165,19 +130,19 @@ static tl_token_file *file_open(const struct options *o) {
 
 /* ---- make ---- */
 
-static int data_make(const struct options *o) {
-    if (!o->out || !o->bytes || o->file) return usage_error("make needs --out FILE and --bytes SIZE", "");
+static int data_make(const struct request *o) {
+    if (!o->out || !*o->out || !o->bytes || o->file) return usage_error("make needs --out FILE and --bytes SIZE", "");
     struct progress p = progress_begin("stories", "B");
-    bool ok = tl_corpus_write(o->out, o->seed, o->bytes, progress_tell, &p);
+    bool ok = tl_corpus_write(o->out, (uint64_t)o->seed, o->bytes, progress_tell, &p);
     progress_end(&p);
     if (!ok) return cli_error();
     double rate = tl_corpus_entropy_bits_per_byte();
     if (o->wants_json)
-        return json_print(json_pack("{s:s, s:I, s:I, s:f, s:f}", "file", name_of(o->out), "seed", (json_int_t)o->seed,
-                                    "bytes_asked", (json_int_t)o->bytes, "bits_per_byte", rate, "floor_nats_per_byte",
-                                    tl_corpus_floor()));
-    printf("%s: stories of seed %llu; entropy %.6f bits (%.6f nats) per byte\n", o->out, (unsigned long long)o->seed,
-           rate, tl_corpus_floor());
+        return cli_json(json_pack("{s:s, s:I, s:I, s:f, s:f}", "file", name_of(o->out), "seed", (json_int_t)o->seed,
+                                  "bytes_asked", (json_int_t)o->bytes, "bits_per_byte", rate, "floor_nats_per_byte",
+                                  tl_corpus_floor()));
+    printf("%s: stories of seed %lld; entropy %.6f bits (%.6f nats) per byte\n", o->out, (long long)o->seed, rate,
+           tl_corpus_floor());
     return 0;
 }
 
@@ -197,18 +162,18 @@ static bool tokens_copy(tl_token_file *f, tl_token_writer *w, int64_t count, str
     return ok;
 }
 
-static int tokens_print(const struct options *o, const tl_token_info *info, int width, int64_t vocabulary) {
+static int tokens_print(const struct request *o, const tl_token_info *info, int width, int64_t vocabulary) {
     if (o->wants_json)
-        return json_print(json_pack("{s:s, s:s, s:I, s:i, s:I}", "file", name_of(o->out), "from", name_of(o->file),
-                                    "tokens", (json_int_t)info->count, "token_bytes", width, "vocabulary",
-                                    (json_int_t)vocabulary));
+        return cli_json(json_pack("{s:s, s:s, s:I, s:i, s:I}", "file", name_of(o->out), "from", name_of(o->file),
+                                  "tokens", (json_int_t)info->count, "token_bytes", width, "vocabulary",
+                                  (json_int_t)vocabulary));
     printf("%s: %lld tokens of %d bytes, vocabulary %lld\n", o->out, (long long)info->count, width,
            (long long)vocabulary);
     return 0;
 }
 
-static int data_tokens(const struct options *o) {
-    if (!o->file || !o->out) return usage_error("tokens needs FILE and --out FILE", "");
+static int data_tokens(const struct request *o) {
+    if (!o->file || !o->out || !*o->out) return usage_error("tokens needs FILE and --out FILE", "");
     tl_token_file *f = file_open(o);
     tl_token_info info;
     if (!f || !tl_token_file_info(f, &info)) return cli_error();
@@ -233,19 +198,19 @@ static int data_tokens(const struct options *o) {
 
 /* ---- info ---- */
 
-static int builtin_print(const struct options *o) {
+static int builtin_print(const struct request *o) {
     double bits = tl_corpus_story_bits(), bytes = tl_corpus_story_bytes(), rate = tl_corpus_entropy_bits_per_byte();
     if (o->wants_json)
-        return json_print(json_pack("{s:s, s:f, s:f, s:f, s:f}", "file", "builtin", "bits_per_story", bits,
-                                    "bytes_per_story", bytes, "bits_per_byte", rate, "floor_nats_per_byte",
-                                    tl_corpus_floor()));
+        return cli_json(json_pack("{s:s, s:f, s:f, s:f, s:f}", "file", "builtin", "bits_per_story", bits,
+                                  "bytes_per_story", bytes, "bits_per_byte", rate, "floor_nats_per_byte",
+                                  tl_corpus_floor()));
     printf("file               builtin (stories; `tally data make` writes them)\nbits per story     %.6f\n"
            "bytes per story    %.6f\nentropy            %.6f bits per byte\nfloor of the loss  %.6f nats per byte\n",
            bits, bytes, rate, tl_corpus_floor());
     return 0;
 }
 
-static int data_info(const struct options *o) {
+static int data_info(const struct request *o) {
     if (!o->file) return usage_error("info needs FILE", "");
     if (!strcmp(o->file, "builtin") && access("builtin", F_OK)) return builtin_print(o);
     tl_token_file *f = file_open(o);
@@ -256,11 +221,11 @@ static int data_info(const struct options *o) {
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.vocabulary_hash);
     json_t *vocabulary = info.vocabulary ? json_integer((json_int_t)info.vocabulary) : json_null();
     if (o->wants_json)
-        return json_print(json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:s, s:b, s:I, s:I}", "file", name_of(o->file),
-                                    "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
-                                    "token_bytes", info.token_bytes, "signed", info.is_signed, "vocabulary", vocabulary,
-                                    "vocabulary_hash", hash, "checksums", info.has_checksums, "data_begin",
-                                    (json_int_t)info.data_begin, "file_bytes", (json_int_t)info.file_bytes));
+        return cli_json(json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:s, s:b, s:I, s:I}", "file", name_of(o->file),
+                                  "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
+                                  "token_bytes", info.token_bytes, "signed", info.is_signed, "vocabulary", vocabulary,
+                                  "vocabulary_hash", hash, "checksums", info.has_checksums, "data_begin",
+                                  (json_int_t)info.data_begin, "file_bytes", (json_int_t)info.file_bytes));
     json_decref(vocabulary);
     printf("file             %s\nformat           %s\ntokens           %lld\nbytes per token  %d%s\n", o->file,
            tl_token_format_name(info.format), (long long)info.count, info.token_bytes,
@@ -275,7 +240,7 @@ static int data_info(const struct options *o) {
 
 /* ---- check ---- */
 
-static int data_check(const struct options *o) {
+static int data_check(const struct request *o) {
     if (!o->file) return usage_error("check needs FILE", "");
     tl_token_file *f = file_open(o);
     tl_token_info info;
@@ -287,9 +252,9 @@ static int data_check(const struct options *o) {
     tl_token_file_close(f);
     if (!ok) return cli_error();
     if (o->wants_json)
-        return json_print(json_pack("{s:s, s:b, s:I, s:I, s:b}", "file", name_of(o->file), "ok", 1, "tokens",
-                                    (json_int_t)info.count, "largest", (json_int_t)largest, "checksums",
-                                    info.has_checksums));
+        return cli_json(json_pack("{s:s, s:b, s:I, s:I, s:b}", "file", name_of(o->file), "ok", 1, "tokens",
+                                  (json_int_t)info.count, "largest", (json_int_t)largest, "checksums",
+                                  info.has_checksums));
     printf("%s: good: %lld tokens, the largest is %lld%s\n", o->file, (long long)info.count, (long long)largest,
            info.has_checksums ? ", all checksums hold" : " (no checksums in this format)");
     return 0;
@@ -311,19 +276,19 @@ static char *shown_text(const int32_t *ids, int64_t n) {
     return text;
 }
 
-static int ids_show(const struct options *o, const int32_t *ids, int64_t n, const char *text) {
+static int ids_show(const struct request *o, const int32_t *ids, int64_t n, const char *text) {
     if (o->wants_json) {
         json_t *list = json_array();
         for (int64_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-        return json_print(json_pack("{s:s, s:I, s:o, s:s?}", "file", name_of(o->file), "at", (json_int_t)o->at, "ids",
-                                    list, "text", text));
+        return cli_json(json_pack("{s:s, s:I, s:o, s:s?}", "file", name_of(o->file), "at", (json_int_t)o->at, "ids",
+                                  list, "text", text));
     }
     for (int64_t i = 0; i < n && !text; i++) printf(i + 1 < n ? "%d " : "%d\n", ids[i]);
     if (text) puts(text);
     return 0;
 }
 
-static int data_show(const struct options *o) {
+static int data_show(const struct request *o) {
     if (!o->file) return usage_error("show needs FILE", "");
     tl_token_file *f = file_open(o);
     tl_token_info info;
@@ -347,20 +312,20 @@ static int data_show(const struct options *o) {
 
 int cmd_data(int argc, char **argv) {
     static const char *const names[] = {"make", "tokens", "info", "check", "show"};
-    static int (*const runs[])(const struct options *) = {data_make, data_tokens, data_info, data_check, data_show};
+    static int (*const runs[])(const struct request *) = {data_make, data_tokens, data_info, data_check, data_show};
     enum { N = sizeof names / sizeof *names };
     if (argc < 2) {
         fputs(help_data, stderr);
         return EXIT_USAGE;
     }
-    struct options o;
+    struct request o;
     for (int i = 0; i < N; i++)
         if (!strcmp(argv[1], names[i])) {
-            int result = options_read(&o, argc - 2, argv + 2);
+            int result = request_read(&o, argc - 1, argv + 1);
             return result ? result : runs[i](&o);
         }
-    const char *near = text_nearest(argv[1], names, N);
-    fprintf(stderr, "tally data: there is no \"%s\"%s%s%s; see `tally data --help`\n", argv[1],
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally data: there is no \"%s\"%s; see `tally data --help`\n", argv[1],
+            text_meant(meant, text_nearest(argv[1], names, N)));
     return EXIT_USAGE;
 }

@@ -1,7 +1,5 @@
 /* cmd_devices.c: tally devices */
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "account/hardware.h"
 #include "cli/cli.h"

@@ -7,12 +7,12 @@
 
 const char help_diff[] =
     "usage: tally diff PRICE.json RECEIPT.json\n\n"
-    "Compares two ledgers (schema tally.ledger/1): every row's calls, FLOPs and bytes, and the peaks by purpose and\n"
-    "path. Exits 0 when they tally, 2 when they do not, with a table of what differs. Times are said where both files\n"
-    "have them (a price from `tally plan --price`, the receipt of a run), and decide nothing.\n\n"
+    "Compares two ledgers (schema tally.ledger/1) or two runs (tally.run/1, a ledger for each kind of step): every\n"
+    "row's calls, FLOPs and bytes, and the peaks by purpose and path. Exits 0 when they tally, 2 when they do not,\n"
+    "with a table of what differs. Times are said where both files have them (a price from `tally plan --price`, the\n"
+    "receipt of a run), and decide nothing.\n\n"
     "examples:\n"
-    "  tally demo --price price.json --receipt receipt.json\n"
-    "  tally diff price.json receipt.json && echo paid\n"
+    "  tally diff runs/first/price.json runs/first/receipt.json && echo paid\n"
     "  tally plan --steps 50 --price plan.json --short && tally train --steps 50 --out runs/a &&\n"
     "      tally diff plan.json runs/a/receipt.json\n";
 

@@ -1,10 +1,9 @@
 /* cmd_dtypes.c: tally dtypes */
 #include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 #include "tensor/format.h"
@@ -92,21 +91,12 @@ static int json_print(void) {
     for (int d = 0; d < TL_DTYPE_COUNT; d++)
         json_array_append_new(dtypes, dtype_json(dtype_info((tl_dtype)d), (tl_dtype)d));
     for (int f = 0; f < TL_FORMAT_COUNT; f++) json_array_append_new(formats, format_json(format_info((tl_format)f)));
-    json_t *all = json_pack("{s:o, s:o}", "dtypes", dtypes, "formats", formats);
-    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    json_decref(all);
-    if (!text) {
-        fprintf(stderr, "tally dtypes: out of memory\n");
-        return EXIT_MEMORY;
-    }
-    puts(text);
-    free(text);
-    return 0;
+    return cli_json(json_pack("{s:o, s:o}", "dtypes", dtypes, "formats", formats));
 }
 
 int cmd_dtypes(int argc, char **argv) {
-    if (argc == 1) return tables_print();
-    if (argc == 2 && !strcmp(argv[1], "--json")) return json_print();
-    fprintf(stderr, "tally dtypes: there is no option %s; see `tally dtypes --help`\n", argv[argc > 2 ? 2 : 1]);
-    return EXIT_USAGE;
+    bool is_json = false;
+    const struct option table[] = {{"--json", OPTION_FLAG, &is_json, 0, 0, false}, {0}};
+    int code = options_read("dtypes", table, argc, argv, NULL, 0);
+    return code ? code : is_json ? json_print() : tables_print();
 }

@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/options.h"
+#include "cli/trained_options.h"
 #include "train/measure.h"
-#include "train/open.h"
 #include "train/source.h"
 
 const char help_eval[] =
@@ -37,33 +36,22 @@ const char help_eval[] =
     "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
 
 struct request {
-    const char *folder, *data, *device;
-    int64_t batch, seq, batches, bytes, step, threads;
-    bool is_best, is_json;
+    struct trained_flags model;
+    const char *data;
+    int64_t batch, seq, batches, bytes;
 };
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
-        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
-        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
         {"--data", OPTION_TEXT, &r->data, 0, 0, false},
-        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
         {"--batch", OPTION_INTEGER, &r->batch, 1, 1e9, false},
         {"--seq", OPTION_INTEGER, &r->seq, 1, 1e9, false},
         {"--batches", OPTION_INTEGER, &r->batches, 1, 1e15, false},
         {"--bytes", OPTION_INTEGER, &r->bytes, 1, 1e15, false},
-        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
-        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
-        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
-        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
         {0},
     };
-    *r = (struct request){.device = "cpu", .step = STEP_NEWEST};
-    int code = options_read("eval", table, argc, argv, NULL, 0);
-    if (code) return code;
-    if (!r->folder) return fprintf(stderr, "tally eval: --checkpoint is needed; see `tally eval --help`\n"), EXIT_USAGE;
-    if (r->is_best) r->step = STEP_BEST;
-    return 0;
+    *r = (struct request){0};
+    return trained_flags_read(&r->model, "eval", "--checkpoint", table, argc, argv);
 }
 
 /* The part that is measured: a whole file, or what the run held out. */
@@ -89,7 +77,7 @@ static bool part_open(const struct request *r, struct opened *o, struct source *
 }
 
 static void print_text(const struct request *r, const struct opened *o, const struct measured *m, int64_t bytes) {
-    printf("%s", r->folder);
+    printf("%s", r->model.folder);
     if (o->is_run) printf(", step %" PRId64, o->step);
     printf(": %" PRId64 " tokens in %.1f s (%.0f tokens/s)\n", m->n_tokens, m->seconds,
            m->seconds > 0 ? (double)m->n_tokens / m->seconds : 0);
@@ -127,7 +115,7 @@ static int evaluate(const struct request *r, struct opened *o) {
     source_close(&source);
     if (!ok) return cli_error();
     int64_t bytes = r->bytes ? r->bytes : is_bytes ? m.n_tokens : 0;
-    if (r->is_json) print_json(o, &m, bytes);
+    if (r->model.is_json) print_json(o, &m, bytes);
     else print_text(r, o, &m, bytes);
     return 0;
 }
@@ -135,11 +123,9 @@ static int evaluate(const struct request *r, struct opened *o) {
 int cmd_eval(int argc, char **argv) {
     struct request r;
     struct opened o;
+    tl_device *device;
     int code = request_read(&r, argc, argv);
-    if (code) return code;
-    if (r.threads) tl_set_threads((int)r.threads);
-    tl_device *device = tl_device_find(r.device);
-    if (!device || !opened_open(&o, r.folder, r.step, device)) return cli_error();
+    if (code || (code = trained_open(&r.model, &o, &device))) return code;
     code = evaluate(&r, &o);
     opened_close(&o);
     return code;

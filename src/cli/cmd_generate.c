@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "cli/options.h"
-#include "train/open.h"
+#include "cli/trained_options.h"
 
 const char help_generate[] =
     "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"
@@ -40,38 +39,27 @@ const char help_generate[] =
     "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
 
 struct request {
-    const char *folder, *prompt, *ids, *device;
-    int64_t tokens, top_k, seed, step, threads;
+    struct trained_flags model;
+    const char *prompt, *ids;
+    int64_t tokens, top_k, seed;
     double temperature, top_p;
-    bool is_best, is_json;
 };
 
 static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
-        {"--model", OPTION_TEXT, &r->folder, 0, 0, false},
-        {"--checkpoint", OPTION_TEXT, &r->folder, 0, 0, false},
         {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
         {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
-        {"--device", OPTION_TEXT, &r->device, 0, 0, false},
         {"--tokens", OPTION_INTEGER, &r->tokens, 1, 1e9, false},
         {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
         {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
         {"--top-p", OPTION_NUMBER, &r->top_p, 1e-9, 1, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9e15, false},
-        {"--step", OPTION_INTEGER, &r->step, 0, 1e15, false},
-        {"--threads", OPTION_INTEGER, &r->threads, 1, 4096, false},
-        {"--best", OPTION_FLAG, &r->is_best, 0, 0, false},
-        {"--json", OPTION_FLAG, &r->is_json, 0, 0, false},
         {0},
     };
-    *r = (struct request){
-        .device = "cpu", .tokens = 200, .temperature = 0.8, .top_p = 1, .seed = 1, .step = STEP_NEWEST};
-    int code = options_read("generate", table, argc, argv, NULL, 0);
-    if (code) return code;
-    if (r->is_best) r->step = STEP_BEST;
-    if (!r->folder) fprintf(stderr, "tally generate: --model is needed; see `tally generate --help`\n");
-    else if (r->ids && r->prompt) fprintf(stderr, "tally generate: either --prompt or --ids, not both\n");
-    else return 0;
+    *r = (struct request){.tokens = 200, .temperature = 0.8, .top_p = 1, .seed = 1};
+    int code = trained_flags_read(&r->model, "generate", "--model", table, argc, argv);
+    if (code || !r->ids || !r->prompt) return code;
+    fprintf(stderr, "tally generate: either --prompt or --ids, not both\n");
     return EXIT_USAGE;
 }
 
@@ -138,7 +126,7 @@ static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct o
     char *text = o->is_bytes ? text_of_tokens(ids, n) : NULL;
     if (o->is_bytes && !text) return cli_error();
     bool ok = true;
-    if (r->is_json) ok = print_json(ids, n_prompt, n, text, o, r, seconds);
+    if (r->model.is_json) ok = print_json(ids, n_prompt, n, text, o, r, seconds);
     else if (text) puts(text);
     else
         for (int64_t i = n_prompt; i < n; i++) printf("%" PRId64 "%s", ids[i], i + 1 < n ? "," : "\n");
@@ -166,11 +154,9 @@ static int generate(const struct request *r, struct opened *o, tl_device *device
 int cmd_generate(int argc, char **argv) {
     struct request r;
     struct opened o;
+    tl_device *device;
     int code = request_read(&r, argc, argv);
-    if (code) return code;
-    if (r.threads) tl_set_threads((int)r.threads);
-    tl_device *device = tl_device_find(r.device);
-    if (!device || !opened_open(&o, r.folder, r.step, device)) return cli_error();
+    if (code || (code = trained_open(&r.model, &o, &device))) return code;
     code = generate(&r, &o, device);
     opened_close(&o);
     return code;

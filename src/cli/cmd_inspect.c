@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "file/safetensors.h"
 
 const char help_inspect[] =
@@ -109,30 +110,17 @@ static int json_print(const tl_safetensors *f, const struct total *totals, const
     /* A file's name need not be UTF-8, JSON must be. */
     json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "file", text_is_utf8(file) ? file : "?", "tensors", tensors,
                             "totals", by_type, "metadata", metadata);
-    char *text = ok && all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+    if (ok) return cli_json(all);
     json_decref(all);
-    if (!text) {
-        fprintf(stderr, "tally inspect: out of memory\n");
-        return EXIT_MEMORY;
-    }
-    puts(text);
-    free(text);
-    return 0;
+    return cli_json(NULL);
 }
 
 int cmd_inspect(int argc, char **argv) {
     const char *file = NULL;
     bool wants_json = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--json")) wants_json = true;
-        else if (argv[i][0] == '-' && argv[i][1] == '-') {
-            fprintf(stderr, "tally inspect: there is no option %s; see `tally inspect --help`\n", argv[i]);
-            return EXIT_USAGE;
-        } else if (file) {
-            fprintf(stderr, "tally inspect: one file at a time (got %s and %s)\n", file, argv[i]);
-            return EXIT_USAGE;
-        } else file = argv[i];
-    }
+    const struct option table[] = {{"--json", OPTION_FLAG, &wants_json, 0, 0, false}, {0}};
+    int code = options_read("inspect", table, argc, argv, &file, 1);
+    if (code) return code;
     if (!file) {
         fputs(help_inspect, stderr);
         return EXIT_USAGE;

@@ -327,9 +327,9 @@ static int form_memory(const struct asked *q, struct answer *a) {
     if (dtype == TL_DTYPE_COUNT) {
         const char *names[TL_DTYPE_COUNT];
         for (int d = 0; d < TL_DTYPE_COUNT; d++) names[d] = tl_dtype_name((tl_dtype)d);
-        const char *near = text_nearest(q->dtype, names, TL_DTYPE_COUNT);
-        return bad("memory", "there is no dtype \"%s\"%s%s%s (`tally dtypes` lists them)", q->dtype,
-                   near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        char meant[TEXT_MEANT];
+        return bad("memory", "there is no dtype \"%s\"%s (`tally dtypes` lists them)", q->dtype,
+                   text_meant(meant, text_nearest(q->dtype, names, TL_DTYPE_COUNT)));
     }
     if (!q->shape) return bad("memory", "of which --shape?");
     json_t *shape = json_array();
@@ -652,9 +652,9 @@ static const struct form *form_find(const char *name) {
         if (!strcmp(name, forms[i].name)) return &forms[i];
         names[i] = forms[i].name;
     }
-    const char *near = text_nearest(name, names, N_FORMS);
-    fprintf(stderr, "tally napkin: there is no form \"%s\"%s%s%s; see `tally napkin --help`\n",
-            text_show(shown, sizeof shown, name), near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally napkin: there is no form \"%s\"%s; see `tally napkin --help`\n",
+            text_show(shown, sizeof shown, name), text_meant(meant, text_nearest(name, names, N_FORMS)));
     return NULL;
 }
 

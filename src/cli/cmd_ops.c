@@ -1,10 +1,10 @@
 /* cmd_ops.c: tally ops */
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "ops/ops.h"
 
 const char help_ops[] =
@@ -112,15 +112,7 @@ static int json_print(const tl_op *only) {
     json_t *all = json_array();
     for (int i = 0; i < OP_COUNT; i++)
         if (!only || only == op_table[i]) json_array_append_new(all, op_json(op_table[i]));
-    char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
-    json_decref(all);
-    if (!text) {
-        fprintf(stderr, "tally ops: out of memory\n");
-        return EXIT_MEMORY;
-    }
-    puts(text);
-    free(text);
-    return 0;
+    return cli_json(all);
 }
 
 static const tl_op *op_find(const char *name) {
@@ -129,26 +121,18 @@ static const tl_op *op_find(const char *name) {
         names[i] = op_table[i]->name;
         if (!strcmp(name, names[i])) return op_table[i];
     }
-    const char *near = text_nearest(name, names, OP_COUNT);
-    fprintf(stderr, "tally ops: there is no op \"%s\"%s%s%s; `tally ops` lists them\n", name,
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally ops: there is no op \"%s\"%s; `tally ops` lists them\n", name,
+            text_meant(meant, text_nearest(name, names, OP_COUNT)));
     return NULL;
 }
 
 int cmd_ops(int argc, char **argv) {
     const char *name = NULL;
     bool is_json = false;
-    for (int a = 1; a < argc; a++) {
-        bool is_option = argv[a][0] == '-';
-        if (!strcmp(argv[a], "--json")) is_json = true;
-        else if (is_option || name) {
-            fprintf(stderr,
-                    is_option ? "tally ops: there is no option %s; see `tally ops --help`\n"
-                              : "tally ops: one op at a time, not \"%s\" too; see `tally ops --help`\n",
-                    argv[a]);
-            return EXIT_USAGE;
-        } else name = argv[a];
-    }
+    const struct option table[] = {{"--json", OPTION_FLAG, &is_json, 0, 0, false}, {0}};
+    int code = options_read("ops", table, argc, argv, &name, 1);
+    if (code) return code;
     const tl_op *op = name ? op_find(name) : NULL;
     if (name && !op) return EXIT_INPUT;
     return is_json ? json_print(op) : op ? op_print(op) : table_print();

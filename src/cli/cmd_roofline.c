@@ -1,5 +1,4 @@
 /* cmd_roofline.c: tally roofline: the ops of a step as points under this machine's roof. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,9 +140,9 @@ static int set_find(const char *name, bool sets[ROOFLINE_SETS]) {
         is_known = is_known || sets[i];
     }
     if (is_known) return 0;
-    const char *near = text_nearest(name, roofline_set_names, ROOFLINE_SETS);
-    fprintf(stderr, "tally roofline: there is no set \"%s\"%s%s%s (there are standard, training, inference)\n", name,
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally roofline: there is no set \"%s\"%s (there are standard, training, inference)\n", name,
+            text_meant(meant, text_nearest(name, roofline_set_names, ROOFLINE_SETS)));
     return EXIT_INPUT;
 }
 
@@ -171,12 +170,9 @@ int cmd_roofline(int argc, char **argv) {
     bool sets[ROOFLINE_SETS];
     int code = options_read("roofline", table, argc, argv, NULL, 0);
     if (code || (code = set_find(q.set, sets))) return code;
-    tl_device *device = settings_make(&q, &s) ? tl_device_find(q.device) : NULL;
-    if (!device) return cli_error();
-    if (!strncmp(tl_device_name(device), "meta", 4)) {
-        fprintf(stderr, "tally roofline: meta computes nothing that could be measured\n");
-        return EXIT_INPUT;
-    }
+    if (!settings_make(&q, &s)) return cli_error();
+    tl_device *device = cli_device_measured("roofline", q.device, &code);
+    if (!device) return code;
     if (!machine_open(&q, device, &m) || !roofline_make(&r, &m, &s, sets)) return cli_error();
     code = answer(&q, &s, &r);
     roofline_free(&r);

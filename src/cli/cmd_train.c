@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "plan/expect.h"
+#include "tensor/device.h"
 #include "train/run.h"
 #include "train/settings.h"
 
@@ -250,7 +251,8 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
-    if (o->settings.fast && strncmp(o->settings.device, "cpu", 3))
+    const tl_device *device = o->settings.fast ? tl_device_find(o->settings.device) : NULL;
+    if (device && device->kind == DEVICE_CUDA) /* the others have no such kernels */
         printf("  fast         some kernels give other last bits each time\n");
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
@@ -293,9 +295,9 @@ int cmd_train(int argc, char **argv) {
     if (o.only_price) {
         char *price = run_price(&o.settings);
         if (!price) return cli_error();
-        code = printf("%s\n", price) < 0 ? EXIT_IO : 0;
+        puts(price);
         free(price);
-        return code;
+        return 0;
     }
     struct progress p = {
         .is_quiet = o.is_quiet, .is_terminal = isatty(STDERR_FILENO), .every = (o.settings.steps + 19) / 20};

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "tensor/device.h"
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
@@ -12,7 +13,6 @@ static const struct command commands[] = {
     {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
-    {"demo", "price one training step on meta, run it, and see whether the two tally", help_demo, cmd_demo},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
     {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
     {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
@@ -58,6 +58,17 @@ int cli_json(json_t *value) {
     return 0;
 }
 
+tl_device *cli_device_measured(const char *command, const char *name, int *code) {
+    tl_device *device = tl_device_find(name);
+    if (!device) *code = cli_error();
+    else if (device->kind != DEVICE_META) return device;
+    else {
+        fprintf(stderr, "tally %s: meta computes nothing that could be measured\n", command);
+        *code = EXIT_INPUT;
+    }
+    return NULL;
+}
+
 static int command_run(int argc, char **argv) {
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "help") || !strcmp(argv[1], "-h")) return usage(stdout), 0;
     if (!strcmp(argv[1], "--version")) return printf("tally %s\n", tl_version()) < 0 ? EXIT_IO : 0;
@@ -70,9 +81,9 @@ static int command_run(int argc, char **argv) {
                 return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
-    const char *near = text_nearest(argv[1], names, N_COMMANDS);
-    fprintf(stderr, "tally: there is no command \"%s\"%s%s%s; `tally --help` lists them\n", argv[1],
-            near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    fprintf(stderr, "tally: there is no command \"%s\"%s; `tally --help` lists them\n", argv[1],
+            text_meant(meant, text_nearest(argv[1], names, N_COMMANDS)));
     return EXIT_USAGE;
 }
 
@@ -84,7 +95,8 @@ int main(int argc, char **argv) {
     }
     int result = command_run(argc, argv);
     errno = 0;
-    if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
+    bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+    if (is_written || (result && result != EXIT_IO)) return result;
     fprintf(stderr, "tally: standard output: %s\n", errno ? strerror(errno) : "cannot be written");
     return EXIT_IO;
 }

@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,10 +37,24 @@ static int value_bad(const char *command, const struct option *o, const char *va
     return EXIT_INPUT;
 }
 
+/* Digits alone: every one counts, also where a double would round. */
+static bool digits_read(const char *text, int64_t *value) {
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return !errno && *text && strspn(text, "0123456789") == (size_t)(end - text) && !*end;
+}
+
 static int value_take(const char *command, const struct option *o, const char *value) {
     double number;
+    int64_t whole;
     if (o->kind == OPTION_TEXT) {
         *(const char **)o->to = value;
+        return 0;
+    }
+    if (o->kind == OPTION_INTEGER && digits_read(value, &whole) && (double)whole >= o->least &&
+        (double)whole <= o->most) {
+        *(int64_t *)o->to = whole;
         return 0;
     }
     if (!number_read(value, &number) || !(number >= o->least && number <= o->most) ||
@@ -51,16 +66,18 @@ static int value_take(const char *command, const struct option *o, const char *v
     return 0;
 }
 
+int option_unknown(const char *command, const char *flag, const char *const *names, int n) {
+    char shown[64], meant[TEXT_MEANT];
+    fprintf(stderr, "tally %s: there is no option %s%s; see `tally %s --help`\n", command,
+            text_show(shown, sizeof shown, flag), text_meant(meant, text_nearest(flag, names, n)), command);
+    return EXIT_USAGE;
+}
+
 static int unknown(const char *command, const struct option *table, const char *flag) {
     const char *names[64];
-    char shown[64];
     int n = 0;
     for (; table[n].kind != OPTION_END && n < 64; n++) names[n] = table[n].name;
-    const char *near = text_nearest(flag, names, n);
-    fprintf(stderr, "tally %s: there is no option %s%s%s%s; see `tally %s --help`\n", command,
-            text_show(shown, sizeof shown, flag), near ? ", did you mean " : "", near ? near : "", near ? "?" : "",
-            command);
-    return EXIT_USAGE;
+    return option_unknown(command, flag, names, n);
 }
 
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,

@@ -26,6 +26,9 @@ struct option {
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 
+/* Says that there is no such option, beside the nearest of `names`; the exit code. */
+int option_unknown(const char *command, const char *flag, const char *const *names, int n);
+
 /* "70e9", "70B" (10^9), "80GB", "80GiB", "1.5k". False: it is no such number, or not finite. */
 bool number_read(const char *text, double *value);
 

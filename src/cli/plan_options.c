@@ -16,7 +16,7 @@ static const struct option *option_of(const struct option *table, const char *fl
 /* A name that is neither an option nor a setting, beside the nearest of both. */
 static int unknown(const char *command, const struct option *table, const char *flag) {
     const char *names[128];
-    char spelled[128][40], shown[64];
+    char spelled[128][40];
     int n = 0;
     for (; table->kind != OPTION_END && n < 64; table++) names[n++] = table->name;
     const struct setting_row *row;
@@ -24,11 +24,7 @@ static int unknown(const char *command, const struct option *table, const char *
         snprintf(spelled[n], sizeof spelled[n], "--%s", row->name);
         names[n] = spelled[n];
     }
-    const char *near = text_nearest(flag, names, n);
-    fprintf(stderr, "tally %s: there is no option %s%s%s%s; see `tally %s --help`\n", command,
-            text_show(shown, sizeof shown, flag), near ? ", did you mean " : "", near ? near : "", near ? "?" : "",
-            command);
-    return EXIT_USAGE;
+    return option_unknown(command, flag, names, n);
 }
 
 static int refused(const char *command) {

@@ -177,10 +177,11 @@ static bool call_run(tl_call *c) {
     if (bytes && !workspace) return false;
     bool ok = true;
     if (c->device->kind != DEVICE_META && c->out_device->kind != DEVICE_META) {
-        bool timed = ledger_is_profiling && c->device->functions->timer_start;
-        if (timed) c->device->functions->timer_start(c->device);
+        const struct device_functions *f = c->device->functions;
+        bool is_timed = ledger_is_profiling && f->mark;
+        int64_t from = is_timed ? f->mark(c->device) : 0;
         ok = kernel_run(c, workspace);
-        if (timed) ledger_time(&key, c->device->functions->timer_stop(c->device));
+        if (is_timed) ledger_time(&key, &(struct ledger_span){c->device, from, f->mark(c->device)});
     }
     if (workspace) storage_drop(workspace);
     return ok;

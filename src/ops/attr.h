@@ -81,12 +81,28 @@ struct attr_matmul {
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see ops/fold.h */
     bool is_fast;  /* f32 operands: TL_MATMUL_HIGH is enough */
     bool is_timed; /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time (tl_set_fast) */
-    /* cuda, 16-bit operands without batches, m, k and n multiples of 16: the operands are rounded to 8 bits with one scale each, amax / largest, and
-     * multiplied so. The workspace has them behind what the product needs: NARROW_ALIGN bytes, op(a) and op(b), each rounded up to that. */
-    bool is_narrow;
-    tl_dtype narrow_a, narrow_b; /* f8e4m3, f8e5m2 */
 };
-#define NARROW_ALIGN 256
+
+/* narrow (x dense (...,C) [, scale f32 ()]) -> [rows] [, turned] [, scale]: x over a scale, rounded to attr.dtype (f8e4m3, f8e5m2) and
+ * held to its range, in f32:
+ *      scale = amax(x) / largest + 1e-30, unless it is given,     q = round(x / scale)
+ * rows is q, dense, of x's shape; turned its transpose (C, rows of x), dense; scale () is a result where it is none of the inputs. At least one of the
+ * first two is asked for. On cuda x has 16 bits or is f32, the number of rows and C are multiples of 16, and the workspace has NARROW_BYTES, for the largest magnitude.
+ *
+ * matmul_f8 (a f8 dense (...,k), b f8 dense (n,k), scale_a (), scale_b () [, x, weight, turned [, bias dense (n)]]) -> (...,n) of attr.dtype:
+ *      a b^T scale_a scale_b + bias, f32 accumulation, rounded once
+ * x, weight and turned are not read: gradients are those of x and weight, and read weight and turned.
+ * matmul_f8_acc (sum dense (m,n), a, b, scale_a, scale_b) -> sum itself, to which the product is added.
+ * On cuda m, k and n are multiples of 16. */
+#define NARROW_BYTES 256
+struct attr_narrow {
+    tl_dtype dtype;
+    bool gives_rows, gives_turned;
+};
+struct attr_matmul_f8 {
+    tl_dtype dtype;
+    bool is_timed; /* as in attr_matmul */
+};
 
 /* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows)
  * layer_norm_grad (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]
@@ -187,10 +203,11 @@ struct attr_permutation { tl_generator generator; };
 
 /* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index.
  * With replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64, in
- * order) exceeds u times the whole sum. Workspace: K f64; on cuda for every row.
+ * order) exceeds u times the whole sum. Workspace: K f64 for every row, SORT_SLOTS at most; on cuda for all.
  * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties by
- * index. Workspace: 2K (key, index) pairs of 16 bytes; on cuda for every row, SORT_SLOTS at most.
+ * index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most.
  * A negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+#define MULTINOMIAL_BYTES(has_replacement) ((has_replacement) ? 8 : 32) /* for each of the K */
 struct attr_multinomial {
     int64_t n_samples;
     bool has_replacement;
@@ -259,6 +276,20 @@ struct attr_index {
     int n, axes[INDEX_MAX];
     bool wraps, accumulates;
 };
+/* B of n index tensors; its rank. */
+static inline int indices_shape(const tl_operand *index, int n, int64_t *shape) {
+    int rank = 0;
+    for (int k = 0; k < n; k++)
+        if (index[k].rank > rank) rank = index[k].rank;
+    for (int i = 0; i < rank; i++) {
+        shape[i] = 1;
+        for (int k = 0; k < n; k++) {
+            const int own = i - (rank - index[k].rank);
+            if (own >= 0 && index[k].shape[own] != 1) shape[i] = index[k].shape[own];
+        }
+    }
+    return rank;
+}
 
 /* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before. */
 struct attr_repeat { int64_t total; };

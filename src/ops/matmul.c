@@ -127,20 +127,12 @@ static struct gemm_sizes product_sizes(const tl_call *c) {
     return s;
 }
 
-/* The operands in 8 bits. */
-static size_t narrow_workspace(const tl_call *c) {
-    const struct attr_matmul *at = c->attr;
-    const tl_tensor *a = c->input[first_factor(c)], *b = c->input[first_factor(c) + 1];
-    if (!at->is_narrow) return 0;
-    return NARROW_ALIGN + round_up((size_t)a->numel, NARROW_ALIGN) + round_up((size_t)b->numel, NARROW_ALIGN);
-}
-
 /* A GPU's library gets the same for every product; on the cpu it is the packed operands (gemm.h). f64 is the library's work,
  * which packs in memory of its own. */
 static size_t matmul_workspace(const tl_call *c, const struct target *target) {
     const tl_tensor *a = c->input[first_factor(c)], *out = c->output[0];
     if (!out->numel) return 0;
-    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes + narrow_workspace(c);
+    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes;
     struct gemm_sizes s = product_sizes(c);
     return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
 }
@@ -149,8 +141,6 @@ static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; 
 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds);
-static tl_tensor *narrow_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                                 tl_dtype dtype, bool folds);
 
 /* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that
  * the terms of that sum are not rounded one by one. */
@@ -170,13 +160,6 @@ static void matmul_backward(tl_gradient *g) {
     if (g->node->n_inputs > 2) g->result[2] = grad;        /* a bias; summed over the rows where it is delivered */
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
     if (!grad) return;
-    if (at->is_narrow) { /* y = a b^T: da = g b, db = g^T a */
-        if (g->needs[0])
-            g->result[0] = narrow_product(grad, false, gradient_input(g, 1), false, g->into[0], dtype, at->folds);
-        if (g->needs[1])
-            g->result[1] = narrow_product(grad, true, gradient_input(g, 0), false, g->into[1], dtype, at->folds);
-        return;
-    }
     if (g->needs[0]) {
         tl_tensor *b = gradient_input(g, 1);
         dtype = gradient_dtype(&g->node->edges[0], grad, at->folds);
@@ -279,17 +262,6 @@ static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool tra
     return product_of(attr_fill(&at, transpose_a, transpose_b, dtype, folds), a, b, into);
 }
 
-/* The same of a gradient in e5m2 with an operand in e4m3. */
-static tl_tensor *narrow_product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
-                                 tl_dtype dtype, bool folds) {
-    struct attr_matmul at;
-    attr_fill(&at, transpose_a, transpose_b, dtype, folds);
-    at.is_narrow = true;
-    at.narrow_a = TL_F8E5M2;
-    at.narrow_b = TL_F8E4M3;
-    return product_of(&at, a, b, into);
-}
-
 /* A stack of rows x (...,k) times one matrix is one product of matrices: no batch, and one gradient for the matrix. */
 static tl_tensor *rows_times(tl_tensor *x, tl_tensor *w, bool transpose_w) {
     return product(x, false, w, transpose_w, NULL, x->dtype, x->rank > 2 && w->rank == 2);
@@ -323,7 +295,7 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
 }
 
 /* A GPU's library adds a bias to 16-bit products of even sizes before it writes them: one pass over y less. */
-static bool bias_joins(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
+bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
     if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
     return x->rank >= 2 && weight->rank == 2 && weight->shape[0] % 8 == 0 && weight->shape[1] % 8 == 0 &&
            x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
@@ -338,29 +310,13 @@ static tl_tensor *rows_times_and_bias(const struct attr_matmul *at, tl_tensor *x
     return op_apply(&c);
 }
 
-/* What an 8-bit product wants of its sizes, and of nothing else it depends: so a price knows it. */
-bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
-    if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
-    if (x->rank < 2 || weight->rank != 2 || weight->dtype != x->dtype || !x->numel || !weight->numel) return false;
-    return row_count(x) % 16 == 0 && weight->shape[0] % 16 == 0 && weight->shape[1] % 16 == 0 &&
-           (!bias || bias_joins(x, weight, bias));
-}
-
-tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
-    struct attr_matmul at;
-    attr_fill(&at, false, true, x->dtype, x->rank > 2);
-    at.is_narrow = true;
-    at.narrow_a = at.narrow_b = TL_F8E4M3;
-    return rows_times_and_bias(&at, x, weight, bias);
-}
-
 tl_tensor *tl_linear(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     if (!tensor_check(x, "linear") || !tensor_check(weight, "linear")) return NULL;
     x = autocast_narrow(x);
     weight = autocast_narrow(weight);
     if (!x || !weight || (bias && !(bias = autocast_narrow(bias)))) return NULL;
     struct attr_matmul at;
-    if (bias && bias_joins(x, weight, bias))
+    if (bias && matmul_takes_bias(x, weight, bias))
         return rows_times_and_bias(attr_fill(&at, false, true, x->dtype, x->rank > 2), x, weight, bias);
     bool vector = x->rank == 1;
     if (vector) x = tl_unsqueeze(x, 0);

@@ -61,6 +61,11 @@ OP(KERNEL, softmax_grad)
 OP(KERNEL, matmul)
 OP(KERNEL, matmul_acc)
 
+/* narrow.c */
+OP(KERNEL, narrow)
+OP(KERNEL, matmul_f8)
+OP(KERNEL, matmul_f8_acc)
+
 /* norm.c */
 OP(KERNEL, layer_norm)
 OP(KERNEL, layer_norm_grad)

@@ -58,6 +58,9 @@ bool matmul_is_fast(void);
 /* Whether bits need not repeat (tl_set_fast). */
 bool fast_is_on(void);
 
+/* Whether a product of these has the bias in it. */
+bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
+
 /* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2, by a GPU's own 8-bit products;
  * whether there is one for these. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);

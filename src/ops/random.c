@@ -190,13 +190,13 @@ static void multinomial_cost(const tl_call *c, struct cost *cost) {
     const struct attr_multinomial *a = c->attr;
     cost_traffic(c, cost, (count)(uint64_t)c->input[0]->numel * (a->has_replacement ? 1 : 2));
 }
-/* For one row, after which comes the next; a GPU takes all of them at once, or SORT_SLOTS where they are sorted. */
+/* For SORT_SLOTS rows, after which come the next; a GPU takes all of them at once where they are not sorted. */
 static size_t multinomial_workspace(const tl_call *c, const struct target *target) {
     const struct attr_multinomial *a = c->attr;
     const tl_tensor *p = c->input[0];
-    int64_t rows = p->rank == 2 && target->kind == DEVICE_CUDA ? p->shape[0] : 1;
-    if (!a->has_replacement && rows > SORT_SLOTS) rows = SORT_SLOTS;
-    return (size_t)rows * (size_t)p->shape[p->rank - 1] * (a->has_replacement ? sizeof(double) : 32);
+    int64_t rows = p->rank == 2 ? p->shape[0] : 1;
+    if (rows > SORT_SLOTS && !(a->has_replacement && target->kind == DEVICE_CUDA)) rows = SORT_SLOTS;
+    return (size_t)rows * (size_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
 }
 const tl_op op_multinomial = {RECORD(KERNEL, multinomial, 1),
                               .shape = multinomial_shape,

@@ -19,6 +19,7 @@
 #include "plan/predict.h"
 #include "plan/trial.h"
 #include "tensor/device.h"
+#include "train/trainer.h"
 
 static void tell(const struct calibrate_options *o, const char *format, ...) TL_PRINTF(2, 3);
 static void tell(const struct calibrate_options *o, const char *format, ...) {
@@ -386,11 +387,15 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
 /* Its rows become samples; of the trial itself only the times stay. */
 static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
                          struct trial *trial, int *n_disturbed) {
-    const struct calibrate_case c = calibrate_case_at(i, o->device->kind == DEVICE_CUDA);
-    const struct predict_shape shape = {(double)(c.channels / c.heads), (double)c.channels, (double)c.seq};
+    const bool is_gpu = o->device->kind == DEVICE_CUDA;
+    const struct calibrate_case c = calibrate_case_at(i, is_gpu);
     struct settings s = settings_of(&c, o->device);
+    tl_model_config config;
+    char file[SETTING_TEXT];
     double share;
-    if (!trial_undisturbed(&s, trial, &share)) return false;
+    if (!trainer_model(&s, &config, file) || !trial_undisturbed(&s, trial, &share)) return false;
+    struct predict_shape shape = predict_shape_of(&config, c.seq);
+    if (!is_gpu) shape.ff = 0; /* a cpu's products are packed: widths are all alike to it */
     bool ok = true;
     for (size_t r = 0; ok && r < trial->n_rows; r++)
         if (trial->rows[r].time_s > 0 && trial->rows[r].calls > 0)

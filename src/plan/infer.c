@@ -84,7 +84,7 @@ static bool passes_of(const struct infer_question *q, int64_t batch, struct pass
 /* A pass over T tokens. */
 static struct infer_part part_of(const tl_ledger *l, const struct predict_machine *m, const tl_model_config *c,
                                  int64_t T) {
-    const struct predict_shape shape = {(double)c->head_size, (double)c->channels, (double)T};
+    const struct predict_shape shape = predict_shape_of(c, T);
     struct infer_part part = {0};
     bool is_known = m->bandwidth > 0;
     for (size_t i = 0; l && i < l->n_rows; i++) {

@@ -95,17 +95,15 @@ const struct napkin_convention napkin_conventions[] = {
 
 const struct napkin_convention *napkin_convention_find(const char *name) {
     const char *names[16];
-    char shown[64];
+    char shown[64], meant[TEXT_MEANT];
     int n = 0;
     for (; napkin_conventions[n].name; n++) {
         names[n] = napkin_conventions[n].name;
         if (!strcmp(names[n], name)) return &napkin_conventions[n];
     }
-    const char *near = text_nearest(name, names, n);
     error_set(TL_ERROR_USE,
-              "there is no convention \"%s\"%s%s%s (palm, causal, matmul, ...: `tally napkin flops` lists them)",
-              text_show(shown, sizeof shown, name), near ? ", did you mean \"" : "", near ? near : "",
-              near ? "\"?" : "");
+              "there is no convention \"%s\"%s (palm, causal, matmul, ...: `tally napkin flops` lists them)",
+              text_show(shown, sizeof shown, name), text_meant(meant, text_nearest(name, names, n)));
     return NULL;
 }
 

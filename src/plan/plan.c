@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/dtype.h"
 #include "train/recipe.h"
 
 /* ---- What others call a FLOP ---- */
@@ -151,6 +152,20 @@ static void advise_devices(struct plan *plan) {
         "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
 }
 
+/* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as long as with 5,504. */
+static void advise_widths(struct plan *plan) {
+    const tl_model_config *c = &plan->price.config;
+    const int64_t widths[] = {c->channels, c->ff}, even = 128 / dtype_info(plan->dtype)->bits;
+    static const char *const names[] = {"channels", "ff"};
+    if (plan->price.target.device->target->kind != DEVICE_CUDA || dtype_info(plan->dtype)->bits > 16) return;
+    for (int i = 0; i < 2; i++)
+        if (widths[i] % even)
+            advise(plan,
+                   "--%s %" PRId64 ": %" PRId64 " is no multiple of %" PRId64
+                   ", and a GPU's products with it are several times slower",
+                   names[i], (widths[i] + even - 1) / even * even, widths[i], even);
+}
+
 /* What is computed does not change; what is sent grows with (N - 1) / N, and from a node on goes through a network. */
 static void scale_find(struct plan *plan) {
     uint64_t limit = price_target_limit(&plan->price.target);
@@ -194,6 +209,7 @@ static bool grow(struct plan *plan) {
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
     if (is_too_large(plan) && p->target.chip) advise_devices(plan);
+    advise_widths(plan);
     return true;
 }
 

@@ -61,13 +61,26 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
  *     mean = 1' C^-1 y / 1' C^-1 1                               y(x) = mean + w' (y - mean)
  *
  * It passes through samples up to the noise of a timing, bends between them, and far from all of them tends to their mean. */
-enum { N_AXES = 6, NEAREST = 16, AXIS_INNER = 3, VECTOR = 8 };
+enum { N_AXES = 6, NEAREST = 16, VECTOR = 8 };
 static const double nugget = 1e-4, beyond = 0.3; /* noise of 1 %; how far y may leave the range of the samples */
 struct near {
     double at[N_AXES], distance, slowness;
 };
 
+struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq) {
+    return (struct predict_shape){(double)config->head_size, (double)config->channels, (double)seq, (double)config->ff};
+}
+
+/* What divides both widths of a layer's products: 8, or the smaller power of two; 0: they are not known. */
+static double widths_divisor(const struct predict_shape *shape) {
+    if (!(shape->channels > 0 && shape->ff > 0)) return 0;
+    double divisor = VECTOR;
+    while (fmod(shape->channels, divisor) != 0 || fmod(shape->ff, divisor) != 0) divisor /= 2;
+    return divisor;
+}
+
 double predict_inner(const struct predict_shape *shape, const char *op) {
+    if (!strncmp(op, "matmul", 6)) return widths_divisor(shape);
     if (!strncmp(op, "attention", 9)) return shape->head_size;
     if (!strncmp(op, "rope", 4)) return shape->head_size * shape->seq; /* of sines and cosines */
     return !strncmp(op, "linear_cross_entropy", 20) ? shape->channels : 0;
@@ -79,16 +92,16 @@ static void place_of(double *at, double flops, double bytes, double written, dou
     at[0] = 0.06 * log(bytes + 1);
     at[1] = 0.33 * log((flops + 1) / (bytes + 1));
     at[2] = 0.33 * log((written + 1) / (read + 1));
-    at[AXIS_INNER] = inner > 0 ? 0.43 * log(inner) : NAN;
+    at[3] = inner > 0 ? 0.43 * log(inner) : NAN;
     at[4] = is_backward ? 0.15 : 0;
-    at[5] = inner > 0 && fmod(inner, VECTOR) != 0 ? 0.43 : 0;
+    at[5] = inner > 0 ? (fmod(inner, VECTOR) != 0 ? 0.43 : 0) : NAN;
 }
 
 /* Where the innermost loop of one of the two is not known, it tells nothing. */
 static double distance_of(const double *a, const double *b) {
     double sum = 0;
     for (int i = 0; i < N_AXES; i++)
-        if (i != AXIS_INNER || (isfinite(a[i]) && isfinite(b[i]))) sum += (a[i] - b[i]) * (a[i] - b[i]);
+        if (isfinite(a[i]) && isfinite(b[i])) sum += (a[i] - b[i]) * (a[i] - b[i]);
     return sqrt(sum);
 }
 
@@ -297,8 +310,7 @@ static struct predict_shape shape_of(const json_t *json) {
     if (!ok) tl_error_clear();
     tl_error_policy(policy);
     free(text);
-    return ok ? (struct predict_shape){(double)c.head_size, (double)c.channels, (double)s.seq}
-              : (struct predict_shape){0, 0, 0};
+    return ok ? predict_shape_of(&c, s.seq) : (struct predict_shape){0, 0, 0, 0};
 }
 
 bool predict_json(const struct predict_machine *m, const json_t *json, struct prediction *prediction) {

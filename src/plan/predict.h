@@ -4,7 +4,8 @@
  *     step     = max(sum of time(op) (1 + rest_share) + calls x call_s, calls x host_call_s)
  *
  * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it (kriging: predict.c). What
- * decides it besides FLOPs and bytes is the length of the innermost loop, which follows from the model: the size of heads in attention, say.
+ * decides it besides FLOPs and bytes is the length of the innermost loop, which follows from the model: the size of heads in attention, say; and on a
+ * GPU the power of two that divides the widths of products, whose fast kernels want rows of 16 bytes.
  * Without a profile there is no prediction, only the bound below which no step can come:
  *
  *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
@@ -28,8 +29,9 @@ struct predict_machine predict_machine_of_chip(const struct hardware *chip);
 
 /* Of the model whose step it is. 0: not known. */
 struct predict_shape {
-    double head_size, channels, seq;
+    double head_size, channels, seq, ff;
 };
+struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq);
 /* The size besides FLOPs and bytes that decides how fast an op is: 0: none does, or it is not known. */
 double predict_inner(const struct predict_shape *shape, const char *op);
 

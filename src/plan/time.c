@@ -27,8 +27,7 @@ struct plan_time plan_time_of(const struct price *p) {
         time.roofline_s += predict_roof(m, row);
     }
     if (!is_known) return (struct plan_time){0};
-    const struct predict_shape shape = {(double)p->config.head_size, (double)p->config.channels,
-                                        (double)p->settings.seq};
+    const struct predict_shape shape = predict_shape_of(&p->config, p->settings.seq);
     struct prediction prediction = predict_ledger(m, &shape, l);
     time.bound_s = prediction.bound_s;
     if (isfinite(prediction.seconds)) time.predicted_s = prediction.seconds;

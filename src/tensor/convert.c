@@ -50,6 +50,7 @@ static inline uint32_t encode_nearest(struct float_format format, float value) {
     const uint32_t subnormal = f32_bits(f32_of_bits(magnitude) + f32_of_bits(adder)) - adder;
     uint32_t code = choose(magnitude < smallest_normal, subnormal, normal);
     code = choose(code > format.max_code, format.overflow_code, code);
+    if (format.overflow_code == format.nan_code) return code | sign; /* a NaN is above all finite codes, too */
     return choose(magnitude > F32_INFINITY, format.nan_code ^ sign, code | sign);
 }
 
@@ -394,6 +395,25 @@ static void convert_nearest(unsigned char *out, tl_dtype out_dtype, int64_t out_
     }
 }
 
+/* SATURATE of what f32 holds, into a float that has both signs: held to its largest value, there is no overflow to round to. */
+static void convert_saturated(unsigned char *out, tl_dtype out_dtype, int64_t out_stride, const unsigned char *in,
+                              tl_dtype in_dtype, int64_t in_stride, int64_t n) {
+    const float max = (float)dtype_info(out_dtype)->max;
+    const bool is_array = is_array_of(TL_F32, in, in_dtype, in_stride);
+    float buffer[CHUNK];
+    for (int64_t done = 0; done < n; done += CHUNK) {
+        const int64_t count = chunk_length(n - done);
+        const void *from = in + offset_bytes(in_dtype, done * in_stride);
+        const float *x = is_array ? from : buffer;
+        if (!is_array) codecs[in_dtype]->load[HUB_F32](buffer, from, in_stride, count);
+        for (int64_t i = 0; i < count; i++) {
+            const float below = x[i] > max ? max : x[i]; /* NaN stays */
+            buffer[i] = below < -max ? -max : below;
+        }
+        codecs[out_dtype]->store[HUB_F32](out + offset_bytes(out_dtype, done * out_stride), out_stride, buffer, count);
+    }
+}
+
 /* Values as f64, exactly, or rounded to odd for large integers, which the encoder takes for exact. */
 static void load_for_encoder(double *out, const unsigned char *in, tl_dtype in_dtype, int64_t in_stride, int64_t n) {
     int64_t integers[CHUNK];
@@ -420,6 +440,9 @@ static void convert_rounded(unsigned char *out, tl_dtype out_dtype, int64_t out_
 void convert(void *out, tl_dtype out_dtype, int64_t out_stride, const void *in, tl_dtype in_dtype, int64_t in_stride,
              int64_t n, enum convert_mode mode, const uint32_t *random) {
     if (in_dtype == out_dtype) codecs[out_dtype]->copy(out, out_stride, in, in_stride, n);
+    else if (mode == CONVERT_SATURATE && exact_hub(in_dtype) == HUB_F32 && dtype_is_float(out_dtype) &&
+             out_dtype != TL_F8E8M0)
+        convert_saturated(out, out_dtype, out_stride, in, in_dtype, in_stride, n);
     else if (mode != CONVERT_NEAREST && codecs[out_dtype]->store_rounded)
         convert_rounded(out, out_dtype, out_stride, in, in_dtype, in_stride, n, mode, random);
     else convert_nearest(out, out_dtype, out_stride, in, in_dtype, in_stride, n);

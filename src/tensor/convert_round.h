@@ -4,6 +4,7 @@
 #ifndef TALLY_TENSOR_CONVERT_ROUND_H
 #define TALLY_TENSOR_CONVERT_ROUND_H
 
+#include "base/float_bits.h"
 #include "tensor/convert.h"
 
 #include <stdbool.h>
@@ -17,32 +18,7 @@
 #endif
 
 #define F64_INFINITY 0x7FF0000000000000u
-
-CONVERT_FN uint64_t f64_bits(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-CONVERT_FN double f64_of_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 #define F32_INFINITY 0x7F800000u
-
-CONVERT_FN uint32_t f32_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-CONVERT_FN float f32_of_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* ---- Between floats and integers ---- */
 

@@ -27,7 +27,7 @@ struct target {
 extern const struct target target_table[]; /* ends with a row without a name */
 const struct target *target_find(const char *name);
 
-enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_TEXT = 96 };
+enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_MARKS = 8192, DEVICE_TEXT = 96 };
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
 
@@ -51,9 +51,10 @@ struct device_functions {
     bool (*fetch_end)(tl_device *device, void *fetch, void *to, size_t bytes, char *error);
     /* (optional) What the driver says is in use on the whole device, and how much there is. */
     bool (*used)(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes);
-    /* (optional) */
-    void (*timer_start)(tl_device *device); /* profiling: seconds between start and stop, kernels done */
-    double (*timer_stop)(tl_device *device);
+    /* (optional) Profiling. A mark comes after all that was asked for before it; nobody waits for it but mark_seconds, which does and tells how
+     * long after `from` `to` came. Of more than DEVICE_MARKS the oldest are lost. What cannot be told is 0. */
+    int64_t (*mark)(tl_device *device);
+    double (*mark_seconds)(tl_device *device, int64_t from, int64_t to);
     /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype. Cycles per second. */
     double (*peak)(tl_device *device, tl_dtype dtype);
     double (*clock)(tl_device *device);

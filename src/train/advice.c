@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tensor/device.h"
 #include "train/run.h"
 
 struct need { /* what a run reserves at most, and what that is for */
@@ -107,7 +108,7 @@ void advice_add(const struct settings *s, const tl_device *device) {
     struct need need;
     text_copy(before, sizeof before, tl_error_message());
     tl_policy policy = tl_error_policy(TL_RETURN);
-    bool is_meta = !strncmp(tl_device_name(device), "meta", 4);
+    bool is_meta = device->kind == DEVICE_META;
     /* where no limit was set and memory ended all the same, what could be had is what there is */
     uint64_t limit = *s->memory_limit ? settings_memory_limit(s)
                      : is_meta        ? 0
@@ -117,7 +118,8 @@ void advice_add(const struct settings *s, const tl_device *device) {
     if (fits(*s, everything, &need)) {
         add_need(text, sizeof text, &need);
         if (limit) add(text, sizeof text, " and may have %s", bytes_text((double)limit, a));
-        add_settings(text, sizeof text, s, limit);
+        if (limit || is_meta)
+            add_settings(text, sizeof text, s, limit); /* 0 of a real device: it gave nothing at all */
         error_set(TL_ERROR_MEMORY, "%s; %s", text, before);
     } else error_set(TL_ERROR_MEMORY, "%s", before);
     tl_error_policy(policy);

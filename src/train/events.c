@@ -14,6 +14,7 @@
 
 #include "base/crc.h"
 #include "base/error.h"
+#include "base/float_bits.h"
 #include "base/memory.h"
 
 enum { VARINT = 0, EIGHT_BYTES = 1, LENGTH = 2, FOUR_BYTES = 5 };
@@ -61,16 +62,12 @@ static void put_integer(struct buffer *b, int field, int64_t value) {
     put_varint(b, (uint64_t)value);
 }
 static void put_double(struct buffer *b, int field, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
     put_key(b, field, EIGHT_BYTES);
-    put_number(b, bits, 8);
+    put_number(b, f64_bits(value), 8);
 }
 static void put_float(struct buffer *b, int field, float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
     put_key(b, field, FOUR_BYTES);
-    put_number(b, bits, 4);
+    put_number(b, f32_bits(value), 4);
 }
 static void put_text(struct buffer *b, int field, const char *text) {
     put_key(b, field, LENGTH);

@@ -122,10 +122,11 @@ static bool bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl
 
 /* ---- The price ---- */
 
-/* The device that stands in for the run's own. */
+/* The device that stands in for the run's own; meta for itself. */
 tl_device *run_stand_in(const struct settings *s) {
     char name[SETTING_TEXT + 8];
     if (!strcmp(s->device, "cpu")) return tl_device_find("meta");
+    if (!strncmp(s->device, "meta", 4)) return tl_device_find(s->device);
     snprintf(name, sizeof name, "meta:%s", strncmp(s->device, "cuda", 4) ? s->device : "h200");
     return tl_device_find(name);
 }
@@ -533,14 +534,19 @@ static bool plain_step(struct run *r) {
     return billed_step(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}, r->step);
 }
 
-/* A step whose ops are timed. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
+/* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread begins. The bracket around the step's
+ * own gets the same rows, so the receipt knows nothing of it. */
 static bool timed_step(struct run *r) {
+    tl_device *device = r->trainer->device;
+    const struct device_functions *f = device->functions;
     tl_ledger *around = tl_ledger_begin("profile");
     if (!around) return false;
     double before = now_s();
+    int64_t from = f->mark ? f->mark(device) : 0;
     bool was_on = tl_profile(true), ok = plain_step(r);
     tl_profile(was_on);
-    double seconds = now_s() - before;
+    double seconds = f->mark ? f->mark_seconds(device, from, f->mark(device)) : 0;
+    if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
     ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
     tl_ledger_free(around);
     return ok;
@@ -660,6 +666,9 @@ static bool run_begin(struct run *r) {
     if (s->threads) tl_set_threads((int)s->threads);
     tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
+    if (device && device->kind == DEVICE_META)
+        return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
+                         s->device);
     if (!device || !folder_begin(r) || !price_begin(r)) return false;
     if (!source_open(&r->source, s, config.vocabulary, false)) return false;
     r->palm_flops = palm_flops(&config, s);

@@ -138,9 +138,9 @@ static bool no_such_setting(const char *name) {
     int n = 0;
     for (int i = 0; i < N_TABLE; i++)
         if (table[i].kind != IS_GROUP) known[n++] = table[i].name;
-    const char *near = text_nearest(name, known, n);
-    return error_set(TL_ERROR_USE, "there is no setting \"%s\"%s%s%s", name, near ? ", did you mean \"" : "",
-                     near ? near : "", near ? "\"?" : "");
+    char meant[TEXT_MEANT];
+    return error_set(TL_ERROR_USE, "there is no setting \"%s\"%s", name,
+                     text_meant(meant, text_nearest(name, known, n)));
 }
 
 bool settings_set(struct settings *s, const char *name, const char *value) {

@@ -151,8 +151,7 @@ static bool model_make(struct trainer *t) {
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     linear_set_mode(t->model, t->recipe->linear);
-    bool is_meta = !strncmp(tl_device_name(t->device), "meta", 4);
-    return is_meta || !*weights || tl_model_load(t->model, weights);
+    return t->device->kind == DEVICE_META || !*weights || tl_model_load(t->model, weights);
 }
 
 static bool optimizer_make(struct trainer *t) {

@@ -865,6 +865,69 @@ const struct sample samples_matmul_acc[] = {
     {"another shape", 0, .call = matmul_acc_call, .in = {F(3, 4), F(3, 4), F(4, 5)}, .error = "the sum has another shape than the product"},
     END};
 
+/* ---- narrow.c ---- */
+
+static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_turned, tl_tensor **out) {
+    struct attr_narrow a;
+    memset(&a, 0, sizeof a);
+    a.dtype = dtype;
+    a.gives_rows = gives_rows;
+    a.gives_turned = gives_turned;
+    tl_tensor *input[2] = {tl_contiguous(x), scale};
+    tl_call c;
+    call_begin(&c, &op_narrow, input, scale ? 2 : 1, ATTR(a));
+    if (!op_apply(&c)) return 0;
+    memcpy(out, c.output, (size_t)c.n_outputs * sizeof *out);
+    return c.n_outputs;
+}
+/* n: dtype, rows, turned; a second input is the scale */
+CALL(narrow_call) { return narrowed(in[0], s->in[1].kind ? tl_cast(in[1], TL_F32) : NULL, (tl_dtype)s->n[0], s->n[1], s->n[2], out); }
+#define DT_TO_F8 (DT(TL_F32) | DT(TL_F16) | DT(TL_BF16))
+const struct sample samples_narrow[] = {
+    {"rows", ROUNDS, DT_TO_F8, .call = narrow_call, .in = {K(16, 32)}, .n = {TL_F8E4M3, true, false}},
+    {"turned", ROUNDS, DT_TO_F8, .call = narrow_call, .in = {K(32, 16)}, .n = {TL_F8E5M2, false, true}},
+    {"both, of a stack", ROUNDS, DT_TO_F8, .call = narrow_call, .in = {K(2, 24, 48)}, .n = {TL_F8E4M3, true, true}},
+    {"by a given scale, some too large", ROUNDS, DT_TO_F8, .call = narrow_call, .in = {IN(POSITIVE, DENSE, 16, 32), SCALAR(STATE)}, .n = {TL_F8E4M3, true, true}},
+    {"no rows", ROUNDS, DT_TO_F8, .call = narrow_call, .in = {K(0, 32)}, .n = {TL_F8E4M3, true, true}},
+    {"large", ROUNDS | LARGE, DT_TO_F8, .call = narrow_call, .in = {K(272, 144)}, .n = {TL_F8E5M2, true, true}},
+    {"a vector", 0, DT_TO_F8, .call = narrow_call, .in = {K(32)}, .n = {TL_F8E4M3, true, true}, .error = "needs dense rows"},
+    END};
+
+CALL(linear_f8_call) { return one(out, linear_f8(in[0], in[1], s->in[2].kind ? in[2] : NULL)); }
+/* Two uses of one weight: the second gradient is added by the product. */
+CALL(linear_f8_twice) {
+    (void)s;
+    return one(out, linear_f8(linear_f8(in[0], in[1], NULL), in[1], NULL));
+}
+#define DT_16 (DT(TL_F16) | DT(TL_BF16))
+const struct sample samples_matmul_f8[] = {
+    {"a linear layer", ROUNDS | GRAD, DT_16, .call = linear_f8_call, .in = {F(16, 32), F(48, 32)}, .roundings = 2},
+    {"with a bias, of a stack of rows", ROUNDS | GRAD, DT_16, .call = linear_f8_call, .in = {F(2, 24, 32), F(48, 32), F(48)}, .roundings = 2},
+    {"permuted", ROUNDS | GRAD, DT_16, .call = linear_f8_call, .in = {IN(FLOAT, PERMUTED, 32, 16), IN(FLOAT, PERMUTED, 16, 16)}, .roundings = 2},
+    {"of constants", ROUNDS, DT_16, .call = linear_f8_call, .in = {K(16, 32), K(48, 32), K(48)}, .roundings = 2},
+    {"large", ROUNDS | GRAD | LARGE, DT_16, .call = linear_f8_call, .in = {F(128, 144), F(160, 144), F(160)}, .roundings = 2},
+    {"another length", 0, DT_16, .call = linear_f8_call, .in = {F(16, 32), F(48, 16)}, .error = "needs (...,k) and (n,k)"},
+    END};
+
+/* sum, a, b; n: the sum is f32, a is e5m2 */
+CALL(matmul_f8_acc_call) {
+    struct attr_matmul_f8 at;
+    tl_tensor *a[2], *b[2];
+    memset(&at, 0, sizeof at);
+    at.dtype = s->n[0] ? TL_F32 : run_dtype;
+    if (!narrowed(in[1], NULL, s->n[1] ? TL_F8E5M2 : TL_F8E4M3, true, false, a) || !narrowed(in[2], NULL, TL_F8E4M3, true, false, b)) return 0;
+    tl_tensor *input[5] = {s->n[0] ? tl_cast(in[0], TL_F32) : tl_clone(in[0]), a[0], b[0], a[1], b[1]};
+    tl_call c;
+    call_begin(&c, &op_matmul_f8_acc, input, 5, ATTR(at));
+    return one(out, op_apply(&c));
+}
+const struct sample samples_matmul_f8_acc[] = {
+    {"plain", ROUNDS, DT_16, .call = matmul_f8_acc_call, .in = {K(16, 48), K(16, 32), K(48, 32)}, .roundings = 2},
+    {"into f32, of a gradient", ROUNDS, DT_16, .call = matmul_f8_acc_call, .in = {K(16, 48), K(16, 32), K(48, 32)}, .n = {true, true}},
+    {"by way of a weight used twice", ROUNDS | GRAD | VIA_BACKWARD, DT_16, .call = linear_f8_twice, .in = {F(16, 32), F(32, 32)}, .roundings = 2},
+    {"another shape", 0, DT_16, .call = matmul_f8_acc_call, .in = {K(16, 32), K(16, 32), K(48, 32)}, .error = "the sum has another shape than the product"},
+    END};
+
 /* ---- norm.c ---- */
 
 CALL(layer_norm_call) { return one(out, tl_layer_norm(in[0], s->in[1].kind ? in[1] : NULL, s->in[2].kind ? in[2] : NULL, 1e-5)); }

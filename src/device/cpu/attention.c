@@ -126,8 +126,8 @@ static struct range whole_tiles(struct range range, int64_t n) {
 static inline float weight_f32(float x) {
     const float bounded = vector_select(x < -87.0f, -87.0f, x);
     const struct vector_reduced reduced = vector_reduce(bounded);
-    const uint32_t bits = vector_bits(1.0f + reduced.expm1_r) + ((uint32_t)reduced.n << 23);
-    return vector_from_bits(bits & (0u - (uint32_t) !(x < -87.0f)));
+    const uint32_t bits = f32_bits(1.0f + reduced.expm1_r) + ((uint32_t)reduced.n << 23);
+    return f32_of_bits(bits & (0u - (uint32_t) !(x < -87.0f)));
 }
 static inline double weight_f64(double x) { return exp(x); }
 

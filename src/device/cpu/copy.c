@@ -145,7 +145,8 @@ void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads) {
         }
         task.walk.data[0] = out->data;
         task.walk.data[1] = in->data;
-        parallel_for(iterate_numel(out), parallel_grain(1), n_threads, copy_packed, &task);
+        parallel_for(iterate_numel(out), parallel_stream_grain(iterate_numel(out), n_threads), n_threads, copy_packed,
+                     &task);
         return;
     }
 
@@ -155,7 +156,7 @@ void copy_operand(const tl_operand *out, const tl_operand *in, int n_threads) {
     iterate_begin(&task.walk, out->rank, out->shape, (const tl_operand *[]){out, in}, 2, ITERATE_ANY_ORDER);
     if (copy_tiles(&task.walk, task.out_dtype, task.in_dtype, n_threads)) return;
     follow_input(&task);
-    parallel_for(task.walk.n, parallel_grain(1), n_threads, copy_rows, &task);
+    parallel_for(task.walk.n, parallel_stream_grain(task.walk.n, n_threads), n_threads, copy_rows, &task);
 }
 
 static void fill_rows(void *context, int64_t first, int64_t last) {
@@ -180,7 +181,7 @@ void copy_fill(const tl_operand *out, double value, int n_threads) {
     }
     task.mover = &movers[iterate_element_bytes(out->dtype)];
     iterate_begin(&task.walk, out->rank, out->shape, &out, 1, ITERATE_ANY_ORDER);
-    parallel_for(task.walk.n, parallel_grain(1), n_threads, fill_rows, &task);
+    parallel_for(task.walk.n, parallel_stream_grain(task.walk.n, n_threads), n_threads, fill_rows, &task);
 }
 
 /* ---- unview ---------------------------------------------------------------------------------------------------

@@ -15,16 +15,21 @@
  *     line a plain copy has two thirds of its speed, with one for four lines four fifths. Probably it ends a mode in
  *     which a core writes whole lines without reading them first. So the loops here store nothing but whole lines, each
  *     at once: no counters in memory, no spilled registers, no tables made on the way.
- *   - Reading is what takes time, since a core waits for lines. So lines of a later tile are asked for all the while, a
- *     row here and a row there, three tiles ahead: filling the buffer and turning it would otherwise leave memory idle
- *     in turn.
+ *   - Reading is what takes time, since a core waits for lines. So lines are asked for three tiles ahead, each row with
+ *     the row of the same place that is brought in. Most often both are in one page, and finding a page costs more than
+ *     the request; asking while the buffer is turned, too, was slower for that. A request is dropped where more than
+ *     one comes in about 6 cycles.
+ *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
+ *     pieces. Translations are kept by the low bits of a page's number: of 2048, rows 16 KiB apart share 512, rows
+ *     256 KiB apart 32. So tiles of elements follow each other along the input for a page, and then along the output:
+ *     what one tile needed translated serves the next. And they are as square as the buffer allows: each row and each
+ *     run is a page.
  *   - Runs that are read have 128 or 256 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what
  *     lies behind the run, which is thrown away: reading takes twice as long. Cells are different: 8 by 16 of them were
- *     best, of 128 to 512 bytes each.
- *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
- *     pieces. So tiles of elements follow each other along the input for a page, and then along the output: what one
- *     tile needed translated serves the next.
- *   - Clearing lines first (dc zva) was slower, non-temporal stores as fast.
+ *     best, of 128 to 512 bytes each; short ones in spans of 8 KiB, long ones without.
+ *   - Clearing lines first (dc zva) was slower, non-temporal stores and loads as fast. So was a second buffer that is
+ *     filled while the first is turned, and zipping by st2. Turning runs that begin within a line aside, to write them
+ *     one after the other, was slower.
  */
 #include "device/cpu/copy_tiles.h"
 
@@ -39,10 +44,10 @@
 
 enum {
     LINE_BYTES = 64,
-    DOWN_BYTES = 512, /* what a tile writes at one place */
+    DOWN_BYTES = 512, /* what a tile writes at one place; half of that of narrow elements */
     MOST_DOWN = 256,  /* elements */
     MOST_ALONG = 128,
-    ROW_BYTES = 256, /* of the buffer, twice that for elements of one byte: 128 or 256 of them are read at one place */
+    ROW_BYTES = 256, /* of the buffer, twice that for narrow elements: 128 to 256 of them are read at one place */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
     SPAN_BYTES = 4096, /* tiles follow each other so far along the input before they do along the output */
     TILES_AHEAD = 3,   /* lines of a tile are asked for so many tiles before it */
@@ -53,16 +58,17 @@ enum {
     CELL_ALONG_BYTES = 512, /* what it reads at one place, likewise */
     CELL_MIN_ALONG = 8,
     CELL_SPAN_BYTES = 1 << 20,
-    MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
-    MIN_ALONG = 8, /* likewise */
+    SHORT_CELL_SPAN_BYTES = 8192, /* of cells with less than four lines */
+    MIN_DOWN = 8,                 /* elements: with fewer on a side, a tile is not worth it */
+    MIN_ALONG = 8,                /* likewise */
     TILES_A_RANGE = 16,
 };
 
 typedef uint8_t vector __attribute__((vector_size(16)));
 typedef uint8_t vector_memory __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Rows that a later tile will read, asked for bit by bit. Memory has work all the time then, while asking for many
- * at once would stop the core until most have come. How many were asked for is the caller's, in a register. */
+/* Rows that a later tile will read, asked for bit by bit while this one is brought in: of many at once most would be
+ * dropped. */
 struct ahead {
     const char *base;
     const int64_t *offset;
@@ -112,7 +118,7 @@ VECTOR_INLINE void zip_1(vector *low, vector *high, vector x, vector y) {
 /* How many rows of elements make one of units, and how far apart those lie in the buffer: not a power of two, whose
  * rows would share lines of the first cache. */
 VECTOR_INLINE int64_t zipped(int64_t element) { return element < 4 ? 4 / element : 1; }
-VECTOR_INLINE int64_t row_step(int64_t element) { return (element == 1 ? 2 * ROW_BYTES : ROW_BYTES) + LINE_BYTES; }
+VECTOR_INLINE int64_t row_step(int64_t element) { return (element < 4 ? 2 * ROW_BYTES : ROW_BYTES) + LINE_BYTES; }
 
 VECTOR_INLINE vector load(const char *at) { return *(const vector_memory *)(const void *)at; }
 
@@ -238,7 +244,7 @@ static void order_axes(struct task *task) {
 /* Elements of the size of the output's, turned in registers. `inner` is the axis that they are made of, or -1. */
 static bool plan_elements(struct task *task, int inner) {
     const int64_t wide = larger(4, task->out_unit);
-    const int64_t most_down = smaller(MOST_DOWN, DOWN_BYTES / task->out_unit);
+    const int64_t most_down = (wide > task->out_unit ? DOWN_BYTES / 2 : DOWN_BYTES) / task->out_unit;
     const int64_t most_along = (row_step(task->out_unit) - LINE_BYTES) / wide;
     const struct group none = {0};
     const int64_t n_down =
@@ -291,7 +297,9 @@ static void add_level(struct task *task, int axis, int64_t count, int64_t step) 
  * span does not divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
 static void order_tiles(struct task *task) {
     const int down = task->down.axis[task->down.n_axes - 1];
-    const int64_t n_down = tiles_along(task, down), most = task->has_cells ? CELL_SPAN_BYTES : SPAN_BYTES;
+    const int64_t n_down = tiles_along(task, down);
+    const int64_t cell_span = task->in_unit < 4 * LINE_BYTES ? SHORT_CELL_SPAN_BYTES : CELL_SPAN_BYTES;
+    const int64_t most = task->has_cells ? cell_span : SPAN_BYTES;
     bool is_open = true;
     task->n_tiles = 1;
     for (int k = 0; k < task->walk->rank; k++) {
@@ -337,27 +345,27 @@ static struct tile find_tile(const struct task *task, int64_t number) {
     return tile;
 }
 
-/* Brings a tile's rows into the buffer, `zip` of them in one, and asks for half of the rows ahead. Gives how many. */
-VECTOR_INLINE int64_t fill_rows(const char *in, const int64_t *from, int64_t n_down, int64_t n_along,
-                                const struct ahead *ahead, char *buffer, int64_t element) {
-    const int64_t zip = zipped(element), step = row_step(element), n_ahead = ahead->n_rows;
-    int64_t asked = 0, due = 0;
+/* Brings a tile's rows into the buffer, `zip` of them in one. With each goes a row of a later tile, most often of the
+ * same page, whose address is then at hand. */
+VECTOR_INLINE void fill_rows(const char *in, const int64_t *from, int64_t n_down, int64_t n_along,
+                             const struct ahead *ahead, char *buffer, int64_t element) {
+    const int64_t zip = zipped(element), step = row_step(element);
     for (int64_t i = 0; i < n_down; i += zip) {
-        for (due += zip * n_ahead; due >= 2 * n_down && asked < n_ahead; due -= 2 * n_down) ask(ahead, asked++);
         const char *row[4];
+        for (int64_t k = i; k < smaller(i + zip, ahead->n_rows); k++) ask(ahead, k);
         for (int64_t k = 0; k < zip; k++) row[k] = in + from[smaller(i + k, n_down - 1)];
         zip_rows(buffer, row, n_along, element, zip);
         buffer += step;
     }
-    return asked;
 }
 
 /* The same, converted on the way; apart, since around calls the other loop would spill registers. */
-__attribute__((noinline)) static void fill_converted(const struct task *task, const struct tile *tile, char *buffer,
-                                                     int64_t element) {
+__attribute__((noinline)) static void fill_converted(const struct task *task, const struct tile *tile,
+                                                     const struct ahead *ahead, char *buffer, int64_t element) {
     char converted[4][MOST_ALONG * 8];
     const char *const row[4] = {converted[0], converted[1], converted[2], converted[3]};
     for (int64_t i = 0; i < tile->n_down; i += zipped(element)) {
+        for (int64_t k = i; k < smaller(i + zipped(element), ahead->n_rows); k++) ask(ahead, k);
         for (int64_t k = 0; k < zipped(element); k++)
             convert(converted[k], task->out_dtype, 1, tile->in + task->from[smaller(i + k, tile->n_down - 1)],
                     task->in_dtype, 1, tile->n_along, CONVERT_NEAREST, NULL);
@@ -382,11 +390,10 @@ VECTOR_INLINE void turn_tile(const struct task *task, const struct tile *tile, c
     const int64_t zip = zipped(element), step = row_step(element);
     const int64_t n_lines = tile->n_down * element / LINE_BYTES;
     const int64_t n_columns = tile->n_along - tile->n_along % (16 / (zip * element));
-    int64_t asked = 0;
-    if (task->out_dtype != task->in_dtype) fill_converted(task, tile, buffer, element);
-    else asked = fill_rows(tile->in, task->from, tile->n_down, tile->n_along, ahead, buffer, element);
-    if (zip * element == 4) turn_rows_4(tile->out, task->to, buffer, step, n_lines, n_columns, ahead, asked);
-    else turn_rows_8(tile->out, task->to, buffer, step, n_lines, n_columns, ahead, asked);
+    if (task->out_dtype != task->in_dtype) fill_converted(task, tile, ahead, buffer, element);
+    else fill_rows(tile->in, task->from, tile->n_down, tile->n_along, ahead, buffer, element);
+    if (zip * element == 4) turn_rows_4(tile->out, task->to, buffer, step, n_lines, n_columns);
+    else turn_rows_8(tile->out, task->to, buffer, step, n_lines, n_columns);
     turn_rest(task, tile, buffer, element, n_lines * LINE_BYTES / element, n_columns);
 }
 

@@ -17,7 +17,7 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
-#include "tensor/convert.h"
+#include "tensor/convert_round.h"
 #include "tensor/dtype.h"
 
 #include <stdio.h>
@@ -60,13 +60,6 @@ struct scatter {
     int64_t length[BLOCK];
 };
 
-/* A double as int64: toward zero, ends clamped, NaN is 0. */
-static int64_t truncated(double x) {
-    if (!(x == x)) return 0;
-    if (x >= 0x1p63) return INT64_MAX;
-    return x < -0x1p63 ? INT64_MIN : (int64_t)x;
-}
-
 /* The loops and the driver, once per compute type. ARITHMETIC is the type in which + - * are done: unsigned for
  * integers, which wrap. */
 #define T float
@@ -76,13 +69,7 @@ static int64_t truncated(double x) {
 #define SCALAR(x) ((float)(x))
 #define IS_FLOAT 1
 #include "device/cpu/elementwise_template.h"
-#undef T
-#undef NAME
-#undef ARITHMETIC
-#undef SCALAR
-#undef IS_FLOAT
 
-#undef ONES
 #define T double
 #define ONES f64
 #define NAME(name) name##_f64
@@ -90,18 +77,12 @@ static int64_t truncated(double x) {
 #define SCALAR(x) (x)
 #define IS_FLOAT 1
 #include "device/cpu/elementwise_template.h"
-#undef T
-#undef NAME
-#undef ARITHMETIC
-#undef SCALAR
-#undef IS_FLOAT
 
-#undef ONES
 #define T int64_t
 #define ONES i64
 #define NAME(name) name##_i64
 #define ARITHMETIC uint64_t
-#define SCALAR(x) truncated(x)
+#define SCALAR(x) truncate_i64(x)
 #define IS_FLOAT 0
 #include "device/cpu/elementwise_template.h"
 
@@ -195,7 +176,7 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
     if (compute == TL_F32) body = is_short ? gather_rows_f32 : walk_rows_f32;
     else if (compute == TL_F64) body = is_short ? gather_rows_f64 : walk_rows_f64;
     else body = is_short ? gather_rows_i64 : walk_rows_i64;
-    parallel_for(task.walk.n, parallel_grain(1), args->n_threads, body, &task);
+    parallel_for(task.walk.n, parallel_stream_grain(task.walk.n, args->n_threads), args->n_threads, body, &task);
     return true;
 }
 

@@ -149,19 +149,9 @@ static void NAME(div_of_one)(T *out, T one, const T *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = one / x[i];
 }
 
-/* out[i] = f(x[i]), inlined with a constant f. A tile is read whole before any of it is written: so in place is fine. */
-VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
-    int64_t i = 0;
-    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
-        T tile[VECTOR_TILE];
-        memcpy(tile, x + i, sizeof tile);
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
-        memcpy(out + i, tile, sizeof tile);
-    }
-    for (; i < n; i++) out[i] = f(x[i]);
-}
+#include "device/cpu/map_template.h"
 
-/* out[i] = g[i] * slope(x[i]), likewise. */
+/* out[i] = g[i] * slope(x[i]), in the manner of map. */
 VECTOR_INLINE void NAME(map_slope)(T *out, const T *x, const T *g, int64_t n, T (*slope)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
@@ -186,7 +176,9 @@ static void NAME(log)(T *out, const T *const *in, int64_t n, const void *attr) {
 
 static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
-    NAME(map)(out, in[0], n, NAME(vector_sqrt));
+    const T *x = in[0];
+    VECTOR_LOOP /* one instruction: a tile in between would only be in the way */
+    for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_sqrt)(x[i]);
 }
 
 static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr) {
@@ -311,3 +303,10 @@ static void NAME(gather_rows)(void *context, int64_t first, int64_t last) {
         done += filled;
     }
 }
+
+#undef T
+#undef ONES
+#undef NAME
+#undef ARITHMETIC
+#undef SCALAR
+#undef IS_FLOAT

@@ -22,6 +22,7 @@
  * GPT-2 product in f32.
  */
 #include "device/cpu/gemm.h"
+#include "base/float_bits.h"
 #include "device/cpu/block.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/parallel.h"

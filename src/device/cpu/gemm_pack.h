@@ -186,18 +186,12 @@ INLINE void pack_across(char *out, const char *in, int64_t in_step, const int wi
 
 /* To nearest even; NaN stays one. */
 INLINE uint16_t bf16_round(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    const uint32_t bits = f32_bits(value);
     const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFF) > 0x7F800000 ? (bits >> 16 | 0x40) : rounded);
 }
 
-INLINE float bf16_value(uint16_t code) {
-    const uint32_t bits = (uint32_t)code << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
+INLINE float bf16_value(uint16_t code) { return f32_of_bits((uint32_t)code << 16); }
 
 /* high + low = x to 16 bits. */
 static void split_line(uint16_t *restrict high, uint16_t *restrict low, const float *restrict x, int64_t n) {

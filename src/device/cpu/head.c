@@ -163,7 +163,7 @@ bool cpu_linear_cross_entropy(const tl_kernel_args *args) {
         multiply_back(args, &head, 0, N, &logits, dx, dweight ? &sums : NULL);
     } else if (dweight && dweight->dtype != real && N > 0) {
         struct rounding rounding = {dweight, sums.operand.data};
-        parallel_for(V * C, parallel_grain(1), args->n_threads, round_sums, &rounding);
+        parallel_for(V * C, parallel_stream_grain(V * C, args->n_threads), args->n_threads, round_sums, &rounding);
     }
 
     double total = 0;

@@ -1,8 +1,8 @@
 /* index.c: gather, scatter, advanced indexing.
  *
  * Each call moves elements between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into it),
- * in one of three ways: fetch, put, add. All indices are looked at first, and the first wrong one is named before anything is
- * written.
+ * in one of three ways: fetch, put, add. All indices are looked at before a table is written to, and the first wrong one is
+ * named.
  *
  * Order. Two slots meet in one place of the table only when they agree in all axes without an index. So writers are
  * cut into ranges of these axes, and a range goes through its slots in row-major order: who is last, and the order of a sum,
@@ -14,6 +14,7 @@
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
@@ -72,7 +73,8 @@ enum { CHUNK = 512, ERROR_BYTES = 200 };
 #include "device/cpu/index_template.h"
 
 struct way {
-    void (*line)(char *table, const int64_t *offset, char *slot, int64_t slot_step, int64_t n);
+    void (*line)(char *table, int64_t table_step, const int64_t *id, int64_t id_step, char *slot, int64_t slot_step,
+                 int64_t n);
     void (*row)(char *table, int64_t table_step, char *slot, int64_t slot_step, int64_t n);
 };
 
@@ -95,6 +97,21 @@ static const struct way adds[TL_DTYPE_COUNT] = {
 
 /* ---- Indices ---- */
 
+/* At most CHUNK indices as an array: where they lie, or converted into `buffer`. */
+static const int64_t *ids_read(int64_t *buffer, const char *at, tl_dtype dtype, int64_t step, int64_t n) {
+    if (dtype == TL_I64 && step == 1) return (const int64_t *)(const void *)at;
+    convert_to_i64(buffer, at, dtype, step, n);
+    return buffer;
+}
+
+/* How many of n indices are not from `lowest` to size-1. */
+static int64_t count_wrong(const int64_t *id, int64_t n, int64_t lowest, int64_t size) {
+    const uint64_t width = (uint64_t)size - (uint64_t)lowest;
+    int64_t n_wrong = 0;
+    for (int64_t i = 0; i < n; i++) n_wrong += (uint64_t)id[i] - (uint64_t)lowest >= width;
+    return n_wrong;
+}
+
 /* Calls for every run of an index tensor, in row-major order of `shape`, to which it is broadcast. `add` (may be NULL):
  * add[position] += index * bytes. False: the first index that is out of range is named. */
 static bool read_indices(const tl_kernel_args *args, const tl_operand *index, int rank, const int64_t *shape, int axis,
@@ -102,19 +119,20 @@ static bool read_indices(const tl_kernel_args *args, const tl_operand *index, in
     struct iterate walk;
     iterate_begin(&walk, rank, shape, &index, 1, ITERATE_ROW_MAJOR);
     const int64_t step = walk.step[0] / iterate_element_bytes(index->dtype);
-    int64_t id[CHUNK];
+    const int64_t lowest = wraps ? -size : 0;
+    int64_t buffer[CHUNK];
     struct iterate_run run;
     iterate_seek(&walk, &run, 0, walk.n);
     while (iterate_next(&walk, &run, CHUNK)) {
-        convert_to_i64(id, run.data[0], index->dtype, step, run.length);
-        for (int64_t i = 0; i < run.length; i++) {
-            if (id[i] >= size || id[i] < (wraps ? -size : 0)) {
-                snprintf(args->error, ERROR_BYTES,
-                         "index %" PRId64 " is out of bounds for dimension %d with size %" PRId64, id[i], axis, size);
-                return false;
-            }
-            if (add) add[run.position + i] += (id[i] < 0 ? id[i] + size : id[i]) * bytes;
+        const int64_t *id = ids_read(buffer, run.data[0], index->dtype, step, run.length);
+        if (count_wrong(id, run.length, lowest, size)) {
+            while (*id >= lowest && *id < size) id++;
+            snprintf(args->error, ERROR_BYTES, "index %" PRId64 " is out of bounds for dimension %d with size %" PRId64,
+                     *id, axis, size);
+            return false;
         }
+        if (!add) continue;
+        for (int64_t i = 0; i < run.length; i++) add[run.position + i] += (id[i] + (id[i] < 0 ? size : 0)) * bytes;
     }
     return true;
 }
@@ -129,16 +147,12 @@ struct check {
 
 static void check_range(void *context, int64_t first, int64_t last) {
     struct check *c = context;
-    int64_t id[CHUNK];
+    const int64_t step = c->walk.step[0] / iterate_element_bytes(c->dtype);
+    int64_t buffer[CHUNK], n_wrong = 0;
     struct iterate_run run;
-    uint64_t n_wrong = 0;
     iterate_seek(&c->walk, &run, first, last);
-    while (iterate_next(&c->walk, &run, CHUNK)) {
-        const int64_t step = c->walk.step[0] / iterate_element_bytes(c->dtype), *at = id;
-        if (c->dtype == TL_I64 && step == 1) at = (const int64_t *)(const void *)run.data[0];
-        else convert_to_i64(id, run.data[0], c->dtype, step, run.length);
-        for (int64_t i = 0; i < run.length; i++) n_wrong += (uint64_t)at[i] >= (uint64_t)c->size;
-    }
+    while (iterate_next(&c->walk, &run, CHUNK))
+        n_wrong += count_wrong(ids_read(buffer, run.data[0], c->dtype, step, run.length), run.length, 0, c->size);
     if (n_wrong) atomic_store_explicit(&c->is_wrong, true, memory_order_relaxed);
 }
 
@@ -214,20 +228,24 @@ static void slim_begin(struct slim *s, const tl_operand *x, const tl_operand *li
 struct gather {
     struct iterate walk; /* out, index, x with the index's sizes and stride 0 along the axis */
     tl_dtype index_dtype;
-    int64_t axis_bytes;
+    int64_t axis_size, axis_bytes;
     const struct way *way;
+    atomic_bool is_wrong; /* an index; what was fetched is then of no use to anybody */
 };
 
 static void gather_range(void *context, int64_t first, int64_t last) {
-    const struct gather *g = context;
+    struct gather *g = context;
     const int64_t index_step = g->walk.step[1] / iterate_element_bytes(g->index_dtype);
-    int64_t place[CHUNK];
+    int64_t buffer[CHUNK];
     struct iterate_run run;
     iterate_seek(&g->walk, &run, first, last);
     while (iterate_next(&g->walk, &run, CHUNK)) {
-        convert_to_i64(place, run.data[1], g->index_dtype, index_step, run.length);
-        for (int64_t i = 0; i < run.length; i++) place[i] = place[i] * g->axis_bytes + i * g->walk.step[2];
-        g->way->line(run.data[2], place, run.data[0], g->walk.step[0], run.length);
+        const int64_t *id = ids_read(buffer, run.data[1], g->index_dtype, index_step, run.length);
+        if (count_wrong(id, run.length, 0, g->axis_size)) {
+            atomic_store_explicit(&g->is_wrong, true, memory_order_relaxed);
+            return;
+        }
+        g->way->line(run.data[2], g->walk.step[2], id, g->axis_bytes, run.data[0], g->walk.step[0], run.length);
     }
 }
 
@@ -236,18 +254,20 @@ bool cpu_gather(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *out = &args->out[0];
     if (iterate_numel(index) == 0) return true;
     const int64_t bytes = iterate_element_bytes(x->dtype);
-    if (!check_indices(args, index, attr->axis, x->shape[attr->axis])) return false;
-
+    const int64_t size = x->shape[attr->axis];
     int64_t stride[TL_MAX_RANK];
     memcpy(stride, x->stride, (size_t)x->rank * sizeof *stride);
     stride[attr->axis] = 0;
     const tl_operand table = {
         .data = x->data, .dtype = x->dtype, .rank = index->rank, .shape = index->shape, .stride = stride};
-    struct gather g = {
-        .index_dtype = index->dtype, .axis_bytes = x->stride[attr->axis] * bytes, .way = &fetches[bytes]};
+    struct gather g = {.index_dtype = index->dtype,
+                       .axis_size = size,
+                       .axis_bytes = x->stride[attr->axis] * bytes,
+                       .way = &fetches[bytes]};
     iterate_begin(&g.walk, out->rank, out->shape, (const tl_operand *[]){out, index, &table}, 3, ITERATE_ANY_ORDER);
     parallel_for(g.walk.n, parallel_grain(4), args->n_threads, gather_range, &g);
-    return true;
+    return !atomic_load(&g.is_wrong) ||
+           read_indices(args, index, index->rank, index->shape, attr->axis, size, false, NULL, 0);
 }
 
 struct scatter {
@@ -255,25 +275,31 @@ struct scatter {
     struct table table;
     tl_dtype index_dtype, source_dtype;
     int64_t n, table_step, index_step, source_step; /* along the axis, in bytes; of the index in elements */
+    int64_t axis_size;
+    bool is_checked;      /* all indices, before: the table is one that exists */
+    atomic_bool is_wrong; /* an index of those that were not: the new table is of no use to anybody */
 };
 
 /* One line of the axis. */
-static void scatter_line(const struct scatter *s, char *table, const char *index, char *source) {
-    int64_t place[CHUNK];
+static void scatter_line(struct scatter *s, char *table, const char *index, char *source) {
+    int64_t id_buffer[CHUNK];
     float buffer[CHUNK];
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         const int64_t n = s->n - at < CHUNK ? s->n - at : CHUNK;
         int64_t step = s->source_step;
-        convert_to_i64(place, index + at * s->index_step * iterate_element_bytes(s->index_dtype), s->index_dtype,
-                       s->index_step, n);
-        for (int64_t i = 0; i < n; i++) place[i] *= s->table_step;
+        const char *from = index + at * s->index_step * iterate_element_bytes(s->index_dtype);
+        const int64_t *id = ids_read(id_buffer, from, s->index_dtype, s->index_step, n);
+        if (!s->is_checked && count_wrong(id, n, 0, s->axis_size)) {
+            atomic_store_explicit(&s->is_wrong, true, memory_order_relaxed);
+            return;
+        }
         char *slot = slots_read(s->table.is_wide, source + at * s->source_step, s->source_dtype, &step, n, buffer);
-        s->table.way->line(table, place, slot, step, n);
+        s->table.way->line(table, 0, id, s->table_step, slot, step, n);
     }
 }
 
 static void scatter_range(void *context, int64_t first, int64_t last) {
-    const struct scatter *s = context;
+    struct scatter *s = context;
     struct iterate_run run;
     iterate_seek(&s->walk, &run, first, last);
     while (iterate_next(&s->walk, &run, INT64_MAX))
@@ -287,8 +313,11 @@ static bool scatter(const tl_kernel_args *args, bool adds_up) {
     const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2];
     const bool is_empty = iterate_numel(index) == 0;
     const int axis = attr->axis;
-    if (!is_empty && !check_indices(args, index, axis, x->shape[axis])) return false;
-    struct scatter s = {.index_dtype = index->dtype, .source_dtype = source->dtype};
+    struct scatter s = {.index_dtype = index->dtype,
+                        .source_dtype = source->dtype,
+                        .axis_size = x->shape[axis],
+                        .is_checked = args->out[0].data == x->data};
+    if (s.is_checked && !is_empty && !check_indices(args, index, axis, x->shape[axis])) return false;
     table_begin(&s.table, args, adds_up, args->workspace);
     if (!is_empty) {
         const tl_operand *table = &s.table.operand;
@@ -306,7 +335,8 @@ static bool scatter(const tl_kernel_args *args, bool adds_up) {
         parallel_for(s.walk.n, parallel_grain(4 * s.n), args->n_threads, scatter_range, &s);
     }
     table_end(&s.table, args);
-    return true;
+    return !atomic_load(&s.is_wrong) ||
+           read_indices(args, index, index->rank, index->shape, axis, s.axis_size, false, NULL, 0);
 }
 
 bool cpu_scatter(const tl_kernel_args *args) { return scatter(args, false); }
@@ -335,7 +365,7 @@ static void several_run(const struct several *s, const struct iterate_run *rest,
         if (rest->length == 1) {
             int64_t step = s->places.step[0];
             char *slot = slots_read(s->is_wide, slots, s->slot_dtype, &step, run.length, buffer);
-            s->way->line(rest->data[0], offset, slot, step, run.length);
+            s->way->line(rest->data[0], 0, offset, 1, slot, step, run.length);
             continue;
         }
         for (int64_t i = 0; i < run.length; i++) {
@@ -359,21 +389,6 @@ static void several_places(void *context, int64_t first, int64_t last) {
     struct iterate_run run;
     iterate_seek(&s->rest, &run, 0, s->rest.n);
     while (iterate_next(&s->rest, &run, s->longest)) several_run(s, &run, first, last);
-}
-
-/* The common shape of the index tensors. */
-static int common_shape(const tl_operand *index, int n, int64_t *shape) {
-    int rank = 0;
-    for (int k = 0; k < n; k++)
-        if (index[k].rank > rank) rank = index[k].rank;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = 1;
-        for (int k = 0; k < n; k++) {
-            const int own = i - (rank - index[k].rank);
-            if (own >= 0 && index[k].shape[own] != 1) shape[i] = index[k].shape[own];
-        }
-    }
-    return rank;
 }
 
 /* Stride of the slots along an axis of the result's `rank`; 0 where they are broadcast. */
@@ -453,7 +468,7 @@ bool cpu_index(const tl_kernel_args *args) {
     const struct attr_index *attr = args->attr;
     const tl_operand *x = &args->in[0], *index = &args->in[1];
     int64_t shape[TL_MAX_RANK], *offset = args->workspace;
-    const int rank = common_shape(index, attr->n, shape);
+    const int rank = indices_shape(index, attr->n, shape);
     if (!find_places(args, index, x, rank, shape, offset)) return false;
     struct several s = {.way = &fetches[iterate_element_bytes(x->dtype)]};
     if (iterate_numel(&args->out[0]) > 0) several_move(args, &s, x, &args->out[0], rank, shape, offset, true);
@@ -464,7 +479,7 @@ bool cpu_index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = args->attr;
     const tl_operand *index = &args->in[2];
     int64_t shape[TL_MAX_RANK], n = 1, *offset = args->workspace;
-    const int rank = common_shape(index, attr->n, shape);
+    const int rank = indices_shape(index, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
     /* All indices are looked at before the first byte of the table moves; its final strides are known only then. */
     if (!find_places(args, index, &args->in[0], rank, shape, offset)) return false;

@@ -1,15 +1,27 @@
 /* index_template.h: the loops of index.c for elements of type T; included there once per type. Steps and offsets are in bytes.
- * A *line* has its places in the table one by one, a *row* has them at equal distances. ADD: what is added is of an
- * arithmetic type; otherwise T is an unsigned integer of the elements' size. */
+ * A *line* has its places in the table one by one: element i at id[i] * id_step + i * table_step; a *row* has them at equal
+ * distances. ADD: what is added is of an arithmetic type; otherwise T is an unsigned integer of the elements' size. */
+
+#define TABLE_AT(i) ((T *)(void *)(table + id[i] * id_step + (i)*table_step))
+#define LINE \
+    char *table, int64_t table_step, const int64_t *id, int64_t id_step, char *slot, int64_t slot_step, int64_t n
+
+/* With the steps of arrays as constants, which are half the work. */
+#define BY_STEPS(loop)                                                                       \
+    if (table_step == 0 && id_step == (int64_t)sizeof(T) && slot_step == (int64_t)sizeof(T)) \
+        loop(table, 0, id, (int64_t)sizeof(T), slot, (int64_t)sizeof(T), n);                 \
+    else loop(table, table_step, id, id_step, slot, slot_step, n)
 
 #ifdef ADD
 
-static void NAME(add_line)(char *table, const int64_t *offset, char *slot, int64_t slot_step, int64_t n) {
+VECTOR_INLINE void NAME(add_by)(LINE) {
     for (int64_t i = 0; i < n; i++) {
-        T *to = (T *)(void *)(table + offset[i]);
+        T *to = TABLE_AT(i);
         *to = ADD(*to, *(const T *)(const void *)(slot + i * slot_step));
     }
 }
+
+static void NAME(add_line)(LINE) { BY_STEPS(NAME(add_by)); }
 
 static void NAME(add_row)(char *table, int64_t table_step, char *slot, int64_t slot_step, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -20,15 +32,18 @@ static void NAME(add_row)(char *table, int64_t table_step, char *slot, int64_t s
 
 #else
 
-static void NAME(fetch_line)(char *table, const int64_t *offset, char *slot, int64_t slot_step, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(void *)(slot + i * slot_step) = *(const T *)(const void *)(table + offset[i]);
+VECTOR_INLINE void NAME(fetch_by)(LINE) {
+    VECTOR_LOOP /* for its unrolling: slots are not the table */
+        for (int64_t i = 0; i < n; i++) *
+        (T *)(void *)(slot + i * slot_step) = *TABLE_AT(i);
 }
 
-static void NAME(put_line)(char *table, const int64_t *offset, char *slot, int64_t slot_step, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        *(T *)(void *)(table + offset[i]) = *(const T *)(const void *)(slot + i * slot_step);
+VECTOR_INLINE void NAME(put_by)(LINE) {
+    for (int64_t i = 0; i < n; i++) *TABLE_AT(i) = *(const T *)(const void *)(slot + i * slot_step);
 }
+
+static void NAME(fetch_line)(LINE) { BY_STEPS(NAME(fetch_by)); }
+static void NAME(put_line)(LINE) { BY_STEPS(NAME(put_by)); }
 
 static void NAME(move_row)(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n) {
     if (to_step == sizeof(T) && from_step == sizeof(T)) {
@@ -48,6 +63,9 @@ static void NAME(put_row)(char *table, int64_t table_step, char *slot, int64_t s
 
 #endif
 
+#undef TABLE_AT
+#undef LINE
+#undef BY_STEPS
 #undef T
 #undef NAME
 #undef ADD

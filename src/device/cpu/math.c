@@ -28,16 +28,6 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
-#undef T
-#undef NAME
-#undef REAL
-#undef SCALAR
-#undef ABS
-#undef SELECT
-#undef IS_NAN
-#undef LOWEST
-#undef HIGHEST
-#undef IS_FLOAT
 
 #define T double
 #define NAME(name) name##_f64
@@ -50,16 +40,6 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 #define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/math_template.h"
-#undef T
-#undef NAME
-#undef REAL
-#undef SCALAR
-#undef ABS
-#undef SELECT
-#undef IS_NAN
-#undef LOWEST
-#undef HIGHEST
-#undef IS_FLOAT
 
 /* The lowest number is its own magnitude: negation wraps. */
 #define T int64_t

@@ -156,17 +156,7 @@ static void NAME(leaky_relu)(T *out, const T *const *in, int64_t n, const void *
 
 /* ---- Functions of real numbers ------------------------------------------------------------------------------ */
 
-/* out[i] = f(x[i]), inlined with a constant f; a tile at a time, read whole before any of it is written. */
-VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
-    int64_t i = 0;
-    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
-        T tile[VECTOR_TILE];
-        memcpy(tile, x + i, sizeof tile);
-        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k]);
-        memcpy(out + i, tile, sizeof tile);
-    }
-    for (; i < n; i++) out[i] = f(x[i]);
-}
+#include "device/cpu/map_template.h"
 
 static void NAME(exp2)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
@@ -190,7 +180,9 @@ static void NAME(log2)(T *out, const T *const *in, int64_t n, const void *attr) 
 
 static void NAME(rsqrt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
-    NAME(map)(out, in[0], n, NAME(vector_rsqrt));
+    const T *x = in[0];
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_rsqrt)(x[i]);
 }
 
 static void NAME(erf)(T *out, const T *const *in, int64_t n, const void *attr) {
@@ -269,3 +261,14 @@ static void NAME(pow)(T *out, const T *const *in, int64_t n, const void *attr) {
     }
 }
 #endif
+
+#undef T
+#undef NAME
+#undef REAL
+#undef SCALAR
+#undef ABS
+#undef SELECT
+#undef IS_NAN
+#undef LOWEST
+#undef HIGHEST
+#undef IS_FLOAT

@@ -60,7 +60,7 @@ static void run_one(struct optimizer *o, const tl_operand *in, int n_threads) {
         o->dtype[i] = in[i].dtype;
         o->stride[i] = o->walk.step[i] / iterate_element_bytes(in[i].dtype);
     }
-    parallel_for(o->walk.n, parallel_grain(1), n_threads,
+    parallel_for(o->walk.n, parallel_stream_grain(o->walk.n, n_threads), n_threads,
                  dtype_compute(operands[0]->dtype) == TL_F64 ? update_range_f64 : update_range_f32, o);
 }
 

@@ -11,6 +11,7 @@ static void NAME(decay)(const struct factors *f, const REAL *p, REAL *g, int64_t
 static void NAME(sgd_step)(const struct factors *f, REAL *const *x, int64_t n) {
     REAL *p = x[0];
     const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr;
+    VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale);
 }
 

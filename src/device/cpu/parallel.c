@@ -17,10 +17,15 @@
 #include <stdatomic.h>
 #endif
 
-enum { GRAIN_WORK = 16384 };
+enum { GRAIN_WORK = 16384, STREAMS_A_THREAD = 8 };
 
 int64_t parallel_grain(int64_t item_work) {
     return item_work >= GRAIN_WORK ? 1 : GRAIN_WORK / (item_work < 1 ? 1 : item_work);
+}
+
+int64_t parallel_stream_grain(int64_t n_items, int n_threads) {
+    const int64_t streams = (n_threads < 1 ? 1 : n_threads) * (int64_t)STREAMS_A_THREAD;
+    return n_items / GRAIN_WORK <= streams ? GRAIN_WORK : n_items / streams / GRAIN_WORK * GRAIN_WORK;
 }
 
 static void run_range(int64_t n_items, int64_t grain, int64_t range, parallel_body body, void *context) {

@@ -17,4 +17,9 @@ void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body b
  * unit is one element of a cheap elementwise op). At least 1. */
 int64_t parallel_grain(int64_t item_work);
 
+/* The grain for elements that have nothing to do with each other, wherever ranges end: a few long ranges for each thread. At the
+ * start of a range a core stores elsewhere (the walk, the stack), and takes the next lines that it writes for ordinary ones, which it
+ * must read first, until it knows a stream again: on a Neoverse V1 0.4 us, a fifth of the time of a range of 16 Ki sums. */
+int64_t parallel_stream_grain(int64_t n_items, int n_threads);
+
 #endif

@@ -1,13 +1,15 @@
 /* quantize.c: casts with a rounding mode, and block-scaled formats.
  *
  * Everything passes through f64: the inputs fit into it, scaling by a power of two is exact there, and convert() then
- * rounds once. Blocks are independent, and an element's random word depends on its place alone, so threads change
+ * rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in f32. Blocks are independent, and an element's random word depends on its place alone, so threads change
  * nothing. Two f4 share a byte; blocks are even, so no byte belongs to two threads.
  */
+#include "base/float_bits.h"
 #include "base/rng.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
@@ -79,21 +81,28 @@ struct quantize {
     const struct format_info *format;
     const tl_operand *x, *values, *scales; /* fake_quantize: `values` is its result, and `scales` NULL */
     int64_t n_blocks, blocks_per_row;
+    bool is_dense;       /* x */
     double *chunk_amax;  /* the workspace */
     double max;          /* the largest value */
     double tensor_scale; /* 1 where the format has none */
 };
 
-/* One block of x, as f64. Returns the largest magnitude; NaN when an element is not finite. */
-static double read_block(const struct quantize *q, int64_t block, double *x) {
+static const char *block_at(const struct quantize *q, int64_t block) {
     const tl_operand *in = q->x;
-    const int last = in->rank - 1, n = q->format->block;
-    int64_t offset = block % q->blocks_per_row * n * in->stride[last], row = block / q->blocks_per_row;
+    const int last = in->rank - 1;
+    if (q->is_dense) return element_at(in->data, in->dtype, block * q->format->block);
+    int64_t offset = block % q->blocks_per_row * q->format->block * in->stride[last], row = block / q->blocks_per_row;
     for (int axis = last - 1; axis >= 0; axis--) {
         offset += row % in->shape[axis] * in->stride[axis];
         row /= in->shape[axis];
     }
-    convert_to_f64(x, element_at(in->data, in->dtype, offset), in->dtype, in->stride[last], n);
+    return element_at(in->data, in->dtype, offset);
+}
+
+/* One block of x, as f64. Returns the largest magnitude; NaN when an element is not finite. */
+static double read_block(const struct quantize *q, int64_t block, double *x) {
+    const int n = q->format->block;
+    convert_to_f64(x, block_at(q, block), q->x->dtype, q->x->stride[q->x->rank - 1], n);
     double amax = 0;
     for (int i = 0; i < n; i++) amax = !isfinite(x[i]) || isnan(amax) ? (double)NAN : fmax(amax, fabs(x[i]));
     return amax;
@@ -115,7 +124,54 @@ static double make_scale(const struct quantize *q, double amax, void *to) {
     return amax == 0 ? 0 : convert_get_f64(to, format->scales, 0) * q->tensor_scale;
 }
 
+/* Where f32 is enough: scales are powers of two, 2^e with the code e + 127, and a quotient that is below 2^-126, and so not exact, is
+ * nothing in every format. */
+static bool is_exact_in_f32(const struct quantize *q) {
+    return q->format->scales == TL_F8E8M0 && q->attr->mode == TL_NEAREST && dtype_compute(q->x->dtype) == TL_F32;
+}
+
+/* One block there: x times what its scale, which is returned, divides by. An exponent field of 0, of zeros and subnormal numbers, is
+ * at the lowest scale in any case. */
+static uint8_t scale_block_f32(const struct quantize *q, const float *x, float *to) {
+    const int n = q->format->block;
+    const float max = (float)q->max;
+    uint32_t largest = 0;
+    for (int i = 0; i < n; i++) {
+        const uint32_t magnitude = f32_bits(x[i]) & 0x7FFFFFFFu;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest >= 0x7F800000u) { /* not finite */
+        memset(to, 0, (size_t)n * sizeof *to);
+        return 0xFF;
+    }
+    const int code = (int)(largest >> 23) - q->format->max_exponent, scale = code < 0 ? 0 : code;
+    const float inverse = vector_power_of_two(127 - scale);
+    for (int i = 0; i < n; i++) {
+        const float v = x[i] * inverse, below = v > max ? max : v;
+        to[i] = below < -max ? -max : below;
+    }
+    return (uint8_t)scale;
+}
+
+/* As encode_block for neighbouring blocks, of CHUNK elements at most. */
+static void encode_blocks_f32(const struct quantize *q, int64_t block, int n_blocks, void *values, uint8_t *scales) {
+    const int n = q->format->block;
+    float scaled[CHUNK], buffer[FORMAT_MAX_BLOCK];
+    for (int b = 0; b < n_blocks; b++) {
+        const char *at = block_at(q, block + b);
+        const float *x = buffer;
+        if (q->is_dense && q->x->dtype == TL_F32) x = (const float *)(const void *)at;
+        else convert_to_f32(buffer, at, q->x->dtype, q->x->stride[q->x->rank - 1], n);
+        scales[b] = scale_block_f32(q, x, scaled + b * n);
+    }
+    convert_from_f32(values, q->format->values, 1, scaled, (int64_t)n_blocks * n);
+}
+
 static void encode_block(const struct quantize *q, int64_t block, void *values, void *scale_to) {
+    if (is_exact_in_f32(q)) {
+        encode_blocks_f32(q, block, 1, values, scale_to);
+        return;
+    }
     const int n = q->format->block;
     const tl_rounding mode = q->attr->mode;
     double x[FORMAT_MAX_BLOCK];
@@ -141,9 +197,13 @@ static void decode_block(const struct format_info *format, const void *values, c
 static void quantize_blocks(void *context, int64_t first, int64_t last) {
     const struct quantize *q = context;
     const struct format_info *format = q->format;
-    for (int64_t block = first; block < last; block++)
-        encode_block(q, block, element_at(q->values->data, format->values, block * format->block),
-                     element_at(q->scales->data, format->scales, block));
+    const int together = is_exact_in_f32(q) ? CHUNK / format->block : 1;
+    for (int64_t block = first; block < last; block += together) {
+        void *values = element_at(q->values->data, format->values, block * format->block);
+        void *scales = element_at(q->scales->data, format->scales, block);
+        if (together == 1) encode_block(q, block, values, scales);
+        else encode_blocks_f32(q, block, last - block < together ? (int)(last - block) : together, values, scales);
+    }
 }
 
 /* There and back: a block's codes live on the stack. */
@@ -185,6 +245,7 @@ static bool run_blocks(const tl_kernel_args *args, struct quantize *q, void (*bl
     q->format = format_info(q->attr->format);
     q->blocks_per_row = q->x->shape[q->x->rank - 1] / q->format->block;
     q->n_blocks = iterate_numel(q->x) / q->format->block;
+    q->is_dense = iterate_is_dense(q->x);
     q->max = dtype_info(q->format->values)->max;
     q->chunk_amax = args->workspace;
     q->tensor_scale = 1;
@@ -215,6 +276,26 @@ struct dequantize {
     double tensor_scale;
 };
 
+/* With scales that are powers of two f32 is exact, or rounds (to infinity) as f64 would: the smallest product of a value and a scale,
+ * 2^-143, is a float. */
+static void dequantize_blocks_f32(void *context, int64_t first, int64_t last) {
+    const struct dequantize *d = context;
+    const int n = d->format->block;
+    float x[CHUNK];
+    for (int64_t block = first; block < last; block += CHUNK / n) {
+        const int64_t n_blocks = last - block < CHUNK / n ? last - block : CHUNK / n;
+        const uint8_t *scales = (const uint8_t *)d->scales->data + block;
+        convert_to_f32(x, element_at(d->values->data, d->format->values, block * n), d->format->values, 1,
+                       n_blocks * n);
+        for (int64_t b = 0; b < n_blocks; b++) {
+            float scale;
+            convert_to_f32(&scale, scales + b, d->format->scales, 1, 1);
+            for (int i = 0; i < n; i++) x[b * n + i] *= scale;
+        }
+        convert_from_f32(element_at(d->out->data, d->out->dtype, block * n), d->out->dtype, 1, x, n_blocks * n);
+    }
+}
+
 static void dequantize_blocks(void *context, int64_t first, int64_t last) {
     const struct dequantize *d = context;
     const int n = d->format->block;
@@ -228,6 +309,8 @@ bool cpu_dequantize(const tl_kernel_args *args) {
     const struct attr_dequantize *attr = args->attr;
     struct dequantize d = {format_info(attr->format), &args->in[0], &args->in[1], &args->out[0], 1};
     if (args->n_in == 3) d.tensor_scale = *(const float *)args->in[2].data;
-    parallel_for(iterate_numel(d.scales), parallel_grain(2 * d.format->block), args->n_threads, dequantize_blocks, &d);
+    const bool is_narrow = d.format->scales == TL_F8E8M0 && dtype_compute(d.out->dtype) == TL_F32;
+    parallel_for(iterate_numel(d.scales), parallel_grain(2 * d.format->block), args->n_threads,
+                 is_narrow ? dequantize_blocks_f32 : dequantize_blocks, &d);
     return true;
 }

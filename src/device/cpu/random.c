@@ -15,6 +15,7 @@
 #include "tensor/dtype.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,19 +121,88 @@ static void draw_wide(tl_generator g, int64_t first, int64_t n, uint64_t *to) {
     for (int64_t i = 0; i < n; i++) to[i] = (uint64_t)words[2 * i + 1] << 32 | words[2 * i];
 }
 
-bool cpu_permutation(const tl_kernel_args *args) {
-    const struct attr_permutation *attr = args->attr;
-    const int64_t n = args->out[0].shape[0];
-    struct pair *pairs = args->workspace;
-    int64_t *out = args->out[0].data;
+/* ---- permutation ---------------------------------------------------------------------------------------------
+ *
+ * The places, sorted by their draws. A *word* is the upper half of a draw and its place, which are enough: where two upper halves are
+ * the same, the lower ones are drawn again.
+ */
+
+struct permutation {
+    tl_generator generator;
+    uint64_t *words; /* n, and room for as many */
+};
+
+static void draw_words(void *context, int64_t first, int64_t last) {
+    const struct permutation *p = context;
+    uint64_t draw[CHUNK];
+    for (int64_t at = first; at < last; at += CHUNK) {
+        const int64_t n = last - at < CHUNK ? last - at : CHUNK;
+        draw_wide(p->generator, at, n, draw);
+        for (int64_t i = 0; i < n; i++) p->words[at + i] = (draw[i] & ~(uint64_t)UINT32_MAX) | (uint64_t)(at + i);
+    }
+}
+
+/* Whether a comes after b by the whole of their draws. */
+static bool is_after(const struct permutation *p, uint64_t a, uint64_t b) {
+    uint64_t draw[2];
+    if (a >> 32 != b >> 32) return a > b;
+    draw_wide(p->generator, (int64_t)(a & UINT32_MAX), 1, &draw[0]);
+    draw_wide(p->generator, (int64_t)(b & UINT32_MAX), 1, &draw[1]);
+    return draw[0] != draw[1] ? draw[0] > draw[1] : a > b;
+}
+
+/* As sort_pairs, with as many digits, of 11 bits from the top, as leave few words that agree in all of them. */
+static const uint64_t *sort_words(const struct permutation *p, int64_t n) {
+    enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
+    uint64_t *from = p->words, *to = p->words + n;
+    int n_digits = n > FEW;
+    while (n_digits > 0 && n_digits < 3 && n >> (n_digits * BITS - 2)) n_digits++;
+    for (int shift = 64 - n_digits * BITS; shift < 64; shift += BITS) {
+        int64_t start[DIGITS] = {0}, before = 0;
+        for (int64_t i = 0; i < n; i++) start[from[i] >> shift & (DIGITS - 1)]++;
+        for (int digit = 0; digit < DIGITS; digit++) {
+            const int64_t here = start[digit];
+            start[digit] = before;
+            before += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[start[from[i] >> shift & (DIGITS - 1)]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    for (int64_t i = 1; i < n; i++) {
+        const uint64_t word = from[i];
+        int64_t j = i;
+        for (; j > 0 && is_after(p, from[j - 1], word); j--) from[j] = from[j - 1];
+        from[j] = word;
+    }
+    return from;
+}
+
+/* Beyond 32 bits of places: whole draws. */
+static void permute_pairs(tl_generator generator, struct pair *pairs, int64_t n, int64_t *out) {
     uint64_t draw[CHUNK];
     for (int64_t first = 0; first < n; first += CHUNK) {
         const int64_t m = n - first < CHUNK ? n - first : CHUNK;
-        draw_wide(attr->generator, first, m, draw);
+        draw_wide(generator, first, m, draw);
         for (int64_t i = 0; i < m; i++) pairs[first + i] = (struct pair){draw[i], first + i};
     }
     const struct pair *sorted = sort_pairs(pairs, n);
     for (int64_t i = 0; i < n; i++) out[i] = sorted[i].index;
+}
+
+bool cpu_permutation(const tl_kernel_args *args) {
+    const struct attr_permutation *attr = args->attr;
+    const int64_t n = args->out[0].shape[0];
+    int64_t *out = args->out[0].data;
+    if (n > UINT32_MAX) {
+        permute_pairs(attr->generator, args->workspace, n, out);
+        return true;
+    }
+    struct permutation p = {attr->generator, args->workspace};
+    parallel_for(n, parallel_grain(8), args->n_threads, draw_words, &p);
+    const uint64_t *sorted = sort_words(&p, n);
+    for (int64_t i = 0; i < n; i++) out[i] = (int64_t)(sorted[i] & UINT32_MAX);
     return true;
 }
 
@@ -163,27 +233,29 @@ static int64_t read_weights(const struct weights *w, int64_t first, double *to) 
     return n;
 }
 
-/* Every row is looked at before anything is drawn. */
-static bool check_weights(const tl_kernel_args *args, const struct weights *w) {
-    const struct attr_multinomial *attr = args->attr;
+/* What is wrong with a row; NULL: nothing. */
+static const char *fault_of(const struct attr_multinomial *attr, const struct weights *w) {
+    enum { LANES = 8 };
     int64_t n_positive = 0, n_wrong = 0;
-    double sum = 0, weight[CHUNK];
+    double lane[LANES] = {0}, weight[CHUNK], sum = 0;
     for (int64_t first = 0; first < w->K; first += CHUNK) {
         const int64_t n = read_weights(w, first, weight);
         for (int64_t i = 0; i < n; i++) {
             n_wrong += !((weight[i] >= 0) & (weight[i] < (double)INFINITY));
             n_positive += weight[i] > 0;
         }
-        for (int64_t i = 0; i < n; i++) sum += weight[i];
+        int64_t i = 0;
+        for (; i + LANES <= n; i += LANES)
+            for (int k = 0; k < LANES; k++) lane[k] += weight[i + k];
+        for (; i < n; i++) lane[0] += weight[i];
     }
-    if (n_wrong) return refuse(args, "probability tensor contains either `inf`, `nan` or element < 0");
-    if (!isfinite(sum)) return refuse(args, "the sum of probabilities is infinite");
-    if (n_positive == 0) return refuse(args, "invalid multinomial distribution (sum of probabilities <= 0)");
+    for (int k = 0; k < LANES; k++) sum += lane[k];
+    if (n_wrong) return "probability tensor contains either `inf`, `nan` or element < 0";
+    if (!isfinite(sum)) return "the sum of probabilities is infinite";
+    if (n_positive == 0) return "invalid multinomial distribution (sum of probabilities <= 0)";
     if (!attr->has_replacement && n_positive < attr->n_samples)
-        return refuse(args,
-                      "invalid multinomial distribution (with replacement=False, not enough non-negative category "
-                      "to sample)");
-    return true;
+        return "invalid multinomial distribution (with replacement=False, not enough non-negative category to sample)";
+    return NULL;
 }
 
 static void sample_with_replacement(const struct attr_multinomial *attr, const struct weights *w, double *below,
@@ -221,26 +293,61 @@ static void sample_without_replacement(const struct attr_multinomial *attr, cons
         for (int64_t i = 0; i < read; i++) {
             const double u = fma((double)(draw[i] >> 12), 0x1p-52, 0x1p-53);
             /* Positive doubles sort as their bits do. */
-            if (weight[i] > 0) pairs[n++] = (struct pair){rng_f64_bits(-rng_log_f64(u) / weight[i]), first + i};
+            if (weight[i] > 0) pairs[n++] = (struct pair){f64_bits(-rng_log_f64(u) / weight[i]), first + i};
         }
     }
     const struct pair *sorted = sort_pairs(pairs, n);
     for (int64_t j = 0; j < attr->n_samples; j++) out[j] = sorted[j].index;
 }
 
+struct multinomial {
+    const struct attr_multinomial *attr;
+    const tl_operand *p;
+    int64_t n_rows, n_slots, *out;
+    char *workspace; /* a part for each slot */
+    atomic_bool is_wrong;
+};
+
+static void check_rows(void *context, int64_t first, int64_t last) {
+    struct multinomial *m = context;
+    for (int64_t row = first; row < last; row++) {
+        const struct weights w = weights_of(m->p, row);
+        if (fault_of(m->attr, &w)) atomic_store_explicit(&m->is_wrong, true, memory_order_relaxed);
+    }
+}
+
+/* Slot k draws for rows k, k + n_slots, ... */
+static void sample_slots(void *context, int64_t first, int64_t last) {
+    const struct multinomial *m = context;
+    const int64_t n = m->attr->n_samples;
+    for (int64_t slot = first; slot < last; slot++)
+        for (int64_t row = slot; row < m->n_rows; row += m->n_slots) {
+            const struct weights w = weights_of(m->p, row);
+            char *room = m->workspace + slot * w.K * MULTINOMIAL_BYTES(m->attr->has_replacement);
+            if (m->attr->has_replacement)
+                sample_with_replacement(m->attr, &w, (double *)(void *)room, row, m->out + row * n);
+            else sample_without_replacement(m->attr, &w, (struct pair *)(void *)room, row, m->out + row * n);
+        }
+}
+
+/* Every row is looked at before anything is drawn; the first that is wrong is named. */
 bool cpu_multinomial(const tl_kernel_args *args) {
-    const struct attr_multinomial *attr = args->attr;
     const tl_operand *p = &args->in[0];
-    const int64_t n_rows = p->rank == 2 ? p->shape[0] : 1;
-    int64_t *out = args->out[0].data;
-    for (int64_t row = 0; row < n_rows; row++) {
+    const int64_t K = p->shape[p->rank - 1];
+    struct multinomial m = {.attr = args->attr,
+                            .p = p,
+                            .n_rows = p->rank == 2 ? p->shape[0] : 1,
+                            .out = args->out[0].data,
+                            .workspace = args->workspace};
+    m.n_slots = m.n_rows < SORT_SLOTS ? m.n_rows : SORT_SLOTS;
+    parallel_for(m.n_rows, parallel_grain(K), args->n_threads, check_rows, &m);
+    for (int64_t row = 0; row < m.n_rows && atomic_load(&m.is_wrong); row++) {
         const struct weights w = weights_of(p, row);
-        if (!check_weights(args, &w)) return false;
+        const char *fault = fault_of(m.attr, &w);
+        if (fault) return refuse(args, fault);
     }
-    for (int64_t row = 0; row < n_rows; row++, out += attr->n_samples) {
-        const struct weights w = weights_of(p, row);
-        if (attr->has_replacement) sample_with_replacement(attr, &w, args->workspace, row, out);
-        else sample_without_replacement(attr, &w, args->workspace, row, out);
-    }
+    const int64_t work = m.n_slots ? (m.n_rows / m.n_slots + 1) * K : 1;
+    parallel_for(m.n_slots, parallel_grain((m.attr->has_replacement ? 2 : 64) * work), args->n_threads, sample_slots,
+                 &m);
     return true;
 }

@@ -108,7 +108,7 @@ static int64_t find_block(const struct task *task, int64_t block, int64_t *outpu
 #define IDENTITY 0.0f
 #define NARROW uint16_t
 #define NARROW_DTYPE TL_BF16
-#define WIDEN(code) vector_from_bits((uint32_t)(code) << 16)
+#define WIDEN(code) f32_of_bits((uint32_t)(code) << 16)
 #include "device/cpu/reduce_template.h"
 #undef NARROW
 #undef NARROW_DTYPE
@@ -265,28 +265,20 @@ struct reduction {
     parallel_body rows, row_chunks, columns, column_chunks, join;
     int64_t compute_bytes;
 };
-static const struct reduction sum_f32 = {rows_sum_f32,          row_chunks_sum_f32, columns_sum_f32,
-                                         column_chunks_sum_f32, join_sum_f32,       sizeof(float)};
-static const struct reduction sum_f64 = {rows_sum_f64,          row_chunks_sum_f64, columns_sum_f64,
-                                         column_chunks_sum_f64, join_sum_f64,       sizeof(double)};
-static const struct reduction sum_i64 = {rows_sum_i64,          row_chunks_sum_i64, columns_sum_i64,
-                                         column_chunks_sum_i64, join_sum_i64,       sizeof(int64_t)};
-static const struct reduction max_f32 = {rows_max_f32,          row_chunks_max_f32, columns_max_f32,
-                                         column_chunks_max_f32, join_max_f32,       sizeof(float)};
-static const struct reduction max_f64 = {rows_max_f64,          row_chunks_max_f64, columns_max_f64,
-                                         column_chunks_max_f64, join_max_f64,       sizeof(double)};
-static const struct reduction max_i64 = {rows_max_i64,          row_chunks_max_i64, columns_max_i64,
-                                         column_chunks_max_i64, join_max_i64,       sizeof(int64_t)};
-static const struct reduction min_f32 = {rows_min_f32,          row_chunks_min_f32, columns_min_f32,
-                                         column_chunks_min_f32, join_min_f32,       sizeof(float)};
-static const struct reduction min_f64 = {rows_min_f64,          row_chunks_min_f64, columns_min_f64,
-                                         column_chunks_min_f64, join_min_f64,       sizeof(double)};
-static const struct reduction min_i64 = {rows_min_i64,          row_chunks_min_i64, columns_min_i64,
-                                         column_chunks_min_i64, join_min_i64,       sizeof(int64_t)};
-static const struct reduction prod_f64 = {rows_prod_f64,          row_chunks_prod_f64, columns_prod_f64,
-                                          column_chunks_prod_f64, join_prod_f64,       sizeof(double)};
-static const struct reduction prod_i64 = {rows_prod_i64,          row_chunks_prod_i64, columns_prod_i64,
-                                          column_chunks_prod_i64, join_prod_i64,       sizeof(int64_t)};
+#define REDUCTION(name, T) \
+    { rows_##name, row_chunks_##name, columns_##name, column_chunks_##name, join_##name, sizeof(T) }
+static const struct reduction sum_f32 = REDUCTION(sum_f32, float);
+static const struct reduction sum_f64 = REDUCTION(sum_f64, double);
+static const struct reduction sum_i64 = REDUCTION(sum_i64, int64_t);
+static const struct reduction max_f32 = REDUCTION(max_f32, float);
+static const struct reduction max_f64 = REDUCTION(max_f64, double);
+static const struct reduction max_i64 = REDUCTION(max_i64, int64_t);
+static const struct reduction min_f32 = REDUCTION(min_f32, float);
+static const struct reduction min_f64 = REDUCTION(min_f64, double);
+static const struct reduction min_i64 = REDUCTION(min_i64, int64_t);
+static const struct reduction prod_f64 = REDUCTION(prod_f64, double);
+static const struct reduction prod_i64 = REDUCTION(prod_i64, int64_t);
+#undef REDUCTION
 
 void reduce_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
     int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK];

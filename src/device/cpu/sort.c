@@ -7,11 +7,13 @@
  * Numbers of at most 32 bits have 32-bit keys, and (key, index) is one 64-bit *word*: no two words are equal, so any way of
  * ordering words is stable. They are sorted by digits, or, where few of a line are asked for, the first k are kept in a heap
  * while the line goes by: most elements are only compared with the heap's last. Wider numbers, and lines too long for a
- * 32-bit index, are *pairs*, and are merged.
+ * 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at all, or merged where that is fewer passes.
  */
+#include "base/float_bits.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/vector_math.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
@@ -36,10 +38,9 @@ struct pair {
 #define TOP ((uint64_t)1 << 63)
 
 static uint64_t key_of_float(double x) {
-    uint64_t bits;
     if (isnan(x)) return UINT64_MAX;
     if (x == 0) x = 0; /* -0 */
-    memcpy(&bits, &x, sizeof bits);
+    const uint64_t bits = f64_bits(x);
     return bits & TOP ? ~bits : bits | TOP;
 }
 
@@ -78,14 +79,43 @@ static void merge(struct pair *to, const struct pair *from, int64_t middle, int6
     }
 }
 
+static void exclusive_sums(int64_t *count, int n) {
+    int64_t before = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t here = count[i];
+        count[i] = before;
+        before += here;
+    }
+}
+
+/* By one digit of the keys, in its place. */
+static void sort_pairs_by(struct pair *to, const struct pair *from, int64_t n, int shift) {
+    int64_t start[DIGIT] = {0};
+    for (int64_t i = 0; i < n; i++) start[from[i].key >> shift & (DIGIT - 1)]++;
+    exclusive_sums(start, DIGIT);
+    for (int64_t i = 0; i < n; i++) to[start[from[i].key >> shift & (DIGIT - 1)]++] = from[i];
+}
+
+static void merge_pairs(struct pair *to, const struct pair *from, int64_t n, int64_t width) {
+    for (int64_t at = 0; at < n; at += 2 * width) {
+        const int64_t m = n - at < 2 * width ? n - at : 2 * width;
+        merge(to + at, from + at, m < width ? m : width, m);
+    }
+}
+
 /* Returns where the sorted pairs are: p or other. */
 static struct pair *sort_pairs(struct pair *p, struct pair *other, int64_t n) {
-    for (int64_t at = 0; at < n; at += RUN) sort_short(p + at, n - at < RUN ? n - at : RUN);
-    for (int64_t width = RUN; width < n; width *= 2) {
-        for (int64_t at = 0; at < n; at += 2 * width) {
-            const int64_t m = n - at < 2 * width ? n - at : 2 * width;
-            merge(other + at, p + at, m < width ? m : width, m);
-        }
+    int shift[8], n_digits = 0, n_merges = 0;
+    uint64_t differing = 0;
+    for (int64_t i = 0; i < n; i++) differing |= p[i].key ^ p[0].key;
+    for (int d = 0; d < 64; d += 8)
+        if (differing >> d & (DIGIT - 1)) shift[n_digits++] = d;
+    for (int64_t width = RUN; width < n; width *= 2) n_merges++;
+    const bool by_digits = n_digits < n_merges;
+    for (int64_t at = 0; at < n && !by_digits; at += RUN) sort_short(p + at, n - at < RUN ? n - at : RUN);
+    for (int pass = 0; pass < (by_digits ? n_digits : n_merges); pass++) {
+        if (by_digits) sort_pairs_by(other, p, n, shift[pass]);
+        else merge_pairs(other, p, n, (int64_t)RUN << pass);
         struct pair *swap = p;
         p = other;
         other = swap;
@@ -126,28 +156,26 @@ static void sort_words_short(uint64_t *w, int64_t n) {
 
 /* By the four digits of the key, least significant first, of words in the order of their indices; a digit that is the same everywhere costs no pass. Returns where the
  * sorted words are: w or other. */
-static uint64_t *sort_words(uint64_t *w, uint64_t *other, int64_t n) {
+static uint64_t *sort_words_by_digits(uint64_t *w, uint64_t *other, int64_t n) {
     int64_t count[4][DIGIT] = {{0}};
-    if (n <= 2 * RUN) {
-        sort_words_short(w, n);
-        return w;
-    }
     for (int64_t i = 0; i < n; i++)
         for (int d = 0; d < 4; d++) count[d][w[i] >> (32 + 8 * d) & (DIGIT - 1)]++;
     for (int d = 0; d < 4; d++) {
         const int shift = 32 + 8 * d;
-        int64_t *start = count[d], before = 0;
+        int64_t *start = count[d];
         if (start[w[0] >> shift & (DIGIT - 1)] == n) continue;
-        for (int digit = 0; digit < DIGIT; digit++) {
-            const int64_t here = start[digit];
-            start[digit] = before;
-            before += here;
-        }
+        exclusive_sums(start, DIGIT);
         for (int64_t i = 0; i < n; i++) other[start[w[i] >> shift & (DIGIT - 1)]++] = w[i];
         uint64_t *swap = w;
         w = other;
         other = swap;
     }
+    return w;
+}
+
+static uint64_t *sort_words(uint64_t *w, uint64_t *other, int64_t n) {
+    if (n > 2 * RUN) return sort_words_by_digits(w, other, n);
+    sort_words_short(w, n);
     return w;
 }
 
@@ -223,24 +251,44 @@ static const uint64_t *order_words(const struct sort *s, uint64_t *words, const 
     return words;
 }
 
-static void write_sorted(const struct sort *s, int64_t place, int64_t index, const char *x, char *values,
-                         char *indices) {
-    const int64_t bytes = iterate_element_bytes(s->dtype);
-    memcpy(values + place * s->out_stride * bytes, x + index * s->x_stride * bytes, (size_t)bytes);
-    memcpy(indices + place * s->out_stride * 8, &index, 8);
+/* The values of k indices, of elements of `bytes`, a constant where this is inlined. */
+VECTOR_INLINE void write_values_of(const struct sort *s, const char *x, char *values, const char *indices, int bytes) {
+    const int64_t x_step = s->x_stride * bytes, step = s->out_stride * bytes, index_step = s->out_stride * 8;
+    for (int64_t i = 0; i < s->attr->k; i++) {
+        int64_t index;
+        memcpy(&index, indices + i * index_step, sizeof index);
+        memcpy(values + i * step, x + index * x_step, (size_t)bytes);
+    }
+}
+
+static void write_values(const struct sort *s, const char *x, char *values, const char *indices) {
+    switch (iterate_element_bytes(s->dtype)) {
+    case 1:
+        write_values_of(s, x, values, indices, 1);
+        return;
+    case 2:
+        write_values_of(s, x, values, indices, 2);
+        return;
+    case 4:
+        write_values_of(s, x, values, indices, 4);
+        return;
+    default:
+        write_values_of(s, x, values, indices, 8);
+    }
 }
 
 static void sort_line(const struct sort *s, struct pair *room, const char *x, char *values, char *indices) {
+    const int64_t k = s->attr->k, step = s->out_stride * 8;
+    if (k == 0) return;
     if (has_words(s)) {
-        if (s->attr->k == 0) return;
         const uint64_t *sorted = order_words(s, (uint64_t *)room, x);
-        for (int64_t i = 0; i < s->attr->k; i++)
-            write_sorted(s, i, (int64_t)(sorted[i] & UINT32_MAX), x, values, indices);
-        return;
+        for (int64_t i = 0; i < k; i++) memcpy(indices + i * step, &(int64_t){(int64_t)(sorted[i] & UINT32_MAX)}, 8);
+    } else {
+        read_pairs(room, x, s->dtype, s->x_stride, s->n, s->attr->descending);
+        const struct pair *sorted = sort_pairs(room, room + s->n, s->n);
+        for (int64_t i = 0; i < k; i++) memcpy(indices + i * step, &sorted[i].index, 8);
     }
-    read_pairs(room, x, s->dtype, s->x_stride, s->n, s->attr->descending);
-    const struct pair *sorted = sort_pairs(room, room + s->n, s->n);
-    for (int64_t i = 0; i < s->attr->k; i++) write_sorted(s, i, sorted[i].index, x, values, indices);
+    write_values(s, x, values, indices);
 }
 
 /* Slot k sorts lines k, k + n_slots, ... */
@@ -361,10 +409,20 @@ bool cpu_searchsorted(const tl_kernel_args *args) {
 
 /* ---- unique ---- */
 
-static bool differs(const tl_operand *x, int64_t i) {
-    if (!dtype_is_float(x->dtype))
-        return convert_get_i64(x->data, x->dtype, i) != convert_get_i64(x->data, x->dtype, i - 1);
-    return convert_get_f64(x->data, x->dtype, i) != convert_get_f64(x->data, x->dtype, i - 1);
+/* is_new[i]: element at + i of a sorted vector differs from the one before; n is at most CHUNK. */
+static void find_new(const tl_operand *x, int64_t at, int64_t n, bool *is_new) {
+    const int64_t before = at > 0, bytes = iterate_element_bytes(x->dtype); /* the element before is read too */
+    const char *from = (const char *)x->data + (at - before) * bytes;
+    double real[CHUNK + 1];
+    int64_t integer[CHUNK + 1];
+    is_new[0] = true;
+    if (dtype_is_float(x->dtype)) {
+        convert_to_f64(real, from, x->dtype, 1, n + before);
+        for (int64_t i = 1 - before; i < n; i++) is_new[i] = real[i + before] != real[i + before - 1];
+    } else {
+        convert_to_i64(integer, from, x->dtype, 1, n + before);
+        for (int64_t i = 1 - before; i < n; i++) is_new[i] = integer[i + before] != integer[i + before - 1];
+    }
 }
 
 bool cpu_unique(const tl_kernel_args *args) {
@@ -373,15 +431,19 @@ bool cpu_unique(const tl_kernel_args *args) {
     const int64_t n = sorted->shape[0], bytes = iterate_element_bytes(sorted->dtype), *order = args->in[1].data;
     char *values = args->out[0].data;
     int64_t *inverse = args->out[1].data, *counts = args->out[2].data, found = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (i == 0 || differs(sorted, i)) {
-            if (found == attr->n) found++; /* one too many: say so below, write nothing */
-            if (found > attr->n) break;
-            memcpy(values + found * bytes, (const char *)sorted->data + i * bytes, (size_t)bytes);
-            counts[found++] = 0;
+    bool is_new[CHUNK];
+    for (int64_t at = 0; at < n && found <= attr->n; at += CHUNK) {
+        const int64_t m = n - at < CHUNK ? n - at : CHUNK;
+        find_new(sorted, at, m, is_new);
+        for (int64_t i = 0; i < m; i++) {
+            if (is_new[i] && ++found > attr->n) break; /* one too many: say so below, write nothing */
+            if (is_new[i]) {
+                memcpy(values + (found - 1) * bytes, (const char *)sorted->data + (at + i) * bytes, (size_t)bytes);
+                counts[found - 1] = 0;
+            }
+            counts[found - 1]++;
+            inverse[order[at + i]] = found - 1;
         }
-        counts[found - 1]++;
-        inverse[order[i]] = found - 1;
     }
     if (found == attr->n) return true;
     snprintf(args->error, 200, "%lld values were counted, others are there", (long long)attr->n);

@@ -22,15 +22,12 @@ VECTOR_INLINE void NAME(turn_lines)(char *const *run, int64_t offset, const char
 /* The part of a tile that has whole lines: column j of `rows`, which are `step` apart, goes to out + to[j]. Runs of
  * the output one after the other, so that few of its pages are in use at a time. */
 VECTOR_INLINE void NAME(turn_rows)(char *out, const int64_t *to, const char *rows, int64_t step, int64_t n_lines,
-                                   int64_t n_columns, const struct ahead *ahead, int64_t asked) {
-    const int64_t n_blocks = n_lines * (n_columns / LANES), left = ahead->n_rows - asked;
-    int64_t due = 0;
+                                   int64_t n_columns) {
     for (int64_t j = 0; j + LANES <= n_columns; j += LANES) {
         char *run[LANES];
         for (int k = 0; k < LANES; k++) run[k] = out + to[j + k];
         const char *from = rows + j * (int64_t)sizeof(T);
         for (int64_t line = 0; line < n_lines; line++) {
-            for (due += left; due >= n_blocks; due -= n_blocks) ask(ahead, asked++);
             NAME(turn_lines)(run, line * LINE_BYTES, from, step);
             from += LINE * step;
         }

@@ -19,6 +19,8 @@
 #ifndef TALLY_DEVICE_CPU_VECTOR_MATH_H
 #define TALLY_DEVICE_CPU_VECTOR_MATH_H
 
+#include "base/rng_math.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -30,7 +32,7 @@
 #define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
 #pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm stay scalar, and may */
 #elif defined(__GNUC__)
-#define VECTOR_LOOP _Pragma("GCC ivdep")
+#define VECTOR_LOOP _Pragma("GCC ivdep") _Pragma("GCC unroll 4")
 #else
 #define VECTOR_LOOP
 #endif
@@ -46,23 +48,11 @@
 #define VECTOR_INLINE static inline
 #endif
 
-static inline uint32_t vector_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float vector_from_bits(uint32_t bits) {
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* condition ? yes : no, by bit masks: compilers like to make branches of ?: with a constant, and a loop with branches is no
  * vector loop any more. */
 static inline float vector_select(int condition, float yes, float no) {
     const uint32_t mask = 0u - (uint32_t)condition;
-    return vector_from_bits((vector_bits(yes) & mask) | (vector_bits(no) & ~mask));
+    return f32_of_bits((f32_bits(yes) & mask) | (f32_bits(no) & ~mask));
 }
 
 /* ---- exp -------------------------------------------------------------------------------------------------
@@ -87,18 +77,18 @@ static inline float vector_reduce_by(float x, float rounder, uint32_t *shifted) 
     q = fmaf(q, r, 0x1.5554c8p-5f);
     q = fmaf(q, r, 0x1.5554aep-3f);
     q = fmaf(q, r, 0.5f);
-    *shifted = vector_bits(sum);
+    *shifted = f32_bits(sum);
     return fmaf(r * r, q, r);
 }
 
 static inline struct vector_reduced vector_reduce(float x) {
     uint32_t shifted;
     const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER, &shifted);
-    return (struct vector_reduced){expm1_r, (int32_t)(shifted - vector_bits(VECTOR_ROUNDER))};
+    return (struct vector_reduced){expm1_r, (int32_t)(shifted - f32_bits(VECTOR_ROUNDER))};
 }
 
 /* 2^n for n in [-126, 127]; any bits for other n. */
-static inline float vector_power_of_two(int32_t n) { return vector_from_bits(((uint32_t)n + 127u) << 23); }
+static inline float vector_power_of_two(int32_t n) { return f32_of_bits(((uint32_t)n + 127u) << 23); }
 
 /* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. The rounder's low bits hold
  * n + 254, which is the sum of the two exponents with their biases: one is its half. */
@@ -108,7 +98,7 @@ static inline float vector_exp_f32(float x) {
     x = vector_select(x < -104.0f, -104.0f, x);
     const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 254.0f, &shifted);
     const uint32_t half = (shifted << 22) & 0xFF800000u;
-    return (1.0f + expm1_r) * vector_from_bits(half) * vector_from_bits((shifted << 23) - half);
+    return (1.0f + expm1_r) * f32_of_bits(half) * f32_of_bits((shifted << 23) - half);
 }
 
 /* The same bits for x <= 0 (up to 40), in fewer steps: 2^(n + 63) is never out of range, and 2^-63 is a constant. */
@@ -116,7 +106,7 @@ static inline float vector_exp_falling_f32(float x) {
     uint32_t shifted;
     x = vector_select(x < -104.0f, -104.0f, x);
     const float expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 190.0f, &shifted);
-    return (1.0f + expm1_r) * vector_from_bits(shifted << 23) * 0x1p-63f;
+    return (1.0f + expm1_r) * f32_of_bits(shifted << 23) * 0x1p-63f;
 }
 
 static inline double vector_exp_f64(double x) { return exp(x); }
@@ -128,19 +118,10 @@ static inline double vector_exp_falling_f64(double x) { return exp(x); }
  * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special cases.
  */
 static inline float vector_log_f32(float x) {
-    const uint32_t sqrt_half = 0x3F3504F3u;
     const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
     const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
-    const uint32_t shifted = vector_bits(scaled) - sqrt_half;
-    const float e = (float)((int32_t)shifted >> 23) - scaled_by;
-    const float f = vector_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
-    const float s = f / (2.0f + f);
-    const float z = s * s;
-    float r = 0x1.31e2e4p-2f;
-    r = fmaf(r, z, 0x1.995ebap-2f);
-    r = fmaf(r, z, 0x1.55557ap-1f);
-    const float log_1p = fmaf(-s, fmaf(-z, r, f), f);
-    float y = fmaf(e, 0x1.62e43p-1f, fmaf(e, -0x1.05c61p-29f, log_1p));
+    const uint32_t shifted = f32_bits(scaled) - RNG_SQRT_HALF_F32;
+    float y = rng_log_parts_f32(shifted, (float)((int32_t)shifted >> 23) - scaled_by);
     y = vector_select(x > FLT_MAX, x, y);
     y = vector_select(x == 0.0f, -INFINITY, y);
     return vector_select(x >= 0.0f, y, NAN);
@@ -291,9 +272,7 @@ static inline float vector_exp2m1(float r) {
 }
 
 /* The integer that `shifted`, a number plus the rounder, has in its low bits. */
-static inline int32_t vector_integer(float shifted) {
-    return (int32_t)(vector_bits(shifted) - vector_bits(VECTOR_ROUNDER));
-}
+static inline int32_t vector_integer(float shifted) { return (int32_t)(f32_bits(shifted) - f32_bits(VECTOR_ROUNDER)); }
 
 static inline float vector_exp2_f32(float x) {
     x = vector_select(x > 129.0f, 129.0f, x);
@@ -392,30 +371,16 @@ static inline double vector_gelu_erf_slope_f64(double x) {
  *
  * Beside them: log1p_exp 1.04 (its exponential is that of f32), rsqrt 1.49 (it rounds twice).
  */
-static inline uint64_t vector_bits_f64(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline double vector_from_bits_f64(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 static inline double vector_select_f64(int condition, double yes, double no) {
     const uint64_t mask = 0u - (uint64_t)condition;
-    return vector_from_bits_f64((vector_bits_f64(yes) & mask) | (vector_bits_f64(no) & ~mask));
+    return f64_of_bits((f64_bits(yes) & mask) | (f64_bits(no) & ~mask));
 }
 
 /* 1.5 * 2^52: adding it rounds to an integer, which is then in the low bits. */
 #define VECTOR_ROUNDER_F64 0x1.8p52
 
 /* 2^n for the n whose low bits `shifted` has (see above), -1022 <= n <= 1023. */
-static inline double vector_power_f64(double shifted) {
-    return vector_from_bits_f64((vector_bits_f64(shifted) + 1023u) << 52);
-}
+static inline double vector_power_f64(double shifted) { return f64_of_bits((f64_bits(shifted) + 1023u) << 52); }
 
 /* 2^x in f64, relative error 1e-12, for |x| <= 1000. */
 static inline double vector_near_exp2(double x) {
@@ -469,11 +434,11 @@ struct vector_split {
 };
 static inline struct vector_split vector_split_f64(double x) {
     const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
-    const uint64_t shifted = vector_bits_f64(x) - sqrt_half;
-    const double m = vector_from_bits_f64((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half);
+    const uint64_t shifted = f64_bits(x) - sqrt_half;
+    const double m = f64_of_bits((shifted & 0xFFFFFFFFFFFFFu) + sqrt_half);
     /* the exponent as a double, by way of bits: conversions from int64 are no vector instruction everywhere */
     const uint64_t biased = (shifted >> 52) + 1024u; /* modulo 4096: e + 1024 */
-    return (struct vector_split){vector_from_bits_f64((biased & 0xFFFu) | 0x4330000000000000u) - 0x1p52 - 1024.0, m};
+    return (struct vector_split){f64_of_bits((biased & 0xFFFu) | 0x4330000000000000u) - 0x1p52 - 1024.0, m};
 }
 
 /* ln x in f64, relative error 1e-15: ln m = 2 atanh(s), s = (m - 1) / (m + 1). */
@@ -527,9 +492,9 @@ static inline float vector_log2_f32(float x) {
     const uint32_t sqrt_half = 0x3F3504F3u;
     const float scaled = vector_select(x < FLT_MIN, x * 0x1p23f, x);
     const float scaled_by = vector_select(x < FLT_MIN, 23.0f, 0.0f);
-    const uint32_t shifted = vector_bits(scaled) - sqrt_half;
+    const uint32_t shifted = f32_bits(scaled) - sqrt_half;
     const float e = (float)((int32_t)shifted >> 23) - scaled_by;
-    const float f = vector_from_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
+    const float f = f32_of_bits((shifted & 0x7FFFFFu) + sqrt_half) - 1.0f;
     return vector_log_limits(x, (float)vector_near_log2(e, f));
 }
 static inline double vector_log2_f64(double x) { return log2(x); }
@@ -564,9 +529,9 @@ static inline float vector_sin_cos(double x, uint64_t quarter_turns) {
     c = fma(c, z, 0x1.555538a12c9f4p-5);
     c = fma(c, z, -0x1.ffffffb656b2ap-2);
     c = fma(c, z, 0x1.ffffffff84a2fp-1);
-    const uint64_t turns = vector_bits_f64(shifted) + quarter_turns, is_cos = 0u - (turns & 1u);
-    const uint64_t y = (vector_bits_f64(c) & is_cos) | (vector_bits_f64(s * r) & ~is_cos);
-    return (float)vector_from_bits_f64(y ^ ((turns & 2u) << 62));
+    const uint64_t turns = f64_bits(shifted) + quarter_turns, is_cos = 0u - (turns & 1u);
+    const uint64_t y = (f64_bits(c) & is_cos) | (f64_bits(s * r) & ~is_cos);
+    return (float)f64_of_bits(y ^ ((turns & 2u) << 62));
 }
 static inline float vector_sin_f32(float x) { return vector_sin_cos(x, 0); }
 static inline float vector_cos_f32(float x) { return vector_sin_cos(x, 1); }
@@ -597,7 +562,7 @@ static inline double vector_near_log1p_exp_falling(float x) {
     x = -fabsf(x);
     x = vector_select(x < -104.0f, -104.0f, x);
     const double expm1_r = vector_reduce_by(x, VECTOR_ROUNDER + 190.0f, &shifted);
-    const double e = (1.0 + expm1_r) * (vector_from_bits(shifted << 23) * 0x1p-63), v = e - 0.5, v2 = v * v;
+    const double e = (1.0 + expm1_r) * (f32_of_bits(shifted << 23) * 0x1p-63), v = e - 0.5, v2 = v * v;
     double p_even = 0x1.5848770ec4da3p-8;
     p_even = fma(p_even, v2, 0x1.7b53d30b5f356p-7);
     p_even = fma(p_even, v2, 0x1.2c1e274d3ceb8p-5);

@@ -31,15 +31,10 @@ struct square_list {
 template <class T> __global__ void __launch_bounds__(BLOCK) square_lists(square_list list) {
     typedef typename compute_type<T>::type C;
     for (int64_t chunk = blockIdx.x; chunk < list.n_chunks; chunk += gridDim.x) {
-        int low = 0, high = list.n - 1; /* the last tensor that begins at or before the chunk */
-        while (low < high) {
-            const int middle = (low + high + 1) / 2;
-            if (list.first_chunk[middle] <= chunk) low = middle;
-            else high = middle - 1;
-        }
-        const int64_t own = chunk - list.first_chunk[low], first = own * REDUCE_CHUNK;
-        const int64_t n = min((int64_t)REDUCE_CHUNK, list.numel[low] - first);
-        const T *x = (const T *)list.x[low] + first;
+        const int which = chunk_owner(list.first_chunk, list.n, chunk);
+        const int64_t own = chunk - list.first_chunk[which], first = own * REDUCE_CHUNK;
+        const int64_t n = min((int64_t)REDUCE_CHUNK, list.numel[which] - first);
+        const T *x = (const T *)list.x[which] + first;
         C sum = 0;
 #pragma unroll
         for (int k = 0; k < REDUCE_CHUNK / (BLOCK * PACK); k++) {
@@ -53,7 +48,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK) square_lists(square_
             }
         }
         sum = block_reduce(sum, sum_of(), C(0));
-        if (threadIdx.x == 0) list.sums[low][own] = (double)sum;
+        if (threadIdx.x == 0) list.sums[which][own] = (double)sum;
     }
 }
 

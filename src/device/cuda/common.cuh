@@ -174,24 +174,6 @@ static inline bool dtype_is_float(tl_dtype dtype) { return dtype < TL_I64; }
 /* Two f4 share a byte: only the kernels that move and convert them know how. */
 static inline bool dtype_is_known(tl_dtype dtype) { return dtype != TL_F4E2M1; }
 
-static inline int dtype_bytes(tl_dtype dtype) {
-    switch (dtype) {
-    case TL_F64:
-    case TL_I64:
-        return 8;
-    case TL_F32:
-    case TL_I32:
-        return 4;
-    case TL_F16:
-    case TL_BF16:
-    case TL_I16:
-    case TL_U16:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
 /* Refuses a call that has an operand of a dtype without kernels, by name. */
 static inline bool operands_known(const tl_kernel_args *args) {
     for (int i = 0; i < args->n_in; i++)
@@ -415,6 +397,18 @@ static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
 
 #define FOR_EACH(i, n) \
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
+
+/* Many tensors in one launch, each cut into chunks of its own, all numbered in one row: which tensor `chunk` is of, the last of n that
+ * begins at or before it. */
+template <int N> __device__ inline int chunk_owner(const int64_t (&first_chunk)[N], int n, int64_t chunk) {
+    int low = 0, high = n - 1;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (first_chunk[middle] <= chunk) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
 
 /* ---- Reductions with one fixed order ------------------------------------------------------------------ */
 

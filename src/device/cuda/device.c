@@ -2,8 +2,7 @@
  *
  * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the
  * same program runs where there is no CUDA at all. One device has one compute stream: everything happens in program
- * order, and nothing but `item`, copies to the host, large copies from it, `sync` and the profiling timer waits for
- * it.
+ * order, and nothing but `item`, copies to the host, large copies from it, `sync` and reading a profile waits for it.
  *
  * What lies outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger
  * counts. Beside them the process holds, on the GPU and unseen by the pool:
@@ -222,25 +221,32 @@ static bool device_sync(tl_device *device, char *error) {
            cuda_fault_report(state, error);
 }
 
-static void timer_start(tl_device *device) {
+/* Marks are numbered from 1 and kept as events, which are made when first needed and used in turn. 0: there is none. */
+static int64_t mark(tl_device *device) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
-    if (select_device(state, error) && cudaEventRecord(state->timer_begin, state->stream) != cudaSuccess)
-        cudaGetLastError();
+    if (!select_device(state, error)) return 0;
+    pthread_mutex_lock(&run_lock);
+    if (!state->marks) state->marks = calloc(DEVICE_MARKS, sizeof *state->marks);
+    cudaEvent_t *event = state->marks ? &state->marks[(state->n_marks + 1) % DEVICE_MARKS] : NULL;
+    const bool ok = event && (*event || cudaEventCreate(event) == cudaSuccess) &&
+                    cudaEventRecord(*event, state->stream) == cudaSuccess;
+    const int64_t number = ok ? ++state->n_marks : 0;
+    pthread_mutex_unlock(&run_lock);
+    if (!ok) cudaGetLastError();
+    return number;
 }
 
-/* A timer that cannot answer says 0, as a device without profiling does. */
-static double timer_stop(tl_device *device) {
+static double mark_seconds(tl_device *device, int64_t from, int64_t to) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
     float ms = 0;
-    if (!select_device(state, error) || cudaEventRecord(state->timer_end, state->stream) != cudaSuccess ||
-        cudaEventSynchronize(state->timer_end) != cudaSuccess ||
-        cudaEventElapsedTime(&ms, state->timer_begin, state->timer_end) != cudaSuccess) {
-        cudaGetLastError();
-        return 0;
-    }
-    return ms / 1e3;
+    if (!from || !to || from + DEVICE_MARKS <= state->n_marks || !select_device(state, error)) return 0;
+    const cudaEvent_t begin = state->marks[from % DEVICE_MARKS], end = state->marks[to % DEVICE_MARKS];
+    if (cudaEventSynchronize(end) == cudaSuccess && cudaEventElapsedTime(&ms, begin, end) == cudaSuccess)
+        return ms / 1e3;
+    cudaGetLastError();
+    return 0;
 }
 
 /* Context, libraries and other processes included. */
@@ -274,8 +280,8 @@ static const struct device_functions cuda_functions = {
     .fetch_begin = fetch_begin,
     .fetch_end = fetch_end,
     .used = used,
-    .timer_start = timer_start,
-    .timer_stop = timer_stop,
+    .mark = mark,
+    .mark_seconds = mark_seconds,
     .describe = describe,
     .health = cuda_health,
 };
@@ -305,8 +311,6 @@ static bool state_fill(struct cuda_state *state, char *error) {
                       "cudaDeviceGetAttribute", error) &&
            cuda_check(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking), "stream", error) &&
            cuda_check(cudaStreamCreateWithFlags(&state->copy_stream, cudaStreamNonBlocking), "stream", error) &&
-           cuda_check(cudaEventCreate(&state->timer_begin), "event", error) &&
-           cuda_check(cudaEventCreate(&state->timer_end), "event", error) &&
            cuda_check(cudaHostAlloc((void **)&state->fault, sizeof *state->fault, cudaHostAllocMapped), "fault cell",
                       error) &&
            cuda_check(cudaHostGetDevicePointer((void **)&state->fault_device, state->fault, 0), "fault cell", error) &&
@@ -318,8 +322,9 @@ static void state_free(struct cuda_state *state) {
     if (state->fault) cudaFreeHost(state->fault);
     slots_free(state->staging);
     slots_free(state->fetch);
-    if (state->timer_begin) cudaEventDestroy(state->timer_begin);
-    if (state->timer_end) cudaEventDestroy(state->timer_end);
+    for (int i = 0; state->marks && i < DEVICE_MARKS; i++)
+        if (state->marks[i]) cudaEventDestroy(state->marks[i]);
+    free(state->marks);
     if (state->stream) cudaStreamDestroy(state->stream);
     if (state->copy_stream) cudaStreamDestroy(state->copy_stream);
     cudaGetLastError();

@@ -89,24 +89,6 @@ static bool element_value(union element x, tl_dtype dtype, double *f64, int64_t 
     return true;
 }
 
-static size_t element_bytes(tl_dtype dtype) {
-    switch (dtype) {
-    case TL_F64:
-    case TL_I64:
-        return 8;
-    case TL_F32:
-    case TL_I32:
-        return 4;
-    case TL_F16:
-    case TL_BF16:
-    case TL_I16:
-    case TL_U16:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
 bool cuda_item(const tl_kernel_args *args) {
     const struct attr_item *attr = args->attr;
     const tl_operand *x = &args->in[0];
@@ -114,8 +96,8 @@ bool cuda_item(const tl_kernel_args *args) {
     double f64 = 0;
     int64_t i64 = 0;
     cudaStream_t stream = args->stream;
-    if (!cuda_check(cudaMemcpyAsync(&element, x->data, element_bytes(x->dtype), cudaMemcpyDeviceToHost, stream), "item",
-                    args->error) ||
+    if (!cuda_check(cudaMemcpyAsync(&element, x->data, (size_t)dtype_bytes(x->dtype), cudaMemcpyDeviceToHost, stream),
+                    "item", args->error) ||
         !cuda_check(cudaStreamSynchronize(stream), "item", args->error) ||
         !cuda_fault_report(cuda_state_of(args->stream), args->error))
         return false;

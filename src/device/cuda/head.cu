@@ -278,6 +278,15 @@ template <class T> static bool table_fill(const head_call<T> *c) {
            cuda_check(cudaMemsetAsync((char *)c->table + there, 0, all - there, stream), c->args->op, c->args->error);
 }
 
+/* Zeros behind the logits where products do not write so far: packs are read whole. They stay zeros from chunk to chunk. */
+template <class T> static bool margin_fill(const head_call<T> *c) {
+    const size_t margin = (size_t)(c->h.pitch - c->columns) * sizeof(T);
+    const int64_t n_rows = c->attr->chunk_rows < c->N ? c->attr->chunk_rows : c->N;
+    return !margin || cuda_check(cudaMemset2DAsync(c->logits + c->columns, (size_t)c->h.pitch * sizeof(T), 0, margin,
+                                                   (size_t)n_rows, stream_of(c->args)),
+                                 c->args->op, c->args->error);
+}
+
 /* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
 template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int64_t n) {
     const tl_operand *x = &c->args->in[0];
@@ -307,7 +316,7 @@ template <class T> static bool head_run(const tl_kernel_args *args) {
     if (c.N == 0 && c.attr->gives_dweight && n_weights > 0 &&
         !cuda_check(cudaMemsetAsync(c.sums, 0, (size_t)n_weights * sizeof(C), stream), args->op, args->error))
         return false;
-    if (c.N > 0 && c.V > 0 && !table_fill(&c)) return false;
+    if (c.N > 0 && c.V > 0 && !(table_fill(&c) && margin_fill(&c))) return false;
     for (int64_t row = 0; row < c.N && c.V > 0; row += c.attr->chunk_rows)
         if (!chunk_run(&c, row, c.attr->chunk_rows < c.N - row ? c.attr->chunk_rows : c.N - row)) return false;
     if constexpr (sizeof(T) == 2) {

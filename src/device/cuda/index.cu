@@ -271,21 +271,6 @@ static bool scatter(const tl_kernel_args *args, bool adds) {
 
 /* ---- Several axes ---------------------------------------------------------------------------------------- */
 
-/* The common shape of the index tensors. */
-static int common_shape(const tl_operand *index, int n, int64_t *shape) {
-    int rank = 0;
-    for (int k = 0; k < n; k++)
-        if (index[k].rank > rank) rank = index[k].rank;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = 1;
-        for (int k = 0; k < n; k++) {
-            const int own = i - (rank - index[k].rank);
-            if (own >= 0 && index[k].shape[own] != 1) shape[i] = index[k].shape[own];
-        }
-    }
-    return rank;
-}
-
 /* offset[i] (+)= index i's part of the place; NOWHERE stays. */
 __global__ void __launch_bounds__(BLOCK)
     add_places(geometry<2> g, const void *index, tl_dtype dtype, int64_t stride, int64_t size, bool wraps,
@@ -374,7 +359,7 @@ static bool index_fetch(const tl_kernel_args *args) {
     const tl_operand *x = &args->in[0], *out = &args->out[0];
     int64_t shape[TL_MAX_RANK], *offset = (int64_t *)args->workspace;
     if (!operands_known(args)) return false;
-    const int rank = common_shape(args->in + 1, attr->n, shape);
+    const int rank = indices_shape(args->in + 1, attr->n, shape);
     if (!find_places(args, args->in + 1, x, rank, shape, offset, FAULT_INDEX)) return false;
     if (operand_numel(out) == 0) return true;
     result_axes r;
@@ -422,7 +407,7 @@ static bool index_put(const tl_kernel_args *args) {
     const struct attr_index *attr = (const struct attr_index *)args->attr;
     int64_t shape[TL_MAX_RANK], n = 1, *offset = (int64_t *)args->workspace;
     if (!operands_known(args)) return false;
-    const int rank = common_shape(args->in + 2, attr->n, shape);
+    const int rank = indices_shape(args->in + 2, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
     table t;
     if (!table_begin(&t, args, attr->accumulates, offset + n) ||

@@ -29,4 +29,24 @@ extern const tl_kernel cuda_kernel_table[]; /* by op id */
 #ifdef __cplusplus
 }
 #endif
+
+/* Of one element; the two f4 of a byte count as one. */
+static inline int dtype_bytes(tl_dtype dtype) {
+    switch (dtype) {
+    case TL_F64:
+    case TL_I64:
+        return 8;
+    case TL_F32:
+    case TL_I32:
+        return 4;
+    case TL_F16:
+    case TL_BF16:
+    case TL_I16:
+    case TL_U16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
 #endif

@@ -20,7 +20,6 @@
  * is one product with more rows.
  */
 #include "device/cuda/kernels.h"
-#include "device/cuda/narrow.h"
 #include "device/cuda/state.h"
 #include "ops/attr.h"
 #include "ops/fold.h"
@@ -474,73 +473,15 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
     return true;
 }
 
-/* ---- Products of 8-bit numbers ------------------------------------------------------------------------- */
-
-static size_t narrow_bytes(int64_t rows, int64_t columns) {
-    return ((size_t)(rows * columns) + NARROW_ALIGN - 1) / NARROW_ALIGN * NARROW_ALIGN;
-}
-
-/* `side` says how it lies; cuBLASLt's 8-bit products want both operands with k dense: (m,k) and (n,k), which it sees as A^T and B. */
-static struct narrow_operand operand_of(const tl_operand *x, const struct side *side, bool is_b, int64_t rows,
-                                        int64_t columns, tl_dtype narrow, void *out, float *cell) {
-    const bool is_row_major = side->operation == CUBLAS_OP_N;
-    return (struct narrow_operand){.data = x->data,
-                                   .dtype = x->dtype,
-                                   .narrow = narrow,
-                                   .rows = is_row_major ? rows : columns,
-                                   .columns = is_row_major ? columns : rows,
-                                   .stride = side->ld,
-                                   .turns = is_row_major == is_b,
-                                   .out = out,
-                                   .cell = cell};
-}
-
-static bool is_aligned(const struct narrow_operand *o) {
-    return (uintptr_t)o->data % 16 == 0 && o->stride % 8 == 0 && o->rows % 16 == 0 && o->columns % 16 == 0;
-}
-
-/* op(a) (m,k), op(b) (k,n), no batches. The key has m, n, the result's stride and what is accumulated. */
-static bool multiply_narrow(const tl_kernel_args *args, struct key *key, const tl_operand *out, const tl_operand *a,
-                            const struct side *side_a, const tl_operand *b, const struct side *side_b,
-                            const tl_operand *bias) {
-    const struct attr_matmul *attr = args->attr;
-    const int64_t m = key->n, n = key->m, k = key->k;
-    const size_t bytes_a = narrow_bytes(m, k), own = NARROW_ALIGN + bytes_a + narrow_bytes(k, n);
-    if (!args->workspace || args->workspace_bytes < own) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace for 8-bit operands, has %zu",
-                 args->op, own, args->workspace_bytes);
-        return false;
-    }
-    key->workspace_bytes = (args->workspace_bytes - own) / 256 * 256;
-    char *at = (char *)args->workspace + key->workspace_bytes;
-    float *cells = (float *)at; /* a scale and, 16 bytes on, the largest magnitude of each operand */
-    const struct narrow_operand of_a = operand_of(a, side_a, false, m, k, attr->narrow_a, at + NARROW_ALIGN, cells);
-    const struct narrow_operand of_b =
-        operand_of(b, side_b, true, k, n, attr->narrow_b, at + NARROW_ALIGN + bytes_a, cells + 8);
-    if (!is_aligned(&of_a) || !is_aligned(&of_b)) {
-        snprintf(args->error, CUDA_ERROR_BYTES,
-                 "%s: 8-bit products need sizes of a multiple of 16 and rows at multiples of 16 bytes (m %lld, k %lld, "
-                 "n %lld)",
-                 args->op, (long long)m, (long long)k, (long long)n);
-        return false;
-    }
-    if (!narrow_operand_make(args, &of_a) || !narrow_operand_make(args, &of_b)) return false;
-    key->in_type = attr->narrow_b == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
-    key->in_type_b = attr->narrow_a == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
-    key->transpose_a = CUBLAS_OP_T;
-    key->transpose_b = CUBLAS_OP_N;
-    key->ld_a = key->ld_b = k;
-    key->batch = 1;
-    const struct extras extras = {bias ? bias->data : NULL, of_b.cell, of_a.cell};
-    return run_plan(args, key, out->data, of_a.out, of_b.out, &extras);
-}
-
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
-/* An empty sum: zeros, or nothing to add. */
+/* An empty sum: zeros, or nothing to add. Rows of a plain matrix may lie apart. */
 static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, int64_t numel, bool accumulate) {
     if (accumulate || numel == 0) return true;
-    return cuda_check(cudaMemsetAsync(out->data, 0, (size_t)(numel * bytes_of(out->dtype)), (cudaStream_t)args->stream),
+    const int64_t columns = out->shape[out->rank - 1], bytes = bytes_of(out->dtype);
+    const int64_t apart = out->rank == 2 && out->shape[0] > 1 ? out->stride[0] : columns;
+    return cuda_check(cudaMemset2DAsync(out->data, (size_t)(apart * bytes), 0, (size_t)(columns * bytes),
+                                        (size_t)(numel / columns), (cudaStream_t)args->stream),
                       args->op, args->error);
 }
 
@@ -599,7 +540,6 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.accumulate = accumulate;
     key.has_bias = bias != NULL;
     key.is_timed = attr->is_timed;
-    if (attr->is_narrow && axes.rank == 0) return multiply_narrow(args, &key, out, a, &side_a, b, &side_b, bias);
     return run_batches(args, &key, &axes, out, a, b, bias);
 }
 
@@ -609,4 +549,53 @@ bool cuda_matmul(const tl_kernel_args *args) {
 
 bool cuda_matmul_acc(const tl_kernel_args *args) {
     return multiply(args, &args->in[0], &args->in[1], &args->in[2], NULL, true);
+}
+
+/* ---- Products of 8-bit numbers ------------------------------------------------------------------------- */
+
+static int32_t f8_type(tl_dtype dtype) { return dtype == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3; }
+
+/* out (m,n) = or += a (m,k) b^T (k,n), both with k dense, which is how cuBLASLt wants 8-bit numbers: it sees b^T and a as A^T and B. `in`: a, b and
+ * their scales. */
+static bool multiply_f8(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
+                        bool accumulate) {
+    const struct attr_matmul_f8 *attr = args->attr;
+    const tl_operand *a = &in[0], *b = &in[1];
+    int64_t m = 1;
+    for (int i = 0; i < a->rank - 1; i++) m *= a->shape[i];
+    const int64_t n = b->shape[0], k = b->shape[1];
+    if (m * n == 0 || k == 0) return multiply_nothing(args, out, m * n, accumulate);
+    if (m % 16 || n % 16 || k % 16) {
+        snprintf(args->error, CUDA_ERROR_BYTES,
+                 "%s: 8-bit products need sizes of a multiple of 16 (m %lld, k %lld, n %lld)", args->op, (long long)m,
+                 (long long)k, (long long)n);
+        return false;
+    }
+    struct key key;
+    memset(&key, 0, sizeof key);
+    key.m = n;
+    key.n = m;
+    key.k = k;
+    key.ld_a = key.ld_b = k;
+    key.ld_c = n;
+    key.batch = 1;
+    key.transpose_a = CUBLAS_OP_T;
+    key.transpose_b = CUBLAS_OP_N;
+    key.in_type = f8_type(b->dtype);
+    key.in_type_b = f8_type(a->dtype);
+    key.out_type = type_of(out->dtype);
+    key.workspace_bytes = args->workspace ? args->workspace_bytes : 0;
+    key.accumulate = accumulate;
+    key.has_bias = bias != NULL;
+    key.is_timed = attr->is_timed;
+    const struct extras extras = {bias ? bias->data : NULL, in[3].data, in[2].data};
+    return run_plan(args, &key, out->data, a->data, b->data, &extras);
+}
+
+bool cuda_matmul_f8(const tl_kernel_args *args) {
+    return multiply_f8(args, args->in, &args->out[0], args->n_in > 7 ? &args->in[7] : NULL, false);
+}
+
+bool cuda_matmul_f8_acc(const tl_kernel_args *args) {
+    return multiply_f8(args, args->in + 1, &args->in[0], NULL, true);
 }

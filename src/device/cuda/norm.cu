@@ -500,57 +500,42 @@ template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const
     return true;
 }
 
+/* Norms with a residual (ADDS) have their operands in one dtype too: sum and g_sum are x's. */
+template <bool IS_RMS, bool ADDS> struct forward {
+    template <class T, class W> static bool run(const tl_kernel_args *args) {
+        return norm_forward<T, W, IS_RMS, ADDS>(args);
+    }
+};
+template <bool IS_RMS, bool ADDS> struct backward {
+    template <class T, class W> static bool run(const tl_kernel_args *args) {
+        return norm_backward<T, W, IS_RMS, ADDS>(args);
+    }
+};
+
 /* x (and g, y, dx) in one dtype; weights in the same or in f32. */
-template <template <class, class> class LAUNCH>
-static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight) {
+template <class PASS> static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight) {
     const tl_dtype t = args->in[at_x].dtype;
     const tl_dtype w = args->n_in > at_weight ? args->in[at_weight].dtype : t;
     if (args->out[0].dtype != t || args->in[0].dtype != t)
         return cuda_refuse_dtype(args, args->in[0].dtype != t ? args->in[0].dtype : args->out[0].dtype);
-    if (t == TL_F64 && w == TL_F64) return LAUNCH<double, double>::run(args);
-    if (t == TL_F32 && w == TL_F32) return LAUNCH<float, float>::run(args);
-    if (t == TL_BF16 && w == TL_BF16) return LAUNCH<bf16, bf16>::run(args);
-    if (t == TL_BF16 && w == TL_F32) return LAUNCH<bf16, float>::run(args);
-    if (t == TL_F16 && w == TL_F16) return LAUNCH<f16, f16>::run(args);
-    if (t == TL_F16 && w == TL_F32) return LAUNCH<f16, float>::run(args);
+    if (t == TL_F64 && w == TL_F64) return PASS::template run<double, double>(args);
+    if (t == TL_F32 && w == TL_F32) return PASS::template run<float, float>(args);
+    if (t == TL_BF16 && w == TL_BF16) return PASS::template run<bf16, bf16>(args);
+    if (t == TL_BF16 && w == TL_F32) return PASS::template run<bf16, float>(args);
+    if (t == TL_F16 && w == TL_F16) return PASS::template run<f16, f16>(args);
+    if (t == TL_F16 && w == TL_F32) return PASS::template run<f16, float>(args);
     return cuda_refuse_dtype(args, w);
 }
 
-/* Norms with a residual have their operands in one dtype too: sum and g_sum are x's. */
-template <class T, class W> struct layer_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, false, false>(args); }
-};
-template <class T, class W> struct layer_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, false, false>(args); }
-};
-template <class T, class W> struct rms_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, true, false>(args); }
-};
-template <class T, class W> struct rms_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, true, false>(args); }
-};
-template <class T, class W> struct add_layer_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, false, true>(args); }
-};
-template <class T, class W> struct add_layer_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, false, true>(args); }
-};
-template <class T, class W> struct add_rms_forward {
-    static bool run(const tl_kernel_args *args) { return norm_forward<T, W, true, true>(args); }
-};
-template <class T, class W> struct add_rms_backward {
-    static bool run(const tl_kernel_args *args) { return norm_backward<T, W, true, true>(args); }
-};
-
 extern "C" {
 
-bool cuda_layer_norm(const tl_kernel_args *args) { return norm_dispatch<layer_forward>(args, 0, 1); }
-bool cuda_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<layer_backward>(args, 1, 4); }
-bool cuda_rms_norm(const tl_kernel_args *args) { return norm_dispatch<rms_forward>(args, 0, 1); }
-bool cuda_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<rms_backward>(args, 1, 3); }
-bool cuda_add_layer_norm(const tl_kernel_args *args) { return norm_dispatch<add_layer_forward>(args, 1, 2); }
-bool cuda_add_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<add_layer_backward>(args, 2, 5); }
-bool cuda_add_rms_norm(const tl_kernel_args *args) { return norm_dispatch<add_rms_forward>(args, 1, 2); }
-bool cuda_add_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<add_rms_backward>(args, 2, 4); }
+bool cuda_layer_norm(const tl_kernel_args *args) { return norm_dispatch<forward<false, false>>(args, 0, 1); }
+bool cuda_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<false, false>>(args, 1, 4); }
+bool cuda_rms_norm(const tl_kernel_args *args) { return norm_dispatch<forward<true, false>>(args, 0, 1); }
+bool cuda_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<true, false>>(args, 1, 3); }
+bool cuda_add_layer_norm(const tl_kernel_args *args) { return norm_dispatch<forward<false, true>>(args, 1, 2); }
+bool cuda_add_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<false, true>>(args, 2, 5); }
+bool cuda_add_rms_norm(const tl_kernel_args *args) { return norm_dispatch<forward<true, true>>(args, 1, 2); }
+bool cuda_add_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<true, true>>(args, 2, 4); }
 
 } /* extern "C" */

@@ -194,15 +194,10 @@ __global__ void __launch_bounds__(BLOCK) update_packs(parameter_list list, updat
     const float scale = u.scale ? *u.scale : 1.0f;
     if (!isfinite(scale)) return;
     for (int64_t chunk = blockIdx.x; chunk < list.n_chunks; chunk += gridDim.x) {
-        int low = 0, high = list.n - 1; /* the last parameter that begins at or before the chunk */
-        while (low < high) {
-            const int middle = (low + high + 1) / 2;
-            if (list.first_chunk[middle] <= chunk) low = middle;
-            else high = middle - 1;
-        }
-        const int64_t i = (chunk - list.first_chunk[low]) * BLOCK + threadIdx.x;
-        const parameter own = list.of[low];
-        if (i < list.n_packs[low]) update_pack<P, G, STEP>(own, i, u, scale, step);
+        const int which = chunk_owner(list.first_chunk, list.n, chunk);
+        const int64_t i = (chunk - list.first_chunk[which]) * BLOCK + threadIdx.x;
+        const parameter own = list.of[which];
+        if (i < list.n_packs[which]) update_pack<P, G, STEP>(own, i, u, scale, step);
     }
 }
 

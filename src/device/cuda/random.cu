@@ -37,7 +37,7 @@ struct arrival_source {
         const double weight = w.at(row, k);
         const double u =
             fma((double)(rng_wide_draw_at(draws, index + (uint64_t)(row * w.K + k)) >> 12), 0x1p-52, 0x1p-53);
-        return weight > 0 ? rng_f64_bits(-rng_log_f64(u) / weight)
+        return weight > 0 ? f64_bits(-rng_log_f64(u) / weight)
                           : UINT64_MAX; /* positive doubles sort as their bits do */
     }
     __device__ void put(int64_t row, int64_t place, int64_t k) const { out[row * n_samples + place] = k; }

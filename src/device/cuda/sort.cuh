@@ -1,4 +1,4 @@
-/* sort.cuh: lines of (key, index) in order, for sort.cu and random.cu.
+/* sort.cuh: lines of (key, index) in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
  *
  * Every element has a 64-bit key, read from a *source*; (key, index) is what is ordered, so that no two are equal and
  * any way of ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block each.
@@ -24,9 +24,9 @@ __device__ inline bool comes_before(uint64_t a_key, int64_t a, uint64_t b_key, i
     return a_key < b_key || (a_key == b_key && a < b);
 }
 
-/* Bitonic, n <= SORT_RUN. In this form every exchange puts the earlier one at the lower place, so places beyond n can
- * be left out: they would hold infinities that never move. */
-__device__ inline void run_sort(uint64_t *key, int *index, int n) {
+/* Bitonic sort by one block, any n: exchange(low, high) puts the earlier of the two at the lower place. Since every exchange of this
+ * form does, places beyond n can be left out: they would hold infinities that never move. */
+template <class F> __device__ inline void block_sort(int n, const F &exchange) {
     for (int span = 2; span / 2 < n; span *= 2)
         for (int distance = span / 2; distance > 0; distance /= 2) {
             const bool is_first = distance == span / 2; /* mirror the two halves, then halve */
@@ -35,18 +35,25 @@ __device__ inline void run_sort(uint64_t *key, int *index, int n) {
                 const int low = group * 2 * distance + inside;
                 if (low >= n) break;
                 const int high = is_first ? group * 2 * distance + 2 * distance - 1 - inside : low + distance;
-                if (high < n && comes_before(key[high], index[high], key[low], index[low])) {
-                    const uint64_t k = key[low];
-                    const int x = index[low];
-                    key[low] = key[high];
-                    index[low] = index[high];
-                    key[high] = k;
-                    index[high] = x;
-                }
+                if (high < n) exchange(low, high);
             }
             __syncthreads();
         }
 }
+
+struct pair_exchange {
+    uint64_t *key;
+    int *index;
+    __device__ void operator()(int low, int high) const {
+        if (!comes_before(key[high], index[high], key[low], index[low])) return;
+        const uint64_t k = key[low];
+        const int x = index[low];
+        key[low] = key[high];
+        index[low] = index[high];
+        key[high] = k;
+        index[high] = x;
+    }
+};
 
 /* Reads elements first .. first+n-1 of a line and sorts them; index counts from first. */
 template <class S>
@@ -57,7 +64,7 @@ __device__ inline void run_make(S source, int64_t line, int64_t first, int n, ui
         index[i] = i;
     }
     __syncthreads();
-    run_sort(key, index, n);
+    block_sort(n, pair_exchange{key, index});
 }
 
 /* Short lines: a block each. */

@@ -59,7 +59,8 @@ struct cuda_slot {
 struct cuda_state {
     int index;                        /* of the GPU */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
-    cudaEvent_t timer_begin, timer_end;
+    cudaEvent_t *marks; /* DEVICE_MARKS of them, NULL until first needed: profiling */
+    int64_t n_marks;
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
     int n_multiprocessors;

@@ -3,7 +3,7 @@
  * An id outside [0,V) must not fault: the kernel notes it in the fault cell (state.h) and goes on with zeros; sync
  * reports it. Waiting for the device after each lookup, to fail at once, would cost more than the lookup.
  */
-#include "device/cuda/common.cuh"
+#include "device/cuda/sort.cuh"
 
 /* ---- embedding ---------------------------------------------------------------------------------------- */
 
@@ -82,26 +82,15 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Bitonic sort by one block, any n. In this form every exchange puts the smaller value at the lower place, so places
- * beyond n can be left out: they would hold infinities that never move. */
-__device__ inline void block_sort(int *x, int n) {
-    for (int span = 2; span / 2 < n; span *= 2)
-        for (int distance = span / 2; distance > 0; distance /= 2) {
-            const bool is_first = distance == span / 2; /* mirror the two halves, then halve */
-            for (int i = threadIdx.x;; i += blockDim.x) {
-                const int group = i / distance, inside = i % distance;
-                const int low = group * 2 * distance + inside;
-                if (low >= n) break;
-                const int high = is_first ? group * 2 * distance + 2 * distance - 1 - inside : low + distance;
-                if (high < n && x[low] > x[high]) {
-                    const int t = x[low];
-                    x[low] = x[high];
-                    x[high] = t;
-                }
-            }
-            __syncthreads();
-        }
-}
+struct number_exchange {
+    int *x;
+    __device__ void operator()(int low, int high) const {
+        if (x[low] <= x[high]) return;
+        const int t = x[low];
+        x[low] = x[high];
+        x[high] = t;
+    }
+};
 
 enum { SORT_SHARED = 4096 };
 
@@ -160,7 +149,7 @@ __global__ void __launch_bounds__(1024)
             }
             for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
             __syncthreads();
-            block_sort(sorted, n);
+            block_sort(n, number_exchange{sorted});
             for (int i = threadIdx.x; i < n; i += blockDim.x) list[i] = sorted[i];
             __syncthreads();
         }

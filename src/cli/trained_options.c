@@ -1,0 +1,42 @@
+#include "cli/trained_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum { MOST_ROWS = 24 };
+
+int trained_flags_read(struct trained_flags *f, const char *command, const char *needed, const struct option *own,
+                       int argc, char **argv) {
+    const struct option shared[] = {
+        {"--model", OPTION_TEXT, &f->folder, 0, 0, false},
+        {"--checkpoint", OPTION_TEXT, &f->folder, 0, 0, false},
+        {"--device", OPTION_TEXT, &f->device, 0, 0, false},
+        {"--step", OPTION_INTEGER, &f->step, 0, 1e15, false},
+        {"--threads", OPTION_INTEGER, &f->threads, 1, 4096, false},
+        {"--best", OPTION_FLAG, &f->is_best, 0, 0, false},
+        {"--json", OPTION_FLAG, &f->is_json, 0, 0, false},
+        {0},
+    };
+    struct option table[MOST_ROWS + sizeof shared / sizeof *shared];
+    int n = 0;
+    while (own[n].kind != OPTION_END)
+        if (++n > MOST_ROWS) abort(); /* a command has grown: so must this table */
+    memcpy(table, own, (size_t)n * sizeof *own);
+    memcpy(table + n, shared, sizeof shared);
+    *f = (struct trained_flags){.device = "cpu", .step = STEP_NEWEST};
+    int code = options_read(command, table, argc, argv, NULL, 0);
+    if (code) return code;
+    if (f->is_best) f->step = STEP_BEST;
+    if (f->folder) return 0;
+    fprintf(stderr, "tally %s: %s is needed; see `tally %s --help`\n", command, needed, command);
+    return EXIT_USAGE;
+}
+
+int trained_open(const struct trained_flags *f, struct opened *o, tl_device **device) {
+    if (f->threads) tl_set_threads((int)f->threads);
+    *device = tl_device_find(f->device);
+    return *device && opened_open(o, f->folder, f->step, *device) ? 0 : cli_error();
+}
