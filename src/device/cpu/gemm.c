@@ -2,14 +2,14 @@
  *
  * Goto's scheme. The sums of a small block of the output (8 x 12 on Arm) stay in registers while the terms run; both operands
  * are laid out before ("packed") so that a block reads them from beginning to end. Around that are loops that keep what is read
- * again close: a panel of b (12 columns) in the first cache, a slice of a (SLICE rows) in the second, the rest of the
+ * again close: a panel of b (12 columns) in the first cache, a slice of a (128 rows) in the second, the rest of the
  * packed operands in the third.
  *
  *   for each block of the output, at most GEMM_M x GEMM_N                     (ops/gemm.h)
  *     for each block of terms
  *       pack both operands into the workspace                                 all threads, by panels
  *       for each slice of rows and run of columns                             all threads
- *         for each panel of b, for each panel of a: block
+ *         for each panel of b (packed only now on some chips), for each panel of a: block
  *
  * Where the cuts lie is a rule of the sizes alone, except for the slices and runs, which change no sum. Hence the bits do not depend
  * on the number of threads.
@@ -41,9 +41,11 @@ struct kind {
     int number_bytes;         /* of a packed number */
     int64_t k;                /* terms of a block at most */
     int64_t chunk;            /* of them at a time, so that the first cache holds a panel's; 0: all of them */
+    int64_t slice;            /* rows of a that are multiplied with a panel of b, so that the second cache holds them */
     block_function block;
     pack_function pack_a, pack_b;
     bool stores_bf16; /* block does */
+    bool packs_late;  /* panels of b: see gemm_kernels.h */
 };
 
 #ifndef GEMM_STORES_BF16
@@ -53,8 +55,8 @@ struct kind {
 static void pack_a_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_ROWS, 1, FORMAT_F32, false); }
 static void pack_b_f32(char *out, const struct slab *slab) { pack_slab(out, slab, F32_COLUMNS, 1, FORMAT_F32, true); }
 
-static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32,
-                                     F32_CHUNK, block_f32,   pack_a_f32, pack_b_f32,    false};
+static const struct kind kind_f32 = {F32_ROWS,  F32_COLUMNS, F32_TERMS,  sizeof(float), GEMM_K_F32, F32_CHUNK,
+                                     F32_SLICE, block_f32,   pack_a_f32, pack_b_f32,    false,      GEMM_PACKS_LATE};
 
 #if defined(GEMM_HAS_BF16)
 static void pack_a_bf16(char *out, const struct slab *slab) {
@@ -77,10 +79,11 @@ static void block_split(int64_t n_k, const void *a, const void *b, void *c, int6
     block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, STORE_SUM);
 }
 
-static const struct kind kind_bf16 = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,  sizeof(uint16_t), GEMM_K_BF16,
-                                      BF16_CHUNK, block_bf16,   pack_a_bf16, pack_b_bf16,      GEMM_STORES_BF16};
-static const struct kind kind_split = {BF16_ROWS, BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2,
-                                       0,         block_split,  pack_a_split, pack_b_split,  false};
+static const struct kind kind_bf16 = {BF16_ROWS,   BF16_COLUMNS, BF16_TERMS,       sizeof(uint16_t),
+                                      GEMM_K_BF16, BF16_CHUNK,   BF16_SLICE,       block_bf16,
+                                      pack_a_bf16, pack_b_bf16,  GEMM_STORES_BF16, GEMM_PACKS_LATE};
+static const struct kind kind_split = {BF16_ROWS,  BF16_COLUMNS, BF16_TERMS,   sizeof(float), GEMM_K_F32 / 2, 0,
+                                       BF16_SLICE, block_split,  pack_a_split, pack_b_split,  false,          false};
 #endif
 
 static bool is_bf16(const struct gemm *g) { return g->a.dtype == TL_BF16 && g->b.dtype == TL_BF16; }
@@ -97,9 +100,31 @@ static const struct kind *kind_of(const struct gemm *g) {
 
 bool gemm_beats_blas(void) { return GEMM_BEATS_BLAS; }
 
+static int64_t cuts(int64_t n, int64_t size) { return (n + size - 1) / size; }
+static int64_t padded(int64_t n, int64_t size) { return cuts(n, size) * size; }
+
+/* n in as few equal parts of at most `limit` as possible, each but the last a multiple of `unit`. */
+static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
+    const int64_t n_parts = cuts(n, limit > unit ? limit / unit * unit : unit);
+    return padded(cuts(n, n_parts), unit);
+}
+
 /* ---- One block of the output and of the terms -------------------------------------------------------------------------- */
 
-enum { SLICE = 128, RUN = 96 }; /* rows and columns; RUN is a multiple of every width */
+/* Columns, a multiple of every width; rows of them whose sums may wait on the stack; bytes of a panel of b there. */
+enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 64 << 10 : 64 };
+#if GEMM_PACKS_LATE
+_Static_assert(F32_CHUNK *F32_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
+#if defined(GEMM_HAS_BF16)
+_Static_assert((BF16_CHUNK ? BF16_CHUNK : GEMM_K_BF16) * BF16_COLUMNS * 2 <= LATE_BYTES, "a panel of b fits");
+#endif
+#endif
+
+/* What a thread has on its stack. */
+struct room {
+    _Alignas(64) float sums[WAITING * RUN];
+    _Alignas(64) char panel[LATE_BYTES + GEMM_SLACK];
+};
 
 struct work {
     const struct gemm *g;
@@ -110,6 +135,7 @@ struct work {
     int64_t i, n_i, j, n_j;         /* the block */
     int64_t k, n_k, n_terms;        /* its terms, and these padded */
     bool is_first, is_last;         /* of the blocks of terms */
+    bool is_late;                   /* b is not packed yet */
     int64_t n_a_panels, n_b_panels; /* to pack; none when they are packed already */
     int64_t slice, run, n_runs;     /* cuts of the multiplication */
 };
@@ -157,6 +183,15 @@ static void block_at_edge(const struct work *w, int64_t n_terms, const void *a, 
     }
 }
 
+/* Rows of tiles are short, and rounding is a few instructions there. */
+static void store_row(void *out, tl_dtype dtype, const float *row, int64_t n) {
+    int64_t i = 0;
+#if defined(GEMM_HAS_TILES)
+    for (; dtype == TL_BF16 && i + 32 <= n; i += 32) round_32((uint16_t *)out + i, row + i);
+#endif
+    if (i < n) convert_from_f32(block_at(out, dtype, i), dtype, 1, row + i, n - i);
+}
+
 /* Finished sums of n_j <= RUN columns, rounded into the output or added to it. */
 static void store_narrow(const struct work *w, const float *sums, int64_t step, int64_t i, int64_t n_i, int64_t j,
                          int64_t n_j) {
@@ -170,20 +205,36 @@ static void store_narrow(const struct work *w, const float *sums, int64_t step, 
             for (int64_t s = 0; s < n_j; s++) total[s] += sums[s];
             row = total;
         }
-        convert_from_f32(out, g->out_dtype, 1, row, n_j);
+        store_row(out, g->out_dtype, row, n_j);
     }
 }
 
 /* Terms that are multiplied in one go: k's neighbours lie side by side in a panel. */
-static int64_t chunk_of(const struct work *w) { return w->kind->chunk ? w->kind->chunk : w->n_terms; }
+static int64_t chunk_of(const struct work *w) {
+    return w->kind->chunk ? even_part(w->n_terms, w->kind->chunk, w->kind->terms) : w->n_terms;
+}
+
+/* n_terms, from the k-th, of the panel of b whose first column is c. */
+static const char *panel_of_b(const struct work *w, int64_t k, int64_t n_terms, int64_t c, struct room *room) {
+    const struct kind *kind = w->kind;
+    if (!w->is_late) return w->b + (c * w->n_terms + k * kind->columns) * kind->number_bytes;
+    const struct slab slab = {.side = &w->g->b,
+                              .row = w->j + c,
+                              .n = block_min(kind->columns, w->n_j - c),
+                              .k = w->k + k,
+                              .n_k = block_min(n_terms, w->n_k - k),
+                              .n_terms = n_terms};
+    kind->pack_b(room->panel, &slab);
+    return room->panel;
+}
 
 /* n_terms of blocks, from the k-th, that go to the output directly. */
 static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int64_t i, int64_t n_i, int64_t j,
-                          int64_t n_j, enum store store) {
+                          int64_t n_j, enum store store, struct room *room) {
     const struct kind *kind = w->kind;
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->g->out_step;
     for (int64_t c = j; c < j + n_j; c += kind->columns) {
-        const char *b = w->b + c * line_bytes + k * kind->columns * kind->number_bytes;
+        const char *b = panel_of_b(w, k, n_terms, c, room);
         for (int64_t r = i; r < i + n_i; r += kind->rows) {
             const char *a = w->a + r * line_bytes + k * kind->rows * kind->number_bytes;
             if (r + kind->rows > w->n_i || c + kind->columns > w->n_j) {
@@ -191,8 +242,8 @@ static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int6
                 continue;
             }
             void *out = out_at(w, r, c);
-            for (int x = 0; x < kind->rows && store != STORE_BF16; x++) { /* a row may touch two cache lines */
-                __builtin_prefetch((float *)out + x * step, 1);
+            for (int x = 0; x < kind->rows && store != STORE_BF16; x++) { /* a row may touch one cache line more */
+                for (int y = 0; y < kind->columns; y += 16) __builtin_prefetch((float *)out + x * step + y, 1);
                 __builtin_prefetch((float *)out + x * step + kind->columns - 1, 1);
             }
             kind->block(n_terms, a, b, out, step, store);
@@ -200,62 +251,59 @@ static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int6
     }
 }
 
-/* Blocks whose sums wait in f32: in the workspace, or in `buffer` when these are all the terms. */
-static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
+/* Blocks whose sums wait in f32: in the workspace, or on the stack when these are all the terms. */
+static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, struct room *room) {
     const struct kind *kind = w->kind;
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->sums ? w->sums_step : RUN;
-    float *sums = w->sums ? w->sums + i * step + j : buffer;
+    float *sums = w->sums ? w->sums + i * step + j : room->sums;
     for (int64_t k = 0, n; k < w->n_terms; k += n) {
         n = block_min(chunk_of(w), w->n_terms - k);
-        for (int64_t c = 0; c < n_j; c += kind->columns)
+        for (int64_t c = 0; c < n_j; c += kind->columns) {
+            const char *b = panel_of_b(w, k, n, j + c, room);
             for (int64_t r = 0; r < n_i; r += kind->rows)
-                kind->block(n, w->a + (i + r) * line_bytes + k * kind->rows * kind->number_bytes,
-                            w->b + (j + c) * line_bytes + k * kind->columns * kind->number_bytes, sums + r * step + c,
-                            step, w->is_first && k == 0 ? STORE : STORE_SUM);
+                kind->block(n, w->a + (i + r) * line_bytes + k * kind->rows * kind->number_bytes, b,
+                            sums + r * step + c, step, w->is_first && k == 0 ? STORE : STORE_SUM);
+        }
     }
     if (w->is_last) store_narrow(w, sums, step, i, n_i, j, n_j);
 }
 
-/* Rows i .. i + n_i - 1 of the block (n_i <= SLICE), columns j .. j + n_j - 1 (n_j <= RUN). */
-static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, float *buffer) {
+static bool is_rounded_by_blocks(const struct work *w) {
+    return w->g->out_dtype == TL_BF16 && w->kind->stores_bf16 && !w->sums && !w->g->add;
+}
+
+/* Rows i .. i + n_i - 1 of the block, columns j .. j + n_j - 1 (n_j <= RUN). */
+static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, struct room *room) {
     const struct gemm *g = w->g;
     if (g->out_dtype == TL_F32)
         for (int64_t k = 0, n; k < w->n_terms; k += n) {
             n = block_min(chunk_of(w), w->n_terms - k);
-            multiply_wide(w, k, n, i, n_i, j, n_j, w->is_first && !g->add && k == 0 ? STORE : STORE_SUM);
+            multiply_wide(w, k, n, i, n_i, j, n_j, w->is_first && !g->add && k == 0 ? STORE : STORE_SUM, room);
         }
-    else if (g->out_dtype == TL_BF16 && w->kind->stores_bf16 && !w->sums && !g->add)
-        multiply_wide(w, 0, w->n_terms, i, n_i, j, n_j, STORE_BF16);
-    else multiply_narrow(w, i, n_i, j, n_j, buffer);
+    else if (is_rounded_by_blocks(w)) multiply_wide(w, 0, w->n_terms, i, n_i, j, n_j, STORE_BF16, room);
+    else multiply_narrow(w, i, n_i, j, n_j, room);
 }
 
 static void multiply_range(void *context, int64_t first, int64_t last) {
     const struct work *w = context;
-    _Alignas(64) float buffer[SLICE * RUN];
+    const int64_t step = w->is_late ? w->kind->columns : RUN;
+    struct room room;
     tiles_begin();
     for (int64_t item = first; item < last; item++) {
         const int64_t i = item / w->n_runs * w->slice, j = item % w->n_runs * w->run;
         const int64_t n_i = block_min(w->slice, w->n_i - i), end = block_min(j + w->run, w->n_j);
-        for (int64_t at = j; at < end; at += RUN) multiply_part(w, i, n_i, at, block_min(RUN, end - at), buffer);
+        for (int64_t at = j; at < end; at += step) multiply_part(w, i, n_i, at, block_min(step, end - at), &room);
     }
     tiles_end();
 }
 
 /* ---- All blocks ------------------------------------------------------------------------------------------------------------ */
 
-static int64_t cuts(int64_t n, int64_t size) { return (n + size - 1) / size; }
-static int64_t padded(int64_t n, int64_t size) { return cuts(n, size) * size; }
-
-/* n in as few equal parts of at most `limit` as possible, each but the last a multiple of `unit`. */
-static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
-    const int64_t n_parts = cuts(n, limit > unit ? limit / unit * unit : unit);
-    return padded(cuts(n, n_parts), unit);
-}
-
 /* Slices and runs: enough of them to keep all threads busy to the end. */
 static void cut_for_threads(struct work *w, int n_threads) {
     const int rows = w->kind->rows;
-    w->slice = even_part(w->n_i, SLICE, rows);
+    const bool is_waiting = w->g->out_dtype != TL_F32 && !w->sums && !is_rounded_by_blocks(w);
+    w->slice = even_part(w->n_i, is_waiting ? block_min(WAITING, w->kind->slice) : w->kind->slice, rows);
     w->run = padded(w->n_j, RUN);
     while (cuts(w->n_i, w->slice) * cuts(w->n_j, w->run) < 4 * n_threads && n_threads > 1) {
         if (w->run > RUN) w->run = padded(w->run / 2, RUN);
@@ -278,11 +326,14 @@ static void run_block(struct work *w, int n_threads) {
 static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_sizes limit, char *workspace,
                      int n_threads) {
     struct work w = {.g = g, .kind = kind};
+    const bool is_ready = g->b.dtype == (kind->number_bytes == 2 ? TL_BF16 : TL_F32);
+    /* One wide panel of converted numbers may be more than a workspace for bf16 has. */
+    w.is_late = kind->packs_late && (is_ready || g->n < 2 * kind->columns);
     const int64_t part_m = even_part(g->m, limit.m, kind->rows), part_n = even_part(g->n, limit.n, kind->columns);
     const int64_t part_k = even_part(g->k, limit.k, kind->terms);
     const size_t line_bytes = (size_t)part_k * (size_t)kind->number_bytes;
     w.b = workspace;
-    w.a = w.b + gemm_round_up((size_t)part_n * line_bytes + GEMM_SLACK);
+    w.a = w.is_late ? workspace : w.b + gemm_round_up((size_t)part_n * line_bytes + GEMM_SLACK);
     if (g->out_dtype != TL_F32 && part_k < g->k) {
         w.sums = (float *)(void *)(w.a + gemm_round_up((size_t)part_m * line_bytes + GEMM_SLACK));
         w.sums_step = part_n;
@@ -297,7 +348,7 @@ static void multiply(const struct gemm *g, const struct kind *kind, struct gemm_
                 w.is_first = w.k == 0;
                 w.is_last = w.k + w.n_k == g->k;
                 w.n_a_panels = cuts(w.n_i, kind->rows);
-                w.n_b_panels = w.i > 0 && part_k >= g->k ? 0 : cuts(w.n_j, kind->columns);
+                w.n_b_panels = w.is_late || (w.i > 0 && part_k >= g->k) ? 0 : cuts(w.n_j, kind->columns);
                 run_block(&w, n_threads);
             }
         }

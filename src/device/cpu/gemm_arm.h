@@ -11,7 +11,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 
-enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4, F32_CHUNK = 0 };
+enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4, F32_CHUNK = 0, F32_SLICE = 128 };
 
 #define CLEAR(r) "movi v" #r ".4s, #0\n\t"
 #define CLEAR_SUMS                                                                                                 \
@@ -82,7 +82,15 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define GEMM_HAS_BF16 1
 #define GEMM_STORES_BF16 1
-enum { BF16_ROWS = 8, BF16_COLUMNS = 12, BF16_TERMS = 16, BF16_CHUNK = 0, BF16_A_GROUP = 4, BF16_B_GROUP = 4 };
+enum {
+    BF16_ROWS = 8,
+    BF16_COLUMNS = 12,
+    BF16_TERMS = 16,
+    BF16_CHUNK = 0,
+    BF16_SLICE = 128,
+    BF16_A_GROUP = 4,
+    BF16_B_GROUP = 4
+};
 
 /* BFMMLA: 2 x 2 sums += (2 x 4) (4 x 2). Rows 2i, columns 2j are register 8 + 6i + j. It takes subnormal numbers as zero. */
 #define MMLA(sum, a, b) "bfmmla v" #sum ".4s, v" #a ".8h, v" #b ".8h\n\t"

@@ -41,10 +41,41 @@ INLINE void transpose_2(char *out, int64_t out_step, const char *in, int64_t in_
     *(u64x2 *)(out + out_step) = __builtin_shufflevector(a, b, 1, 3);
 }
 
+#if defined(__AVX512F__)
+/* 16 x 16 words. Loads put four rows' quads into the lanes of a vector, so that no shuffle has to cross lanes. */
+INLINE void transpose_16(char *out, int64_t out_step, const char *in, int64_t in_step) {
+#pragma GCC unroll 4
+    for (int quad = 0; quad < 4; quad++, in += 16, out += 4 * out_step) {
+        __m512i rows[4]; /* lane l of rows[r] is row 4 l + r */
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++) {
+            const char *at = in + r * in_step;
+            __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));
+            x = _mm512_mask_broadcast_i32x4(x, 0x00F0, _mm_loadu_si128((const void *)(at + 4 * in_step)));
+            x = _mm512_mask_broadcast_i32x4(x, 0x0F00, _mm_loadu_si128((const void *)(at + 8 * in_step)));
+            rows[r] = _mm512_mask_broadcast_i32x4(x, 0xF000, _mm_loadu_si128((const void *)(at + 12 * in_step)));
+        }
+        const __m512i ab_low = _mm512_unpacklo_epi32(rows[0], rows[1]),
+                      ab_high = _mm512_unpackhi_epi32(rows[0], rows[1]);
+        const __m512i cd_low = _mm512_unpacklo_epi32(rows[2], rows[3]),
+                      cd_high = _mm512_unpackhi_epi32(rows[2], rows[3]);
+        _mm512_storeu_si512(out, _mm512_unpacklo_epi64(ab_low, cd_low));
+        _mm512_storeu_si512(out + out_step, _mm512_unpackhi_epi64(ab_low, cd_low));
+        _mm512_storeu_si512(out + 2 * out_step, _mm512_unpacklo_epi64(ab_high, cd_high));
+        _mm512_storeu_si512(out + 3 * out_step, _mm512_unpackhi_epi64(ab_high, cd_high));
+    }
+}
+#endif
+
 INLINE void pack_along(char *out, const char *in, int64_t in_step, int64_t n_words, const int width, const int word) {
     const int square = word == 4 ? 4 : word == 8 ? 2 : 1; /* words of a vector */
     const int64_t out_step = (int64_t)width * word;
     int64_t w = 0;
+#if defined(__AVX512F__)
+    for (; word == 4 && width % 16 == 0 && w + 16 <= n_words; w += 16)
+        for (int i = 0; i < width; i += 16)
+            transpose_16(out + w * out_step + i * 4, out_step, in + w * 4 + i * in_step, in_step);
+#endif
     for (; square > 1 && w + square <= n_words; w += square) {
         char *to = out + w * out_step;
         const char *from = in + w * word;
@@ -102,6 +133,24 @@ INLINE void interleave_4x4(char *out, const char *in, int64_t in_step) {
     *(u32x2 *)(out + 24) = __builtin_shufflevector(ab_high, cd_high, 1, 3);
 }
 
+#if defined(__AVX512BW__)
+/* 32 pairs: the first 16 to `low`, the others to `high`. */
+INLINE void interleave_2x32(char *low, char *high, const char *in, int64_t in_step) {
+    const __m512i a = _mm512_loadu_si512(in), b = _mm512_loadu_si512(in + in_step);
+    const __m512i x = _mm512_unpacklo_epi16(a, b), y = _mm512_unpackhi_epi16(a, b); /* four pairs in each lane */
+    _mm512_storeu_si512(low, _mm512_permutex2var_epi64(x, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), y));
+    _mm512_storeu_si512(high, _mm512_permutex2var_epi64(x, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), y));
+}
+
+/* 32 rows of 32 terms: pairs of terms are words, and these are transposed. */
+INLINE void interleave_32x32(char *out, const char *in, int64_t in_step) {
+    _Alignas(64) char pairs[2][16][64]; /* (half of the rows, pair of terms, row, 2) */
+    for (int p = 0; p < 16; p++) interleave_2x32(pairs[0][p], pairs[1][p], in + 2 * p * in_step, in_step);
+    transpose_16(out, 64, pairs[0][0], 64);
+    transpose_16(out + 16 * 64, 64, pairs[1][0], 64);
+}
+#endif
+
 INLINE void pack_across(char *out, const char *in, int64_t in_step, const int width, const int group,
                         const int number) {
     if (group == 1) {
@@ -109,6 +158,10 @@ INLINE void pack_across(char *out, const char *in, int64_t in_step, const int wi
         return;
     }
     int i = 0;
+#if defined(__AVX512BW__)
+    for (; group == 2 && i + 32 <= width; i += 32) interleave_2x32(out + i * 4, out + i * 4 + 64, in + i * 2, in_step);
+    for (; group == 32 && i + 32 <= width; i += 32) interleave_32x32(out + i * 64, in + i * 2, in_step);
+#endif
     if (group == 4) {
         for (; i + 8 <= width; i += 8) interleave_4x8(out + i * 8, in + i * 2, in_step);
         for (; i + 4 <= width; i += 4) interleave_4x4(out + i * 8, in + i * 2, in_step);
@@ -159,8 +212,8 @@ static void split_line(uint16_t *restrict high, uint16_t *restrict low, const fl
     }
 }
 
-/* Numbers that are converted at a time: LINE is a multiple of every width, CHUNK of every group and no less than any width. */
-enum { LINE = 192, CHUNK = 32 };
+/* Numbers that are converted at a time: LINE is a multiple of every width, CHUNK of every group; no panel is wider than WIDEST. */
+enum { LINE = 192, CHUNK = 32, WIDEST = 48 };
 
 /* n <= LINE numbers from element `at` on, `step` apart, in the panel's format; zeros up to `n_padded`. `low`: of FORMAT_SPLIT. */
 INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t at, int64_t step, int64_t n,
@@ -235,7 +288,7 @@ INLINE void pack_slab_along(char *out, const struct slab *slab, int64_t low_at, 
     const int64_t bytes = panel_bytes(slab->n_terms, width, format);
     const bool is_ready =
         s->dtype == (format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT && s->k_stride == 1;
-    _Alignas(16) char lines[CHUNK][LINE * 4], low_lines[CHUNK][LINE * 2];
+    _Alignas(16) char lines[WIDEST][LINE * 4], low_lines[WIDEST][LINE * 2];
     for (int64_t i = 0; i < slab->n; i += width) {
         for (int64_t k = 0; k < slab->n_terms; k += LINE) {
             const int64_t n_terms = block_min(LINE, slab->n_terms - k);
