@@ -21,12 +21,12 @@
  *     one comes in about 6 cycles.
  *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
  *     pieces. Translations are kept by the low bits of a page's number: of 2048, rows 16 KiB apart share 512, rows
- *     256 KiB apart 32. So tiles of elements follow each other along the input for a page, and then along the output:
- *     what one tile needed translated serves the next. And they are as square as the buffer allows: each row and each
- *     run is a page.
+ *     256 KiB apart 32. So tiles of elements follow each other along the input until they have written to 512 pages,
+ *     and then along the output: what one tile needed translated serves the next. And they are as square as the buffer
+ *     allows: each row and each run is a page.
  *   - Runs that are read have 128 or 256 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what
  *     lies behind the run, which is thrown away: reading takes twice as long. Cells are different: 8 by 16 of them were
- *     best, of 128 to 512 bytes each; short ones in spans of 8 KiB, long ones without.
+ *     best, of 128 to 512 bytes each.
  *   - Clearing lines first (dc zva) was slower, non-temporal stores and loads as fast. So was a second buffer that is
  *     filled while the first is turned, and zipping by st2. Turning runs that begin within a line aside, to write them
  *     one after the other, was slower.
@@ -49,8 +49,8 @@ enum {
     MOST_ALONG = 128,
     ROW_BYTES = 256, /* of the buffer, twice that for narrow elements: 128 to 256 of them are read at one place */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
-    SPAN_BYTES = 4096, /* tiles follow each other so far along the input before they do along the output */
-    TILES_AHEAD = 3,   /* lines of a tile are asked for so many tiles before it */
+    SPAN_RUNS = 512, /* tiles follow each other along the input for so many runs of the output, then along those */
+    TILES_AHEAD = 3, /* lines of a tile are asked for so many tiles before it */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
     CELL_DOWN_BYTES = 1024, /* what a tile of cells writes at one place, and at least so many cells */
@@ -58,9 +58,8 @@ enum {
     CELL_ALONG_BYTES = 512, /* what it reads at one place, likewise */
     CELL_MIN_ALONG = 8,
     CELL_SPAN_BYTES = 1 << 20,
-    SHORT_CELL_SPAN_BYTES = 8192, /* of cells with less than four lines */
-    MIN_DOWN = 8,                 /* elements: with fewer on a side, a tile is not worth it */
-    MIN_ALONG = 8,                /* likewise */
+    MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
+    MIN_ALONG = 8, /* likewise */
     TILES_A_RANGE = 16,
 };
 
@@ -298,8 +297,7 @@ static void add_level(struct task *task, int axis, int64_t count, int64_t step) 
 static void order_tiles(struct task *task) {
     const int down = task->down.axis[task->down.n_axes - 1];
     const int64_t n_down = tiles_along(task, down);
-    const int64_t cell_span = task->in_unit < 4 * LINE_BYTES ? SHORT_CELL_SPAN_BYTES : CELL_SPAN_BYTES;
-    const int64_t most = task->has_cells ? cell_span : SPAN_BYTES;
+    const int64_t most = task->has_cells ? CELL_SPAN_BYTES : SPAN_RUNS * task->in_unit;
     bool is_open = true;
     task->n_tiles = 1;
     for (int k = 0; k < task->walk->rank; k++) {
