@@ -17,7 +17,7 @@ enum {
     GEMM_N = 3072,
     GEMM_K_F32 = 768,   /* terms of a block: f32 sums of f32 products */
     GEMM_K_BF16 = 1024, /* when both operands are bf16 */
-    GEMM_MARGIN = 64,   /* rows and columns are padded to whole panels: at most half of this is added */
+    GEMM_MARGIN = 64,   /* rows and columns are padded to whole panels: less than this is added */
     GEMM_SLACK = 256,   /* kernels may read this many bytes beyond a panel */
     GEMM_THIN = 4       /* rows or columns up to which the other operand is read where it lies */
 };
