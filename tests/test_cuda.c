@@ -2,8 +2,8 @@
  *
  * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A sample
  * whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the ops with that
- * in their names, TALLY_TEST_PART=2/8 every eighth sample from the second on; TALLY_TEST=NAME runs only the tests of that name ('*' stands
- * for anything).
+ * in their names (!norm: only the others), TALLY_TEST_DTYPE=f32,f64 only these dtypes, TALLY_TEST_PART=2/8 every eighth sample from the second on;
+ * TALLY_TEST=NAME runs only the tests of that name ('*' stands for anything).
  */
 #include "support/samples.h"
 
@@ -130,20 +130,30 @@ static bool is_of_part(int i) {
     return i % n_parts == part - 1;
 }
 
+static bool is_asked_for(const char *op) {
+    const char *only = getenv("TALLY_TEST_OP");
+    return !only || (*only == '!' ? !strstr(op, only + 1) : strstr(op, only) != NULL);
+}
+
+static bool is_asked_for_dtype(tl_dtype dtype) {
+    const char *only = getenv("TALLY_TEST_DTYPE"), *name = tl_dtype_name(dtype), *at = only ? strstr(only, name) : name;
+    while (only && at && at[strlen(name)] && at[strlen(name)] != ',') at = strstr(at + 1, name); /* f8e4m3 is not f8 */
+    return at != NULL;
+}
+
 static void walk(check_fn check, unsigned without) {
     static const tl_dtype dtypes[] = {TL_F64, TL_F32, TL_F16, TL_BF16, TL_F8E4M3, TL_F8E5M2};
     struct walk_counts counts = {0};
     if (!cuda) skip();
-    const char *only = getenv("TALLY_TEST_OP");
     int n_met = 0;
     for (const struct sample_op *op = sample_ops; op->name; op++)
-        for (const struct sample *s = op->samples; s->text && (!only || strstr(op->name, only)); s++)
+        for (const struct sample *s = op->samples; s->text && is_asked_for(op->name); s++)
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
                 char name[200];
                 unsigned takes = s->dtypes ? s->dtypes : DT_FLOATS;
                 bool leaves = !strcmp(op->name, "transfer"); /* goes to another device: a different trip from here */
                 if (leaves || s->error || (s->flags & without) || !(takes & DT(dtypes[d]))) continue;
-                if (!is_of_part(n_met++)) continue;
+                if (!is_asked_for_dtype(dtypes[d]) || !is_of_part(n_met++)) continue;
                 snprintf(name, sizeof name, "%s, %s, %s", op->name, s->text, tl_dtype_name(dtypes[d]));
                 int absent = counts.absent;
                 counts.samples++;
