@@ -227,7 +227,7 @@ static bool cuda_equals_cpu(const struct sample *s, tl_dtype dtype, const char *
                  : dtype == TL_BF16   ? 3e-2
                  : dtype == TL_F8E4M3 ? 0.125 /* a result on the other side of a tie */
                                       : 0.25;
-    if (!strncmp(name, "linear_cross_entropy", 20) && (dtype == TL_F16 || dtype == TL_BF16)) eps *= 2;
+    if (!strncmp(name, "linear_cross_entropy", 20) && (dtype == TL_F16 || dtype == TL_BF16)) eps *= 2; /* see above */
     if (!run(s, cpu, dtype, &b, NULL)) return print_message("    %s: cpu: %s\n", name, b.missing), false;
     if (!run(s, cuda, dtype, &a, NULL)) return results_free(&b), absent(&a, name, counts);
     bool ok = results_close(&a, &b, eps, why, sizeof why) && holds_16_bits(s, dtype, name, &a, &b, why, sizeof why);

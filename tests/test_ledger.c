@@ -255,17 +255,17 @@ static void marks_of_a_device_that_works_on_its_own_are_read_at_the_end(void **s
     expect_equal(n_marks_read, 0);
     tl_ledger *inner = tl_ledger_begin("inner"); /* the outer bracket's are read before an inner one begins */
     expect_equal(n_marks_read, 1);
-    for (int i = 0; i < LEDGER_SPANS + 1; i++)
+    for (int i = 0; i < LEDGER_TIMINGS + 1; i++)
         ledger_time(i % 2 ? &other : &key, &(struct ledger_span){&device, i, i + 2});
-    expect_equal(n_marks_read, 1 + LEDGER_SPANS);
+    expect_equal(n_marks_read, 1 + LEDGER_TIMINGS);
     tl_ledger_end(inner);
-    expect_equal(n_marks_read, 2 + LEDGER_SPANS);
-    expect_near(tl_ledger_total(inner, TL_ALL, "one").time_s, LEDGER_SPANS / 2 + 1, 0);
-    expect_near(tl_ledger_total(inner, TL_ALL, "other").time_s, LEDGER_SPANS / 2, 0);
+    expect_equal(n_marks_read, 2 + LEDGER_TIMINGS);
+    expect_near(tl_ledger_total(inner, TL_ALL, "one").time_s, LEDGER_TIMINGS / 2 + 1, 0);
+    expect_near(tl_ledger_total(inner, TL_ALL, "other").time_s, LEDGER_TIMINGS / 2, 0);
     tl_ledger_end(outer);
-    expect_near(tl_ledger_total(outer, TL_ALL, NULL).time_s, LEDGER_SPANS + 1.5, 0);
+    expect_near(tl_ledger_total(outer, TL_ALL, NULL).time_s, LEDGER_TIMINGS + 1.5, 0);
     ledger_time(&key, &(struct ledger_span){&device, 0, 1}); /* no bracket: nobody asked */
-    expect_equal(n_marks_read, 2 + LEDGER_SPANS);
+    expect_equal(n_marks_read, 2 + LEDGER_TIMINGS);
     tl_ledger_free(inner), tl_ledger_free(outer);
 }
 

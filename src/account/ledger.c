@@ -98,27 +98,26 @@ static double span_seconds(const struct ledger_span *s) {
 }
 
 /* Waits for what is under way. */
-static void spans_read(tl_ledger *l) {
-    for (size_t i = 0; l && i < l->n_spans; i++) l->rows[l->spans[i].row].time_s += span_seconds(&l->spans[i].span);
-    if (l) l->n_spans = 0;
+static void timings_read(tl_ledger *l) {
+    for (size_t i = 0; i < l->n_timings; i++) l->rows[l->timings[i].row].time_s += span_seconds(&l->timings[i].span);
+    l->n_timings = 0;
 }
 
-/* Without memory for spans each is waited for. */
-static void span_keep(tl_ledger *l, struct ledger_row *row, const struct ledger_span *span) {
-    if (!l->spans) l->spans = memory_new(LEDGER_SPANS * sizeof *l->spans);
-    if (!l->spans) {
+/* Without memory for it the device is waited for now. */
+static void timing_keep(tl_ledger *l, struct ledger_row *row, const struct ledger_span *span) {
+    if (!l->timings) l->timings = memory_new(LEDGER_TIMINGS * sizeof *l->timings);
+    if (!l->timings) {
         row->time_s += span_seconds(span);
         return;
     }
-    if (l->n_spans == LEDGER_SPANS) spans_read(l);
-    l->spans[l->n_spans].row = (uint32_t)(row - l->rows);
-    l->spans[l->n_spans++].span = *span;
+    if (l->n_timings == LEDGER_TIMINGS) timings_read(l);
+    l->timings[l->n_timings++] = (struct ledger_timing){(uint32_t)(row - l->rows), *span};
 }
 
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span) {
     lock_take(&ledger_lock);
     struct ledger_row *row = innermost ? row_of(innermost, key) : NULL;
-    if (row && device_runs_ahead(span->device)) span_keep(innermost, row, span);
+    if (row && device_runs_ahead(span->device)) timing_keep(innermost, row, span);
     else if (row) row->time_s += span_seconds(span);
     lock_release(&ledger_lock);
 }
@@ -159,7 +158,7 @@ tl_ledger *tl_ledger_begin(const char *name) {
     text_copy(l->name, sizeof l->name, name ? name : "");
     for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
     device_opened = ledger_device_opened;
-    spans_read(innermost); /* so that no bracket but the innermost waits for marks */
+    if (innermost) timings_read(innermost); /* so that no bracket but the innermost waits for marks */
     l->is_open = true;
     l->outer = innermost;
     innermost = l;
@@ -173,9 +172,9 @@ bool tl_ledger_end(tl_ledger *l) {
         return error_set(TL_ERROR_USE, "tl_ledger_end: ledger \"%s\" is not the innermost: end \"%s\" first", l->name,
                          innermost->name);
     for (int i = 0; i < l->n_devices; i++) pool_account(l->memory[i].device->pool, window_close, NULL);
-    spans_read(l);
-    memory_free(l->spans);
-    l->spans = NULL;
+    timings_read(l);
+    memory_free(l->timings);
+    l->timings = NULL;
     l->is_open = false;
     innermost = l->outer;
     for (size_t i = 0; innermost && i < l->n_rows; i++) {

@@ -26,7 +26,13 @@ struct ledger_span {
 };
 
 /* Half of a device's marks. */
-enum { LEDGER_DEVICES = 32, LEDGER_SPANS = DEVICE_MARKS / 4 };
+enum { LEDGER_DEVICES = 32, LEDGER_TIMINGS = DEVICE_MARKS / 4 };
+
+/* A call whose time is not known yet. */
+struct ledger_timing {
+    uint32_t row;
+    struct ledger_span span;
+};
 
 struct tl_ledger {
     char name[64];
@@ -34,13 +40,10 @@ struct tl_ledger {
     bool is_open;
     struct ledger_row *rows;
     size_t n_rows, row_capacity;
-    uint32_t *slots;          /* open-addressing index into rows, +1 */
-    size_t n_slots, last_row; /* most calls are like the one before */
-    struct {
-        uint32_t row;
-        struct ledger_span span;
-    } * spans; /* of rows, not yet read; NULL: there were none */
-    size_t n_spans;
+    uint32_t *slots;               /* open-addressing index into rows, +1 */
+    size_t n_slots, last_row;      /* most calls are like the one before */
+    struct ledger_timing *timings; /* not read yet; NULL: there were none */
+    size_t n_timings;
     struct {
         tl_device *device;
         struct held_window window;

@@ -174,11 +174,12 @@ static void NAME(log)(T *out, const T *const *in, int64_t n, const void *attr) {
     NAME(map)(out, in[0], n, NAME(vector_log));
 }
 
+/* One instruction: map's tile in between would only be in the way. */
 static void NAME(sqrt)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     const T *x = in[0];
-    VECTOR_LOOP /* one instruction: a tile in between would only be in the way */
-        for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_sqrt)(x[i]);
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = NAME(vector_sqrt)(x[i]);
 }
 
 static void NAME(tanh)(T *out, const T *const *in, int64_t n, const void *attr) {

@@ -471,8 +471,6 @@ static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t fir
     return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
 }
 
-/* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
-
 /* to = exp(x - shift), in tiles; `is_falling`: for x up to shift. */
 VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, bool is_falling) {
     for (int64_t i = 0; i < n; i += VECTOR_TILE) {
@@ -486,6 +484,7 @@ VECTOR_INLINE void exp_part(float *to, const float *x, float shift, int64_t n, b
     }
 }
 
+/* For x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
 static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
     enum { PART = 256 };
@@ -546,7 +545,7 @@ static void finish_logsumexp(const struct task *task, int64_t output, struct sta
 bool cpu_logsumexp(const tl_kernel_args *args) {
     static const struct fold narrow = {logsumexp_chunk_f32, join_logsumexp, finish_logsumexp, logsumexp_columns};
     static const struct fold wide = {logsumexp_chunk_f64, join_logsumexp, finish_logsumexp, NULL};
-    return run_fold_as(args, is_narrow(args) ? &narrow : &wide, is_narrow(args));
+    return is_narrow(args) ? run_fold_as(args, &narrow, true) : run_fold(args, &wide);
 }
 
 /* ---- Running sums and products: row by row, in blocks --------------------------------------------------------- */

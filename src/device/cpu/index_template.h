@@ -32,10 +32,13 @@ static void NAME(add_row)(char *table, int64_t table_step, char *slot, int64_t s
 
 #else
 
+/* Unrolled, which it may be: slots are not the table. */
 VECTOR_INLINE void NAME(fetch_by)(LINE) {
-    VECTOR_LOOP /* for its unrolling: slots are not the table */
-        for (int64_t i = 0; i < n; i++) *
-        (T *)(void *)(slot + i * slot_step) = *TABLE_AT(i);
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) {
+        T *to = (T *)(void *)(slot + i * slot_step);
+        *to = *TABLE_AT(i);
+    }
 }
 
 VECTOR_INLINE void NAME(put_by)(LINE) {

@@ -3,6 +3,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
 #include "ops/attr.h"
+#include "ops/fold.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 
@@ -13,24 +14,26 @@ enum { CHUNK = 256, CODES = 256 };
 /* ---- narrow ---- */
 
 struct narrowing {
-    const tl_operand *x;
+    const tl_operand *x; /* dense */
     tl_dtype dtype;
     int64_t n_rows, n_columns;
     float scale;
     uint8_t *rows, *turned; /* NULL: not asked for */
 };
 
-static const char *row_at(const tl_operand *x, int64_t row, int64_t n_columns) {
-    return (const char *)x->data + row * n_columns * dtype_info(x->dtype)->bits / 8;
+/* Some elements of x, from the one at `at` on, as f32. */
+static void x_read(const struct narrowing *n, int64_t at, int64_t length, float *to) {
+    const char *from = (const char *)n->x->data + at * dtype_info(n->x->dtype)->bits / 8;
+    convert(to, TL_F32, 1, from, n->x->dtype, 1, length, CONVERT_NEAREST, NULL);
 }
 
 /* NaN is larger than all numbers. */
 static float largest_magnitude(const struct narrowing *n) {
     float most = 0, part[CHUNK];
-    const int64_t numel = n->n_rows * n->n_columns, bytes = dtype_info(n->x->dtype)->bits / 8;
+    const int64_t numel = n->n_rows * n->n_columns;
     for (int64_t at = 0; at < numel; at += CHUNK) {
         const int64_t length = numel - at < CHUNK ? numel - at : CHUNK;
-        convert(part, TL_F32, 1, (const char *)n->x->data + at * bytes, n->x->dtype, 1, length, CONVERT_NEAREST, NULL);
+        x_read(n, at, length, part);
         for (int64_t i = 0; i < length; i++)
             if (!(fabsf(part[i]) <= most)) most = isnan(most) ? most : fabsf(part[i]);
     }
@@ -39,14 +42,12 @@ static float largest_magnitude(const struct narrowing *n) {
 
 static void narrow_rows(void *context, int64_t first, int64_t last) {
     const struct narrowing *n = context;
-    const int64_t bytes = dtype_info(n->x->dtype)->bits / 8;
     float part[CHUNK];
     uint8_t codes[CHUNK];
     for (int64_t row = first; row < last; row++)
         for (int64_t at = 0; at < n->n_columns; at += CHUNK) {
             const int64_t length = n->n_columns - at < CHUNK ? n->n_columns - at : CHUNK;
-            convert(part, TL_F32, 1, row_at(n->x, row, n->n_columns) + at * bytes, n->x->dtype, 1, length,
-                    CONVERT_NEAREST, NULL);
+            x_read(n, row * n->n_columns + at, length, part);
             for (int64_t i = 0; i < length; i++) part[i] /= n->scale;
             convert(codes, n->dtype, 1, part, TL_F32, 1, length, CONVERT_SATURATE, NULL);
             for (int64_t i = 0; i < length && n->rows; i++) n->rows[row * n->n_columns + at + i] = codes[i];
@@ -56,9 +57,9 @@ static void narrow_rows(void *context, int64_t first, int64_t last) {
 
 bool cpu_narrow(const tl_kernel_args *args) {
     const struct attr_narrow *attr = args->attr;
-    const tl_operand *x = &args->in[0];
-    struct narrowing n = {.x = x, .dtype = attr->dtype, .n_rows = 1, .n_columns = x->shape[x->rank - 1]};
-    for (int i = 0; i < x->rank - 1; i++) n.n_rows *= x->shape[i];
+    struct folded rows;
+    const tl_operand *x = fold_operand(&rows, &args->in[0]);
+    struct narrowing n = {.x = x, .dtype = attr->dtype, .n_rows = x->shape[0], .n_columns = x->shape[1]};
     if (attr->gives_rows) n.rows = args->out[0].data;
     if (attr->gives_turned) n.turned = args->out[attr->gives_rows].data;
     if (args->n_in > 1) {
@@ -111,15 +112,15 @@ static void product_rows(void *context, int64_t first, int64_t last) {
 /* `in`: a, b and their scales. */
 static bool product_run(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
                         bool adds) {
-    struct product p = {.out = out, .a = &in[0], .b = &in[1], .bias = bias, .adds = adds};
-    int64_t m = 1;
-    for (int i = 0; i < in[0].rank - 1; i++) m *= in[0].shape[i];
+    struct folded rows;
+    const tl_operand *a = fold_operand(&rows, &in[0]);
+    struct product p = {.out = out, .a = a, .b = &in[1], .bias = bias, .adds = adds};
     p.n = in[1].shape[0];
     p.k = in[1].shape[1];
     p.scale = *(const float *)in[2].data * *(const float *)in[3].data;
     values_fill(p.a_values, in[0].dtype);
     values_fill(p.b_values, in[1].dtype);
-    parallel_for(m, parallel_grain(p.n * p.k), args->n_threads, product_rows, &p);
+    parallel_for(a->shape[0], parallel_grain(p.n * p.k), args->n_threads, product_rows, &p);
     return true;
 }
 

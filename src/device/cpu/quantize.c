@@ -1,8 +1,8 @@
 /* quantize.c: casts with a rounding mode, and block-scaled formats.
  *
  * Everything passes through f64: the inputs fit into it, scaling by a power of two is exact there, and convert() then
- * rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in f32. Blocks are independent, and an element's random word depends on its place alone, so threads change
- * nothing. Two f4 share a byte; blocks are even, so no byte belongs to two threads.
+ * rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in f32.
+ * Blocks are independent, and an element's random word depends on its place alone, so threads change nothing. Two f4 share a byte; blocks are even, so no byte belongs to two threads.
  */
 #include "base/float_bits.h"
 #include "base/rng.h"
