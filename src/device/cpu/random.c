@@ -9,6 +9,7 @@
 #include "device/cpu/create.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs.h"
 #include "device/cpu/parallel.h"
 #include "ops/attr.h"
 #include "tensor/convert.h"
@@ -76,20 +77,6 @@ bool cpu_random_fill(const tl_kernel_args *args) {
 
 /* ---- Sorting ------------------------------------------------------------------------------------------------ */
 
-struct pair {
-    uint64_t key;
-    int64_t index;
-};
-
-static void sort_by_insertion(struct pair *pairs, int64_t n) {
-    for (int64_t i = 1; i < n; i++) {
-        const struct pair p = pairs[i];
-        int64_t j = i;
-        for (; j > 0 && pairs[j - 1].key > p.key; j--) pairs[j] = pairs[j - 1];
-        pairs[j] = p;
-    }
-}
-
 /* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits order the
  * upper 33; keys are draws or made of draws, so few agree in those, and insertion puts these right. Few pairs are sorted by
  * insertion alone. */
@@ -99,18 +86,13 @@ static const struct pair *sort_pairs(struct pair *pairs, int64_t n) {
     for (int shift = 64 - 3 * BITS; n > FEW && shift < 64; shift += BITS) {
         int64_t start[DIGITS] = {0};
         for (int64_t i = 0; i < n; i++) start[from[i].key >> shift & (DIGITS - 1)]++;
-        int64_t before = 0;
-        for (int digit = 0; digit < DIGITS; digit++) {
-            const int64_t here = start[digit];
-            start[digit] = before;
-            before += here;
-        }
+        exclusive_sums(start, DIGITS);
         for (int64_t i = 0; i < n; i++) to[start[from[i].key >> shift & (DIGITS - 1)]++] = from[i];
         struct pair *swap = from;
         from = to;
         to = swap;
     }
-    sort_by_insertion(from, n);
+    sort_short(from, n);
     return from;
 }
 
@@ -158,13 +140,9 @@ static const uint64_t *sort_words(const struct permutation *p, int64_t n) {
     int n_digits = n > FEW;
     while (n_digits > 0 && n_digits < 3 && n >> (n_digits * BITS - 2)) n_digits++;
     for (int shift = 64 - n_digits * BITS; shift < 64; shift += BITS) {
-        int64_t start[DIGITS] = {0}, before = 0;
+        int64_t start[DIGITS] = {0};
         for (int64_t i = 0; i < n; i++) start[from[i] >> shift & (DIGITS - 1)]++;
-        for (int digit = 0; digit < DIGITS; digit++) {
-            const int64_t here = start[digit];
-            start[digit] = before;
-            before += here;
-        }
+        exclusive_sums(start, DIGITS);
         for (int64_t i = 0; i < n; i++) to[start[from[i] >> shift & (DIGITS - 1)]++] = from[i];
         uint64_t *swap = from;
         from = to;

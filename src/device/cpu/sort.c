@@ -12,6 +12,7 @@
 #include "base/float_bits.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
@@ -28,11 +29,6 @@ enum {
     FEW = 8,     /* a heap is the better way for up to 1/FEW of a line */
     GROUP = 16,  /* keys that are compared with the heap's last at a time */
     DIGIT = 256, /* values of a digit */
-};
-
-struct pair {
-    uint64_t key;
-    int64_t index;
 };
 
 #define TOP ((uint64_t)1 << 63)
@@ -62,29 +58,11 @@ static void read_pairs(struct pair *to, const char *line, tl_dtype dtype, int64_
     }
 }
 
-static void sort_short(struct pair *p, int64_t n) {
-    for (int64_t i = 1; i < n; i++) {
-        const struct pair moved = p[i];
-        int64_t k = i;
-        for (; k > 0 && p[k - 1].key > moved.key; k--) p[k] = p[k - 1];
-        p[k] = moved;
-    }
-}
-
 static void merge(struct pair *to, const struct pair *from, int64_t middle, int64_t n) {
     int64_t a = 0, b = middle;
     for (int64_t i = 0; i < n; i++) {
         const bool takes_left = a < middle && (b >= n || from[a].key <= from[b].key);
         to[i] = takes_left ? from[a++] : from[b++];
-    }
-}
-
-static void exclusive_sums(int64_t *count, int n) {
-    int64_t before = 0;
-    for (int i = 0; i < n; i++) {
-        const int64_t here = count[i];
-        count[i] = before;
-        before += here;
     }
 }
 
