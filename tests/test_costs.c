@@ -393,6 +393,71 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     end();
 }
 
+/* The peak workspace of attention and its gradient on the h200 target. FLOPs are those of the definition. */
+struct attention_case {
+    tl_dtype dtype;
+    int64_t B, T, S, H, H_kv, D;
+    bool causal, fast;
+    uint64_t workspace;
+};
+static void expect_attention(const struct attention_case *c) {
+    tl_device *h200 = tl_device_find("meta:h200");
+    const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
+    const bool before = tl_set_fast(c->fast);
+    tl_scope inner = tl_scope_begin();
+    tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, h200)), *k = leaf(tl_empty(4, k_shape, c->dtype, h200));
+    tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, h200));
+    begin();
+    tl_backward(tl_attention(q, k, v, c->causal, 0), tl_empty(4, q_shape, c->dtype, h200), 0);
+    tl_ledger_end(ledger);
+    tl_set_fast(before);
+    if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
+    const uint64_t pairs = (uint64_t)(c->causal ? c->T * (c->S - c->T) + c->T * (c->T + 1) / 2 : c->T * c->S),
+                   gemm = 2 * (uint64_t)(c->B * c->H * c->D) * pairs,
+                   flops = tl_ledger_total(ledger, TL_ALL, NULL).flops.low,
+                   held = tl_ledger_peak(ledger, h200, TL_WORKSPACE);
+    tl_ledger_free(ledger);
+    tl_scope_end(inner);
+    if (flops != 7 * gemm || held != c->workspace)
+        fail_msg("T %lld, S %lld, fast %d: %llu FLOPs, workspace %llu; expected %llu, %llu", (long long)c->T,
+                 (long long)c->S, c->fast, (unsigned long long)flops, (unsigned long long)held,
+                 (unsigned long long)(7 * gemm), (unsigned long long)c->workspace);
+}
+
+/* Row sums, rounded up to 512 bytes; f32 sums of dq over whole tiles of 128 queries; where the last tile of 128 keys is
+ * not full, the lengths of queries and of keys, 4 bytes per batch entry, each rounded up to 256; 256 for the plan. */
+static void attention_gets_whole_tiles_on_a_gpu(void **state) {
+    (void)state;
+    const uint64_t plan = 256, lengths = 2 * 256, head = 64 * 4; /* bytes of dq in f32, for one row of one head */
+    const struct attention_case cases[] = {
+        /* B 8, H 12: 96 heads, whose row sums are 384 bytes a row */
+        {TL_BF16, 8, 1024, 1024, 12, 12, 64, true, false, 384 * 1024 + 96 * head * 1024 + plan},
+        {TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 384 * 960 + 96 * head * 1024 + lengths + plan},
+        {TL_F16, 8, 1000, 1000, 12, 12, 64, true, true, 375 * 1024 + 96 * head * 1024 + lengths + plan},
+        {TL_BF16, 8, 1023, 1023, 12, 12, 64, false, false, 767 * 512 + 512 + 96 * head * 1024 + lengths + plan},
+        {TL_BF16, 8, 1025, 1025, 12, 12, 64, true, false, 769 * 512 + 96 * head * 1152 + lengths + plan},
+        {TL_BF16, 8, 7, 7, 12, 12, 64, true, false, 3072 + 96 * head * 128 + lengths + plan},
+        /* the lengths of 100 entries take 400 bytes, which are 512 */
+        {TL_BF16, 100, 200, 200, 12, 12, 64, true, true, 1875 * 512 + 1200 * head * 256 + 2 * 512 + plan},
+        /* other queries than keys: only the keys' tiles matter to the lengths */
+        {TL_BF16, 8, 100, 256, 12, 12, 64, false, false, 75 * 512 + 96 * head * 128 + plan},
+        {TL_BF16, 8, 128, 129, 12, 12, 64, false, true, 96 * 512 + 96 * head * 128 + lengths + plan},
+        /* grouped heads, fast: dk and dv of each of the 96 heads too */
+        {TL_BF16, 8, 960, 960, 12, 4, 64, true, true, 384 * 960 + 3 * 96 * head * 1024 + lengths + plan},
+        /* few heads: the 16-bit scores of one key head and its queries, 2 bytes a pair, are more than dq */
+        {TL_BF16, 1, 4000, 4000, 4, 2, 64, true, false, 64000 + 2 * 2 * 4096 * 4096 + lengths + plan},
+        {TL_BF16, 1, 4000, 4000, 4, 2, 64, true, true, 64000 + 4 * head * 4096 * 3 + lengths + plan},
+        /* more than 1 GiB of scores are not stored */
+        {TL_BF16, 1, 32768, 32768, 1, 1, 64, true, false, 131072 + head * 32768 + plan},
+        /* our own kernels need row sums alone: f32, heads of no multiple of 8, causal with T != S, one query */
+        {TL_F32, 8, 960, 960, 12, 12, 64, true, false, 384 * 960},
+        {TL_BF16, 8, 960, 960, 12, 12, 20, true, false, 384 * 960},
+        {TL_BF16, 8, 960, 1024, 12, 12, 64, true, false, 384 * 960},
+        {TL_BF16, 8, 1, 960, 12, 12, 64, false, false, 512},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_attention(&cases[i]);
+}
+
 /* ---- Updates ---- */
 
 static void updates_are_billed_to_their_phase(void **state) {
@@ -988,6 +1053,7 @@ int main(void) {
         TEST(rope_rotates_pairs),
         TEST(attention_counts_visible_pairs),
         TEST(attention_bills_its_recomputed_product_to_recompute),
+        TEST(attention_gets_whole_tiles_on_a_gpu),
         TEST(updates_are_billed_to_their_phase),
         TEST(norms_of_gradients_are_billed_to_the_update),
         TEST(fused_elementwise_ops_save_traffic),

@@ -571,6 +571,124 @@ static void the_head_is_as_exact_as_its_parts(void **state) {
     }
 }
 
+/* ---- Attention of any length ---- */
+
+struct attention_case {
+    int64_t B, T, S, H, H_kv, D;
+    bool causal, is_low; /* is_low: scores around -200, so that e^-lse is beyond f32 */
+};
+
+/* Forward and backward of the same draws, made wider where `dtype` is f64. */
+static bool attention_run(const struct attention_case *c, tl_device *device, tl_dtype dtype, tl_dtype drawn_in,
+                          struct results *r, struct record *record) {
+    const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
+    const double middle = c->is_low ? 5 : 0;
+    memset(r, 0, sizeof *r);
+    tl_pool_trim(device);
+    tl_scope scope = tl_scope_begin();
+    tl_seed(31);
+    tl_tensor *in[4] = {tl_normal(4, q_shape, middle, 1, drawn_in, cpu),
+                        tl_normal(4, k_shape, -middle, 1, drawn_in, cpu), tl_normal(4, k_shape, 0, 1, drawn_in, cpu),
+                        tl_normal(4, q_shape, 0, 1, drawn_in, cpu)};
+    for (int i = 0; i < 4; i++) {
+        tl_tensor *wide = tl_cast(in[i], dtype);
+        in[i] = device == h200 ? tl_empty(4, tl_shape(wide), dtype, h200) : tl_to(wide, device);
+        in[i] = tl_requires_grad(tl_detach(in[i]), i < 3);
+    }
+    tl_device_sync(device);
+    tl_ledger *ledger = tl_ledger_begin("attention");
+    tl_tensor *out = tl_attention(in[0], in[1], in[2], c->causal, 0);
+    tl_backward(out, in[3], 0);
+    tl_device_sync(device);
+    tl_ledger_end(ledger);
+    const bool ok = tl_error() == TL_OK;
+    if (!ok) snprintf(r->missing, sizeof r->missing, "%s", tl_error_message());
+    tl_error_clear();
+    if (ok && record) {
+        memset(record, 0, sizeof *record);
+        record_ledger(record, ledger, device);
+    }
+    if (ok) result_add(r, out);
+    for (int i = 0; ok && i < 3; i++) result_add(r, tl_grad_of(in[i]));
+    tl_ledger_free(ledger);
+    tl_scope_end(scope);
+    return ok;
+}
+
+static bool results_same_bits(const struct results *a, const struct results *b) {
+    bool same = a->n == b->n;
+    for (int k = 0; same && k < a->n; k++)
+        same = a->bytes[k] == b->bytes[k] && !memcmp(a->bits[k], b->bits[k], a->bytes[k]);
+    return same;
+}
+
+/* At the price of meta, within the rules that samples keep, and, unless it is fast, with the same bits again. */
+static bool attention_holds(const struct attention_case *c, tl_dtype dtype, bool is_fast, const struct results *cpu_has,
+                            const struct results *exact) {
+    static struct record price, receipt;
+    struct results has = {0}, again = {0}, none = {0};
+    char why[300] = "";
+    const bool before = tl_set_fast(is_fast);
+    bool ok = attention_run(c, cuda, dtype, dtype, &has, &receipt) &&
+              attention_run(c, cuda, dtype, dtype, &again, NULL) && attention_run(c, h200, dtype, dtype, &none, &price);
+    tl_set_fast(before);
+    if (!ok) snprintf(why, sizeof why, "%.90s%.90s%.90s", has.missing, again.missing, none.missing);
+    ok = ok && results_close(&has, cpu_has, dtype == TL_F16 ? 4e-3 : 3e-2, why, sizeof why) &&
+         within_twice_the_error(&has, cpu_has, exact, dtype == TL_F16 ? 0x1p-11 : 0x1p-8, why, sizeof why);
+    const char *difference = ok ? record_difference(&price, &receipt) : NULL;
+    if (difference) ok = false, snprintf(why, sizeof why, "price and receipt: %.250s", difference);
+    if (ok && !is_fast && !results_same_bits(&has, &again)) ok = false, snprintf(why, sizeof why, "other bits again");
+    if (!ok)
+        print_message("    %s%s, B %d, T %d, S %d, H %d/%d, D %d%s%s: %s\n", tl_dtype_name(dtype),
+                      is_fast ? ", fast" : "", (int)c->B, (int)c->T, (int)c->S, (int)c->H, (int)c->H_kv, (int)c->D,
+                      c->causal ? ", causal" : "", c->is_low ? ", low" : "", why);
+    results_free(&has), results_free(&again);
+    return ok;
+}
+
+/* How many of the two modes failed. */
+static int attention_failures(const struct attention_case *c, tl_dtype dtype) {
+    struct results cpu_has, exact;
+    assert_true(attention_run(c, cpu, dtype, dtype, &cpu_has, NULL) &&
+                attention_run(c, cpu, TL_F64, dtype, &exact, NULL));
+    int failed = 0;
+    for (int is_fast = 0; is_fast < 2; is_fast++) failed += !attention_holds(c, dtype, is_fast, &cpu_has, &exact);
+    results_free(&cpu_has), results_free(&exact);
+    return failed;
+}
+
+/* Lengths on both sides of a tile's end, by cuDNN and by our kernels. Runs on the cpu and new plans take time, so long
+ * lengths and f16 take the first cases only. */
+static void attention_of_any_length_is_right_and_at_its_price(void **state) {
+    (void)state;
+    if (!cuda) skip();
+    static const int64_t lengths[] = {1, 7, 64, 100, 127, 129, 200, 960, 1000, 1023, 1024, 1025};
+    enum { N = sizeof lengths / sizeof *lengths, N_FIRST = 5 };
+    int failed = 0, n = 0;
+    for (int i = 0; i < N; i++) {
+        const int64_t T = lengths[i], other = lengths[(i + 3) % N];
+        const bool is_long = T >= 960;
+        const struct attention_case cases[] = {
+            {2, T, T, 2, 2, 64, true, false},      {1, T, T, 4, 2, 128, true, false},
+            {1, T, T, 2, 2, 64, false, true},      {1, T, T, 2, 2, 64, true, true},
+            {2, T, other, 2, 1, 64, false, false}, /* the first ones end here */
+            {2, T, T, 2, 2, 64, false, false},     {1, T, other, 2, 2, 32, false, false},
+            {1, T, T, 2, 2, 80, true, false},      {1, T, T + 5, 2, 2, 64, true, false},
+            {1, T, T, 2, 1, 20, true, false},
+        };
+        for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+            for (int is_f16 = 0; is_f16 < 2; is_f16++) {
+                const tl_dtype dtype = is_f16 ? TL_F16 : TL_BF16;
+                if ((k >= N_FIRST && (is_long || is_f16)) || !is_asked_for_dtype(dtype)) continue;
+                failed += attention_failures(&cases[k], dtype);
+                n += 2;
+            }
+    }
+    print_message("    %d calls, %d failed\n", n, failed);
+    assert_int_equal(failed, 0);
+    assert_nothing_held("after attention of all lengths", cuda);
+}
+
 /* ---- Sizes that no sample has: every way that a kernel can go ---- */
 
 static tl_tensor *drawn(tl_device *device, tl_dtype dtype, int rank, const int64_t *shape) {
@@ -825,6 +943,7 @@ int main(void) {
         cmocka_unit_test(orders_are_those_of_the_cpu),
         cmocka_unit_test(losses_in_chunks_are_those_of_the_cpu),
         cmocka_unit_test(the_head_is_as_exact_as_its_parts),
+        cmocka_unit_test(attention_of_any_length_is_right_and_at_its_price),
         cmocka_unit_test(large_sizes_equal_those_of_the_cpu),
         cmocka_unit_test(timed_products_are_right),
         cmocka_unit_test(a_bad_id_is_reported_and_nothing_breaks),

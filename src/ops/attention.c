@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/attention.h"
 #include "ops/ops.h"
 
 static atomic_bool fast;
@@ -118,15 +119,15 @@ static void attention_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a));
 }
 
-/* What a cuDNN plan asks for itself, measured on Hopper; see docs/devices.md. */
-#define CUDNN_PLAN_BYTES 256
-
-static bool is_16_bit_on_cuda(tl_dtype dtype, const struct target *target) {
-    return target->kind == DEVICE_CUDA && dtype_info(dtype)->bits == 16;
+static bool is_done_by_cudnn(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a,
+                             const struct target *target, struct attention_sizes *sizes) {
+    *sizes = (struct attention_sizes){q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3]};
+    return target->kind == DEVICE_CUDA && attention_fits_cudnn(sizes, dtype_info(q->dtype)->bits == 16, a);
 }
 
 static size_t attention_workspace(const tl_call *c, const struct target *target) {
-    return is_16_bit_on_cuda(c->input[0]->dtype, target) && c->input[0]->numel ? CUDNN_PLAN_BYTES : 0;
+    struct attention_sizes sizes;
+    return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
 }
 
 static bool attention_grad_shape(tl_call *c) {
@@ -142,18 +143,19 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
 }
 
-/* delta = rowsum(g out), one per query and head; then, for 16-bit dtypes, sums of dq in f32 (cuda's repeatable form keeps
- * the scores of a slice of the batch there instead), and a cuDNN plan's own. */
+/* delta = rowsum(g out), one per query and head. Then, on the cpu, sums of dq in f32 for 16-bit dtypes; on cuda, what cuDNN
+ * wants (attention.h), or nothing more for our own kernels. */
 static size_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[1], *k = c->input[2];
     size_t element = statistics_dtype(q->dtype) == TL_F64 ? 8 : 4;
     size_t delta = round_up((size_t)(q->shape[0] * q->shape[1] * q->shape[2]) * element, target->align_bytes);
-    size_t sums = dtype_info(q->dtype)->bits < 32 ? (size_t)q->numel * element : 0;
-    if (!is_16_bit_on_cuda(q->dtype, target) || !q->numel) return delta + sums;
-    if (a->is_fast && q->shape[2] != k->shape[2]) /* dk and dv of every head of q, before they are added up */
-        sums += 2 * (size_t)(q->shape[0] * k->shape[1] * q->shape[2] * q->shape[3]) * element;
-    return delta + sums + CUDNN_PLAN_BYTES;
+    struct attention_sizes sizes;
+    if (is_done_by_cudnn(q, k, a, target, &sizes))
+        return delta + attention_scratch_bytes(&sizes, a->is_fast) + attention_lengths_bytes(sizes.S, sizes.B) +
+               ATTENTION_PLAN_BYTES;
+    if (target->kind == DEVICE_CUDA) return delta;
+    return delta + (dtype_info(q->dtype)->bits < 32 ? (size_t)q->numel * element : 0);
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds */

@@ -1,8 +1,13 @@
 /* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it
  * cannot.
  *
- * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S.
- * Everything else (f32, f64, decoding with a cache, odd heads) is ours.
+ * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
+ * ops/attention.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is ours.
+ *
+ * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths, cuDNN
+ * up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys beyond the
+ * last one score 0 and exp(0 - lse) overflows. So every version gets explicit lengths, which lie in the workspace, and
+ * masks the rest of the tile by them.
  *
  * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run to
  * run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead, about
@@ -11,11 +16,12 @@
  *
  * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
  * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
- * divisor of B that fits the workspace. If not even one group of heads fits, or no engine is deterministic, our own
- * two-pass backward runs; it needs no T x S store at all.
+ * divisor of B that fits the workspace. The rule has room for at least one group of heads, up to 1 GiB; beyond that, or
+ * where no engine is deterministic, our own two-pass backward runs; it needs no T x S store at all.
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
- *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only | the plan's own workspace
+ *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only
+ *             | lengths of queries (b) i32, of keys (b) i32, where S is no multiple of 128 | the plan's own workspace
  *     ours:   delta (B,H,T) f32 (f64)
  * and of attention: the plan's own workspace, from the start.
  *
@@ -25,6 +31,7 @@
 #include "device/cuda/attention_graph.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/state.h"
+#include "ops/attention.h"
 
 #include <float.h>
 #include <math.h>
@@ -50,7 +57,7 @@ struct plan {
     struct graph graph;                                /* owns every descriptor, the plan's too */
     descriptor execution;                              /* NULL: cuDNN cannot, our kernels do it */
     int64_t n_batch, n_kv_heads;                       /* of one slice */
-    size_t softmax_sum_bytes, dq_sum_bytes, own_bytes; /* how the workspace is cut */
+    size_t softmax_sum_bytes, dq_sum_bytes, lengths_bytes, own_bytes; /* how the workspace is cut */
     size_t wanted_bytes; /* the whole workspace of a plan that was refused for it; 0: none was */
     struct plan *next;
 };
@@ -174,7 +181,7 @@ static descriptor plan_choose(struct attention_cache *cache, struct graph *graph
     return NULL;
 }
 
-static size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+static size_t aligned(size_t bytes) { return round_up(bytes, ATTENTION_PART_BYTES); }
 
 /* One slice's call: the same strides, fewer batch entries and heads. Heads are cut only when there is one batch
  * entry, so that (b,h,T) tensors such as lse, seen from the slice, are dense either way. */
@@ -197,7 +204,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
     plan->n_kv_heads = n_kv_heads;
     plan->softmax_sum_bytes = pass == FORWARD ? 0 : aligned(n_rows * sizeof(float));
     plan->dq_sum_bytes = pass == BACKWARD_FAST ? aligned(n_rows * (size_t)slice.D * sizeof(float)) : 0;
-    const size_t taken = plan->softmax_sum_bytes + plan->dq_sum_bytes;
+    plan->lengths_bytes = pass == FORWARD ? 0 : attention_lengths_bytes(slice.S, slice.B);
+    const size_t taken = plan->softmax_sum_bytes + plan->dq_sum_bytes + plan->lengths_bytes;
     plan->own_bytes = plan->wanted_bytes = 0;
     if (taken > plan->key.workspace_bytes) {
         plan->wanted_bytes = taken;
@@ -238,10 +246,8 @@ static bool slice_shrink(const struct attention_call *call, int64_t *n_batch, in
     return true;
 }
 
-/* What the deterministic engine was documented to store, per slice: it saves building plans that cannot fit. */
-static uint64_t score_bytes(const struct attention_call *call, int64_t n_batch, int64_t n_kv_heads) {
-    const uint64_t T = (uint64_t)(call->T + 63) / 64 * 64, S = (uint64_t)(call->S + 127) / 128 * 128;
-    return (uint64_t)n_batch * (uint64_t)(call->H / call->H_kv * n_kv_heads) * T * S * 2;
+static struct attention_sizes sizes_of(const struct attention_call *call) {
+    return (struct attention_sizes){call->B, call->T, call->S, call->H, call->H_kv, call->D};
 }
 
 /* Fills in plan->execution, or leaves it NULL for our kernels. */
@@ -258,9 +264,11 @@ static void plan_fill(struct attention_cache *cache, struct plan *plan, const st
         plan_build(cache, plan, call, pass, n_batch, n_kv_heads);
         return;
     }
-    /* Smaller slices would not be cheaper than our own backward, and each try costs a plan. */
+    /* Scores that cannot fit are not asked for: each try costs a plan. */
+    const struct attention_sizes sizes = sizes_of(call);
     for (int tries = 0; tries < 4;) {
-        if (score_bytes(call, n_batch, n_kv_heads) <= plan->key.workspace_bytes) {
+        const int64_t n_heads = n_batch * (call->H / call->H_kv) * n_kv_heads;
+        if (attention_score_bytes(&sizes, n_heads) <= plan->key.workspace_bytes) {
             if (plan_build(cache, plan, call, pass, n_batch, n_kv_heads)) return;
             tries++;
         }
@@ -314,9 +322,10 @@ static bool execute(struct attention_cache *cache, const struct plan *plan, cons
     /* True infinity where cuDNN computes with it correctly. */
     float scale = (float)call->scale, minus_infinity = cache->version >= 91000 ? -INFINITY : -FLT_MAX, one = 1;
     char *softmax_sum = args->workspace, *dq_sum = softmax_sum + plan->softmax_sum_bytes;
-    void *own = dq_sum + plan->dq_sum_bytes;
-    int64_t ids[16];
-    void *data[16];
+    char *lengths = dq_sum + plan->dq_sum_bytes;
+    void *own = lengths + plan->lengths_bytes;
+    int64_t ids[20];
+    void *data[20];
     int n = 0;
     const struct {
         enum tensor_id id;
@@ -337,6 +346,9 @@ static bool execute(struct attention_cache *cache, const struct plan *plan, cons
         {ID_SOFTMAX_SUM, softmax_sum, plan->key.pass != FORWARD},
         {ID_ONE, &one, plan->key.pass != FORWARD},
         {ID_DQ_SUM, dq_sum, plan->key.pass == BACKWARD_FAST},
+        {ID_QUERY_LENGTHS, lengths, plan->lengths_bytes > 0},
+        {ID_KEY_LENGTHS, lengths + plan->lengths_bytes / 2, plan->lengths_bytes > 0},
+        {ID_LENGTH_MINUS_INFINITY, &minus_infinity, plan->lengths_bytes > 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is_used) {
@@ -366,6 +378,11 @@ static bool execute(struct attention_cache *cache, const struct plan *plan, cons
 
 static bool execute_slices(struct attention_cache *cache, const struct plan *plan, const struct attention_call *call,
                            const tl_kernel_args *args) {
+    if (plan->lengths_bytes) { /* the same for every slice */
+        char *lengths = (char *)args->workspace + plan->softmax_sum_bytes + plan->dq_sum_bytes;
+        attention_lengths_write(args, (int32_t *)lengths, (int32_t *)(lengths + plan->lengths_bytes / 2),
+                                plan->n_batch, call->T, call->S);
+    }
     for (int64_t b = 0; b < call->B; b += plan->n_batch)
         for (int64_t h_kv = 0; h_kv < call->H_kv; h_kv += plan->n_kv_heads)
             if (!execute(cache, plan, call, b, h_kv, args)) return false;
@@ -417,18 +434,14 @@ static bool rows_fit_cudnn(const struct attention_rows *rows) {
            (rows->stride_b | rows->stride_t | rows->stride_h) % 8 == 0;
 }
 
-static bool call_fits_cudnn(const struct attention_cache *cache, const struct attention_call *call, enum pass pass) {
-    if (call->mask || call->g_lse || call->left < call->S + call->T) return false; /* graphs without options */
-    if ((call->dtype != TL_BF16 && call->dtype != TL_F16) || call->D % 8 != 0 || call->D > 256 || call->T < 2 ||
-        (call->causal && call->T != call->S))
-        return false;
+static bool call_fits_cudnn(const struct attention_call *call, const struct attr_attention *attr, enum pass pass) {
+    const struct attention_sizes sizes = sizes_of(call);
+    if (!attention_fits_cudnn(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, attr)) return false;
     if (!rows_fit_cudnn(&call->q) || !rows_fit_cudnn(&call->k) || !rows_fit_cudnn(&call->v) ||
         !rows_fit_cudnn(&call->out))
         return false;
-    if (pass == FORWARD) return true;
-    /* Up to 9.15 the backward is right for other lengths only with explicit sequence lengths. */
-    return (call->S % 128 == 0 || cache->version >= 91600) && rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) &&
-           rows_fit_cudnn(&call->dk) && rows_fit_cudnn(&call->dv);
+    return pass == FORWARD || (rows_fit_cudnn(&call->g) && rows_fit_cudnn(&call->dq) && rows_fit_cudnn(&call->dk) &&
+                               rows_fit_cudnn(&call->dv));
 }
 
 /* Nothing but f32, f64, bf16 and f16, all alike. */
@@ -447,7 +460,7 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     if (!cache) return false;
     const bool is_fast = ((const struct attr_attention *)args->attr)->is_fast;
     const enum pass pass = !is_backward ? FORWARD : is_fast ? BACKWARD_FAST : BACKWARD_DETERMINISTIC;
-    if (!call_fits_cudnn(cache, call, pass)) return true;
+    if (!call_fits_cudnn(call, args->attr, pass)) return true;
     const size_t workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     const struct plan *plan = plan_find(cache, call, pass, workspace_bytes);
     if (pass == BACKWARD_FAST && (!plan || !plan->execution))

@@ -37,6 +37,10 @@ size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
 
+/* Writes T into n i32 at `queries`, and S into n at `keys`. */
+void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,
+                             int64_t S);
+
 #ifdef __cplusplus
 }
 #endif

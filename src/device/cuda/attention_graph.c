@@ -10,6 +10,8 @@
  */
 #include "device/cuda/attention_graph.h"
 
+#include "ops/attention.h"
+
 #include <string.h>
 
 /* ---- Descriptors -------------------------------------------------------------------------------------- */
@@ -128,7 +130,12 @@ static void step_pointwise(struct graph *graph, cudnnPointwiseMode_t mode, cudnn
     operation_add(graph, d, "pointwise operation");
 }
 
-static void step_matmul(struct graph *graph, descriptor a, descriptor b, descriptor c) {
+/* How far each axis of c = a b really goes, one number per batch entry; NULL: as far as the tensors say. */
+struct reach {
+    descriptor m, n, k;
+};
+
+static void step_matmul(struct graph *graph, descriptor a, descriptor b, struct reach reach, descriptor c) {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     descriptor how = graph_new(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR, "matmul");
     graph_set(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute, "matmul type");
@@ -139,6 +146,9 @@ static void step_matmul(struct graph *graph, descriptor a, descriptor b, descrip
     graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, is, 1, &a, "matmul a");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, is, 1, &b, "matmul b");
     graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, is, 1, &c, "matmul c");
+    if (reach.m) graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, is, 1, &reach.m, "matmul m");
+    if (reach.n) graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, is, 1, &reach.n, "matmul n");
+    if (reach.k) graph_set(graph, d, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, is, 1, &reach.k, "matmul k");
     operation_add(graph, d, "matmul operation");
 }
 
@@ -172,17 +182,48 @@ static descriptor pointwise_f32(struct graph *graph, cudnnPointwiseMode_t mode, 
     return result;
 }
 
-/* score where row >= column, -inf elsewhere */
-static descriptor causal_mask(struct graph *graph, descriptor score, struct extent scores, descriptor minus_infinity) {
-    descriptor row = tensor_virtual(graph, CUDNN_DATA_INT32, scores);
-    step_pointwise(graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 2, score, NULL, NULL, row);
-    descriptor column = tensor_virtual(graph, CUDNN_DATA_INT32, scores);
-    step_pointwise(graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 3, score, NULL, NULL, column);
-    descriptor is_seen = tensor_virtual(graph, CUDNN_DATA_BOOLEAN, scores);
-    step_pointwise(graph, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, -1, row, column, NULL, is_seen);
+/* The number of queries and of keys, as tensors of one i32 per batch entry. NULL where the tensors' sizes say it. */
+struct lengths {
+    descriptor queries, keys;
+};
+
+static descriptor index_along(struct graph *graph, descriptor score, struct extent scores, int64_t axis,
+                              cudnnDataType_t compute) {
+    descriptor index = tensor_virtual(graph, CUDNN_DATA_INT32, scores);
+    step_pointwise(graph, CUDNN_POINTWISE_GEN_INDEX, compute, axis, score, NULL, NULL, index);
+    return index;
+}
+
+static descriptor comparison(struct graph *graph, cudnnPointwiseMode_t mode, descriptor x, descriptor b,
+                             struct extent scores) {
+    descriptor result = tensor_virtual(graph, CUDNN_DATA_BOOLEAN, scores);
+    step_pointwise(graph, mode, CUDNN_DATA_BOOLEAN, -1, x, b, NULL, result);
+    return result;
+}
+
+static descriptor score_where(struct graph *graph, descriptor is_seen, descriptor score, descriptor minus_infinity,
+                              struct extent scores) {
     descriptor masked = tensor_virtual(graph, CUDNN_DATA_FLOAT, scores);
     step_pointwise(graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, -1, score, minus_infinity, is_seen, masked);
     return masked;
+}
+
+/* score where row and column are within the lengths, -inf elsewhere */
+static descriptor length_mask(struct graph *graph, descriptor score, struct extent scores, struct lengths lengths) {
+    descriptor row = index_along(graph, score, scores, 2, CUDNN_DATA_INT32);
+    descriptor column = index_along(graph, score, scores, 3, CUDNN_DATA_INT32);
+    descriptor is_query = comparison(graph, CUDNN_POINTWISE_CMP_LT, row, lengths.queries, scores);
+    descriptor is_key = comparison(graph, CUDNN_POINTWISE_CMP_LT, column, lengths.keys, scores);
+    descriptor is_seen = comparison(graph, CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key, scores);
+    return score_where(graph, is_seen, score, tensor_scalar(graph, ID_LENGTH_MINUS_INFINITY), scores);
+}
+
+/* score where row >= column, -inf elsewhere */
+static descriptor causal_mask(struct graph *graph, descriptor score, struct extent scores) {
+    descriptor row = index_along(graph, score, scores, 2, CUDNN_DATA_FLOAT);
+    descriptor column = index_along(graph, score, scores, 3, CUDNN_DATA_FLOAT);
+    descriptor is_seen = comparison(graph, CUDNN_POINTWISE_CMP_GE, row, column, scores);
+    return score_where(graph, is_seen, score, tensor_scalar(graph, ID_MINUS_INFINITY), scores);
 }
 
 /* ---- The two graphs ----------------------------------------------------------------------------------- */
@@ -202,9 +243,9 @@ void graph_forward(struct graph *graph, const struct attention_call *call) {
     descriptor scale = tensor_scalar(graph, ID_SCALE);
 
     descriptor score = tensor_virtual(graph, CUDNN_DATA_FLOAT, scores);
-    step_matmul(graph, q, kt, score);
+    step_matmul(graph, q, kt, (struct reach){0}, score);
     score = pointwise_f32(graph, CUDNN_POINTWISE_MUL, score, scale, scores);
-    if (call->causal) score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
+    if (call->causal) score = causal_mask(graph, score, scores);
 
     descriptor top = tensor_virtual(graph, CUDNN_DATA_FLOAT, per_row);
     step_reduce(graph, CUDNN_REDUCE_TENSOR_MAX, score, top);
@@ -218,18 +259,19 @@ void graph_forward(struct graph *graph, const struct attention_call *call) {
     /* The second matmul wants its left side in the type of the tensors. */
     descriptor p = tensor_virtual(graph, type, scores);
     step_pointwise(graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, -1, weight, sum, NULL, p);
-    step_matmul(graph, p, v, out);
+    step_matmul(graph, p, v, (struct reach){0}, out);
 }
 
 /* x^T y over queries: a (B,H,S,D) product written to `to`, or, with grouped heads, summed into it over each group. */
 static void product_of_keys(struct graph *graph, const struct attention_call *call, descriptor x, descriptor y,
-                            descriptor to) {
+                            struct lengths lengths, descriptor to) {
+    const struct reach reach = {.m = lengths.keys, .k = lengths.queries};
     if (call->H == call->H_kv) {
-        step_matmul(graph, x, y, to);
+        step_matmul(graph, x, y, reach, to);
         return;
     }
     descriptor full = tensor_virtual(graph, type_of(call->dtype), extent_dense(call->B, call->H, call->S, call->D));
-    step_matmul(graph, x, y, full);
+    step_matmul(graph, x, y, reach, full);
     step_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, full, to);
 }
 
@@ -251,6 +293,14 @@ void graph_backward(struct graph *graph, const struct attention_call *call, bool
     descriptor dk = tensor_real(graph, ID_DK, type, extent_rows(&call->dk, B, call->H_kv, S, D));
     descriptor dv = tensor_real(graph, ID_DV, type, extent_rows(&call->dv, B, call->H_kv, S, D));
     descriptor scale = tensor_scalar(graph, ID_SCALE);
+    struct lengths lengths = {NULL, NULL};
+    if (attention_tells_lengths(call->S)) {
+        const struct extent per_entry = {{B, 1, 1, 1}, {1, 1, 1, 1}};
+        lengths.queries = tensor_real(graph, ID_QUERY_LENGTHS, CUDNN_DATA_INT32, per_entry);
+        lengths.keys = tensor_real(graph, ID_KEY_LENGTHS, CUDNN_DATA_INT32, per_entry);
+    }
+    const struct reach on_scores = {.m = lengths.queries, .n = lengths.keys},
+                       on_queries = {.m = lengths.queries, .k = lengths.keys};
 
     /* The multiplication by one is where dropout's scale would be; without it no engine matches. */
     descriptor product = pointwise_f32(graph, CUDNN_POINTWISE_MUL, g, out, rows);
@@ -261,31 +311,32 @@ void graph_backward(struct graph *graph, const struct attention_call *call, bool
     step_pointwise(graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, -1, row_sum, one, NULL, softmax_sum);
 
     descriptor score = tensor_virtual(graph, CUDNN_DATA_FLOAT, scores);
-    step_matmul(graph, q, kt, score);
+    step_matmul(graph, q, kt, on_scores, score);
     score = pointwise_f32(graph, CUDNN_POINTWISE_MUL, score, scale, scores);
+    if (lengths.keys) score = length_mask(graph, score, scores, lengths);
     score = pointwise_f32(graph, CUDNN_POINTWISE_SUB, score, lse, scores);
-    if (call->causal) score = causal_mask(graph, score, scores, tensor_scalar(graph, ID_MINUS_INFINITY));
+    if (call->causal) score = causal_mask(graph, score, scores);
     descriptor p = pointwise_f32(graph, CUDNN_POINTWISE_EXP, score, NULL, scores);
     descriptor p_t = tensor_virtual(graph, type, scores_t);
     step_reshape(graph, p, p_t);
-    product_of_keys(graph, call, p_t, g, dv);
+    product_of_keys(graph, call, p_t, g, lengths, dv);
 
     descriptor dp = tensor_virtual(graph, CUDNN_DATA_FLOAT, scores);
-    step_matmul(graph, g, vt, dp);
+    step_matmul(graph, g, vt, on_scores, dp);
     descriptor ds = pointwise_f32(graph, CUDNN_POINTWISE_SUB, dp, softmax_sum, scores);
     ds = pointwise_f32(graph, CUDNN_POINTWISE_MUL, ds, p, scores);
     ds = pointwise_f32(graph, CUDNN_POINTWISE_MUL, ds, scale, scores);
     descriptor ds_t = tensor_virtual(graph, type, scores_t);
     step_reshape(graph, ds, ds_t);
-    product_of_keys(graph, call, ds_t, q, dk);
+    product_of_keys(graph, call, ds_t, q, lengths, dk);
 
     descriptor k = tensor_virtual(graph, CUDNN_DATA_FLOAT, keys);
     step_reshape(graph, kt, k);
     if (!is_fast) {
-        step_matmul(graph, ds, k, dq);
+        step_matmul(graph, ds, k, on_queries, dq);
         return;
     }
     descriptor dq_sum = tensor_real(graph, ID_DQ_SUM, CUDNN_DATA_FLOAT, rows);
-    step_matmul(graph, ds, k, dq_sum);
+    step_matmul(graph, ds, k, on_queries, dq_sum);
     step_pointwise(graph, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, -1, dq_sum, NULL, NULL, dq);
 }

@@ -23,12 +23,15 @@ enum tensor_id {
     ID_DQ_SUM,
     ID_SCALE,
     ID_MINUS_INFINITY,
+    ID_LENGTH_MINUS_INFINITY,
+    ID_QUERY_LENGTHS,
+    ID_KEY_LENGTHS,
     ID_ONE,
     ID_VIRTUAL = 100
 };
 
 /* A graph under construction. After the first failure every step does nothing, so that building reads as a list. */
-enum { GRAPH_MAX_DESCRIPTORS = 160, GRAPH_MAX_OPERATIONS = 40 };
+enum { GRAPH_MAX_DESCRIPTORS = 224, GRAPH_MAX_OPERATIONS = 40 };
 struct graph {
     descriptor all[GRAPH_MAX_DESCRIPTORS]; /* to be destroyed */
     int n_all;

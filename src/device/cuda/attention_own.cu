@@ -251,7 +251,21 @@ template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const 
     }
 }
 
+__global__ void attention_lengths(int32_t *queries, int32_t *keys, int64_t n, int32_t T, int32_t S) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        queries[i] = T;
+        keys[i] = S;
+    }
+}
+
 extern "C" {
+
+void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,
+                             int64_t S) {
+    const int64_t blocks = (n + 255) / 256;
+    attention_lengths<<<(unsigned)(blocks < 64 ? blocks : 64), 256, 0, stream_of(args)>>>(queries, keys, n, (int32_t)T,
+                                                                                       (int32_t)S);
+}
 
 size_t attention_own_workspace(const attention_call *call) {
     return (size_t)(call->B * call->H * call->T) * (call->dtype == TL_F64 ? sizeof(double) : sizeof(float));

@@ -1,0 +1,69 @@
+/* attention.h: which calls of attention cuDNN does on a GPU, and the workspace that its gradient gets there.
+ *
+ * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/attention.c) both read this, so
+ * that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of its strides or
+ * addresses gets the same workspace, and our own kernels run in it.
+ *
+ * cuDNN's backward works on tiles of ATTENTION_TILE keys. Where the last tile is not full, it is told the lengths (one i32
+ * per batch entry for queries, and one for keys) and masks the rest of the tile: no tensor is copied. Its scratch covers
+ * whole tiles all the same, so the rule rounds lengths up to whole tiles, and T queries run in the same slices as the next
+ * multiple of a tile.
+ */
+#ifndef OPS_ATTENTION_H
+#define OPS_ATTENTION_H
+
+#include "base/memory.h"
+#include "ops/attr.h"
+
+enum {
+    ATTENTION_TILE = 128,
+    ATTENTION_PART_BYTES = 256, /* parts of the workspace begin at multiples of this */
+    ATTENTION_PLAN_BYTES = 256  /* what a cuDNN plan asks for itself, measured on Hopper; see docs/devices.md */
+};
+/* The repeatable backward may store this many bytes of scores for one key head and its queries; for more, our own
+ * kernels run. */
+#define ATTENTION_SCORES_MOST ((size_t)1 << 30)
+
+struct attention_sizes {
+    int64_t B, T, S, H, H_kv, D;
+};
+
+/* Our cuDNN graphs have no mask, no window and no gradient of lse, and causal ones need as many queries as keys. */
+static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is_16_bit,
+                                        const struct attr_attention *a) {
+    const bool has_window = a->window > 0 && a->window < s->S + s->T;
+    const bool has_option = a->has_mask || a->has_lse_grad || has_window || (a->causal && s->T != s->S);
+    const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= INT32_MAX && s->S <= INT32_MAX;
+    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= 256;
+    return is_16_bit && !has_option && fits_lengths && fits_heads;
+}
+
+static inline size_t attention_whole_tiles(int64_t length) { return round_up((size_t)length, ATTENTION_TILE); }
+
+static inline bool attention_tells_lengths(int64_t n_keys) { return n_keys % ATTENTION_TILE != 0; }
+
+/* Two arrays of one i32 per batch entry. */
+static inline size_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) {
+    return attention_tells_lengths(n_keys) ? 2 * round_up((size_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES) : 0;
+}
+
+/* What the repeatable backward stores for n_heads: the gradients of their scores, in 16 bits. SIZE_MAX on overflow. */
+static inline size_t attention_score_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    const size_t head = 2 * attention_whole_tiles(s->T) * attention_whole_tiles(s->S);
+    size_t bytes;
+    return s->T > INT32_MAX / 2 || s->S > INT32_MAX / 2 || __builtin_mul_overflow(head, (size_t)n_heads, &bytes)
+               ? SIZE_MAX
+               : bytes;
+}
+
+/* Besides the row sums. The fast form keeps dq in f32 there and, for grouped heads, dk and dv of every query head before
+ * they are added up. The repeatable form keeps the scores of a slice of the batch there: as much as dq in f32 holds, and
+ * at least one key head with its queries. */
+static inline size_t attention_scratch_bytes(const struct attention_sizes *s, bool is_fast) {
+    const size_t row = (size_t)(s->B * s->H * s->D) * sizeof(float), dq = row * attention_whole_tiles(s->T);
+    if (is_fast) return s->H == s->H_kv ? dq : dq + 2 * row * attention_whole_tiles(s->S);
+    const size_t least = attention_score_bytes(s, s->H / s->H_kv);
+    return least > dq && least <= ATTENTION_SCORES_MOST ? least : dq;
+}
+
+#endif
