@@ -1,6 +1,7 @@
 /* bench_cuda.c: the GPU seam in figures: what the driver holds besides the pool, stage by stage, and the speed of the
  * kernels a transformer step needs, as shares of this card's measured ceilings (a large copy, an 8192^3 product). Does
- * nothing, with a word, where there is no GPU. With an argument, "fast", kernels need not repeat their bits.
+ * nothing, with a word, where there is no GPU. With an argument, "fast", kernels need not repeat their bits; with
+ * "lengths", only attention is timed, in both modes, at lengths that are no multiple of 128 beside the next multiple.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +171,39 @@ static void fused(void) {
     }
 }
 
+/* ---- Attention of any length ---- */
+
+static void attention_times(const struct heads *h, double us_per_token[2]) {
+    struct heads own = *h;
+    tl_totals f = timed(attention_step, &own, TL_FORWARD, "attention", 5),
+              b = timed(attention_step, &own, TL_ALL, "attention_grad", 5);
+    us_per_token[0] = f.time_s * 1e6 / (double)(h->B * h->T);
+    us_per_token[1] = b.time_s * 1e6 / (double)(h->B * h->T);
+}
+
+/* Microseconds a token, and how many times those of the next multiple of 128. */
+static void lengths(void) {
+    static const struct heads rows[] = {{512, 64, 16, 16, 64},  {256, 100, 16, 16, 64}, {32, 960, 16, 16, 64},
+                                        {32, 1000, 16, 16, 64}, {32, 1023, 16, 16, 64}, {32, 1025, 16, 16, 64},
+                                        {31, 1000, 16, 16, 64}, {16, 2000, 32, 8, 64},  {16, 1001, 32, 8, 128},
+                                        {8, 4001, 16, 16, 128}, {1, 4000, 12, 12, 64},  {1, 8000, 12, 12, 64}};
+    printf("causal attention, bf16: us a token, and times those of the next multiple of 128\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int is_fast = 0; is_fast < 2; is_fast++) {
+            struct heads whole = rows[i];
+            double own[2], next[2];
+            whole.T = (whole.T + 127) / 128 * 128;
+            tl_set_fast(is_fast);
+            attention_times(&rows[i], own);
+            attention_times(&whole, next);
+            printf("  B %3lld T %4lld H %2lld/%2lld D %3lld %-8s forward %8.4f (%5.2f)  backward %8.4f (%5.2f)\n",
+                   (long long)rows[i].B, (long long)rows[i].T, (long long)rows[i].H, (long long)rows[i].kv,
+                   (long long)rows[i].D, is_fast ? "fast" : "default", own[0], own[0] / next[0], own[1],
+                   own[1] / next[1]);
+            fflush(stdout);
+        }
+}
+
 int main(int n_arguments, char **arguments) {
     static struct shape shapes[] = {
         {8192, 8192, 8192}, {65536, 768, 768}, {65536, 2304, 768}, {65536, 3072, 768}, {65536, 768, 3072}};
@@ -185,6 +219,11 @@ int main(int n_arguments, char **arguments) {
     if (!cuda) {
         printf("no GPU here: %s\n", tl_error_message());
         return 0;
+    }
+    if (n_arguments > 1 && !strcmp(arguments[1], "lengths")) {
+        lengths();
+        if (tl_error() != TL_OK) printf("error: %s\n", tl_error_message());
+        return tl_error() != TL_OK;
     }
     printf("what the driver holds besides the pool\n");
     stage("context, stream, plugin's handles");
