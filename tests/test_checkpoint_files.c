@@ -15,17 +15,33 @@
 #include "base/file.h"
 #include "train/checkpoint.h"
 
-static char folder[64];
+static char run[64], folder[80]; /* folder: run/checkpoints */
+static struct file_folder *run_folder;
+static struct checkpoints all;
 
 static void folder_begin(void) {
-    strcpy(folder, "/tmp/tally-checkpoint-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    strcpy(run, "/tmp/tally-checkpoint-XXXXXX");
+    assert_non_null(mkdtemp(run));
+    snprintf(folder, sizeof folder, "%s/checkpoints", run);
+    assert_non_null(run_folder = file_folder_open(run));
+    assert_true(checkpoints_open(&all, run_folder, true));
 }
 
 static void folder_end(void) {
     char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    checkpoints_close(&all);
+    file_folder_close(run_folder);
+    snprintf(command, sizeof command, "rm -rf '%s'", run);
     assert_int_equal(system(command), 0);
+}
+
+/* What another process finds, which has verified nothing. */
+static int64_t newest(void) {
+    struct checkpoints fresh;
+    assert_true(checkpoints_open(&fresh, run_folder, false));
+    int64_t step = checkpoint_newest(&fresh, false);
+    checkpoints_close(&fresh);
+    return step;
 }
 
 static int64_t n_elements = 1000; /* of the largest tensor */
@@ -54,7 +70,7 @@ static bool save(double step) {
     struct content c;
     tl_scope scope = tl_scope_begin();
     content_make(&c, step);
-    bool ok = checkpoint_save(folder, (int64_t)step, c.parts, 2, c.state);
+    bool ok = checkpoint_save(&all, (int64_t)step, c.parts, 2, c.state);
     tl_scope_end(scope);
     return ok;
 }
@@ -64,7 +80,7 @@ static void expect_step(int64_t step) {
     tl_scope scope = tl_scope_begin();
     content_make(&got, -7);
     content_make(&want, (double)step);
-    struct checkpoint *c = checkpoint_open(folder, step);
+    struct checkpoint *c = checkpoint_open(&all, step);
     assert_non_null(c);
     expect_text(checkpoint_state(c), want.state);
     for (int i = 0; i < 2; i++) assert_true(checkpoint_load(c, &got.parts[i]));
@@ -76,11 +92,12 @@ static void expect_step(int64_t step) {
 static void what_is_saved_comes_back(void **state) {
     (void)state;
     folder_begin();
-    expect_equal(checkpoint_newest(folder), -1);
-    expect_equal(checkpoint_newest("/tmp/tally-there-is-no-such-folder"), -1);
+    expect_equal(newest(), -1);
+    struct checkpoints none = {0};
+    expect_equal(checkpoint_newest(&none, true), -1);
     assert_true(save(5));
     assert_true(save(40));
-    expect_equal(checkpoint_newest(folder), 40);
+    expect_equal(newest(), 40);
     expect_step(5);
     expect_step(40);
     assert_true(save(40)); /* again */
@@ -95,13 +112,13 @@ static void old_ones_go_but_for_the_best(void **state) {
     for (int step = 1; step <= 5; step++) assert_true(save(step));
     snprintf(path, sizeof path, "%s/step-000000000004/manifest.json", folder);
     assert_int_equal(unlink(path), 0); /* an interrupted save */
-    assert_true(checkpoint_prune(folder, 2, 1));
+    assert_true(checkpoint_prune(&all, 2, 1, 5));
     for (int step = 1; step <= 5; step++) {
         snprintf(path, sizeof path, "%s/step-%012d", folder, step);
         expect_equal(access(path, F_OK) == 0, step == 1 || step == 3 || step == 5);
     }
     expect_step(1);
-    expect_equal(checkpoint_newest(folder), 5);
+    expect_equal(newest(), 5);
     folder_end();
 }
 
@@ -136,7 +153,7 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         {"model.safetensors", 3, 'c', "the MiB at byte 0 is damaged"},
         {"model.safetensors", 1000, 't', "model.safetensors: "},
         {"optimizer.safetensors", 0, 'a', "optimizer.safetensors: "},
-        {"optimizer.safetensors", 0, 'd', "optimizer.safetensors: cannot be opened"},
+        {"optimizer.safetensors", 0, 'd', "optimizer.safetensors: is missing"},
         {"state.json", 4, 'c', "state.json: "},
         {"manifest.json", 40, 'c', "manifest.json"},
         {"manifest.json", 30, 't', "manifest.json"},
@@ -147,9 +164,9 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         folder_begin();
         assert_true(save(5) && save(40));
         damage(cases[i].file, cases[i].at, cases[i].how);
-        expect_equal(checkpoint_newest(folder), 5);
+        expect_equal(newest(), 5);
         tl_policy policy = tl_error_policy(TL_RETURN);
-        assert_null(checkpoint_open(folder, 40));
+        assert_null(checkpoint_open(&all, 40));
         if (!strstr(tl_error_message(), cases[i].says))
             fail_msg("case %zu says \"%s\", want \"%s\"", i, tl_error_message(), cases[i].says);
         tl_error_clear();
@@ -157,6 +174,27 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         folder_end();
     }
     n_elements = 1000;
+}
+
+/* Newer ones that are damaged, as many as are kept: they are set aside, not counted, and not deleted. */
+static void the_step_that_was_saved_is_never_pruned(void **state) {
+    (void)state;
+    char path[128];
+    for (int keep = 1; keep <= 2; keep++) {
+        folder_begin();
+        assert_true(save(30) && save(40));
+        damage("model.safetensors", 200, 'c');
+        snprintf(path, sizeof path, "%s/step-000000000030/state.json", folder);
+        if (keep == 2) assert_int_equal(truncate(path, 3), 0);
+        checkpoints_close(&all); /* another process */
+        assert_true(checkpoints_open(&all, run_folder, false));
+        assert_true(save(5) && checkpoint_prune(&all, keep, -1, 5) && checkpoint_check(&all, 5));
+        expect_step(5);
+        expect_equal(newest(), keep == 2 ? 5 : 30);
+        snprintf(path, sizeof path, "%s/damaged-step-000000000040/model.safetensors", folder);
+        expect_equal(access(path, F_OK), 0);
+        folder_end();
+    }
 }
 
 /* A manifest whose checksum is right and whose content is not: what it says is still not believed. */
@@ -191,7 +229,7 @@ static void manifests_with_a_right_checksum_are_not_believed_either(void **state
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         put_manifest(bodies[i][0]);
         tl_policy policy = tl_error_policy(TL_RETURN);
-        assert_null(checkpoint_open(folder, 40));
+        assert_null(checkpoint_open(&all, 40));
         if (!strstr(tl_error_message(), bodies[i][1]))
             fail_msg("case %zu says \"%s\", want \"%s\"", i, tl_error_message(), bodies[i][1]);
         tl_error_clear();
@@ -204,7 +242,7 @@ static void tensors_must_be_there_in_dtype_and_shape(void **state) {
     (void)state;
     folder_begin();
     assert_true(save(5));
-    struct checkpoint *c = checkpoint_open(folder, 5);
+    struct checkpoint *c = checkpoint_open(&all, 5);
     tl_named_tensor wrong = {.name = "c", .tensor = tl_ones(TL_SHAPE(3, 2), TL_BF16, NULL)};
     struct checkpoint_part part = {"model.safetensors", &wrong, 1};
     expect_refused(checkpoint_load(c, &part), "has no tensor \"c\"");
@@ -245,14 +283,46 @@ static void a_save_that_fails_anywhere_leaves_the_one_before(void **state) {
             file_fault = NULL;
             expect_equal(tl_error() == TL_OK, ok);
             tl_error_clear();
-            int64_t newest = checkpoint_newest(folder);
-            expect_true(newest == 5 || newest == 40);
-            if (ok) expect_equal(newest, 40);
-            expect_step(newest);
+            int64_t found = newest();
+            expect_true(found == 5 || found == 40);
+            if (ok) expect_equal(found, 40);
+            expect_step(found);
             folder_end();
         }
         assert_true(fault_at > 20); /* there were that many calls */
     }
+    tl_error_policy(policy);
+}
+
+/* Two that are kept, one that is not, one that is damaged, one that was never finished: whatever fails, the newest
+ * whole one stays. */
+static void a_sweep_and_prune_that_fail_anywhere_leave_what_is_kept(void **state) {
+    (void)state;
+    char path[128];
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    bool is_over = false;
+    for (fault_at = 1; !is_over; fault_at++) {
+        folder_begin();
+        for (int step = 10; step <= 50; step += 10) assert_true(save(step));
+        damage("state.json", 4, 'c'); /* of 40 */
+        snprintf(path, sizeof path, "%s/step-000000000050/manifest.json", folder);
+        assert_int_equal(unlink(path), 0);
+        checkpoints_close(&all);
+        assert_true(checkpoints_open(&all, run_folder, false));
+        calls = 0;
+        fault_reason = EIO;
+        file_fault = fault_or_kill;
+        bool ok = checkpoint_sweep(&all) && checkpoint_newest(&all, true) == 30 && checkpoint_prune(&all, 2, -1, 30);
+        file_fault = NULL;
+        is_over = calls < fault_at;
+        if (is_over) expect_true(ok);
+        expect_equal(tl_error() == TL_OK, ok);
+        tl_error_clear();
+        expect_equal(newest(), 30);
+        expect_step(20);
+        folder_end();
+    }
+    assert_true(fault_at > 30);
     tl_error_policy(policy);
 }
 
@@ -272,11 +342,11 @@ static void a_process_killed_anywhere_leaves_a_whole_one(void **state) {
         assert_int_equal(waitpid(child, &status, 0), child);
         finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
         expect_true(finished || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
-        int64_t newest = checkpoint_newest(folder);
-        expect_true(newest == 5 || newest == 40);
-        expect_step(newest);
+        int64_t found = newest();
+        expect_true(found == 5 || found == 40);
+        expect_step(found);
         assert_true(save(40)); /* what was left behind is in nobody's way */
-        expect_equal(checkpoint_newest(folder), 40);
+        expect_equal(newest(), 40);
         expect_step(40);
         folder_end();
     }
@@ -293,12 +363,12 @@ static void every_allocation_of_a_save_may_fail(void **state) {
     content_make(&c, 40);
     for (uint64_t n = 1; !ok; n++) {
         tl_fail_allocation(n, false);
-        ok = checkpoint_save(folder, 40, c.parts, 2, c.state);
+        ok = checkpoint_save(&all, 40, c.parts, 2, c.state);
         tl_fail_allocation(0, false);
         expect_equal(ok ? TL_OK : TL_ERROR_MEMORY, tl_error());
         tl_error_clear();
-        int64_t newest = checkpoint_newest(folder);
-        expect_true(newest == 5 || newest == 40);
+        int64_t found = newest();
+        expect_true(found == 5 || found == 40);
     }
     tl_error_policy(policy);
     folder_end();
@@ -309,9 +379,11 @@ int main(void) {
         TEST(what_is_saved_comes_back),
         TEST(old_ones_go_but_for_the_best),
         TEST(every_damage_is_found_and_the_one_before_is_taken),
+        TEST(the_step_that_was_saved_is_never_pruned),
         TEST(manifests_with_a_right_checksum_are_not_believed_either),
         TEST(tensors_must_be_there_in_dtype_and_shape),
         TEST(a_save_that_fails_anywhere_leaves_the_one_before),
+        TEST(a_sweep_and_prune_that_fail_anywhere_leave_what_is_kept),
         TEST(a_process_killed_anywhere_leaves_a_whole_one),
         TEST(every_allocation_of_a_save_may_fail),
     };

@@ -161,7 +161,7 @@ static void settings_of_runs(void **state) {
 }
 
 /* A manifest whose own checksum is right again after the damage: the checksum must not be what keeps the reader safe. */
-static char root[64];
+static struct checkpoints all;
 static bool manifest_check(const char *path) {
     size_t n;
     char *text = file_get(path, 1 << 16, &n);
@@ -176,7 +176,7 @@ static bool manifest_check(const char *path) {
     free(compact);
     json_decref(body);
     memory_free(text);
-    struct checkpoint *c = checkpoint_open(root, 7);
+    struct checkpoint *c = checkpoint_open(&all, 7);
     if (c) assert_non_null(checkpoint_state(c));
     checkpoint_close(c);
     return c != NULL;
@@ -184,14 +184,15 @@ static bool manifest_check(const char *path) {
 
 static void manifests_of_checkpoints(void **state) {
     (void)state;
-    char path[160];
+    char path[160], root[64];
     size_t n;
     snprintf(root, sizeof root, "%s/tally-fuzz-XXXXXX", folder());
     assert_non_null(mkdtemp(root));
     tl_named_tensor x = {.name = "x", .tensor = tl_ones(TL_SHAPE(4), TL_F32, NULL)};
     struct checkpoint_part part = {"model.safetensors", &x, 1};
-    assert_true(checkpoint_save(root, 7, &part, 1, "{}"));
-    snprintf(path, sizeof path, "%s/step-000000000007/manifest.json", root);
+    struct file_folder *run = file_folder_open(root);
+    assert_true(run && checkpoints_open(&all, run, true) && checkpoint_save(&all, 7, &part, 1, "{}"));
+    snprintf(path, sizeof path, "%s/checkpoints/step-000000000007/manifest.json", root);
     char *text = file_get(path, 1 << 16, &n), *body = strstr(text, "\"body\":") + 7,
          *end = strstr(body, "\"crc32c\": \"");
     for (char *next; (next = strstr(end + 1, "\"crc32c\": \""));) end = next; /* the manifest's own is the last */
@@ -199,6 +200,8 @@ static void manifests_of_checkpoints(void **state) {
     *end = 0;
     fuzz("manifest", body, path, manifest_check);
     memory_free(text);
+    checkpoints_close(&all);
+    file_folder_close(run);
     snprintf(path, sizeof path, "rm -rf '%s'", root);
     assert_int_equal(system(path), 0);
 }

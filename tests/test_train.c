@@ -185,20 +185,22 @@ static void line_keep(const char *line, void *context) {
 
 /* Saves a run's only checkpoint anew, with this value (a JSON text; NULL: none) as a key of its state, or of the state's record. */
 static void state_change(const struct settings *s, const char *record, const char *key, const char *value) {
-    char folder[SETTING_TEXT + 16], path[SETTING_TEXT + 96];
+    char path[SETTING_TEXT + 96];
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
     tl_named_tensor tensors[2][64];
     tl_safetensors *opened[2];
     struct checkpoint_part parts[2];
-    snprintf(folder, sizeof folder, "%s/checkpoints", s->out);
-    struct checkpoint *c = checkpoint_open_newest(folder);
+    struct file_folder *run = file_folder_open(s->out);
+    struct checkpoints all;
+    assert_true(run && checkpoints_open(&all, run, false));
+    struct checkpoint *c = checkpoint_open_newest(&all, false);
     assert_non_null(c);
     json_t *state = json_loads(checkpoint_state(c), 0, NULL), *at = record ? json_object_get(state, record) : state;
     if (value) json_object_set_new(at, key, json_loads(value, JSON_DECODE_ANY, NULL));
     else json_object_del(at, key);
     char *text = json_dumps(state, JSON_REAL_PRECISION(17));
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/step-%012lld/%s", folder, (long long)checkpoint_step(c), files[i]);
+        snprintf(path, sizeof path, "%s/step-%012lld/%s", all.folder->path, (long long)checkpoint_step(c), files[i]);
         assert_non_null(opened[i] = tl_safetensors_open(path));
         parts[i] = (struct checkpoint_part){files[i], tensors[i], tl_safetensors_count(opened[i])};
         assert_true(parts[i].n <= 64);
@@ -207,11 +209,13 @@ static void state_change(const struct settings *s, const char *record, const cha
             tensors[i][t] = (tl_named_tensor){.name = name, .tensor = tl_safetensors_get(opened[i], name)};
         }
     }
-    assert_true(checkpoint_save(folder, checkpoint_step(c), parts, 2, text));
+    assert_true(checkpoint_save(&all, checkpoint_step(c), parts, 2, text));
     for (int i = 0; i < 2; i++) tl_safetensors_close(opened[i]);
     free(text);
     json_decref(state);
     checkpoint_close(c);
+    checkpoints_close(&all);
+    file_folder_close(run);
 }
 
 /* Other chips, instruction sets and libraries are told when a run goes on; threads, old checkpoints and this very machine are not; a record

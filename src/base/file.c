@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,64 +16,161 @@
 
 int (*file_fault)(const char *operation, const char *path);
 
+/* ---- Places ---- */
+
+static int folder_of(struct file_place at) { return at.folder ? at.folder->fd : AT_FDCWD; }
+static int nofollow(struct file_place at) { return at.folder ? O_NOFOLLOW : 0; }
+
+size_t file_text_bytes(struct file_place at) {
+    return (at.folder ? strlen(at.folder->path) + 1 : 0) + strlen(at.name) + 1;
+}
+
+const char *file_print(struct file_place at, char *text, size_t bytes) {
+    snprintf(text, bytes, "%s%s%s", at.folder ? at.folder->path : "", at.folder ? "/" : "", at.name);
+    return text;
+}
+
+const char *file_text(struct file_place at, char text[FILE_TEXT]) { return file_print(at, text, FILE_TEXT); }
+
+/* 0, an errno, or FILE_SHORT: what a test wants of this operation. */
+static int wanted(const char *operation, struct file_place at) {
+    char text[FILE_TEXT];
+    return file_fault ? file_fault(operation, file_text(at, text)) : 0;
+}
+
 /* True, with errno set, when a test wants this operation to fail. */
-static bool fault(const char *operation, const char *path) {
-    int reason = file_fault ? file_fault(operation, path) : 0;
+static bool fault(const char *operation, struct file_place at) {
+    int reason = wanted(operation, at);
     if (reason > 0) errno = reason;
     return reason > 0;
 }
 
 /* How much of a read or write is to be done: all, or what a test allows. -1 with errno set: none. */
-static ssize_t allowed(const char *operation, const char *path, size_t bytes) {
+static ssize_t allowed(const char *operation, struct file_place at, size_t bytes) {
     size_t most = (size_t)1 << 30; /* Linux itself does no more than 2 GiB - 4 KiB at a time */
-    int reason = file_fault ? file_fault(operation, path) : 0;
+    int reason = wanted(operation, at);
     if (reason > 0) return errno = reason, -1;
     if (reason == FILE_SHORT) most = (bytes + 1) / 2;
     return (ssize_t)(bytes < most ? bytes : most);
 }
 
-static bool failed(const char *path, const char *what) {
+static bool failed(struct file_place at, const char *what) {
     int reason = errno;
-    return error_set(TL_ERROR_IO, "%s: %s: %s", path, what, strerror(reason));
+    char text[FILE_TEXT];
+    return error_set(TL_ERROR_IO, "%s: %s: %s", file_text(at, text), what, strerror(reason));
+}
+
+bool file_look(struct file_place at, enum file_kind *kind) {
+    struct stat status;
+    bool is_there = !fault("look", at) && fstatat(folder_of(at), at.name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!is_there && errno != ENOENT) return failed(at, "cannot be examined");
+    *kind = !is_there                 ? FILE_ABSENT
+            : S_ISREG(status.st_mode) ? FILE_REGULAR
+            : S_ISDIR(status.st_mode) ? FILE_FOLDER
+            : S_ISLNK(status.st_mode) ? FILE_LINK
+                                      : FILE_OTHER;
+    return true;
+}
+
+/* Why something of this kind is not taken; `need` is the kind that would be. Always false. */
+static bool refuse(struct file_place at, enum file_kind kind, enum file_kind need) {
+    char text[FILE_TEXT];
+    file_text(at, text);
+    if (kind == FILE_LINK && at.folder)
+        return error_set(TL_ERROR_IO, "%s: is a symbolic link, and no link is followed here (put the %s itself there)",
+                         text, need == FILE_FOLDER ? "folder" : "file");
+    return error_set(TL_ERROR_IO, "%s: is there and not a %s", text, need == FILE_FOLDER ? "folder" : "regular file");
+}
+
+bool file_expect(struct file_place at, enum file_kind need) {
+    enum file_kind kind;
+    return file_look(at, &kind) && (kind == FILE_ABSENT || kind == need || refuse(at, kind, need));
+}
+
+/* What could not be opened may be a link, for which systems have several answers. */
+static bool open_failed(struct file_place at, enum file_kind need) {
+    int reason = errno;
+    struct stat status;
+    bool is_link =
+        at.folder && fstatat(folder_of(at), at.name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
+    errno = reason;
+    return is_link ? refuse(at, FILE_LINK, need) : failed(at, "cannot be opened");
+}
+
+static struct file_folder *folder_open(struct file_place at) {
+    size_t room = file_text_bytes(at), bytes = sizeof(struct file_folder) + room;
+    struct file_folder *f = memory_new(bytes);
+    if (!f) return error_memory(bytes, "an open folder"), NULL;
+    file_print(at, f->path, room);
+    f->fd = fault("open folder", at)
+                ? -1
+                : openat(folder_of(at), at.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | nofollow(at));
+    if (f->fd >= 0) return f;
+    open_failed(at, FILE_FOLDER);
+    memory_free(f);
+    return NULL;
+}
+
+struct file_folder *file_folder_open(const char *path) {
+    return folder_open(file_path(path));
+}
+
+struct file_folder *file_folder_in(const struct file_folder *parent, const char *name, bool make) {
+    struct file_place at = file_in(parent, name);
+    if (make && (fault("mkdir", at) || (mkdirat(parent->fd, name, 0777) < 0 && errno != EEXIST)))
+        return failed(at, "cannot be made"), NULL;
+    return folder_open(at);
+}
+
+void file_folder_close(struct file_folder *f) {
+    if (f) close(f->fd);
+    memory_free(f);
 }
 
 /* ---- Reading ---- */
 
-int file_open(const char *path, size_t *bytes) {
+/* True for a regular file, whose size is then known. */
+static bool regular_check(int fd, struct file_place at, struct stat *status) {
+    char text[FILE_TEXT];
+    if (fault("stat", at) || fstat(fd, status) != 0) return failed(at, "cannot be examined");
+    return S_ISREG(status->st_mode) || error_set(TL_ERROR_IO, "%s: is not a regular file", file_text(at, text));
+}
+
+int file_open_at(struct file_place at, size_t *bytes) {
     /* Without O_NONBLOCK, opening a pipe that nobody writes would wait for ever. */
-    int fd = fault("open", path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return failed(path, "cannot be opened"), -1;
+    int fd = fault("open", at) ? -1 : openat(folder_of(at), at.name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | nofollow(at));
     struct stat status;
-    bool ok = !fault("stat", path) && fstat(fd, &status) == 0;
-    if (!ok) failed(path, "cannot be examined");
-    else if (!S_ISREG(status.st_mode)) ok = error_set(TL_ERROR_IO, "%s: is not a regular file", path);
-    if (!ok) return close(fd), -1;
+    if (fd < 0) return open_failed(at, FILE_REGULAR), -1;
+    if (!regular_check(fd, at, &status)) return close(fd), -1;
     *bytes = (size_t)status.st_size;
     return fd;
 }
 
 void file_close(int fd) { close(fd); }
 
-bool file_read(int fd, const char *path, void *to, size_t bytes, size_t offset) {
+bool file_read_at(int fd, struct file_place at, void *to, size_t bytes, size_t offset) {
+    char text[FILE_TEXT];
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = allowed("read", path, bytes - done);
+        ssize_t n = allowed("read", at, bytes - done);
         if (n > 0) n = pread(fd, (char *)to + done, (size_t)n, (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(path, "cannot be read");
-        if (n == 0) return error_set(TL_ERROR_IO, "%s: ends at byte %zu while it is read", path, offset + done);
+        if (n < 0) return failed(at, "cannot be read");
+        if (n == 0)
+            return error_set(TL_ERROR_IO, "%s: ends at byte %zu while it is read", file_text(at, text), offset + done);
         done += (size_t)n;
     }
     return true;
 }
 
-char *file_get(const char *path, size_t limit, size_t *bytes) {
-    int fd = file_open(path, bytes);
+char *file_get_at(struct file_place at, size_t limit, size_t *bytes) {
+    char *text = NULL, path[FILE_TEXT];
+    int fd = file_open_at(at, bytes);
     if (fd < 0) return NULL;
-    char *text = NULL;
-    if (*bytes > limit) error_set(TL_ERROR_USE, "%s: has %zu bytes (at most %zu are taken)", path, *bytes, limit);
+    if (*bytes > limit)
+        error_set(TL_ERROR_USE, "%s: has %zu bytes (at most %zu are taken)", file_text(at, path), *bytes, limit);
     else if (!(text = memory_new(*bytes + 1))) error_memory(*bytes + 1, "a file");
     if (text) text[*bytes] = 0;
-    if (text && !file_read(fd, path, text, *bytes, 0)) {
+    if (text && !file_read_at(fd, at, text, *bytes, 0)) {
         memory_free(text);
         text = NULL;
     }
@@ -90,10 +188,11 @@ struct file_map *file_map_new(int fd, const char *path, size_t bytes) {
     struct file_map *map = memory_new(sizeof *map);
     if (!map) return error_memory(sizeof *map, "a mapped file"), NULL;
     /* MAP_NORESERVE: a file larger than the memory is fine as long as it is read, not written. */
-    void *data =
-        fault("map", path) ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    void *data = fault("map", file_path(path))
+                     ? MAP_FAILED
+                     : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
     if (data == MAP_FAILED) {
-        failed(path, "cannot be mapped");
+        failed(file_path(path), "cannot be mapped");
         memory_free(map);
         return NULL;
     }
@@ -116,52 +215,66 @@ void file_map_drop(void *p) {
 struct file_writer {
     int fd;
     size_t written, reserved;
-    char *temporary, *folder; /* behind path */
-    char path[];
+    const struct file_folder *in; /* NULL: what follows are paths */
+    char *temporary, *folder;     /* behind name; folder: of a path */
+    char name[];
 };
+
+static struct file_place target_of(const struct file_writer *w) { return (struct file_place){w->in, w->name}; }
+static struct file_place temporary_of(const struct file_writer *w) { return (struct file_place){w->in, w->temporary}; }
 
 #define TEMPORARY ".tally-%ld-%u.tmp" /* not made of the target's name, which may be as long as names can be */
 enum { TEMPORARY_BYTES = 64, TEMPORARY_TRIES = 1000 };
 
-static bool target_check(const char *path) {
-    struct stat status;
-    const char *slash = strrchr(path, '/');
-    if (!*(slash ? slash + 1 : path)) return error_set(TL_ERROR_IO, "\"%s\": is not the name of a file", path);
-    /* A rename would put a file in the place of a device (or fail on a folder after all the work). */
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return error_set(TL_ERROR_IO, "%s: is there and not a regular file", path);
-    return true;
+bool file_is_temporary(const char *name) {
+    long pid;
+    unsigned number;
+    int end = 0;
+    return sscanf(name, TEMPORARY "%n", &pid, &number, &end) == 2 && end && !name[end];
 }
 
-static struct file_writer *writer_alone(const char *path) {
-    size_t length = strlen(path), bytes = sizeof(struct file_writer) + 3 * (length + 1) + 2 + TEMPORARY_BYTES;
+static bool target_check(struct file_place at) {
+    struct stat status;
+    const char *slash = strrchr(at.name, '/');
+    if (!*(slash ? slash + 1 : at.name)) return error_set(TL_ERROR_IO, "\"%s\": is not the name of a file", at.name);
+    /* A rename would put a file in the place of a device (or fail on a folder after all the work). */
+    if (at.folder) return file_expect(at, FILE_REGULAR);
+    return stat(at.name, &status) != 0 || S_ISREG(status.st_mode) || refuse(at, FILE_OTHER, FILE_REGULAR);
+}
+
+static struct file_writer *writer_alone(struct file_place at) {
+    size_t length = strlen(at.name), bytes = sizeof(struct file_writer) + 3 * (length + 1) + 2 + TEMPORARY_BYTES;
     struct file_writer *w = memory_new(bytes);
     if (!w) return error_memory(bytes, "a file writer"), NULL;
-    *w = (struct file_writer){.fd = -1};
-    memcpy(w->path, path, length + 1);
-    w->folder = w->path + length + 1;
-    const char *slash = strrchr(path, '/');
-    size_t folder = slash ? (size_t)(slash - path) + 1 : 0; /* with its slash */
-    memcpy(w->folder, folder ? path : "./", folder ? folder : 2);
-    w->folder[folder ? folder : 2] = 0;
+    *w = (struct file_writer){.fd = -1, .in = at.folder};
+    memcpy(w->name, at.name, length + 1);
+    w->folder = w->name + length + 1;
+    const char *slash = strrchr(at.name, '/');
+    size_t folder = slash ? (size_t)(slash - at.name) + 1 : 0; /* with its slash */
+    memcpy(w->folder, at.name, folder);
+    w->folder[folder] = 0;
     w->temporary = w->folder + strlen(w->folder) + 1;
     return w;
 }
 
+/* A lock on it says that its writer lives; the system takes it back with the process, however that ends. Where there
+ * are no locks, a sweep beside a living writer fails that writer's rename, and nothing else. */
 static bool temporary_create(struct file_writer *w) {
     static atomic_uint serial;
     for (int i = 0; i < TEMPORARY_TRIES; i++) { /* a dead process of the same number may have left some */
         snprintf(w->temporary, strlen(w->folder) + TEMPORARY_BYTES, "%s" TEMPORARY, w->folder, (long)getpid(),
                  atomic_fetch_add(&serial, 1));
-        w->fd = fault("create", w->temporary) ? -1 : open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->fd >= 0) return true;
+        w->fd = fault("create", temporary_of(w))
+                    ? -1
+                    : openat(folder_of(temporary_of(w)), w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->fd >= 0) return flock(w->fd, LOCK_EX | LOCK_NB), true;
         if (errno != EEXIST && errno != EINTR) break;
     }
-    return failed(w->path, "cannot be written: no temporary can be made beside it");
+    return failed(target_of(w), "cannot be written: no temporary can be made beside it");
 }
 
-struct file_writer *file_writer_new(const char *path) {
-    struct file_writer *w = target_check(path) ? writer_alone(path) : NULL;
+struct file_writer *file_writer_at(struct file_place at) {
+    struct file_writer *w = target_check(at) ? writer_alone(at) : NULL;
     if (w && temporary_create(w)) return w;
     memory_free(w);
     return NULL;
@@ -170,21 +283,21 @@ struct file_writer *file_writer_new(const char *path) {
 bool file_writer_reserve(struct file_writer *w, size_t bytes) {
     int reason = 0;
     do {
-        reason = fault("reserve", w->path) || fallocate(w->fd, 0, 0, (off_t)bytes) ? errno : 0;
+        reason = fault("reserve", target_of(w)) || fallocate(w->fd, 0, 0, (off_t)bytes) ? errno : 0;
     } while (reason == EINTR);
     if (reason == EOPNOTSUPP || reason == ENOSYS) return true;
     errno = reason;
-    if (reason) return failed(w->path, "there is no room for it");
+    if (reason) return failed(target_of(w), "there is no room for it");
     w->reserved = bytes;
     return true;
 }
 
 bool file_writer_write(struct file_writer *w, const void *data, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = allowed("write", w->path, bytes - done);
+        ssize_t n = allowed("write", target_of(w), bytes - done);
         if (n > 0) n = write(w->fd, (const char *)data + done, (size_t)n);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(w->path, "cannot be written");
+        if (n < 0) return failed(target_of(w), "cannot be written");
         done += (size_t)n;
         w->written += (size_t)n;
     }
@@ -194,44 +307,53 @@ bool file_writer_write(struct file_writer *w, const void *data, size_t bytes) {
 bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, size_t offset) {
     INVARIANT(offset <= w->written && bytes <= w->written - offset);
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = allowed("patch", w->path, bytes - done);
+        ssize_t n = allowed("patch", target_of(w), bytes - done);
         if (n > 0) n = pwrite(w->fd, (const char *)data + done, (size_t)n, (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(w->path, "cannot be written");
+        if (n < 0) return failed(target_of(w), "cannot be written");
         done += (size_t)n;
     }
     return true;
 }
 
-/* `path` and `what` are for the message. */
-static bool folder_sync(const char *folder, const char *path, const char *what) {
-    int fd = fault("open folder", folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && !fault("sync folder", folder) && fsync(fd) == 0;
-    ok = ok || (fd >= 0 && errno == EINVAL); /* a file system without such a thing */
-    if (!ok) failed(path, what);
+/* `at` and `what` are for the message. */
+static bool folder_sync(int fd, struct file_place at, const char *what) {
+    bool ok = !fault("sync folder", at) && fsync(fd) == 0;
+    return ok || errno == EINVAL || failed(at, what); /* EINVAL: a file system without such a thing */
+}
+
+bool file_folder_sync(const struct file_folder *f) {
+    return folder_sync(f->fd, file_path(f->path), "cannot be synced");
+}
+
+static bool writer_sync_folder(const struct file_writer *w) {
+    static const char what[] = "is written, but its folder cannot be synced";
+    const char *path = *w->folder ? w->folder : ".";
+    if (w->in) return folder_sync(w->in->fd, target_of(w), what);
+    int fd = fault("open folder", file_path(path)) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 ? folder_sync(fd, target_of(w), what) : failed(target_of(w), what);
     if (fd >= 0) close(fd);
     return ok;
 }
 
-bool file_sync_folder(const char *path) { return folder_sync(path, path, "cannot be synced"); }
-
 /* Closes the file; true when everything is on the disk. */
 static bool file_settle(struct file_writer *w) {
-    bool ok = !fault("sync", w->path) && fsync(w->fd) == 0;
-    if (!ok) failed(w->path, "cannot be synced");
-    bool is_closed = close(w->fd) == 0 && !fault("close", w->path);
+    bool ok = !fault("sync", target_of(w)) && fsync(w->fd) == 0;
+    if (!ok) failed(target_of(w), "cannot be synced");
+    bool is_closed = close(w->fd) == 0 && !fault("close", target_of(w));
     w->fd = -1;
-    if (ok && !is_closed) ok = failed(w->path, "cannot be closed");
+    if (ok && !is_closed) ok = failed(target_of(w), "cannot be closed");
     return ok;
 }
 
 bool file_writer_commit(struct file_writer *w) {
     INVARIANT(!w->reserved || w->written == w->reserved); /* else there were zeros at its end */
+    int folder = folder_of(target_of(w));
     bool ok = file_settle(w);
-    if (ok && (fault("rename", w->path) || rename(w->temporary, w->path) != 0))
-        ok = failed(w->path, "its temporary cannot be renamed");
+    if (ok && (fault("rename", target_of(w)) || renameat(folder, w->temporary, folder, w->name) != 0))
+        ok = failed(target_of(w), "its temporary cannot be renamed");
     if (ok) {
-        ok = folder_sync(w->folder, w->path, "is written, but its folder cannot be synced");
+        ok = writer_sync_folder(w);
         memory_free(w);
     } else file_writer_discard(w);
     return ok;
@@ -240,17 +362,67 @@ bool file_writer_commit(struct file_writer *w) {
 void file_writer_discard(struct file_writer *w) {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    unlink(w->temporary);
+    unlinkat(folder_of(temporary_of(w)), w->temporary, 0);
     memory_free(w);
 }
 
-bool file_put(const char *path, const void *data, size_t bytes) {
-    struct file_writer *w = file_writer_new(path);
+bool file_put_at(struct file_place at, const void *data, size_t bytes) {
+    struct file_writer *w = file_writer_at(at);
     if (!w) return false;
     if (file_writer_write(w, data, bytes)) return file_writer_commit(w);
     file_writer_discard(w);
     return false;
 }
+
+/* Puts a copy of an open file in its place. */
+static bool copy_put(struct file_place at, int fd, size_t bytes) {
+    enum { PIECE = 1 << 16 };
+    char *piece = memory_new(PIECE);
+    struct file_writer *w = piece ? file_writer_at(at) : NULL;
+    bool ok = w != NULL;
+    if (!piece) error_memory(PIECE, "a copy of a file");
+    for (size_t done = 0; ok && done < bytes; done += PIECE) {
+        size_t n = bytes - done < PIECE ? bytes - done : PIECE;
+        ok = file_read_at(fd, at, piece, n, done) && file_writer_write(w, piece, n);
+    }
+    memory_free(piece);
+    if (ok) return file_writer_commit(w);
+    file_writer_discard(w);
+    return false;
+}
+
+static int append_open(struct file_place at, struct stat *status) {
+    int fd = fault("append", at) ? -1
+                                 : openat(folder_of(at), at.name,
+                                          O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | nofollow(at), 0666);
+    if (fd < 0) return open_failed(at, FILE_REGULAR), -1;
+    return regular_check(fd, at, status) ? fd : (close(fd), -1);
+}
+
+int file_append_at(struct file_place at, size_t *bytes) {
+    struct stat status;
+    int fd = append_open(at, &status);
+    if (fd >= 0 && status.st_nlink > 1) {
+        bool ok = copy_put(at, fd, (size_t)status.st_size);
+        close(fd);
+        fd = ok ? append_open(at, &status) : -1;
+    }
+    if (fd >= 0) *bytes = (size_t)status.st_size;
+    return fd;
+}
+
+int file_lock_at(struct file_place at, bool *is_busy) {
+    struct stat status;
+    *is_busy = false;
+    int fd = append_open(at, &status);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK || errno == ENOTSUP) return fd;
+    *is_busy = errno == EWOULDBLOCK;
+    if (!*is_busy) failed(at, "cannot be locked");
+    close(fd);
+    return -1;
+}
+
+/* ---- Folders ---- */
 
 char *file_join(const char *folder, const char *name) {
     size_t bytes = strlen(folder) + strlen(name) + 2;
@@ -269,7 +441,8 @@ bool file_make_folder(const char *path) {
     for (size_t i = 1; ok && i <= length; i++) { /* every folder on the way, then the last */
         if (path[i] != '/' && path[i]) continue;
         part[i] = 0;
-        if (fault("mkdir", part) || (mkdir(part, 0777) < 0 && errno != EEXIST)) ok = failed(part, "cannot be made");
+        if (fault("mkdir", file_path(part)) || (mkdir(part, 0777) < 0 && errno != EEXIST))
+            ok = failed(file_path(part), "cannot be made");
         part[i] = path[i];
     }
     struct stat status;
@@ -279,14 +452,69 @@ bool file_make_folder(const char *path) {
     return ok;
 }
 
-void file_sweep(const char *folder) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        long pid;
-        unsigned number;
-        int end = 0;
-        if (sscanf(e->d_name, TEMPORARY "%n", &pid, &number, &end) != 2 || !end || e->d_name[end]) continue;
-        unlinkat(dirfd(dir), e->d_name, 0); /* what cannot be removed does no harm */
+bool file_list(const struct file_folder *f, bool (*visit)(const char *name, void *context), void *context) {
+    struct file_place at = file_path(f->path);
+    /* a descriptor of its own, since a list begins where its descriptor is */
+    int fd = fault("list", at) ? -1 : openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        failed(at, "cannot be listed");
+        if (fd >= 0) close(fd);
+        return false;
     }
-    if (dir) closedir(dir);
+    bool ok = true;
+    for (struct dirent *e; ok && (errno = 0, e = readdir(dir));)
+        ok = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || visit(e->d_name, context);
+    if (ok && errno) ok = failed(at, "cannot be listed");
+    closedir(dir);
+    return ok;
+}
+
+bool file_remove(struct file_place at) {
+    bool is_gone = !fault("remove", at) && (unlinkat(folder_of(at), at.name, 0) == 0 || errno == ENOENT);
+    return is_gone || failed(at, "cannot be removed");
+}
+
+bool file_remove_folder(struct file_place at) {
+    bool ok = !fault("remove folder", at) && (unlinkat(folder_of(at), at.name, AT_REMOVEDIR) == 0 || errno == ENOENT ||
+                                              errno == ENOTEMPTY || errno == EEXIST);
+    return ok || failed(at, "cannot be removed");
+}
+
+bool file_rename(const struct file_folder *f, const char *from, const char *to) {
+    enum file_kind kind;
+    if (!file_look(file_in(f, to), &kind)) return false;
+    if (kind != FILE_ABSENT) errno = EEXIST;
+    if (kind != FILE_ABSENT || fault("rename", file_in(f, from)) || renameat(f->fd, from, f->fd, to) != 0)
+        return failed(file_in(f, from), "cannot be renamed");
+    return file_folder_sync(f);
+}
+
+bool file_set_aside(const struct file_folder *f, const char *name, char aside[FILE_ASIDE]) {
+    enum { MOST = 1000 };
+    enum file_kind kind = FILE_OTHER;
+    for (int i = 1; i <= MOST && kind != FILE_ABSENT; i++) {
+        snprintf(aside, FILE_ASIDE, i == 1 ? FILE_DAMAGED "%s" : FILE_DAMAGED "%s-%d", name, i);
+        if (!file_look(file_in(f, aside), &kind)) return false;
+    }
+    return file_rename(f, name, aside);
+}
+
+/* What cannot be opened, locked or removed does no harm. */
+static bool temporary_sweep(const char *name, void *context) {
+    const struct file_folder *f = context;
+    struct stat status;
+    if (!file_is_temporary(name)) return true;
+    int fd = openat(f->fd, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    bool is_dead = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                   (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    if (is_dead) unlinkat(f->fd, name, 0);
+    if (fd >= 0) close(fd);
+    return true;
+}
+
+void file_sweep(const struct file_folder *f) {
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    if (!file_list(f, temporary_sweep, (void *)f)) tl_error_clear(); /* found out by those who need it */
+    tl_error_policy(policy);
 }

@@ -19,8 +19,10 @@ const char help_train[] =
     "Trains a language model from a text or token file. First the run is priced on meta, then it trains, and at the "
     "end price\n"
     "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
-    "checkpoints/; the same\n"
-    "command run again goes on where the newest checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save first. At "
+    "checkpoints/, and run.json,\n"
+    "which lists what is the run's: nothing else there is touched, and data and model must lie elsewhere. The same\n"
+    "command run again goes on where the newest whole checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save "
+    "first. At "
     "the end\n"
     "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
     "\n"
@@ -176,11 +178,13 @@ static void tell(void *context, const struct run_news *n) {
     p->has_line = p->is_terminal;
 }
 
-/* A checkpoint that is damaged, or was made elsewhere. What else the library logs is about its pool. */
+/* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged. What else the library logs
+ * is about its pool. */
 static void log_tell(const char *line, void *context) {
-    if (strncmp(line, "checkpoint ", 11)) return;
+    bool is_run = !strncmp(line, "run: ", 5);
+    if (!is_run && strncmp(line, "checkpoint ", 11)) return;
     line_end(context);
-    fprintf(stderr, "tally train: %s\n", line);
+    fprintf(stderr, "tally train: %s\n", is_run ? line + 5 : line);
 }
 
 static volatile sig_atomic_t stop_asked;

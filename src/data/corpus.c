@@ -484,14 +484,15 @@ uint64_t tl_corpus_text(uint64_t seed, uint64_t first, char *buffer, size_t byte
     return index - first;
 }
 
-bool tl_corpus_write(const char *path, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context) {
+bool corpus_write_at(struct file_place at, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context) {
     enum { PIECE = 1 << 20 };
-    if (!path || bytes == 0 || bytes > INT64_MAX / 2)
-        return error_set(TL_ERROR_USE, "corpus_write: %s: %llu bytes (need 1 to 2^62)", path ? path : "no path",
-                         (unsigned long long)bytes);
+    char path[FILE_TEXT];
+    if (!at.name || bytes == 0 || bytes > INT64_MAX / 2)
+        return error_set(TL_ERROR_USE, "corpus_write: %s: %llu bytes (need 1 to 2^62)",
+                         at.name ? file_text(at, path) : "no path", (unsigned long long)bytes);
     char *buffer = memory_new(PIECE + STORY_MAX);
     if (!buffer) return error_memory(PIECE + STORY_MAX, "stories");
-    struct file_writer *w = file_writer_new(path);
+    struct file_writer *w = file_writer_at(at);
     bool ok = w != NULL;
     uint64_t done = 0, index = 0;
     for (size_t used = 0; ok && done < bytes; used = 0) {
@@ -502,10 +503,14 @@ bool tl_corpus_write(const char *path, uint64_t seed, uint64_t bytes, tl_progres
         }
         ok = file_writer_write(w, buffer, used);
         if (ok && progress && !progress(done < bytes ? done : bytes, bytes, context))
-            ok = error_set(TL_ERROR_USE, "corpus_write: %s: stopped", path);
+            ok = error_set(TL_ERROR_USE, "corpus_write: %s: stopped", file_text(at, path));
     }
     memory_free(buffer);
     if (ok) return file_writer_commit(w);
     file_writer_discard(w);
     return false;
+}
+
+bool tl_corpus_write(const char *path, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context) {
+    return corpus_write_at(file_path(path), seed, bytes, progress, context);
 }

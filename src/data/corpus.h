@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
+#include "tally.h"
+
 /* As it is written: a name, and alternatives divided by '|'; before each, with a '*' behind it, its weight (1 where none is
  * written); behind each, divided by '/', its attributes. Rows of one name that follow each other are one rule. */
 struct rule_source {
@@ -63,6 +66,9 @@ void grammar_read(struct grammar *g, const struct rule_source *source, int n);
 const char *grammar_form(int form, int gender); /* "he", "she" */
 int grammar_gender(const struct grammar *g, int alternative);
 const struct grammar *corpus_grammar(void);
+
+/* tl_corpus_write into a file of an open folder. */
+bool corpus_write_at(struct file_place at, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context);
 
 enum { STORY_MAX = 8192 }; /* bytes; no story has so many */
 

@@ -47,9 +47,9 @@ static bool proven_new(tl_token_file *f) {
     return true;
 }
 
-static bool file_load(tl_token_file *f, tl_token_format format) {
+static bool file_load(tl_token_file *f, struct file_place at, tl_token_format format) {
     size_t bytes;
-    f->fd = file_open(f->path, &bytes);
+    f->fd = file_open_at(at, &bytes);
     if (f->fd < 0) return false;
     if (bytes == 0) return error_set(TL_ERROR_USE, "tokens: %s: is empty (need at least one token)", f->path);
     f->map = file_map_new(f->fd, f->path, bytes);
@@ -62,16 +62,20 @@ static bool file_load(tl_token_file *f, tl_token_format format) {
     return proven_new(f);
 }
 
-tl_token_file *tl_token_file_open(const char *path, tl_token_format format) {
-    if (!path) return error_set(TL_ERROR_USE, "token_file_open: no path"), NULL;
-    size_t room = sizeof(tl_token_file) + strlen(path) + 1;
+tl_token_file *token_file_open_at(struct file_place at, tl_token_format format) {
+    size_t length = file_text_bytes(at), room = sizeof(tl_token_file) + length;
     tl_token_file *f = memory_new(room);
     if (!f) return error_memory(room, "a token file"), NULL;
     *f = (tl_token_file){.refs = 1, .fd = -1};
-    strcpy(f->path, path);
-    if (file_load(f, format)) return f;
+    file_print(at, f->path, length);
+    if (file_load(f, at, format)) return f;
     tl_token_file_close(f);
     return NULL;
+}
+
+tl_token_file *tl_token_file_open(const char *path, tl_token_format format) {
+    if (!path) return error_set(TL_ERROR_USE, "token_file_open: no path"), NULL;
+    return token_file_open_at(file_path(path), format);
 }
 
 void token_file_keep(tl_token_file *f) { refs_keep(&f->refs); }

@@ -2,6 +2,7 @@
 #ifndef DATA_TOKEN_FILE_H
 #define DATA_TOKEN_FILE_H
 
+#include "base/file.h"
 #include "tally.h"
 
 /* What went wrong, as a value: the loader's thread must not record (under TL_ABORT it would stop the program there). */
@@ -18,6 +19,8 @@ enum { TOKEN_HEADER_BYTES = 64, TOKEN_BLOCK_BYTES = 65536 };
 bool token_header_read(tl_token_info *info, const unsigned char *data, size_t bytes, const char *path,
                        tl_token_format format, struct problem *problem);
 
+/* tl_token_file_open of a file in an open folder. */
+tl_token_file *token_file_open_at(struct file_place at, tl_token_format format);
 void token_file_keep(tl_token_file *file); /* one more tl_token_file_close is due */
 
 /* tl_token_file_read with the error as a value. */

@@ -50,19 +50,23 @@ static bool header_load(tl_safetensors *f, int fd, size_t bytes) {
     return f->map != NULL;
 }
 
-tl_safetensors *tl_safetensors_open(const char *path) {
-    if (!path) return error_set(TL_ERROR_USE, "safetensors_open: no path"), NULL;
-    size_t bytes, room = sizeof(tl_safetensors) + strlen(path) + 1;
-    int fd = file_open(path, &bytes);
+tl_safetensors *safetensors_open_at(struct file_place at) {
+    size_t bytes, length = file_text_bytes(at), room = sizeof(tl_safetensors) + length;
+    int fd = file_open_at(at, &bytes);
     if (fd < 0) return NULL;
     tl_safetensors *f = memory_new(room);
     if (f) {
         *f = (tl_safetensors){.map = NULL};
-        strcpy(f->path, path);
+        file_print(at, f->path, length);
         if (!header_load(f, fd, bytes)) tl_safetensors_close(f), f = NULL;
     } else error_memory(room, "a safetensors file");
     file_close(fd);
     return f;
+}
+
+tl_safetensors *tl_safetensors_open(const char *path) {
+    if (!path) return error_set(TL_ERROR_USE, "safetensors_open: no path"), NULL;
+    return safetensors_open_at(file_path(path));
 }
 
 void tl_safetensors_close(tl_safetensors *f) {

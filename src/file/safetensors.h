@@ -2,6 +2,7 @@
 #ifndef FILE_SAFETENSORS_H
 #define FILE_SAFETENSORS_H
 
+#include "base/file.h"
 #include "tally.h"
 
 #define SAFETENSORS_HEADER_MAX 100000000 /* bytes; the reference's limit for readers and writers */
@@ -47,5 +48,10 @@ bool header_read(struct header *h, const char *path, size_t length, size_t data_
 /* The `rank` sizes of an entry; NULL for a scalar. */
 const int64_t *header_shape(const struct header *h, const struct header_entry *e);
 void header_free(struct header *h);
+
+/* tl_safetensors_open and tl_safetensors_save for a file in an open folder. */
+tl_safetensors *safetensors_open_at(struct file_place at);
+bool safetensors_save_at(struct file_place at, const char *const *names, tl_tensor *const *tensors, int n,
+                         const char *const *keys, const char *const *values, int n_metadata);
 
 #endif

@@ -173,9 +173,9 @@ static bool data_write(struct saving *s, struct file_writer *w) {
     return true;
 }
 
-static bool file_save(struct saving *s, const char *path) {
+static bool file_save(struct saving *s, struct file_place at) {
     uint64_t length = s->used;
-    struct file_writer *w = file_writer_new(path);
+    struct file_writer *w = file_writer_at(at);
     if (!w) return false;
     bool ok = file_writer_reserve(w, sizeof length + s->used + s->data_bytes) &&
               file_writer_write(w, &length, sizeof length) && file_writer_write(w, s->text, s->used) &&
@@ -238,23 +238,30 @@ static bool pairs_take(struct saving *s, const char *path, const char *const *ke
     return true;
 }
 
-bool tl_safetensors_save(const char *path, const char *const *names, tl_tensor *const *tensors, int n,
+bool safetensors_save_at(struct file_place at, const char *const *names, tl_tensor *const *tensors, int n,
                          const char *const *keys, const char *const *values, int n_metadata) {
-    if (!path || n < 0 || n_metadata < 0 || (n && (!names || !tensors)) || (n_metadata && (!keys || !values)))
+    char path[FILE_TEXT];
+    if (!at.name || n < 0 || n_metadata < 0 || (n && (!names || !tensors)) || (n_metadata && (!keys || !values)))
         return error_set(TL_ERROR_USE,
                          "safetensors_save: no path, or names, tensors, keys and values do not match their "
                          "numbers (%d tensors, %d metadata)",
                          n, n_metadata);
+    file_text(at, path);
     struct saving s = {.n_items = (size_t)n, .n_pairs = (size_t)n_metadata};
     s.items = memory_new(s.n_items * sizeof *s.items);
     s.pairs = memory_new(s.n_pairs * sizeof *s.pairs);
     bool ok = s.items && s.pairs;
     if (!ok) error_memory(s.n_items * sizeof *s.items + s.n_pairs * sizeof *s.pairs, "the names of a safetensors file");
     ok = ok && items_take(&s, path, names, tensors) && pairs_take(&s, path, keys, values) && header_make(&s, path) &&
-         file_save(&s, path);
+         file_save(&s, at);
     memory_free(s.items);
     memory_free(s.pairs);
     memory_free(s.text);
     memory_free(s.piece);
     return ok;
+}
+
+bool tl_safetensors_save(const char *path, const char *const *names, tl_tensor *const *tensors, int n,
+                         const char *const *keys, const char *const *values, int n_metadata) {
+    return safetensors_save_at(file_path(path), names, tensors, n, keys, values, n_metadata);
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "nn/model.h"
 #include "tally.h"
 
 static const char *const names[TL_FAMILY_COUNT] = {"gpt2", "llama", "deep-linear"};
@@ -301,8 +302,7 @@ static json_t *llama_json(const tl_model_config *c) {
     return root;
 }
 
-bool tl_model_config_write(const tl_model_config *c, const char *path) {
-    if (!path) return error_set(TL_ERROR_USE, "tl_model_config_write: got NULL instead of a path");
+bool model_config_write_at(const tl_model_config *c, struct file_place at) {
     if (!tl_model_config_check(c)) return false;
     json_t *root = c->family == TL_GPT2 ? gpt2_json(c)
                    : c->family == TL_LLAMA
@@ -312,7 +312,12 @@ bool tl_model_config_write(const tl_model_config *c, const char *path) {
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
     json_decref(root);
     if (!text) return error_memory(4096, "a config");
-    bool ok = file_put(path, text, strlen(text));
+    bool ok = file_put_at(at, text, strlen(text));
     free(text);
     return ok;
+}
+
+bool tl_model_config_write(const tl_model_config *c, const char *path) {
+    if (!path) return error_set(TL_ERROR_USE, "tl_model_config_write: got NULL instead of a path");
+    return model_config_write_at(c, file_path(path));
 }

@@ -2,6 +2,7 @@
 #ifndef NN_MODEL_H
 #define NN_MODEL_H
 
+#include "base/file.h"
 #include "tally.h"
 
 struct model {
@@ -22,6 +23,10 @@ tl_tensor *lm_loss(tl_module *model, tl_tensor *tokens, tl_tensor *targets);
 bool deep_linear_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);
 tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x);
 tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
+
+/* tl_model_config_write and tl_model_save into a folder that is open. */
+bool model_config_write_at(const tl_model_config *config, struct file_place at);
+bool model_save_in(tl_module *model, const struct file_folder *folder);
 
 /* Whether it is a model of language; if not, an error says so. */
 bool model_speaks(const tl_module *model);

@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "file/safetensors.h"
+#include "nn/model.h"
 #include "nn/module.h"
 #include "tally.h"
 
@@ -143,7 +145,7 @@ bool tl_model_load(tl_module *model, const char *path) {
     return ok;
 }
 
-static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, const char *path) {
+static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
     const char **names = memory_new((size_t)(n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
     bool ok = names && tensors, mode = tl_grad_mode(false);
@@ -155,7 +157,7 @@ static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, 
         ok = tensors[i] != NULL;
     }
     static const char *const key = "format", *const value = "pt"; /* without it the library does not take the file */
-    ok = ok && tl_safetensors_save(path, names, tensors, n, &key, &value, 1);
+    ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
     ok = tl_scope_end(scope) && ok;
     tl_grad_mode(mode);
     memory_free(names);
@@ -163,15 +165,22 @@ static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, 
     return ok;
 }
 
-bool tl_model_save(tl_module *model, const char *folder) {
+static bool save(tl_module *model, struct file_place config, struct file_place weights) {
     const tl_model_config *c = tl_model_config_of(model);
     int n = 0;
     const tl_named_tensor *list = c ? tl_module_list(model, &n) : NULL;
-    if (!list) return false;
+    return list && model_config_write_at(c, config) && save_tensors(c, list, n, weights);
+}
+
+bool model_save_in(tl_module *model, const struct file_folder *folder) {
+    return save(model, file_in(folder, "config.json"), file_in(folder, "model.safetensors"));
+}
+
+bool tl_model_save(tl_module *model, const char *folder) {
+    if (!tl_model_config_of(model)) return false;
     if (!folder) return error_set(TL_ERROR_USE, "tl_model_save: got NULL instead of a folder");
     char *config = file_join(folder, "config.json"), *weights = file_join(folder, "model.safetensors");
-    bool ok = config && weights && file_make_folder(folder) && tl_model_config_write(c, config) &&
-              save_tensors(c, list, n, weights);
+    bool ok = config && weights && file_make_folder(folder) && save(model, file_path(config), file_path(weights));
     memory_free(config);
     memory_free(weights);
     return ok;

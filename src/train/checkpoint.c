@@ -1,239 +1,204 @@
 #include "train/checkpoint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/crc.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "file/safetensors.h"
+#include "train/manifest.h"
 
-#define BLOCK_BYTES ((size_t)1 << 20)
-#define LARGEST_MANIFEST ((size_t)256 << 20)
 #define LARGEST_STATE ((size_t)16 << 20)
 #define SCHEMA "tally.checkpoint/1"
 #define STEP_NAME "step-%012" PRId64
-static const char STATE[] = "state.json", MANIFEST[] = "manifest.json";
+static const char STATE[] = "state.json", MANIFEST[] = "manifest.json", TENSORS[] = ".safetensors";
+
+enum { NAME_BYTES = 64 };
 
 struct checkpoint {
-    char *folder; /* of this step */
+    struct file_folder *folder; /* of this step */
     char *state;
     int64_t step;
 };
 
-/* "folder/step-..." or, with a file, "folder/step-.../file". NULL: recorded. */
-static char *path_new(const char *folder, int64_t step, const char *file) {
-    size_t bytes = strlen(folder) + (file ? strlen(file) : 0) + 40;
-    char *path = memory_new(bytes);
-    if (!path) error_memory(bytes, "a path");
-    else snprintf(path, bytes, "%s/" STEP_NAME "%s%s", folder, step, file ? "/" : "", file ? file : "");
-    return path;
+static const char *step_name(int64_t step, char name[NAME_BYTES]) {
+    snprintf(name, NAME_BYTES, STEP_NAME, step);
+    return name;
 }
 
-/* ---- Lengths and checksums ---- */
-
-/* Calls visit(crc, context) for each block of a file, in order. */
-static bool blocks_walk(const char *path, size_t *bytes, bool (*visit)(uint32_t crc, void *context), void *context) {
-    int fd = file_open(path, bytes);
-    if (fd < 0) return false;
-    unsigned char *block = memory_new(BLOCK_BYTES);
-    bool ok = block != NULL || error_memory(BLOCK_BYTES, "a block of a file");
-    for (size_t at = 0; ok && at < *bytes; at += BLOCK_BYTES) {
-        size_t n = *bytes - at < BLOCK_BYTES ? *bytes - at : BLOCK_BYTES;
-        ok = file_read(fd, path, block, n, at) && visit(crc32c(0, block, n), context);
-    }
-    memory_free(block);
-    file_close(fd);
-    return ok;
+/* The step of a name that a save has made; -1: it is none. */
+static int64_t step_of(const char *name) {
+    int64_t step;
+    char own[NAME_BYTES];
+    if (sscanf(name, "step-%" SCNd64, &step) != 1 || step < 0) return -1;
+    return strcmp(step_name(step, own), name) ? -1 : step;
 }
 
-static json_t *crc_json(uint32_t crc) {
-    char text[16];
-    snprintf(text, sizeof text, "%08" PRIx32, crc);
-    return json_string(text);
+/* ---- The folder of all ---- */
+
+bool checkpoints_open(struct checkpoints *all, const struct file_folder *run, bool make) {
+    static const char name[] = "checkpoints";
+    enum file_kind kind;
+    *all = (struct checkpoints){0};
+    if (!file_look(file_in(run, name), &kind)) return false;
+    if (kind == FILE_ABSENT && !make) return true;
+    all->folder = file_folder_in(run, name, make);
+    return all->folder != NULL;
 }
 
-static bool append_crc(uint32_t crc, void *list) {
-    return json_array_append_new(list, crc_json(crc)) == 0 || error_memory(16, "a manifest");
+void checkpoints_close(struct checkpoints *all) {
+    file_folder_close(all->folder);
+    memory_free(all->verified);
+    *all = (struct checkpoints){0};
 }
 
-static json_t *file_entry(const char *folder, const char *name) {
-    char *path = file_join(folder, name);
-    size_t bytes = 0;
-    json_t *blocks = json_array();
-    bool ok = path && blocks && blocks_walk(path, &bytes, append_crc, blocks);
-    json_t *entry =
-        ok ? json_pack("{s:s, s:I, s:O}", "name", name, "bytes", (json_int_t)bytes, "crc32c", blocks) : NULL;
-    if (ok && !entry) error_memory(64, "a manifest");
-    json_decref(blocks);
-    memory_free(path);
-    return entry;
+static bool is_verified(const struct checkpoints *all, int64_t step) {
+    for (size_t i = 0; i < all->n_verified; i++)
+        if (all->verified[i] == step) return true;
+    return false;
+}
+
+/* Without the memory to remember it, it is verified again. */
+static void verified_set(struct checkpoints *all, int64_t step, bool value) {
+    size_t n = 0;
+    for (size_t i = 0; i < all->n_verified; i++)
+        if (all->verified[i] != step) all->verified[n++] = all->verified[i];
+    all->n_verified = n;
+    if (value && memory_grow((void **)&all->verified, &all->capacity, n, sizeof *all->verified))
+        all->verified[all->n_verified++] = step;
 }
 
 /* ---- The manifest ---- */
 
-static char *body_text(json_t *body) { return json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS); }
-
-/* {"body": {...}, "crc32c": of the body's compact text} */
-static char *manifest_text(json_t *body) {
-    char *text = body_text(body), *whole = NULL;
-    json_t *root =
-        text ? json_pack("{s:O, s:o}", "body", body, "crc32c", crc_json(crc32c(0, text, strlen(text)))) : NULL;
-    if (root) whole = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
-    if (!whole) error_memory(4096, "a manifest");
-    json_decref(root);
-    free(text);
-    return whole;
-}
-
-static bool manifest_write(const char *folder, int64_t step, const struct checkpoint_part *parts, int n_parts) {
+static bool manifest_write(const struct file_folder *own, int64_t step, const struct checkpoint_part *parts,
+                           int n_parts) {
     json_t *files = json_array();
     bool ok = files != NULL || error_memory(64, "a manifest");
     for (int i = 0; ok && i <= n_parts; i++) {
-        json_t *entry = file_entry(folder, i < n_parts ? parts[i].file : STATE);
+        json_t *entry = manifest_entry(own, i < n_parts ? parts[i].file : STATE);
         ok = entry && (json_array_append_new(files, entry) == 0 || error_memory(64, "a manifest"));
     }
     json_t *body = ok ? json_pack("{s:s, s:I, s:I, s:O}", "schema", SCHEMA, "step", (json_int_t)step, "block_bytes",
-                                  (json_int_t)BLOCK_BYTES, "files", files)
+                                  (json_int_t)MANIFEST_BLOCK, "files", files)
                       : NULL;
-    char *text = body ? manifest_text(body) : NULL, *path = text ? file_join(folder, MANIFEST) : NULL;
-    ok = path && file_put(path, text, strlen(text));
+    if (ok && !body) error_memory(64, "a manifest");
+    ok = body && manifest_put(file_in(own, MANIFEST), body);
     json_decref(files);
     json_decref(body);
-    free(text);
-    memory_free(path);
     return ok;
 }
 
-/* The body, its own checksum verified. Borrowed from root. */
-static json_t *manifest_body(json_t *root, const char *path, int64_t step) {
-    json_t *body = json_object_get(root, "body");
-    const char *said = json_string_value(json_object_get(root, "crc32c"));
-    char *text = json_is_object(body) ? body_text(body) : NULL, found[16] = "";
-    if (text) snprintf(found, sizeof found, "%08" PRIx32, crc32c(0, text, strlen(text)));
-    free(text);
-    bool is_whole = said && !strcmp(said, found);
-    if (!is_whole) {
-        error_set(TL_ERROR_USE, "%s: its checksum is wrong: it is damaged", path);
-        return NULL;
-    }
-    const char *schema = json_string_value(json_object_get(body, "schema"));
-    json_t *number = json_object_get(body, "step"), *block = json_object_get(body, "block_bytes");
-    if (!schema || strcmp(schema, SCHEMA)) {
-        error_set(TL_ERROR_USE, "%s: is of schema \"%s\" (need " SCHEMA ")", path, schema ? schema : "?");
-        return NULL;
-    }
-    if (!json_is_integer(number) || json_integer_value(number) != step || !json_is_integer(block) ||
-        json_integer_value(block) != (json_int_t)BLOCK_BYTES || !json_is_array(json_object_get(body, "files"))) {
-        error_set(TL_ERROR_USE, "%s: is not the manifest of step %" PRId64, path, step);
-        return NULL;
-    }
-    return body;
+static bool body_check(const json_t *body, const char *path, int64_t step) {
+    const json_t *number = json_object_get(body, "step"), *block = json_object_get(body, "block_bytes");
+    bool ok = json_is_integer(number) && json_integer_value(number) == step && json_is_integer(block) &&
+              json_integer_value(block) == (json_int_t)MANIFEST_BLOCK && json_is_array(json_object_get(body, "files"));
+    return ok || error_set(TL_ERROR_USE, "%s: is not the manifest of step %" PRId64, path, step);
 }
 
-struct compare {
-    const char *path;
-    json_t *blocks;
-    size_t at;
-};
-
-static bool compare_crc(uint32_t crc, void *context) {
-    struct compare *c = context;
-    char found[16];
-    snprintf(found, sizeof found, "%08" PRIx32, crc);
-    const char *said = json_string_value(json_array_get(c->blocks, c->at++));
-    return (said && !strcmp(said, found)) ||
-           error_set(TL_ERROR_USE, "%s: the MiB at byte %zu is damaged: its checksum is %s (need %s)", c->path,
-                     (c->at - 1) * BLOCK_BYTES, found, said ? said : "none");
-}
-
-static bool name_is_safe(const char *name) {
-    return name && *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
-}
-
-static bool file_verify(const char *folder, json_t *entry) {
-    const char *name = json_string_value(json_object_get(entry, "name"));
-    json_t *length = json_object_get(entry, "bytes"), *blocks = json_object_get(entry, "crc32c");
-    if (!name_is_safe(name) || !json_is_integer(length) || !json_is_array(blocks))
-        return error_set(TL_ERROR_USE, "%s/%s: an entry of its files has not name, bytes and crc32c", folder, MANIFEST);
-    struct compare c = {file_join(folder, name), blocks, 0};
-    size_t bytes = 0;
-    bool ok = c.path && blocks_walk(c.path, &bytes, compare_crc, &c);
-    if (ok && (json_int_t)bytes != json_integer_value(length))
-        ok = error_set(TL_ERROR_USE, "%s: has %zu bytes (need %" JSON_INTEGER_FORMAT ")", c.path, bytes,
-                       json_integer_value(length));
-    if (ok && c.at != json_array_size(blocks)) ok = error_set(TL_ERROR_USE, "%s: blocks are missing", c.path);
-    memory_free((char *)c.path);
-    return ok;
-}
-
-static bool folder_verify(const char *folder, int64_t step) {
-    char *path = file_join(folder, MANIFEST);
+/* Whether a step's folder agrees with its manifest: lengths, and with `deep` every byte. */
+static bool own_verify(const struct file_folder *own, int64_t step, bool deep) {
+    char path[FILE_TEXT];
     size_t i;
-    json_t *root = path ? json_read(path, LARGEST_MANIFEST) : NULL, *entry;
-    json_t *body = root ? manifest_body(root, path, step) : NULL;
-    bool ok = body != NULL, has_state = false;
+    json_t *body = manifest_get(file_in(own, MANIFEST), SCHEMA), *entry;
+    bool ok = body && body_check(body, file_text(file_in(own, MANIFEST), path), step), has_state = false;
     json_array_foreach(json_object_get(body, "files"), i, entry) {
-        if (ok) ok = file_verify(folder, entry);
+        if (ok) ok = manifest_verify(own, entry, deep, path);
         if (ok) has_state = has_state || !strcmp(json_string_value(json_object_get(entry, "name")), STATE);
     }
     if (ok && !has_state) ok = error_set(TL_ERROR_USE, "%s: does not list %s", path, STATE);
-    json_decref(root);
-    memory_free(path);
+    json_decref(body);
     return ok;
 }
 
+/* What is there under a step's name, and whether it was ever finished: a folder with a manifest, or something that no
+ * save has made, which cannot be told from one that was damaged. False: recorded. */
+static bool step_look(const struct checkpoints *all, int64_t step, bool *is_finished, bool *is_folder) {
+    char name[NAME_BYTES];
+    enum file_kind kind;
+    struct file_place at = file_in(all->folder, step_name(step, name));
+    if (!file_look(at, &kind)) return false;
+    *is_folder = kind == FILE_FOLDER;
+    *is_finished = kind != FILE_ABSENT;
+    if (!*is_folder) return true;
+    struct file_folder *own = file_folder_in(all->folder, name, false);
+    bool ok = own && file_look(file_in(own, MANIFEST), &kind);
+    *is_finished = ok && kind != FILE_ABSENT;
+    file_folder_close(own);
+    return ok;
+}
+
+static bool step_verify(const struct checkpoints *all, int64_t step, bool deep) {
+    char name[NAME_BYTES], path[FILE_TEXT];
+    enum file_kind kind;
+    struct file_place at = file_in(all->folder, step_name(step, name));
+    if (!file_look(at, &kind)) return false;
+    if (kind != FILE_FOLDER)
+        return error_set(TL_ERROR_USE, "%s: is %s", file_text(at, path), kind == FILE_ABSENT ? "missing" : "no folder");
+    struct file_folder *own = file_folder_in(all->folder, name, false);
+    bool ok = own && own_verify(own, step, deep);
+    file_folder_close(own);
+    return ok;
+}
+
+bool checkpoint_check(const struct checkpoints *all, int64_t step) { return step_verify(all, step, false); }
+
 /* ---- Deleting ---- */
 
-/* Removes a step's folder: first the manifest, then the rest. Nothing there is no error. */
-static bool folder_remove(const char *folder) {
-    char *manifest = file_join(folder, MANIFEST);
-    if (!manifest) return false;
-    bool ok = unlink(manifest) == 0 || errno == ENOENT || errno == ENOTDIR;
-    memory_free(manifest);
-    DIR *dir = ok ? opendir(folder) : NULL;
-    if (ok && !dir && errno == ENOENT) return true;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char *path = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") ? file_join(folder, e->d_name) : NULL;
-        if (path) unlink(path); /* what stays behind keeps the folder, which is then reported */
-        memory_free(path);
-    }
-    if (dir) closedir(dir);
-    if (dir && rmdir(folder) == 0) return true;
-    return error_set(TL_ERROR_IO, "%s: cannot be removed: %s", folder, strerror(errno));
+struct removal {
+    const struct file_folder *own;
+    bool ok;
+};
+
+/* Only what saves make. */
+static bool own_file_remove(const char *name, void *context) {
+    struct removal *r = context;
+    size_t length = strlen(name), end = strlen(TENSORS);
+    bool is_own =
+        !strcmp(name, STATE) || file_is_temporary(name) || (length > end && !strcmp(name + length - end, TENSORS));
+    return !is_own || file_remove(file_in(r->own, name));
+}
+
+/* Removes a step's folder: first the manifest, then the rest. Nothing there is no error; what no save has made stays,
+ * and the folder then too. */
+static bool step_remove(struct checkpoints *all, int64_t step) {
+    char name[NAME_BYTES];
+    enum file_kind kind;
+    if (!file_look(file_in(all->folder, step_name(step, name)), &kind)) return false;
+    if (kind == FILE_ABSENT) return true;
+    verified_set(all, step, false);
+    struct removal r = {.own = file_folder_in(all->folder, name, false)};
+    bool ok = r.own && file_remove(file_in(r.own, MANIFEST)) && file_list(r.own, own_file_remove, &r);
+    file_folder_close((struct file_folder *)r.own);
+    return ok && file_remove_folder(file_in(all->folder, name));
 }
 
 /* ---- Saving ---- */
 
-static bool parts_write(const char *folder, const struct checkpoint_part *part) {
+static bool parts_write(const struct file_folder *own, const struct checkpoint_part *part) {
     const char **names = memory_new(((size_t)part->n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new(((size_t)part->n + 1) * sizeof *tensors);
-    char *path = file_join(folder, part->file);
-    bool ok = names && tensors && path;
-    if (!names || !tensors) error_memory((size_t)part->n * sizeof *names, "a checkpoint");
+    bool ok = names && tensors;
+    if (!ok) error_memory((size_t)part->n * sizeof *names, "a checkpoint");
     for (int i = 0; ok && i < part->n; i++) names[i] = part->tensors[i].name, tensors[i] = part->tensors[i].tensor;
-    ok = ok && tl_safetensors_save(path, names, tensors, part->n, NULL, NULL, 0);
+    ok = ok && safetensors_save_at(file_in(own, part->file), names, tensors, part->n, NULL, NULL, 0);
     memory_free(names);
     memory_free(tensors);
-    memory_free(path);
     return ok;
 }
 
-bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_part *parts, int n_parts,
+bool checkpoint_save(struct checkpoints *all, int64_t step, const struct checkpoint_part *parts, int n_parts,
                      const char *state_json) {
-    char *own = path_new(folder, step, NULL), *state = own ? file_join(own, STATE) : NULL;
-    bool ok = state && folder_remove(own) && file_make_folder(own);
+    char name[NAME_BYTES];
+    struct file_folder *own = step_remove(all, step) ? file_folder_in(all->folder, step_name(step, name), true) : NULL;
+    bool ok = own != NULL;
     for (int i = 0; ok && i < n_parts; i++) ok = parts_write(own, &parts[i]);
-    ok = ok && file_put(state, state_json, strlen(state_json)) && file_sync_folder(folder) &&
-         manifest_write(own, step, parts, n_parts) && folder_verify(own, step);
-    memory_free(state);
-    memory_free(own);
+    ok = ok && file_put_at(file_in(own, STATE), state_json, strlen(state_json)) && file_folder_sync(all->folder) &&
+         manifest_write(own, step, parts, n_parts) && own_verify(own, step, true);
+    file_folder_close(own);
+    if (ok) verified_set(all, step, true);
     return ok;
 }
 
@@ -242,6 +207,7 @@ bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_p
 struct steps {
     int64_t *step;
     size_t n, capacity;
+    bool any_damaged; /* one that was set aside is there */
 };
 
 static int newer_first(const void *a, const void *b) {
@@ -249,69 +215,75 @@ static int newer_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Every "step-N" in a folder, newest first, whether it is whole or not. A folder that is not there has none. */
-static bool steps_list(const char *folder, struct steps *list) {
-    DIR *dir = opendir(folder);
-    if (!dir && errno == ENOENT) return true;
-    if (!dir) return error_set(TL_ERROR_IO, "%s: cannot be listed: %s", folder, strerror(errno));
-    bool ok = true;
-    for (struct dirent *e; ok && (e = readdir(dir));) {
-        int64_t step;
-        int end = 0;
-        char name[32];
-        if (sscanf(e->d_name, "step-%" SCNd64 "%n", &step, &end) != 1 || e->d_name[end] || step < 0) continue;
-        snprintf(name, sizeof name, STEP_NAME, step);
-        if (strcmp(name, e->d_name)) continue; /* not of our making */
-        ok = memory_grow((void **)&list->step, &list->capacity, list->n, sizeof *list->step);
-        if (ok) list->step[list->n++] = step;
-        else error_memory(sizeof *list->step, "a list of checkpoints");
-    }
-    closedir(dir);
+static bool step_add(const char *name, void *context) {
+    struct steps *list = context;
+    int64_t step = step_of(name);
+    if (!strncmp(name, FILE_DAMAGED, strlen(FILE_DAMAGED))) list->any_damaged = true;
+    if (step < 0) return true; /* not of our making */
+    if (!memory_grow((void **)&list->step, &list->capacity, list->n, sizeof *list->step))
+        return error_memory(sizeof *list->step, "a list of checkpoints");
+    list->step[list->n++] = step;
+    return true;
+}
+
+/* Every "step-N" in a folder, newest first, whether it is whole or not. */
+static bool steps_list(const struct checkpoints *all, struct steps *list) {
+    bool ok = !all->folder || file_list(all->folder, step_add, list);
     if (list->n) qsort(list->step, list->n, sizeof *list->step, newer_first);
     return ok;
 }
 
-/* Whether a step was ever finished. False: recorded. */
-static bool manifest_look(const char *folder, int64_t step, bool *is_there) {
-    char *path = path_new(folder, step, MANIFEST);
-    if (!path) return false;
-    *is_there = access(path, F_OK) == 0;
-    memory_free(path);
-    return true;
-}
-
-bool checkpoint_any(const char *folder) {
+bool checkpoint_any(const struct checkpoints *all, bool *any) {
     struct steps list = {0};
-    bool any = false, ok = steps_list(folder, &list);
-    for (size_t i = 0; ok && !any && i < list.n; i++) ok = manifest_look(folder, list.step[i], &any);
+    bool is_folder, ok = steps_list(all, &list);
+    *any = list.any_damaged;
+    for (size_t i = 0; ok && !*any && i < list.n; i++) ok = step_look(all, list.step[i], any, &is_folder);
     memory_free(list.step);
-    return any;
+    return ok;
 }
 
-/* Whether a step that was finished is still whole. A damaged one is no reason to stop; want of memory says nothing about it: recorded. */
-static bool step_verify(const char *folder, int64_t step, bool *is_whole) {
-    char *own = path_new(folder, step, NULL);
-    *is_whole = own && folder_verify(own, step);
-    memory_free(own);
-    if (*is_whole) return true;
-    if (tl_error() == TL_ERROR_MEMORY) return false;
-    log_line("checkpoint passed over: %s", tl_error_message());
-    tl_error_clear();
+/* Gives what is damaged a name that nobody counts. */
+static bool step_set_aside(const struct checkpoints *all, int64_t step, const char *why) {
+    char name[NAME_BYTES], aside[FILE_ASIDE], path[FILE_TEXT];
+    if (!file_set_aside(all->folder, step_name(step, name), aside)) return false;
+    log_line("checkpoint of step %" PRId64 " is damaged and set aside as %s: %s", step,
+             file_text(file_in(all->folder, aside), path), why);
     return true;
 }
 
-int64_t checkpoint_newest(const char *folder) {
+/* Whether a step that was finished is still whole. A damaged one is no reason to stop; what says nothing about its
+ * bytes (it may not be read, there is no memory) is: recorded. */
+static bool step_judge(struct checkpoints *all, int64_t step, bool set_aside, bool *is_whole) {
+    char why[512], name[NAME_BYTES], path[FILE_TEXT];
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *is_whole = (is_verified(all, step) && step_verify(all, step, false)) ||
+                (tl_error() == TL_OK && step_verify(all, step, true));
+    tl_error_policy(policy);
+    if (*is_whole) return verified_set(all, step, true), true;
+    tl_status status = tl_error();
+    if (status == TL_ERROR_MEMORY) return false;
+    snprintf(why, sizeof why, "%s", tl_error_message());
+    tl_error_clear();
+    file_text(file_in(all->folder, step_name(step, name)), path);
+    if (status != TL_ERROR_USE)
+        return error_set(status, "%s (whether this checkpoint is whole cannot be told; rename %s to go on without it)",
+                         why, path);
+    verified_set(all, step, false);
+    if (set_aside) return step_set_aside(all, step, why);
+    log_line("checkpoint passed over: %s", why);
+    return true;
+}
+
+int64_t checkpoint_newest(struct checkpoints *all, bool set_aside) {
     struct steps list = {0};
     int64_t newest = -1;
-    tl_policy policy = tl_error_policy(TL_RETURN);
-    bool ok = steps_list(folder, &list);
+    bool ok = steps_list(all, &list);
     for (size_t i = 0; ok && newest < 0 && i < list.n; i++) {
-        bool is_there = false, is_whole = false;
-        ok = manifest_look(folder, list.step[i], &is_there) &&
-             (!is_there || step_verify(folder, list.step[i], &is_whole));
+        bool is_finished = false, is_whole = false, is_folder;
+        ok = step_look(all, list.step[i], &is_finished, &is_folder) &&
+             (!is_finished || step_judge(all, list.step[i], set_aside, &is_whole));
         if (is_whole) newest = list.step[i];
     }
-    tl_error_policy(policy);
     memory_free(list.step);
     return newest;
 }
@@ -319,34 +291,37 @@ int64_t checkpoint_newest(const char *folder) {
 /* ---- Loading ---- */
 
 /* Of a step that has been verified, or is verified now. */
-static struct checkpoint *open_step(const char *folder, int64_t step, bool is_verified) {
+static struct checkpoint *open_step(struct checkpoints *all, int64_t step, bool is_verified) {
+    char name[NAME_BYTES];
     struct checkpoint *c = memory_new(sizeof *c);
     if (!c) {
         error_memory(sizeof *c, "a checkpoint");
         return NULL;
     }
-    *c = (struct checkpoint){.folder = path_new(folder, step, NULL), .step = step};
-    char *state = c->folder && (is_verified || folder_verify(c->folder, step)) ? file_join(c->folder, STATE) : NULL;
+    *c = (struct checkpoint){.step = step};
     size_t bytes;
-    if (state) c->state = file_get(state, LARGEST_STATE, &bytes);
-    memory_free(state);
+    c->folder = file_folder_in(all->folder, step_name(step, name), false);
+    if (c->folder && (is_verified || own_verify(c->folder, step, true)))
+        c->state = file_get_at(file_in(c->folder, STATE), LARGEST_STATE, &bytes);
     if (c->state) return c;
     checkpoint_close(c);
     return NULL;
 }
 
-struct checkpoint *checkpoint_open(const char *folder, int64_t step) {
-    return open_step(folder, step, false);
+struct checkpoint *checkpoint_open(struct checkpoints *all, int64_t step) {
+    char name[NAME_BYTES];
+    if (all->folder) return open_step(all, step, false);
+    return error_set(TL_ERROR_IO, "%s: there are no checkpoints", step_name(step, name)), NULL;
 }
 
-struct checkpoint *checkpoint_open_newest(const char *folder) {
-    int64_t newest = checkpoint_newest(folder);
-    return newest < 0 ? NULL : open_step(folder, newest, true);
+struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_aside) {
+    int64_t newest = checkpoint_newest(all, set_aside);
+    return newest < 0 ? NULL : open_step(all, newest, true);
 }
 
 void checkpoint_close(struct checkpoint *c) {
     if (!c) return;
-    memory_free(c->folder);
+    file_folder_close(c->folder);
     memory_free(c->state);
     memory_free(c);
 }
@@ -370,49 +345,71 @@ static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_t
 }
 
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part) {
-    char *path = file_join(c->folder, part->file);
-    tl_safetensors *file = path ? tl_safetensors_open(path) : NULL;
+    char path[FILE_TEXT];
+    struct file_place at = file_in(c->folder, part->file);
+    tl_safetensors *file = safetensors_open_at(at);
     bool ok = file != NULL, mode = tl_grad_mode(false);
     for (int i = 0; ok && i < part->n; i++) {
         tl_scope scope = tl_scope_begin();
-        ok = tensor_load(file, path, &part->tensors[i]);
+        ok = tensor_load(file, file_text(at, path), &part->tensors[i]);
         ok = tl_scope_end(scope) && ok;
     }
     tl_grad_mode(mode);
     tl_safetensors_close(file);
-    memory_free(path);
     return ok;
 }
 
-bool checkpoint_prune(const char *folder, int keep, int64_t best_step) {
-    struct steps list = {0};
-    bool ok = steps_list(folder, &list);
-    int whole = 0;
-    for (size_t i = 0; ok && i < list.n; i++) {
-        bool is_whole = false;
-        ok = manifest_look(folder, list.step[i], &is_whole);
-        whole += is_whole;
-        /* What is newer than every whole one may be a save that goes on in another process: it stays. */
-        if (!ok || (is_whole && whole <= keep) || list.step[i] == best_step || whole == 0) continue;
-        char *own = path_new(folder, list.step[i], NULL);
-        ok = own && folder_remove(own);
-        memory_free(own);
+/* ---- What is no longer needed ---- */
+
+/* Counts the newest first and only what is whole; what is found damaged is set aside. Of what goes, nobody needs to
+ * know what it was. */
+static bool kept_choose(struct checkpoints *all, const struct steps *list, int keep, int64_t best, int64_t saved,
+                        bool *is_gone) {
+    bool ok = true;
+    int n_whole = 0;
+    for (size_t i = 0; ok && i < list->n; i++) {
+        int64_t step = list->step[i];
+        bool is_finished = false, is_whole = false, is_folder;
+        ok = step_look(all, step, &is_finished, &is_folder);
+        is_gone[i] = !is_finished || !(step == best || step == saved || n_whole < keep);
+        if (ok && !is_gone[i]) ok = step_judge(all, step, true, &is_whole);
+        n_whole += is_whole;
     }
+    return ok;
+}
+
+bool checkpoint_prune(struct checkpoints *all, int keep, int64_t best_step, int64_t saved) {
+    struct steps list = {0};
+    bool ok = steps_list(all, &list), *is_gone = NULL;
+    if (ok && list.n) {
+        is_gone = memory_new(list.n * sizeof *is_gone);
+        ok = is_gone ? kept_choose(all, &list, keep, best_step, saved, is_gone)
+                     : error_memory(list.n * sizeof *is_gone, "a list of checkpoints");
+    }
+    for (size_t i = 0; ok && i < list.n; i++)
+        if (is_gone[i]) ok = step_remove(all, list.step[i]);
+    memory_free(is_gone);
     memory_free(list.step);
     return ok;
 }
 
-void checkpoint_sweep(const char *folder) {
+/* Temporaries of one step, or all of it when it was never finished. */
+static bool step_sweep(struct checkpoints *all, int64_t step) {
+    char name[NAME_BYTES];
+    bool is_finished = false, is_folder = false;
+    if (!step_look(all, step, &is_finished, &is_folder)) return false;
+    if (!is_finished) return step_remove(all, step);
+    struct file_folder *own = is_folder ? file_folder_in(all->folder, step_name(step, name), false) : NULL;
+    if (own) file_sweep(own);
+    file_folder_close(own);
+    return own || !is_folder;
+}
+
+bool checkpoint_sweep(struct checkpoints *all) {
     struct steps list = {0};
-    tl_policy policy = tl_error_policy(TL_RETURN);
-    bool ok = steps_list(folder, &list);
-    for (size_t i = 0; ok && i < list.n; i++) {
-        char *own = path_new(folder, list.step[i], NULL);
-        ok = own != NULL;
-        if (own) file_sweep(own);
-        memory_free(own);
-    }
-    tl_error_policy(policy);
-    if (!ok) tl_error_clear(); /* a folder that cannot be listed is found out by those who need it */
+    bool ok = steps_list(all, &list);
+    if (ok && all->folder) file_sweep(all->folder);
+    for (size_t i = 0; ok && i < list.n; i++) ok = step_sweep(all, list.step[i]);
     memory_free(list.step);
+    return ok;
 }

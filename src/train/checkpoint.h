@@ -4,12 +4,16 @@
  *                              optimizer.safetensors
  *                              state.json            the rest: counters, generators, position
  *                              manifest.json         written last: every file's length and CRC32C per MiB, and its own
+ *     FOLDER/damaged-step-000000000050/              was one; kept until somebody deletes it
  *
- * A folder is a checkpoint when its manifest is there and everything agrees with it; before that it is nothing, however much
- * of it is written. The newest valid one is found by looking, never by a pointer that could be wrong. */
+ * A folder is a checkpoint when its manifest is there and everything agrees with it; before that it is nothing, however
+ * much of it is written. The newest valid one is found by looking, never by a pointer that could be wrong. One that was
+ * finished and no longer agrees is damaged: it is passed over by who only reads, and set aside under another name by
+ * the run, so that nobody counts it again. It is never deleted. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
+#include "base/file.h"
 #include "tally.h"
 
 struct checkpoint_part {
@@ -18,34 +22,53 @@ struct checkpoint_part {
     int n;
 };
 
+/* A run's checkpoints: the open folder they are in, and which of them this process has verified to the last byte. */
+struct checkpoints {
+    struct file_folder *folder; /* NULL: there is none, and no checkpoint */
+    int64_t *verified;
+    size_t n_verified, capacity;
+};
+
+/* The folder "checkpoints" of a run's; with `make` it is made where there is none. False: recorded, and nothing is
+ * open. */
+bool checkpoints_open(struct checkpoints *all, const struct file_folder *run, bool make);
+void checkpoints_close(struct checkpoints *all);
+
 /* Saves and reads back. False: an error that names the file; what was saved before is untouched. Saving a step anew
  * replaces it. */
-bool checkpoint_save(const char *folder, int64_t step, const struct checkpoint_part *parts, int n_parts,
+bool checkpoint_save(struct checkpoints *all, int64_t step, const struct checkpoint_part *parts, int n_parts,
                      const char *state_json);
 
-/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged ones are passed over
- * with a line in the log. */
-int64_t checkpoint_newest(const char *folder);
+/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged ones
+ * are passed over with a line in the log; `set_aside` (for whoever holds the run's lock) also renames them to
+ * damaged-step-N. One that cannot be read is not damaged but an error: it says nothing about its bytes. */
+int64_t checkpoint_newest(struct checkpoints *all, bool set_aside);
 
 /* Whether there is one that was ever finished, whole or damaged since. */
-bool checkpoint_any(const char *folder);
+bool checkpoint_any(const struct checkpoints *all, bool *any);
 
 struct checkpoint;
 /* Verifies everything. NULL: an error that names file and place. */
-struct checkpoint *checkpoint_open(const char *folder, int64_t step);
+struct checkpoint *checkpoint_open(struct checkpoints *all, int64_t step);
 /* The newest whole one, verified once. NULL without an error: there is none. */
-struct checkpoint *checkpoint_open_newest(const char *folder);
-void checkpoint_close(struct checkpoint *c);
+struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_aside);
+void checkpoint_close(struct checkpoint *c); /* NULL allowed */
 int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);
 
-/* Removes what killed processes have left of files that were being written. Nobody else may be saving here. */
-void checkpoint_sweep(const char *folder);
+/* Removes what interrupted saves have left: folders without a manifest, and temporaries of processes that no longer
+ * live. For whoever holds the run's lock. */
+bool checkpoint_sweep(struct checkpoints *all);
 
-/* Deletes all but the newest `keep` and `best_step` (-1: none), and what interrupted saves have left. A folder's manifest goes
- * first, so that half a deletion is no checkpoint. */
-bool checkpoint_prune(const char *folder, int keep, int64_t best_step);
+/* Deletes all but the newest `keep` that are whole, `best_step` (-1: none) and `saved` (the step that was just saved or
+ * resumed; -1: none). Before anything is deleted, those that are kept in its stead are verified, each once in a
+ * process. Files that no save has made stay, and their folder with them. A folder's manifest goes first, so that half a
+ * deletion is no checkpoint. */
+bool checkpoint_prune(struct checkpoints *all, int keep, int64_t best_step, int64_t saved);
+
+/* Whether a step is there, by its name, with its manifest and every file in its length. False: recorded. */
+bool checkpoint_check(const struct checkpoints *all, int64_t step);
 
 #endif

@@ -145,3 +145,24 @@ struct event_record event_text(double time_s, int64_t step, const char *tag, con
     put_message(&event, 5, &summary);
     return record(&event);
 }
+
+/* ---- Reading ---- */
+
+static uint64_t number_at(const unsigned char *data, int bytes) {
+    uint64_t n = 0;
+    for (int i = bytes - 1; i >= 0; i--) n = n << 8 | data[i];
+    return n;
+}
+
+bool events_whole(int fd, struct file_place at, size_t bytes, size_t *whole) {
+    enum { HEAD = 12, TAIL = 4 };
+    unsigned char head[HEAD];
+    *whole = 0;
+    while (bytes - *whole >= HEAD + TAIL) {
+        if (!file_read_at(fd, at, head, HEAD, *whole)) return false;
+        uint64_t length = number_at(head, 8);
+        if (number_at(head + 8, 4) != masked(crc32c(0, head, 8)) || length > bytes - *whole - HEAD - TAIL) break;
+        *whole += HEAD + (size_t)length + TAIL;
+    }
+    return true;
+}

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
+
 struct event_value {
     const char *tag; /* "train/loss" */
     double value;
@@ -21,5 +23,8 @@ struct event_record {
 struct event_record event_version(double time_s); /* what a file begins with */
 struct event_record event_scalars(double time_s, int64_t step, const struct event_value *values, int n);
 struct event_record event_text(double time_s, int64_t step, const char *tag, const char *text);
+
+/* How much of an open file, at most `bytes` of it, is whole records from its beginning on. False: recorded. */
+bool events_whole(int fd, struct file_place at, size_t bytes, size_t *whole);
 
 #endif

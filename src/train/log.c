@@ -1,11 +1,11 @@
 #include "train/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,10 +15,13 @@
 #include "tensor/device.h"
 #include "train/events.h"
 
-static const char LINES[] = "log.jsonl", EVENTS[] = "events.out.tfevents.tally"; /* TensorBoard looks for "tfevents" */
+static const char LINES[] = LOG_LINES, EVENTS[] = LOG_EVENTS;
 
 static bool failed(const struct log *l, const char *file) {
-    return error_set(TL_ERROR_IO, "%s/%s: cannot be written", l->folder, file);
+    int reason = errno;
+    char path[FILE_TEXT];
+    return error_set(TL_ERROR_IO, "%s: cannot be written: %s", file_text(file_in(l->folder, file), path),
+                     strerror(reason));
 }
 
 static double wall_time(void) {
@@ -29,18 +32,45 @@ static double wall_time(void) {
 
 /* ---- Opening and closing ---- */
 
+/* How much of an open file, at most `bytes` of it, is whole lines. */
+static bool lines_whole(int fd, struct file_place at, size_t bytes, size_t *whole) {
+    char piece[4096];
+    for (*whole = bytes; *whole > 0;) {
+        size_t n = *whole < sizeof piece ? *whole : sizeof piece;
+        if (!file_read_at(fd, at, piece, n, *whole - n)) return false;
+        while (n > 0 && piece[n - 1] != '\n') n--, (*whole)--;
+        if (n > 0) break;
+    }
+    return true;
+}
+
+/* Where a file that should have `bytes` is to be cut: there, or where it is damaged before. */
+static bool end_find(int fd, struct file_place at, bool is_lines, size_t found, int64_t bytes, size_t *end) {
+    char path[FILE_TEXT];
+    size_t need = (size_t)bytes, most = found < need ? found : need;
+    if (!(is_lines ? lines_whole : events_whole)(fd, at, most, end)) return false;
+    if (*end != need)
+        log_line(
+            "run: %s is damaged: %zu of the %zu bytes that it had at the checkpoint are whole, and it goes on from "
+            "there",
+            file_text(at, path), *end, need);
+    return true;
+}
+
 static FILE *open_at(struct log *l, const char *file, int64_t bytes, bool *is_empty) {
-    char *path = file_join(l->folder, file);
-    FILE *f = path ? fopen(path, "a+") : NULL;
-    struct stat status;
-    bool ok = f && fstat(fileno(f), &status) == 0;
-    if (ok && bytes > status.st_size) bytes = status.st_size; /* somebody has cut it: nothing is made up */
-    ok = ok && ftruncate(fileno(f), bytes) == 0 && fseek(f, 0, SEEK_END) == 0;
-    *is_empty = bytes == 0;
-    memory_free(path);
-    if (ok) return f;
-    if (f) fclose(f);
+    struct file_place at = file_in(l->folder, file);
+    size_t found, end = 0;
+    int fd = file_append_at(at, &found);
+    if (fd < 0 || !end_find(fd, at, file == LINES, found, bytes, &end)) {
+        if (fd >= 0) file_close(fd);
+        return NULL;
+    }
+    FILE *f = ftruncate(fd, (off_t)end) == 0 ? fdopen(fd, "a+") : NULL;
+    *is_empty = end == 0;
+    if (f && fseek(f, 0, SEEK_END) == 0) return f;
     failed(l, file);
+    if (f) fclose(f);
+    else file_close(fd);
     return NULL;
 }
 
@@ -51,7 +81,7 @@ static bool event_write(struct log *l, struct event_record record) {
     return ok;
 }
 
-bool log_open(struct log *l, const char *folder, int64_t line_bytes, int64_t event_bytes) {
+bool log_open(struct log *l, const struct file_folder *folder, int64_t line_bytes, int64_t event_bytes) {
     bool is_empty;
     *l = (struct log){.folder = folder};
     l->lines = open_at(l, LINES, line_bytes, &is_empty);

@@ -1,13 +1,19 @@
 /* log.h: what a run writes down as it goes: log.jsonl for programs, and an event file for TensorBoard.
  *
- * Both are appended to. A checkpoint remembers how long they were, and a run that goes on from it cuts them there, so that no step is in
- * them twice. */
+ * Both are appended to. A checkpoint remembers how long they were, and a run that goes on from it cuts them there, so
+ * that no step is in them twice. What somebody has cut or written over is told, and cut where its last whole line or
+ * record ends: what is lost is not made up, and what follows can be read. */
 #ifndef TRAIN_LOG_H
 #define TRAIN_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "base/file.h"
+
+#define LOG_LINES "log.jsonl"
+#define LOG_EVENTS "events.out.tfevents.tally" /* TensorBoard looks for "tfevents" */
 
 struct device_health;
 struct log_step { /* what is known of a step when its results have been read */
@@ -18,12 +24,13 @@ struct log_step { /* what is known of a step when its results have been read */
 };
 
 struct log {
-    const char *folder;
+    const struct file_folder *folder;
     FILE *lines, *events;
 };
 
-/* Opens both at these lengths (they are cut, or as long as they are when that is less). False: recorded, and nothing is open. */
-bool log_open(struct log *l, const char *folder, int64_t line_bytes, int64_t event_bytes);
+/* Opens both at these lengths (they are cut, or shorter where they are damaged). False: recorded, and nothing is open.
+ * */
+bool log_open(struct log *l, const struct file_folder *folder, int64_t line_bytes, int64_t event_bytes);
 bool log_close(struct log *l);
 /* What was written is on disk, and so long. */
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);

@@ -35,8 +35,8 @@ static void split_step(char *run, int64_t *step) {
 
 /* ---- A run ---- */
 
-static bool best_step(const char *folder, int64_t *step) {
-    struct checkpoint *c = checkpoint_open_newest(folder);
+static bool best_step(struct checkpoints *all, const char *folder, int64_t *step) {
+    struct checkpoint *c = checkpoint_open_newest(all, false);
     json_t *state = c ? json_loads(checkpoint_state(c), 0, NULL) : NULL;
     bool has_best = json_is_true(json_object_get(state, "has_best"));
     if (has_best) *step = json_integer_value(json_object_get(state, "best_step"));
@@ -56,9 +56,9 @@ static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
     return is_bytes;
 }
 
-static bool weights_load(struct opened *o, const char *folder, int64_t step) {
-    if (step == STEP_BEST && !best_step(folder, &step)) return false;
-    struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(folder) : checkpoint_open(folder, step);
+static bool weights_load(struct opened *o, struct checkpoints *all, const char *folder, int64_t step) {
+    if (step == STEP_BEST && !best_step(all, folder, &step)) return false;
+    struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(all, false) : checkpoint_open(all, step);
     if (!c) return tl_error() != TL_OK ? false : error_set(TL_ERROR_USE, "%s: has no whole checkpoint", folder);
     struct checkpoint_part part = {.file = "model.safetensors"};
     part.tensors = tl_module_list(o->model, &part.n);
@@ -69,18 +69,28 @@ static bool weights_load(struct opened *o, const char *folder, int64_t step) {
     return ok;
 }
 
-static bool run_open(struct opened *o, const char *run, int64_t step, tl_device *device) {
-    char path[PATH_BYTES], weights[SETTING_TEXT];
+static bool model_open(struct opened *o, const struct file_folder *folder, tl_device *device) {
+    char weights[SETTING_TEXT];
     tl_model_config config;
-    snprintf(path, sizeof path, "%s/config.json", run);
-    if (!settings_read(&o->settings, path) || !trainer_model(&o->settings, &config, weights)) return false;
-    snprintf(o->settings.out, sizeof o->settings.out, "%s", run); /* wherever it has been moved to */
+    if (!settings_read_at(&o->settings, file_in(folder, "config.json")) ||
+        !trainer_model(&o->settings, &config, weights))
+        return false;
     o->recipe = recipe_find(settings_choice(&o->settings, "recipe"));
     o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
     if (!o->model) return false;
     linear_set_mode(o->model, o->recipe->linear);
-    snprintf(path, sizeof path, "%s/checkpoints", run);
-    return weights_load(o, path, step);
+    return true;
+}
+
+static bool run_open(struct opened *o, const char *run, int64_t step, tl_device *device) {
+    struct checkpoints all = {0};
+    struct file_folder *folder = file_folder_open(run);
+    bool ok = folder && model_open(o, folder, device) && checkpoints_open(&all, folder, false);
+    snprintf(o->settings.out, sizeof o->settings.out, "%s", run); /* wherever it has been moved to */
+    ok = ok && weights_load(o, &all, all.folder ? all.folder->path : run, step);
+    checkpoints_close(&all);
+    file_folder_close(folder);
+    return ok;
 }
 
 /* ---- A Hugging Face folder ---- */

@@ -1,33 +1,28 @@
 #include "train/run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "nn/model.h"
 #include "tensor/device.h"
 #include "train/advice.h"
 #include "train/checkpoint.h"
+#include "train/folder.h"
 #include "train/kinds.h"
 #include "train/log.h"
 #include "train/origin.h"
 #include "train/trainer.h"
 
-#define PATH_BYTES (SETTING_TEXT + 64)
-
 struct run {
-    struct settings settings;
+    struct settings settings, saved; /* saved: of the checkpoint that it goes on from */
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
@@ -50,14 +45,11 @@ struct run {
     double palm_flops;           /* of a token, by PaLM's rule */
     bool is_new_best;            /* the last evaluation was */
     double wait_s, waited_s;     /* for data: in the last step, and in all of this process */
-    int lock;                    /* of the folder; -1: not taken */
-    char text[PATH_BYTES];
+    struct folder folder;
+    struct checkpoint *found; /* the newest whole one, until it is resumed from */
+    json_t *state;            /* its state; NULL: there is none */
+    bool needs_price;         /* price.json was damaged */
 };
-
-static const char *path_of(struct run *r, const char *file) {
-    snprintf(r->text, sizeof r->text, "%s/%s", r->settings.out, file);
-    return r->text;
-}
 
 /* ---- When what happens. Steps are counted from 1 here: `done` of them are behind us. ---- */
 
@@ -211,58 +203,113 @@ char *run_price(const struct settings *s) {
 
 /* ---- The folder ---- */
 
-static bool file_write(struct run *r, const char *file, char *text) {
-    bool ok = text && file_put(path_of(r, file), text, strlen(text));
-    free(text);
-    return ok;
-}
+static const char CONFIG[] = "config.json", PRICE[] = "price.json", RECEIPT[] = "receipt.json",
+                  MACHINE[] = "machine.json", FINAL[] = "final";
+static const char *const FINAL_FILES[] = {"config.json", "model.safetensors"};
 
-/* One process at a time: two would prune each other's checkpoints. The lock goes with the process, however it ends. Whoever holds it knows
- * that what looks half-written is dead. */
-static bool lock_take(struct run *r) {
-    r->lock = open(path_of(r, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (r->lock < 0) return error_set(TL_ERROR_IO, "%s: cannot be opened: %s", r->text, strerror(errno));
-    if (flock(r->lock, LOCK_EX | LOCK_NB) != 0)
-        return errno == ENOLCK || errno == ENOTSUP ||
-               error_set(TL_ERROR_USE, "%s: another process is training in this folder", r->settings.out);
-    file_sweep(r->settings.out);
-    file_sweep(path_of(r, "final"));
-    checkpoint_sweep(path_of(r, "checkpoints"));
+static bool settings_of(const json_t *state, const struct settings *now, struct settings *then);
+
+/* The run's weights as others read them, whole as they were written. False: recorded. */
+static bool final_look(struct run *r, bool *is_whole) {
+    *is_whole = true;
+    for (int i = 0; i < 2; i++) {
+        enum folder_state state;
+        if (!folder_look(&r->folder, FINAL, FINAL_FILES[i], &state)) return false;
+        *is_whole = *is_whole && state == FOLDER_WHOLE;
+    }
     return true;
 }
 
-/* What depends on the settings and is made once. A run that was never saved has nothing to lose. */
+/* What depends on the settings and is made once. A run that has no checkpoint has nothing to lose, unless it is done.
+ * */
 static bool folder_renew(struct run *r) {
-    static const char *const made[] = {"price.json", "receipt.json", "stories.txt"};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
-        if (unlink(path_of(r, made[i])) != 0 && errno != ENOENT)
-            return error_set(TL_ERROR_IO, "%s: cannot be removed: %s", r->text, strerror(errno));
-    return file_write(r, "config.json", settings_json(&r->settings));
+    bool is_done;
+    if (!final_look(r, &is_done)) return false;
+    if (is_done)
+        return error_set(TL_ERROR_USE,
+                         "%s: this run is done and its weights are whole in final/, but no checkpoint is left that it "
+                         "could go on from (remove final/ to train again from step 0, or give another out folder)",
+                         r->settings.out);
+    return folder_remove(&r->folder, PRICE) && folder_remove(&r->folder, RECEIPT) &&
+           folder_remove(&r->folder, SOURCE_STORIES) && folder_put(&r->folder, CONFIG, settings_json(&r->settings));
+}
+
+/* The settings in config.json; is_there false: it is missing or damaged. False: recorded. */
+static bool config_read(struct run *r, struct settings *s, bool *is_there) {
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *s = settings_default();
+    *is_there = settings_read_at(s, file_in(r->folder.dir, CONFIG));
+    tl_error_policy(policy);
+    if (*is_there) return true;
+    if (tl_error() == TL_ERROR_MEMORY) return false;
+    tl_error_clear();
+    return true;
+}
+
+/* A checkpoint knows the settings that it was made with; config.json says the same, or is written again. */
+static bool config_check(struct run *r) {
+    struct settings config;
+    bool has_config, has_state = json_object_get(r->state, "settings") != NULL;
+    if (!config_read(r, &config, &has_config)) return false;
+    if (!has_state && !has_config) return true; /* only what is given now is known */
+    if (!has_state) r->saved = config;
+    const char *conflict = settings_conflict(&r->saved, &r->settings);
+    if (conflict)
+        return error_set(TL_ERROR_USE,
+                         "%s/%s: this run was begun with another %s (give the same to go on, or another out folder)",
+                         r->settings.out, CONFIG, conflict);
+    if (has_config && !settings_conflict(&r->saved, &config)) return true;
+    log_line("run: %s/%s was missing or damaged: written again", r->settings.out, CONFIG);
+    return folder_put(&r->folder, CONFIG, settings_json(&r->saved));
+}
+
+/* Opens the newest whole checkpoint; where there is none any more, the run begins again. */
+static bool newest_find(struct run *r) {
+    r->found = checkpoint_open_newest(&r->folder.checkpoints, true);
+    if (!r->found && tl_error() != TL_OK) return false;
+    r->state = r->found ? json_loads(checkpoint_state(r->found), JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (!settings_of(r->state, &r->settings, &r->saved) || !config_check(r)) return false;
+    if (r->found) return true;
+    log_line("run: no whole checkpoint is left in %s: training begins again at step 0", r->settings.out);
+    return folder_renew(r);
 }
 
 /* A folder that another run has made is not this run's. */
 static bool folder_begin(struct run *r) {
-    struct settings before = settings_default();
-    if (!file_make_folder(r->settings.out) || !lock_take(r)) return false;
-    if (access(path_of(r, "config.json"), F_OK) != 0) return folder_renew(r);
-    if (!settings_read(&before, r->text)) return false;
-    bool is_begun = checkpoint_any(path_of(r, "checkpoints"));
-    if (tl_error() != TL_OK) return false;
-    if (!is_begun) return settings_are_same(&before, &r->settings) || folder_renew(r);
-    const char *conflict = settings_conflict(&before, &r->settings);
-    return !conflict ||
-           error_set(TL_ERROR_USE,
-                     "%s: this run was begun with another %s (give the same to go on, or another out folder)",
-                     path_of(r, "config.json"), conflict);
+    struct settings before;
+    bool is_begun, has_config;
+    if (!folder_open(&r->folder, &r->settings) || !checkpoint_any(&r->folder.checkpoints, &is_begun)) return false;
+    if (is_begun) return newest_find(r);
+    bool is_done;
+    if (!config_read(r, &before, &has_config) || !final_look(r, &is_done)) return false;
+    return (has_config && !is_done && settings_are_same(&before, &r->settings)) || folder_renew(r);
+}
+
+static bool price_write(struct run *r, char *text) {
+    static const char *const names[] = {PRICE};
+    return folder_put(&r->folder, PRICE, text) && folder_seal(&r->folder, NULL, names, 1);
+}
+
+/* Whether price.json is one, and the one that was written. */
+static bool price_look(struct run *r, bool *is_good) {
+    enum folder_state state;
+    json_t *price = NULL;
+    if (!folder_look(&r->folder, NULL, PRICE, &state) || !folder_json(&r->folder, PRICE, &price)) return false;
+    const char *schema = json_string_value(json_object_get(price, "schema"));
+    *is_good = state != FOLDER_DAMAGED && schema && !strcmp(schema, "tally.run/1");
+    json_decref(price);
+    return true;
 }
 
 /* The price is made before anything else: what does not fit is told before the first step. */
 static bool price_begin(struct run *r) {
-    bool is_there = access(path_of(r, "price.json"), F_OK) == 0;
-    if (is_there && !*r->settings.memory_limit) return true;
+    bool is_good;
+    if (!price_look(r, &is_good)) return false;
+    if (is_good && !*r->settings.memory_limit) return true;
     char *price = run_price(&r->settings);
-    if (price && is_there) return free(price), true;
-    return price && file_write(r, "price.json", price);
+    r->needs_price = r->found && !is_good;
+    if (price && is_good) return free(price), true;
+    return price && price_write(r, price);
 }
 
 /* A run that goes on and looks or saves at other times keeps what was counted, and is priced anew for the rest; when it looks at other things
@@ -274,13 +321,22 @@ static bool price_again(struct run *r, const struct settings *before) {
     bool has_new_looks = settings_other_looks(before, s);
     if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
     if (has_new_looks) kinds_forget(&r->kinds);
-    return file_write(r, "price.json", price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
-           file_write(r, "config.json", settings_json(s));
+    return price_write(r, price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
+           folder_put(&r->folder, CONFIG, settings_json(s));
+}
+
+/* A price that was damaged, from what is counted in the checkpoint: of a run that is done, by the settings that it had.
+ * */
+static bool price_repair(struct run *r) {
+    const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
+    if (!r->needs_price) return true;
+    log_line("run: %s/%s was missing or damaged: the run is priced again", r->settings.out, PRICE);
+    return price_write(r, price_text(s, run_stand_in(s), &r->kinds, r->step));
 }
 
 /* ---- Saving and going on ---- */
 
-static bool log_begin(struct run *r) { return log_open(&r->log, r->settings.out, r->log_bytes, r->event_bytes); }
+static bool log_begin(struct run *r) { return log_open(&r->log, r->folder.dir, r->log_bytes, r->event_bytes); }
 
 static char *state_text(struct run *r) {
     char *settings_text = settings_json(&r->settings);
@@ -306,30 +362,41 @@ static char *state_text(struct run *r) {
     return text;
 }
 
-/* Where it is trained now; a run that is done was trained elsewhere. */
+/* Where it is trained now; a run that is done was trained where its checkpoint says. */
 static bool machine_write(struct run *r) {
-    if (r->step >= r->settings.steps) return true;
-    json_t *json = origin_json(&r->origin);
+    struct origin there;
+    json_t *json = NULL, *made_on = json_object_get(r->state, "made_on");
+    if (r->step >= r->settings.steps) {
+        if (!folder_json(&r->folder, MACHINE, &json)) return false;
+        bool is_good = json && origin_read(&there, json);
+        json_decref(json);
+        if (is_good || !made_on || !origin_read(&there, made_on)) return true;
+        log_line("run: %s/%s was missing or damaged: written again", r->settings.out, MACHINE);
+    }
+    json = r->step >= r->settings.steps ? json_incref(made_on) : origin_json(&r->origin);
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     if (json && !text) error_memory(256, "a record of this machine");
     json_decref(json);
-    return file_write(r, "machine.json", text);
+    return folder_put(&r->folder, MACHINE, text);
 }
 
-static bool receipt_write(struct run *r) { return file_write(r, "receipt.json", kinds_text(&r->kinds, &r->settings)); }
+static bool receipt_write(struct run *r) {
+    return folder_put(&r->folder, RECEIPT, kinds_text(&r->kinds, &r->settings));
+}
 
-/* It is billed first: the state that is saved counts this save, which is made when the state is. */
+/* It is billed first: the state that is saved counts this save, which is made when the state is. It is saved when it
+ * was read back, older ones were pruned, and it is still there. */
 static bool save(struct run *r, bool is_planned) {
     struct checkpoint_part parts[TRAINER_PARTS];
-    char folder[PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
+    struct checkpoints *all = &r->folder.checkpoints;
     bool ok = !is_planned || billed_save(r->trainer, &(struct run_walker){bill_kinds, &r->kinds});
     if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
     ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
     char *state = ok && trainer_parts(r->trainer, parts) ? state_text(r) : NULL;
-    ok = state && checkpoint_save(folder, r->step, parts, TRAINER_PARTS, state) &&
-         checkpoint_prune(folder, (int)r->settings.keep, r->best_step) && receipt_write(r);
-    r->last_saved = r->step;
+    ok = state && checkpoint_save(all, r->step, parts, TRAINER_PARTS, state) &&
+         checkpoint_prune(all, (int)r->settings.keep, r->best_step, r->step) && checkpoint_check(all, r->step) &&
+         receipt_write(r);
+    if (ok) r->last_saved = r->step;
     r->is_new_best = false;
     free(state);
     return ok;
@@ -389,18 +456,32 @@ static bool state_read(struct run *r, const char *text) {
     return ok;
 }
 
-/* Takes over the newest whole checkpoint, if there is one. */
-static bool resume(struct run *r) {
-    char folder[PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s/checkpoints", r->settings.out);
-    struct checkpoint *c = checkpoint_open_newest(folder);
-    if (!c) return tl_error() == TL_OK;
+/* Takes over a checkpoint and closes it. */
+static bool resume(struct run *r, struct checkpoint *c) {
     struct checkpoint_part parts[TRAINER_PARTS];
     bool ok = trainer_parts(r->trainer, parts);
     for (int i = 0; ok && i < TRAINER_PARTS; i++) ok = checkpoint_load(c, &parts[i]);
     ok = ok && state_read(r, checkpoint_state(c));
     checkpoint_close(c);
     return ok;
+}
+
+/* Takes over the checkpoint that was found when the run began, and removes those that a killed process should have
+ * pruned, by the rule that it had or by that of now, whichever keeps more. */
+static bool resume_found(struct run *r) {
+    struct checkpoint *c = r->found;
+    int64_t keep = r->saved.keep > r->settings.keep ? r->saved.keep : r->settings.keep;
+    r->found = NULL;
+    return !c || (resume(r, c) && price_repair(r) &&
+                  checkpoint_prune(&r->folder.checkpoints, (int)keep, r->best_step, r->step));
+}
+
+/* Goes back to the newest checkpoint in the middle of a run, which has saved one. */
+static bool resume_newest(struct run *r) {
+    struct checkpoint *c = checkpoint_open_newest(&r->folder.checkpoints, true);
+    if (!c && tl_error() == TL_OK)
+        error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to go back to", r->settings.out);
+    return c && resume(r, c);
 }
 
 /* ---- The loop ---- */
@@ -446,7 +527,7 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     if (!strcmp(policy, "skip")) return true;
     if (!strcmp(policy, "rollback") && r->n_rollbacks++ < 3 && r->last_saved > 0) {
         int64_t shift = r->trainer->data_shift + done - r->last_saved; /* other batches than those that led here */
-        bool ok = resume(r) && log_close(&r->log) && log_begin(r);
+        bool ok = resume_newest(r) && log_close(&r->log) && log_begin(r);
         r->trainer->data_shift = shift;
         if (!ok) *end = RUN_FAILED;
         return ok;
@@ -642,8 +723,8 @@ static char *without_memory(const char *receipt_text, const char *price_json) {
 /* Price against receipt, both as they lie in the folder. */
 static bool verdict(struct run *r) {
     size_t bytes;
-    char *price = file_get(path_of(r, "price.json"), (size_t)64 << 20, &bytes);
-    char *receipt = price ? file_get(path_of(r, "receipt.json"), (size_t)64 << 20, &bytes) : NULL;
+    char *price = file_get_at(file_in(r->folder.dir, PRICE), (size_t)64 << 20, &bytes);
+    char *receipt = price ? file_get_at(file_in(r->folder.dir, RECEIPT), (size_t)64 << 20, &bytes) : NULL;
     char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
     bool ok = receipt && (compared || !r->summary->foreign_bytes);
     r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
@@ -670,7 +751,7 @@ static bool run_begin(struct run *r) {
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
                          s->device);
     if (!device || !folder_begin(r) || !price_begin(r)) return false;
-    if (!source_open(&r->source, s, config.vocabulary, false)) return false;
+    if (!source_open_in(&r->source, s, config.vocabulary, r->folder.dir)) return false;
     r->palm_flops = palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
@@ -678,14 +759,44 @@ static bool run_begin(struct run *r) {
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
     r->origin = origin_here(device);
-    return r->trainer && resume(r) && log_begin(r) && machine_write(r);
+    return r->trainer && resume_found(r) && log_begin(r) && machine_write(r);
+}
+
+static bool final_write(struct run *r) {
+    struct file_folder *final = file_folder_in(r->folder.dir, FINAL, true);
+    bool ok = final && model_save_in(r->trainer->model, final);
+    file_folder_close(final);
+    return ok && folder_seal(&r->folder, FINAL, FINAL_FILES, 2);
+}
+
+/* Whether receipt.json says what the checkpoint says. False: recorded. */
+static bool receipt_look(struct run *r, bool *is_good) {
+    json_t *found;
+    char *text = kinds_text(&r->kinds, &r->settings);
+    json_t *need = text ? json_loads(text, 0, NULL) : NULL;
+    if (text && !need) error_memory(strlen(text), "a receipt");
+    bool ok = need && folder_json(&r->folder, RECEIPT, &found);
+    *is_good = ok && json_equal(json_object_get(found, "kinds"), json_object_get(need, "kinds"));
+    if (ok) json_decref(found);
+    json_decref(need);
+    free(text);
+    return ok;
+}
+
+/* What a run that is done has left, and writes again where it is damaged: the weights and the receipt are those of its
+ * checkpoint. */
+static bool run_repair(struct run *r) {
+    bool has_final, has_receipt;
+    if (!final_look(r, &has_final) || !receipt_look(r, &has_receipt)) return false;
+    if (!has_final) log_line("run: %s/%s was missing or damaged: written again", r->settings.out, FINAL);
+    if (!has_receipt) log_line("run: %s/%s was missing or damaged: written again", r->settings.out, RECEIPT);
+    return (has_final || final_write(r)) && (has_receipt || receipt_write(r));
 }
 
 /* The weights as others read them, and the receipt, once every step is done: also when the process that did the last step could not. */
 static bool run_complete(struct run *r) {
-    bool is_written = access(path_of(r, "final/model.safetensors"), F_OK) == 0;
-    if (r->step == r->summary->first_step && is_written) return verdict(r);
-    return tl_model_save(r->trainer->model, path_of(r, "final")) && receipt_write(r) && verdict(r);
+    bool was_done = r->step == r->summary->first_step;
+    return (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && verdict(r);
 }
 
 static void run_free(struct run *r) {
@@ -694,7 +805,9 @@ static void run_free(struct run *r) {
     kinds_free(&r->kinds);
     if (*r->settings.memory_limit && tl_device_find(r->settings.device))
         tl_pool_limit(tl_device_find(r->settings.device), 0);
-    if (r->lock >= 0) close(r->lock);
+    checkpoint_close(r->found);
+    json_decref(r->state);
+    folder_close(&r->folder);
     memory_free(r);
 }
 
@@ -715,7 +828,7 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
                       .best = NAN,
                       .held_out = NAN,
                       .best_step = -1,
-                      .lock = -1};
+                      .folder = {.lock = -1}};
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
     r->began_s = now_s();
     summary->first_step = r->step;

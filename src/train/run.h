@@ -3,7 +3,7 @@
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, as Hugging Face writes them
- *         machine.json   where it is trained (origin.h)
+ *         machine.json   where it is trained (origin.h)  run.json            what of this is the run's (folder.h)
  *
  * The same settings and the same folder go on where the newest whole checkpoint is: bit for bit on the same machine, and with a line in the
  * log where chip, instruction set or libraries are others than the checkpoint's. */

@@ -195,9 +195,10 @@ static bool set_all(struct settings *s, const char *path, json_t *root) {
     return ok;
 }
 
-bool settings_read(struct settings *s, const char *path) {
-    json_t *root = json_read(path, LARGEST_FILE);
-    return root && set_all(s, path, root);
+bool settings_read_at(struct settings *s, struct file_place at) {
+    char path[FILE_TEXT];
+    json_t *root = json_read_at(at, LARGEST_FILE);
+    return root && set_all(s, file_text(at, path), root);
 }
 
 bool settings_take(struct settings *s, const char *json) {

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
+
 #define SETTING_TEXT 1024
 
 struct settings {
@@ -29,7 +31,8 @@ struct settings settings_default(void);
  * name that is near when there is no such setting. */
 bool settings_set(struct settings *s, const char *name, const char *value);
 /* A JSON object with some of the settings. */
-bool settings_read(struct settings *s, const char *path);
+bool settings_read_at(struct settings *s, struct file_place at);
+static inline bool settings_read(struct settings *s, const char *path) { return settings_read_at(s, file_path(path)); }
 /* The same from a text; NULL: none of them. */
 bool settings_take(struct settings *s, const char *json);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */

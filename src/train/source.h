@@ -2,6 +2,7 @@
 #ifndef TRAIN_SOURCE_H
 #define TRAIN_SOURCE_H
 
+#include "base/file.h"
 #include "tally.h"
 #include "train/settings.h"
 
@@ -15,9 +16,15 @@ struct source {
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
 };
 
-/* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into the run's
- * folder where it does not have them; with is_price they are only counted. False: recorded, and nothing is open. */
+/* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into a file
+ * that is gone when it is closed; with is_price they are only counted. False: recorded, and nothing is open. */
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price);
+/* The same for a run: the built-in stories are a file of its folder, where they are written when they are not there as
+ * they should be. */
+#define SOURCE_STORIES "stories.txt"
+bool source_open_in(struct source *source, const struct settings *s, int64_t vocabulary,
+                    const struct file_folder *folder);
+bool source_is_builtin(const struct settings *s);
 void source_close(struct source *source);
 
 #endif

@@ -102,10 +102,12 @@ static bool kinds(const char *path) {
 /* The body of a manifest, with the checksum that belongs to it: the checksum must not be what keeps the reader safe. */
 static bool manifest(const char *path) {
     static char root[64], file[128];
+    static struct checkpoints all;
     if (!*root) {
         snprintf(root, sizeof root, "/dev/shm/tally-fuzz-%d", (int)getpid());
-        snprintf(file, sizeof file, "%s/step-000000000007", root);
-        if (mkdir(root, 0700) || mkdir(file, 0700)) abort();
+        snprintf(file, sizeof file, "%s/checkpoints/step-000000000007", root);
+        struct file_folder *run = mkdir(root, 0700) ? NULL : file_folder_open(root);
+        if (!run || !checkpoints_open(&all, run, true) || mkdir(file, 0700)) abort();
         strcat(file, "/manifest.json");
     }
     json_t *body = json_load_file(path, 0, NULL);
@@ -116,7 +118,7 @@ static bool manifest(const char *path) {
     fclose(out);
     free(text);
     json_decref(body);
-    struct checkpoint *c = checkpoint_open(root, 7);
+    struct checkpoint *c = checkpoint_open(&all, 7);
     checkpoint_close(c);
     return c != NULL;
 }

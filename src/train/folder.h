@@ -1,0 +1,51 @@
+/* folder.h: a run's folder: which names in it are the run's, whether they hold what the run has written, and one
+ * process at a time.
+ *
+ * run.json is the folder's record, with a checksum of its own (manifest.h):
+ *
+ *     {"body": {"schema": "tally.folder/1",
+ *               "names": ["checkpoints", "config.json", ...],     what the run has made or will make here
+ *               "sealed": {"price.json": {bytes, crc32c}, "final/model.safetensors": {...}, ...}},
+ *      "crc32c": "..."}
+ *
+ * A name is taken into the record only while nothing has it. What has one of these names and is not in the record
+ * belongs to somebody else: the run is refused, and nothing is touched. A folder whose record is missing or damaged, or
+ * that was made before there were records, is taken for a run's when a whole checkpoint lies in it and every other name
+ * holds what a run writes there; then the record is written anew. Everything inside is opened by its name in the open
+ * folder and no link is followed; the path that leads to the folder is the user's. */
+#ifndef TRAIN_FOLDER_H
+#define TRAIN_FOLDER_H
+
+#include <jansson.h>
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+#include "train/settings.h"
+
+struct folder {
+    struct file_folder *dir;
+    struct checkpoints checkpoints;
+    int lock;       /* -1: not taken */
+    json_t *record; /* its body */
+};
+
+/* Opens the folder that the settings name, made where there is none, takes its lock, and sweeps away what killed
+ * processes have left. Refused: a folder with files of others where the run would write, and settings whose data,
+ * held-out data or model lie in it. False: recorded; close it all the same. */
+bool folder_open(struct folder *f, const struct settings *s);
+void folder_close(struct folder *f);
+
+/* Writes one of the run's files; uses the text up. NULL is an error that is recorded already. */
+bool folder_put(struct folder *f, const char *name, char *text);
+/* Removes one of the run's files, if it is there; one that is not in the record stays. */
+bool folder_remove(struct folder *f, const char *name);
+/* The JSON in one of the run's files; NULL: it is not there or damaged. False: recorded. */
+bool folder_json(struct folder *f, const char *name, json_t **json);
+
+/* Records what files hold now. `in`: a folder of the run's; NULL: the run's own. */
+bool folder_seal(struct folder *f, const char *in, const char *const *names, int n);
+enum folder_state { FOLDER_UNSEALED, FOLDER_WHOLE, FOLDER_DAMAGED };
+/* Whether a file is what it was when it was sealed. FOLDER_DAMAGED includes that it is not there. False: recorded. */
+bool folder_look(struct folder *f, const char *in, const char *name, enum folder_state *state);
+
+#endif
