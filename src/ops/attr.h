@@ -52,7 +52,7 @@ struct attr_affine { double scale, shift; };
 /* compare (a any, b any) -> bool; operands are compared in dtype_compute(promoted dtype) */
 struct attr_compare { tl_compare relation; };
 
-/* gelu_grad (x any, g any) -> g * gelu'(x);  silu_grad likewise;  where (condition bool any, a any, b any) */
+/* where (condition bool any, a any, b any) -> a where the condition holds, else b */
 
 /* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without.
  * sum of integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all).
@@ -322,15 +322,15 @@ struct attr_search { bool right; };
  * inverse[order[i]] is the number of the value of sorted[i]. NaN equals nothing. */
 struct attr_unique { int64_t n; };
 
-/* ---- math.c, scalar.c ----
+/* ---- elementwise.c, scalar.c ----
  *
- * exp2, expm1, log1p, log2, rsqrt, sin, cos, erf (x any) -> the function; an integer x gives f32.
- * abs, sign (of NaN: 0), floor, ceil, round (halves to even), trunc (x any) -> like x.
- * pow (a any, b any) -> a^b; integers by squaring, wrapping, and negative powers of them truncated.
- * remainder (a any, b any) -> a - b floor(a/b), with b's sign; an integer b that is 0 fails.
+ * Rows of elementwise_list.h: their formulas say what they compute. Beyond them:
+ * sign of NaN is 0; round goes to the even neighbour at halves; rounding leaves integers alone.
+ * pow (a any, b any): integers by squaring, wrapping, and negative powers of them truncated.
+ * remainder (a any, b any): with b's sign; an integer b that is 0 fails.
  * minimum, maximum (a any, b any): a NaN on either side is the result.
  * logical_and, _or, _xor (a any, b any), logical_not, isnan, isfinite (x any) -> bool; what is not 0, NaN included, is true.
- * gelu_erf (x any) -> x Phi(x); gelu_erf_grad (x any, g any) -> g (Phi(x) + x phi(x)).
+ * gelu_grad, silu_grad, gelu_erf_grad (x any, g any) -> g f'(x).
  * leaky_relu (x any) -> x where x > 0, else slope x.
  * softplus (x any) -> log(1 + e^(beta x)) / beta, x itself where beta x > threshold. */
 struct attr_leaky_relu { double slope; };

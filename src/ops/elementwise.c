@@ -1,6 +1,6 @@
-/* elementwise.c: one result element from one element of each operand, with broadcasting.
- *
- * FLOPs per element are those of the formula as written; an elementary function (exp, tanh, sqrt, ...) is one.
+/* elementwise.c: one result element from one element of each operand, with broadcasting. elementwise_list.h has the
+ * ops, one row each; here are the rules that rows name, and what follows from a row: gradient, record, public
+ * functions.
  */
 #include "ops/elementwise.h"
 
@@ -15,20 +15,22 @@ bool call_fits_in_place(const tl_call *c, int rank, const int64_t *shape, tl_dty
     return true;
 }
 
-static bool unary_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
-static bool unary_any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
-bool real_shape(tl_call *c) {
+bool float_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
+bool any_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_like(c, 0, 0); }
+bool truth_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_as(c, TL_BOOL); }
+/* A function of real numbers: floats keep their dtype, integers and bool give f32. */
+static bool real_shape(tl_call *c) {
     tl_dtype dtype = c->input[0]->dtype;
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
 }
-bool number_shape(tl_call *c) {
+static bool number_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
-    return unary_any_shape(c);
+    return any_shape(c);
 }
-static bool neg_shape(tl_call *c) {
+static bool signed_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL)
         return call_fail(c, "negation, the `-` operator, on a bool tensor is not supported");
-    return unary_any_shape(c);
+    return any_shape(c);
 }
 
 /* PyTorch's rule: a scalar tensor has a say only where it is of a higher kind (bool, integer, float). */
@@ -48,29 +50,34 @@ bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64
            call_fail_clash(c, a->rank, a->shape, b->rank, b->shape);
 }
 
-static bool binary_shape(tl_call *c) {
+static bool pair_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
     int64_t *shape = c->out[0].shape; /* in place, too, nobody reads it yet */
     if (!call_pair(c, 0, 1, &dtype, &rank, shape)) return false;
-    if (c->in_place) return call_fits_in_place(c, rank, shape, dtype);
-    return call_output(c, 0, dtype, rank, shape);
+    return c->in_place ? call_fits_in_place(c, rank, shape, dtype) : call_output(c, 0, dtype, rank, shape);
 }
 
-static bool sub_shape(tl_call *c) {
+static bool signed_pair_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL || c->input[1]->dtype == TL_BOOL)
         return call_fail(c, "subtraction, the `-` operator, with a bool tensor is not supported");
-    return binary_shape(c);
+    return pair_shape(c);
 }
 
-static bool binary_float_shape(tl_call *c) {
-    if (!binary_shape(c)) return false;
+static bool number_pair_shape(tl_call *c) {
+    if (c->input[0]->dtype == TL_BOOL && c->input[1]->dtype == TL_BOOL)
+        return call_fail(c, "not implemented for bool (need a number)");
+    return pair_shape(c);
+}
+
+static bool float_pair_shape(tl_call *c) {
+    if (!pair_shape(c)) return false;
     return dtype_is_float(c->in_place ? c->input[0]->dtype : c->out[0].dtype) ||
            call_fail(c, "not implemented for integers (need a floating point dtype)");
 }
 
 /* True division: integers become f32. */
-static bool div_shape(tl_call *c) {
+static bool quotient_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
     int64_t shape[TL_MAX_RANK];
@@ -80,14 +87,14 @@ static bool div_shape(tl_call *c) {
     return call_output(c, 0, dtype, rank, shape);
 }
 
-static bool compare_shape(tl_call *c) {
+bool compare_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
     int64_t shape[TL_MAX_RANK];
     return call_pair(c, 0, 1, &dtype, &rank, shape) && call_output(c, 0, TL_BOOL, rank, shape);
 }
 
-static bool where_shape(tl_call *c) {
+bool where_shape(tl_call *c) {
     tl_dtype dtype;
     int rank, rank_ab;
     int64_t shape[TL_MAX_RANK], shape_ab[TL_MAX_RANK];
@@ -99,83 +106,53 @@ static bool where_shape(tl_call *c) {
     return call_output(c, 0, dtype, rank, shape);
 }
 
-/* ---- Costs ---- */
-
-void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
-    cost_traffic(c, cost, (count)flops * (count)c->output[0]->numel);
-}
-static void cost_0(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 0); }
-static void cost_1(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 1); }
-static void cost_4(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 4); }
-static void cost_9(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 9); }
-static void cost_19(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 19); }
-/* a multiplication unless the scale is 1, an addition unless the shift is 0 */
-static void affine_cost(const tl_call *c, struct cost *cost) {
-    const struct attr_affine *a = c->attr;
-    elementwise_cost(c, cost, (a->scale != 1) + (a->shift != 0));
+/* Any two dtypes: each has a truth of its own. */
+static bool logic_shape(tl_call *c) {
+    const tl_tensor *a = c->input[0], *b = c->input[1];
+    int rank;
+    int64_t shape[TL_MAX_RANK];
+    if (!call_needs_arithmetic(c, 0) || !call_needs_arithmetic(c, 1)) return false;
+    if (!shape_broadcast(a->rank, a->shape, b->rank, b->shape, &rank, shape))
+        return call_fail_clash(c, c->input[0]->rank, c->input[0]->shape, c->input[1]->rank, c->input[1]->shape);
+    return call_output(c, 0, TL_BOOL, rank, shape);
 }
 
-/* ---- Gradients ---- */
+/* ---- Gradients that are longer than a row ---- */
 
-/* d(a+b): both get g */
-static void add_backward(tl_gradient *g) { g->result[0] = g->result[1] = g->grad[0]; }
-/* d(a-b): g, -g */
-static void sub_backward(tl_gradient *g) {
-    g->result[0] = g->grad[0];
-    if (g->needs[1]) g->result[1] = tl_neg(g->grad[0]);
-}
-/* d(ab): gb, ga */
-static void mul_backward(tl_gradient *g) {
-    if (g->needs[0]) g->result[0] = tl_mul(g->grad[0], gradient_input(g, 1));
-    if (g->needs[1]) g->result[1] = tl_mul(g->grad[0], gradient_input(g, 0));
-}
-/* d(a/b): g/b, -g a/b^2 = -(g/b)(a/b) */
-static void div_backward(tl_gradient *g) {
-    tl_tensor *b = gradient_input(g, 1), *q = tl_div(g->grad[0], b);
-    if (g->needs[0]) g->result[0] = q;
-    if (g->needs[1]) g->result[1] = tl_neg(tl_mul(q, tl_div(gradient_input(g, 0), b)));
-}
-/* d(sx+t) = s g */
-static void affine_backward(tl_gradient *g) {
-    g->result[0] = tl_scale(g->grad[0], ((const struct attr_affine *)g->node->attr)->scale);
-}
-static void neg_backward(tl_gradient *g) { g->result[0] = tl_neg(g->grad[0]); }
-/* y = e^x: g y */
-static void exp_backward(tl_gradient *g) { g->result[0] = tl_mul(g->grad[0], gradient_output(g, 0)); }
-/* log x: g/x */
-static void log_backward(tl_gradient *g) { g->result[0] = tl_div(g->grad[0], gradient_input(g, 0)); }
-/* y = sqrt x: g / 2y */
-static void sqrt_backward(tl_gradient *g) { g->result[0] = tl_scale(tl_div(g->grad[0], gradient_output(g, 0)), 0.5); }
+#define LN_2 0.69314718055994530942
+#define TWO_OVER_SQRT_PI 1.12837916709551257390
+#define ONE_OVER_SQRT_2PI 0.39894228040143267794
+
+static tl_tensor *zero_like(const tl_tensor *x) { return tl_zeros(0, NULL, x->dtype, x->storage->device); }
+
 /* y = tanh x: g (1 - y^2), as g (1 - y) (1 + y): rounding y^2 to 16 bits would leave nothing where y is near 1 */
-static void tanh_backward(tl_gradient *g) {
-    tl_tensor *y = gradient_output(g, 0);
-    tl_tensor *left = tl_mul(g->grad[0], tl_affine(y, -1, 1));
-    g->result[0] = tl_mul(left, tl_affine(y, 1, 1));
+static tl_tensor *tanh_gradient(tl_tensor *g, tl_tensor *y) {
+    tl_tensor *left = tl_mul(g, tl_affine(y, -1, 1));
+    return tl_mul(left, tl_affine(y, 1, 1));
 }
 /* y = sigmoid x: g y (1 - y) */
-static void sigmoid_backward(tl_gradient *g) {
-    tl_tensor *y = gradient_output(g, 0);
-    tl_tensor *gy = tl_mul(g->grad[0], y);
-    g->result[0] = tl_mul(gy, tl_affine(y, -1, 1));
+static tl_tensor *sigmoid_gradient(tl_tensor *g, tl_tensor *y) {
+    tl_tensor *gy = tl_mul(g, y);
+    return tl_mul(gy, tl_affine(y, -1, 1));
 }
+/* erf' = 2/sqrt(pi) e^(-x^2) */
+static tl_tensor *bell(tl_tensor *x) { return tl_scale(tl_exp(tl_neg(tl_mul(x, x))), TWO_OVER_SQRT_PI); }
 /* g, and 0 where y is 0: NaN lets it pass */
-static void relu_backward(tl_gradient *g) {
-    tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
-    g->result[0] = tl_where(tl_cmp(gradient_output(g, 0), TL_LE, zero), zero, g->grad[0]);
+static tl_tensor *relu_gradient(tl_tensor *g, tl_tensor *y) {
+    tl_tensor *zero = zero_like(g);
+    return tl_where(tl_cmp(y, TL_LE, zero), zero, g);
 }
-static void gelu_backward(tl_gradient *g) {
-    g->result[0] = op_apply2(&op_gelu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
+/* d(a - b floor(a/b)) by b: -g floor(a/b) */
+static tl_tensor *remainder_gradient(tl_tensor *g, tl_tensor *a, tl_tensor *b) {
+    return tl_neg(tl_mul(g, tl_floor(tl_div(a, b))));
 }
-static void silu_backward(tl_gradient *g) {
-    g->result[0] = op_apply2(&op_silu_grad, gradient_input(g, 0), g->grad[0], NULL, 0);
-}
-/* y = g f'(x) with an f' of its own kernel: dg = h f'(x), which is this op again; dx = h g f''(x) */
-void elementwise_slope_backward(tl_gradient *g, const tl_op *op, tl_tensor *(*second)(tl_tensor *x)) {
-    tl_tensor *h = g->grad[0], *x = gradient_input(g, 0);
-    if (g->needs[1]) g->result[1] = op_apply2(op, x, h, NULL, 0);
-    if (!g->needs[0]) return;
-    tl_tensor *hg = tl_mul(h, gradient_input(g, 1));
-    g->result[0] = tl_mul(hg, second(x));
+
+/* g f'(x), where f' has a kernel of its own. */
+static tl_tensor *slope(const tl_op *op, tl_tensor *x, tl_tensor *g) { return op_apply2(op, x, g, NULL, 0); }
+/* The gradient of g f'(x) by x, h being that of the result: h g f''(x). */
+static tl_tensor *slope_gradient(tl_tensor *h, tl_tensor *x, tl_tensor *g, tl_tensor *(*second)(tl_tensor *x)) {
+    tl_tensor *hg = tl_mul(h, g);
+    return tl_mul(hg, second(x));
 }
 /* gelu = x s(v), v = x (a + b x^2), s the sigmoid. With v' = a + 3b x^2 and s' = s (1 - s):
  * gelu'' = s' (2a + 12b x^2 + x (1 - 2s) v'^2) */
@@ -193,184 +170,264 @@ static tl_tensor *silu_second(tl_tensor *x) {
     tl_tensor *s1 = tl_mul(s, tl_affine(s, -1, 1));
     return tl_mul(s1, tl_affine(tl_mul(x, tl_affine(s, -2, 1)), 1, 2));
 }
-static void gelu_grad_backward(tl_gradient *g) { elementwise_slope_backward(g, &op_gelu_grad, gelu_second); }
-static void silu_grad_backward(tl_gradient *g) { elementwise_slope_backward(g, &op_silu_grad, silu_second); }
+/* (x Phi)'' = phi (2 - x^2), phi = e^(-x^2/2) / sqrt(2 pi) */
+static tl_tensor *gelu_erf_second(tl_tensor *x) {
+    tl_tensor *square = tl_mul(x, x);
+    tl_tensor *density = tl_scale(tl_exp(tl_scale(square, -0.5)), ONE_OVER_SQRT_2PI);
+    return tl_mul(density, tl_affine(square, -1, 2));
+}
+
+/* ---- Both gradients at once ---- */
+
+/* d(a/b): g/b, -g a/b^2 = -(g/b)(a/b) */
+void div_backward(tl_gradient *g) {
+    tl_tensor *b = gradient_input(g, 1), *q = tl_div(g->grad[0], b);
+    if (g->needs[0]) g->result[0] = q;
+    if (g->needs[1]) g->result[1] = tl_neg(tl_mul(q, tl_div(gradient_input(g, 0), b)));
+}
+/* d(a^b): da = g b a^(b-1), 0 where b is 0; db = g a^b log a, 0 where a is 0 and b is not negative (the limit) */
+void pow_backward(tl_gradient *g) {
+    tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
+    if (!a || !b) return;
+    if (g->needs[0]) {
+        /* b - 1 in the wider of two, also where the result was made narrow by a change in place */
+        tl_tensor *exponent = dtype_is_float(b->dtype) ? tl_cast(b, dtype_promote(a->dtype, b->dtype)) : b;
+        tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(exponent, 1, -1)));
+        tl_tensor *is_zero = tl_cmp(b, TL_EQ, zero);
+        g->result[0] = tl_where(is_zero, zero, tl_mul(g->grad[0], slope));
+    }
+    if (g->needs[1]) {
+        tl_tensor *slope = tl_mul(gradient_output(g, 0), tl_log(tl_cast(a, g->grad[0]->dtype)));
+        tl_tensor *at_zero = tl_cmp(a, TL_EQ, zero);
+        at_zero = tl_logical_and(at_zero, tl_cmp(b, TL_GE, zero));
+        g->result[1] = tl_mul(g->grad[0], tl_where(at_zero, zero, slope));
+    }
+}
+/* Each operand gets g where it was taken, half of it where both are equal, and g where either is NaN. */
+static void extreme_backward(tl_gradient *g, tl_compare loses) {
+    tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
+    tl_tensor *half = tl_scale(g->grad[0], 0.5);
+    tl_tensor *shared = tl_where(tl_cmp(a, TL_EQ, b), half, g->grad[0]);
+    if (g->needs[0]) g->result[0] = tl_where(tl_cmp(a, loses, b), zero, shared);
+    if (g->needs[1]) g->result[1] = tl_where(tl_cmp(b, loses, a), zero, shared);
+}
+void minimum_backward(tl_gradient *g) { extreme_backward(g, TL_GT); }
+void maximum_backward(tl_gradient *g) { extreme_backward(g, TL_LT); }
+
+/* ---- Gradients of special rows ---- */
+
+/* d(sx+t) = s g */
+void affine_backward(tl_gradient *g) {
+    g->result[0] = tl_scale(g->grad[0], ((const struct attr_affine *)g->node->attr)->scale);
+}
+/* g where x > 0, slope g elsewhere */
+void leaky_relu_backward(tl_gradient *g) {
+    const struct attr_leaky_relu *a = g->node->attr;
+    tl_tensor *is_positive = tl_cmp(gradient_input(g, 0), TL_GT, zero_like(g->grad[0]));
+    g->result[0] = tl_where(is_positive, g->grad[0], tl_scale(g->grad[0], a->slope));
+}
+/* g sigmoid(beta x), and g where beta x > threshold: in f32 at least, as forward compares */
+void softplus_backward(tl_gradient *g) {
+    const struct attr_softplus *a = g->node->attr;
+    tl_tensor *x = gradient_input(g, 0);
+    if (!x) return;
+    const tl_dtype wide = statistics_dtype(x->dtype);
+    tl_tensor *bx = tl_scale(tl_cast(x, wide), a->beta), *grad = tl_cast(g->grad[0], wide);
+    tl_tensor *threshold = tl_full(0, NULL, a->threshold, wide, x->storage->device);
+    tl_tensor *soft = tl_mul(grad, tl_sigmoid(bx));
+    g->result[0] = tl_where(tl_cmp(bx, TL_GT, threshold), grad, soft);
+}
 /* a gets g where the condition holds, b where it does not */
-static void where_backward(tl_gradient *g) {
+void where_backward(tl_gradient *g) {
     tl_tensor *condition = gradient_input(g, 0);
-    tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
+    tl_tensor *zero = zero_like(g->grad[0]);
     if (g->needs[1]) g->result[1] = tl_where(condition, g->grad[0], zero);
     if (g->needs[2]) g->result[2] = tl_where(condition, zero, g->grad[0]);
 }
 
-/* ---- Records ---- */
+/* ---- What follows from a row: its gradient ---- */
 
-const tl_op op_add = {RECORD(KERNEL, add, 1),
-                      .shapes = "a (...), b (...) -> broadcast",
-                      .dtypes = "any for arithmetic; promoted",
-                      .flops = "n",
-                      .shape = binary_shape,
-                      .cost = cost_1,
-                      .backward = add_backward,
-                      .may_overwrite = true};
-const tl_op op_sub = {RECORD(KERNEL, sub, 1),
-                      .shapes = "a (...), b (...) -> broadcast",
-                      .dtypes = "any for arithmetic but bool; promoted",
-                      .flops = "n",
-                      .shape = sub_shape,
-                      .cost = cost_1,
-                      .backward = sub_backward,
-                      .may_overwrite = true};
-const tl_op op_mul = {RECORD(KERNEL, mul, 1),
-                      .shapes = "a (...), b (...) -> broadcast",
-                      .dtypes = "any for arithmetic; promoted",
-                      .flops = "n",
-                      .shape = binary_shape,
-                      .cost = cost_1,
-                      .backward = mul_backward,
-                      .saves = {TL_INPUT(1), TL_INPUT(0)},
-                      .may_overwrite = true};
-const tl_op op_div = {RECORD(KERNEL, div, 1),
-                      .shapes = "a (...), b (...) -> broadcast",
-                      .dtypes = "any for arithmetic; promoted; integers and bool give f32",
-                      .flops = "n",
-                      .shape = div_shape,
-                      .cost = cost_1,
-                      .backward = div_backward,
-                      .saves = {TL_INPUT(1), TL_INPUT(0) | TL_INPUT(1)},
-                      .may_overwrite = true};
-const tl_op op_affine = {
-    RECORD(KERNEL, affine, 1),      .shapes = "x (...) -> (...)",
-    .dtypes = "any for arithmetic", .flops = "n for a scale that is not 1, n for a shift that is not 0",
-    .shape = unary_any_shape,       .cost = affine_cost,
-    .backward = affine_backward,    .may_overwrite = true};
-const tl_op op_neg = {RECORD(KERNEL, neg, 1),
-                      .shapes = "x (...) -> (...)",
-                      .dtypes = "any for arithmetic but bool",
-                      .flops = "n",
-                      .shape = neg_shape,
-                      .cost = cost_1,
-                      .backward = neg_backward,
-                      .may_overwrite = true};
-const tl_op op_exp = {RECORD(KERNEL, exp, 1),
-                      .is_wide = true,
-                      .shapes = "x (...) -> (...)",
-                      .dtypes = "floats; integers and bool give f32",
-                      .flops = "n",
-                      .shape = real_shape,
-                      .cost = cost_1,
-                      .backward = exp_backward,
-                      .saves = {TL_OUTPUT(0)},
-                      .may_overwrite = true};
-const tl_op op_log = {RECORD(KERNEL, log, 1),
-                      .is_wide = true,
-                      .shapes = "x (...) -> (...)",
-                      .dtypes = "floats; integers and bool give f32",
-                      .flops = "n",
-                      .shape = real_shape,
-                      .cost = cost_1,
-                      .backward = log_backward,
-                      .saves = {TL_INPUT(0)},
-                      .may_overwrite = true};
-const tl_op op_sqrt = {RECORD(KERNEL, sqrt, 1),
-                       .shapes = "x (...) -> (...)",
-                       .dtypes = "floats; integers and bool give f32",
-                       .flops = "n",
-                       .shape = real_shape,
-                       .cost = cost_1,
-                       .backward = sqrt_backward,
-                       .saves = {TL_OUTPUT(0)},
-                       .may_overwrite = true};
-const tl_op op_tanh = {RECORD(KERNEL, tanh, 1),
-                       .shapes = "x (...) -> (...)",
-                       .dtypes = "floats; integers and bool give f32",
-                       .flops = "n",
-                       .shape = real_shape,
-                       .cost = cost_1,
-                       .backward = tanh_backward,
-                       .saves = {TL_OUTPUT(0)},
-                       .may_overwrite = true};
-/* 1 / (1 + e^-x): negate, exp, add, divide */
-const tl_op op_sigmoid = {RECORD(KERNEL, sigmoid, 1),
-                          .shapes = "x (...) -> (...)",
-                          .dtypes = "floats; integers and bool give f32",
-                          .flops = "4n: negate, exp, sum, divide",
-                          .shape = real_shape,
-                          .cost = cost_4,
-                          .backward = sigmoid_backward,
-                          .saves = {TL_OUTPUT(0)},
-                          .may_overwrite = true};
-const tl_op op_relu = {RECORD(KERNEL, relu, 1),      .shapes = "x (...) -> (...)",
-                       .dtypes = "floats, integers", .flops = "n",
-                       .shape = number_shape,        .cost = cost_1,
-                       .backward = relu_backward,    .saves = {TL_OUTPUT(0)},
-                       .may_overwrite = true};
-/* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
-const tl_op op_gelu = {RECORD(KERNEL, gelu, 1),   .shapes = "x (...) -> (...)",
-                       .dtypes = "floats",        .flops = "9n: products 6, sums 2, tanh",
-                       .shape = unary_shape,      .cost = cost_9,
-                       .backward = gelu_backward, .saves = {TL_INPUT(0)},
-                       .may_overwrite = true};
-/* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4;
- * g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
-const tl_op op_gelu_grad = {RECORD(KERNEL, gelu_grad, 1),   .shapes = "x (...), g (...) -> broadcast",
-                            .dtypes = "floats; promoted",   .flops = "19n: u 5, tanh 1, 1 - tt 2, u' 4, the rest 7",
-                            .shape = binary_float_shape,    .cost = cost_19,
-                            .backward = gelu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
-/* x / (1 + e^-x) */
-const tl_op op_silu = {RECORD(KERNEL, silu, 1),   .shapes = "x (...) -> (...)",
-                       .dtypes = "floats",        .flops = "4n: negate, exp, sum, divide",
-                       .shape = unary_shape,      .cost = cost_4,
-                       .backward = silu_backward, .saves = {TL_INPUT(0)},
-                       .may_overwrite = true};
-/* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
-const tl_op op_silu_grad = {RECORD(KERNEL, silu_grad, 1),   .shapes = "x (...), g (...) -> broadcast",
-                            .dtypes = "floats; promoted",   .flops = "9n: sigmoid 4, slope and product 5",
-                            .shape = binary_float_shape,    .cost = cost_9,
-                            .backward = silu_grad_backward, .saves = {TL_INPUT(0) | TL_INPUT(1), TL_INPUT(0)}};
-const tl_op op_compare = {RECORD(KERNEL, compare, 1),
-                          .shapes = "a (...), b (...) -> broadcast",
-                          .dtypes = "any for arithmetic -> bool",
-                          .flops = "n",
-                          .shape = compare_shape,
-                          .cost = cost_1};
-const tl_op op_where = {RECORD(KERNEL, where, 1),
-                        .shapes = "condition, a, b -> broadcast",
-                        .dtypes = "condition bool; a, b any for arithmetic; promoted",
-                        .flops = "0",
-                        .shape = where_shape,
-                        .cost = cost_0,
-                        .backward = where_backward,
-                        .saves_any = TL_INPUT(0)};
+/* A step has a gradient, which is 0. */
+static void step_backward(tl_gradient *to) { (void)to; }
 
-/* ---- Public ---- */
+/* By what the rule reads: see elementwise_list.h. */
+#define UNARY_RULE_X(name, rule)                                                    \
+    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *x) { return rule; }      \
+    static void name##_backward(tl_gradient *to) {                                  \
+        to->result[0] = name##_rule(to->grad[0], gradient_input(to, 0));            \
+    }
+#define UNARY_RULE_Y(name, rule)                                                    \
+    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *y) { return rule; }      \
+    static void name##_backward(tl_gradient *to) {                                  \
+        to->result[0] = name##_rule(to->grad[0], gradient_output(to, 0));           \
+    }
+#define UNARY_RULE_G(name, rule)                                                    \
+    static tl_tensor *name##_rule(tl_tensor *g) { return rule; }                    \
+    static void name##_backward(tl_gradient *to) { to->result[0] = name##_rule(to->grad[0]); }
+#define UNARY_RULE_STEP(name, rule)
+#define UNARY_RULE_NONE(name, rule)
 
-tl_tensor *tl_add(tl_tensor *a, tl_tensor *b) { return binary(&op_add, a, b); }
-tl_tensor *tl_sub(tl_tensor *a, tl_tensor *b) { return binary(&op_sub, a, b); }
-tl_tensor *tl_mul(tl_tensor *a, tl_tensor *b) { return binary(&op_mul, a, b); }
-tl_tensor *tl_div(tl_tensor *a, tl_tensor *b) { return binary(&op_div, a, b); }
-tl_tensor *tl_add_(tl_tensor *a, tl_tensor *b) { return binary_(&op_add, a, b); }
-tl_tensor *tl_sub_(tl_tensor *a, tl_tensor *b) { return binary_(&op_sub, a, b); }
-tl_tensor *tl_mul_(tl_tensor *a, tl_tensor *b) { return binary_(&op_mul, a, b); }
-tl_tensor *tl_div_(tl_tensor *a, tl_tensor *b) { return binary_(&op_div, a, b); }
-tl_tensor *tl_neg(tl_tensor *x) { return unary(&op_neg, x); }
-tl_tensor *tl_exp(tl_tensor *x) { return unary(&op_exp, x); }
-tl_tensor *tl_log(tl_tensor *x) { return unary(&op_log, x); }
-tl_tensor *tl_sqrt(tl_tensor *x) { return unary(&op_sqrt, x); }
-tl_tensor *tl_tanh(tl_tensor *x) { return unary(&op_tanh, x); }
-tl_tensor *tl_sigmoid(tl_tensor *x) { return unary(&op_sigmoid, x); }
-tl_tensor *tl_relu(tl_tensor *x) { return unary(&op_relu, x); }
-tl_tensor *tl_gelu(tl_tensor *x) { return unary(&op_gelu, x); }
-tl_tensor *tl_silu(tl_tensor *x) { return unary(&op_silu, x); }
-tl_tensor *tl_exp_(tl_tensor *x) { return unary_(&op_exp, x); }
-tl_tensor *tl_relu_(tl_tensor *x) { return unary_(&op_relu, x); }
-tl_tensor *tl_neg_(tl_tensor *x) { return unary_(&op_neg, x); }
-tl_tensor *tl_log_(tl_tensor *x) { return unary_(&op_log, x); }
-tl_tensor *tl_sqrt_(tl_tensor *x) { return unary_(&op_sqrt, x); }
-tl_tensor *tl_tanh_(tl_tensor *x) { return unary_(&op_tanh, x); }
-tl_tensor *tl_sigmoid_(tl_tensor *x) { return unary_(&op_sigmoid, x); }
-tl_tensor *tl_gelu_(tl_tensor *x) { return unary_(&op_gelu, x); }
-tl_tensor *tl_silu_(tl_tensor *x) { return unary_(&op_silu, x); }
+/* A rule of one operand of two: what it does not read is NULL. */
+typedef tl_tensor *(*pair_rule)(tl_tensor *g, tl_tensor *a, tl_tensor *b, tl_tensor *y);
+static tl_tensor *pair_gradient(tl_gradient *to, int i, pair_rule rule) {
+    const uint32_t reads = to->node->op->saves[i];
+    tl_tensor *a = reads & TL_INPUT(0) ? gradient_input(to, 0) : NULL;
+    tl_tensor *b = reads & TL_INPUT(1) ? gradient_input(to, 1) : NULL;
+    return rule(to->grad[0], a, b, reads & TL_OUTPUT(0) ? gradient_output(to, 0) : NULL);
+}
+#define PAIR_RULE(name, rule)                                                                 \
+    static tl_tensor *name(tl_tensor *g, tl_tensor *a, tl_tensor *b, tl_tensor *y) {          \
+        (void)g, (void)a, (void)b, (void)y;                                                   \
+        return rule;                                                                          \
+    }
+#define BINARY_RULES(name, rule_a, rule_b)                                                    \
+    PAIR_RULE(name##_rule_a, rule_a)                                                          \
+    PAIR_RULE(name##_rule_b, rule_b)                                                          \
+    static void name##_backward(tl_gradient *to) {                                            \
+        if (to->needs[0]) to->result[0] = pair_gradient(to, 0, name##_rule_a);                \
+        if (to->needs[1]) to->result[1] = pair_gradient(to, 1, name##_rule_b);                \
+    }
+#define BINARY_RULES_G BINARY_RULES
+#define BINARY_RULES_B BINARY_RULES
+#define BINARY_RULES_AB BINARY_RULES
+#define BINARY_RULES_NONE(name, rule_a, rule_b)
+
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, ...) UNARY_RULE_##reads(name, gradient)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, ...) \
+    BINARY_RULES_##reads_a(name, rule_a, rule_b)
+#define BINARY_SHARED(...)
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
+
+/* ---- ... its cost ---- */
+
+static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
+    cost_traffic(c, cost, (count)flops * (count)c->output[0]->numel);
+}
+#define COST(name, flops) \
+    static void name##_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, flops); }
+#define UNARY(name, dtypes, formula, flops, ...) COST(name, flops)
+#define BINARY(name, dtypes, formula, flops, ...) COST(name, flops)
+#define SPECIAL(name, dtypes, shape_rule, flops, ...)                               \
+    static void name##_cost(const tl_call *c, struct cost *cost) {                  \
+        const struct attr_##name *p = c->attr;                                      \
+        (void)p;                                                                    \
+        elementwise_cost(c, cost, flops);                                           \
+    }
+#include "ops/elementwise_list.h"
+
+/* ---- ... its record ---- */
+
+/* The classes, in words. */
+#define ONE .shapes = "x (...) -> (...)"
+#define TWO .shapes = "a (...), b (...) -> broadcast"
+#define WORDS_REAL ONE, .dtypes = "floats; integers and bool give f32"
+#define WORDS_FLOAT ONE, .dtypes = "floats"
+#define WORDS_NUMBER ONE, .dtypes = "floats, integers"
+#define WORDS_SIGNED ONE, .dtypes = "any for arithmetic but bool"
+#define WORDS_ANY ONE, .dtypes = "floats, integers, bool"
+#define WORDS_ARITHMETIC ONE, .dtypes = "any for arithmetic"
+#define WORDS_TRUTH ONE, .dtypes = "any for arithmetic -> bool"
+#define WORDS_SCALAR ONE, .dtypes = "floats, integers, bool; promoted by the number's kind"
+#define WORDS_SCALAR_NUMBER ONE, .dtypes = "floats, integers; promoted by the number's kind"
+#define WORDS_ANY_PAIR TWO, .dtypes = "any for arithmetic; promoted"
+#define WORDS_SIGNED_PAIR TWO, .dtypes = "any for arithmetic but bool; promoted"
+#define WORDS_QUOTIENT TWO, .dtypes = "any for arithmetic; promoted; integers and bool give f32"
+#define WORDS_NUMBER_PAIR TWO, .dtypes = "floats, integers, bool beside one; promoted"
+#define WORDS_EXTREME TWO, .dtypes = "floats, integers, bool; promoted"
+#define WORDS_LOGIC TWO, .dtypes = "any for arithmetic -> bool"
+#define WORDS_FLOAT_PAIR .shapes = "two, broadcast", .dtypes = "floats; promoted"
+#define WORDS_SLOPE .shapes = "x (...), g (...) -> broadcast", .dtypes = "floats; promoted"
+#define WORDS_CHOICE \
+    .shapes = "condition, a, b -> broadcast", .dtypes = "condition bool; a, b any for arithmetic; promoted"
+
+/* ... and their rules. */
+#define CLASS_REAL WORDS_REAL, .shape = real_shape
+#define CLASS_FLOAT WORDS_FLOAT, .shape = float_shape
+#define CLASS_NUMBER WORDS_NUMBER, .shape = number_shape
+#define CLASS_SIGNED WORDS_SIGNED, .shape = signed_shape
+#define CLASS_ANY WORDS_ANY, .shape = any_shape
+#define CLASS_TRUTH WORDS_TRUTH, .shape = truth_shape
+#define CLASS_ANY_PAIR WORDS_ANY_PAIR, .shape = pair_shape
+#define CLASS_SIGNED_PAIR WORDS_SIGNED_PAIR, .shape = signed_pair_shape
+#define CLASS_QUOTIENT WORDS_QUOTIENT, .shape = quotient_shape
+#define CLASS_NUMBER_PAIR WORDS_NUMBER_PAIR, .shape = number_pair_shape
+#define CLASS_EXTREME WORDS_EXTREME, .shape = pair_shape
+#define CLASS_LOGIC WORDS_LOGIC, .shape = logic_shape
+#define CLASS_FLOAT_PAIR WORDS_FLOAT_PAIR, .shape = float_pair_shape
+#define CLASS_SLOPE WORDS_SLOPE, .shape = float_pair_shape
+
+#define READS_G 0
+#define READS_STEP 0
+#define READS_NONE 0
+#define READS_X TL_INPUT(0)
+#define READS_Y TL_OUTPUT(0)
+#define READS_A TL_INPUT(0)
+#define READS_B TL_INPUT(1)
+#define READS_AB (TL_INPUT(0) | TL_INPUT(1))
+#define READS_ABY (TL_INPUT(0) | TL_INPUT(1) | TL_OUTPUT(0))
+
+#define BACKWARD_G(name) name##_backward
+#define BACKWARD_X(name) name##_backward
+#define BACKWARD_Y(name) name##_backward
+#define BACKWARD_A(name) name##_backward
+#define BACKWARD_B(name) name##_backward
+#define BACKWARD_AB(name) name##_backward
+#define BACKWARD_STEP(name) step_backward
+#define BACKWARD_NONE(name) NULL
+
+#define MAY_OVERWRITE_IN_PLACE true
+#define MAY_OVERWRITE_FRESH false
+#define MAY_OVERWRITE_INTERNAL false
+#define IS_WIDE_WIDE true
+#define IS_WIDE_AS_IS false
+
+/* "n", or "4n: negate, exp, sum, divide" */
+#define FLOPS(flops_, words) .flops = flops_ == 1 ? "n" : #flops_ "n: " words
+#define FIRST_FIELDS(name, in_place, autocast)                                               \
+    RECORD(KERNEL, name, 1), .cost = name##_cost, .may_overwrite = MAY_OVERWRITE_##in_place, \
+        .is_wide = IS_WIDE_##autocast
+
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel)           \
+    const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), CLASS_##dtypes, FLOPS(flops, words), \
+                             .backward = BACKWARD_##reads(name), .saves = {READS_##reads}};
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
+    const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), CLASS_##dtypes, FLOPS(flops, words),         \
+                             .backward = BACKWARD_##reads_a(name), .saves = {READS_##reads_a, READS_##reads_b}};
+#define SPECIAL(name, dtypes, shape_rule, flops_, words, reads, in_place, autocast)                      \
+    const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), WORDS_##dtypes, .shape = shape_rule, \
+                             .flops = words, .backward = BACKWARD_##reads(name), .saves_any = READS_##reads};
+#include "ops/elementwise_list.h"
+
+/* ---- ... and its public functions ---- */
+
+static inline tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
+static inline tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
+static inline tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
+static inline tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
+    tl_tensor *input[2] = {a, b};
+    return op_apply_in_place(op, input, 2, NULL, 0);
+}
+
+#define UNARY_FRESH(name) \
+    tl_tensor *tl_##name(tl_tensor *x) { return unary(&op_##name, x); }
+#define UNARY_IN_PLACE(name) \
+    UNARY_FRESH(name)        \
+    tl_tensor *tl_##name##_(tl_tensor *x) { return unary_(&op_##name, x); }
+#define BINARY_FRESH(name) \
+    tl_tensor *tl_##name(tl_tensor *a, tl_tensor *b) { return binary(&op_##name, a, b); }
+#define BINARY_IN_PLACE(name) \
+    BINARY_FRESH(name)        \
+    tl_tensor *tl_##name##_(tl_tensor *a, tl_tensor *b) { return binary_(&op_##name, a, b); }
+#define BINARY_INTERNAL(name)
+
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, ...) UNARY_##in_place(name)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, ...) \
+    BINARY_##in_place(name)
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
+
+/* ---- The public functions of special rows ---- */
 
 tl_tensor *tl_affine(tl_tensor *x, double scale, double shift) {
     struct attr_affine a = {scale, shift};
@@ -380,7 +437,18 @@ tl_tensor *tl_affine_(tl_tensor *x, double scale, double shift) {
     struct attr_affine a = {scale, shift};
     return op_apply_in_place(&op_affine, &x, 1, ATTR(a));
 }
-tl_tensor *tl_scale(tl_tensor *x, double scale) { return tl_affine(x, scale, 0); }
+tl_tensor *tl_leaky_relu(tl_tensor *x, double slope) {
+    struct attr_leaky_relu a = {slope};
+    return op_apply1(&op_leaky_relu, x, ATTR(a));
+}
+tl_tensor *tl_leaky_relu_(tl_tensor *x, double slope) {
+    struct attr_leaky_relu a = {slope};
+    return op_apply_in_place(&op_leaky_relu, &x, 1, ATTR(a));
+}
+tl_tensor *tl_softplus(tl_tensor *x, double beta, double threshold) {
+    struct attr_softplus a = {beta, threshold};
+    return op_apply1(&op_softplus, x, ATTR(a));
+}
 
 tl_tensor *tl_cmp(tl_tensor *a, tl_compare relation, tl_tensor *b) {
     struct attr_compare attr = {relation};
@@ -397,73 +465,3 @@ tl_tensor *tl_where(tl_tensor *condition, tl_tensor *a, tl_tensor *b) {
     call_begin(&c, &op_where, input, 3, NULL, 0);
     return op_apply(&c);
 }
-
-/* ---- Composites ---- */
-
-tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
-    prediction = autocast_wide(prediction);
-    target = autocast_wide(target);
-    tl_tensor *difference = tl_sub(prediction, target);
-    return tl_mean_all(tl_mul(difference, difference));
-}
-
-tl_tensor *tl_dropout(tl_tensor *x, double p) {
-    if (!tensor_check(x, "dropout")) return NULL;
-    if (!(p >= 0 && p < 1)) {
-        error_set(TL_ERROR_USE, "dropout: probability has to be in [0, 1), but got %g", p);
-        return NULL;
-    }
-    if (p == 0) return x;
-    tl_tensor *mask = tl_bernoulli(x->rank, x->shape, 1 - p, x->storage->device);
-    tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
-    return tl_where(mask, tl_scale(x, 1 / (1 - p)), zero);
-}
-
-/* ---- swiglu: silu(gate) up, fused: silu(gate) is neither written nor kept ---- */
-
-static void swiglu_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 5); }
-static void swiglu_grad_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 11); }
-
-static bool swiglu_grad_shape(tl_call *c) {
-    for (int i = 0; i < 3; i++)
-        if (!call_needs_float(c, i)) return false;
-    return call_output_like(c, 0, 2) && call_output_like(c, 1, 2);
-}
-
-/* The same in ops, so that it can be differentiated again. */
-static void swiglu_slope(tl_gradient *g) {
-    tl_tensor *gate = gradient_input(g, 0), *up = gradient_input(g, 1);
-    tl_tensor *s = tl_sigmoid(gate), *y = tl_mul(gate, s);
-    tl_tensor *slope = tl_add(s, tl_mul(y, tl_affine(s, -1, 1)));
-    if (g->needs[0]) g->result[0] = tl_mul(tl_mul(g->grad[0], up), slope);
-    if (g->needs[1]) g->result[1] = tl_mul(g->grad[0], y);
-}
-
-/* s = sigmoid(gate): dgate = g up s (1 + gate (1 - s)), dup = g gate s */
-static void swiglu_backward(tl_gradient *g) {
-    if (g->creates_graph) {
-        swiglu_slope(g);
-        return;
-    }
-    tl_tensor *input[3] = {gradient_input(g, 0), gradient_input(g, 1), g->grad[0]};
-    tl_call c;
-    call_begin(&c, &op_swiglu_grad, input, 3, NULL, 0);
-    if (!op_apply(&c)) return;
-    for (int j = 0; j < 2; j++) g->result[j] = c.output[j];
-}
-
-/* silu: 4, times up: 1 */
-const tl_op op_swiglu = {RECORD(KERNEL, swiglu, 1),    .shapes = "two, broadcast",
-                         .dtypes = "floats; promoted", .flops = "5n: silu 4, product",
-                         .shape = binary_float_shape,  .cost = swiglu_cost,
-                         .backward = swiglu_backward,  .saves_any = TL_INPUT(0) | TL_INPUT(1)};
-/* s: 4; y = gate s: 1; slope s + y (1 - s): 3; g y: 1; g up slope: 2 */
-const tl_op op_swiglu_grad = {RECORD(KERNEL, swiglu_grad, 2),
-                              .shapes = "gate, up, g: dgate, dup like g",
-                              .dtypes = "floats",
-                              .flops = "11n: sigmoid 4, silu 1, slope 3, products 3",
-                              .shape = swiglu_grad_shape,
-                              .cost = swiglu_grad_cost,
-                              .backward = gradient_missing};
-
-tl_tensor *tl_swiglu(tl_tensor *gate, tl_tensor *up) { return op_apply2(&op_swiglu, gate, up, NULL, 0); }

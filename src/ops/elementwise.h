@@ -16,24 +16,13 @@ static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
     return call_output(c, 0, dtype, x->rank, x->shape);
 }
 
-/* A function of real numbers: floats keep their dtype, integers and bool give f32. */
-bool real_shape(tl_call *c);
-/* Like input 0, which is no bool. */
-bool number_shape(tl_call *c);
-
-/* So many FLOPs for each element of the result, and the bytes of all operands. */
-void elementwise_cost(const tl_call *c, struct cost *cost, int flops);
-
-/* The rule of y = g f'(x), where f' has a kernel of its own (inputs x and g) and `second` computes f'' in ops. */
-void elementwise_slope_backward(tl_gradient *g, const tl_op *op, tl_tensor *(*second)(tl_tensor *x));
-
-/* Calls without attributes; a name that ends in _ changes its first operand. */
-static inline tl_tensor *unary(const tl_op *op, tl_tensor *x) { return op_apply1(op, x, NULL, 0); }
-static inline tl_tensor *unary_(const tl_op *op, tl_tensor *x) { return op_apply_in_place(op, &x, 1, NULL, 0); }
-static inline tl_tensor *binary(const tl_op *op, tl_tensor *a, tl_tensor *b) { return op_apply2(op, a, b, NULL, 0); }
-static inline tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
-    tl_tensor *input[2] = {a, b};
-    return op_apply_in_place(op, input, 2, NULL, 0);
-}
+/* What rows of elementwise_list.h leave to be written by hand, in elementwise.c, scalar.c and swiglu.c. */
+#define UNARY(...)
+#define BINARY(...)
+#define BINARY_SHARED(name, ...) void name##_backward(tl_gradient *g);
+#define SPECIAL(name, dtypes, shape_rule, ...) \
+    bool shape_rule(tl_call *c);               \
+    void name##_backward(tl_gradient *g);
+#include "ops/elementwise_list.h"
 
 #endif

@@ -31,25 +31,12 @@ OP(KERNEL, fill)
 OP(KERNEL, unview)
 OP(TRANSFER, transfer)
 
-/* elementwise.c */
-OP(KERNEL, add)
-OP(KERNEL, sub)
-OP(KERNEL, mul)
-OP(KERNEL, div)
-OP(KERNEL, affine)
-OP(KERNEL, neg)
-OP(KERNEL, exp)
-OP(KERNEL, log)
-OP(KERNEL, sqrt)
-OP(KERNEL, tanh)
-OP(KERNEL, sigmoid)
-OP(KERNEL, relu)
-OP(KERNEL, gelu)
-OP(KERNEL, gelu_grad)
-OP(KERNEL, silu)
-OP(KERNEL, silu_grad)
-OP(KERNEL, compare)
-OP(KERNEL, where)
+/* elementwise.c, scalar.c, swiglu.c: the elementwise ops have a list of their own */
+#define UNARY(name, ...) OP(KERNEL, name)
+#define BINARY(name, ...) OP(KERNEL, name)
+#define SPECIAL(name, ...) OP(KERNEL, name)
+#include "ops/elementwise_list.h"
+OP(KERNEL, swiglu_grad)
 
 /* reduce.c */
 OP(KERNEL, sum)
@@ -99,7 +86,6 @@ OP(KERNEL, random_fill)
 OP(KERNEL, permutation)
 OP(KERNEL, multinomial)
 
-
 /* fold.c, and min in reduce.c */
 OP(KERNEL, min)
 OP(KERNEL, prod)
@@ -119,7 +105,6 @@ OP(KERNEL, nll)
 OP(KERNEL, nll_grad)
 OP(KERNEL, bce)
 
-
 /* index.c */
 OP(KERNEL, gather)
 OP(KERNEL, scatter)
@@ -137,51 +122,7 @@ OP(KERNEL, sort)
 OP(KERNEL, searchsorted)
 OP(DYNAMIC, unique)
 
-
-/* math.c */
-OP(KERNEL, exp2)
-OP(KERNEL, expm1)
-OP(KERNEL, log1p)
-OP(KERNEL, log2)
-OP(KERNEL, rsqrt)
-OP(KERNEL, sin)
-OP(KERNEL, cos)
-OP(KERNEL, erf)
-OP(KERNEL, abs)
-OP(KERNEL, sign)
-OP(KERNEL, floor)
-OP(KERNEL, ceil)
-OP(KERNEL, round)
-OP(KERNEL, trunc)
-OP(KERNEL, pow)
-OP(KERNEL, remainder)
-OP(KERNEL, minimum)
-OP(KERNEL, maximum)
-OP(KERNEL, logical_and)
-OP(KERNEL, logical_or)
-OP(KERNEL, logical_xor)
-OP(KERNEL, logical_not)
-OP(KERNEL, isnan)
-OP(KERNEL, isfinite)
-OP(KERNEL, leaky_relu)
-OP(KERNEL, gelu_erf)
-OP(KERNEL, gelu_erf_grad)
-OP(KERNEL, softplus)
-
-/* scalar.c */
-OP(KERNEL, add_scalar)
-OP(KERNEL, sub_scalar)
-OP(KERNEL, mul_scalar)
-OP(KERNEL, div_scalar)
-OP(KERNEL, pow_scalar)
-OP(KERNEL, remainder_scalar)
-OP(KERNEL, compare_scalar)
-OP(KERNEL, clamp)
-
-
-/* fused: elementwise.c, norm.c, head.c, optimizer.c */
-OP(KERNEL, swiglu)
-OP(KERNEL, swiglu_grad)
+/* fused: norm.c, head.c, optimizer.c */
 OP(KERNEL, add_rms_norm)
 OP(KERNEL, add_rms_norm_grad)
 OP(KERNEL, add_layer_norm)

@@ -1,8 +1,9 @@
 /* scalar.c: a tensor and a number.
  *
- * A number promotes by its kind alone, as a Python number does in PyTorch: it decides the result's dtype only where it is of a
- * higher kind than the tensor's (bool, integer, float). It travels in the attributes, so a call costs what the
- * tensor form costs without the second operand's bytes, and no tensor is made of it.
+ * A number promotes by its kind alone, as a Python number does in PyTorch: it decides the result's dtype only where it
+ * is of a higher kind than the tensor's (bool, integer, float). It travels in the attributes, so a call costs what the
+ * tensor form costs without the second operand's bytes, and no tensor is made of it. The records are rows of
+ * elementwise_list.h.
  */
 #include <math.h>
 #include <string.h>
@@ -25,18 +26,18 @@ static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (d
 
 static const tl_scalar *value_of(const tl_call *c) { return &((const struct attr_scalar *)c->attr)->value; }
 
-static bool scalar_shape(tl_call *c) {
+bool scalar_shape(tl_call *c) {
     return call_needs_arithmetic(c, 0) && call_output_as(c, promoted(c->input[0]->dtype, *value_of(c)));
 }
 
-static bool sub_scalar_shape(tl_call *c) {
+bool sub_scalar_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL || value_of(c)->kind == TL_SCALAR_BOOL)
         return call_fail(c, "subtraction, the `-` operator, with a bool tensor is not supported");
     return scalar_shape(c);
 }
 
 /* True division: integers become f32. */
-static bool div_scalar_shape(tl_call *c) {
+bool div_scalar_shape(tl_call *c) {
     tl_dtype dtype = promoted(c->input[0]->dtype, *value_of(c));
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
 }
@@ -46,7 +47,7 @@ static bool has_number(tl_call *c) {
            call_fail(c, "not implemented for bool (need a number)");
 }
 
-static bool pow_scalar_shape(tl_call *c) {
+bool pow_scalar_shape(tl_call *c) {
     const struct attr_scalar *a = c->attr;
     if (!a->is_first && !dtype_is_float(c->input[0]->dtype) && a->value.kind == TL_SCALAR_INT && a->value.i < 0)
         return call_fail(c, "Integers to negative integer powers are not allowed");
@@ -56,14 +57,12 @@ static bool pow_scalar_shape(tl_call *c) {
     return has_number(c) && scalar_shape(c);
 }
 
-static bool remainder_scalar_shape(tl_call *c) {
+bool remainder_scalar_shape(tl_call *c) {
     tl_dtype dtype = promoted(c->input[0]->dtype, *value_of(c));
     if (!dtype_is_float(dtype) && value_of(c)->i == 0 && c->input[0]->numel)
         return call_fail(c, "ZeroDivisionError: an integer has no remainder by 0");
     return has_number(c) && scalar_shape(c);
 }
-
-static bool compare_scalar_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && call_output_as(c, TL_BOOL); }
 
 /* An integer bound may lie outside the dtype only where it bounds nothing. */
 static bool bound_is_reachable(const tl_call *c, const char *name, tl_scalar s, tl_dtype dtype, bool is_min) {
@@ -73,7 +72,7 @@ static bool bound_is_reachable(const tl_call *c, const char *name, tl_scalar s, 
                      info->torch_name);
 }
 
-static bool clamp_shape(tl_call *c) {
+bool clamp_shape(tl_call *c) {
     const struct attr_clamp *a = c->attr;
     tl_dtype dtype = c->input[0]->dtype;
     if (a->has_min) dtype = promoted(dtype, a->min);
@@ -85,29 +84,19 @@ static bool clamp_shape(tl_call *c) {
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype);
 }
 
-/* ---- Costs ---- */
-
-static void cost_1(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 1); }
-static void cost_4(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, 4); }
-/* one comparison for each bound */
-static void clamp_cost(const tl_call *c, struct cost *cost) {
-    const struct attr_clamp *a = c->attr;
-    elementwise_cost(c, cost, a->has_min + a->has_max);
-}
-
 /* ---- Gradients ---- */
 
 static const struct attr_scalar *scalar_of(const tl_gradient *g) { return g->node->attr; }
 
-static void add_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+void add_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
 /* d(x-s) = g, d(s-x) = -g */
-static void sub_scalar_backward(tl_gradient *g) {
+void sub_scalar_backward(tl_gradient *g) {
     g->result[0] = scalar_of(g)->is_first ? tl_neg(g->grad[0]) : g->grad[0];
 }
 /* s g */
-static void mul_scalar_backward(tl_gradient *g) { g->result[0] = tl_mul_scalar(g->grad[0], scalar_of(g)->value); }
+void mul_scalar_backward(tl_gradient *g) { g->result[0] = tl_mul_scalar(g->grad[0], scalar_of(g)->value); }
 /* d(x/s) = g/s */
-static void div_scalar_backward(tl_gradient *g) {
+void div_scalar_backward(tl_gradient *g) {
     const struct attr_scalar *a = scalar_of(g);
     if (!a->is_first) {
         g->result[0] = tl_div_scalar(g->grad[0], a->value);
@@ -118,7 +107,7 @@ static void div_scalar_backward(tl_gradient *g) {
     g->result[0] = tl_neg(tl_mul(tl_div(g->grad[0], x), y));
 }
 /* d(x^s) = g s x^(s-1), 0 for s = 0; d(s^x) = g s^x log s, 0 where s is 0 and x not negative (the limit) */
-static void pow_scalar_backward(tl_gradient *g) {
+void pow_scalar_backward(tl_gradient *g) {
     const struct attr_scalar *a = scalar_of(g);
     double s = real_of(a->value);
     tl_tensor *x = gradient_input(g, 0);
@@ -136,9 +125,9 @@ static void pow_scalar_backward(tl_gradient *g) {
     g->result[0] = tl_mul(g->grad[0], slope);
 }
 /* d(x mod s) = g */
-static void remainder_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
+void remainder_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
 /* g strictly between the bounds */
-static void clamp_backward(tl_gradient *g) {
+void clamp_backward(tl_gradient *g) {
     const struct attr_clamp *a = g->node->attr;
     tl_tensor *x = gradient_input(g, 0), *inside = NULL;
     tl_tensor *zero = tl_zeros(0, NULL, g->grad[0]->dtype, g->grad[0]->storage->device);
@@ -149,32 +138,6 @@ static void clamp_backward(tl_gradient *g) {
     }
     g->result[0] = tl_where(inside, g->grad[0], zero);
 }
-
-/* ---- Records ---- */
-
-/* clang-format off */
-#define WORDS .shapes = "x (...) -> (...)", .dtypes = "floats, integers, bool; promoted by the number's kind"
-
-const tl_op op_add_scalar = {RECORD(KERNEL, add_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
-                             .backward = add_scalar_backward, .may_overwrite = true};
-const tl_op op_sub_scalar = {RECORD(KERNEL, sub_scalar, 1), .shapes = "x (...) -> (...)",
-                             .dtypes = "floats, integers; promoted by the number's kind", .flops = "n", .shape = sub_scalar_shape, .cost = cost_1,
-                             .backward = sub_scalar_backward, .may_overwrite = true};
-const tl_op op_mul_scalar = {RECORD(KERNEL, mul_scalar, 1), WORDS, .flops = "n", .shape = scalar_shape, .cost = cost_1,
-                             .backward = mul_scalar_backward, .may_overwrite = true};
-const tl_op op_div_scalar = {RECORD(KERNEL, div_scalar, 1), WORDS, .flops = "n", .shape = div_scalar_shape, .cost = cost_1,
-                             .backward = div_scalar_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-const tl_op op_pow_scalar = {RECORD(KERNEL, pow_scalar, 1), WORDS, .flops = "n", .shape = pow_scalar_shape, .cost = cost_1,
-                             .backward = pow_scalar_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-/* divide, floor, product, subtract */
-const tl_op op_remainder_scalar = {RECORD(KERNEL, remainder_scalar, 1), WORDS, .flops = "4n",
-                                   .shape = remainder_scalar_shape, .cost = cost_4,
-                                   .backward = remainder_scalar_backward, .may_overwrite = true};
-const tl_op op_compare_scalar = {RECORD(KERNEL, compare_scalar, 1), .shapes = "x (...) -> (...)", .dtypes = "any for arithmetic -> bool",
-                                 .flops = "n", .shape = compare_scalar_shape, .cost = cost_1};
-const tl_op op_clamp = {RECORD(KERNEL, clamp, 1), WORDS, .flops = "n, 2n with two bounds", .shape = clamp_shape,
-                        .cost = clamp_cost, .backward = clamp_backward, .saves = {TL_INPUT(0)}, .may_overwrite = true};
-/* clang-format on */
 
 /* ---- Public ---- */
 

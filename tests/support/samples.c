@@ -448,17 +448,17 @@ const struct sample samples_transfer[] = {
 
 /* ---- elementwise.c ---- */
 
-/* What every op of two operands is called with. */
-#define BINARY(f, a_kind)                                                                                          \
-    {"same shape", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), IN(a_kind, DENSE, 3, 4)}},                    \
-    {"scalars", GRAD, DT_ARITHMETIC, .binary = f, .in = {SCALAR(FLOAT), SCALAR(a_kind)}},                          \
-    {"row against column", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(3, 1), IN(a_kind, DENSE, 1, 4)}},            \
-    {"vector against matrix", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(4), IN(a_kind, DENSE, 2, 3, 4)}},         \
-    {"size 0", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(0, 4), IN(a_kind, DENSE, 4)}},                           \
-    {"permuted and sliced", GRAD, DT_ARITHMETIC, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(a_kind, SLICED, 3, 4)}}, \
-    {"reversed and expanded", GRAD, DT_ARITHMETIC, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(a_kind, EXPANDED, 3, 4)}}, \
-    {"with integers", GRAD, .binary = f, .in = {F(3, 4), IN(U8, DENSE, 1, 4)}},                                    \
-    {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), IN(a_kind, DENSE, 129)}},                  \
+/* What every op of two operands is called with, and its FLOPs per element. */
+#define PAIR_CALLS(f, a_kind, flops_)                                                                              \
+    {"same shape", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), IN(a_kind, DENSE, 3, 4)}, .flops = flops_},   \
+    {"scalars", GRAD, DT_ARITHMETIC, .binary = f, .in = {SCALAR(FLOAT), SCALAR(a_kind)}, .flops = flops_},         \
+    {"row against column", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(3, 1), IN(a_kind, DENSE, 1, 4)}, .flops = flops_}, \
+    {"vector against matrix", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(4), IN(a_kind, DENSE, 2, 3, 4)}, .flops = flops_}, \
+    {"size 0", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(0, 4), IN(a_kind, DENSE, 4)}, .flops = flops_},          \
+    {"permuted and sliced", GRAD, DT_ARITHMETIC, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(a_kind, SLICED, 3, 4)}, .flops = flops_}, \
+    {"reversed and expanded", GRAD, DT_ARITHMETIC, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(a_kind, EXPANDED, 3, 4)}, .flops = flops_}, \
+    {"with integers", GRAD, .binary = f, .in = {F(3, 4), IN(U8, DENSE, 1, 4)}, .flops = flops_},                   \
+    {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), IN(a_kind, DENSE, 129)}, .flops = flops_}, \
     {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match the size of tensor b"}
 
 CALL(add_in_place) { return (void)s, one(out, tl_add_(tl_clone(in[0]), in[1])); }
@@ -472,7 +472,7 @@ CALL(add_self) { return (void)s, one(out, tl_add(in[0], in[0])); }
 CALL(add_to_leaf) { return (void)s, one(out, tl_add_(tl_requires_grad(in[0], true), in[1])); }
 CALL(add_shifted) { return (void)s, one(out, tl_add_(tl_slice(in[0], 0, 0, 3, 1), tl_slice(in[0], 0, 1, 4, 1))); }
 const struct sample samples_add[] = {
-    BINARY(tl_add, FLOAT),
+    PAIR_CALLS(tl_add, FLOAT, 1),
     {"integers", 0, .binary = tl_add, .in = {IN(I64, DENSE, 3, 4), IN(I32, EXPANDED, 3, 4)}},
     {"bool and u8", 0, .binary = tl_add, .in = {IN(BOOL, DENSE, 5), IN(U8, DENSE, 5)}},
     {"to itself", GRAD, DT_ARITHMETIC, .call = add_self, .in = {F(3, 4)}},
@@ -487,7 +487,7 @@ const struct sample samples_add[] = {
 CALL(sub_in_place) { return (void)s, one(out, tl_sub_(tl_clone(in[0]), in[1])); }
 CALL(sub_twin) { return (void)s, one(out, tl_sub(in[0], in[1])); }
 const struct sample samples_sub[] = {
-    BINARY(tl_sub, FLOAT),
+    PAIR_CALLS(tl_sub, FLOAT, 1),
     {"integers", 0, .binary = tl_sub, .in = {IN(I16, PERMUTED, 3, 4), IN(I16, DENSE, 3, 4)}},
     {"in place", GRAD, DT_ARITHMETIC, .call = sub_in_place, .twin = sub_twin, .in = {F(3, 4), F(3, 1)}},
     END};
@@ -507,7 +507,7 @@ CALL(mul_after_save) { /* the saved operand changes before backward: must be cau
     return tl_backward(y, tl_ones_like(y), 0) ? one(out, y) : 0;
 }
 const struct sample samples_mul[] = {
-    BINARY(tl_mul, FLOAT),
+    PAIR_CALLS(tl_mul, FLOAT, 1),
     {"integers", 0, .binary = tl_mul, .in = {IN(I32, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
     {"b k l, k b l -> b", GRAD | SUM_ORDER, .call = einsum_call, .in = {F(3, 2, 2), IN(FLOAT, SLICED, 2, 3, 2)}, .dtypes = DT(TL_F32) | DT(TL_F64)},
     {"i, j -> j i", GRAD, .call = einsum_call, .in = {F(3), IN(FLOAT, REVERSED, 2)}},
@@ -522,7 +522,7 @@ CALL(div_in_place) { return (void)s, one(out, tl_div_(tl_clone(in[0]), in[1])); 
 static tl_tensor *div_of_integers(tl_tensor *a, tl_tensor *b) { return tl_div(a, tl_affine(b, 2, 1)); }
 CALL(div_twin) { return (void)s, one(out, tl_div(in[0], in[1])); }
 const struct sample samples_div[] = {
-    {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {F(3, 4), F(3, 4)}},
+    {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {F(3, 4), F(3, 4)}, .flops = 1},
     {"scalars", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {SCALAR(FLOAT), SCALAR(POSITIVE)}},
     {"row against column", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {F(3, 1), IN(POSITIVE, DENSE, 1, 4)}},
     {"size 0", GRAD, DT_ARITHMETIC, .binary = tl_div, .in = {F(0, 4), F(4)}},
@@ -549,17 +549,29 @@ const struct sample samples_affine[] = {
     {"large", LARGE | GRAD, .call = affine_call, .in = {F(40001)}, .d = {0.5, 1}},
     END};
 
-/* What every op of one operand is called with. */
-#define UNARY(f, kind_)                                                                    \
-    {"matrix", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 3, 5)}},           \
-    {"scalar", GRAD, DT_ARITHMETIC, .unary = f, .in = {SCALAR(kind_)}},                    \
-    {"size 0", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 3, 0)}},           \
-    {"size 1", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 1, 1, 1)}},        \
-    {"permuted", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, PERMUTED, 2, 3, 4)}},   \
-    {"sliced", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, SLICED, 3, 5)}},          \
-    {"reversed", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, REVERSED, 3, 5)}},      \
-    {"expanded", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, EXPANDED, 3, 5)}},      \
-    {"large", LARGE | GRAD, .unary = f, .in = {IN(kind_, DENSE, 33, 1031)}}
+/* What every op of one operand is called with, and its FLOPs per element. */
+#define UNARY_CALLS(f, kind_, flops_)                                                                          \
+    {"matrix", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 3, 5)}, .flops = flops_},              \
+    {"scalar", GRAD, DT_ARITHMETIC, .unary = f, .in = {SCALAR(kind_)}, .flops = flops_},                       \
+    {"size 0", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 3, 0)}, .flops = flops_},              \
+    {"size 1", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 1, 1, 1)}, .flops = flops_},           \
+    {"permuted", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, .flops = flops_},      \
+    {"sliced", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, SLICED, 3, 5)}, .flops = flops_},             \
+    {"reversed", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, REVERSED, 3, 5)}, .flops = flops_},         \
+    {"expanded", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, EXPANDED, 3, 5)}, .flops = flops_},         \
+    {"large", LARGE | GRAD, .unary = f, .in = {IN(kind_, DENSE, 33, 1031)}, .flops = flops_}
+/* The in-place form of one operand. */
+#define TWIN_OF(name)                                                                     \
+    static tl_tensor *name##_in_place(tl_tensor *x) { return tl_##name##_(tl_clone(x)); } \
+    CALL(name##_twin) { return (void)s, one(out, tl_##name(in[0])); }
+#define IN_PLACE_CALLS(name, kind_) \
+    {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}, \
+    {"in place, strided", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, PERMUTED, 3, 4)}}
+/* samples_NAME of an op tl_NAME(x) with an in-place form tl_NAME_(x): the kind of values it takes, its FLOPs per element, and further
+ * calls. */
+#define UNARY_SAMPLES(name, kind_, flops_, ...) \
+    TWIN_OF(name)                               \
+    const struct sample samples_##name[] = {UNARY_CALLS(tl_##name, kind_, flops_), IN_PLACE_CALLS(name, kind_), __VA_ARGS__, END};
 #define NO_INTEGERS(f) \
     {"integers", 0, .unary = f, .in = {IN(I32, DENSE, 3)}, .error = "not implemented for int32"}
 #define INTEGERS_TO_F32(f) \
@@ -569,56 +581,54 @@ const struct sample samples_affine[] = {
 #define NO_BOOL(f) {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"}
 #define INTEGERS(f) {"integers", 0, .unary = f, .in = {IN(I64, REVERSED, 3, 4)}}, {"of u8", 0, .unary = f, .in = {IN(U8, SLICED, 3, 4)}}
 
-static tl_tensor *neg_in_place(tl_tensor *x) { return tl_neg_(tl_clone(x)); }
-CALL(neg_twin) { return (void)s, one(out, tl_neg(in[0])); }
-const struct sample samples_neg[] = {
-    {"in place", GRAD, DT_ARITHMETIC, .unary = neg_in_place, .twin = neg_twin, .in = {F(3, 4)}},
-    UNARY(tl_neg, FLOAT), {"integers", 0, .unary = tl_neg, .in = {IN(I64, SLICED, 3, 4)}}, END};
+/* FLOPs: an elementary function is one. */
+UNARY_SAMPLES(neg, FLOAT, 1, {"integers", 0, .unary = tl_neg, .in = {IN(I64, SLICED, 3, 4)}})
+UNARY_SAMPLES(abs, FLOAT, 1, INTEGERS(tl_abs), NO_BOOL(tl_abs))
+UNARY_SAMPLES(sign, FLOAT, 1, INTEGERS(tl_sign), {"bool", 0, .unary = tl_sign, .in = {IN(BOOL, DENSE, 5)}})
+UNARY_SAMPLES(floor, FLOAT, 1, INTEGERS(tl_floor), NO_BOOL(tl_floor))
+UNARY_SAMPLES(ceil, FLOAT, 1, INTEGERS(tl_ceil), NO_BOOL(tl_ceil))
+UNARY_SAMPLES(round, FLOAT, 1, INTEGERS(tl_round), NO_BOOL(tl_round))
+UNARY_SAMPLES(trunc, FLOAT, 1, INTEGERS(tl_trunc), NO_BOOL(tl_trunc))
 
-static tl_tensor *exp_in_place(tl_tensor *x) { return tl_exp_(tl_clone(x)); }
-CALL(exp_twin) { return (void)s, one(out, tl_exp(in[0])); }
-const struct sample samples_exp[] = {
-    UNARY(tl_exp, FLOAT), INTEGERS_TO_F32(tl_exp), NO_INTEGERS_IN_PLACE(exp),
-    {"in place", GRAD, DT_ARITHMETIC, .unary = exp_in_place, .twin = exp_twin, .in = {F(3, 4)}}, END};
-#define TWIN_OF(name)                                                                     \
-    static tl_tensor *name##_in_place(tl_tensor *x) { return tl_##name##_(tl_clone(x)); } \
-    CALL(name##_twin) { return (void)s, one(out, tl_##name(in[0])); }
-#define ALSO_IN_PLACE(name, kind_) {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}
-TWIN_OF(log)
-const struct sample samples_log[] = {UNARY(tl_log, POSITIVE), INTEGERS_TO_F32(tl_log), NO_INTEGERS_IN_PLACE(log), ALSO_IN_PLACE(log, POSITIVE), END};
-TWIN_OF(sqrt)
-const struct sample samples_sqrt[] = {UNARY(tl_sqrt, POSITIVE), INTEGERS_TO_F32(tl_sqrt), NO_INTEGERS_IN_PLACE(sqrt), ALSO_IN_PLACE(sqrt, POSITIVE), END};
-TWIN_OF(tanh)
-const struct sample samples_tanh[] = {UNARY(tl_tanh, FLOAT), INTEGERS_TO_F32(tl_tanh), NO_INTEGERS_IN_PLACE(tanh), ALSO_IN_PLACE(tanh, FLOAT), END};
-TWIN_OF(sigmoid)
-const struct sample samples_sigmoid[] = {UNARY(tl_sigmoid, FLOAT), INTEGERS_TO_F32(tl_sigmoid), NO_INTEGERS_IN_PLACE(sigmoid), ALSO_IN_PLACE(sigmoid, FLOAT), END};
+UNARY_SAMPLES(exp, FLOAT, 1, INTEGERS_TO_F32(tl_exp), NO_INTEGERS_IN_PLACE(exp))
+UNARY_SAMPLES(exp2, FLOAT, 1, INTEGERS_TO_F32(tl_exp2), NO_INTEGERS_IN_PLACE(exp2))
+UNARY_SAMPLES(expm1, FLOAT, 1, INTEGERS_TO_F32(tl_expm1), NO_INTEGERS_IN_PLACE(expm1))
+UNARY_SAMPLES(log, POSITIVE, 1, INTEGERS_TO_F32(tl_log), NO_INTEGERS_IN_PLACE(log))
+UNARY_SAMPLES(log2, POSITIVE, 1, {"bool", 0, .unary = tl_log2, .in = {IN(BOOL, DENSE, 5)}})
+UNARY_SAMPLES(log1p, POSITIVE, 1, {"of u8", 0, .unary = tl_log1p, .in = {IN(U8, DENSE, 7)}}, NO_INTEGERS_IN_PLACE(log1p))
+UNARY_SAMPLES(sqrt, POSITIVE, 1, INTEGERS_TO_F32(tl_sqrt), NO_INTEGERS_IN_PLACE(sqrt))
+UNARY_SAMPLES(rsqrt, POSITIVE, 2, {"of u8", 0, .unary = tl_rsqrt, .in = {IN(U8, DENSE, 7)}}) /* square root, divide */
+UNARY_SAMPLES(sin, FLOAT, 1, INTEGERS_TO_F32(tl_sin), NO_INTEGERS_IN_PLACE(sin))
+UNARY_SAMPLES(cos, FLOAT, 1, INTEGERS_TO_F32(tl_cos), NO_INTEGERS_IN_PLACE(cos))
+UNARY_SAMPLES(tanh, FLOAT, 1, INTEGERS_TO_F32(tl_tanh), NO_INTEGERS_IN_PLACE(tanh))
+UNARY_SAMPLES(sigmoid, FLOAT, 4, INTEGERS_TO_F32(tl_sigmoid), NO_INTEGERS_IN_PLACE(sigmoid)) /* negate, exp, add, divide */
+UNARY_SAMPLES(erf, FLOAT, 1, INTEGERS_TO_F32(tl_erf), NO_INTEGERS_IN_PLACE(erf))
 
-static tl_tensor *relu_in_place(tl_tensor *x) { return tl_relu_(tl_clone(x)); }
-CALL(relu_twin) { return (void)s, one(out, tl_relu(in[0])); }
-const struct sample samples_relu[] = {
-    UNARY(tl_relu, FLOAT), INTEGERS(tl_relu), NO_BOOL(tl_relu),
-    {"in place", GRAD, DT_ARITHMETIC, .unary = relu_in_place, .twin = relu_twin, .in = {F(3, 4)}}, END};
-TWIN_OF(gelu)
-const struct sample samples_gelu[] = {UNARY(tl_gelu, FLOAT), NO_INTEGERS(tl_gelu), ALSO_IN_PLACE(gelu, FLOAT), END};
-TWIN_OF(silu)
-const struct sample samples_silu[] = {
-    ALSO_IN_PLACE(silu, FLOAT),
-    UNARY(tl_silu, FLOAT), NO_INTEGERS(tl_silu), END};
+UNARY_SAMPLES(relu, FLOAT, 1, INTEGERS(tl_relu), NO_BOOL(tl_relu))
+UNARY_SAMPLES(gelu, FLOAT, 9, NO_INTEGERS(tl_gelu)) /* 0.5 x (1 + tanh(c (x + 0.044715 x x x))): 6 products, 2 sums, tanh */
+UNARY_SAMPLES(gelu_erf, FLOAT, 5, NO_INTEGERS(tl_gelu_erf)) /* 0.5 x (1 + erf(x / sqrt 2)): 3 products, sum, erf */
+UNARY_SAMPLES(silu, FLOAT, 4, NO_INTEGERS(tl_silu)) /* x / (1 + e^-x): negate, exp, add, divide */
 
+/* Slopes: g f'(x), which gradients reach, and which are differentiated too. */
 static tl_tensor *gelu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_grad, x, g, NULL, 0); }
+static tl_tensor *gelu_erf_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_erf_grad, x, g, NULL, 0); }
 static tl_tensor *silu_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_silu_grad, x, g, NULL, 0); }
-#define GRAD_OF(f, forward)                                                                                         \
-    {"matrix", 0, DT_ARITHMETIC, .binary = f, .in = {K(3, 4), K(3, 4)}},                                            \
-    {"scalars", 0, DT_ARITHMETIC, .binary = f, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}},                         \
-    {"size 0", 0, DT_ARITHMETIC, .binary = f, .in = {K(0), K(0)}},                                                  \
-    {"permuted and expanded", 0, DT_ARITHMETIC, .binary = f, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}}, \
+#define SLOPE_CALLS(f, forward, flops_)                                                                             \
+    {"matrix", 0, DT_ARITHMETIC, .binary = f, .in = {K(3, 4), K(3, 4)}, .flops = flops_},                           \
+    {"scalars", 0, DT_ARITHMETIC, .binary = f, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}, .flops = flops_},        \
+    {"size 0", 0, DT_ARITHMETIC, .binary = f, .in = {K(0), K(0)}, .flops = flops_},                                 \
+    {"permuted and expanded", 0, DT_ARITHMETIC, .binary = f, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}, .flops = flops_}, \
     {"by way of backward", GRAD | VIA_BACKWARD, DT_ARITHMETIC, .unary = forward, .in = {F(4, 3)}},                  \
-    {"large", LARGE, .binary = f, .in = {K(33, 1031), K(33, 1031)}},                                                \
+    {"large", LARGE, .binary = f, .in = {K(33, 1031), K(33, 1031)}, .flops = flops_},                               \
+    {"its own gradient", GRAD, .binary = f, .in = {F(3, 4), IN(FLOAT, SLICED, 3, 4)}, .flops = flops_},             \
+    {"its own gradient, strided", GRAD, .binary = f, .in = {IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}, .flops = flops_}, \
     {"integers", 0, .binary = f, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for integers"}
-const struct sample samples_gelu_grad[] = {
-    GRAD_OF(gelu_grad, tl_gelu), {"its own gradient", GRAD, .binary = gelu_grad, .in = {F(3, 4), IN(FLOAT, SLICED, 3, 4)}}, END};
-const struct sample samples_silu_grad[] = {
-    GRAD_OF(silu_grad, tl_silu), {"its own gradient", GRAD, .binary = silu_grad, .in = {F(3, 4), IN(FLOAT, SLICED, 3, 4)}}, END};
+/* u = c (x + 0.044715 x x x): 5; t = tanh u: 1; 1 - t t: 2; u' = c (1 + 0.134145 x x): 4; g (0.5 (1 + t) + 0.5 x (1 - t t) u'): 7 */
+const struct sample samples_gelu_grad[] = {SLOPE_CALLS(gelu_grad, tl_gelu, 19), END};
+/* Phi: 4; phi = c e^(-x x / 2): 4; g (Phi + x phi): 3 */
+const struct sample samples_gelu_erf_grad[] = {SLOPE_CALLS(gelu_erf_grad, tl_gelu_erf, 11), END};
+/* s = sigmoid x: 4; g s (1 + x (1 - s)): 5 */
+const struct sample samples_silu_grad[] = {SLOPE_CALLS(silu_grad, tl_silu, 9), END};
 
 CALL(compare_call) { return one(out, tl_cmp(in[0], (tl_compare)s->n[0], in[1])); }
 const struct sample samples_compare[] = {
@@ -672,6 +682,203 @@ const struct sample samples_where[] = {
     {"large", LARGE | GRAD, .call = where_call, .in = {IN(BOOL, DENSE, 257, 129), F(257, 129), F(129)}},
     {"condition is no bool", 0, .call = where_call, .in = {IN(U8, DENSE, 3), F(3), F(3)}, .error = "expected condition to be a boolean tensor"},
     {"dropout of all", 0, .call = dropout_call, .in = {F(3)}, .d = {1}, .error = "dropout: probability has to be in [0, 1), but got 1"},
+    END};
+
+/* Bases well away from 0, where a power's derivatives explode; divisors larger than the dividend, whose quotient has no step nearby. */
+static tl_tensor *pow_of(tl_tensor *a, tl_tensor *b) { return tl_pow(tl_affine(a, 0.5, 2), b); }
+static tl_tensor *remainder_of(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 0.5, 3.25)); }
+#define PAIRS(f, n_, flops_)                                                                                                           \
+    {"same shape", GRAD, .binary = f, .in = {F(3, 4), F(3, 4)}, .roundings = n_, .flops = flops_},                                              \
+    {"scalars", GRAD, .binary = f, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .roundings = n_},                                     \
+    {"row against column", GRAD, .binary = f, .in = {F(3, 1), F(1, 4)}, .roundings = n_},                                      \
+    {"size 0", GRAD, .binary = f, .in = {F(0, 4), F(4)}, .roundings = n_},                                                     \
+    {"permuted and sliced", GRAD, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4)}, .roundings = n_},   \
+    {"reversed and expanded", GRAD, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}, .roundings = n_}, \
+    {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), F(129)}, .roundings = n_},                             \
+    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match the size of tensor b"}
+CALL(pow_in_place) { return (void)s, one(out, tl_pow_(tl_clone(in[0]), in[1])); }
+CALL(pow_twin) { return (void)s, one(out, tl_pow(in[0], in[1])); }
+const struct sample samples_pow[] = {
+    PAIRS(pow_of, 8, 1),
+    {"plain", GRAD, DT_ARITHMETIC, .binary = tl_pow, .in = {IN(POSITIVE, DENSE, 3, 4), K(3, 4)}},
+    {"of negative numbers", 0, .binary = tl_pow, .in = {F(3, 4), IN(I32, DENSE, 4)}},
+    {"integers", 0, .binary = tl_pow, .in = {IN(I64, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
+    {"negative powers of integers", 0, .binary = tl_pow, .in = {IN(I32, DENSE, 9), IN(I32, DENSE, 9)}},
+    {"in place", GRAD, DT_ARITHMETIC, .call = pow_in_place, .twin = pow_twin, .in = {IN(POSITIVE, DENSE, 3, 4), K(4)}},
+    {"in place, a float into integers", 0, .call = pow_in_place, .in = {IN(I32, DENSE, 3), F(3)}, .error = "can't be cast to the desired output type Int"},
+    {"bool", 0, .binary = tl_pow, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
+    END};
+static tl_tensor *remainder_by_zero(tl_tensor *x) { return tl_remainder(x, tl_zeros(TL_SCALAR, TL_I32, NULL)); }
+CALL(remainder_in_place) { return (void)s, one(out, tl_remainder_(tl_clone(in[0]), in[1])); }
+CALL(remainder_twin) { return (void)s, one(out, tl_remainder(in[0], in[1])); }
+static tl_tensor *remainder_of_integers(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 2, 1)); }
+const struct sample samples_remainder[] = {
+    PAIRS(remainder_of, 4, 4), /* divide, floor, product, subtract */
+    {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
+    {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
+    {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
+    {"bool beside integers", 0, .binary = remainder_of_integers, .in = {IN(BOOL, DENSE, 5, 4), IN(I16, DENSE, 4)}},
+    {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
+    END};
+const struct sample samples_minimum[] = {
+    PAIR_CALLS(tl_minimum, FLOAT, 1), {"integers", 0, .binary = tl_minimum, .in = {IN(I64, DENSE, 3, 4), IN(I32, EXPANDED, 3, 4)}},
+    {"bool", 0, .binary = tl_minimum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
+const struct sample samples_maximum[] = {
+    PAIR_CALLS(tl_maximum, FLOAT, 1), {"integers", 0, .binary = tl_maximum, .in = {IN(I16, SLICED, 3, 4), IN(U8, DENSE, 4)}},
+    {"bool", 0, .binary = tl_maximum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
+
+#define LOGIC(f)                                                                                                     \
+    {"floats", 0, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), F(4)}, .flops = 1},                                                \
+    {"integers with floats", 0, DT_ARITHMETIC, .binary = f, .in = {IN(I64, DENSE, 5, 1), F(4)}},                     \
+    {"bool, strided", 0, .binary = f, .in = {IN(BOOL, PERMUTED, 3, 4), IN(BOOL, EXPANDED, 3, 4)}},                   \
+    {"u8 and i16, sliced", 0, .binary = f, .in = {IN(U8, SLICED, 3, 4), IN(I16, REVERSED, 3, 4)}},                   \
+    {"scalars", 0, .binary = f, .in = {SCALAR(BOOL), SCALAR(I32)}},                                                  \
+    {"size 0", 0, .binary = f, .in = {IN(BOOL, DENSE, 0), IN(BOOL, DENSE, 1)}},                                      \
+    {"large", LARGE, .binary = f, .in = {IN(BOOL, DENSE, 40001), IN(BOOL, DENSE, 40001)}},                           \
+    {"no broadcast", 0, .binary = f, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 4)}, .error = "must match the size of tensor b"}
+const struct sample samples_logical_and[] = {LOGIC(tl_logical_and), END};
+const struct sample samples_logical_or[] = {LOGIC(tl_logical_or), END};
+const struct sample samples_logical_xor[] = {LOGIC(tl_logical_xor), END};
+
+/* Values with NaN and infinity among them. */
+static tl_tensor *odd_ones(tl_tensor *x) { return tl_div(tl_floor(x), tl_trunc(x)); }
+static tl_tensor *isnan_of_odd_ones(tl_tensor *x) { return tl_isnan(odd_ones(x)); }
+static tl_tensor *isfinite_of_odd_ones(tl_tensor *x) { return tl_isfinite(odd_ones(x)); }
+#define TRUTH(f)                                                                  \
+    {"matrix", 0, DT_ARITHMETIC, .unary = f, .in = {K(3, 5)}, .flops = 1},                   \
+    {"scalar", 0, DT_ARITHMETIC, .unary = f, .in = {SCALAR(CONSTANT)}},           \
+    {"size 0", 0, .unary = f, .in = {K(3, 0)}},                                   \
+    {"permuted", 0, .unary = f, .in = {IN(CONSTANT, PERMUTED, 2, 3, 4)}},         \
+    {"reversed", 0, .unary = f, .in = {IN(CONSTANT, REVERSED, 3, 5)}},            \
+    {"expanded", 0, .unary = f, .in = {IN(CONSTANT, EXPANDED, 3, 5)}},            \
+    {"integers", 0, .unary = f, .in = {IN(I64, SLICED, 3, 5)}},                   \
+    {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 7)}},                          \
+    {"large", LARGE, .unary = f, .in = {K(33, 1031)}}
+const struct sample samples_logical_not[] = {TRUTH(tl_logical_not), END};
+const struct sample samples_isnan[] = {TRUTH(tl_isnan), {"some are", 0, .unary = isnan_of_odd_ones, .in = {K(9, 9)}}, END};
+const struct sample samples_isfinite[] = {TRUTH(tl_isfinite), {"some are not", 0, .unary = isfinite_of_odd_ones, .in = {K(9, 9)}}, END};
+
+static tl_tensor *leaky_relu(tl_tensor *x) { return tl_leaky_relu(x, 0.125); }
+static tl_tensor *leaky_relu_in_place(tl_tensor *x) { return tl_leaky_relu_(tl_clone(x), 0.125); }
+CALL(leaky_relu_twin) { return (void)s, one(out, leaky_relu(in[0])); }
+const struct sample samples_leaky_relu[] = {
+    UNARY_CALLS(leaky_relu, FLOAT, 2), IN_PLACE_CALLS(leaky_relu, FLOAT), NO_INTEGERS(leaky_relu), END}; /* comparison, product */
+static tl_tensor *softplus(tl_tensor *x) { return tl_softplus(x, 1, 20); }
+static tl_tensor *softplus_steep(tl_tensor *x) { return tl_softplus(x, 8, 4); }
+const struct sample samples_softplus[] = {
+    UNARY_CALLS(softplus, FLOAT, 4), /* product, exp, log, divide */
+    {"over the threshold", GRAD | ROUNDS, .unary = softplus_steep, .in = {F(3, 5)}}, NO_INTEGERS(softplus), END};
+
+/* ---- scalar.c ---- */
+
+/* The number of a sample: n[0] says its kind, d[0] its value. */
+static tl_scalar number(const struct sample *s) {
+    return s->n[0] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[0]) : s->n[0] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[0]) : tl_scalar_bool(s->d[0] != 0);
+}
+#define FLOATING(v) .n = {TL_SCALAR_FLOAT}, .d = {v}
+#define WHOLE(v) .n = {TL_SCALAR_INT}, .d = {v}
+#define TRUE_OR_FALSE(v) .n = {TL_SCALAR_BOOL}, .d = {v}
+#define NUMBER_CALL(name)                                                  \
+    CALL(name##_call) { return one(out, tl_##name(in[0], number(s))); }
+#define NUMBER_CALLS(name)                                                 \
+    NUMBER_CALL(name)                                                      \
+    CALL(name##_in_place) { return one(out, tl_##name##_(tl_clone(in[0]), number(s))); }
+#define NUMBERS(f, kind_, v, flops_)                                                                             \
+    {"matrix", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 5)}, FLOATING(v), .flops = flops_},                            \
+    {"scalar", GRAD, .call = f, .in = {SCALAR(kind_)}, FLOATING(v)},                                     \
+    {"size 0", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 0)}, FLOATING(v)},                            \
+    {"an integer", GRAD, .call = f, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, WHOLE(2)},                     \
+    {"sliced", GRAD, .call = f, .in = {IN(kind_, SLICED, 3, 5)}, FLOATING(v)},                           \
+    {"reversed", GRAD, .call = f, .in = {IN(kind_, REVERSED, 3, 5)}, FLOATING(v)},                       \
+    {"expanded", GRAD, .call = f, .in = {IN(kind_, EXPANDED, 3, 5)}, FLOATING(v)},                       \
+    {"large", LARGE | GRAD, .call = f, .in = {IN(kind_, DENSE, 33, 1031)}, FLOATING(v)},                 \
+    {"integers, a float", 0, .call = f, .in = {IN(I32, DENSE, 7)}, FLOATING(2.5)},                       \
+    {"integers, an integer", 0, .call = f, .in = {IN(U8, SLICED, 3, 5)}, WHOLE(3)}
+NUMBER_CALLS(add_scalar)
+NUMBER_CALLS(sub_scalar)
+NUMBER_CALLS(mul_scalar)
+NUMBER_CALLS(div_scalar)
+NUMBER_CALLS(pow_scalar)
+NUMBER_CALLS(remainder_scalar)
+NUMBER_CALL(rsub_scalar)
+NUMBER_CALL(rdiv_scalar)
+NUMBER_CALL(rpow_scalar)
+#define NUMBER_IN_PLACE(name, kind_, v) \
+    {"in place", GRAD, .call = name##_in_place, .twin = name##_call, .in = {IN(kind_, PERMUTED, 3, 4)}, FLOATING(v)}, \
+    {"in place, a float into integers", 0, .call = name##_in_place, .in = {IN(I32, DENSE, 3)}, FLOATING(0.5), .error = "result type Float can't be cast to the desired output type Int"}
+const struct sample samples_add_scalar[] = {
+    NUMBERS(add_scalar_call, FLOAT, 0.1, 1), NUMBER_IN_PLACE(add_scalar, FLOAT, 0.1), {"bool, an integer", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, WHOLE(2)},
+    {"bool, a bool", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)},
+    {"bool in place", 0, .call = add_scalar_in_place, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "result type Long can't be cast to the desired output type Bool"}, END};
+const struct sample samples_sub_scalar[] = {
+    NUMBERS(sub_scalar_call, FLOAT, 0.1, 1), NUMBER_IN_PLACE(sub_scalar, FLOAT, 0.1), {"from a number", GRAD, .call = rsub_scalar_call, .in = {IN(FLOAT, SLICED, 3, 4)}, FLOATING(1.5)},
+    {"from an integer", 0, .call = rsub_scalar_call, .in = {IN(U8, DENSE, 4)}, WHOLE(3)},
+    {"of bool", 0, .call = sub_scalar_call, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "with a bool tensor is not supported"},
+    {"a bool", 0, .call = sub_scalar_call, .in = {F(3)}, TRUE_OR_FALSE(1), .error = "with a bool tensor is not supported"}, END};
+const struct sample samples_mul_scalar[] = {
+    NUMBERS(mul_scalar_call, FLOAT, 0.1, 1), NUMBER_IN_PLACE(mul_scalar, FLOAT, 0.1), {"bool, a float", 0, .call = mul_scalar_call, .in = {IN(BOOL, DENSE, 5)}, FLOATING(0.5)}, END};
+CALL(reciprocal_call) { return (void)s, one(out, tl_reciprocal(in[0])); }
+const struct sample samples_div_scalar[] = {
+    NUMBERS(div_scalar_call, FLOAT, 0.7, 1), NUMBER_IN_PLACE(div_scalar, FLOAT, 0.7), {"a number by it", GRAD, .call = rdiv_scalar_call, .in = {IN(POSITIVE, SLICED, 3, 4)}, FLOATING(1.5)},
+    {"reciprocal", GRAD, .call = reciprocal_call, .in = {IN(POSITIVE, DENSE, 3, 4)}}, {"bool", 0, .call = div_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)}, END};
+const struct sample samples_pow_scalar[] = {
+    NUMBERS(pow_scalar_call, POSITIVE, 2.5, 1), NUMBER_IN_PLACE(pow_scalar, POSITIVE, 2.5), {"the power 0", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
+    {"cubes of either sign", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, FLOATING(3)},
+    {"powers of a number", GRAD, .call = rpow_scalar_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, FLOATING(1.5)},
+    {"powers of 0", GRAD, .call = rpow_scalar_call, .in = {IN(POSITIVE, DENSE, 3, 4)}, FLOATING(0)},
+    {"integers as powers", 0, .call = rpow_scalar_call, .in = {IN(I64, DENSE, 9)}, WHOLE(2)},
+    {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "Integers to negative integer powers are not allowed"}, END};
+const struct sample samples_remainder_scalar[] = {
+    NUMBERS(remainder_scalar_call, FLOAT, 2.25, 4), NUMBER_IN_PLACE(remainder_scalar, FLOAT, 2.25),
+    {"no integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 0)}, WHOLE(0)},
+    {"integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(0), .error = "ZeroDivisionError"},
+    {"bool", 0, .call = remainder_scalar_call, .in = {IN(BOOL, DENSE, 3)}, TRUE_OR_FALSE(1), .error = "not implemented for bool"}, END};
+CALL(compare_scalar_call) { return one(out, tl_cmp_scalar(in[0], (tl_compare)s->n[1], number(s))); }
+const struct sample samples_compare_scalar[] = {
+    {"less", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {F(3, 4)}, .n = {TL_SCALAR_FLOAT, TL_LT}, .d = {0.25}},
+    {"equal, scalar", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {SCALAR(FLOAT)}, .n = {TL_SCALAR_FLOAT, TL_EQ}, .d = {0.25}},
+    {"not equal, integers", 0, .call = compare_scalar_call, .in = {IN(I16, REVERSED, 3, 4)}, .n = {TL_SCALAR_INT, TL_NE}, .d = {300}},
+    {"at least, integers with a float", 0, .call = compare_scalar_call, .in = {IN(I64, SLICED, 3, 4)}, .n = {TL_SCALAR_FLOAT, TL_GE}, .d = {1.5}},
+    {"at most, bool", 0, .call = compare_scalar_call, .in = {IN(BOOL, DENSE, 4)}, .n = {TL_SCALAR_BOOL, TL_LE}, .d = {1}},
+    {"greater, size 0", 0, .call = compare_scalar_call, .in = {F(0)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"expanded", 0, .call = compare_scalar_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"large", LARGE, .call = compare_scalar_call, .in = {F(40001)}, .n = {TL_SCALAR_INT, TL_GT}},
+    {"no such relation", 0, .call = compare_scalar_call, .in = {F(3)}, .n = {TL_SCALAR_INT, 9}, .error = "cmp: no relation has the number 9"},
+    END};
+/* n[1], n[2]: the kinds of the bounds, TL_ALL for none. */
+static const tl_scalar *bound(const struct sample *s, int i, tl_scalar *room) {
+    *room = s->n[i] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[i]) : s->n[i] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[i]) : tl_scalar_bool(s->d[i] != 0);
+    return s->n[i] == TL_ALL ? NULL : room;
+}
+CALL(clamp_call) {
+    tl_scalar low, high;
+    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
+    return one(out, tl_clamp(in[0], min, max));
+}
+CALL(clamp_in_place) {
+    tl_scalar low, high;
+    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
+    return one(out, tl_clamp_(tl_clone(in[0]), min, max));
+}
+NUMBER_CALL(minimum_scalar)
+NUMBER_CALL(maximum_scalar)
+#define BETWEEN(low_, high_) .n = {0, TL_SCALAR_FLOAT, TL_SCALAR_FLOAT}, .d = {0, low_, high_}
+const struct sample samples_clamp[] = {
+    {"both", GRAD, DT_ARITHMETIC, .call = clamp_call, .in = {F(3, 5)}, BETWEEN(-0.5, 1)},
+    {"from below", GRAD, .call = clamp_call, .in = {IN(FLOAT, PERMUTED, 3, 5)}, .n = {0, TL_SCALAR_INT, TL_ALL}},
+    {"from above", GRAD, .call = clamp_call, .in = {IN(FLOAT, REVERSED, 3, 5)}, .n = {0, TL_ALL, TL_SCALAR_FLOAT}, .d = {0, 0, 0.5}},
+    {"scalar", GRAD, .call = clamp_call, .in = {SCALAR(FLOAT)}, BETWEEN(-3, 3)},
+    {"size 0", GRAD, .call = clamp_call, .in = {F(0, 3)}, BETWEEN(-3, 3)},
+    {"bounds that cross", GRAD, .call = clamp_call, .in = {IN(FLOAT, SLICED, 3, 4)}, BETWEEN(1, -1)},
+    {"integers", 0, .call = clamp_call, .in = {IN(U8, SLICED, 3, 4)}, .n = {0, TL_SCALAR_INT, TL_SCALAR_INT}, .d = {0, -5, 3}},
+    {"integers, a float", 0, .call = clamp_call, .in = {IN(I64, DENSE, 7)}, BETWEEN(-1.5, 2)},
+    {"minimum with a number", GRAD, .call = minimum_scalar_call, .in = {F(3, 4)}, FLOATING(0.5)},
+    {"maximum with a number", GRAD, .call = maximum_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
+    {"in place", GRAD, .call = clamp_in_place, .twin = clamp_call, .in = {F(3, 4)}, BETWEEN(-0.5, 1)},
+    {"large", LARGE | GRAD, .call = clamp_call, .in = {F(33, 1031)}, BETWEEN(-0.5, 1)},
+    {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
+    {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
+    {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type Int"},
     END};
 
 /* ---- reduce.c ---- */
@@ -1902,257 +2109,10 @@ const struct sample samples_unique[] = {
     {"large", CPU_ONLY | LARGE, .call = unique_call, .in = {IN(U8, DENSE, 30000)}},
     END};
 
-/* ---- math.c ---- */
-
-/* UNARY and its in-place form. */
-#define IN_PLACE(name, kind_) \
-    {"in place", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, DENSE, 3, 4)}}, \
-    {"in place, strided", GRAD, DT_ARITHMETIC, .unary = name##_in_place, .twin = name##_twin, .in = {IN(kind_, PERMUTED, 3, 4)}}
-TWIN_OF(exp2)
-const struct sample samples_exp2[] = {UNARY(tl_exp2, FLOAT), IN_PLACE(exp2, FLOAT), INTEGERS_TO_F32(tl_exp2), NO_INTEGERS_IN_PLACE(exp2), END};
-TWIN_OF(expm1)
-const struct sample samples_expm1[] = {UNARY(tl_expm1, FLOAT), IN_PLACE(expm1, FLOAT), INTEGERS_TO_F32(tl_expm1), NO_INTEGERS_IN_PLACE(expm1), END};
-TWIN_OF(log1p)
-const struct sample samples_log1p[] = {
-    UNARY(tl_log1p, POSITIVE), IN_PLACE(log1p, POSITIVE), {"of u8", 0, .unary = tl_log1p, .in = {IN(U8, DENSE, 7)}}, NO_INTEGERS_IN_PLACE(log1p), END};
-TWIN_OF(log2)
-const struct sample samples_log2[] = {UNARY(tl_log2, POSITIVE), IN_PLACE(log2, POSITIVE), {"bool", 0, .unary = tl_log2, .in = {IN(BOOL, DENSE, 5)}}, END};
-TWIN_OF(rsqrt)
-const struct sample samples_rsqrt[] = {UNARY(tl_rsqrt, POSITIVE), IN_PLACE(rsqrt, POSITIVE), {"of u8", 0, .unary = tl_rsqrt, .in = {IN(U8, DENSE, 7)}}, END};
-TWIN_OF(sin)
-const struct sample samples_sin[] = {UNARY(tl_sin, FLOAT), IN_PLACE(sin, FLOAT), INTEGERS_TO_F32(tl_sin), NO_INTEGERS_IN_PLACE(sin), END};
-TWIN_OF(cos)
-const struct sample samples_cos[] = {UNARY(tl_cos, FLOAT), IN_PLACE(cos, FLOAT), INTEGERS_TO_F32(tl_cos), NO_INTEGERS_IN_PLACE(cos), END};
-TWIN_OF(erf)
-const struct sample samples_erf[] = {UNARY(tl_erf, FLOAT), IN_PLACE(erf, FLOAT), INTEGERS_TO_F32(tl_erf), NO_INTEGERS_IN_PLACE(erf), END};
-
-TWIN_OF(abs)
-const struct sample samples_abs[] = {UNARY(tl_abs, FLOAT), IN_PLACE(abs, FLOAT), INTEGERS(tl_abs), NO_BOOL(tl_abs), END};
-TWIN_OF(sign)
-const struct sample samples_sign[] = {UNARY(tl_sign, FLOAT), IN_PLACE(sign, FLOAT), INTEGERS(tl_sign), {"bool", 0, .unary = tl_sign, .in = {IN(BOOL, DENSE, 5)}}, END};
-TWIN_OF(floor)
-const struct sample samples_floor[] = {UNARY(tl_floor, FLOAT), IN_PLACE(floor, FLOAT), INTEGERS(tl_floor), NO_BOOL(tl_floor), END};
-TWIN_OF(ceil)
-const struct sample samples_ceil[] = {UNARY(tl_ceil, FLOAT), IN_PLACE(ceil, FLOAT), INTEGERS(tl_ceil), NO_BOOL(tl_ceil), END};
-TWIN_OF(round)
-const struct sample samples_round[] = {UNARY(tl_round, FLOAT), IN_PLACE(round, FLOAT), INTEGERS(tl_round), NO_BOOL(tl_round), END};
-TWIN_OF(trunc)
-const struct sample samples_trunc[] = {UNARY(tl_trunc, FLOAT), IN_PLACE(trunc, FLOAT), INTEGERS(tl_trunc), NO_BOOL(tl_trunc), END};
-
-/* Bases well away from 0, where a power's derivatives explode; divisors larger than the dividend, whose quotient has no step nearby. */
-static tl_tensor *pow_of(tl_tensor *a, tl_tensor *b) { return tl_pow(tl_affine(a, 0.5, 2), b); }
-static tl_tensor *remainder_of(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 0.5, 3.25)); }
-#define PAIRS(f, n_)                                                                                                           \
-    {"same shape", GRAD, .binary = f, .in = {F(3, 4), F(3, 4)}, .roundings = n_},                                              \
-    {"scalars", GRAD, .binary = f, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}, .roundings = n_},                                     \
-    {"row against column", GRAD, .binary = f, .in = {F(3, 1), F(1, 4)}, .roundings = n_},                                      \
-    {"size 0", GRAD, .binary = f, .in = {F(0, 4), F(4)}, .roundings = n_},                                                     \
-    {"permuted and sliced", GRAD, .binary = f, .in = {IN(FLOAT, PERMUTED, 3, 4), IN(FLOAT, SLICED, 3, 4)}, .roundings = n_},   \
-    {"reversed and expanded", GRAD, .binary = f, .in = {IN(FLOAT, REVERSED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}, .roundings = n_}, \
-    {"large, broadcast", LARGE | GRAD, .binary = f, .in = {F(257, 129), F(129)}, .roundings = n_},                             \
-    {"shapes that do not broadcast", 0, .binary = f, .in = {F(3, 4), F(3)}, .error = "must match the size of tensor b"}
-CALL(pow_in_place) { return (void)s, one(out, tl_pow_(tl_clone(in[0]), in[1])); }
-CALL(pow_twin) { return (void)s, one(out, tl_pow(in[0], in[1])); }
-const struct sample samples_pow[] = {
-    PAIRS(pow_of, 8),
-    {"plain", GRAD, DT_ARITHMETIC, .binary = tl_pow, .in = {IN(POSITIVE, DENSE, 3, 4), K(3, 4)}},
-    {"of negative numbers", 0, .binary = tl_pow, .in = {F(3, 4), IN(I32, DENSE, 4)}},
-    {"integers", 0, .binary = tl_pow, .in = {IN(I64, SLICED, 3, 4), IN(U8, DENSE, 3, 4)}},
-    {"negative powers of integers", 0, .binary = tl_pow, .in = {IN(I32, DENSE, 9), IN(I32, DENSE, 9)}},
-    {"in place", GRAD, DT_ARITHMETIC, .call = pow_in_place, .twin = pow_twin, .in = {IN(POSITIVE, DENSE, 3, 4), K(4)}},
-    {"in place, a float into integers", 0, .call = pow_in_place, .in = {IN(I32, DENSE, 3), F(3)}, .error = "can't be cast to the desired output type Int"},
-    {"bool", 0, .binary = tl_pow, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
-    END};
-static tl_tensor *remainder_by_zero(tl_tensor *x) { return tl_remainder(x, tl_zeros(TL_SCALAR, TL_I32, NULL)); }
-CALL(remainder_in_place) { return (void)s, one(out, tl_remainder_(tl_clone(in[0]), in[1])); }
-CALL(remainder_twin) { return (void)s, one(out, tl_remainder(in[0], in[1])); }
-static tl_tensor *remainder_of_integers(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 2, 1)); }
-const struct sample samples_remainder[] = {
-    PAIRS(remainder_of, 4),
-    {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
-    {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
-    {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
-    {"bool beside integers", 0, .binary = remainder_of_integers, .in = {IN(BOOL, DENSE, 5, 4), IN(I16, DENSE, 4)}},
-    {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
-    END};
-const struct sample samples_minimum[] = {
-    BINARY(tl_minimum, FLOAT), {"integers", 0, .binary = tl_minimum, .in = {IN(I64, DENSE, 3, 4), IN(I32, EXPANDED, 3, 4)}},
-    {"bool", 0, .binary = tl_minimum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
-const struct sample samples_maximum[] = {
-    BINARY(tl_maximum, FLOAT), {"integers", 0, .binary = tl_maximum, .in = {IN(I16, SLICED, 3, 4), IN(U8, DENSE, 4)}},
-    {"bool", 0, .binary = tl_maximum, .in = {IN(BOOL, DENSE, 5), IN(BOOL, DENSE, 5)}}, END};
-
-#define LOGIC(f)                                                                                                     \
-    {"floats", 0, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), F(4)}},                                                \
-    {"integers with floats", 0, DT_ARITHMETIC, .binary = f, .in = {IN(I64, DENSE, 5, 1), F(4)}},                     \
-    {"bool, strided", 0, .binary = f, .in = {IN(BOOL, PERMUTED, 3, 4), IN(BOOL, EXPANDED, 3, 4)}},                   \
-    {"u8 and i16, sliced", 0, .binary = f, .in = {IN(U8, SLICED, 3, 4), IN(I16, REVERSED, 3, 4)}},                   \
-    {"scalars", 0, .binary = f, .in = {SCALAR(BOOL), SCALAR(I32)}},                                                  \
-    {"size 0", 0, .binary = f, .in = {IN(BOOL, DENSE, 0), IN(BOOL, DENSE, 1)}},                                      \
-    {"large", LARGE, .binary = f, .in = {IN(BOOL, DENSE, 40001), IN(BOOL, DENSE, 40001)}},                           \
-    {"no broadcast", 0, .binary = f, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 4)}, .error = "must match the size of tensor b"}
-const struct sample samples_logical_and[] = {LOGIC(tl_logical_and), END};
-const struct sample samples_logical_or[] = {LOGIC(tl_logical_or), END};
-const struct sample samples_logical_xor[] = {LOGIC(tl_logical_xor), END};
-
-/* Values with NaN and infinity among them. */
-static tl_tensor *odd_ones(tl_tensor *x) { return tl_div(tl_floor(x), tl_trunc(x)); }
-static tl_tensor *isnan_of_odd_ones(tl_tensor *x) { return tl_isnan(odd_ones(x)); }
-static tl_tensor *isfinite_of_odd_ones(tl_tensor *x) { return tl_isfinite(odd_ones(x)); }
-#define TRUTH(f)                                                                  \
-    {"matrix", 0, DT_ARITHMETIC, .unary = f, .in = {K(3, 5)}},                    \
-    {"scalar", 0, DT_ARITHMETIC, .unary = f, .in = {SCALAR(CONSTANT)}},           \
-    {"size 0", 0, .unary = f, .in = {K(3, 0)}},                                   \
-    {"permuted", 0, .unary = f, .in = {IN(CONSTANT, PERMUTED, 2, 3, 4)}},         \
-    {"reversed", 0, .unary = f, .in = {IN(CONSTANT, REVERSED, 3, 5)}},            \
-    {"expanded", 0, .unary = f, .in = {IN(CONSTANT, EXPANDED, 3, 5)}},            \
-    {"integers", 0, .unary = f, .in = {IN(I64, SLICED, 3, 5)}},                   \
-    {"bool", 0, .unary = f, .in = {IN(BOOL, DENSE, 7)}},                          \
-    {"large", LARGE, .unary = f, .in = {K(33, 1031)}}
-const struct sample samples_logical_not[] = {TRUTH(tl_logical_not), END};
-const struct sample samples_isnan[] = {TRUTH(tl_isnan), {"some are", 0, .unary = isnan_of_odd_ones, .in = {K(9, 9)}}, END};
-const struct sample samples_isfinite[] = {TRUTH(tl_isfinite), {"some are not", 0, .unary = isfinite_of_odd_ones, .in = {K(9, 9)}}, END};
-
-static tl_tensor *leaky_relu(tl_tensor *x) { return tl_leaky_relu(x, 0.125); }
-static tl_tensor *leaky_relu_in_place(tl_tensor *x) { return tl_leaky_relu_(tl_clone(x), 0.125); }
-CALL(leaky_relu_twin) { return (void)s, one(out, leaky_relu(in[0])); }
-const struct sample samples_leaky_relu[] = {UNARY(leaky_relu, FLOAT), IN_PLACE(leaky_relu, FLOAT), NO_INTEGERS(leaky_relu), END};
-TWIN_OF(gelu_erf)
-const struct sample samples_gelu_erf[] = {UNARY(tl_gelu_erf, FLOAT), IN_PLACE(gelu_erf, FLOAT), NO_INTEGERS(tl_gelu_erf), END};
-static tl_tensor *gelu_erf_grad(tl_tensor *x, tl_tensor *g) { return op_apply2(&op_gelu_erf_grad, x, g, NULL, 0); }
-/* A slope is differentiated too. */
-#define SLOPE(f) \
-    {"its own gradient", GRAD, .binary = f, .in = {F(3, 4), F(3, 4)}}, {"its own gradient, strided", GRAD, .binary = f, .in = {IN(FLOAT, SLICED, 3, 4), IN(FLOAT, EXPANDED, 3, 4)}}
-const struct sample samples_gelu_erf_grad[] = {
-    {"matrix", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {K(3, 4), K(3, 4)}},
-    {"scalars", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {SCALAR(CONSTANT), SCALAR(CONSTANT)}},
-    {"size 0", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {K(0), K(0)}},
-    {"permuted and expanded", 0, DT_ARITHMETIC, .binary = gelu_erf_grad, .in = {IN(CONSTANT, PERMUTED, 3, 4), IN(CONSTANT, EXPANDED, 3, 4)}},
-    {"by way of backward", GRAD | VIA_BACKWARD, DT_ARITHMETIC, .unary = tl_gelu_erf, .in = {F(4, 3)}},
-    {"large", LARGE, .binary = gelu_erf_grad, .in = {K(33, 1031), K(33, 1031)}},
-    SLOPE(gelu_erf_grad),
-    {"integers", 0, .binary = gelu_erf_grad, .in = {IN(I32, DENSE, 3), IN(I32, DENSE, 3)}, .error = "not implemented for int32"}, END};
-static tl_tensor *softplus(tl_tensor *x) { return tl_softplus(x, 1, 20); }
-static tl_tensor *softplus_steep(tl_tensor *x) { return tl_softplus(x, 8, 4); }
-const struct sample samples_softplus[] = {
-    UNARY(softplus, FLOAT), {"over the threshold", GRAD | ROUNDS, .unary = softplus_steep, .in = {F(3, 5)}}, NO_INTEGERS(softplus), END};
-
-/* ---- scalar.c ---- */
-
-/* The number of a sample: n[0] says its kind, d[0] its value. */
-static tl_scalar number(const struct sample *s) {
-    return s->n[0] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[0]) : s->n[0] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[0]) : tl_scalar_bool(s->d[0] != 0);
-}
-#define FLOATING(v) .n = {TL_SCALAR_FLOAT}, .d = {v}
-#define WHOLE(v) .n = {TL_SCALAR_INT}, .d = {v}
-#define TRUE_OR_FALSE(v) .n = {TL_SCALAR_BOOL}, .d = {v}
-#define NUMBER_CALL(name)                                                  \
-    CALL(name##_call) { return one(out, tl_##name(in[0], number(s))); }
-#define NUMBER_CALLS(name)                                                 \
-    NUMBER_CALL(name)                                                      \
-    CALL(name##_in_place) { return one(out, tl_##name##_(tl_clone(in[0]), number(s))); }
-#define NUMBERS(f, kind_, v)                                                                             \
-    {"matrix", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 5)}, FLOATING(v)},                            \
-    {"scalar", GRAD, .call = f, .in = {SCALAR(kind_)}, FLOATING(v)},                                     \
-    {"size 0", GRAD, .call = f, .in = {IN(kind_, DENSE, 3, 0)}, FLOATING(v)},                            \
-    {"an integer", GRAD, .call = f, .in = {IN(kind_, PERMUTED, 2, 3, 4)}, WHOLE(2)},                     \
-    {"sliced", GRAD, .call = f, .in = {IN(kind_, SLICED, 3, 5)}, FLOATING(v)},                           \
-    {"reversed", GRAD, .call = f, .in = {IN(kind_, REVERSED, 3, 5)}, FLOATING(v)},                       \
-    {"expanded", GRAD, .call = f, .in = {IN(kind_, EXPANDED, 3, 5)}, FLOATING(v)},                       \
-    {"large", LARGE | GRAD, .call = f, .in = {IN(kind_, DENSE, 33, 1031)}, FLOATING(v)},                 \
-    {"integers, a float", 0, .call = f, .in = {IN(I32, DENSE, 7)}, FLOATING(2.5)},                       \
-    {"integers, an integer", 0, .call = f, .in = {IN(U8, SLICED, 3, 5)}, WHOLE(3)}
-NUMBER_CALLS(add_scalar)
-NUMBER_CALLS(sub_scalar)
-NUMBER_CALLS(mul_scalar)
-NUMBER_CALLS(div_scalar)
-NUMBER_CALLS(pow_scalar)
-NUMBER_CALLS(remainder_scalar)
-NUMBER_CALL(rsub_scalar)
-NUMBER_CALL(rdiv_scalar)
-NUMBER_CALL(rpow_scalar)
-#define NUMBER_IN_PLACE(name, kind_, v) \
-    {"in place", GRAD, .call = name##_in_place, .twin = name##_call, .in = {IN(kind_, PERMUTED, 3, 4)}, FLOATING(v)}, \
-    {"in place, a float into integers", 0, .call = name##_in_place, .in = {IN(I32, DENSE, 3)}, FLOATING(0.5), .error = "result type Float can't be cast to the desired output type Int"}
-const struct sample samples_add_scalar[] = {
-    NUMBERS(add_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(add_scalar, FLOAT, 0.1), {"bool, an integer", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, WHOLE(2)},
-    {"bool, a bool", 0, .call = add_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)},
-    {"bool in place", 0, .call = add_scalar_in_place, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "result type Long can't be cast to the desired output type Bool"}, END};
-const struct sample samples_sub_scalar[] = {
-    NUMBERS(sub_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(sub_scalar, FLOAT, 0.1), {"from a number", GRAD, .call = rsub_scalar_call, .in = {IN(FLOAT, SLICED, 3, 4)}, FLOATING(1.5)},
-    {"from an integer", 0, .call = rsub_scalar_call, .in = {IN(U8, DENSE, 4)}, WHOLE(3)},
-    {"of bool", 0, .call = sub_scalar_call, .in = {IN(BOOL, DENSE, 3)}, WHOLE(1), .error = "with a bool tensor is not supported"},
-    {"a bool", 0, .call = sub_scalar_call, .in = {F(3)}, TRUE_OR_FALSE(1), .error = "with a bool tensor is not supported"}, END};
-const struct sample samples_mul_scalar[] = {
-    NUMBERS(mul_scalar_call, FLOAT, 0.1), NUMBER_IN_PLACE(mul_scalar, FLOAT, 0.1), {"bool, a float", 0, .call = mul_scalar_call, .in = {IN(BOOL, DENSE, 5)}, FLOATING(0.5)}, END};
-CALL(reciprocal_call) { return (void)s, one(out, tl_reciprocal(in[0])); }
-const struct sample samples_div_scalar[] = {
-    NUMBERS(div_scalar_call, FLOAT, 0.7), NUMBER_IN_PLACE(div_scalar, FLOAT, 0.7), {"a number by it", GRAD, .call = rdiv_scalar_call, .in = {IN(POSITIVE, SLICED, 3, 4)}, FLOATING(1.5)},
-    {"reciprocal", GRAD, .call = reciprocal_call, .in = {IN(POSITIVE, DENSE, 3, 4)}}, {"bool", 0, .call = div_scalar_call, .in = {IN(BOOL, DENSE, 5)}, TRUE_OR_FALSE(1)}, END};
-const struct sample samples_pow_scalar[] = {
-    NUMBERS(pow_scalar_call, POSITIVE, 2.5), NUMBER_IN_PLACE(pow_scalar, POSITIVE, 2.5), {"the power 0", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
-    {"cubes of either sign", GRAD, .call = pow_scalar_call, .in = {F(3, 4)}, FLOATING(3)},
-    {"powers of a number", GRAD, .call = rpow_scalar_call, .in = {IN(FLOAT, REVERSED, 3, 4)}, FLOATING(1.5)},
-    {"powers of 0", GRAD, .call = rpow_scalar_call, .in = {IN(POSITIVE, DENSE, 3, 4)}, FLOATING(0)},
-    {"integers as powers", 0, .call = rpow_scalar_call, .in = {IN(I64, DENSE, 9)}, WHOLE(2)},
-    {"a negative power of integers", 0, .call = pow_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(-1), .error = "Integers to negative integer powers are not allowed"}, END};
-const struct sample samples_remainder_scalar[] = {
-    NUMBERS(remainder_scalar_call, FLOAT, 2.25), NUMBER_IN_PLACE(remainder_scalar, FLOAT, 2.25),
-    {"no integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 0)}, WHOLE(0)},
-    {"integers by 0", 0, .call = remainder_scalar_call, .in = {IN(I32, DENSE, 3)}, WHOLE(0), .error = "ZeroDivisionError"},
-    {"bool", 0, .call = remainder_scalar_call, .in = {IN(BOOL, DENSE, 3)}, TRUE_OR_FALSE(1), .error = "not implemented for bool"}, END};
-CALL(compare_scalar_call) { return one(out, tl_cmp_scalar(in[0], (tl_compare)s->n[1], number(s))); }
-const struct sample samples_compare_scalar[] = {
-    {"less", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {F(3, 4)}, .n = {TL_SCALAR_FLOAT, TL_LT}, .d = {0.25}},
-    {"equal, scalar", 0, DT_ARITHMETIC, .call = compare_scalar_call, .in = {SCALAR(FLOAT)}, .n = {TL_SCALAR_FLOAT, TL_EQ}, .d = {0.25}},
-    {"not equal, integers", 0, .call = compare_scalar_call, .in = {IN(I16, REVERSED, 3, 4)}, .n = {TL_SCALAR_INT, TL_NE}, .d = {300}},
-    {"at least, integers with a float", 0, .call = compare_scalar_call, .in = {IN(I64, SLICED, 3, 4)}, .n = {TL_SCALAR_FLOAT, TL_GE}, .d = {1.5}},
-    {"at most, bool", 0, .call = compare_scalar_call, .in = {IN(BOOL, DENSE, 4)}, .n = {TL_SCALAR_BOOL, TL_LE}, .d = {1}},
-    {"greater, size 0", 0, .call = compare_scalar_call, .in = {F(0)}, .n = {TL_SCALAR_INT, TL_GT}},
-    {"expanded", 0, .call = compare_scalar_call, .in = {IN(FLOAT, EXPANDED, 3, 4)}, .n = {TL_SCALAR_INT, TL_GT}},
-    {"large", LARGE, .call = compare_scalar_call, .in = {F(40001)}, .n = {TL_SCALAR_INT, TL_GT}},
-    {"no such relation", 0, .call = compare_scalar_call, .in = {F(3)}, .n = {TL_SCALAR_INT, 9}, .error = "cmp: no relation has the number 9"},
-    END};
-/* n[1], n[2]: the kinds of the bounds, TL_ALL for none. */
-static const tl_scalar *bound(const struct sample *s, int i, tl_scalar *room) {
-    *room = s->n[i] == TL_SCALAR_FLOAT ? tl_scalar_float(s->d[i]) : s->n[i] == TL_SCALAR_INT ? tl_scalar_int((int64_t)s->d[i]) : tl_scalar_bool(s->d[i] != 0);
-    return s->n[i] == TL_ALL ? NULL : room;
-}
-CALL(clamp_call) {
-    tl_scalar low, high;
-    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
-    return one(out, tl_clamp(in[0], min, max));
-}
-CALL(clamp_in_place) {
-    tl_scalar low, high;
-    const tl_scalar *min = bound(s, 1, &low), *max = bound(s, 2, &high);
-    return one(out, tl_clamp_(tl_clone(in[0]), min, max));
-}
-NUMBER_CALL(minimum_scalar)
-NUMBER_CALL(maximum_scalar)
-#define BETWEEN(low_, high_) .n = {0, TL_SCALAR_FLOAT, TL_SCALAR_FLOAT}, .d = {0, low_, high_}
-const struct sample samples_clamp[] = {
-    {"both", GRAD, DT_ARITHMETIC, .call = clamp_call, .in = {F(3, 5)}, BETWEEN(-0.5, 1)},
-    {"from below", GRAD, .call = clamp_call, .in = {IN(FLOAT, PERMUTED, 3, 5)}, .n = {0, TL_SCALAR_INT, TL_ALL}},
-    {"from above", GRAD, .call = clamp_call, .in = {IN(FLOAT, REVERSED, 3, 5)}, .n = {0, TL_ALL, TL_SCALAR_FLOAT}, .d = {0, 0, 0.5}},
-    {"scalar", GRAD, .call = clamp_call, .in = {SCALAR(FLOAT)}, BETWEEN(-3, 3)},
-    {"size 0", GRAD, .call = clamp_call, .in = {F(0, 3)}, BETWEEN(-3, 3)},
-    {"bounds that cross", GRAD, .call = clamp_call, .in = {IN(FLOAT, SLICED, 3, 4)}, BETWEEN(1, -1)},
-    {"integers", 0, .call = clamp_call, .in = {IN(U8, SLICED, 3, 4)}, .n = {0, TL_SCALAR_INT, TL_SCALAR_INT}, .d = {0, -5, 3}},
-    {"integers, a float", 0, .call = clamp_call, .in = {IN(I64, DENSE, 7)}, BETWEEN(-1.5, 2)},
-    {"minimum with a number", GRAD, .call = minimum_scalar_call, .in = {F(3, 4)}, FLOATING(0.5)},
-    {"maximum with a number", GRAD, .call = maximum_scalar_call, .in = {F(3, 4)}, WHOLE(0)},
-    {"in place", GRAD, .call = clamp_in_place, .twin = clamp_call, .in = {F(3, 4)}, BETWEEN(-0.5, 1)},
-    {"large", LARGE | GRAD, .call = clamp_call, .in = {F(33, 1031)}, BETWEEN(-0.5, 1)},
-    {"no bound", 0, .call = clamp_call, .in = {F(3)}, .n = {0, TL_ALL, TL_ALL}, .error = "at least one of 'min' or 'max'"},
-    {"out of reach", 0, .call = clamp_call, .in = {IN(U8, DENSE, 3)}, .n = {0, TL_SCALAR_INT, TL_ALL}, .d = {0, 300}, .error = "clamp min value 300 is outside the representable range of uint8"},
-    {"a float into integers", 0, .call = clamp_in_place, .in = {IN(I32, DENSE, 3)}, BETWEEN(0.5, 1), .error = "can't be cast to the desired output type Int"},
-    END};
-
-/* ---- fused: elementwise.c, norm.c, head.c, optimizer.c ---- */
+/* ---- fused: swiglu.c, norm.c, head.c, optimizer.c ---- */
 
 const struct sample samples_swiglu[] = {
-    {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}},
+    {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}, .flops = 5}, /* silu 4, times up */
     {"scalars", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {SCALAR(FLOAT), SCALAR(FLOAT)}},
     {"row against column", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 1), F(1, 4)}},
     {"size 0", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(0, 4), F(4)}},

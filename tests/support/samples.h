@@ -76,6 +76,8 @@ struct sample {
     int64_t n[8]; /* attributes of the call, as it reads them */
     double d[6];
     int roundings;     /* of the result in a 16-bit dtype; 0: one */
+    int flops;         /* what one call of the op costs per element of the result; 0: not stated (test_costs.c checks it) */
+    int total_flops;   /* the same in all, where it is no multiple of the result's size */
     const char *error; /* a part of the message that this call must fail with */
 };
 

@@ -1,9 +1,10 @@
 /* elementwise.c: one result element from one element of each input.
  *
  * All ops share one driver. Positions are cut into blocks that fit the first-level cache. For each block every operand
- * is brought to the compute type (f32, f64 or i64), a plain loop over arrays computes, and the result is
- * converted to the output's dtype. An operand that already is a gapless array of the compute type is used where it lies.
- * So each op is one loop per compute type, and dtypes, strides and broadcasting are in one place.
+ * is brought to the compute type (f32, f64 or i64), a plain loop over arrays computes, and the result is converted to
+ * the output's dtype. An operand that already is a gapless array of the compute type is used where it lies. So each op
+ * is one loop per compute type, and dtypes, strides and broadcasting are in one place. The loops follow from the
+ * formulas in ops/elementwise_list.h.
  *
  * Where rows are short (a narrow slice, a small innermost axis of a permuted view), several rows are gathered into one
  * block first: the loops stay long.
@@ -17,9 +18,11 @@
 #include "device/cpu/parallel.h"
 #include "device/cpu/vector_math.h"
 #include "ops/attr.h"
+#include "tensor/convert.h"
 #include "tensor/convert_round.h"
 #include "tensor/dtype.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum {
@@ -60,29 +63,72 @@ struct scatter {
     int64_t length[BLOCK];
 };
 
-/* The loops and the driver, once per compute type. ARITHMETIC is the type in which + - * are done: unsigned for
- * integers, which wrap. */
+/* A number of ours as a double: f32 rounds it once more. */
+static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (double)s.i; }
+
+enum { PIECE = 256 }; /* elements that are looked at together, before: whether all of them are easy */
+
+/* The loops and the driver, once per compute type. W is the type in which + - * are done: unsigned for integers, which
+ * wrap. */
 #define T float
 #define ONES f32
 #define NAME(name) name##_f32
-#define ARITHMETIC float
+#define LIBM(name) name##f
+#define W float
 #define SCALAR(x) ((float)(x))
+#define NUMBER(s) ((float)real_of(s))
+#define SELECT vector_select
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/elementwise_template.h"
 
 #define T double
 #define ONES f64
 #define NAME(name) name##_f64
-#define ARITHMETIC double
+#define LIBM(name) name
+#define W double
 #define SCALAR(x) (x)
+#define NUMBER(s) real_of(s)
+#define SELECT vector_select_f64
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
 #define IS_FLOAT 1
 #include "device/cpu/elementwise_template.h"
+
+/* By squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but for 1 and -1. */
+static int64_t power(int64_t base, int64_t exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+    uint64_t result = 1;
+    for (uint64_t b = (uint64_t)base; exponent; exponent >>= 1, b *= b)
+        if (exponent & 1) result *= b;
+    return (int64_t)result;
+}
+static void pow_i64(int64_t *out, const int64_t *const *in, int64_t n, const void *attr) {
+    (void)attr;
+    const int64_t *a = in[0], *b = in[1];
+    for (int64_t i = 0; i < n; i++) out[i] = power(a[i], b[i]);
+}
+
+/* attr is a flag that a divisor was 0: such an element is 0, and the call fails afterwards. */
+static void remainder_i64(int64_t *out, const int64_t *const *in, int64_t n, const void *attr) {
+    const int64_t *a = in[0], *b = in[1];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t divisor = b[i];
+        if (divisor == 0) atomic_store_explicit((atomic_bool *)(uintptr_t)attr, true, memory_order_relaxed);
+        const int64_t r = divisor == 0 || divisor == -1 ? 0 : a[i] % divisor;
+        out[i] = r != 0 && (r < 0) != (divisor < 0) ? r + divisor : r;
+    }
+}
 
 #define T int64_t
 #define ONES i64
 #define NAME(name) name##_i64
-#define ARITHMETIC uint64_t
+#define W uint64_t
 #define SCALAR(x) truncate_i64(x)
+#define NUMBER(s) ((s).i)
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
 #define IS_FLOAT 0
 #include "device/cpu/elementwise_template.h"
 
@@ -180,57 +226,96 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
     return true;
 }
 
-static bool run_as_output(const tl_kernel_args *args, const struct elementwise *op) {
+bool elementwise_as_output(const tl_kernel_args *args, const struct elementwise *op) {
     return elementwise_run(args, op, dtype_compute(args->out[0].dtype));
+}
+
+/* Truth of inputs: in their own type. */
+static bool as_input(const tl_kernel_args *args, const struct elementwise *op) {
+    return elementwise_run(args, op, dtype_compute(args->in[0].dtype));
+}
+bool elementwise_as_inputs(const tl_kernel_args *args, const struct elementwise *op) {
+    return elementwise_run(args, op, elementwise_compute(args->in[0].dtype, args->in[1].dtype));
+}
+
+/* A scalar tensor may be of a wider integer dtype than the result: it wraps first, as in PyTorch, where that makes a
+ * difference (in sums and products it does not). */
+static bool wrapped(const tl_kernel_args *args, const struct elementwise *op) {
+    const tl_dtype dtype = args->out[0].dtype;
+    _Alignas(8) char element[2][8];
+    tl_operand in[2] = {args->in[0], args->in[1]};
+    for (int i = 0; i < 2 && !dtype_is_float(dtype); i++) {
+        if (in[i].rank > 0 || in[i].dtype == dtype) continue;
+        convert(element[i], dtype, 1, in[i].data, in[i].dtype, 1, 1, CONVERT_NEAREST, NULL);
+        in[i].data = element[i];
+        in[i].dtype = dtype;
+    }
+    tl_kernel_args narrow = *args;
+    narrow.in = in;
+    return elementwise_as_output(&narrow, op);
 }
 
 /* ---- The ops ------------------------------------------------------------------------------------------- */
 
-const struct elementwise elementwise_add = {add_f32, add_f64, add_i64};
-const struct elementwise elementwise_sub = {sub_f32, sub_f64, sub_i64};
-const struct elementwise elementwise_mul = {mul_f32, mul_f64, mul_i64};
-const struct elementwise elementwise_div = {div_f32, div_f64, NULL};
-static const struct elementwise op_affine = {affine_f32, affine_f64, affine_i64};
-static const struct elementwise op_neg = {neg_f32, neg_f64, neg_i64};
-static const struct elementwise op_exp = {exp_f32, exp_f64, NULL};
-static const struct elementwise op_log = {log_f32, log_f64, NULL};
-static const struct elementwise op_sqrt = {sqrt_f32, sqrt_f64, NULL};
-static const struct elementwise op_tanh = {tanh_f32, tanh_f64, NULL};
-static const struct elementwise op_sigmoid = {sigmoid_f32, sigmoid_f64, NULL};
-static const struct elementwise op_relu = {relu_f32, relu_f64, relu_i64};
-static const struct elementwise op_gelu = {gelu_f32, gelu_f64, NULL};
-static const struct elementwise op_gelu_grad = {gelu_grad_f32, gelu_grad_f64, NULL};
-static const struct elementwise op_silu = {silu_f32, silu_f64, NULL};
-static const struct elementwise op_silu_grad = {silu_grad_f32, silu_grad_f64, NULL};
-static const struct elementwise op_where = {where_f32, where_f64, where_i64};
+/* Which way a class of elementwise_list.h goes. */
+#define RUN_REAL elementwise_as_output
+#define RUN_FLOAT elementwise_as_output
+#define RUN_NUMBER elementwise_as_output
+#define RUN_SIGNED elementwise_as_output
+#define RUN_ANY elementwise_as_output
+#define RUN_TRUTH as_input
+#define RUN_ANY_PAIR elementwise_as_output
+#define RUN_SIGNED_PAIR elementwise_as_output
+#define RUN_QUOTIENT elementwise_as_output
+#define RUN_NUMBER_PAIR wrapped
+#define RUN_EXTREME wrapped
+#define RUN_LOGIC elementwise_as_inputs
+#define RUN_FLOAT_PAIR elementwise_as_output
+#define RUN_SLOPE elementwise_as_output
+
+#define KERNEL_PLAIN(name, run) \
+    bool cpu_##name(const tl_kernel_args *args) { return run(args, &elementwise_##name); }
+#define KERNEL_TILED KERNEL_PLAIN
+#define KERNEL_CPU_LOOP KERNEL_PLAIN
+#define KERNEL_OWN(name, run)
+
+#define ROW(name, dtypes, kernel)                                                                                  \
+    const struct elementwise elementwise_##name = {name##_f32, name##_f64, INTEGERS_##dtypes(NULL, name##_i64)};   \
+    KERNEL_##kernel(name, RUN_##dtypes)
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel) \
+    ROW(name, dtypes, kernel)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
+    ROW(name, dtypes, kernel)
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
+
+bool cpu_remainder(const tl_kernel_args *args) {
+    atomic_bool has_zero = false;
+    tl_kernel_args flagged = *args;
+    flagged.attr = &has_zero;
+    if (!wrapped(&flagged, &elementwise_remainder)) return false;
+    if (!atomic_load(&has_zero)) return true;
+    snprintf(args->error, 200, "ZeroDivisionError: an integer has no remainder by 0");
+    return false;
+}
+
+/* ---- Special rows: those of numbers are in scalar.c -------------------------------------------------------- */
+
+const struct elementwise elementwise_clamp = {clamp_all_f32, clamp_all_f64, clamp_all_i64};
+static const struct elementwise loops_affine = {affine_f32, affine_f64, affine_i64};
+static const struct elementwise loops_where = {where_f32, where_f64, where_i64};
+static const struct elementwise loops_leaky_relu = {leaky_relu_f32, leaky_relu_f64, NULL};
+static const struct elementwise loops_softplus = {softplus_f32, softplus_f64, NULL};
 const struct elementwise elementwise_compare[] = {
     [TL_EQ] = {eq_f32, eq_f64, eq_i64}, [TL_NE] = {ne_f32, ne_f64, ne_i64}, [TL_LT] = {lt_f32, lt_f64, lt_i64},
     [TL_LE] = {le_f32, le_f64, le_i64}, [TL_GT] = {gt_f32, gt_f64, gt_i64}, [TL_GE] = {ge_f32, ge_f64, ge_i64},
 };
 
-bool cpu_add(const tl_kernel_args *args) { return run_as_output(args, &elementwise_add); }
-bool cpu_sub(const tl_kernel_args *args) { return run_as_output(args, &elementwise_sub); }
-bool cpu_mul(const tl_kernel_args *args) { return run_as_output(args, &elementwise_mul); }
-bool cpu_div(const tl_kernel_args *args) { return run_as_output(args, &elementwise_div); }
-bool cpu_affine(const tl_kernel_args *args) { return run_as_output(args, &op_affine); }
-bool cpu_neg(const tl_kernel_args *args) { return run_as_output(args, &op_neg); }
-bool cpu_exp(const tl_kernel_args *args) { return run_as_output(args, &op_exp); }
-bool cpu_log(const tl_kernel_args *args) { return run_as_output(args, &op_log); }
-bool cpu_sqrt(const tl_kernel_args *args) { return run_as_output(args, &op_sqrt); }
-bool cpu_tanh(const tl_kernel_args *args) { return run_as_output(args, &op_tanh); }
-bool cpu_sigmoid(const tl_kernel_args *args) { return run_as_output(args, &op_sigmoid); }
-bool cpu_relu(const tl_kernel_args *args) { return run_as_output(args, &op_relu); }
-bool cpu_gelu(const tl_kernel_args *args) { return run_as_output(args, &op_gelu); }
-bool cpu_gelu_grad(const tl_kernel_args *args) { return run_as_output(args, &op_gelu_grad); }
-bool cpu_silu(const tl_kernel_args *args) { return run_as_output(args, &op_silu); }
-bool cpu_silu_grad(const tl_kernel_args *args) { return run_as_output(args, &op_silu_grad); }
-bool cpu_where(const tl_kernel_args *args) { return run_as_output(args, &op_where); }
-
+bool cpu_affine(const tl_kernel_args *args) { return elementwise_as_output(args, &loops_affine); }
+bool cpu_where(const tl_kernel_args *args) { return elementwise_as_output(args, &loops_where); }
+bool cpu_leaky_relu(const tl_kernel_args *args) { return elementwise_as_output(args, &loops_leaky_relu); }
+bool cpu_softplus(const tl_kernel_args *args) { return elementwise_as_output(args, &loops_softplus); }
 bool cpu_compare(const tl_kernel_args *args) {
     const struct attr_compare *attr = args->attr;
-    return elementwise_run(args, &elementwise_compare[attr->relation],
-                           elementwise_compute(args->in[0].dtype, args->in[1].dtype));
+    return elementwise_as_inputs(args, &elementwise_compare[attr->relation]);
 }
-
-static const struct elementwise op_swiglu = {swiglu_f32, swiglu_f64, NULL};
-bool cpu_swiglu(const tl_kernel_args *args) { return run_as_output(args, &op_swiglu); }

@@ -19,8 +19,16 @@ bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, t
 /* The type in which two inputs meet where the result's dtype does not say it: that of their promoted dtype. */
 tl_dtype elementwise_compute(tl_dtype a, tl_dtype b);
 
-extern const struct elementwise elementwise_add, elementwise_sub, elementwise_mul, elementwise_div;
+/* In the type of the result, and in that where two inputs meet. */
+bool elementwise_as_output(const tl_kernel_args *args, const struct elementwise *op);
+bool elementwise_as_inputs(const tl_kernel_args *args, const struct elementwise *op);
+
+/* elementwise_NAME: the loops of a row of ops/elementwise_list.h. */
+#define UNARY(name, ...) extern const struct elementwise elementwise_##name;
+#define BINARY(name, ...) extern const struct elementwise elementwise_##name;
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
+extern const struct elementwise elementwise_clamp;
 extern const struct elementwise elementwise_compare[]; /* by tl_compare */
-extern const struct elementwise elementwise_pow, elementwise_remainder;
 
 #endif

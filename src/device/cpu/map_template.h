@@ -1,6 +1,20 @@
-/* map_template.h: a function over arrays of one compute type T; see elementwise_template.h, which includes it, as math_template.h does. */
+/* map_template.h: a function of one or two numbers over arrays of one compute type T, inlined with a constant f. The
+ * output may be the very memory of an input. */
 
-/* out[i] = f(x[i]), inlined with a constant f. A tile is read whole before any of it is written: so in place is fine. */
+/* A few instructions an element: compilers vectorise and unroll the plain loop, and a tile would only be in the way. */
+VECTOR_INLINE void NAME(each)(T *out, const T *x, int64_t n, T (*f)(T)) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = f(x[i]);
+}
+
+VECTOR_INLINE void NAME(each_pair)(T *out, const T *a, const T *b, int64_t n, T (*f)(T, T)) {
+    VECTOR_LOOP
+    for (int64_t i = 0; i < n; i++) out[i] = f(a[i], b[i]);
+}
+
+#if IS_FLOAT
+/* A long chain of them: in tiles, see VECTOR_TILE. A tile is read whole before any of it is written: so in place is
+ * fine. */
 VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
@@ -11,3 +25,16 @@ VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     }
     for (; i < n; i++) out[i] = f(x[i]);
 }
+
+VECTOR_INLINE void NAME(map_pair)(T *out, const T *a, const T *b, int64_t n, T (*f)(T, T)) {
+    int64_t i = 0;
+    for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {
+        T tile[VECTOR_TILE], second[VECTOR_TILE];
+        memcpy(tile, a + i, sizeof tile);
+        memcpy(second, b + i, sizeof second);
+        for (int k = 0; k < VECTOR_TILE; k++) tile[k] = f(tile[k], second[k]);
+        memcpy(out + i, tile, sizeof tile);
+    }
+    for (; i < n; i++) out[i] = f(a[i], b[i]);
+}
+#endif

@@ -34,7 +34,7 @@ static T TYPE(block_dot)(const T *x, const T *y, int64_t n) {
     return TYPE(tree_sum)(lanes);
 }
 
-/* In tiles, as the maps of elementwise_template.h. */
+/* In tiles, as the maps of map_template.h. */
 static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {

@@ -38,8 +38,7 @@
 #endif
 
 /* How many elements a loop over the functions below should take at a time, through a local array: their chains of operations are
- * long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself). See the maps in
- * elementwise_template.h. */
+ * long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself). See map_template.h. */
 #define VECTOR_TILE 16
 
 #if defined(__GNUC__)
@@ -608,7 +607,32 @@ static inline float vector_fmod_f32(float a, float b) {
 }
 static inline double vector_fmod_f64(double a, double b) { return fmod(a, b); }
 
-static inline float vector_rsqrt_f32(float x) { return 1.0f / sqrtf(x); }
-static inline double vector_rsqrt_f64(double x) { return 1.0 / sqrt(x); }
+/* ---- Sign, rounding, NaN: in every compute type ---------------------------------------------------------------- */
+
+static inline float vector_abs_f32(float x) { return fabsf(x); }
+static inline double vector_abs_f64(double x) { return fabs(x); }
+/* The lowest number is its own magnitude: negation wraps. */
+static inline int64_t vector_abs_i64(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
+
+static inline float vector_floor_f32(float x) { return floorf(x); }
+static inline double vector_floor_f64(double x) { return floor(x); }
+static inline int64_t vector_floor_i64(int64_t x) { return x; }
+
+static inline float vector_ceil_f32(float x) { return ceilf(x); }
+static inline double vector_ceil_f64(double x) { return ceil(x); }
+static inline int64_t vector_ceil_i64(int64_t x) { return x; }
+
+/* Halves go to the even neighbour: the rounding mode of the machine, which nobody here changes. */
+static inline float vector_round_f32(float x) { return rintf(x); }
+static inline double vector_round_f64(double x) { return rint(x); }
+static inline int64_t vector_round_i64(int64_t x) { return x; }
+
+static inline float vector_trunc_f32(float x) { return truncf(x); }
+static inline double vector_trunc_f64(double x) { return trunc(x); }
+static inline int64_t vector_trunc_i64(int64_t x) { return x; }
+
+static inline int vector_isnan_f32(float x) { return x != x; }
+static inline int vector_isnan_f64(double x) { return x != x; }
+static inline int vector_isnan_i64(int64_t x) { return (void)x, 0; }
 
 #endif

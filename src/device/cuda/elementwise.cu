@@ -1,78 +1,14 @@
-/* elementwise.cu: one result per element: arithmetic and activations. math.cu has the other functions. */
+/* elementwise.cu: one result per element. The functors and the walks are elementwise.cuh's; here are the kernels, which
+ * follow from the rows of ops/elementwise_list.h but for the special ones. */
 #include "device/cuda/elementwise.cuh"
 
-/* ---- The functors ------------------------------------------------------------------------------------- */
+#include <type_traits>
 
-/* Two roundings, whatever the compiler thinks of fused multiply-add; without a shift -0 stays -0. */
-struct f_affine {
-    double scale, shift;
-    __device__ float operator()(float x) const {
-        const float y = __fmul_rn(x, (float)scale);
-        return (float)shift == 0 ? y : __fadd_rn(y, (float)shift);
-    }
-    __device__ double operator()(double x) const {
-        const double y = __dmul_rn(x, scale);
-        return shift == 0 ? y : __dadd_rn(y, shift);
-    }
-    __device__ int64_t operator()(int64_t x) const { return x * (int64_t)scale + (int64_t)shift; }
-};
+/* ---- A functor of its own for 16-bit numbers ---------------------------------------------------------- */
 
-struct f_neg {
-    template <class C> __device__ C operator()(C x) const { return -x; }
-};
-/* NaN stays NaN: it is not below zero. */
-struct f_relu {
-    template <class C> __device__ C operator()(C x) const { return x < C(0) ? C(0) : x; }
-};
+template <class F> struct short_form { using type = F; };
 
-/* Functors of floats only: integers are refused by their ops' rules, or read as floats. */
-struct f_exp {
-    __device__ float operator()(float x) const { return expf(x); }
-    __device__ double operator()(double x) const { return exp(x); }
-};
-struct f_log {
-    __device__ float operator()(float x) const { return logf(x); }
-    __device__ double operator()(double x) const { return log(x); }
-};
-struct f_sqrt {
-    __device__ float operator()(float x) const { return sqrtf(x); }
-    __device__ double operator()(double x) const { return sqrt(x); }
-};
-struct f_tanh {
-    __device__ float operator()(float x) const { return tanhf(x); }
-    __device__ double operator()(double x) const { return tanh(x); }
-};
-
-/* 1 / (1 + e^-x), by the branch whose exponential cannot overflow. */
-template <class C> __device__ inline C sigmoid(C x) {
-    const f_exp e;
-    const C z = e(x < C(0) ? x : -x);
-    return (x < C(0) ? z : C(1)) / (C(1) + z);
-}
-struct f_sigmoid {
-    template <class C> __device__ C operator()(C x) const { return sigmoid(x); }
-};
-
-/* gelu(x) = x/2 (1 + tanh u),  u = s (x + k x^3),  s = sqrt(2/pi), k = 0.044715 */
-#define GELU_S 0.79788456080286535588
-#define GELU_K 0.044715
-struct f_gelu {
-    template <class C> __device__ C operator()(C x) const {
-        const f_tanh t;
-        return C(0.5) * x * (C(1) + t(C(GELU_S) * (x + C(GELU_K) * x * x * x)));
-    }
-};
-/* gelu'(x) = (1 + tanh u)/2 + x/2 (1 - tanh^2 u) s (1 + 3k x^2) */
-struct f_gelu_grad {
-    template <class C> __device__ C operator()(C x, C g) const {
-        const f_tanh t;
-        const C th = t(C(GELU_S) * (x + C(GELU_K) * x * x * x));
-        const C slope =
-            C(0.5) * (C(1) + th) + C(0.5) * x * (C(1) - th * th) * C(GELU_S) * (C(1) + C(3 * GELU_K) * x * x);
-        return g * slope;
-    }
-};
-/* The same for 16-bit numbers, by the card's own exponential, right to 2^-20 or so:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
+/* gelu by the card's own exponential, right to 2^-20 or so:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
  * gelu(x) = x y  and  gelu'(x) = y + 2x y (1 - y) s (1 + 3k x^2). */
 __device__ inline float gelu_gate(float x) {
     return __fdividef(1.0f, 1.0f + __expf(float(-2 * GELU_S) * fmaf(float(GELU_K) * x * x, x, x)));
@@ -89,119 +25,115 @@ struct f_gelu_grad_short : f_gelu_grad {
         return g * fmaf(x * y * (1.0f - y), inner, y);
     }
 };
-struct f_silu {
-    template <class C> __device__ C operator()(C x) const { return x * sigmoid(x); }
-};
-/* silu'(x) = y (1 + x (1 - y)),  y = sigmoid(x) */
-struct f_silu_grad {
-    template <class C> __device__ C operator()(C x, C g) const {
-        const C y = sigmoid(x);
-        return g * (y * (C(1) + x * (C(1) - y)));
+template <> struct short_form<f_gelu> { using type = f_gelu_short; };
+template <> struct short_form<f_gelu_grad> { using type = f_gelu_grad_short; };
+
+/* ---- Which way a class goes --------------------------------------------------------------------------- */
+
+template <class F> static bool is_short(const tl_kernel_args *args) {
+    return !std::is_same<typename short_form<F>::type, F>::value && dtype_bytes(args->out[0].dtype) == 2;
+}
+/* Computed in the type of the result. MIXED: see binary_try_packs. */
+template <bool WITH_INTEGERS, class F> static bool one_as_output(const tl_kernel_args *args) {
+    if (is_short<F>(args)) return unary<WITH_INTEGERS>(args, typename short_form<F>::type());
+    return unary<WITH_INTEGERS>(args, F());
+}
+template <bool WITH_INTEGERS, bool MIXED, class F> static bool two_as_output(const tl_kernel_args *args) {
+    if (is_short<F>(args)) return binary<WITH_INTEGERS, MIXED>(args, typename short_form<F>::type());
+    return binary<WITH_INTEGERS, MIXED>(args, F());
+}
+
+template <class F> struct f_wrapped {
+    F f;
+    bool wraps_a, wraps_b;
+    tl_dtype dtype;
+    template <class C> __device__ C operator()(C a, C b) const { return f(a, b); }
+    __device__ int64_t operator()(int64_t a, int64_t b) const {
+        return f(wraps_a ? wrapped(a, dtype) : a, wraps_b ? wrapped(b, dtype) : b);
     }
 };
 
-struct f_swiglu {
-    template <class C> __device__ C operator()(C gate, C up) const { return gate * sigmoid(gate) * up; }
-};
+template <class F> static bool binary_wrapped(const tl_kernel_args *args, F f) {
+    const tl_dtype dtype = args->out[0].dtype;
+    const f_wrapped<F> wrapping = {f, args->in[0].rank == 0 && args->in[0].dtype != dtype,
+                                   args->in[1].rank == 0 && args->in[1].dtype != dtype, dtype};
+    return binary<true, false>(args, wrapping);
+}
 
-/* ---- The ops ------------------------------------------------------------------------------------------ */
+/* Truth: computed in the type of what is looked at, 0 or 1. */
+template <class F> static bool truth_of(const tl_kernel_args *args) {
+    return unary_in<true>(args, compute_of(args->in[0].dtype), F());
+}
+template <class F> static bool truth_of_both(const tl_kernel_args *args) {
+    return binary_in<true, false>(args, compute_of_both(args->in[0].dtype, args->in[1].dtype), F());
+}
+
+#define RUN_REAL(F) one_as_output<false, F>(args)
+#define RUN_FLOAT(F) one_as_output<false, F>(args)
+#define RUN_NUMBER(F) one_as_output<true, F>(args)
+#define RUN_SIGNED(F) one_as_output<true, F>(args)
+#define RUN_ANY(F) one_as_output<true, F>(args)
+#define RUN_TRUTH(F) truth_of<F>(args)
+#define RUN_ANY_PAIR(F) two_as_output<true, true, F>(args) /* sums and products meet two dtypes in training */
+#define RUN_SIGNED_PAIR(F) two_as_output<true, false, F>(args)
+#define RUN_QUOTIENT(F) two_as_output<false, false, F>(args)
+#define RUN_NUMBER_PAIR(F) binary_wrapped(args, F())
+#define RUN_EXTREME(F) binary_wrapped(args, F())
+#define RUN_LOGIC(F) truth_of_both<F>(args)
+#define RUN_FLOAT_PAIR(F) two_as_output<false, false, F>(args)
+#define RUN_SLOPE(F) two_as_output<false, false, F>(args)
+
+/* ---- The rows ----------------------------------------------------------------------------------------- */
 
 extern "C" {
 
-bool cuda_add(const tl_kernel_args *args) { return binary<true, true>(args, f_add()); }
-bool cuda_sub(const tl_kernel_args *args) { return binary<true, false>(args, f_sub()); }
-bool cuda_mul(const tl_kernel_args *args) { return binary<true, true>(args, f_mul()); }
-bool cuda_div(const tl_kernel_args *args) { return binary<false, false>(args, f_div()); }
+#define KERNEL_PLAIN(name, run) \
+    bool cuda_##name(const tl_kernel_args *args) { return run(f_##name); }
+#define KERNEL_TILED KERNEL_PLAIN
+#define KERNEL_CPU_LOOP KERNEL_PLAIN
+#define KERNEL_OWN(name, run)
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel) \
+    KERNEL_##kernel(name, RUN_##dtypes)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
+    KERNEL_##kernel(name, RUN_##dtypes)
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
 
-bool cuda_affine(const tl_kernel_args *args) {
-    const struct attr_affine *attr = (const struct attr_affine *)args->attr;
-    return unary<true>(args, f_affine{attr->scale, attr->shift});
-}
-
-bool cuda_neg(const tl_kernel_args *args) { return unary<true>(args, f_neg()); }
-bool cuda_relu(const tl_kernel_args *args) { return unary<true>(args, f_relu()); }
-bool cuda_exp(const tl_kernel_args *args) { return unary<false>(args, f_exp()); }
-bool cuda_log(const tl_kernel_args *args) { return unary<false>(args, f_log()); }
-bool cuda_sqrt(const tl_kernel_args *args) { return unary<false>(args, f_sqrt()); }
-bool cuda_tanh(const tl_kernel_args *args) { return unary<false>(args, f_tanh()); }
-bool cuda_sigmoid(const tl_kernel_args *args) { return unary<false>(args, f_sigmoid()); }
-bool cuda_gelu(const tl_kernel_args *args) {
-    return dtype_bytes(args->out[0].dtype) == 2 ? unary<false>(args, f_gelu_short()) : unary<false>(args, f_gelu());
-}
-bool cuda_silu(const tl_kernel_args *args) { return unary<false>(args, f_silu()); }
-bool cuda_gelu_grad(const tl_kernel_args *args) {
-    return dtype_bytes(args->out[0].dtype) == 2 ? binary<false, false>(args, f_gelu_grad_short())
-                                                : binary<false, false>(args, f_gelu_grad());
-}
-bool cuda_silu_grad(const tl_kernel_args *args) { return binary<false, false>(args, f_silu_grad()); }
-bool cuda_swiglu(const tl_kernel_args *args) { return binary<false, false>(args, f_swiglu()); }
+bool cuda_remainder(const tl_kernel_args *args) { return binary_wrapped(args, f_remainder{fault_of(args)}); }
 
 } /* extern "C" */
 
-/* ---- swiglu's gradients ------------------------------------------------------------------------------- */
+/* ---- Special rows: those of numbers are in scalar.cu --------------------------------------------------- */
 
-/* dgate = g up silu'(gate), dup = g silu(gate); operands 0 and 1 are the outputs, then gate, up, g. */
-template <class C> __device__ inline void swiglu_slopes(C gate, C up, C g, C *dgate, C *dup) {
-    const C y = sigmoid(gate);
-    *dgate = g * up * (y * (C(1) + gate * (C(1) - y)));
-    *dup = g * (gate * y);
-}
-
-template <class C> __global__ void __launch_bounds__(BLOCK) swiglu_grad_any(geometry<5> g, operands<5> o) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[5];
-        offsets_of(g, i, at);
-        C x[3], dgate, dup;
-        for (int k = 0; k < 3; k++) x[k] = load_as<C>(o.data[2 + k], at[2 + k], o.dtype[2 + k]);
-        swiglu_slopes(x[0], x[1], x[2], &dgate, &dup);
-        store_as<C>(o.data[0], at[0], o.dtype[0], dgate);
-        store_as<C>(o.data[1], at[1], o.dtype[1], dup);
+/* Two roundings, whatever the compiler thinks of fused multiply-add; without a shift -0 stays -0. */
+struct f_affine {
+    double scale, shift;
+    __device__ float operator()(float x) const {
+        const float y = __fmul_rn(x, (float)scale);
+        return (float)shift == 0 ? y : __fadd_rn(y, (float)shift);
     }
-}
-
-template <class T> __global__ void __launch_bounds__(BLOCK) swiglu_grad_packs(geometry<5> g, operands<5> o) {
-    FOR_EACH(i, g.numel) {
-        int64_t at[5];
-        offsets_of(g, i, at);
-        pack<T> x[3], dgate, dup;
-        for (int k = 0; k < 3; k++) x[k] = pack_load<T>(o.data[2 + k], at[2 + k], g.stride[2 + k][g.rank - 1] == 0);
-        for (int j = 0; j < PACK; j++) {
-            float a, b;
-            swiglu_slopes(value_of<float>(x[0].v[j]), value_of<float>(x[1].v[j]), value_of<float>(x[2].v[j]), &a, &b);
-            dgate.v[j] = conversion<T>::from(a);
-            dup.v[j] = conversion<T>::from(b);
-        }
-        *(pack<T> *)((T *)o.data[0] + at[0]) = dgate;
-        *(pack<T> *)((T *)o.data[1] + at[1]) = dup;
+    __device__ double operator()(double x) const {
+        const double y = __dmul_rn(x, scale);
+        return shift == 0 ? y : __dadd_rn(y, shift);
     }
-}
+    __device__ int64_t operator()(int64_t x) const { return x * (int64_t)scale + (int64_t)shift; }
+};
 
-extern "C" bool cuda_swiglu_grad(const tl_kernel_args *args) {
-    if (!operands_known(args)) return false;
-    const tl_operand *const list[5] = {&args->out[0], &args->out[1], &args->in[0], &args->in[1], &args->in[2]};
-    const geometry<5> g = geometry_of<5>(list);
-    const operands<5> o = operands_of<5>(list);
-    const cudaStream_t stream = stream_of(args);
-    if (g.numel == 0) return true;
-    const tl_dtype t = o.dtype[0];
-    bool one_dtype = t == TL_F32 || t == TL_BF16 || t == TL_F16;
-    for (int k = 1; k < 5; k++) one_dtype = one_dtype && o.dtype[k] == t;
-    if (one_dtype && can_pack(g, o)) {
-        const geometry<5> packs = geometry_in_packs(g);
-        const unsigned blocks = blocks_for(packs.numel);
-        if (t == TL_F32) swiglu_grad_packs<float><<<blocks, BLOCK, 0, stream>>>(packs, o);
-        else if (t == TL_BF16) swiglu_grad_packs<bf16><<<blocks, BLOCK, 0, stream>>>(packs, o);
-        else swiglu_grad_packs<f16><<<blocks, BLOCK, 0, stream>>>(packs, o);
-        return true;
+struct f_leaky_relu {
+    double slope;
+    template <class C> __device__ C operator()(C x) const { return x > C(0) ? x : x * C(slope); }
+};
+
+/* log(1 + e^z) = max(z, 0) + log(1 + e^-|z|) */
+__device__ inline float log1p_exp(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
+__device__ inline double log1p_exp(double z) { return fmax(z, 0.0) + log1p(exp(-fabs(z))); }
+struct f_softplus {
+    double beta, threshold;
+    template <class C> __device__ C operator()(C x) const {
+        const C z = x * C(beta);
+        return z > C(threshold) ? x : z != z ? z : log1p_exp(z) / C(beta);
     }
-    const unsigned blocks = blocks_for(g.numel);
-    if (compute_of(t) == COMPUTE_F64) swiglu_grad_any<double><<<blocks, BLOCK, 0, stream>>>(g, o);
-    else if (compute_of(t) == COMPUTE_F32) swiglu_grad_any<float><<<blocks, BLOCK, 0, stream>>>(g, o);
-    else return cuda_refuse_dtype(args, t);
-    return true;
-}
-
-/* ---- compare and where -------------------------------------------------------------------------------- */
+};
 
 template <class C>
 __global__ void __launch_bounds__(BLOCK) compare_any(geometry<3> g, operands<3> o, tl_compare relation) {
@@ -223,6 +155,20 @@ template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4
 }
 
 extern "C" {
+
+bool cuda_affine(const tl_kernel_args *args) {
+    const struct attr_affine *attr = (const struct attr_affine *)args->attr;
+    return unary<true>(args, f_affine{attr->scale, attr->shift});
+}
+
+bool cuda_leaky_relu(const tl_kernel_args *args) {
+    return unary<false>(args, f_leaky_relu{((const struct attr_leaky_relu *)args->attr)->slope});
+}
+
+bool cuda_softplus(const tl_kernel_args *args) {
+    const struct attr_softplus *attr = (const struct attr_softplus *)args->attr;
+    return unary<false>(args, f_softplus{attr->beta, attr->threshold});
+}
 
 bool cuda_compare(const tl_kernel_args *args) {
     if (!operands_known(args)) return false;

@@ -1,4 +1,4 @@
-/* elementwise.cuh: the walks of elementwise.cu and math.cu.
+/* elementwise.cuh: the functors and the walks of elementwise.cu and scalar.cu.
  *
  * An op is a functor on numbers; two walks apply it:
  *   packs   eight elements per thread with 128-bit accesses, for the dtype combinations that training uses, when the
@@ -9,23 +9,39 @@
 #ifndef CUDA_ELEMENTWISE_CUH
 #define CUDA_ELEMENTWISE_CUH
 
-#include "device/cuda/common.cuh"
+#include "device/cuda/real_math.cuh"
 
-/* ---- Functors that both files use ----------------------------------------------------------------------- */
+/* ---- Functors: f_NAME for a row NAME of ops/elementwise_list.h, made of its formula ----------------------- */
 
-struct f_add {
-    template <class C> __device__ C operator()(C a, C b) const { return a + b; }
-};
-struct f_sub {
-    template <class C> __device__ C operator()(C a, C b) const { return a - b; }
-};
-struct f_mul {
-    template <class C> __device__ C operator()(C a, C b) const { return a * b; }
-};
-struct f_div {
-    __device__ float operator()(float a, float b) const { return a / b; }
-    __device__ double operator()(double a, double b) const { return a / b; }
-};
+/* The type in which + - * of T wrap. */
+template <class T> struct wrapping { using type = T; };
+template <> struct wrapping<int64_t> { using type = uint64_t; };
+
+#define F(name) real_##name
+#define W typename wrapping<T>::type
+#define UNARY_FUNCTOR(name, formula)                                       \
+    struct f_##name {                                                      \
+        template <class T> __device__ T operator()(T x) const { return formula; } \
+    };
+#define BINARY_FUNCTOR(name, formula)                                      \
+    struct f_##name {                                                      \
+        template <class T> __device__ T operator()(T a, T b) const { return formula; } \
+    };
+#define UNARY_FUNCTOR_PLAIN UNARY_FUNCTOR
+#define UNARY_FUNCTOR_TILED UNARY_FUNCTOR
+#define UNARY_FUNCTOR_CPU_LOOP UNARY_FUNCTOR
+#define BINARY_FUNCTOR_PLAIN BINARY_FUNCTOR
+#define BINARY_FUNCTOR_TILED BINARY_FUNCTOR
+#define BINARY_FUNCTOR_CPU_LOOP BINARY_FUNCTOR
+#define BINARY_FUNCTOR_OWN(name, formula)
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel) \
+    UNARY_FUNCTOR_##kernel(name, formula)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
+    BINARY_FUNCTOR_##kernel(name, formula)
+#define SPECIAL(...)
+#include "ops/elementwise_list.h"
+#undef F
+#undef W
 
 template <class C> __device__ inline bool holds(C a, tl_compare relation, C b) {
     switch (relation) {
@@ -44,6 +60,41 @@ template <class C> __device__ inline bool holds(C a, tl_compare relation, C b) {
     }
 }
 
+/* fmod has the dividend's sign; where that is not the divisor's, one divisor more. An integer divisor that is 0 is
+ * noted. */
+struct f_remainder {
+    struct cuda_fault *fault;
+    template <class C> static __device__ C real(C a, C b, C r) {
+        return r != C(0) && (r < C(0)) != (b < C(0)) ? r + b : r;
+    }
+    __device__ float operator()(float a, float b) const { return real(a, b, fmodf(a, b)); }
+    __device__ double operator()(double a, double b) const { return real(a, b, fmod(a, b)); }
+    __device__ int64_t operator()(int64_t a, int64_t b) const {
+        if (b == 0) fault_raise(fault, FAULT_REMAINDER, a, 0);
+        const int64_t r = b == 0 || b == -1 ? 0 : a % b;
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    }
+};
+
+/* Scalar tensors may be of a wider integer dtype than the result: they wrap first, as in PyTorch. */
+static inline __host__ __device__ int64_t wrapped(int64_t x, tl_dtype dtype) {
+    switch (dtype) {
+    case TL_I32:
+        return (int32_t)x;
+    case TL_I16:
+        return (int16_t)x;
+    case TL_U16:
+        return (uint16_t)x;
+    case TL_I8:
+        return (int8_t)x;
+    case TL_U8:
+        return (uint8_t)x;
+    case TL_BOOL:
+        return x != 0;
+    default:
+        return x;
+    }
+}
 /* ---- The walks ---------------------------------------------------------------------------------------- */
 
 template <int N> struct operands { /* 0 is the output */
