@@ -12,6 +12,7 @@
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
 #: make wheel            build/dist/tally-*.whl: the Python package with the library in it (CUDA not); `pip install .` makes the same
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
+#: make docs             write the tables in docs/ that follow from the sources
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
@@ -78,8 +79,9 @@ PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 # ---------------------------------------------------------------------------------------------------- compiler flags
 
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
-STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
-             $(if $(call on,WERROR),-Werror)
+# A missing prototype is always an error: a function that tally.h does not declare is hidden in the library.
+STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wvla \
+             -Werror=missing-prototypes -Werror=implicit-function-declaration $(if $(call on,WERROR),-Werror)
 CODEGEN   := -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -fopenmp
 LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-Bsymbolic
 
@@ -91,7 +93,8 @@ SANLINK   := -fsanitize=$(SANITIZE)
 else
 CFLAGS    ?= -O2 -g
 # Kernels live in long loops and want -O3; what happens once per op call lives in short ones, which -O3 makes slower.
-$(foreach f,$(wildcard src/device/cpu/*.c) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := -O3))
+KERNEL_CFLAGS ?= -O3
+$(foreach f,$(wildcard src/device/cpu/*.c) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
 endif
 
@@ -122,7 +125,7 @@ KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c par
 # BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
 # in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
-ifneq ($(filter-out clean help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean docs help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
 # Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
 UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
@@ -205,7 +208,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run bench install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run bench docs install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -371,6 +374,10 @@ install: all
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+
+# Without a build: from the text of the sources.
+docs:
+	@python3 tools/elementwise_rows --write
 
 clean:
 	@[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +

@@ -45,6 +45,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch.optim.rmsprop import rmsprop as torch_rmsprop  # noqa: E402
 
+import elementwise_rows  # noqa: E402
 from tally_c import Tensor, convert, tl  # noqa: E402
 
 SIZES = ["small", "medium", "large"]
@@ -249,21 +250,17 @@ def slice_backward(size, dtype):
     return backward(Case("slice", [x, 0, 0, half, 1], lambda y: y[:half], [xt]))
 
 
-# elementwise.c, math.c, scalar.c
+# elementwise.c, scalar.c: a row each for the ops of elementwise_list.h
 
-binary("add", torch.add, narrow=True)
-binary("sub", torch.sub)
-binary("mul", torch.mul, narrow=True)
-binary("div", torch.div, narrow=True)
-binary("pow", torch.pow, values=positive)
-binary("remainder", torch.remainder)
-binary("minimum", torch.minimum)
-binary("maximum", torch.maximum)
-binary("logical_and", torch.logical_and)
-binary("logical_or", torch.logical_or)
-binary("logical_xor", torch.logical_xor)
+ALSO_NARROW = {"add", "mul", "div", "exp", "tanh", "sigmoid", "relu", "gelu", "silu", "swiglu"}
+WITH_GRADIENT = {"gelu", "gelu_erf", "silu", "swiglu"}  # a kernel of their own on the way back
+for name in elementwise_rows.BINARY:
+    binary(name, elementwise_rows.theirs(name), values=positive if name == "pow" else normal, narrow=name in ALSO_NARROW, gradient=name in WITH_GRADIENT)
+for name in elementwise_rows.UNARY:
+    unary(name, [name], elementwise_rows.theirs(name), values=positive if name in elementwise_rows.POSITIVE else normal,
+          narrow=name in ALSO_NARROW, gradient=name in WITH_GRADIENT)
+ELSEWHERE |= set(elementwise_rows.UNKNOWN)
 binary("compare", torch.lt, ours=["cmp", tl.LT])
-binary("swiglu", lambda g, u: F.silu(g) * u, narrow=True, gradient=True)
 
 
 @case("add row")
@@ -279,14 +276,6 @@ def where(size, dtype):
     return Case("where", [c, a, b], torch.where, [ct, at, bt])
 
 
-for name, theirs in dict(neg=torch.neg, exp=torch.exp, tanh=torch.tanh, sigmoid=torch.sigmoid, relu=torch.relu, silu=F.silu, exp2=torch.exp2,
-                         expm1=torch.expm1, sin=torch.sin, cos=torch.cos, erf=torch.erf, abs=torch.abs, sign=torch.sign, floor=torch.floor,
-                         ceil=torch.ceil, round=torch.round, trunc=torch.trunc, logical_not=torch.logical_not, isnan=torch.isnan,
-                         isfinite=torch.isfinite, gelu_erf=F.gelu).items():
-    unary(name, [name], theirs, narrow=name in ("exp", "tanh", "sigmoid", "silu", "relu"), gradient=name in ("silu", "gelu_erf"))
-for name in "log", "sqrt", "log1p", "log2", "rsqrt":
-    unary(name, [name], getattr(torch, name), values=positive)
-unary("gelu", ["gelu"], functools.partial(F.gelu, approximate="tanh"), narrow=True, gradient=True)
 unary("affine", ["affine", 2.0, 1.0], lambda x: x * 2 + 1)
 unary("leaky_relu", ["leaky_relu", 0.1], functools.partial(F.leaky_relu, negative_slope=0.1))
 unary("softplus", ["softplus", 1.0, 20.0], F.softplus)

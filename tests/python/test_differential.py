@@ -28,6 +28,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import elementwise_rows
+from elementwise_rows import IN_PLACE
 from tally_c import HEADER, ROOT, Tensor, tl
 from test_torch_fused import OPTIMIZERS, PEERS, Ours, attention_options, plain_attention, visible, with_second
 from test_torch_index import parts, results
@@ -225,27 +227,21 @@ def number(s):
     return tl.scalar_bool(s) if isinstance(s, bool) else tl.scalar_int(s) if isinstance(s, int) else tl.scalar_float(s)
 
 
-def gelu(x):
-    return F.gelu(x, approximate="tanh")
+# The elementwise ops follow from src/ops/elementwise_list.h.
+POSITIVE = elementwise_rows.POSITIVE | {"reciprocal"}
 
 
-UNARY = {"gelu": gelu, "silu": F.silu, "gelu_erf": F.gelu}
-POSITIVE = {"log", "sqrt", "log1p", "log2", "rsqrt", "reciprocal"}
-ANY = ("neg exp log sqrt tanh sigmoid relu exp2 expm1 log1p log2 rsqrt sin cos erf abs sign floor ceil round trunc").split()
-ACTIVATIONS = ["gelu", "silu", "gelu_erf"]
-
-
-@op(*ANY, *ACTIVATIONS, "square", "reciprocal", "logical_not", "isnan", "isfinite", "clone", "contiguous")
+@op(*elementwise_rows.UNARY, "square", "reciprocal", "clone", "contiguous")
 def unary(c, name):
     c.input(ALL, c.shape(), "positive" if name in POSITIVE else "normal")
-    return getattr(tl, name), torch.Tensor.contiguous if name == "contiguous" else UNARY.get(name) or getattr(torch, name)
+    return getattr(tl, name), torch.Tensor.contiguous if name == "contiguous" else elementwise_rows.theirs(name)
 
 
-@op(*(name + "_" for name in ANY + ACTIVATIONS))
+@op(*(name + "_" for name in elementwise_rows.UNARY if name in IN_PLACE))
 def unary_in_place(c, name):
-    f = UNARY.get(name[:-1])
-    c.input(FLOATS if f else ALL, c.shape(), "positive" if name[:-1] in POSITIVE else "normal", is_target=True)
-    return getattr(tl, name), (lambda x: x.copy_(f(x.clone()))) if f else getattr(torch.Tensor, name)
+    theirs = getattr(torch.Tensor, name, None)
+    c.input(ALL if theirs else FLOATS, c.shape(), "positive" if name[:-1] in POSITIVE else "normal", is_target=True)
+    return getattr(tl, name), theirs or (lambda x: x.copy_(elementwise_rows.theirs(name[:-1])(x.clone())))
 
 
 @op("leaky_relu", "leaky_relu_", "softplus", "affine", "scale", "affine_")
@@ -259,14 +255,15 @@ def unary_with_attributes(c, name):
             "affine_": (lambda x: tl.affine_(x, a, b), lambda x: x.mul_(a).add_(b))}[name]
 
 
-BINARY = ["add", "sub", "mul", "div", "pow", "remainder", "minimum", "maximum", "logical_and", "logical_or", "logical_xor"]
-IN_PLACE = ["add_", "sub_", "mul_", "div_", "pow_", "remainder_", "copy_"]
+BINARY = [name for name in elementwise_rows.BINARY if name != "swiglu"]  # which has its own case below
+CHANGING = [name + "_" for name in BINARY if name in IN_PLACE] + ["copy_"]
 
 
 def two(c, name, first, second, is_target=False):
     names = WIDE + INTEGERS if name.startswith("remainder") else ALL  # a quotient near an integer may round to either side of it in 16 bits
     a = c.input(names, first, "positive" if name in ("pow", "pow_") else "normal", is_target=is_target)
     b = a if c.chance(0.6) else c.dtype(names)
+    c.is_special = c.is_special and not (name == "copy_" and a in INTEGERS)  # no integer is NaN or infinite
     c.input(b, second, "positive" if name.rstrip("_") in ("div", "remainder") and not c.chance(0.02) or
             name.startswith("copy") or name == "pow_" else "normal")
 
@@ -274,14 +271,15 @@ def two(c, name, first, second, is_target=False):
 @op(*BINARY)
 def binary(c, name):
     two(c, name, *c.pair())
-    return getattr(tl, name), getattr(torch, name)
+    return getattr(tl, name), elementwise_rows.theirs(name)
 
 
-@op(*IN_PLACE)
+@op(*CHANGING)
 def binary_in_place(c, name):
     shape = c.shape()
     two(c, name, *((shape, c.part(shape)) if not c.chance(0.03) else (c.part(shape), shape)), is_target=True)
-    return getattr(tl, name), getattr(torch.Tensor, name)
+    theirs = getattr(torch.Tensor, name, None)
+    return getattr(tl, name), theirs or (lambda a, b: a.copy_(elementwise_rows.theirs(name[:-1])(a.clone(), b)))
 
 
 @op("cmp")
@@ -980,7 +978,7 @@ def at_bound(c):
 # (ops, whether a call is such a case, reason); it holds for values and gradients as for refusals.
 KNOWN = [
     (("fill_", "fill_scalar_"), lambda c: c.inputs[0].layout == "expanded", "torch fills expanded tensors, and refuses the gradient"),
-    (tuple(IN_PLACE), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0], "in place, torch computes in the wider dtype; we in f32 for what becomes f32 or less"),
+    (tuple(CHANGING), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0], "in place, torch computes in the wider dtype; we in f32 for what becomes f32 or less"),
     (("pow_scalar", "pow_scalar_"), lambda c: c.notes["number"] is False and c.is_special, "the power False has NaN gradients at 0 and NaN in torch, the power 0 has not"),
     (("norm",), lambda c: c.is_special and abs(c.notes["p"]) == math.inf, "the gradient of the largest magnitude is 0 in torch where that is NaN"),
     (("prod", "prod_all", "cumprod", "cumprod_"), lambda c: c.dtypes()[0] == "float16" and np.prod(np.maximum(np.abs(c.inputs[0].values.astype(np.float64)), 1)) > 6e4,
@@ -1274,8 +1272,13 @@ def test_every_tensor_function_is_here_or_elsewhere():
     text = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(), flags=re.S)
     declared = re.findall(r"TL_API\b([^;]*?)\btl_(\w+)\(([^;]*)\)[^;]*;", text)
     public = {name for before, name, after in declared if re.search(r"\btl_(tensor|quantized)\b", before + after)}
-    elsewhere = [name for names in ELSEWHERE.values() for name in names.split()]
-    assert len(public) > 280 and sorted(public) == sorted(list(OPS) + elsewhere)
+    elsewhere = [name for names in ELSEWHERE.values() for name in names.split()] + elementwise_rows.UNKNOWN
+    samples = set(re.findall(r"\btl_(\w+)", (ROOT / "tests/support/samples.c").read_text()))
+    here = list(OPS) + elsewhere
+    assert len(public) > 280 and len(set(here)) == len(here) and not set(here) - public
+    ops = set(re.findall(r"^OP\(\w+, (\w+)\)", (ROOT / "src/ops/op_list.h").read_text(), flags=re.M))
+    unknown = sorted(public - set(here) - (ops & samples))  # a new op may have its samples alone
+    assert not unknown, f"no test calls {', '.join('tl_' + name for name in unknown)}"
     for file, names in ELSEWHERE.items():
         test = (ROOT / file).read_text()
         for name in names.split():
