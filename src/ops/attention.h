@@ -47,7 +47,8 @@ static inline size_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) {
     return attention_tells_lengths(n_keys) ? 2 * round_up((size_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES) : 0;
 }
 
-/* What the repeatable backward stores for n_heads: the gradients of their scores, in 16 bits. SIZE_MAX on overflow. */
+/* What the repeatable backward stores for n_heads query heads: the gradients of their scores, in 16 bits. SIZE_MAX on
+ * overflow. */
 static inline size_t attention_score_bytes(const struct attention_sizes *s, int64_t n_heads) {
     const size_t head = 2 * attention_whole_tiles(s->T) * attention_whole_tiles(s->S);
     size_t bytes;
@@ -56,14 +57,32 @@ static inline size_t attention_score_bytes(const struct attention_sizes *s, int6
                : bytes;
 }
 
-/* Besides the row sums. The fast form keeps dq in f32 there and, for grouped heads, dk and dv of every query head before
- * they are added up. The repeatable form keeps the scores of a slice of the batch there: as much as dq in f32 holds, and
- * at least one key head with its queries. */
+/* What both backwards store of grouped heads: dk and dv of n_heads query heads, in 16 bits, before they are added up. */
+static inline size_t attention_group_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    return s->H == s->H_kv ? 0 : 2 * 2 * (size_t)(n_heads * s->D) * attention_whole_tiles(s->S);
+}
+
+/* What a plan of the repeatable backward for n_heads query heads asks for, at most. cuDNN 9.14 on Hopper asks for
+ *     256 + 2 n_heads round_up(T, 64) round_up(S, 128), and with grouped heads 4 n_heads S D more. */
+static inline size_t attention_slice_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    size_t bytes;
+    return __builtin_add_overflow(attention_score_bytes(s, n_heads),
+                                  attention_group_bytes(s, n_heads) + ATTENTION_PLAN_BYTES, &bytes)
+               ? SIZE_MAX
+               : bytes;
+}
+
+/* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form keeps the
+ * scores of a slice of the batch there: as much as dq in f32 holds, and at least one key head with its queries. Of grouped
+ * heads there is room for dk and dv of as many query heads as have their scores there. */
 static inline size_t attention_scratch_bytes(const struct attention_sizes *s, bool is_fast) {
-    const size_t row = (size_t)(s->B * s->H * s->D) * sizeof(float), dq = row * attention_whole_tiles(s->T);
-    if (is_fast) return s->H == s->H_kv ? dq : dq + 2 * row * attention_whole_tiles(s->S);
-    const size_t least = attention_score_bytes(s, s->H / s->H_kv);
-    return least > dq && least <= ATTENTION_SCORES_MOST ? least : dq;
+    const size_t dq = (size_t)(s->B * s->H * s->D) * sizeof(float) * attention_whole_tiles(s->T);
+    if (is_fast) return dq + attention_group_bytes(s, s->B * s->H);
+    const int64_t n_heads = s->B * s->H, group = s->H / s->H_kv;
+    const size_t least = attention_score_bytes(s, group), one = attention_score_bytes(s, 1);
+    const size_t room = least > dq && least <= ATTENTION_SCORES_MOST ? least : dq;
+    const size_t n_fit = room / one < (size_t)n_heads ? room / one : (size_t)n_heads;
+    return n_fit < (size_t)group ? room : room + attention_group_bytes(s, (int64_t)n_fit);
 }
 
 #endif

@@ -16,8 +16,9 @@
  *
  * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
  * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
- * divisor of B that fits the workspace. The rule has room for at least one group of heads, up to 1 GiB; beyond that, or
- * where no engine is deterministic, our own two-pass backward runs; it needs no T x S store at all.
+ * divisor of B that fits the workspace. What a slice takes is known from sizes (attention_slice_bytes), so that the first plan
+ * built is the one used. The rule has room for at least one group of heads, up to 1 GiB of scores; beyond that, or where no
+ * engine is deterministic, our own two-pass backward runs; it needs no T x S store at all.
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only
@@ -193,20 +194,24 @@ static struct attention_call slice_of(const struct attention_call *call, int64_t
     return slice;
 }
 
-/* Builds the plan for slices of the given size. False: cuDNN cannot, or not within the workspace. */
-static bool plan_build(struct attention_cache *cache, struct plan *plan, const struct attention_call *call,
-                       enum pass pass, int64_t n_batch, int64_t n_kv_heads) {
-    const struct attention_call slice = slice_of(call, n_batch, n_kv_heads);
-    const size_t n_rows = (size_t)(slice.B * slice.H * slice.T);
+/* Cuts the workspace for slices of the given size. Returns the bytes before the plan's own. */
+static size_t plan_cut(struct plan *plan, const struct attention_call *slice, enum pass pass) {
+    const size_t n_rows = (size_t)(slice->B * slice->H * slice->T);
+    plan->n_batch = slice->B;
+    plan->n_kv_heads = slice->H_kv;
+    plan->softmax_sum_bytes = pass == FORWARD ? 0 : aligned(n_rows * sizeof(float));
+    plan->dq_sum_bytes = pass == BACKWARD_FAST ? aligned(n_rows * (size_t)slice->D * sizeof(float)) : 0;
+    plan->lengths_bytes = pass == FORWARD ? 0 : attention_lengths_bytes(slice->S, slice->B);
+    plan->own_bytes = plan->wanted_bytes = 0;
+    return plan->softmax_sum_bytes + plan->dq_sum_bytes + plan->lengths_bytes;
+}
+
+/* Builds the plan for one slice. False: cuDNN cannot, or not within the workspace. */
+static bool plan_build(struct attention_cache *cache, struct plan *plan, const struct attention_call *slice,
+                       enum pass pass) {
     struct graph *graph = &plan->graph;
     graph_begin(graph);
-    plan->n_batch = n_batch;
-    plan->n_kv_heads = n_kv_heads;
-    plan->softmax_sum_bytes = pass == FORWARD ? 0 : aligned(n_rows * sizeof(float));
-    plan->dq_sum_bytes = pass == BACKWARD_FAST ? aligned(n_rows * (size_t)slice.D * sizeof(float)) : 0;
-    plan->lengths_bytes = pass == FORWARD ? 0 : attention_lengths_bytes(slice.S, slice.B);
-    const size_t taken = plan->softmax_sum_bytes + plan->dq_sum_bytes + plan->lengths_bytes;
-    plan->own_bytes = plan->wanted_bytes = 0;
+    const size_t taken = plan_cut(plan, slice, pass);
     if (taken > plan->key.workspace_bytes) {
         plan->wanted_bytes = taken;
         say(cache, "tally:   needs %zu bytes before any plan, has %llu\n", taken,
@@ -214,8 +219,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
         return false;
     }
 
-    if (pass == FORWARD) graph_forward(graph, &slice);
-    else graph_backward(graph, &slice, pass == BACKWARD_FAST);
+    if (pass == FORWARD) graph_forward(graph, slice);
+    else graph_backward(graph, slice, pass == BACKWARD_FAST);
     descriptor operation_graph = graph_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "operation graph");
     graph_set(graph, operation_graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &cache->handle, "handle");
     graph_set(graph, operation_graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->n_operations,
@@ -226,8 +231,8 @@ static bool plan_build(struct attention_cache *cache, struct plan *plan, const s
                                       (size_t)plan->key.workspace_bytes - taken, &plan->own_bytes);
     if (!plan->execution) {
         plan->wanted_bytes = plan->own_bytes ? taken + plan->own_bytes : 0;
-        say(cache, "tally:   no plan for slices of %lld x %lld kv heads: %s, %s\n", (long long)n_batch,
-            (long long)n_kv_heads, graph->failed_at ? graph->failed_at : "no configuration",
+        say(cache, "tally:   no plan for slices of %lld x %lld kv heads: %s, %s\n", (long long)slice->B,
+            (long long)slice->H_kv, graph->failed_at ? graph->failed_at : "no configuration",
             cudnnGetErrorString(graph->status));
         graph_release(graph);
         return false;
@@ -261,15 +266,16 @@ static void plan_fill(struct attention_cache *cache, struct plan *plan, const st
         cuda_dtype_name(call->dtype), (long long)call->B, (long long)call->T, (long long)call->S, (long long)call->H,
         (long long)call->H_kv, (long long)call->D, (unsigned long long)plan->key.workspace_bytes);
     if (pass != BACKWARD_DETERMINISTIC) {
-        plan_build(cache, plan, call, pass, n_batch, n_kv_heads);
+        plan_build(cache, plan, call, pass);
         return;
     }
-    /* Scores that cannot fit are not asked for: each try costs a plan. */
+    /* What cannot fit is not asked for: each try costs a plan. */
     const struct attention_sizes sizes = sizes_of(call);
     for (int tries = 0; tries < 4;) {
-        const int64_t n_heads = n_batch * (call->H / call->H_kv) * n_kv_heads;
-        if (attention_score_bytes(&sizes, n_heads) <= plan->key.workspace_bytes) {
-            if (plan_build(cache, plan, call, pass, n_batch, n_kv_heads)) return;
+        const struct attention_call slice = slice_of(call, n_batch, n_kv_heads);
+        const size_t wanted = attention_slice_bytes(&sizes, slice.B * slice.H), taken = plan_cut(plan, &slice, pass);
+        if (taken <= plan->key.workspace_bytes && wanted <= plan->key.workspace_bytes - taken) {
+            if (plan_build(cache, plan, &slice, pass)) return;
             tries++;
         }
         if (!slice_shrink(call, &n_batch, &n_kv_heads)) break;
