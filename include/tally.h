@@ -1050,6 +1050,7 @@ TL_API uint64_t tl_ledger_peak_reserved(const tl_ledger *ledger, const tl_device
 
 /* The whole ledger as JSON (schema tally.ledger/1, see docs/ledger.md), malloc'ed: free() it. `device` says whose memory. */
 TL_API char *tl_ledger_json(const tl_ledger *ledger, const tl_device *device);
+/* As a file, which is there whole or as it was before. */
 TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, const char *file);
 
 /* Compares two ledgers as JSON texts: exact on FLOPs, bytes, calls, peaks; time is not compared.

@@ -4,14 +4,15 @@
  * device (one of the two is meta) and times. The target must be the same: that is whose price it is.
  * Of two runs: how often each kind of step came, and the ledger of one of each.
  */
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "tally.h"
 
 static const char *const row_texts[] = {"path", "op", "phase", "dtype", "accumulate", NULL};
@@ -90,7 +91,7 @@ static bool run_check(const json_t *root, const char *which) {
 
 static json_t *ledger_load(const char *text, const char *which) {
     json_error_t why = {.line = 0};
-    json_t *root = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    json_t *root = text ? json_parse(text, &why) : NULL;
     if (root && (is_run(root) ? run_check : ledger_check)(root, which)) return root;
     if (!text) error_set(TL_ERROR_USE, "the %s is not JSON: got NULL instead of a text", which);
     else if (!root && !*why.text)
@@ -114,14 +115,14 @@ TL_PRINTF(2, 3) static void report_add(struct report *r, const char *format, ...
     if (!r->is_wanted || r->lacks_memory) return;
     va_start(arguments, format);
     va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    int length = number_vprint(NULL, 0, format, arguments);
     size_t needed = r->used + (size_t)(length > 0 ? length : 0) + 1;
     if (needed > r->capacity) {
         char *moved = memory_resize(r->text, 2 * needed + 256);
         r->lacks_memory = !moved;
         if (moved) r->text = moved, r->capacity = 2 * needed + 256;
     }
-    if (!r->lacks_memory) vsnprintf(r->text + r->used, r->capacity - r->used, format, again);
+    if (!r->lacks_memory) number_vprint(r->text + r->used, r->capacity - r->used, format, again);
     if (!r->lacks_memory) r->used = needed - 1;
     va_end(again);
     va_end(arguments);

@@ -1,7 +1,6 @@
 /* hardware.c: the table of chips: looking up, doubting, and what users add. */
 #include "account/hardware.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 
 const struct hardware_quantity_info hardware_quantities[HARDWARE_COUNT] = {
@@ -104,7 +104,7 @@ static void name_plain(char to[NAME_BYTES], const char *name, size_t length) {
     static const char *const makers[] = {"nvidia", "amd", "google", "tesla", "geforce", "instinct", "radeon"};
     int n = 0;
     for (size_t i = 0; i < length && n < NAME_BYTES - 1; i++)
-        if (isalnum((unsigned char)name[i])) to[n++] = (char)tolower((unsigned char)name[i]);
+        if (text_is_letter(name[i]) || text_is_digit(name[i])) to[n++] = text_lower(name[i]);
     to[n] = 0;
     for (size_t m = 0; m < sizeof makers / sizeof *makers; m++) {
         size_t skip = strlen(makers[m]);
@@ -262,24 +262,25 @@ const char *hardware_doubt(const struct hardware *h, enum hardware_quantity q, d
     for (const struct hardware_wrong *w = hardware_wrongs; w->chip; w++) {
         if (strcmp(w->chip, sheet->name) || w->quantity != q || !is_near(value, w->value, 1e-3)) continue;
         if (w->right > 0)
-            snprintf(buffer, 300, "%s: %.5g %s of %s is a known wrong figure (%s); it is %.5g", sheet->name, value,
-                     unit, name, w->where, w->right);
+            number_print(buffer, 300, "%s: %.5g %s of %s is a known wrong figure (%s); it is %.5g", sheet->name, value,
+                         unit, name, w->where, w->right);
         else
-            snprintf(buffer, 300, "%s: %.5g %s of %s is a known wrong figure (%s)", sheet->name, value, unit, name,
-                     w->where);
+            number_print(buffer, 300, "%s: %.5g %s of %s is a known wrong figure (%s)", sheet->name, value, unit, name,
+                         w->where);
         return buffer;
     }
     double dense = sheet->cells[q].value;
     if (q >= HARDWARE_N_PEAKS || dense <= 0) return NULL;
     if (is_near(value, 2 * dense, 0.02)) {
-        snprintf(buffer, 300,
-                 "%s: %.5g %s of %s is twice the dense peak %.5g: a figure for 2:4 sparsity, or one accumulated in f16",
-                 sheet->name, value, unit, name, dense);
+        number_print(
+            buffer, 300,
+            "%s: %.5g %s of %s is twice the dense peak %.5g: a figure for 2:4 sparsity, or one accumulated in f16",
+            sheet->name, value, unit, name, dense);
         return buffer;
     }
     if (value > 1.05 * dense) {
-        snprintf(buffer, 300, "%s: %.5g %s of %s is more than the chip can do: its dense peak is %.5g", sheet->name,
-                 value, unit, name, dense);
+        number_print(buffer, 300, "%s: %.5g %s of %s is more than the chip can do: its dense peak is %.5g", sheet->name,
+                     value, unit, name, dense);
         return buffer;
     }
     return NULL;

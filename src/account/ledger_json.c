@@ -1,7 +1,5 @@
 /* ledger_json.c: a ledger as a file, schema tally.ledger/1 (docs/ledger.md). Counts that may exceed 2^53 are decimal
  * strings, since a JSON number is a double to most readers. */
-#include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,8 @@
 #include "account/ledger.h"
 #include "account/path.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "tensor/dtype.h"
 
@@ -148,14 +148,7 @@ char *tl_ledger_json(const tl_ledger *l, const tl_device *device) {
     }
     bool ok = true;
     json_t *root = ledger_to_json(l, device, &ok);
-    /* Into memory of ours: json_dumps loses keys when its own buffer cannot grow. */
-    size_t bytes = ok ? json_dumpb(root, NULL, 0, JSON_INDENT(1)) : 0;
-    char *text = bytes ? memory_new(bytes + 1) : NULL;
-    if (text && json_dumpb(root, text, bytes, JSON_INDENT(1)) != bytes) {
-        memory_free(text);
-        text = NULL;
-    }
-    if (text) text[bytes] = 0;
+    char *text = ok ? json_print(root, JSON_INDENT(1)) : NULL;
     json_decref(root);
     if (!text) error_memory(l->n_rows * 200, "a ledger's JSON");
     return text;
@@ -165,13 +158,9 @@ bool tl_ledger_write(const tl_ledger *l, const tl_device *device, const char *fi
     if (!file) return error_set(TL_ERROR_USE, "tl_ledger_write: got NULL instead of a file's name");
     char *text = tl_ledger_json(l, device);
     if (!text) return false;
-    FILE *f = fopen(file, "w");
-    bool ok = f && fputs(text, f) >= 0 && fputc('\n', f) != EOF;
-    int why = errno;
-    if (f && fclose(f) != 0) {
-        ok = false;
-        why = errno;
-    }
-    free(text);
-    return ok || error_set(TL_ERROR_IO, "%s: cannot write the ledger: %s", file, strerror(why));
+    char *line = memory_resize(text, strlen(text) + 2);
+    if (line) text = strcat(line, "\n");
+    bool ok = line ? file_put(file, text, strlen(text)) : error_memory(strlen(text), "a ledger's JSON");
+    memory_free(text);
+    return ok;
 }

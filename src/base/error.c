@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/number.h"
+
 static _Thread_local struct {
     tl_status status;
     char message[1024];
@@ -28,7 +30,7 @@ bool error_set(tl_status status, const char *format, ...) {
     if (used >= (int)sizeof current.message / 2) used = (int)sizeof current.message / 2 - 1;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(current.message + used, sizeof current.message - (size_t)used, format, arguments);
+    number_vprint(current.message + used, sizeof current.message - (size_t)used, format, arguments);
     va_end(arguments);
     if (atomic_load(&policy_now) == TL_ABORT) {
         fprintf(stderr, "tally: %s\n", current.message);
@@ -51,7 +53,7 @@ void log_line(const char *format, ...) {
     char line[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    number_vprint(line, sizeof line, format, arguments);
     va_end(arguments);
     log_function(line, log_context);
 }

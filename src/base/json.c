@@ -1,15 +1,69 @@
 #include "base/json.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
+
+/* At least what the tree of a text takes, from its punctuation: objects and arrays with their tables, members, elements,
+ * strings, and the bytes of the strings themselves. tests/test_text.c holds it against what jansson takes. */
+static size_t tree_bytes(const char *text, size_t bytes) {
+    size_t objects = 0, arrays = 0, elements = 0, members = 0, strings = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        objects += text[i] == '{';
+        arrays += text[i] == '[';
+        elements += text[i] == ',';
+        members += text[i] == ':';
+        strings += text[i] == '"';
+        if (text[i] == '"')
+            for (i++; i < bytes && text[i] != '"'; i++) i += text[i] == '\\';
+    }
+    size_t values = strings > members ? strings - members : 0; /* strings that are no keys */
+    return 2 * bytes + 240 * objects + 144 * arrays + 64 * elements + 112 * members + 80 * values;
+}
+
+static json_t *parse(const char *text, size_t bytes, json_error_t *problem) {
+    *problem = (json_error_t){.line = -1, .column = -1};
+    if (tree_bytes(text, bytes) > JSON_MOST_MEMORY) {
+        snprintf(problem->text, sizeof problem->text, "too many values: they would take more than %zu MiB of memory",
+                 JSON_MOST_MEMORY >> 20);
+        return NULL;
+    }
+    locale_t before = number_locale_begin();
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, problem);
+    number_locale_end(before);
+    return root;
+}
+
+json_t *json_parse(const char *text, json_error_t *problem) {
+    json_error_t unseen;
+    return parse(text, strlen(text), problem ? problem : &unseen);
+}
 
 json_t *json_read_at(struct file_place at, size_t limit) {
     size_t bytes;
     char *text = file_get_at(at, limit, &bytes), path[FILE_TEXT];
     if (!text) return NULL;
     json_error_t problem;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
-    if (!root) error_set(TL_ERROR_USE, "%s:%d:%d: %s", file_text(at, path), problem.line, problem.column, problem.text);
+    json_t *root = parse(text, bytes, &problem);
+    if (!root && !*problem.text) error_memory(bytes, "a file's JSON");
+    else if (!root && problem.line < 0) error_set(TL_ERROR_USE, "%s: %s", file_text(at, path), problem.text);
+    else if (!root) error_set(TL_ERROR_USE, "%s:%d:%d: %s", file_text(at, path), problem.line, problem.column, problem.text);
     memory_free(text);
     return root;
+}
+
+/* Twice: once for the size, then into memory that is large enough. */
+char *json_print(const json_t *value, size_t flags) {
+    locale_t before = number_locale_begin();
+    size_t bytes = json_dumpb(value, NULL, 0, flags);
+    char *text = bytes ? memory_new(bytes + 1) : NULL;
+    bool ok = text && json_dumpb(value, text, bytes, flags) == bytes;
+    number_locale_end(before);
+    if (ok) text[bytes] = 0;
+    else memory_free(text), text = NULL;
+    if (value && !ok) error_memory(bytes, "JSON");
+    return text;
 }

@@ -1,4 +1,10 @@
-/* json.h: small JSON files from outside, whole. Headers that may be large or hostile to memory are read by scan.h instead. */
+/* json.h: JSON through jansson, in bounded memory and in every locale. Headers of files that hold more than JSON are read
+ * by scan.h instead.
+ *
+ * Text goes in and out of jansson only here: it formats and reads numbers in the locale of the calling thread
+ * (base/number.h), its trees take up to eighty times the bytes of the text ("[{},{},..."), and its json_dumps loses keys
+ * when memory runs out.
+ */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -7,8 +13,20 @@
 
 #include "base/file.h"
 
-/* The value in a file of at most `limit` bytes; a key that is there twice is refused. NULL: recorded, with line and column. */
+/* What a tree of values may take in memory: some sixty times that of the ledgers of a model with 48 layers. */
+#define JSON_MOST_MEMORY ((size_t)512 << 20)
+/* A file with the ledgers of a run, or with one. */
+#define JSON_MOST_LEDGER ((size_t)64 << 20)
+
+/* The value of a text; a key that is there twice is refused. NULL: *problem, if it is given, says why; its text is empty
+ * when memory ran out. Nothing is recorded. */
+json_t *json_parse(const char *text, json_error_t *problem);
+
+/* The value in a file of at most `limit` bytes. NULL: recorded, with line and column. */
 json_t *json_read_at(struct file_place at, size_t limit);
 static inline json_t *json_read(const char *path, size_t limit) { return json_read_at(file_path(path), limit); }
+
+/* As json_dumps; free it with memory_free. NULL: there is no value, or no memory, which is recorded. */
+char *json_print(const json_t *value, size_t flags);
 
 #endif

@@ -1,9 +1,10 @@
 #include "base/text.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 /* Not well-formed: overlong, surrogate, beyond U+10FFFF, cut off. */
 int text_character(const char *text, uint32_t *code_point) {
@@ -129,8 +130,8 @@ bool text_size(const char *text, uint64_t *bytes) {
                  {"GiB", 1073741824.0},
                  {"TiB", 1099511627776.0}};
     char *end;
-    if (!isdigit((unsigned char)*text)) return false;
-    double value = strtod(text, &end);
+    if (!text_is_digit(*text)) return false;
+    double value = number_parse(text, &end);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (!strcmp(end, units[i].name) && value * units[i].factor >= 1 && value * units[i].factor < 4e18) {
             *bytes = (uint64_t)(value * units[i].factor);
@@ -143,7 +144,7 @@ const char *bytes_text(double bytes, char *buffer) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
     for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-    snprintf(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    number_print(buffer, 32, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
     return buffer;
 }
 
@@ -151,6 +152,6 @@ const char *count_text(double value, char *buffer) {
     static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
     int u = 0;
     for (; value >= 1000 && u < 5; u++) value /= 1000;
-    snprintf(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
+    number_print(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
     return buffer;
 }

@@ -10,6 +10,12 @@
  * beyond U+10FFFF, cut off by the end of the text). */
 int text_character(const char *text, uint32_t *code_point);
 
+/* Letters and digits of ASCII, in every locale: those of <ctype.h> are others in some. */
+static inline bool text_is_digit(char c) { return c >= '0' && c <= '9'; }
+static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static inline char text_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static inline char text_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
+
 /* Well-formed UTF-8 without control characters: what a name in a file of ours may be. */
 bool text_is_name(const char *text);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 
 const char help_diff[] =
@@ -16,7 +17,7 @@ const char help_diff[] =
     "  tally plan --steps 50 --price plan.json --short && tally train --steps 50 --out runs/a &&\n"
     "      tally diff plan.json runs/a/receipt.json\n";
 
-static char *file_read(const char *name) {
+static char *text_read(const char *name) {
     FILE *f = fopen(name, "rb");
     char *text = NULL;
     size_t used = 0, capacity = 0, got = 1;
@@ -49,7 +50,7 @@ static double seconds_of(const json_t *root, const char *name) {
 
 /* Times never decide: they are said. */
 static void times_print(const char *price, const char *receipt) {
-    json_t *a = json_loads(price, 0, NULL), *b = json_loads(receipt, 0, NULL);
+    json_t *a = json_parse(price, NULL), *b = json_parse(receipt, NULL);
     double said = seconds_of(a, "step_s"), bound = seconds_of(a, "bound_s"), took = seconds_of(b, "step_s");
     if (took > 0 && said > 0)
         printf("time of a step: %.6g s predicted, %.6g s taken: the prediction is off by %+.1f %%\n", said, took,
@@ -66,7 +67,7 @@ int cmd_diff(int argc, char **argv) {
         fputs(help_diff, stderr);
         return EXIT_USAGE;
     }
-    char *price = file_read(argv[1]), *receipt = price ? file_read(argv[2]) : NULL, *report = NULL;
+    char *price = text_read(argv[1]), *receipt = price ? text_read(argv[2]) : NULL, *report = NULL;
     int result = EXIT_IO;
     if (receipt) {
         int n = tl_ledger_diff(price, receipt, &report);

@@ -1,10 +1,10 @@
 /* cmd_generate.c: `tally generate`: text that follows a prompt. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/trained_options.h"
@@ -113,7 +113,7 @@ static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const ch
         json_object_set(root, "tokens", tokens) == 0 && json_object_set_new(root, "seed", json_integer(r->seed)) == 0 &&
         json_object_set_new(root, "seconds", json_real(seconds)) == 0 &&
         json_object_set_new(root, "tokens_per_s", json_real((double)(n - n_prompt) / (seconds > 0 ? seconds : 1))) == 0;
-    char *line = ok ? json_dumps(root, JSON_PRESERVE_ORDER) : NULL;
+    char *line = ok ? json_print(root, JSON_PRESERVE_ORDER) : NULL;
     if (line) puts(line);
     free(line);
     json_decref(tokens);

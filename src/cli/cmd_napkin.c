@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -489,7 +490,7 @@ static int runs_read(const char *path, struct napkin_run *runs, int *n_runs) {
         if (!strchr("0123456789.", *at) || !*at) continue;
         while (n < 3 && (field = strsep(&at, ", \t;\r"))) {
             if (!*field) continue;
-            v[n] = strtod(field, &end);
+            v[n] = number_parse(field, &end);
             if (*end || end == field) break;
             n++;
         }

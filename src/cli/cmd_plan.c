@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/plan_options.h"
 #include "plan/infer.h"
@@ -360,7 +361,7 @@ static int sweep_one(struct sweep *w, const struct settings *s) {
     if (!plan_make(&plan, s, &f->target, &f->options, false)) return cli_error();
     if (f->is_json) {
         json_t *json = plan_json(&plan);
-        char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        char *text = json ? json_print(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
         json_decref(json);
         if (text) puts(text);
         code = text ? 0 : EXIT_MEMORY;
@@ -451,14 +452,14 @@ static int infer_one(const struct plan_flags *f) {
 /* The price as `tally train` makes it, and beside it the time of a step, where one is known. */
 static int price_write(const struct plan_flags *f, const struct plan *plan) {
     char *text = run_price_on(&f->settings, f->target.device);
-    json_t *price = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *price = text ? json_parse(text, NULL) : NULL;
     json_t *step = json_object_get(json_object_get(price, "kinds"), kind_name(KIND_STEP));
     const struct plan_time *t = &plan->time;
     if (t->predicted_s > 0)
         json_object_set_new(step, "time", json_pack("{s:f, s:f}", "step_s", t->predicted_s, "bound_s", t->bound_s));
     else if (t->bound_s > 0) json_object_set_new(step, "time", json_pack("{s:f}", "bound_s", t->bound_s));
     free(text);
-    text = price ? json_dumps(price, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    text = price ? json_print(price, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && file_put(f->price_file, text, strlen(text));
     json_decref(price);
     free(text);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "plan/expect.h"
 #include "tensor/device.h"
@@ -225,7 +226,7 @@ static void profile_print(const struct profile *p) {
 
 /* One line, which programs that read line by line can take; uses the JSON up. */
 static bool json_line(json_t *json) {
-    char *text = json ? json_dumps(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json ? json_print(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
     if (text) puts(text);
     free(text);
     json_decref(json);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "tensor/device.h"
@@ -47,7 +48,7 @@ int cli_error(void) {
 }
 
 int cli_json(json_t *value) {
-    char *text = value ? json_dumps(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = value ? json_print(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(value);
     if (!text) {
         fprintf(stderr, "tally: out of memory\n");

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
@@ -20,7 +21,7 @@ bool number_read(const char *text, double *value) {
     char *end;
     /* no hexadecimal numbers, no words for infinity, no blanks: what begins a number here is a digit, a sign or a point */
     if (!*text || !strchr("0123456789+-.", *text) || strpbrk(text, "xXnN")) return false;
-    double number = strtod(text, &end);
+    double number = number_parse(text, &end);
     for (size_t i = 0; end != text && i < sizeof suffixes / sizeof *suffixes; i++)
         if (!strcmp(end, suffixes[i].name)) {
             *value = number * suffixes[i].factor;

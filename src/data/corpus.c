@@ -38,7 +38,6 @@
  */
 #include "data/corpus.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,6 +47,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng_math.h"
+#include "base/text.h"
 #include "tally.h"
 
 /* ---- Reading the grammar ---- */
@@ -246,7 +246,7 @@ static void tell_piece(struct telling *t, const struct piece *p) {
             else say(t, a->text, a->length);
         }
     }
-    if (p->is_capital) t->text[begin] = (char)toupper((unsigned char)t->text[begin]);
+    if (p->is_capital) t->text[begin] = text_upper(t->text[begin]);
 }
 
 static void tell_rule(struct telling *t, int rule, bool is_bound) {
@@ -311,8 +311,8 @@ static void parse_rule(struct parsing *p, int rule, bool binds, const struct res
 static void parse_text(struct parsing *p, const char *text, size_t length, const struct rest *next, size_t at) {
     if (length > p->length - at) return;
     for (size_t i = 0; i < length; i++) {
-        int a = (unsigned char)text[i], b = (unsigned char)p->text[at + i];
-        if (a != b && (i || tolower(a) != tolower(b))) return;
+        char a = text[i], b = p->text[at + i];
+        if (a != b && (i || text_lower(a) != text_lower(b))) return;
     }
     parse(p, next, at + length);
 }

@@ -10,13 +10,14 @@
  *
  * The file has exactly these bytes. The table is behind the tokens because a writer knows its length last.
  */
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/crc.h"
 #include "base/memory.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "data/token_file.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -27,7 +28,7 @@ bool problem_set(struct problem *problem, tl_status status, const char *format, 
     problem->status = status;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(problem->text, sizeof problem->text, format, arguments);
+    number_vprint(problem->text, sizeof problem->text, format, arguments);
     va_end(arguments);
     return false;
 }
@@ -188,7 +189,7 @@ static bool npy_text(struct npy *n, char *to, size_t size) {
     char quote = npy_take(n, "'") ? '\'' : npy_take(n, "\"") ? '"' : 0;
     size_t length = 0;
     for (; quote && n->at < n->end && *n->at != quote; n->at++) {
-        if (length + 1 >= size || !isprint((unsigned char)*n->at) || *n->at == '\\') return false;
+        if (length + 1 >= size || *n->at < ' ' || *n->at > '~' || *n->at == '\\') return false;
         to[length++] = *n->at;
     }
     to[length] = 0;
@@ -211,8 +212,8 @@ static const char *npy_shape(struct npy *n) {
     static const char need[] = "a shape of one axis, (n,)";
     if (n->has_shape || !npy_take(n, "(")) return need;
     npy_take(n, "");
-    if (n->at >= n->end || !isdigit((unsigned char)*n->at)) return need;
-    for (; n->at < n->end && isdigit((unsigned char)*n->at); n->at++)
+    if (n->at >= n->end || !text_is_digit(*n->at)) return need;
+    for (; n->at < n->end && text_is_digit(*n->at); n->at++)
         if (!size_mul(n->count, 10, &n->count) || !size_add(n->count, *n->at - '0', &n->count))
             return "a size below 2^63";
     if (!npy_take(n, ",") || !npy_take(n, ")")) return need;

@@ -25,6 +25,7 @@
 #include "account/cost.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "einops/cache.h"
 #include "einops/subscripts.h"
 #include "engine/scope.h"
@@ -614,7 +615,7 @@ static void put(struct writing *w, const char *format, ...) {
     va_list arguments;
     char line[256];
     va_start(arguments, format);
-    int n = vsnprintf(line, sizeof line, format, arguments);
+    int n = number_vprint(line, sizeof line, format, arguments);
     va_end(arguments);
     if (n < 0 || w->is_broken) return;
     if ((size_t)n >= sizeof line) n = (int)sizeof line - 1;

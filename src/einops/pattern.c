@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "einops/letters.h"
 
@@ -20,7 +21,7 @@ static void put(char *buffer, size_t size, size_t *used, const char *format, ...
     if (*used >= size) return;
     va_list arguments;
     va_start(arguments, format);
-    int n = vsnprintf(buffer + *used, size - *used, format, arguments);
+    int n = number_vprint(buffer + *used, size - *used, format, arguments);
     va_end(arguments);
     *used += n > 0 ? (size_t)n : 0;
 }
@@ -54,7 +55,7 @@ bool pattern_fail(const struct subject *s, int at, const char *format, ...) {
     char message[360], context[640];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    number_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     size_t used = 0;
     context[0] = 0;

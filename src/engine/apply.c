@@ -13,6 +13,7 @@
 
 #include "account/ledger.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "engine/autocast.h"
 #include "engine/checkpoint.h"
 #include "engine/graph.h"
@@ -23,7 +24,7 @@ bool call_fail(const tl_call *c, const char *format, ...) {
     char message[400], operands[500];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    number_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     size_t used = 0;
     operands[0] = 0;

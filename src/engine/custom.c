@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "engine/op.h"
 
@@ -105,7 +106,7 @@ bool tl_call_fail(tl_call *c, const char *format, ...) {
     char message[300];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    number_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     return call_fail(c, "%s", message);
 }

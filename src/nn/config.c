@@ -309,7 +309,7 @@ bool model_config_write_at(const tl_model_config *c, struct file_place at) {
                        ? llama_json(c)
                        : json_pack("{s:s, s:I, s:I}", "model_type", "deep-linear", "num_hidden_layers",
                                    (json_int_t)c->n_layers, "hidden_size", (json_int_t)c->channels);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    char *text = root ? json_print(root, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
     json_decref(root);
     if (!text) return error_memory(4096, "a config");
     bool ok = file_put_at(at, text, strlen(text));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "nn/layers.h"
+#include "base/number.h"
 #include "nn/module.h"
 
 /* ---- Linear: x weight^T + bias ---- */
@@ -91,7 +92,7 @@ static tl_tensor *rms_norm_forward(tl_module *m, tl_tensor *x) {
 }
 static void norm_describe(const tl_module *m, char *text, size_t size) {
     const struct norm *n = m->state;
-    snprintf(text, size, "(%lld,), eps=%g, elementwise_affine=True", (long long)n->channels, n->eps);
+    number_print(text, size, "(%lld,), eps=%g, elementwise_affine=True", (long long)n->channels, n->eps);
 }
 static const tl_module_kind layer_norm_kind = {"LayerNorm", layer_norm_forward, norm_describe, sizeof(struct norm)};
 static const tl_module_kind rms_norm_kind = {"RMSNorm", rms_norm_forward, norm_describe, sizeof(struct norm)};
@@ -142,7 +143,7 @@ static tl_tensor *dropout_forward(tl_module *m, tl_tensor *x) {
     return tl_module_is_training(m) && p > 0 ? tl_dropout(x, p) : x;
 }
 static void dropout_describe(const tl_module *m, char *text, size_t size) {
-    snprintf(text, size, "p=%g, inplace=False", *(double *)m->state);
+    number_print(text, size, "p=%g, inplace=False", *(double *)m->state);
 }
 static const tl_module_kind dropout_kind = {"Dropout", dropout_forward, dropout_describe, sizeof(double)};
 

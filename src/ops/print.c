@@ -7,13 +7,14 @@
  * The shown elements are fetched by plain copies, never by ops, so that printing leaves no trace in the ledger
  * or in the graph. They lie in one array in the order in which they are printed; printing walks along it.
  */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "ops/ops.h"
 #include "tensor/convert.h"
 #include "tensor/device.h"
@@ -106,8 +107,8 @@ static int element_print(const struct printer *p, union element e, char *text) {
     if (!p->is_float) return snprintf(text, ELEMENT_CHARS, "%lld", (long long)e.i);
     if (isnan(e.f)) return snprintf(text, ELEMENT_CHARS, "nan"); /* C may print its sign */
     if (isinf(e.f)) return snprintf(text, ELEMENT_CHARS, e.f < 0 ? "-inf" : "inf");
-    if (p->is_whole && !p->is_scientific) return snprintf(text, ELEMENT_CHARS, "%.0f.", e.f);
-    int length = snprintf(text, ELEMENT_CHARS, p->is_scientific ? "%.*e" : "%.*f", PRECISION, e.f);
+    if (p->is_whole && !p->is_scientific) return number_print(text, ELEMENT_CHARS, "%.0f.", e.f);
+    int length = number_print(text, ELEMENT_CHARS, p->is_scientific ? "%.*e" : "%.*f", PRECISION, e.f);
     char *comma = strchr(text, ','); /* the program's locale may have chosen another decimal point */
     if (comma) *comma = '.';
     return length;
@@ -214,7 +215,7 @@ static void put_grad_fn(struct printer *p, size_t *used, const char *op) {
     char camel[100], text[130];
     size_t n = 0;
     for (bool starts = true; *op && strcmp(op, "_scalar") != 0 && n + 1 < sizeof camel; op++) {
-        if (*op != '_') camel[n++] = starts ? (char)toupper((unsigned char)*op) : *op;
+        if (*op != '_') camel[n++] = starts ? text_upper(*op) : *op;
         starts = *op == '_';
     }
     camel[n] = 0;

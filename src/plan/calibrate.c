@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "plan/predict.h"
 #include "plan/trial.h"
@@ -27,7 +28,7 @@ static void tell(const struct calibrate_options *o, const char *format, ...) {
     va_list arguments;
     if (!o->tell) return;
     va_start(arguments, format);
-    vsnprintf(words, sizeof words, format, arguments);
+    number_vprint(words, sizeof words, format, arguments);
     va_end(arguments);
     o->tell(o->context, words);
 }

@@ -1,8 +1,8 @@
 #include "plan/expect.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
+#include "base/json.h"
 #include "plan/predict.h"
 #include "train/recipe.h"
 #include "train/run.h"
@@ -11,7 +11,7 @@ static double step_predict(const struct machine *profile, const struct settings 
     struct predict_machine m = predict_machine_of(profile);
     struct prediction p = {0};
     char *text = run_price(s);
-    json_t *price = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *price = text ? json_parse(text, NULL) : NULL;
     if (!price || !predict_json(&m, price, &p)) p.seconds = 0;
     json_decref(price);
     free(text);

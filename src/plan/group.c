@@ -1,6 +1,5 @@
 #include "plan/group.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -139,7 +139,7 @@ json_t *machine_json(const struct machine *p) {
 
 bool machine_write(const struct machine *p, const char *path) {
     json_t *json = machine_json(p);
-    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = json ? json_print(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(json);
     char folder[4096];
     text_copy(folder, sizeof folder, path);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "tensor/dtype.h"
 #include "train/recipe.h"
@@ -69,7 +70,7 @@ static void advise(struct plan *plan, const char *format, ...) {
     va_list arguments;
     if (plan->n_advice == (int)(sizeof plan->advice / sizeof *plan->advice)) return;
     va_start(arguments, format);
-    vsnprintf(plan->advice[plan->n_advice++], sizeof *plan->advice, format, arguments);
+    number_vprint(plan->advice[plan->n_advice++], sizeof *plan->advice, format, arguments);
     va_end(arguments);
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "plan/plan.h"
 
 static json_t *count_json(count c) {
@@ -175,7 +176,7 @@ json_t *plan_json(const struct plan *plan) {
     json_t *advice = json_array();
     for (int i = 0; i < plan->n_advice; i++) json_array_append_new(advice, json_string(plan->advice[i]));
     char *text = settings_json(&p->settings);
-    json_t *settings = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *settings = text ? json_parse(text, NULL) : NULL;
     free(text);
     json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1",
                              "settings", settings, "model", model_json(p), "device", device_json(&p->target),

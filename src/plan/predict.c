@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "tensor/dtype.h"
 #include "train/trainer.h"
 
@@ -276,7 +278,7 @@ static int phase_named(const char *name) {
 static bool count_at(const json_t *row, const char *key, count *to) {
     const char *text = json_string_value(json_object_get(row, key));
     char *end;
-    double value = text ? strtod(text, &end) : -1;
+    double value = text ? number_parse(text, &end) : -1;
     if (!text || *end || !(value >= 0 && value < 1e38))
         return error_set(TL_ERROR_USE, "a row of the ledger has no good \"%s\"", key);
     *to = (count)value; /* 53 bits of it are enough for a time */
@@ -304,7 +306,7 @@ static bool row_read(const json_t *json, struct ledger_row *row) {
 static struct predict_shape shape_of(const json_t *json) {
     struct settings s = settings_default();
     tl_model_config c;
-    char weights[SETTING_TEXT], *text = json_dumps(json_object_get(json, "settings"), 0);
+    char weights[SETTING_TEXT], *text = json_print(json_object_get(json, "settings"), 0);
     tl_policy policy = tl_error_policy(TL_RETURN);
     bool ok = text && settings_take(&s, text) && trainer_model(&s, &c, weights);
     if (!ok) tl_error_clear();

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "plan/roofline.h"
 
 enum { WIDTH = 1060, HEIGHT = 680, LEFT = 84, RIGHT = 24, TOP = 64, BOTTOM = 96, MOST_LABELS = 600 };
@@ -22,7 +23,7 @@ static void put(struct text *t, const char *format, ...) {
     va_list arguments;
     for (int turn = 0; t->ok && turn < 2; turn++) {
         va_start(arguments, format);
-        int n = vsnprintf(t->at ? t->at + t->n : NULL, t->room - t->n, format, arguments);
+        int n = number_vprint(t->at ? t->at + t->n : NULL, t->room - t->n, format, arguments);
         va_end(arguments);
         if (n >= 0 && t->n + (size_t)n < t->room) {
             t->n += (size_t)n;
@@ -119,7 +120,7 @@ static void rate_text(double rate, char *text, size_t size) {
     } units[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {0, ""}};
     int u = 0;
     while (units[u].unit > rate * 1.0000001) u++;
-    snprintf(text, size, "%.4g %s", units[u].unit > 0 ? rate / units[u].unit : rate, units[u].name);
+    number_print(text, size, "%.4g %s", units[u].unit > 0 ? rate / units[u].unit : rate, units[u].name);
 }
 
 static void axes_put(struct picture *p) {
@@ -172,7 +173,7 @@ static void roofs_put(struct picture *p) {
         highest = fmax(highest, peak);
         put(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fH%.1f\"/>\n", x_of(p, ridge), y_of(p, peak), x_of(p, right));
         rate_text(peak, rate, sizeof rate);
-        snprintf(label, sizeof label, "%s: %sFLOP/s, ridge %.3g", tl_dtype_name((tl_dtype)d), rate, ridge);
+        number_print(label, sizeof label, "%s: %sFLOP/s, ridge %.3g", tl_dtype_name((tl_dtype)d), rate, ridge);
         label_put(p, "", WIDTH - RIGHT - 4, y_of(p, peak) - 7, true, label);
     }
     put(&p->t, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left), y_of(p, left * r->known.bandwidth),
@@ -180,8 +181,8 @@ static void roofs_put(struct picture *p) {
     if (r->known.fastest > 1.05 * r->known.bandwidth)
         put(&p->t, "<path class=\"cache\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x_of(p, left),
             y_of(p, left * r->known.fastest), x_of(p, highest / r->known.fastest), y_of(p, highest));
-    snprintf(label, sizeof label, "slope: memory %.4g GB/s%s", r->known.bandwidth / 1e9,
-             r->known.fastest > 1.05 * r->known.bandwidth ? ", dashed: caches" : "");
+    number_print(label, sizeof label, "slope: memory %.4g GB/s%s", r->known.bandwidth / 1e9,
+                 r->known.fastest > 1.05 * r->known.bandwidth ? ", dashed: caches" : "");
     label_put(p, "faint", LEFT + 10, TOP + 16, false, label);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "tensor/device.h"
 #include "train/run.h"
@@ -66,7 +67,7 @@ static void add(char *text, size_t size, const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, size - used, format, arguments);
+    number_vprint(text + used, size - used, format, arguments);
     va_end(arguments);
 }
 

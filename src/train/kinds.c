@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 
 static const char *const names[KIND_COUNT] = {"step", "eval", "sample", "save"};
 const char *kind_name(enum step_kind kind) { return names[kind]; }
@@ -28,8 +29,11 @@ static void sum_make(struct kind_sum *sum, const tl_ledger *ledger, const tl_dev
 
 static json_t *ledger_load(const tl_ledger *ledger, const tl_device *device) {
     char *text = tl_ledger_json(ledger, device);
-    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
-    if (text && !json) error_memory(strlen(text), "a ledger");
+    json_error_t problem;
+    json_t *json = text ? json_parse(text, &problem) : NULL;
+    if (text && !json && *problem.text)
+        error_set(TL_ERROR_USE, "a ledger of %zu bytes: %s", strlen(text), problem.text);
+    else if (text && !json) error_memory(strlen(text), "a ledger");
     free(text);
     return json;
 }
@@ -40,7 +44,7 @@ static int differences(const json_t *a, const json_t *b) {
     json_t *memory_x = json_object_get(x, "memory"), *memory_y = json_object_get(y, "memory");
     if (memory_x) json_object_set_new(memory_x, "peak_reserved_bytes", json_string("0"));
     if (memory_y) json_object_set_new(memory_y, "peak_reserved_bytes", json_string("0"));
-    char *text_x = x ? json_dumps(x, 0) : NULL, *text_y = y ? json_dumps(y, 0) : NULL;
+    char *text_x = x ? json_print(x, 0) : NULL, *text_y = y ? json_print(y, 0) : NULL;
     int n = text_x && text_y ? tl_ledger_diff(text_x, text_y, NULL) : -1;
     if (!text_x || !text_y) error_memory(4096, "a comparison of ledgers");
     free(text_x);
@@ -153,9 +157,9 @@ bool kinds_read(struct kinds *k, const json_t *json) {
 
 char *kinds_text(const struct kinds *k, const struct settings *s) {
     char *settings = settings_json(s), *text = NULL;
-    json_t *kinds = settings ? kinds_json(k) : NULL, *own = kinds ? json_loads(settings, 0, NULL) : NULL;
+    json_t *kinds = settings ? kinds_json(k) : NULL, *own = kinds ? json_parse(settings, NULL) : NULL;
     json_t *root = own ? json_pack("{s:s, s:O, s:O}", "schema", "tally.run/1", "settings", own, "kinds", kinds) : NULL;
-    if (root) text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    if (root) text = json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     if (!text) error_memory(4096, "a receipt");
     json_decref(root);
     json_decref(own);

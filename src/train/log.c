@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "tensor/device.h"
 #include "train/events.h"
 
@@ -122,7 +123,7 @@ static bool line_write(struct log *l, const struct log_step *s) {
                           json_object_set_new(time, "watts", json_real(h->watts)) == 0 &&
                           json_object_set_new(time, "celsius", json_real(h->celsius)) == 0 &&
                           json_object_set_new(time, "limit", json_string(h->limit)) == 0);
-    char *text = line && is_told ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = line && is_told ? json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
     if (!ok) failed(l, LINES);
     json_decref(line);
@@ -142,7 +143,7 @@ bool log_step(struct log *l, const struct log_step *s) {
 
 bool log_held_out(struct log *l, int64_t step, double loss) {
     char text[32] = "null";
-    if (isfinite(loss)) snprintf(text, sizeof text, "%.17g", loss);
+    if (isfinite(loss)) number_print(text, sizeof text, "%.17g", loss);
     bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s}\n", step, text) > 0 && fflush(l->lines) == 0;
     const struct event_value value = {"held_out/loss", loss};
     return (ok || failed(l, LINES)) && event_write(l, event_scalars(wall_time(), step, &value, 1));

@@ -106,13 +106,13 @@ bool manifest_verify(const struct file_folder *folder, const json_t *entry, bool
 
 /* ---- The file ---- */
 
-static char *body_text(json_t *body) { return json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS); }
+static char *body_text(json_t *body) { return json_print(body, JSON_COMPACT | JSON_SORT_KEYS); }
 
 bool manifest_put(struct file_place at, json_t *body) {
     char *text = body_text(body), *whole = NULL;
     json_t *root =
         text ? json_pack("{s:O, s:o}", "body", body, "crc32c", crc_json(crc32c(0, text, strlen(text)))) : NULL;
-    if (root) whole = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    if (root) whole = json_print(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     bool ok = whole ? file_put_at(at, whole, strlen(whole)) : error_memory(4096, "a manifest");
     json_decref(root);
     free(text);

@@ -1,13 +1,13 @@
 #include "train/open.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
 
@@ -37,7 +37,7 @@ static void split_step(char *run, int64_t *step) {
 
 static bool best_step(struct checkpoints *all, const char *folder, int64_t *step) {
     struct checkpoint *c = checkpoint_open_newest(all, false);
-    json_t *state = c ? json_loads(checkpoint_state(c), 0, NULL) : NULL;
+    json_t *state = c ? json_parse(checkpoint_state(c), NULL) : NULL;
     bool has_best = json_is_true(json_object_get(state, "has_best"));
     if (has_best) *step = json_integer_value(json_object_get(state, "best_step"));
     json_decref(state);
@@ -49,7 +49,7 @@ static bool best_step(struct checkpoints *all, const char *folder, int64_t *step
 
 /* What a checkpoint says of its tokens; runs of before it was written there trained on bytes when they had 256 of them. */
 static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
-    json_t *state = json_loads(checkpoint_state(c), 0, NULL);
+    json_t *state = json_parse(checkpoint_state(c), NULL);
     json_t *said = json_object_get(json_object_get(state, "trainer"), "is_bytes");
     bool is_bytes = said ? json_is_true(said) : vocabulary == 256;
     json_decref(state);

@@ -1,7 +1,6 @@
 #include "train/run.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "nn/model.h"
 #include "tensor/device.h"
 #include "train/advice.h"
@@ -267,7 +268,7 @@ static bool config_check(struct run *r) {
 static bool newest_find(struct run *r) {
     r->found = checkpoint_open_newest(&r->folder.checkpoints, true);
     if (!r->found && tl_error() != TL_OK) return false;
-    r->state = r->found ? json_loads(checkpoint_state(r->found), JSON_REJECT_DUPLICATES, NULL) : NULL;
+    r->state = r->found ? json_parse(checkpoint_state(r->found), NULL) : NULL;
     if (!settings_of(r->state, &r->settings, &r->saved) || !config_check(r)) return false;
     if (r->found) return true;
     log_line("run: no whole checkpoint is left in %s: training begins again at step 0", r->settings.out);
@@ -341,7 +342,7 @@ static bool log_begin(struct run *r) { return log_open(&r->log, r->folder.dir, r
 static char *state_text(struct run *r) {
     char *settings_text = settings_json(&r->settings);
     json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer), *made_on = origin_json(&r->origin);
-    json_t *settings = settings_text ? json_loads(settings_text, 0, NULL) : NULL;
+    json_t *settings = settings_text ? json_parse(settings_text, NULL) : NULL;
     free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
     json_t *root =
@@ -352,7 +353,7 @@ static char *state_text(struct run *r) {
                         "best", isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
                         (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
             : NULL;
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = root ? json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
     json_decref(kinds);
@@ -374,7 +375,7 @@ static bool machine_write(struct run *r) {
         log_line("run: %s/%s was missing or damaged: written again", r->settings.out, MACHINE);
     }
     json = r->step >= r->settings.steps ? json_incref(made_on) : origin_json(&r->origin);
-    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    char *text = json ? json_print(json, JSON_INDENT(1)) : NULL;
     if (json && !text) error_memory(256, "a record of this machine");
     json_decref(json);
     return folder_put(&r->folder, MACHINE, text);
@@ -405,7 +406,7 @@ static bool save(struct run *r, bool is_planned) {
 /* The settings that a checkpoint was made with; those of now where it does not say. */
 static bool settings_of(const json_t *state, const struct settings *now, struct settings *then) {
     json_t *settings = json_object_get(state, "settings");
-    char *text = settings ? json_dumps(settings, JSON_REAL_PRECISION(17)) : NULL;
+    char *text = settings ? json_print(settings, JSON_REAL_PRECISION(17)) : NULL;
     *then = settings ? settings_default() : *now;
     bool ok = !settings || (text && settings_take(then, text));
     free(text);
@@ -428,7 +429,7 @@ static void origin_look(const struct run *r, const json_t *made_on) {
 static bool state_read(struct run *r, const char *text) {
     struct settings before;
     json_error_t problem;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
+    json_t *root = json_parse(text, &problem);
     json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
     double elapsed, best;
     int has_best;
@@ -671,7 +672,7 @@ static bool advance(struct run *r, enum run_end *end) {
 static void flops_find(struct run *r) {
     const json_t *totals = json_object_get(r->kinds.kind[KIND_STEP].ledger, "totals");
     const char *flops = json_string_value(json_object_get(totals, "flops"));
-    r->step_flops = flops ? strtod(flops, NULL) : 0;
+    r->step_flops = flops ? number_parse(flops, NULL) : 0;
 }
 
 static void summarise(struct run *r, enum run_end end) {
@@ -706,14 +707,14 @@ static void summarise(struct run *r, enum run_end end) {
 
 /* The receipt's memory is not the run's alone when the process holds tensors of its own beside it: then the price's stands in for it. */
 static char *without_memory(const char *receipt_text, const char *price_json) {
-    json_t *receipt = json_loads(receipt_text, 0, NULL), *price = json_loads(price_json, 0, NULL), *kind;
+    json_t *receipt = json_parse(receipt_text, NULL), *price = json_parse(price_json, NULL), *kind;
     const char *name;
     json_object_foreach(json_object_get(receipt, "kinds"), name, kind) {
         json_t *other = json_object_get(json_object_get(json_object_get(price, "kinds"), name), "ledger");
         json_t *memory = json_object_get(other, "memory");
         if (memory) json_object_set(json_object_get(kind, "ledger"), "memory", memory);
     }
-    char *text = receipt ? json_dumps(receipt, 0) : NULL;
+    char *text = receipt ? json_print(receipt, 0) : NULL;
     if (!text) error_memory(strlen(receipt_text), "a comparison of ledgers");
     json_decref(receipt);
     json_decref(price);
@@ -773,7 +774,7 @@ static bool final_write(struct run *r) {
 static bool receipt_look(struct run *r, bool *is_good) {
     json_t *found;
     char *text = kinds_text(&r->kinds, &r->settings);
-    json_t *need = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *need = text ? json_parse(text, NULL) : NULL;
     if (text && !need) error_memory(strlen(text), "a receipt");
     bool ok = need && folder_json(&r->folder, RECEIPT, &found);
     *is_good = ok && json_equal(json_object_get(found, "kinds"), json_object_get(need, "kinds"));

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
@@ -80,7 +81,7 @@ static bool set_integer(struct settings *s, const struct setting *row, const cha
     char *end, need[96];
     errno = 0;
     long long n = strtoll(value, &end, 10);
-    snprintf(need, sizeof need, "a whole number from %.0f to %.0f", row->least, row->most);
+    number_print(need, sizeof need, "a whole number from %.0f to %.0f", row->least, row->most);
     if (!*value || *end || errno || (double)n < row->least || (double)n > row->most) return refuse(row, value, need);
     *(int64_t *)field(s, row) = n;
     return true;
@@ -88,8 +89,8 @@ static bool set_integer(struct settings *s, const struct setting *row, const cha
 
 static bool set_real(struct settings *s, const struct setting *row, const char *value) {
     char *end, need[96];
-    double x = strtod(value, &end);
-    snprintf(need, sizeof need, "a number from %g to %g", row->least, row->most);
+    double x = number_parse(value, &end);
+    number_print(need, sizeof need, "a number from %g to %g", row->least, row->most);
     if (!*value || *end || !(x >= row->least && x <= row->most)) return refuse(row, value, need);
     *(double *)field(s, row) = x;
     return true;
@@ -171,7 +172,7 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
     else if (row->kind == IS_INTEGER && json_is_integer(value))
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value)), text = number;
     else if (row->kind == IS_REAL && json_is_number(value))
-        snprintf(number, sizeof number, "%.17g", json_number_value(value)), text = number;
+        number_print(number, sizeof number, "%.17g", json_number_value(value)), text = number;
     if (!text)
         return error_set(TL_ERROR_USE, "%s: \"%s\" has the wrong type (need %s)", path, name,
                          is_text                   ? "a string"
@@ -204,7 +205,7 @@ bool settings_read_at(struct settings *s, struct file_place at) {
 bool settings_take(struct settings *s, const char *json) {
     json_error_t problem;
     if (!json) return true;
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
+    json_t *root = json_parse(json, &problem);
     if (!root) return error_set(TL_ERROR_USE, "settings: %s (character %d)", problem.text, problem.position);
     return set_all(s, "settings", root);
 }
@@ -230,7 +231,7 @@ char *settings_json(const struct settings *s) {
     bool ok = root != NULL;
     for (int i = 0; ok && i < N_TABLE; i++)
         if (table[i].kind != IS_GROUP) ok = json_object_set_new(root, table[i].name, row_json(s, &table[i])) == 0;
-    char *text = ok ? json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = ok ? json_print(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     if (!text) error_memory(4096, "settings");
     return text;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "train/run.h"
 
 /* ---- What a run tells, as JSON ---- */
@@ -112,7 +113,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
 
 /* Uses the JSON up. */
 static char *text_of(json_t *json) {
-    char *text = json ? json_dumps(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = json ? json_print(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
     if (json && !text) error_memory(4096, "a summary");
     json_decref(json);
     return text;
