@@ -112,7 +112,8 @@ typedef enum tl_status {
     TL_ERROR_USE,    /* shapes, dtypes, arguments, misuse of scopes or graphs */
     TL_ERROR_MEMORY, /* an allocation failed; the message has the amount asked and the amount live */
     TL_ERROR_IO,     /* a file could not be read or written */
-    TL_ERROR_DEVICE  /* a device or its library failed, or is not there */
+    TL_ERROR_DEVICE, /* a device or its library failed, or is not there */
+    TL_ERROR_SYSTEM  /* the system refused something that is neither memory nor a file: a thread */
 } tl_status;
 
 typedef enum tl_policy {

@@ -1,6 +1,6 @@
 """What a failing call raises: the class torch would raise, with our message.
 
-The library tells wrong use, memory, I/O and device apart; which of Python's classes a wrong use is, the message tells: torch raises
+The library tells wrong use, memory, I/O, device and system apart; which of Python's classes a wrong use is, the message tells: torch raises
 IndexError for an axis or index that is not there, TypeError for what is no tensor, and RuntimeError for nearly all else.
 """
 import re
@@ -8,7 +8,7 @@ import threading
 
 from ._library import constants
 
-_MEMORY, _IO = constants["TL_ERROR_MEMORY"], constants["TL_ERROR_IO"]
+_MEMORY, _IO, _SYSTEM = (constants["TL_ERROR_" + name] for name in ("MEMORY", "IO", "SYSTEM"))
 _INDEX = ("out of range", "out of bounds", "too many indices", "has no dimensions")
 _PLAIN = re.compile(r"\b(gather|scatter\w*|take_along\w*): index|selected index k out of range")  # torch: RuntimeError
 state = threading.local()  # .raised: what a callback raised while the library was running
@@ -26,7 +26,7 @@ def from_status(status, message):
         return raised
     if status == _MEMORY:
         return OutOfMemoryError(message)
-    if status == _IO:
+    if status in (_IO, _SYSTEM):
         return OSError(message)
     if "got NULL instead of a tensor" in message:
         return TypeError(message)

@@ -57,7 +57,8 @@ static ssize_t allowed(const char *operation, struct file_place at, size_t bytes
 static bool failed(struct file_place at, const char *what) {
     int reason = errno;
     char text[FILE_TEXT];
-    return error_set(TL_ERROR_IO, "%s: %s: %s", file_text(at, text), what, strerror(reason));
+    return error_set(reason == ENOMEM ? TL_ERROR_MEMORY : TL_ERROR_IO, "%s: %s: %s", file_text(at, text), what,
+                     strerror(reason));
 }
 
 bool file_look(struct file_place at, enum file_kind *kind) {

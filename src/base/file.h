@@ -4,7 +4,7 @@
  * Whoever opens the name meanwhile, or after a crash at any point, finds the old file or the new one and nothing
  * between. A failed sync is never tried again: the kernel may have dropped the pages and would then report success.
  *
- * Failures are recorded as TL_ERROR_IO with the file's name and the system's reason.
+ * Failures are recorded as TL_ERROR_IO with the file's name and the system's reason; a lack of memory as TL_ERROR_MEMORY.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

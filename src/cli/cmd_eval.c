@@ -31,9 +31,7 @@ const char help_eval[] =
     "examples:\n"
     "  tally eval --checkpoint runs/first\n"
     "  tally eval --checkpoint runs/first --best --data other.txt --json\n"
-    "  tally eval --model runs/first/final --data other.txt --seq 128\n"
-    "\n"
-    "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+    "  tally eval --model runs/first/final --data other.txt --seq 128\n";
 
 struct request {
     struct trained_flags model;

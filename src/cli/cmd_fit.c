@@ -37,7 +37,7 @@ const char help_fit[] =
     "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 1 --device H200 --devices 8 --shard zero3\n"
     "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 --price-per-hour "
     "2\n\n"
-    "exit codes: 0 something fits, 1 usage, 2 bad input or nothing fits, 3 I/O, 4 out of memory\n";
+    "Where something fits it ends with 0, where nothing does with 6.\n";
 
 /* ---- Words ---- */
 
@@ -111,7 +111,7 @@ static int fit_sizes(const struct plan_flags *f, int only) {
         code = cli_json(json_pack("{s:s, s:s, s:s, s:O}", "schema", "tally.fit/1", "model", f->settings.model, "device",
                                   f->target.name, "answers", answers));
     json_decref(answers);
-    return code ? code : n_fit ? 0 : EXIT_INPUT;
+    return code ? code : n_fit ? 0 : EXIT_NO_FIT;
 }
 
 /* ---- Models ---- */
@@ -145,9 +145,12 @@ static int fit_model(const struct plan_flags *f) {
     int n = candidates_find(f->family, list, 64), best = -1;
     json_t *models = json_array();
     char a[32];
-    if (!n)
+    if (!n) {
         fprintf(stderr, "tally fit: no model's name begins with \"%s\" (`tally train --models` lists them)\n",
                 f->family);
+        json_decref(models);
+        return EXIT_INPUT;
+    }
     for (int i = 0; i < n; i++) {
         struct fit_question q;
         struct fit_point point;
@@ -177,9 +180,10 @@ static int fit_model(const struct plan_flags *f) {
     if (f->is_json)
         cli_json(json_pack("{s:s, s:s, s:O, s:o}", "schema", "tally.fit/1", "device", f->target.name, "models", models,
                            "largest", best >= 0 ? json_string(list[best].name) : json_null()));
-    else if (n) printf("%s%s\n", best >= 0 ? "the largest that fits: " : "none fits", best >= 0 ? list[best].name : "");
+    else if (best >= 0) printf("the largest that fits: %s\n", list[best].name);
+    else printf("nothing fits: the smallest, %s, does not\n", list[0].name);
     json_decref(models);
-    return best >= 0 ? 0 : EXIT_INPUT;
+    return best >= 0 ? 0 : EXIT_NO_FIT;
 }
 
 /* ---- Devices ---- */
@@ -213,9 +217,9 @@ static int fit_devices(const struct plan_flags *f) {
         printf("devices   %" PRId64 " of them hold it with shard %s: %s of %s on each (an estimate)\n", high,
                shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
     else
-        printf("devices   no number holds it with shard %s: %s of %s on each is not cut up (an estimate)\n",
+        printf("devices   nothing fits: with shard %s, %s of %s on each is not cut up (an estimate)\n",
                shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
-    return fits ? 0 : EXIT_INPUT;
+    return fits ? 0 : EXIT_NO_FIT;
 }
 
 /* ---- The command ---- */

@@ -34,9 +34,7 @@ const char help_generate[] =
     "examples:\n"
     "  tally generate --model runs/first --prompt \"Once upon a time\"\n"
     "  tally generate --model runs/first/final --temperature 0.5 --top-p 0.9 --tokens 500 --seed 7\n"
-    "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n"
-    "\n"
-    "exit codes: 0 ok, 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+    "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n";
 
 struct request {
     struct trained_flags model;

@@ -102,6 +102,12 @@ struct asked {
 #define LARGEST_FLOPS 1e40
 #define LARGEST_SIZE 1e12
 
+/* An option that a form cannot do without. */
+static int lacks(const char *form, const char *what) {
+    fprintf(stderr, "tally napkin %s: %s\n", form, what);
+    return EXIT_USAGE;
+}
+
 static int bad(const char *form, const char *format, ...) TL_PRINTF(2, 3);
 static int bad(const char *form, const char *format, ...) {
     va_list arguments;
@@ -172,13 +178,13 @@ static int form_time(const struct asked *q, struct answer *a) {
     const char *name;
     int code = machine_find("time", q, &machine);
     if (code) return code;
-    if (!(machine.peak > 0)) return bad("time", "on what? (give --device NAME, or --peak in FLOP/s)");
+    if (!(machine.peak > 0)) return lacks("time", "on what? (give --device NAME, or --peak in FLOP/s)");
     double flops = q->flops, params = q->params;
     char count[128];
     if (q->model) {
         const struct napkin_convention *c = napkin_convention_find(q->convention);
         if (!c) return cli_error();
-        if (!(q->seq > 0 && q->tokens > 0)) return bad("time", "a model needs --seq and --tokens too");
+        if (!(q->seq > 0 && q->tokens > 0)) return lacks("time", "a model needs --seq and --tokens too");
         if ((code = model_find("time", q, &m, &name))) return code;
         flops = c->flops(&m, q->seq) * q->tokens;
         params = m.parameters;
@@ -188,7 +194,7 @@ static int form_time(const struct asked *q, struct answer *a) {
         flops = 6 * params * q->tokens;
         snprintf(count, sizeof count, "6 x %.4g x %.4g", params, q->tokens);
     } else
-        return bad("time", "how much work? (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
+        return lacks("time", "how much work? (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
     if (q->days > 0) {
         double devices = flops / (q->days * NAPKIN_DAY * machine.peak * q->mfu);
         formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", count, q->days,
@@ -223,7 +229,7 @@ static int form_fit(const struct asked *q, struct answer *a) {
     if (q->device && !(chip = hardware_find(q->device))) return cli_error();
     if (!(memory > 0) && chip) memory = hardware_memory_bytes(chip);
     if (chip && !(memory > 0)) return bad("fit", "the memory of %s is not known (give --memory)", chip->name);
-    if (!(memory > 0)) return bad("fit", "into what? (give --memory in bytes, or --device NAME)");
+    if (!(memory > 0)) return lacks("fit", "into what? (give --memory in bytes, or --device NAME)");
     double n = floor(memory * q->devices / each);
     formula(a, "parameters = memory x devices / bytes per parameter = %.11g x %.0f / %.4g = %.4g", memory, q->devices,
             each, n);
@@ -275,14 +281,14 @@ static int form_flops(const struct asked *q, struct answer *a) {
     struct napkin_model m;
     const char *name;
     if (q->params > 0 && !q->model) {
-        if (!(q->tokens > 0)) return bad("flops", "how many --tokens?");
+        if (!(q->tokens > 0)) return lacks("flops", "how many --tokens?");
         formula(a, "FLOPs = 6 N D = 6 x %.4g x %.4g = %.4g", q->params, q->tokens, 6 * q->params * q->tokens);
         value(a, "flops", 6 * q->params * q->tokens, "%.4g", 6 * q->params * q->tokens);
         return 0;
     }
     int code = model_find("flops", q, &m, &name);
     if (code) return code;
-    if (!(q->seq > 0)) return bad("flops", "of which --seq?");
+    if (!(q->seq > 0)) return lacks("flops", "of which --seq?");
     formula(a, "training FLOPs per token of %s; L = %.0f layers, d = %.0f, S = %.0f", name, m.layers, m.attention,
             q->seq);
     model_say(a, &m, name);
@@ -296,11 +302,11 @@ static int form_mfu(const struct asked *q, struct answer *a) {
     const char *name;
     int code = machine_find("mfu", q, &machine);
     if (code || (code = model_find("mfu", q, &m, &name))) return code;
-    if (!(q->seq > 0)) return bad("mfu", "of which --seq?");
+    if (!(q->seq > 0)) return lacks("mfu", "of which --seq?");
     double rate = q->tokens_per_second;
     if (!(rate > 0) && q->seconds > 0 && q->batch > 0) rate = q->batch * q->seq / q->seconds;
     if (!(rate > 0))
-        return bad("mfu", "how fast? (give --tokens-per-second, or --batch and --seconds of an iteration)");
+        return lacks("mfu", "how fast? (give --tokens-per-second, or --batch and --seconds of an iteration)");
     if (machine.peak > 0)
         formula(a,
                 "MFU = FLOPs per token x tokens per second / (devices x peak) = FLOPs per token x %.6g / (%.0f x %.5g)",
@@ -332,7 +338,7 @@ static int form_memory(const struct asked *q, struct answer *a) {
         return bad("memory", "there is no dtype \"%s\"%s (`tally dtypes` lists them)", q->dtype,
                    text_meant(meant, text_nearest(q->dtype, names, TL_DTYPE_COUNT)));
     }
-    if (!q->shape) return bad("memory", "of which --shape?");
+    if (!q->shape) return lacks("memory", "of which --shape?");
     json_t *shape = json_array();
     bool ok = *q->shape != 0;
     for (const char *at = q->shape; ok && *at;) {
@@ -367,7 +373,7 @@ static int form_memory(const struct asked *q, struct answer *a) {
 static int form_activations(const struct asked *q, struct answer *a) {
     struct napkin_shape s = {q->layers, q->channels, q->heads, q->seq, q->batch, q->tensor, q->pipeline, q->interleave};
     if (!(s.layers > 0 && s.channels > 0 && s.heads > 0 && s.seq > 0 && s.batch > 0))
-        return bad("activations", "give --layers, --channels, --heads, --seq and --batch");
+        return lacks("activations", "give --layers, --channels, --heads, --seq and --batch");
     double each = q->bytes_per_param > 0 ? q->bytes_per_param : 18;
     double state = napkin_state(&s, each), all = napkin_activations(&s, KEEP_ALL);
     formula(a,
@@ -417,10 +423,11 @@ static int form_intensity(const struct asked *q, struct answer *a) {
     tl_dtype dtype = dtype_from_name(q->dtype);
     if (dtype == TL_DTYPE_COUNT)
         return bad("intensity", "there is no dtype \"%s\" (`tally dtypes` lists them)", q->dtype);
-    if (!(q->n > 0)) return bad("intensity", "of which size? (give --n, or --m, --k and --n)");
+    if (!(q->n > 0)) return lacks("intensity", "of which size? (give --n, or --m, --k and --n)");
     if (q->op && !op_of(q, &c))
         return bad("intensity", "there is no --op \"%s\" here (there are relu, gelu, dot, matvec, matmul)", q->op);
-    if (!q->op && !(q->m > 0 && q->k > 0)) return bad("intensity", "give --op NAME, or --m, --k and --n of a product");
+    if (!q->op && !(q->m > 0 && q->k > 0))
+        return lacks("intensity", "give --op NAME, or --m, --k and --n of a product");
     double bytes = c.elements * dtype_info(dtype)->bits / 8, intensity = c.flops / bytes;
     formula(a, "intensity of %s = FLOPs / bytes = %s = %.6g / %.6g = %.4g FLOP/B", c.name, c.formula, c.flops, bytes,
             intensity);
@@ -443,7 +450,7 @@ static int form_intensity(const struct asked *q, struct answer *a) {
 static int form_chinchilla(const struct asked *q, struct answer *a) {
     double r = q->tokens_per_param, N, D, C;
     if ((q->flops > 0) + (q->params > 0) + (q->tokens > 0) != 1)
-        return bad("chinchilla", "give one of --flops, --params and --tokens");
+        return lacks("chinchilla", "give one of --flops, --params and --tokens");
     if (q->flops > 0) {
         N = sqrt(q->flops / (6 * r));
         formula(a, "N = sqrt(C / (6 x %.4g)) = sqrt(%.4g / %.4g) = %.4g;  D = %.4g N", r, q->flops, 6 * r, N, r);
@@ -555,7 +562,7 @@ static int loss_answer(const struct asked *q, struct answer *a, struct napkin_ru
 }
 
 static int form_loss(const struct asked *q, struct answer *a) {
-    if (!q->runs) return bad("loss", "which --runs? (a file with lines of parameters, tokens, loss)");
+    if (!q->runs) return lacks("loss", "which --runs? (a file with lines of parameters, tokens, loss)");
     struct napkin_run *runs = malloc(MOST_RUNS * sizeof *runs);
     int n, code = runs ? runs_read(q->runs, runs, &n) : EXIT_MEMORY;
     if (!code) code = loss_answer(q, a, runs, n);

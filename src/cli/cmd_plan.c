@@ -44,7 +44,7 @@ const char help_plan[] =
     "             --devices 16384 --shard zero3 --tokens 15T --price-per-hour 2\n"
     "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
     "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n\n"
-    "exit codes: 0 priced (whether it fits or not), 1 usage, 2 bad input, 3 I/O, 4 out of memory\n";
+    "A plan that was made ends with 0, whether the run fits or not.\n";
 
 /* ---- Numbers ---- */
 
@@ -375,16 +375,15 @@ static int sweep_one(struct sweep *w, const struct settings *s) {
 static int sweep_from(struct sweep *w, const struct settings *s, int at) {
     if (at == w->flags->n_sweeps) return sweep_one(w, s);
     const char *text = w->flags->sweep[at], *value = strchr(text, '=') + 1;
-    int code = 0;
+    static const struct option no_options[] = {{0}};
+    int code = 0, taken;
     while (!code && *value) {
         struct settings next = *s;
         char flag[SETTING_TEXT + 80], *arguments[] = {flag, NULL};
         size_t length = strcspn(value, ",");
         snprintf(flag, sizeof flag, "--%.*s=%.*s", (int)(strchr(text, '=') - text), text, (int)length, value);
-        if (!settings_has(flag) || !settings_flag(&next, arguments, 1)) {
-            if (!settings_has(flag)) fprintf(stderr, "tally plan: --sweep %s: there is no such setting\n", text);
-            code = settings_has(flag) ? cli_error() : EXIT_INPUT;
-        } else code = sweep_from(w, &next, at + 1);
+        code = settings_flag(&next, "plan", no_options, arguments, 1, &taken);
+        if (!code) code = sweep_from(w, &next, at + 1);
         value += length + (value[length] == ',');
     }
     return code;

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "plan/expect.h"
 #include "tensor/device.h"
 #include "train/run.h"
@@ -44,13 +45,7 @@ const char help_train[] =
     "  --price         only price the run: tally.run/1 on stdout\n"
     "  --json          the summary as JSON on stdout\n"
     "  --profile[=N]   times every op of N steps (10), from the third on; tables by op and by module at the end\n"
-    "  --quiet         no progress\n"
-    "\n"
-    "exit codes: 0 done, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory, 5 loss or gradient not finite, "
-    "75 saved, run\n"
-    "it again\n";
-
-enum { EXIT_NUMERIC = 5, EXIT_AGAIN = 75 };
+    "  --quiet         no progress\n";
 
 struct options {
     struct settings settings;
@@ -84,41 +79,35 @@ static void models_print(void) {
 }
 
 /* --profile, --profile=N */
-static bool profile_read(struct options *o, const char *value) {
+static int profile_read(struct options *o, const char *value) {
     char *end = NULL;
     errno = 0;
     long long n = *value ? strtoll(value + 1, &end, 10) : 10;
     if ((*value && (end == value + 1 || *end)) || errno || n < 1) {
         fprintf(stderr, "tally train: profile: \"%s\" is not a number of steps, 1 or more\n", value + 1);
-        return false;
+        return EXIT_INPUT;
     }
     o->profile_steps = n;
-    return true;
+    return 0;
 }
 
 static int flags_read(struct options *o, int argc, char **argv) {
-    for (int i = 1; i < argc;) {
-        int taken = 1;
-        if (!strcmp(argv[i], "--price")) o->only_price = true;
-        else if (!strcmp(argv[i], "--json")) o->is_json = true;
-        else if (!strcmp(argv[i], "--quiet")) o->is_quiet = true;
-        else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '=')) {
-            if (!profile_read(o, argv[i] + 9)) return EXIT_USAGE;
-        } else if (!strcmp(argv[i], "--config") && i + 1 < argc)
-            taken = settings_read(&o->settings, argv[i + 1]) ? 2 : 0;
-        else if (!strncmp(argv[i], "--", 2)) taken = settings_flag(&o->settings, argv + i, argc - i);
-        else {
-            fprintf(stderr, "tally train: \"%s\" is no flag; see `tally train --help`\n", argv[i]);
-            return EXIT_USAGE;
-        }
-        if (!taken) {
-            int code = tl_error() == TL_ERROR_USE ? EXIT_USAGE : cli_error();
-            if (code == EXIT_USAGE) fprintf(stderr, "tally train: %s\n", tl_error_message());
-            return code;
-        }
-        i += taken;
+    const struct option own[] = {{"--price", OPTION_FLAG, &o->only_price, 0, 0, false},
+                                 {"--json", OPTION_FLAG, &o->is_json, 0, 0, false},
+                                 {"--quiet", OPTION_FLAG, &o->is_quiet, 0, 0, false},
+                                 {"--profile", OPTION_FLAG, NULL, 0, 0, false},
+                                 {0}};
+    int code = 0;
+    for (int i = 1, taken; !code && i < argc; i += taken) {
+        const struct option *row = own;
+        taken = 1;
+        while (row->to && strcmp(row->name, argv[i])) row++;
+        if (row->to) *(bool *)row->to = true;
+        else if (!strncmp(argv[i], "--profile", 9) && (!argv[i][9] || argv[i][9] == '='))
+            code = profile_read(o, argv[i] + 9);
+        else code = settings_flag(&o->settings, "train", own, argv + i, argc - i, &taken);
     }
-    return 0;
+    return code;
 }
 
 /* ---- Progress ---- */
@@ -179,11 +168,11 @@ static void tell(void *context, const struct run_news *n) {
     p->has_line = p->is_terminal;
 }
 
-/* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged. What else the library logs
- * is about its pool. */
+/* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged; threads that were refused. What
+ * else the library logs is about its pool. */
 static void log_tell(const char *line, void *context) {
     bool is_run = !strncmp(line, "run: ", 5);
-    if (!is_run && strncmp(line, "checkpoint ", 11)) return;
+    if (!is_run && strncmp(line, "checkpoint ", 11) && strncmp(line, "threads: ", 9)) return;
     line_end(context);
     fprintf(stderr, "tally train: %s\n", is_run ? line + 5 : line);
 }

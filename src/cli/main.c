@@ -26,26 +26,39 @@ static const struct command commands[] = {
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 
+static const char exit_codes[] =
+    "\nexit codes: 0 done; 1 the command line is wrong (an unknown option, a value that is missing); 2 a value, a "
+    "setting "
+    "or a\n"
+    "file's content is no good, or price and receipt differ; 3 a file cannot be read or written, or a thread not "
+    "started;\n"
+    "4 out of memory; 5 train: loss or gradient not finite; 6 fit: nothing fits; 75 train: saved, the same command "
+    "goes "
+    "on\n";
+
 static void usage(FILE *to) {
     fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
-            "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n"
-            "exit codes: 0 ok, 1 usage, 2 bad input or a difference, 3 I/O, 4 out of memory\n");
+            "\n`tally COMMAND --help` explains a command and shows examples. `tally --version` prints the version.\n%s",
+            exit_codes);
 }
 
-int cli_error(void) {
-    fprintf(stderr, "tally: %s\n", tl_error_message());
+int cli_error_of(const char *command) {
+    fprintf(stderr, "tally%s%s: %s\n", *command ? " " : "", command, tl_error_message());
     switch (tl_error()) {
     case TL_ERROR_MEMORY:
         return EXIT_MEMORY;
     case TL_ERROR_IO:
+    case TL_ERROR_SYSTEM:
         return EXIT_IO;
     default:
         return EXIT_INPUT;
     }
 }
+
+int cli_error(void) { return cli_error_of(""); }
 
 int cli_json(json_t *value) {
     char *text = value ? json_print(value, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
@@ -79,7 +92,7 @@ static int command_run(int argc, char **argv) {
         if (strcmp(argv[1], commands[i].name)) continue;
         for (int k = 2; k < argc; k++)
             if (!strcmp(argv[k], "--help") || !strcmp(argv[k], "-h"))
-                return fputs(commands[i].help, stdout) < 0 ? EXIT_IO : 0;
+                return printf("%s%s", commands[i].help, exit_codes) < 0 ? EXIT_IO : 0;
         return commands[i].run(argc - 1, argv + 1);
     }
     char meant[TEXT_MEANT];

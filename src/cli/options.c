@@ -68,9 +68,22 @@ static int value_take(const char *command, const struct option *o, const char *v
 }
 
 int option_unknown(const char *command, const char *flag, const char *const *names, int n) {
-    char shown[64], meant[TEXT_MEANT];
+    char shown[64], name[64], meant[TEXT_MEANT];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(flag, "="), flag);
     fprintf(stderr, "tally %s: there is no option %s%s; see `tally %s --help`\n", command,
-            text_show(shown, sizeof shown, flag), text_meant(meant, text_nearest(flag, names, n)), command);
+            text_show(shown, sizeof shown, flag), text_meant(meant, text_nearest(name, names, n)), command);
+    return EXIT_USAGE;
+}
+
+int option_lacks(const char *command, const char *flag) {
+    fprintf(stderr, "tally %s: %s needs a value; see `tally %s --help`\n", command, flag, command);
+    return EXIT_USAGE;
+}
+
+int option_surplus(const char *command, const char *word) {
+    char shown[64];
+    fprintf(stderr, "tally %s: \"%s\" is one word too many; see `tally %s --help`\n", command,
+            text_show(shown, sizeof shown, word), command);
     return EXIT_USAGE;
 }
 
@@ -87,14 +100,9 @@ int options_read(const char *command, const struct option *table, int argc, char
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
         if (strncmp(argument, "--", 2)) {
-            char shown[64];
-            if (n < n_words) {
-                words[n++] = argument;
-                continue;
-            }
-            fprintf(stderr, "tally %s: \"%s\" is one word too many; see `tally %s --help`\n", command,
-                    text_show(shown, sizeof shown, argument), command);
-            return EXIT_USAGE;
+            if (n >= n_words) return option_surplus(command, argument);
+            words[n++] = argument;
+            continue;
         }
         size_t length = equals ? (size_t)(equals - argument) : strlen(argument);
         const struct option *o = table;
@@ -105,10 +113,7 @@ int options_read(const char *command, const struct option *table, int argc, char
             continue;
         }
         const char *value = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
-        if (!value) {
-            fprintf(stderr, "tally %s: %s needs a value; see `tally %s --help`\n", command, o->name, command);
-            return EXIT_USAGE;
-        }
+        if (!value) return option_lacks(command, o->name);
         int code = value_take(command, o, value);
         if (code) return code;
     }

@@ -26,6 +26,9 @@ struct option {
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 
+/* A value that is missing, and a word that nobody asked for, are said; the exit code. */
+int option_lacks(const char *command, const char *flag);
+int option_surplus(const char *command, const char *word);
 /* Says that there is no such option, beside the nearest of `names`; the exit code. */
 int option_unknown(const char *command, const char *flag, const char *const *names, int n);
 

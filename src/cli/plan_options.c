@@ -13,26 +13,6 @@ static const struct option *option_of(const struct option *table, const char *fl
     return NULL;
 }
 
-/* A name that is neither an option nor a setting, beside the nearest of both. */
-static int unknown(const char *command, const struct option *table, const char *flag) {
-    const char *names[128];
-    char spelled[128][40];
-    int n = 0;
-    for (; table->kind != OPTION_END && n < 64; table++) names[n++] = table->name;
-    const struct setting_row *row;
-    for (int i = 0; (row = settings_row(i)) && n < 128; i++, n++) {
-        snprintf(spelled[n], sizeof spelled[n], "--%s", row->name);
-        names[n] = spelled[n];
-    }
-    return option_unknown(command, flag, names, n);
-}
-
-static int refused(const char *command) {
-    if (tl_error() != TL_ERROR_USE) return cli_error();
-    fprintf(stderr, "tally %s: %s\n", command, tl_error_message());
-    return EXIT_INPUT;
-}
-
 static int sweep_add(struct plan_flags *f, const char *command, const char *value) {
     if (value && strchr(value, '=') && f->n_sweeps < PLAN_SWEEPS) {
         f->sweep[f->n_sweeps++] = value;
@@ -58,12 +38,7 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
         } else if (!strcmp(argv[i], "--sweep")) {
             code = sweep_add(f, command, has_value ? argv[i + 1] : NULL);
             taken = 2;
-        } else if (!strcmp(argv[i], "--config") && has_value) {
-            taken = 2;
-            if (!settings_read(&f->settings, argv[i + 1])) code = refused(command);
-        } else if (!settings_has(argv[i])) code = unknown(command, table, argv[i]);
-        else if (!(taken = settings_flag(&f->settings, argv + i, argc - i))) code = refused(command);
-        if (!taken) taken = 1;
+        } else code = settings_flag(&f->settings, command, table, argv + i, argc - i, &taken);
     }
     if (!code) code = options_read(command, table, n, own, &f->what, n_words);
     free(own);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "train/settings.h"
 
 /* The flag's name as the table spells it. `--checkpoint` is short for a name that is long. Returns what follows "=", or NULL. */
@@ -22,19 +23,34 @@ static const struct setting_row *row_of(const char *name) {
     return NULL;
 }
 
-bool settings_has(const char *flag) {
-    char name[64];
-    flag_name(flag + 2, name, sizeof name);
-    return row_of(name) != NULL;
+/* A name that is neither an option nor a setting, beside the nearest of both. */
+static int unknown(const char *command, const struct option *table, const char *flag) {
+    const char *names[128];
+    char spelled[128][40];
+    int n = 0;
+    for (; table->kind != OPTION_END && n < 64; table++) names[n++] = table->name;
+    names[n++] = "--config";
+    const struct setting_row *row;
+    for (int i = 0; (row = settings_row(i)) && n < 128; i++, n++) {
+        snprintf(spelled[n], sizeof spelled[n], "--%s", row->name);
+        names[n] = spelled[n];
+    }
+    return option_unknown(command, flag, names, n);
 }
 
-int settings_flag(struct settings *s, char **argv, int left) {
+int settings_flag(struct settings *s, const char *command, const struct option *table, char **argv, int left,
+                  int *taken) {
     char name[64];
-    const char *value = flag_name(argv[0] + 2, name, sizeof name);
+    const char *flag = argv[0];
+    *taken = 1;
+    if (strncmp(flag, "--", 2)) return option_surplus(command, flag);
+    const char *value = flag_name(flag + 2, name, sizeof name);
     const struct setting_row *row = row_of(name);
-    bool is_truth = row && !*row->kind;
-    if (value) return settings_set(s, name, value);
-    if (is_truth && (left < 2 || !strncmp(argv[1], "--", 2))) return settings_set(s, name, "true");
-    if (left < 2) return settings_set(s, name, ""); /* a text may be empty; otherwise the error says what it needs */
-    return settings_set(s, name, argv[1]) ? 2 : 0;
+    bool is_file = !strcmp(name, "config"), is_truth = row && !*row->kind;
+    if (!row && !is_file) return unknown(command, table, flag);
+    if (!value && is_truth && (left < 2 || !strncmp(argv[1], "--", 2))) value = "true";
+    if (!value && left < 2) return option_lacks(command, flag);
+    if (!value) value = argv[1], *taken = 2;
+    bool ok = is_file ? settings_read(s, value) : settings_set(s, name, value);
+    return ok ? 0 : cli_error_of(command);
 }

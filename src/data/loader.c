@@ -140,10 +140,13 @@ static bool thread_start(tl_loader *l) {
     l->generation = process_generation();
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int reason = memory_fault() ? EAGAIN : pthread_create(&l->thread, NULL, thread_main, l);
+    int reason = memory_fault() ? ENOMEM : pthread_create(&l->thread, NULL, thread_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     l->has_thread = reason == 0;
-    return l->has_thread || error_set(TL_ERROR_MEMORY, "loader: no thread can be started: %s", strerror(reason));
+    if (reason == ENOMEM) return error_set(TL_ERROR_MEMORY, "loader: no thread can be started: %s", strerror(reason));
+    return l->has_thread ||
+           error_set(TL_ERROR_SYSTEM, "loader: no thread can be started: %s (`ulimit -u` says how many there may be)",
+                     strerror(reason));
 }
 
 /* ---- Making one ---- */

@@ -6,6 +6,10 @@
  *
  * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first use
  * registers a handler, and a child that came after it never asks OpenMP for threads.
+ *
+ * Refusal. libgomp ends the process, the host's too, when the system refuses it a thread. So before a thread's team becomes
+ * larger than it ever was, as many threads are started and ended here; where that fails the team is as large as the system
+ * allows, and the results are the same.
  */
 #include "device/cpu/parallel.h"
 
@@ -15,6 +19,10 @@
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
 #endif
 
 enum { GRAIN_WORK = 16384, STREAMS_A_THREAD = 2 };
@@ -48,6 +56,48 @@ static bool may_use_threads(void) {
 #endif
 
 #ifdef _OPENMP
+struct trial {
+    pthread_mutex_t wait; /* held by who tries, so that all are there at once */
+};
+
+static void *trial_main(void *context) {
+    struct trial *t = context;
+    pthread_mutex_lock(&t->wait);
+    pthread_mutex_unlock(&t->wait);
+    return NULL;
+}
+
+/* How many threads the system starts beside this one, at most `n`; *reason: why not more. */
+static int trial_run(int n, int *reason) {
+    enum { MOST = 1024 };
+    pthread_t threads[MOST];
+    struct trial t = {PTHREAD_MUTEX_INITIALIZER};
+    int started = 0;
+    *reason = 0;
+    if (n > MOST) n = MOST;
+    pthread_mutex_lock(&t.wait);
+    while (started < n && !(*reason = pthread_create(&threads[started], NULL, trial_main, &t))) started++;
+    pthread_mutex_unlock(&t.wait);
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* a thread that has ended still counts for a moment */
+    return started;
+}
+
+/* The team that this thread may have, at most `team`: each thread that asks has workers of its own. */
+static int team_allowed(int team) {
+    static _Thread_local int allowed = 1,
+                             refused = 1 << 30; /* teams of this size work; those from `refused` on do not */
+    if (team > allowed && allowed + 1 < refused) {
+        int reason, wanted = team < refused ? team : refused - 1;
+        allowed = 1 + trial_run(wanted - 1, &reason);
+        if (allowed < wanted) refused = allowed + 1;
+        if (reason)
+            log_line("threads: the system starts %d of %d (%s): these do the work (`ulimit -u`)", allowed, wanted,
+                     strerror(reason));
+    }
+    return team < allowed ? team : allowed;
+}
+
 enum { MOST_SHARES = 64 };
 struct share {
     _Alignas(64) atomic_llong next; /* a line of its own: threads take from it all the time */
@@ -80,8 +130,11 @@ void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body b
 
 #ifdef _OPENMP
     if (n_threads > 1 && n_ranges > 1 && may_use_threads()) {
-        run_shares(n_items, grain, n_ranges, n_ranges < n_threads ? (int)n_ranges : n_threads, body, context);
-        return;
+        const int most = team_allowed(n_threads), team = n_ranges < most ? (int)n_ranges : most;
+        if (team > 1) {
+            run_shares(n_items, grain, n_ranges, team, body, context);
+            return;
+        }
     }
 #else
     (void)n_threads;
