@@ -179,6 +179,31 @@ char *file_get_at(struct file_place at, size_t limit, size_t *bytes) {
     return text;
 }
 
+char *file_get_stream(int fd, const char *name, size_t limit, size_t *bytes) {
+    size_t capacity = 0, used = 0;
+    char *text = NULL;
+    for (ssize_t n = 1; n > 0 && used <= limit;) {
+        if (capacity - used < 2) {
+            capacity = capacity ? 2 * capacity : 65536;
+            char *moved = memory_resize(text, capacity);
+            if (!moved) return error_memory(capacity, "a file"), memory_free(text), NULL;
+            text = moved;
+        }
+        n = allowed("read", file_path(name), capacity - used - 1);
+        if (n > 0) n = read(fd, text + used, (size_t)n);
+        if (n < 0 && errno == EINTR) n = 1;
+        else if (n < 0) return failed(file_path(name), "cannot be read"), memory_free(text), NULL;
+        else used += (size_t)n;
+    }
+    if (used > limit) {
+        error_set(TL_ERROR_USE, "%s: has more than %zu bytes", name, limit);
+        return memory_free(text), NULL;
+    }
+    *bytes = used;
+    text[used] = 0;
+    return text;
+}
+
 struct file_map {
     atomic_int refs;
     unsigned char *data;

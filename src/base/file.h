@@ -71,6 +71,8 @@ char *file_get_at(struct file_place at, size_t limit, size_t *bytes);
 static inline char *file_get(const char *path, size_t limit, size_t *bytes) {
     return file_get_at(file_path(path), limit, bytes);
 }
+/* The same of an open descriptor that may be a pipe, like standard input; `name` is for messages. */
+char *file_get_stream(int fd, const char *name, size_t limit, size_t *bytes);
 
 /* The file's bytes in memory, private: what is written there stays there. One reference to start with. Another
  * process that cuts the file short makes the missing pages unreadable (SIGBUS); one that renames a new file over it

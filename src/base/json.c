@@ -7,9 +7,9 @@
 #include "base/memory.h"
 #include "base/number.h"
 
-/* At least what the tree of a text takes, from its punctuation: objects and arrays with their tables, members, elements,
- * strings, and the bytes of the strings themselves. tests/test_text.c holds it against what jansson takes. */
-static size_t tree_bytes(const char *text, size_t bytes) {
+/* From its punctuation: objects and arrays with their tables, members, elements, strings, and the bytes of the strings
+ * themselves. tests/test_text.c holds it against what jansson takes. */
+size_t json_tree_bytes(const char *text, size_t bytes) {
     size_t objects = 0, arrays = 0, elements = 0, members = 0, strings = 0;
     for (size_t i = 0; i < bytes; i++) {
         objects += text[i] == '{';
@@ -24,11 +24,11 @@ static size_t tree_bytes(const char *text, size_t bytes) {
     return 2 * bytes + 240 * objects + 144 * arrays + 64 * elements + 112 * members + 80 * values;
 }
 
-static json_t *parse(const char *text, size_t bytes, json_error_t *problem) {
+static json_t *parse(const char *text, size_t bytes, size_t most, json_error_t *problem) {
     *problem = (json_error_t){.line = -1, .column = -1};
-    if (tree_bytes(text, bytes) > JSON_MOST_MEMORY) {
+    if (json_tree_bytes(text, bytes) > most) {
         snprintf(problem->text, sizeof problem->text, "too many values: they would take more than %zu MiB of memory",
-                 JSON_MOST_MEMORY >> 20);
+                 most >> 20);
         return NULL;
     }
     locale_t before = number_locale_begin();
@@ -39,7 +39,7 @@ static json_t *parse(const char *text, size_t bytes, json_error_t *problem) {
 
 json_t *json_parse(const char *text, json_error_t *problem) {
     json_error_t unseen;
-    return parse(text, strlen(text), problem ? problem : &unseen);
+    return parse(text, strlen(text), JSON_TREE * JSON_MOST_LEDGER, problem ? problem : &unseen);
 }
 
 json_t *json_read_at(struct file_place at, size_t limit) {
@@ -47,10 +47,11 @@ json_t *json_read_at(struct file_place at, size_t limit) {
     char *text = file_get_at(at, limit, &bytes), path[FILE_TEXT];
     if (!text) return NULL;
     json_error_t problem;
-    json_t *root = parse(text, bytes, &problem);
+    json_t *root = parse(text, bytes, JSON_TREE * limit, &problem);
     if (!root && !*problem.text) error_memory(bytes, "a file's JSON");
     else if (!root && problem.line < 0) error_set(TL_ERROR_USE, "%s: %s", file_text(at, path), problem.text);
-    else if (!root) error_set(TL_ERROR_USE, "%s:%d:%d: %s", file_text(at, path), problem.line, problem.column, problem.text);
+    else if (!root)
+        error_set(TL_ERROR_USE, "%s:%d:%d: %s", file_text(at, path), problem.line, problem.column, problem.text);
     memory_free(text);
     return root;
 }

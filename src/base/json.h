@@ -13,16 +13,20 @@
 
 #include "base/file.h"
 
-/* What a tree of values may take in memory: some sixty times that of the ledgers of a model with 48 layers. */
-#define JSON_MOST_MEMORY ((size_t)512 << 20)
-/* A file with the ledgers of a run, or with one. */
+/* A file with the ledgers of a run, or with one: some eighty times those of a model with 48 layers. */
 #define JSON_MOST_LEDGER ((size_t)64 << 20)
+/* A tree of values may take so many times the bytes that a file of its kind may have. */
+enum { JSON_TREE = 8 };
 
-/* The value of a text; a key that is there twice is refused. NULL: *problem, if it is given, says why; its text is empty
- * when memory ran out. Nothing is recorded. */
+/* At least what the tree of a text takes in memory. */
+size_t json_tree_bytes(const char *text, size_t bytes);
+
+/* The value of a text, which may be as large as a ledger; a key that is there twice is refused. NULL: *problem, if it is
+ * given, says why; its text is empty when memory ran out. Nothing is recorded. */
 json_t *json_parse(const char *text, json_error_t *problem);
 
-/* The value in a file of at most `limit` bytes. NULL: recorded, with line and column. */
+/* The value in a file of at most `limit` bytes, which takes at most JSON_TREE times as many. NULL: recorded, with line
+ * and column. */
 json_t *json_read_at(struct file_place at, size_t limit);
 static inline json_t *json_read(const char *path, size_t limit) { return json_read_at(file_path(path), limit); }
 

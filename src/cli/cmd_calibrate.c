@@ -157,7 +157,7 @@ static int profile_print(const struct machine *p, bool is_json) {
 static int prediction_print(const struct machine *p, const char *file, bool is_json) {
     struct predict_machine m = predict_machine_of(p);
     struct prediction r;
-    json_t *price = json_read(file, (size_t)256 << 20);
+    json_t *price = json_read(file, JSON_MOST_LEDGER);
     bool ok = price && predict_json(&m, price, &r);
     json_decref(price);
     if (!ok) return cli_error();

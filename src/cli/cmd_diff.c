@@ -1,9 +1,12 @@
 /* cmd_diff.c: tally diff PRICE RECEIPT */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 
 const char help_diff[] =
@@ -11,34 +14,22 @@ const char help_diff[] =
     "Compares two ledgers (schema tally.ledger/1) or two runs (tally.run/1, a ledger for each kind of step): every\n"
     "row's calls, FLOPs and bytes, and the peaks by purpose and path. Exits 0 when they tally, 2 when they do not,\n"
     "with a table of what differs. Times are said where both files have them (a price from `tally plan --price`, the\n"
-    "receipt of a run), and decide nothing.\n\n"
+    "receipt of a run), and decide nothing. One of the two may be -, standard input. Each has at most 64 MiB.\n\n"
     "examples:\n"
     "  tally diff runs/first/price.json runs/first/receipt.json && echo paid\n"
     "  tally plan --steps 50 --price plan.json --short && tally train --steps 50 --out runs/a &&\n"
     "      tally diff plan.json runs/a/receipt.json\n";
 
-static char *text_read(const char *name) {
-    FILE *f = fopen(name, "rb");
-    char *text = NULL;
-    size_t used = 0, capacity = 0, got = 1;
-    while (f && got) {
-        if (used + 65536 + 1 > capacity) {
-            capacity = capacity * 2 + 65536 + 1;
-            char *moved = realloc(text, capacity);
-            if (!moved) break;
-            text = moved;
-        }
-        got = fread(text + used, 1, 65536, f);
-        used += got;
-    }
-    if (!f || ferror(f) || got) {
-        fprintf(stderr, "tally: %s: %s\n", name, strerror(errno));
-        free(text);
-        text = NULL;
-    }
-    if (f) fclose(f);
-    if (text) text[used] = 0;
-    return text;
+/* A ledger's text; "-" is standard input. NULL: recorded. */
+static char *ledger_text(const char *name) {
+    size_t bytes;
+    bool is_input = !strcmp(name, "-");
+    char *text = is_input ? file_get_stream(STDIN_FILENO, "standard input", JSON_MOST_LEDGER, &bytes)
+                          : file_get(name, JSON_MOST_LEDGER, &bytes);
+    if (!text || strlen(text) == bytes) return text;
+    error_set(TL_ERROR_USE, "%s: is not JSON: byte %zu is zero", name, strlen(text));
+    memory_free(text);
+    return NULL;
 }
 
 /* Seconds of a step, or of the ledger, where one of the files has any. 0: it has none. */
@@ -67,9 +58,14 @@ int cmd_diff(int argc, char **argv) {
         fputs(help_diff, stderr);
         return EXIT_USAGE;
     }
-    char *price = text_read(argv[1]), *receipt = price ? text_read(argv[2]) : NULL, *report = NULL;
-    int result = EXIT_IO;
-    if (receipt) {
+    if (!strcmp(argv[1], "-") && !strcmp(argv[2], "-")) {
+        fprintf(stderr, "tally diff: only one of the two can be standard input; see `tally diff --help`\n");
+        return EXIT_USAGE;
+    }
+    char *price = ledger_text(argv[1]), *receipt = price ? ledger_text(argv[2]) : NULL, *report = NULL;
+    int result;
+    if (!receipt) result = cli_error();
+    else {
         int n = tl_ledger_diff(price, receipt, &report);
         if (n < 0) result = cli_error();
         else if (n == 0) result = printf("they tally: 0 differences\n") < 0 ? EXIT_IO : 0;
@@ -79,8 +75,8 @@ int cmd_diff(int argc, char **argv) {
                          : EXIT_INPUT;
         if (n >= 0) times_print(price, receipt);
     }
-    free(price);
-    free(receipt);
+    memory_free(price);
+    memory_free(receipt);
     free(report);
     return result;
 }

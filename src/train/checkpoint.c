@@ -11,7 +11,7 @@
 #include "file/safetensors.h"
 #include "train/manifest.h"
 
-#define LARGEST_STATE ((size_t)16 << 20)
+#define LARGEST_STATE JSON_MOST_LEDGER /* it holds the ledgers so far */
 #define SCHEMA "tally.checkpoint/1"
 #define STEP_NAME "step-%012" PRId64
 static const char STATE[] = "state.json", MANIFEST[] = "manifest.json", TENSORS[] = ".safetensors";

@@ -724,8 +724,8 @@ static char *without_memory(const char *receipt_text, const char *price_json) {
 /* Price against receipt, both as they lie in the folder. */
 static bool verdict(struct run *r) {
     size_t bytes;
-    char *price = file_get_at(file_in(r->folder.dir, PRICE), (size_t)64 << 20, &bytes);
-    char *receipt = price ? file_get_at(file_in(r->folder.dir, RECEIPT), (size_t)64 << 20, &bytes) : NULL;
+    char *price = file_get_at(file_in(r->folder.dir, PRICE), JSON_MOST_LEDGER, &bytes);
+    char *receipt = price ? file_get_at(file_in(r->folder.dir, RECEIPT), JSON_MOST_LEDGER, &bytes) : NULL;
     char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
     bool ok = receipt && (compared || !r->summary->foreign_bytes);
     r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
