@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "tally.h"
 
 static const char *const row_texts[] = {"path", "op", "phase", "dtype", "accumulate", NULL};
@@ -96,6 +97,7 @@ static json_t *ledger_load(const char *text, const char *which) {
     if (!text) error_set(TL_ERROR_USE, "the %s is not JSON: got NULL instead of a text", which);
     else if (!root && !*why.text)
         error_memory(strlen(text), "a ledger's JSON"); /* jansson is silent about memory alone */
+    else if (!root && why.line < 0) error_set(TL_ERROR_USE, "the %s has %s", which, why.text);
     else if (!root) error_set(TL_ERROR_USE, "the %s is not JSON: %s (line %d)", which, why.text, why.line);
     json_decref(root);
     return NULL;
@@ -128,6 +130,15 @@ TL_PRINTF(2, 3) static void report_add(struct report *r, const char *format, ...
     va_end(arguments);
 }
 
+/* Text from a file, of any length, with what a terminal would obey made visible. */
+static void report_foreign(struct report *r, const char *text) {
+    char piece[TEXT_PIECE];
+    while (r->is_wanted && !r->lacks_memory && *text) {
+        text += text_piece(piece, text);
+        report_add(r, "%s", piece);
+    }
+}
+
 static const char *count_of(const json_t *object, const char *key, char buffer[40]) {
     const json_t *value = json_object_get(object, key);
     if (json_is_string(value)) return json_string_value(value);
@@ -139,12 +150,11 @@ static const char *count_of(const json_t *object, const char *key, char buffer[4
 /* What the report calls a row or a cell, or `what` where there is none. The path may be of any length. */
 static void name_add(struct report *r, const char *what, const json_t *item) {
     size_t start = r->used;
-    const char *path = *text_of(item, "path") ? text_of(item, "path") : "-";
-    if (!item) report_add(r, "%s", what);
-    else if (json_object_get(item, "op"))
-        report_add(r, "%s: %s (%s, %s/%s)", path, text_of(item, "op"), text_of(item, "phase"), text_of(item, "dtype"),
-                   text_of(item, "accumulate"));
-    else report_add(r, "%s: live at the peak, %s", path, text_of(item, "purpose"));
+    static const char *const row[] = {": ", "op", " (", "phase", ", ", "dtype", "/", "accumulate", ")", NULL};
+    static const char *const cell[] = {": live at the peak, ", "purpose", NULL};
+    const char *const *parts = json_object_get(item, "op") ? row : cell; /* words and keys in turn */
+    report_foreign(r, !item ? what : *text_of(item, "path") ? text_of(item, "path") : "-");
+    for (int i = 0; item && parts[i]; i++) report_foreign(r, i % 2 ? text_of(item, parts[i]) : parts[i]);
     report_add(r, "%*s", r->used - start < 60 ? (int)(60 - (r->used - start)) : 0, "");
 }
 
@@ -204,8 +214,11 @@ static bool ledgers_compare(struct report *r, const json_t *price, const json_t 
     const char *purposes[TL_PURPOSE_COUNT + 1] = {NULL};
     for (int p = 0; p < TL_PURPOSE_COUNT; p++) purposes[p] = tl_purpose_name((tl_purpose)p);
     if (strcmp(text_of(price, "target"), text_of(receipt, "target"))) {
-        report_add(r, "the price is for %s, the receipt from %s\n", text_of(price, "target"),
-                   text_of(receipt, "target"));
+        report_add(r, "the price is for ");
+        report_foreign(r, text_of(price, "target"));
+        report_add(r, ", the receipt from ");
+        report_foreign(r, text_of(receipt, "target"));
+        report_add(r, "\n");
         report_add(r, "%-60s %-20s %22s %22s\n", "what", "count", "price", "receipt");
         r->n_differences++;
     }
@@ -225,18 +238,20 @@ static bool runs_compare(struct report *r, const json_t *price, const json_t *re
     json_t *kinds_a = json_object_get(price, "kinds"), *kinds_b = json_object_get(receipt, "kinds"), *kind;
     static const char *const counts[] = {"count", NULL};
     const char *name;
-    char what[64];
+    char what[64], shown[44];
     json_object_foreach(kinds_a, name, kind) {
         const json_t *other = json_object_get(kinds_b, name);
-        snprintf(what, sizeof what, "steps of kind %.40s", name);
+        snprintf(what, sizeof what, "steps of kind %s", text_show(shown, sizeof shown, name));
         compare(r, what, kind, other, counts);
         if (!other) continue;
         int before = r->n_differences;
         if (!ledgers_compare(r, json_object_get(kind, "ledger"), json_object_get(other, "ledger"))) return false;
-        if (r->n_differences > before) report_add(r, "%d of these in each step of kind %.40s\n", r->n_differences - before, name);
+        if (r->n_differences > before)
+            report_add(r, "%d of these in each step of kind %s\n", r->n_differences - before,
+                       text_show(shown, sizeof shown, name));
     }
     json_object_foreach(kinds_b, name, kind) {
-        snprintf(what, sizeof what, "steps of kind %.40s", name);
+        snprintf(what, sizeof what, "steps of kind %s", text_show(shown, sizeof shown, name));
         if (!json_object_get(kinds_a, name)) compare(r, what, NULL, kind, counts);
     }
     return !r->lacks_memory || error_memory(r->used, "a report of differences");

@@ -1,5 +1,7 @@
 /* error.c: first error wins, per thread; policy and log hook are the process's.
  *
+ * Messages and lines of the log hold names from files: they are made printable here, once, whoever prints them.
+ *
  * The one place of the library that writes to stderr is the abort below: a program that chose (or never
  * changed) TL_ABORT is told why it stops.
  */
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/number.h"
+#include "base/text.h"
 
 static _Thread_local struct {
     tl_status status;
@@ -26,12 +29,15 @@ bool error_set(tl_status status, const char *format, ...) {
     if (current.status != TL_OK) return false;
     current.status = status;
     const char *path = error_path ? error_path() : "";
-    int used = *path ? snprintf(current.message, sizeof current.message / 2, "%s: ", path) : 0;
-    if (used >= (int)sizeof current.message / 2) used = (int)sizeof current.message / 2 - 1;
+    char raw[sizeof current.message];
+    int used = *path ? snprintf(raw, sizeof raw / 2, "%s: ", path) : 0;
+    if (used >= (int)sizeof raw / 2) used = (int)sizeof raw / 2 - 1;
     va_list arguments;
     va_start(arguments, format);
-    number_vprint(current.message + used, sizeof current.message - (size_t)used, format, arguments);
+    number_vprint(raw + used, sizeof raw - (size_t)used, format, arguments);
     va_end(arguments);
+    text_trim(raw, sizeof raw);
+    text_show(current.message, sizeof current.message, raw);
     if (atomic_load(&policy_now) == TL_ABORT) {
         fprintf(stderr, "tally: %s\n", current.message);
         abort();
@@ -50,12 +56,13 @@ void invariant_broken(const char *condition, const char *file, int line) {
 
 void log_line(const char *format, ...) {
     if (!log_function) return;
-    char line[512];
+    char raw[512], line[sizeof raw];
     va_list arguments;
     va_start(arguments, format);
-    number_vprint(line, sizeof line, format, arguments);
+    number_vprint(raw, sizeof raw, format, arguments);
     va_end(arguments);
-    log_function(line, log_context);
+    text_trim(raw, sizeof raw);
+    log_function(text_show(line, sizeof line, raw), log_context);
 }
 
 tl_status tl_error(void) { return current.status; }

@@ -22,11 +22,16 @@ int text_character(const char *text, uint32_t *code_point) {
     return code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : length;
 }
 
+bool text_is_control(uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
 bool text_is_name(const char *text) {
     uint32_t code;
     for (int length; *text; text += length) {
         length = text_character(text, &code);
-        if (length == 0 || code < 32 || code == 127) return false;
+        if (length == 0 || text_is_control(code)) return false;
     }
     return true;
 }
@@ -40,17 +45,21 @@ bool text_is_utf8(const char *text) {
     return true;
 }
 
+int text_piece(char piece[TEXT_PIECE], const char *text) {
+    uint32_t code;
+    int length = text_character(text, &code);
+    if (length == 0) snprintf(piece, TEXT_PIECE, "\\x%02x", (unsigned)(unsigned char)*text);
+    else if (code == '\n' || code == '\t') snprintf(piece, TEXT_PIECE, code == '\n' ? "\\n" : "\\t");
+    else if (text_is_control(code)) snprintf(piece, TEXT_PIECE, "\\u%04x", (unsigned)code);
+    else snprintf(piece, TEXT_PIECE, "%.*s", length, text);
+    return length ? length : 1;
+}
+
 const char *text_show(char *buffer, size_t size, const char *text) {
     size_t used = 0;
-    for (const char *s = text; *s;) {
-        char piece[16];
-        uint32_t code;
-        int length = text_character(s, &code);
-        bool is_c1 = code >= 0x80 && code < 0xa0; /* control characters too, and some terminals obey them */
-        if (*s == '\n') text_copy(piece, sizeof piece, "\\n");
-        else if (length == 0) snprintf(piece, sizeof piece, "\\x%02x", (unsigned)(unsigned char)*s);
-        else if (code < 32 || code == 127 || is_c1) snprintf(piece, sizeof piece, "\\u%04x", (unsigned)code);
-        else snprintf(piece, sizeof piece, "%.*s", length, s);
+    while (*text) {
+        char piece[TEXT_PIECE];
+        text += text_piece(piece, text);
         size_t room = strlen(piece);
         if (used + room + 4 > size) { /* "..." and the final 0 */
             memcpy(buffer + used, "...", 4);
@@ -58,10 +67,17 @@ const char *text_show(char *buffer, size_t size, const char *text) {
         }
         memcpy(buffer + used, piece, room);
         used += room;
-        s += length ? length : 1;
     }
     buffer[used] = 0;
     return buffer;
+}
+
+void text_trim(char *text, size_t size) {
+    size_t end = strlen(text), begin = end;
+    uint32_t code;
+    if (end + 1 < size) return; /* all of it was printed */
+    while (begin > 0 && ((unsigned char)text[begin - 1] & 0xc0) == 0x80) begin--;
+    if (begin > 0 && text_character(text + begin - 1, &code) != (int)(end - begin + 1)) text[begin - 1] = 0;
 }
 
 void text_copy(char *to, size_t size, const char *from) {

@@ -16,14 +16,25 @@ static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c 
 static inline char text_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static inline char text_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
+/* What changes a screen instead of being seen on it: control characters (C0, DEL and C1, which some terminals obey as they
+ * do ESC), separators of lines, and those that turn the direction of the text around them (U+202A to 202E, 2066 to 2069). */
+bool text_is_control(uint32_t code_point);
+
 /* Well-formed UTF-8 without control characters: what a name in a file of ours may be. */
 bool text_is_name(const char *text);
 
 /* Well-formed UTF-8. */
 bool text_is_utf8(const char *text);
 
-/* For messages and tables: the text with control characters as \n or \u001b, cut with "..." where it does not fit. */
+/* For messages and tables: a text from outside with control characters as \n or \u001b and bytes that are no UTF-8 as \xff, cut
+ * with "..." where it does not fit. What may be printed stays as it is. */
 const char *text_show(char *buffer, size_t size, const char *text);
+/* The character that begins at `text` (a 0 is one) as text_show writes it; how many bytes it had. */
+enum { TEXT_PIECE = 8 };
+int text_piece(char piece[TEXT_PIECE], const char *text);
+
+/* Takes half a character away that printing into a buffer of `size` has left at its end. */
+void text_trim(char *text, size_t size);
 
 /* Copies at most size-1 bytes, and never half a character. */
 void text_copy(char *to, size_t size, const char *from);

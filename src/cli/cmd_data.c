@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 const char help_data[] =
     "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   stories with a known entropy\n"
@@ -103,9 +104,10 @@ static bool progress_tell(uint64_t done, uint64_t total, void *context) {
     if (now - p->shown_s >= (p->is_terminal ? 0.2 : 10)) {
         char rate[32], text[32];
         double per_s = (double)done / elapsed;
-        fprintf(stderr, "%s%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->is_terminal ? "\r\033[K" : "", p->what,
-                100 * (double)done / (double)total, count_text((double)total, text), p->unit, count_text(per_s, rate),
-                p->unit, (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
+        if (p->is_terminal) output_wipe();
+        fprintf(stderr, "%s: %.1f%% of %s%s, %s%s/s, %.0f s left%s", p->what, 100 * (double)done / (double)total,
+                count_text((double)total, text), p->unit, count_text(per_s, rate), p->unit,
+                (double)(total - done) / per_s, p->is_terminal ? "" : "\n");
         p->shown_s = now;
         p->has_shown = true;
     }
@@ -113,7 +115,7 @@ static bool progress_tell(uint64_t done, uint64_t total, void *context) {
 }
 
 static void progress_end(const struct progress *p) {
-    if (p->is_terminal && p->has_shown) fputs("\r\033[K", stderr);
+    if (p->is_terminal && p->has_shown) output_wipe();
     signal(SIGINT, SIG_DFL);
 }
 

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/trained_options.h"
 
 const char help_generate[] =
@@ -18,6 +19,9 @@ const char help_generate[] =
     "need the prompt as\n"
     "numbers (--ids) and answer with numbers. Keys and values are cached: each token costs one pass over those before "
     "it.\n"
+    "On a terminal, and in the text of --json, \"?\" stands for what is no printable UTF-8; a file or a pipe gets the "
+    "model's bytes\n"
+    "as they are.\n"
     "\n"
     "  --model FOLDER     (or --checkpoint FOLDER) who speaks\n"
     "  --prompt TEXT      what is continued (default: the run's prompt)\n"
@@ -119,8 +123,20 @@ static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const ch
     return line != NULL;
 }
 
+/* What follows is for a program or a file: every byte as the model gave it. */
+static int bytes_print(const int64_t *ids, int64_t n) {
+    char *bytes = memory_new((size_t)n + 1);
+    if (!bytes) return refuse("out of memory for the answer"), EXIT_MEMORY;
+    for (int64_t i = 0; i < n; i++) bytes[i] = ids[i] < 256 ? (char)ids[i] : '?';
+    bytes[n] = '\n';
+    bool ok = output_bytes(bytes, (size_t)n + 1);
+    memory_free(bytes);
+    return ok ? 0 : EXIT_IO;
+}
+
 static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct opened *o, const struct request *r,
                  double seconds) {
+    if (o->is_bytes && !r->model.is_json && !output_is_terminal()) return bytes_print(ids, n);
     char *text = o->is_bytes ? text_of_tokens(ids, n) : NULL;
     if (o->is_bytes && !text) return cli_error();
     bool ok = true;

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "plan/expect.h"
 #include "tensor/device.h"
 #include "train/run.h"
@@ -159,12 +160,12 @@ static void tell(void *context, const struct run_news *n) {
     eta_text(n->eta_s, eta, sizeof eta);
     if (isfinite(n->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %% (hardware %.1f %%)", 100 * n->mfu, 100 * n->hfu);
     if (isfinite(drift(p))) snprintf(late, sizeof late, "  drift %+.1f %%", 100 * drift(p));
+    if (p->is_terminal) output_wipe();
     fprintf(stderr,
-            "%sstep %" PRId64 "/%" PRId64
+            "step %" PRId64 "/%" PRId64
             "  loss %.4f  norm %.3f  lr %.2e  %.0f tok/s  %sFLOP/s%s%s  %s  wait %.1f %%  ETA %s%s",
-            p->is_terminal ? "\r\033[K" : "", n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s,
-            count_text(n->flops_per_s, rate), mfu, late, bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share,
-            eta, p->is_terminal ? "" : "\n");
+            n->step, n->steps, n->loss, n->norm, n->lr, n->tokens_per_s, count_text(n->flops_per_s, rate), mfu, late,
+            bytes_text((double)n->peak_bytes, memory), 100 * n->wait_share, eta, p->is_terminal ? "" : "\n");
     p->has_line = p->is_terminal;
 }
 

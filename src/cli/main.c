@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "tensor/device.h"
 
 static const struct command commands[] = {
@@ -103,13 +104,13 @@ static int command_run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     tl_error_policy(TL_RETURN);
+    if (!output_begin()) return EXIT_MEMORY;
     if (argc < 2) {
         usage(stderr);
         return EXIT_USAGE;
     }
     int result = command_run(argc, argv);
-    errno = 0;
-    bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+    bool is_written = output_end();
     if (is_written || (result && result != EXIT_IO)) return result;
     fprintf(stderr, "tally: standard output: %s\n", errno ? strerror(errno) : "cannot be written");
     return EXIT_IO;

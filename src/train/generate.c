@@ -111,9 +111,9 @@ char *text_of_tokens(const int64_t *ids, int64_t n) {
     for (char *at = text; *at;) {
         uint32_t code;
         int length = text_character(at, &code);
-        bool is_control = (unsigned char)*at < ' ' && *at != '\n';
-        if (length == 0 || is_control) *at++ = '?';
-        else at += length;
+        bool is_text = length && (!text_is_control(code) || code == '\n' || code == '\t');
+        if (!is_text) memset(at, '?', (size_t)(length ? length : 1));
+        at += length ? length : 1;
     }
     return text;
 }

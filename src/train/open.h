@@ -22,7 +22,7 @@ enum { STEP_NEWEST = -1, STEP_BEST = -2 };
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
 void opened_close(struct opened *o);
 
-/* Bytes as UTF-8 text, malloc'ed: what is no UTF-8, and control characters but line ends, become "?". NULL: recorded. */
+/* Bytes as UTF-8 text, malloc'ed: what is no UTF-8, and control characters but line ends and tabs, become "?". NULL: recorded. */
 char *text_of_tokens(const int64_t *ids, int64_t n);
 
 #endif

@@ -1,0 +1,102 @@
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+enum { CHARACTER = 4 }; /* bytes of UTF-8 at most */
+
+struct stream {
+    int fd, reason; /* reason: the errno with which a write failed; 0: none has */
+    int n_held;
+    char held[CHARACTER + 1]; /* the beginning of a character that goes on in the next write */
+    char ready[4096];
+    size_t n_ready;
+};
+static struct stream out = {.fd = STDOUT_FILENO}, err = {.fd = STDERR_FILENO};
+
+static bool write_all(struct stream *s, const char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(s->fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return s->reason = errno, false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static bool ready_write(struct stream *s) {
+    size_t n = s->n_ready;
+    s->n_ready = 0; /* what could not be written is lost, as it is with any stream */
+    return write_all(s, s->ready, n);
+}
+
+/* Passes the first character on that is held. */
+static bool held_pass(struct stream *s) {
+    char piece[TEXT_PIECE];
+    int taken = text_piece(piece, s->held);
+    if (*s->held == '\n' || *s->held == '\t') piece[0] = *s->held, piece[1] = 0;
+    size_t length = strlen(piece);
+    if (s->n_ready + length > sizeof s->ready && !ready_write(s)) return false;
+    memcpy(s->ready + s->n_ready, piece, length);
+    s->n_ready += length;
+    s->n_held -= taken;
+    memmove(s->held, s->held + taken, (size_t)s->n_held + 1);
+    return true;
+}
+
+/* Whether what is held may become a character with the bytes that follow. */
+static bool held_is_open(const struct stream *s) {
+    unsigned char first = (unsigned char)*s->held;
+    int length = first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 1;
+    for (int i = 1; i < s->n_held; i++)
+        if ((unsigned char)s->held[i] >> 6 != 2) return false;
+    return s->n_held < length;
+}
+
+static ssize_t clean_write(void *stream, const char *data, size_t bytes) {
+    struct stream *s = stream;
+    bool ok = true;
+    for (size_t i = 0; ok && i < bytes; i++) {
+        s->held[s->n_held++] = data[i];
+        s->held[s->n_held] = 0;
+        while (ok && s->n_held && !held_is_open(s)) ok = held_pass(s);
+    }
+    ok = ok && ready_write(s);
+    return ok ? (ssize_t)bytes : 0; /* 0 is how such a stream says that it failed */
+}
+
+static FILE *clean_open(struct stream *s, int buffering) {
+    FILE *f = fopencookie(s, "w", (cookie_io_functions_t){.write = clean_write});
+    if (f) setvbuf(f, NULL, buffering, BUFSIZ);
+    return f;
+}
+
+bool output_begin(void) {
+    FILE *clean_out = clean_open(&out, output_is_terminal() ? _IOLBF : _IOFBF), *clean_err = clean_open(&err, _IONBF);
+    if (clean_out) stdout = clean_out; /* in the GNU C library these are variables */
+    if (clean_err) stderr = clean_err;
+    return clean_out && clean_err;
+}
+
+bool output_end(void) {
+    bool ok = fflush(stdout) == 0 && !ferror(stdout) && !out.reason;
+    while (ok && out.n_held) ok = held_pass(&out);
+    ok = ok && ready_write(&out);
+    errno = out.reason;
+    return ok;
+}
+
+void output_wipe(void) {
+    static const char wipe[] = "\r\033[K";
+    fflush(stderr);
+    write_all(&err, wipe, sizeof wipe - 1); /* where a terminal is gone, the next line says so */
+}
+
+bool output_is_terminal(void) { return isatty(STDOUT_FILENO); }
+
+bool output_bytes(const void *data, size_t bytes) { return output_end() && write_all(&out, data, bytes); }
