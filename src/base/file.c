@@ -16,6 +16,17 @@
 
 int (*file_fault)(const char *operation, const char *path);
 
+/* The same file under a descriptor above 2, which `fd` gives way to: in a process whose standard descriptors are
+ * closed, the next file to be opened would become one of them, and what others print would end up in it. Every
+ * descriptor of this file goes through here. */
+static int above(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), reason = errno;
+    close(fd);
+    errno = reason;
+    return other;
+}
+
 /* ---- Places ---- */
 
 static int folder_of(struct file_place at) { return at.folder ? at.folder->fd : AT_FDCWD; }
@@ -105,7 +116,7 @@ static struct file_folder *folder_open(struct file_place at) {
     file_print(at, f->path, room);
     f->fd = fault("open folder", at)
                 ? -1
-                : openat(folder_of(at), at.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | nofollow(at));
+                : above(openat(folder_of(at), at.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | nofollow(at)));
     if (f->fd >= 0) return f;
     open_failed(at, FILE_FOLDER);
     memory_free(f);
@@ -139,7 +150,9 @@ static bool regular_check(int fd, struct file_place at, struct stat *status) {
 
 int file_open_at(struct file_place at, size_t *bytes) {
     /* Without O_NONBLOCK, opening a pipe that nobody writes would wait for ever. */
-    int fd = fault("open", at) ? -1 : openat(folder_of(at), at.name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | nofollow(at));
+    int fd = fault("open", at)
+                 ? -1
+                 : above(openat(folder_of(at), at.name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | nofollow(at)));
     struct stat status;
     if (fd < 0) return open_failed(at, FILE_REGULAR), -1;
     if (!regular_check(fd, at, &status)) return close(fd), -1;
@@ -290,9 +303,9 @@ static bool temporary_create(struct file_writer *w) {
     for (int i = 0; i < TEMPORARY_TRIES; i++) { /* a dead process of the same number may have left some */
         snprintf(w->temporary, strlen(w->folder) + TEMPORARY_BYTES, "%s" TEMPORARY, w->folder, (long)getpid(),
                  atomic_fetch_add(&serial, 1));
-        w->fd = fault("create", temporary_of(w))
-                    ? -1
-                    : openat(folder_of(temporary_of(w)), w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = fault("create", temporary_of(w)) ? -1
+                                                 : above(openat(folder_of(temporary_of(w)), w->temporary,
+                                                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (w->fd >= 0) return flock(w->fd, LOCK_EX | LOCK_NB), true;
         if (errno != EEXIST && errno != EINTR) break;
     }
@@ -356,7 +369,7 @@ static bool writer_sync_folder(const struct file_writer *w) {
     static const char what[] = "is written, but its folder cannot be synced";
     const char *path = *w->folder ? w->folder : ".";
     if (w->in) return folder_sync(w->in->fd, target_of(w), what);
-    int fd = fault("open folder", file_path(path)) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fault("open folder", file_path(path)) ? -1 : above(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     bool ok = fd >= 0 ? folder_sync(fd, target_of(w), what) : failed(target_of(w), what);
     if (fd >= 0) close(fd);
     return ok;
@@ -418,9 +431,10 @@ static bool copy_put(struct file_place at, int fd, size_t bytes) {
 }
 
 static int append_open(struct file_place at, struct stat *status) {
-    int fd = fault("append", at) ? -1
-                                 : openat(folder_of(at), at.name,
-                                          O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | nofollow(at), 0666);
+    int fd = fault("append", at)
+                 ? -1
+                 : above(openat(folder_of(at), at.name,
+                                O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | nofollow(at), 0666));
     if (fd < 0) return open_failed(at, FILE_REGULAR), -1;
     return regular_check(fd, at, status) ? fd : (close(fd), -1);
 }
@@ -481,7 +495,7 @@ bool file_make_folder(const char *path) {
 bool file_list(const struct file_folder *f, bool (*visit)(const char *name, void *context), void *context) {
     struct file_place at = file_path(f->path);
     /* a descriptor of its own, since a list begins where its descriptor is */
-    int fd = fault("list", at) ? -1 : openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fault("list", at) ? -1 : above(openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         failed(at, "cannot be listed");
@@ -531,7 +545,7 @@ static bool temporary_sweep(const char *name, void *context) {
     const struct file_folder *f = context;
     struct stat status;
     if (!file_is_temporary(name)) return true;
-    int fd = openat(f->fd, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    int fd = above(openat(f->fd, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
     bool is_dead = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
                    (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
     if (is_dead) unlinkat(f->fd, name, 0);

@@ -1,7 +1,10 @@
 /* main.c: the program. One table of commands; each is a cmd_*.c. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -102,7 +105,18 @@ static int command_run(int argc, char **argv) {
     return EXIT_USAGE;
 }
 
+/* A standard descriptor that is closed would become the first file that is opened, and what is printed would end up
+ * there. In its place comes one on which reading and writing fail as on a closed one, so that a result that nobody
+ * gets is still an error. */
+static bool descriptors_fill(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return false;
+    return true;
+}
+
 int main(int argc, char **argv) {
+    if (!descriptors_fill()) return EXIT_IO;
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails with a reason, as on a full disk */
     tl_error_policy(TL_RETURN);
     if (!output_begin()) return EXIT_MEMORY;
     if (argc < 2) {
