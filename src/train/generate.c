@@ -20,22 +20,41 @@ static tl_tensor *nucleus(tl_tensor *values, double top_p) {
     return tl_masked_fill(values, tl_cmp_scalar(before, TL_GE, tl_scalar_float(top_p)), -INFINITY);
 }
 
+/* Asked of whoever generates: how to draw, and what for. */
+struct request {
+    tl_generate_options options;
+    bool is_sketch; /* see trainer.h */
+    bool is_total;  /* logits that are not finite give token 0 and no error */
+};
+
+/* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would end the
+ * run that only wanted to look: its softmax is NaN throughout, so all are taken for equal, and the place that was
+ * drawn becomes 0. */
+static tl_tensor *draw_from(tl_tensor *x, const struct request *r) {
+    tl_tensor *p = tl_softmax(x);
+    if (!r->is_total) return tl_multinomial(p, 1, true);
+    tl_tensor *is_void = tl_isnan(p); /* (B,k) */
+    tl_tensor *place = tl_multinomial(tl_masked_fill(p, is_void, 1), 1, true);
+    return tl_masked_fill(place, is_void ? tl_slice(is_void, 1, 0, 1, 1) : NULL, 0);
+}
+
 /* logits (B,V) -> the next tokens (B,1) i64 */
-static tl_tensor *draw(tl_tensor *logits, const tl_generate_options *o) {
+static tl_tensor *draw(tl_tensor *logits, const struct request *r) {
+    const tl_generate_options *o = &r->options;
     tl_tensor *x = tl_cast(logits, TL_F32), *values, *indices;
     if (o->temperature == 0) return tl_argmax(x, (int[]){1}, 1, true);
     x = tl_scale(x, 1 / o->temperature);
     bool has_k = x && o->top_k > 0 && o->top_k < tl_size(x, 1);
-    if (!has_k && o->top_p >= 1) return tl_multinomial(tl_softmax(x), 1, true);
+    if (!has_k && o->top_p >= 1) return draw_from(x, r);
     if (!x || !tl_topk(x, has_k ? o->top_k : tl_size(x, 1), 1, true, &values, &indices)) return NULL;
     if (o->top_p < 1) values = nucleus(values, o->top_p);
-    return tl_gather(indices, 1, tl_multinomial(tl_softmax(values), 1, true));
+    return tl_gather(indices, 1, draw_from(values, r));
 }
 
 /* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full it is filled anew with the last
  * three quarters of what it can hold: a model sees at most its context. */
 static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, int64_t capacity, int64_t *first,
-                 const tl_generate_options *o) {
+                 const struct request *r) {
     if (n - *first > capacity) {
         *first = n - (capacity - capacity / 4);
         if (!tl_cache_cut(cache, 0)) return false;
@@ -43,7 +62,7 @@ static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, 
     tl_scope scope = tl_scope_begin();
     tl_tensor *unseen = tl_slice(text, 1, *first + tl_cache_length(cache), n, 1),
               *place = tl_slice(text, 1, n, n + 1, 1);
-    tl_tensor *token = draw(tl_model_next(model, unseen, cache), o);
+    tl_tensor *token = draw(tl_model_next(model, unseen, cache), r);
     bool ok = token && tl_copy_(place, token);
     return scope.depth && tl_scope_end(scope) && ok;
 }
@@ -62,9 +81,8 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
 }
 
 /* A pass over one token takes as much memory as the one before it: a sketch makes the first three after the cache was filled, and the last. */
-static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *o,
-                     bool is_sketch) {
-    if (!request_check(model, text, n_prompt, o)) return false;
+static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r) {
+    if (!request_check(model, text, n_prompt, &r->options)) return false;
     int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;
     int64_t capacity = N - 1 < context ? N - 1 : context, since = 0; /* nothing follows the last token */
     if (n_prompt == N) return true;
@@ -74,8 +92,8 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
     bool ok = cache != NULL;
     for (int64_t n = n_prompt; ok && n < N; n++) {
         since = n - first > capacity ? 0 : since + 1;
-        if (is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
-        else ok = next(model, text, n, cache, capacity, &first, o);
+        if (r->is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
+        else ok = next(model, text, n, cache, capacity, &first, r);
     }
     tl_cache_free(cache);
     tl_module_train(model, was_training);
@@ -84,16 +102,18 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
 }
 
 bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options) {
-    const tl_generate_options o = options ? *options : tl_generate_defaults();
-    return generate(model, text, n_prompt, &o, false);
+    const struct request r = {.options = options ? *options : tl_generate_defaults()};
+    return generate(model, text, n_prompt, &r);
 }
 
 bool trainer_sample(struct trainer *t) {
     tl_generator before = tl_generator_get();
     tl_dtype autocast = tl_autocast(t->recipe->autocast);
     tl_generator_set(t->dice);
-    const tl_generate_options o = {t->settings.temperature, t->settings.top_k, t->settings.top_p};
-    bool ok = generate(t->model, t->text, t->n_prompt, &o, t->is_sketch);
+    const struct request r = {.options = {t->settings.temperature, t->settings.top_k, t->settings.top_p},
+                              .is_sketch = t->is_sketch,
+                              .is_total = true};
+    bool ok = generate(t->model, t->text, t->n_prompt, &r);
     t->dice = tl_generator_get();
     tl_generator_set(before);
     tl_autocast(autocast);
