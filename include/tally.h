@@ -1535,7 +1535,9 @@ TL_API double tl_corpus_floor(void);
  * The result is the summary, a JSON object, malloc'ed: "end" is "done", "stopped" or "not finite". NULL: it failed.
  *
  * tell (may be NULL) hears of every step, evaluation and sample, as a JSON object that is valid during the call; false lets the step
- * end, saves, and ends the run. One run at a time, in a thread that runs no other ops meanwhile. */
+ * end, saves, and ends the run. One run at a time in a process, in a thread that runs no other ops meanwhile: a second
+ * call, in whatever thread, fails with the folder of the first, and so does tl_train_price in another thread. A run
+ * whose data, model or settings are not those that it was started with is refused, or goes on with "accept_changes". */
 typedef bool (*tl_train_fn)(const char *news, void *context);
 TL_API char *tl_train(const char *settings, tl_train_fn tell, void *context);
 /* What the run would cost, made on meta: tally.run/1, malloc'ed. Nothing is written. */

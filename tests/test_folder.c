@@ -450,7 +450,7 @@ static void what_is_damaged_in_the_middle_is_made_again(void **state) {
     train(&s, 5, RUN_STOPPED);
     damage(&s, "config.json", 'd');
     set(&s, "lr", "0.5");
-    expect_refusal(&s, "begun with another lr");
+    expect_refusal(&s, "this run was started with --lr ");
     base_end();
 }
 

@@ -236,6 +236,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
         {"made_on", "threads", "4096", "", ""},
         {"made_on", "new_key", "[]", "", ""},
         {NULL, "made_on", NULL, "", ""},
+        {NULL, "made_from", NULL, " has no record of what the run was made from: ", "data and model are not compared"},
         {NULL, "made_on", "5", broken, ""},
         {NULL, "made_on", "[]", broken, ""},
         {NULL, "made_on", "{}", broken, ""},
@@ -777,7 +778,7 @@ static void a_run_that_never_began_may_be_given_other_settings(void **state) {
     expect_equal(summary.differences, 0);
     set(&s, "batch", "2");
     expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
-    expect_error(TL_ERROR_USE, "begun with another batch");
+    expect_error(TL_ERROR_USE, "this run was started with --batch 1; you gave --batch 2 (");
     base_end();
 }
 
@@ -819,7 +820,7 @@ static void wrong_runs_are_refused_by_name(void **state) {
     expect_equal(train(&s, 0, &summary), RUN_DONE);
     other = s;
     set(&other, "lr", "0.5");
-    expect_failed(&other, "begun with another lr");
+    expect_failed(&other, "this run was started with --lr 0.004; you gave --lr 0.5 (");
     other = s, set(&other, "seq", "33");
     expect_failed(&other, "exceed the model's context of 32");
     other = s, set(&other, "model", "gpt7");
@@ -862,11 +863,13 @@ static void settings_are_checked_by_the_table(void **state) {
     assert_true(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
     assert_true(settings_read(&back, path));
-    assert_null(settings_conflict(&s, &back));
+    char words[256];
+    expect_text(settings_conflict(&s, &back, true, words, sizeof words), "");
     expect_true(back.lr == s.lr && back.nesterov && !strcmp(back.prompt, s.prompt));
     expect_text(settings_choice(&back, "recipe"), "bf16-lean");
     set(&back, "beta1", "0.5");
-    expect_text(settings_conflict(&s, &back), "beta1");
+    expect_text(settings_conflict(&s, &back, true, words, sizeof words),
+                "this run was started with --beta1 0.7; you gave --beta1 0.5");
     static const char *const wrong[][2] = {{"[]", "settings are a JSON object"},
                                            {"{\"lr\": \"x\"}", "\"lr\" has the wrong type (need a number)"},
                                            {"{\"batch\": 2.5}", "\"batch\" has the wrong type"},

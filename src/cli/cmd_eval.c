@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/trained_options.h"
+#include "train/identity.h"
 #include "train/measure.h"
 #include "train/source.h"
 
@@ -15,7 +16,8 @@ const char help_eval[] =
     "bits per byte.\n"
     "FOLDER is a run's folder (its newest checkpoint, or another: --step, --best), one of its checkpoints, or a "
     "Hugging Face folder\n"
-    "with config.json and model.safetensors. Without --data a run is measured on what it held out.\n"
+    "with config.json and model.safetensors. Without --data a run is measured on what it held out; data that has "
+    "changed since is refused.\n"
     "\n"
     "  --checkpoint FOLDER  (or --model FOLDER) what is measured\n"
     "  --data FILE          text, or tokens in any format of `tally data`\n"
@@ -67,6 +69,7 @@ static bool part_open(const struct request *r, struct opened *o, struct source *
         return false;
     }
     if (!source_open(source, &s, vocabulary, false)) return false;
+    if (!r->data && !identity_check_data(o->made_from, &s, source)) return false;
     *part = r->data ? source->train : source->held_out;
     *is_bytes = source->is_bytes;
     if (part->last) return true;

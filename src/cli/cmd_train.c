@@ -24,8 +24,9 @@ const char help_train[] =
     "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
     "checkpoints/, and run.json,\n"
     "which lists what is the run's: nothing else there is touched, and data and model must lie elsewhere. The same\n"
-    "command run again goes on where the newest whole checkpoint is, bit for bit. Ctrl-C, SIGTERM and SIGUSR1 save "
-    "first. At "
+    "command run again resumes from the newest whole checkpoint, bit for bit; data, model or settings that are not "
+    "those of the\n"
+    "start are refused (--settings marks what may change). Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save first. At "
     "the end\n"
     "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
     "\n"
@@ -62,11 +63,14 @@ static void settings_print(void) {
         char left[96];
         if (row->group) printf("%s%s\n", i ? "\n" : "", row->group);
         snprintf(left, sizeof left, "--%s %s", row->name, *row->kind && strlen(row->kind) < 40 ? row->kind : "");
-        printf("  %-44s %s", left, row->help);
+        printf("%s %-44s %s", row->may_change ? "*" : " ", left, row->help);
         if (*row->value) printf(" [%s]", row->value);
         if (strlen(row->kind) >= 40) printf("\n  %-44s %s", "", row->kind);
         printf("\n");
     }
+    printf("\n* may change when a run resumes. The others, and what is in its data and model, are what the run is: a "
+           "change is "
+           "refused, or\n  accepted with --accept-changes.\n");
 }
 
 static void models_print(void) {
@@ -184,12 +188,16 @@ static void on_signal(int signal) {
     stop_asked = 1;
 }
 
+/* They let the step end and save. Further ones change nothing, so a second Ctrl-C costs no save. What the program was
+ * started to ignore (nohup) it ignores. */
 static void signals_catch(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+        sigemptyset(&action.sa_mask);
+        if (sigaction(caught[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(caught[i], &action, NULL);
+    }
 }
 
 /* ---- The end ---- */

@@ -80,6 +80,9 @@ tl_token_file *tl_token_file_open(const char *path, tl_token_format format) {
 
 void token_file_keep(tl_token_file *f) { refs_keep(&f->refs); }
 
+const char *token_file_path(const tl_token_file *f) { return f->path; }
+int token_file_descriptor(const tl_token_file *f) { return f->fd; }
+
 void tl_token_file_close(tl_token_file *f) {
     if (!f || !refs_drop(&f->refs)) return;
     if (f->map) file_map_drop(f->map);

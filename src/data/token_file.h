@@ -23,6 +23,9 @@ bool token_header_read(tl_token_info *info, const unsigned char *data, size_t by
 tl_token_file *token_file_open_at(struct file_place at, tl_token_format format);
 void token_file_keep(tl_token_file *file); /* one more tl_token_file_close is due */
 
+const char *token_file_path(const tl_token_file *file); /* for messages: what is there may be another by now */
+int token_file_descriptor(const tl_token_file *file);   /* open as long as the file is */
+
 /* tl_token_file_read with the error as a value. */
 bool token_file_fetch(tl_token_file *file, int32_t *ids, int64_t from, int64_t n, struct problem *problem);
 

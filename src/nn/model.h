@@ -28,6 +28,10 @@ tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
 bool model_config_write_at(const tl_model_config *config, struct file_place at);
 bool model_save_in(tl_module *model, const struct file_folder *folder);
 
+/* Shows each file that tl_model_load would read weights from, by its path and its own name, until one is refused.
+ * False: recorded. */
+bool model_files(const char *path, bool (*see)(const char *path, const char *name, void *context), void *context);
+
 /* Whether it is a model of language; if not, an error says so. */
 bool model_speaks(const tl_module *model);
 

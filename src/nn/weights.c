@@ -30,15 +30,15 @@ static void weights_close(struct weights *w) {
     for (int i = 0; i < w->n_files; i++) tl_safetensors_close(w->files[i]);
 }
 
-static bool open_one(struct weights *w, const char *path) {
-    if (w->n_files == MAX_FILES) return error_set(TL_ERROR_USE, "%s: names more than %d files", w->path, MAX_FILES);
-    tl_safetensors *file = tl_safetensors_open(path);
-    if (file) w->files[w->n_files++] = file;
-    return file != NULL;
-}
+/* ---- Which files ---- */
 
-/* Opens each file that the index's weight_map names, once. */
-static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
+struct visit { /* of each file that has weights */
+    bool (*see)(const char *path, const char *name, void *context);
+    void *context;
+};
+
+/* Each file that the index's weight_map names, once. `path`: the index's. */
+static bool see_mapped(const struct visit *v, const char *folder, const char *path, json_t *map) {
     const char *key;
     json_t *value, *seen = json_object();
     bool ok = seen != NULL || error_memory(64, "an index");
@@ -46,21 +46,21 @@ static bool open_mapped(struct weights *w, const char *folder, json_t *map) {
         const char *name = json_string_value(value);
         if (!ok) break;
         if (!name || !*name || strchr(name, '/') || !strcmp(name, ".."))
-            ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not in a file beside the index", w->path, key);
+            ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not in a file beside the index", path, key);
         if (!ok || json_object_get(seen, name)) continue;
-        char *path = file_join(folder, name);
-        ok = path && open_one(w, path) && json_object_set_new(seen, name, json_true()) == 0;
-        memory_free(path);
+        char *file = file_join(folder, name);
+        ok = file && v->see(file, name, v->context) && json_object_set_new(seen, name, json_true()) == 0;
+        memory_free(file);
     }
     json_decref(seen);
     return ok;
 }
 
-static bool open_index(struct weights *w, const char *folder, const char *path) {
+static bool see_index(const struct visit *v, const char *folder, const char *path) {
     json_t *root = json_read(path, LARGEST_INDEX);
     if (!root) return false;
     json_t *map = json_object_get(root, "weight_map");
-    bool ok = json_is_object(map) ? open_mapped(w, folder, map)
+    bool ok = json_is_object(map) ? see_mapped(v, folder, path, map)
                                   : error_set(TL_ERROR_USE, "%s: has no \"weight_map\" object", path);
     json_decref(root);
     return ok;
@@ -71,18 +71,31 @@ static bool is_there(const char *path) {
     return stat(path, &status) == 0;
 }
 
-static bool weights_open(struct weights *w, const char *path) {
+bool model_files(const char *path, bool (*see)(const char *path, const char *name, void *context), void *context) {
+    static const char name[] = "model.safetensors";
+    const struct visit v = {see, context};
     struct stat status;
-    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return open_one(w, path);
-    char *single = file_join(path, "model.safetensors"), *index = file_join(path, "model.safetensors.index.json");
+    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) return see(path, name, context);
+    char *single = file_join(path, name), *index = file_join(path, "model.safetensors.index.json");
     bool ok = single && index;
-    if (ok && is_there(single)) ok = open_one(w, single);
-    else if (ok && is_there(index)) ok = open_index(w, path, index);
+    if (ok && is_there(single)) ok = see(single, name, context);
+    else if (ok && is_there(index)) ok = see_index(&v, path, index);
     else if (ok)
         ok = error_set(TL_ERROR_IO, "%s: has neither model.safetensors nor model.safetensors.index.json", path);
     memory_free(single);
     memory_free(index);
     return ok;
+}
+
+/* ---- Opening and reading them ---- */
+
+static bool open_one(const char *path, const char *name, void *context) {
+    struct weights *w = context;
+    (void)name;
+    if (w->n_files == MAX_FILES) return error_set(TL_ERROR_USE, "%s: names more than %d files", w->path, MAX_FILES);
+    tl_safetensors *file = tl_safetensors_open(path);
+    if (file) w->files[w->n_files++] = file;
+    return file != NULL;
 }
 
 static tl_tensor *weights_get(struct weights *w, const char *name) {
@@ -133,7 +146,7 @@ bool tl_model_load(tl_module *model, const char *path) {
     if (!w) return error_memory(sizeof *w, "weights");
     w->path = path;
     w->n_files = 0;
-    bool ok = weights_open(w, path), mode = tl_grad_mode(false);
+    bool ok = model_files(path, open_one, w), mode = tl_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
         ok = load_one(w, c, &list[i]);

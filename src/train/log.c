@@ -149,6 +149,15 @@ bool log_held_out(struct log *l, int64_t step, double loss) {
     return (ok || failed(l, LINES)) && event_write(l, event_scalars(wall_time(), step, &value, 1));
 }
 
+bool log_change(struct log *l, int64_t step, const char *words) {
+    json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "changed", words);
+    char *text = line ? json_print(line, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    bool ok = text && fprintf(l->lines, "%s\n", text) > 0 && fflush(l->lines) == 0;
+    json_decref(line);
+    memory_free(text);
+    return ok || failed(l, LINES);
+}
+
 bool log_text(struct log *l, int64_t step, const char *text) {
     return event_write(l, event_text(wall_time(), step, "sample", text));
 }

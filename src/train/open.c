@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "train/checkpoint.h"
+#include "train/identity.h"
 #include "train/trainer.h"
 
 #define PATH_BYTES (SETTING_TEXT + 64)
@@ -56,38 +57,54 @@ static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
     return is_bytes;
 }
 
-static bool weights_load(struct opened *o, struct checkpoints *all, const char *folder, int64_t step) {
-    if (step == STEP_BEST && !best_step(all, folder, &step)) return false;
-    struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(all, false) : checkpoint_open(all, step);
-    if (!c) return tl_error() != TL_OK ? false : error_set(TL_ERROR_USE, "%s: has no whole checkpoint", folder);
+static bool weights_load(struct opened *o, const struct checkpoint *c) {
     struct checkpoint_part part = {.file = "model.safetensors"};
     part.tensors = tl_module_list(o->model, &part.n);
-    bool ok = part.tensors && checkpoint_load(c, &part);
     o->is_bytes = has_bytes(c, tl_model_config_of(o->model)->vocabulary);
     o->step = checkpoint_step(c);
-    checkpoint_close(c);
-    return ok;
+    return part.tensors && checkpoint_load(c, &part);
 }
 
-static bool model_open(struct opened *o, const struct file_folder *folder, tl_device *device) {
+/* Settings and model as the checkpoint has them: the run's files may be gone or others by now. Older checkpoints leave
+ * it to those. */
+static bool model_find(struct opened *o, const struct file_folder *run, const struct checkpoint *c,
+                       tl_model_config *config) {
     char weights[SETTING_TEXT];
+    json_t *state = json_parse(checkpoint_state(c), NULL), *settings = json_object_get(state, "settings");
+    bool ok = settings ? settings_take_json(&o->settings, "the checkpoint's state.json", settings)
+                       : settings_read_at(&o->settings, file_in(run, "config.json"));
+    o->made_from = json_incref(json_object_get(state, "made_from"));
+    json_decref(state);
+    if (!ok || !identity_model(o->made_from, config)) return ok && trainer_model(&o->settings, config, weights);
+    config->dropout = o->settings.dropout;
+    return tl_model_config_check(config);
+}
+
+static bool model_open(struct opened *o, const struct file_folder *run, const struct checkpoint *c, tl_device *device) {
     tl_model_config config;
-    if (!settings_read_at(&o->settings, file_in(folder, "config.json")) ||
-        !trainer_model(&o->settings, &config, weights))
-        return false;
+    if (!model_find(o, run, c, &config)) return false;
     o->recipe = recipe_find(settings_choice(&o->settings, "recipe"));
     o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
     if (!o->model) return false;
     linear_set_mode(o->model, o->recipe->linear);
-    return true;
+    return weights_load(o, c);
+}
+
+static struct checkpoint *step_open(struct checkpoints *all, const char *run, int64_t step) {
+    const char *folder = all->folder ? all->folder->path : run;
+    if (step == STEP_BEST && !best_step(all, folder, &step)) return NULL;
+    struct checkpoint *c = step == STEP_NEWEST ? checkpoint_open_newest(all, false) : checkpoint_open(all, step);
+    if (!c && tl_error() == TL_OK) error_set(TL_ERROR_USE, "%s: has no whole checkpoint", folder);
+    return c;
 }
 
 static bool run_open(struct opened *o, const char *run, int64_t step, tl_device *device) {
     struct checkpoints all = {0};
     struct file_folder *folder = file_folder_open(run);
-    bool ok = folder && model_open(o, folder, device) && checkpoints_open(&all, folder, false);
+    struct checkpoint *c = folder && checkpoints_open(&all, folder, false) ? step_open(&all, run, step) : NULL;
+    bool ok = c && model_open(o, folder, c, device);
     snprintf(o->settings.out, sizeof o->settings.out, "%s", run); /* wherever it has been moved to */
-    ok = ok && weights_load(o, &all, all.folder ? all.folder->path : run, step);
+    checkpoint_close(c);
     checkpoints_close(&all);
     file_folder_close(folder);
     return ok;
@@ -125,7 +142,9 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
 
 void opened_close(struct opened *o) {
     tl_module_free(o->model);
+    json_decref(o->made_from);
     o->model = NULL;
+    o->made_from = NULL;
     tl_autocast(o->autocast_before);
 }
 

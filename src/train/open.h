@@ -12,6 +12,7 @@ struct opened {
     struct settings settings;    /* a run's own; otherwise the defaults */
     bool is_run, is_bytes;       /* is_bytes: its tokens are bytes */
     int64_t step;                /* of a run's checkpoint; -1: not from a run */
+    json_t *made_from;           /* see identity.h; NULL: there is no record */
     tl_dtype autocast_before;
 };
 

@@ -12,15 +12,20 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "nn/model.h"
 #include "tensor/device.h"
 #include "train/advice.h"
 #include "train/checkpoint.h"
 #include "train/folder.h"
+#include "train/identity.h"
 #include "train/kinds.h"
 #include "train/log.h"
 #include "train/origin.h"
 #include "train/trainer.h"
+#include "train/turn.h"
+
+enum { CHANGES_TEXT = 640 }; /* leaves room for the rest of an error */
 
 struct run {
     struct settings settings, saved; /* saved: of the checkpoint that it goes on from */
@@ -50,6 +55,9 @@ struct run {
     struct checkpoint *found; /* the newest whole one, until it is resumed from */
     json_t *state;            /* its state; NULL: there is none */
     bool needs_price;         /* price.json was damaged */
+    json_t *made_from;        /* see identity.h */
+    bool accepts_changes;
+    char changes[CHANGES_TEXT]; /* of the run's identity, accepted, and of its length; "": none */
 };
 
 /* ---- When what happens. Steps are counted from 1 here: `done` of them are behind us. ---- */
@@ -124,15 +132,17 @@ tl_device *run_stand_in(const struct settings *s) {
     return tl_device_find(name);
 }
 
-/* The first of the steps (counted from 1) after which a kind is due. */
-static int64_t first_due(int64_t every, int64_t steps) { return every > 0 && every < steps ? every : steps; }
+/* The first step behind `from` after which a kind is due. */
+static int64_t first_due(int64_t every, int64_t from, int64_t steps) {
+    return every > 0 && every < steps - from / every * every ? (from / every + 1) * every : steps;
+}
 
-/* Steps 1 to 3, in which the pool gets its size, and then those alone after which a kind comes for the first time. The order is the
- * run's: what a kind finds reserved depends on what came before it. */
-static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+/* Three steps from `from` on, in which the pool gets its size, and then those alone after which a kind comes for the
+ * first time. The order is the run's: what a kind finds reserved depends on what came before it. */
+static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t from, int64_t counts[KIND_COUNT]) {
     const struct settings *s = &t->settings;
     bool ok = true, no_eval = t->held_out != NULL, no_text = t->text != NULL, no_save = true; /* no ...: not yet */
-    for (int64_t done = 1, next; ok && done <= s->steps; done = next) {
+    for (int64_t done = from + 1, next; ok && done <= s->steps; done = next) {
         bool eval = no_eval && is_due_eval(t, done), text = no_text && is_due_sample(t, done);
         bool save = no_save && is_due_save(t, done);
         ok = billed_step(t, w, done - 1) && (!eval || billed_eval(t, w)) && (!text || billed_sample(t, w)) &&
@@ -140,53 +150,57 @@ static bool trainer_walk(struct trainer *t, const struct run_walker *w, int64_t 
         no_eval = no_eval && !eval;
         no_text = no_text && !text;
         no_save = no_save && !save;
-        int64_t to_eval = no_eval ? first_due(s->eval_every, s->steps) : INT64_MAX;
-        int64_t to_sample = no_text ? first_due(s->sample_every, s->steps) : INT64_MAX;
-        int64_t to_save = no_save ? first_due(s->save_every, s->steps) : INT64_MAX;
+        int64_t to_eval = no_eval ? first_due(s->eval_every, from, s->steps) : INT64_MAX;
+        int64_t to_sample = no_text ? first_due(s->sample_every, from, s->steps) : INT64_MAX;
+        int64_t to_save = no_save ? first_due(s->save_every, from, s->steps) : INT64_MAX;
         int64_t soonest = to_eval < to_sample ? to_eval : to_sample;
-        next = done < 3 ? done + 1 : soonest < to_save ? soonest : to_save;
+        next = done < from + 3 ? done + 1 : soonest < to_save ? soonest : to_save;
     }
     counts_due(t, 0, counts);
     return ok;
 }
 
-static bool walk(const struct settings *s, tl_device *device, const struct run_walker *w, bool is_sketch,
+static bool walk(const struct settings *s, tl_device *device, const struct run_walker *w, bool is_sketch, int64_t from,
                  int64_t counts[KIND_COUNT]) {
     tl_model_config config;
     char weights[SETTING_TEXT];
     struct source source = {0};
+    if (!turn_take(NULL)) return false;
     bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
               source_open(&source, s, config.vocabulary, true);
     if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
     if (ok) tl_pool_limit(device, settings_memory_limit(s));
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
     if (t) t->is_sketch = is_sketch;
-    ok = t && trainer_walk(t, w, counts);
+    ok = t && trainer_walk(t, w, from, counts);
     trainer_free(t);
     source_close(&source);
     if (device) tl_pool_trim(device);
     if (device) tl_pool_limit(device, 0);
+    turn_give();
     return ok;
 }
 
 bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
-    return walk(s, device, w, false, counts);
+    return walk(s, device, w, false, 0, counts);
 }
 bool run_sketch(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]) {
-    return walk(s, device, w, true, counts);
+    return walk(s, device, w, true, 0, counts);
 }
 
-/* `before` of each kind are behind a run that goes on after `from` steps. */
-static char *price_text(const struct settings *s, tl_device *device, const struct kinds *before, int64_t from) {
+/* `before` of each kind are behind a run that goes on after `from` steps. Ledgers are those of a process that begins
+ * after `walked` steps. */
+static char *price_text(const struct settings *s, const struct kinds *before, int64_t from, tl_device *device,
+                        int64_t walked) {
     struct kinds kinds = {0};
     struct run_walker walker = {bill_kinds, &kinds};
     int64_t counts[KIND_COUNT];
     char *text = NULL;
-    if (device && run_walk(s, device, &walker, counts)) {
+    if (device && walk(s, device, &walker, false, walked, counts)) {
         int64_t every[] = {1, s->eval_every, s->sample_every, s->save_every};
         for (int i = 0; i < KIND_COUNT; i++) {
             int64_t behind = before ? before->kind[i].count : 0;
-            kinds.kind[i].count = !before || !counts[i] ? counts[i] : behind + n_due(every[i], from, s->steps);
+            kinds.kind[i].count = behind + (counts[i] ? n_due(every[i], from, s->steps) : 0);
         }
         text = kinds_text(&kinds, s);
     }
@@ -194,7 +208,7 @@ static char *price_text(const struct settings *s, tl_device *device, const struc
     return text;
 }
 
-char *run_price_on(const struct settings *s, tl_device *device) { return price_text(s, device, NULL, 0); }
+char *run_price_on(const struct settings *s, tl_device *device) { return price_text(s, NULL, 0, device, 0); }
 
 char *run_price(const struct settings *s) {
     char *text = run_price_on(s, run_stand_in(s));
@@ -247,19 +261,60 @@ static bool config_read(struct run *r, struct settings *s, bool *is_there) {
     return true;
 }
 
+static void changes_add(struct run *r, const char *words) {
+    size_t n = strlen(r->changes);
+    if (n && n + 3 < sizeof r->changes) memcpy(r->changes + n, "; ", 3), n += 2;
+    text_copy(r->changes + n, sizeof r->changes - n, words);
+}
+
+/* What differs from what the run was started with ends it, unless it was said that it may. */
+static bool changes_allow(struct run *r, const char *words) {
+    if (!*words) return true;
+    if (!r->accepts_changes)
+        return error_set(
+            TL_ERROR_USE,
+            "%.200s: %s (give the same to resume, another --out to start a new run, or --accept-changes to "
+            "go on all the same)",
+            r->settings.out, words);
+    changes_add(r, words);
+    return true;
+}
+
+/* The size of the built-in stories is that which the run began with, `then`, whatever steps it has now. */
+static void stories_settle(struct run *r, const struct settings *then) {
+    struct settings *now = &r->settings;
+    if (source_is_builtin(now) && !now->stories) now->stories = source_stories(source_is_builtin(then) ? then : now);
+}
+
+/* The settings against those that the run was started with, and saved with last. */
+static bool settings_resume(struct run *r) {
+    struct settings then = r->saved, given;
+    char words[CHANGES_TEXT];
+    int64_t done = r->found ? checkpoint_step(r->found) : 0;
+    bool both = source_is_builtin(&then) && source_is_builtin(&r->settings);
+    if (both) then.stories = source_stories(&then); /* older checkpoints do not say */
+    stories_settle(r, &then);
+    given = r->settings;
+    if (!both) given.stories = then.stories; /* the data is compared, and says it all */
+    bool by_name = !json_object_get(r->state, "made_from");
+    if (!changes_allow(r, settings_conflict(&then, &given, by_name, words, sizeof words))) return false;
+    return given.steps == then.steps || given.steps > done ||
+           error_set(TL_ERROR_USE,
+                     "%.200s: this run was started with --steps %" PRId64 " and has done %" PRId64
+                     "; you gave --steps %" PRId64 " (need more than are done)",
+                     given.out, then.steps, done, given.steps);
+}
+
 /* A checkpoint knows the settings that it was made with; config.json says the same, or is written again. */
 static bool config_check(struct run *r) {
     struct settings config;
+    char words[CHANGES_TEXT];
     bool has_config, has_state = json_object_get(r->state, "settings") != NULL;
     if (!config_read(r, &config, &has_config)) return false;
+    if (!has_state && has_config) r->saved = config;
+    if (!settings_resume(r)) return false;
     if (!has_state && !has_config) return true; /* only what is given now is known */
-    if (!has_state) r->saved = config;
-    const char *conflict = settings_conflict(&r->saved, &r->settings);
-    if (conflict)
-        return error_set(TL_ERROR_USE,
-                         "%s/%s: this run was begun with another %s (give the same to go on, or another out folder)",
-                         r->settings.out, CONFIG, conflict);
-    if (has_config && !settings_conflict(&r->saved, &config)) return true;
+    if (has_config && !*settings_conflict(&r->saved, &config, false, words, sizeof words)) return true;
     log_line("run: %s/%s was missing or damaged: written again", r->settings.out, CONFIG);
     return folder_put(&r->folder, CONFIG, settings_json(&r->saved));
 }
@@ -271,6 +326,7 @@ static bool newest_find(struct run *r) {
     r->state = r->found ? json_parse(checkpoint_state(r->found), NULL) : NULL;
     if (!settings_of(r->state, &r->settings, &r->saved) || !config_check(r)) return false;
     if (r->found) return true;
+    *r->changes = 0; /* there is nothing that they could change */
     log_line("run: no whole checkpoint is left in %s: training begins again at step 0", r->settings.out);
     return folder_renew(r);
 }
@@ -282,6 +338,7 @@ static bool folder_begin(struct run *r) {
     if (!folder_open(&r->folder, &r->settings) || !checkpoint_any(&r->folder.checkpoints, &is_begun)) return false;
     if (is_begun) return newest_find(r);
     bool is_done;
+    stories_settle(r, &r->settings);
     if (!config_read(r, &before, &has_config) || !final_look(r, &is_done)) return false;
     return (has_config && !is_done && settings_are_same(&before, &r->settings)) || folder_renew(r);
 }
@@ -313,16 +370,32 @@ static bool price_begin(struct run *r) {
     return price && price_write(r, price);
 }
 
-/* A run that goes on and looks or saves at other times keeps what was counted, and is priced anew for the rest; when it looks at other things
- * the ledgers are those from then on (the text that samples are made in is held in every step). `before`: when it was saved. */
+/* Whether the price in the folder is that of these settings: a process that was given others may have ended before its
+ * first save. False: recorded. */
+static bool price_is_ours(struct run *r, bool *is) {
+    struct settings priced = settings_default();
+    json_t *price;
+    if (!folder_json(&r->folder, PRICE, &price)) return false;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *is = settings_take_json(&priced, PRICE, json_object_get(price, "settings")) &&
+          settings_cost_same(&priced, &r->settings);
+    tl_error_policy(policy);
+    json_decref(price);
+    if (tl_error() == TL_ERROR_MEMORY) return false;
+    tl_error_clear();
+    return true;
+}
+
+/* A run that resumes with settings that cost something else keeps what was counted, and is priced anew for the rest;
+ * the ledgers are those from now on. `before`: when it was saved. */
 static bool price_again(struct run *r, const struct settings *before) {
     const struct settings *s = &r->settings;
-    bool has_new_times = before->eval_every != s->eval_every || before->sample_every != s->sample_every ||
-                         before->save_every != s->save_every;
-    bool has_new_looks = settings_other_looks(before, s);
-    if (r->step == s->steps || !(has_new_times || has_new_looks)) return true;
-    if (has_new_looks) kinds_forget(&r->kinds);
-    return price_write(r, price_text(s, run_stand_in(s), &r->kinds, r->step)) &&
+    bool is_ours;
+    if (r->step == s->steps) return true;
+    if (!price_is_ours(r, &is_ours)) return false;
+    if (settings_cost_same(before, s) && !*r->changes && is_ours) return true;
+    kinds_forget(&r->kinds);
+    return price_write(r, price_text(s, &r->kinds, r->step, run_stand_in(s), r->step)) &&
            folder_put(&r->folder, CONFIG, settings_json(s));
 }
 
@@ -332,7 +405,7 @@ static bool price_repair(struct run *r) {
     const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
     if (!r->needs_price) return true;
     log_line("run: %s/%s was missing or damaged: the run is priced again", r->settings.out, PRICE);
-    return price_write(r, price_text(s, run_stand_in(s), &r->kinds, r->step));
+    return price_write(r, price_text(s, &r->kinds, r->step, run_stand_in(s), 0));
 }
 
 /* ---- Saving and going on ---- */
@@ -345,14 +418,14 @@ static char *state_text(struct run *r) {
     json_t *settings = settings_text ? json_parse(settings_text, NULL) : NULL;
     free(settings_text);
     double elapsed = r->elapsed_s + now_s() - r->began_s;
-    json_t *root =
-        kinds && trainer && settings && made_on
-            ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step", (json_int_t)r->step,
-                        "trainer", trainer, "kinds", kinds, "settings", settings, "made_on", made_on, "elapsed_s",
-                        elapsed, "log_bytes", (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes,
-                        "best", isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
-                        (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
-            : NULL;
+    json_t *root = kinds && trainer && settings && made_on
+                       ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step",
+                                   (json_int_t)r->step, "trainer", trainer, "kinds", kinds, "settings", settings,
+                                   "made_on", made_on, "made_from", r->made_from, "elapsed_s", elapsed, "log_bytes",
+                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
+                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+                       : NULL;
     char *text = root ? json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
     if (!text) error_memory(4096, "a checkpoint's state");
     json_decref(root);
@@ -405,12 +478,9 @@ static bool save(struct run *r, bool is_planned) {
 
 /* The settings that a checkpoint was made with; those of now where it does not say. */
 static bool settings_of(const json_t *state, const struct settings *now, struct settings *then) {
-    json_t *settings = json_object_get(state, "settings");
-    char *text = settings ? json_print(settings, JSON_REAL_PRECISION(17)) : NULL;
+    const json_t *settings = json_object_get(state, "settings");
     *then = settings ? settings_default() : *now;
-    bool ok = !settings || (text && settings_take(then, text));
-    free(text);
-    return ok;
+    return !settings || settings_take_json(then, "the checkpoint's state.json", settings);
 }
 
 /* The bits are promised for the machine that made the checkpoint. Those of before there was a record say nothing. */
@@ -424,6 +494,24 @@ static void origin_look(const struct run *r, const json_t *made_on) {
                  r->step);
     else if (*origin_compare(&then, &r->origin, text, sizeof text))
         log_line("checkpoint of step %" PRId64 " resumes, but not surely bit for bit: made with %s", r->step, text);
+}
+
+/* Another number of steps: the schedule is a function of the step and of how many there are, and remembers nothing.
+ * The weights of an end that is none any more go. */
+static bool length_change(struct run *r, int64_t before) {
+    int64_t now = r->settings.steps;
+    enum file_kind kind;
+    char words[128];
+    if (before == now || r->step >= now) return true;
+    number_print(words, sizeof words, "steps was %" PRId64 ", is %" PRId64 ": the next learning rate is %.3g", before,
+                 now, trainer_lr(r->trainer, r->step));
+    if (!strstr(r->changes, words)) changes_add(r, words); /* it may have been rolled back */
+    if (!file_look(file_in(r->folder.dir, FINAL), &kind)) return false;
+    if (kind != FILE_FOLDER) return true;
+    struct file_folder *final = file_folder_in(r->folder.dir, FINAL, false);
+    bool ok = final && file_remove(file_in(final, FINAL_FILES[1]));
+    file_folder_close(final);
+    return ok;
 }
 
 static bool state_read(struct run *r, const char *text) {
@@ -452,7 +540,7 @@ static bool state_read(struct run *r, const char *text) {
         r->summary->n_skipped = n_skipped;
         origin_look(r, json_object_get(root, "made_on"));
     }
-    ok = ok && settings_of(root, &r->settings, &before) && price_again(r, &before);
+    ok = ok && settings_of(root, &r->settings, &before) && length_change(r, before.steps) && price_again(r, &before);
     json_decref(root);
     return ok;
 }
@@ -483,6 +571,32 @@ static bool resume_newest(struct run *r) {
     if (!c && tl_error() == TL_OK)
         error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to go back to", r->settings.out);
     return c && resume(r, c);
+}
+
+/* What was told to go on with other inputs, settings or steps is in the log, and a line says it. */
+static bool changes_log(struct run *r) {
+    if (!*r->changes || r->step >= r->settings.steps) return true;
+    log_line("checkpoint of step %" PRId64 " resumes with changes: %s", r->step, r->changes);
+    return log_change(&r->log, r->step, r->changes);
+}
+
+/* ---- What it is made from ---- */
+
+static bool inputs_check(struct run *r) {
+    char words[CHANGES_TEXT];
+    const json_t *then = json_object_get(r->state, "made_from");
+    if (then) return changes_allow(r, identity_compare(then, r->made_from, words, sizeof words));
+    if (checkpoint_step(r->found) < r->settings.steps)
+        log_line("checkpoint of step %" PRId64
+                 " has no record of what the run was made from: it resumes, and data and model are not compared",
+                 checkpoint_step(r->found));
+    return true;
+}
+
+static bool inputs_open(struct run *r, const tl_model_config *config, const char *weights) {
+    if (!source_open_in(&r->source, &r->settings, config->vocabulary, r->folder.dir)) return false;
+    r->made_from = identity_new(&r->settings, config, weights, &r->source);
+    return r->made_from && (!r->found || inputs_check(r));
 }
 
 /* ---- The loop ---- */
@@ -522,9 +636,6 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     r->summary->n_skipped++;
     if (r->trainer->recipe->has_scaler && isfinite(loss))
         return true; /* the loss's scale was too large: it will fall */
-    snprintf(r->summary->problem, sizeof r->summary->problem,
-             "step %" PRId64 ": %s is not finite; the weights were not touched", done,
-             isfinite(loss) ? "the gradient's norm" : "the loss");
     if (!strcmp(policy, "skip")) return true;
     if (!strcmp(policy, "rollback") && r->n_rollbacks++ < 3 && r->last_saved > 0) {
         int64_t shift = r->trainer->data_shift + done - r->last_saved; /* other batches than those that led here */
@@ -533,6 +644,9 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
         if (!ok) *end = RUN_FAILED;
         return ok;
     }
+    snprintf(r->summary->problem, sizeof r->summary->problem,
+             "step %" PRId64 ": %s is not finite; the weights were not touched", done,
+             isfinite(loss) ? "the gradient's norm" : "the loss");
     *end = RUN_NOT_FINITE;
     return false;
 }
@@ -751,8 +865,10 @@ static bool run_begin(struct run *r) {
     if (device && device->kind == DEVICE_META)
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
                          s->device);
-    if (!device || !folder_begin(r) || !price_begin(r)) return false;
-    if (!source_open_in(&r->source, s, config.vocabulary, r->folder.dir)) return false;
+    if (!device || !folder_begin(r)) return false;
+    bool ok = r->found ? inputs_open(r, &config, weights) && price_begin(r)
+                       : price_begin(r) && inputs_open(r, &config, weights);
+    if (!ok) return false;
     r->palm_flops = palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
@@ -760,7 +876,7 @@ static bool run_begin(struct run *r) {
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
     r->origin = origin_here(device);
-    return r->trainer && resume_found(r) && log_begin(r) && machine_write(r);
+    return r->trainer && resume_found(r) && log_begin(r) && changes_log(r) && machine_write(r);
 }
 
 static bool final_write(struct run *r) {
@@ -808,20 +924,13 @@ static void run_free(struct run *r) {
         tl_pool_limit(tl_device_find(r->settings.device), 0);
     checkpoint_close(r->found);
     json_decref(r->state);
+    json_decref(r->made_from);
     folder_close(&r->folder);
     memory_free(r);
 }
 
-enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
+static enum run_end train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     struct run *r = memory_new(sizeof *r);
-    *summary = (struct run_summary){.differences = -1,
-                                    .held_out = NAN,
-                                    .floor = NAN,
-                                    .loss = NAN,
-                                    .mfu = NAN,
-                                    .hfu = NAN,
-                                    .best = NAN,
-                                    .best_step = -1};
     if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
     *r = (struct run){.settings = *s,
                       .listener = listener,
@@ -829,7 +938,9 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
                       .best = NAN,
                       .held_out = NAN,
                       .best_step = -1,
+                      .accepts_changes = s->accept_changes,
                       .folder = {.lock = -1}};
+    r->settings.accept_changes = false; /* for this call, not for the run */
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
     r->began_s = now_s();
     summary->first_step = r->step;
@@ -840,5 +951,20 @@ enum run_end run_train(const struct settings *s, const struct run_listener *list
     if (end == RUN_DONE && !run_complete(r)) end = RUN_FAILED;
     if (!log_close(&r->log) && end == RUN_DONE) end = RUN_FAILED;
     run_free(r);
+    return end;
+}
+
+enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
+    *summary = (struct run_summary){.differences = -1,
+                                    .held_out = NAN,
+                                    .floor = NAN,
+                                    .loss = NAN,
+                                    .mfu = NAN,
+                                    .hfu = NAN,
+                                    .best = NAN,
+                                    .best_step = -1};
+    if (!turn_take(s->out)) return RUN_FAILED;
+    enum run_end end = train(s, listener, summary);
+    turn_give();
     return end;
 }

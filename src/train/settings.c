@@ -15,9 +15,11 @@
 #include "base/text.h"
 
 enum kind { IS_GROUP, IS_INTEGER, IS_REAL, IS_TEXT, IS_CHOICE, IS_TRUTH };
+enum role { IDENTITY, CONTENTS, LENGTH, PRICED, FREE, ONCE }; /* see settings_list.h */
 
 struct setting {
     enum kind kind;
+    enum role role;
     const char *name;   /* a group's title */
     size_t offset;      /* in struct settings */
     const char *value;  /* the default, as text */
@@ -27,12 +29,13 @@ struct setting {
 
 static const struct setting table[] = {
 #define AT(name) offsetof(struct settings, name)
-#define GROUP(title) {IS_GROUP, title, 0, NULL, 0, 0, NULL, NULL},
-#define INTEGER(name, value, least, most, help) {IS_INTEGER, #name, AT(name), #value, least, most, NULL, help},
-#define REAL(name, value, least, most, help) {IS_REAL, #name, AT(name), #value, least, most, NULL, help},
-#define TEXT(name, value, help) {IS_TEXT, #name, AT(name), value, 0, 0, NULL, help},
-#define CHOICE(name, value, choices, help) {IS_CHOICE, #name, AT(name), value, 0, 0, choices, help},
-#define TRUTH(name, value, help) {IS_TRUTH, #name, AT(name), #value, 0, 0, NULL, help},
+#define GROUP(title) {IS_GROUP, FREE, title, 0, NULL, 0, 0, NULL, NULL},
+#define INTEGER(name, role, value, least, most, help) \
+    {IS_INTEGER, role, #name, AT(name), #value, least, most, NULL, help},
+#define REAL(name, role, value, least, most, help) {IS_REAL, role, #name, AT(name), #value, least, most, NULL, help},
+#define TEXT(name, role, value, help) {IS_TEXT, role, #name, AT(name), value, 0, 0, NULL, help},
+#define CHOICE(name, role, value, choices, help) {IS_CHOICE, role, #name, AT(name), value, 0, 0, choices, help},
+#define TRUTH(name, role, value, help) {IS_TRUTH, role, #name, AT(name), #value, 0, 0, NULL, help},
 #include "train/settings_list.h"
 };
 enum { N_TABLE = sizeof table / sizeof *table };
@@ -184,22 +187,22 @@ static bool set_json(struct settings *s, const char *path, const char *name, jso
 
 #define LARGEST_FILE ((size_t)1 << 20)
 
-/* Uses the JSON up. */
-static bool set_all(struct settings *s, const char *path, json_t *root) {
+bool settings_take_json(struct settings *s, const char *where, const json_t *object) {
     json_t *value;
-    bool ok = json_is_object(root) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", path);
+    bool ok = json_is_object(object) || error_set(TL_ERROR_USE, "%s: settings are a JSON object", where);
     const char *name;
-    json_object_foreach(root, name, value) {
-        if (ok) ok = set_json(s, path, name, value);
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+        if (ok) ok = set_json(s, where, name, value);
     }
-    json_decref(root);
     return ok;
 }
 
 bool settings_read_at(struct settings *s, struct file_place at) {
     char path[FILE_TEXT];
     json_t *root = json_read_at(at, LARGEST_FILE);
-    return root && set_all(s, file_text(at, path), root);
+    bool ok = root && settings_take_json(s, file_text(at, path), root);
+    json_decref(root);
+    return ok;
 }
 
 bool settings_take(struct settings *s, const char *json) {
@@ -207,7 +210,9 @@ bool settings_take(struct settings *s, const char *json) {
     if (!json) return true;
     json_t *root = json_parse(json, &problem);
     if (!root) return error_set(TL_ERROR_USE, "settings: %s (character %d)", problem.text, problem.position);
-    return set_all(s, "settings", root);
+    bool ok = settings_take_json(s, "settings", root);
+    json_decref(root);
+    return ok;
 }
 
 static json_t *row_json(const struct settings *s, const struct setting *row) {
@@ -251,7 +256,8 @@ const struct setting_row *settings_row(int index) {
     }
     if (at == N_TABLE) return NULL;
     const struct setting *s = &table[at];
-    row = (struct setting_row){group, s->name, s->kind == IS_CHOICE ? s->choices : kinds[s->kind], s->value, s->help};
+    row = (struct setting_row){group,    s->name, s->kind == IS_CHOICE ? s->choices : kinds[s->kind],
+                               s->value, s->help, s->role != IDENTITY && s->role != CONTENTS};
     return &row;
 }
 
@@ -260,12 +266,6 @@ const struct setting_row *settings_row(int index) {
 size_t settings_memory_limit(const struct settings *s) {
     uint64_t bytes = 0;
     return *s->memory_limit && text_size(s->memory_limit, &bytes) ? (size_t)bytes : 0;
-}
-
-bool settings_other_looks(const struct settings *a, const struct settings *b) {
-    return a->eval_batches != b->eval_batches || a->sample_tokens != b->sample_tokens || a->top_k != b->top_k ||
-           a->top_p != b->top_p || a->temperature != b->temperature || strcmp(a->prompt, b->prompt) ||
-           strcmp(a->memory_limit, b->memory_limit);
 }
 
 bool settings_check(const struct settings *s) {
@@ -289,24 +289,65 @@ static bool is_same(const struct settings *a, const struct settings *b, const st
                                     : *(int64_t *)x == *(int64_t *)y;
 }
 
-bool settings_are_same(const struct settings *a, const struct settings *b) {
+/* Whether two are the same in every row of these roles. */
+static bool same_in(const struct settings *a, const struct settings *b, unsigned roles) {
     bool same = true;
-    for (int i = 0; i < N_TABLE; i++) same = same && (table[i].kind == IS_GROUP || is_same(a, b, &table[i]));
+    for (int i = 0; i < N_TABLE; i++)
+        same = same && (table[i].kind == IS_GROUP || !(roles >> table[i].role & 1) || is_same(a, b, &table[i]));
     return same;
 }
 
-const char *settings_conflict(const struct settings *a, const struct settings *b) {
-    static const char *const free_to_change[] = {"out",           "eval_every", "eval_batches", "sample_every",
-                                                 "sample_tokens", "prompt",     "log_every",    "save_every",
-                                                 "save_best",     "keep",       "threads",      "temperature",
-                                                 "top_k",         "top_p",      "peak",         "memory_limit"};
+bool settings_are_same(const struct settings *a, const struct settings *b) { return same_in(a, b, ~0u); }
+
+bool settings_cost_same(const struct settings *a, const struct settings *b) {
+    return same_in(a, b, ~(1u << FREE | 1u << ONCE));
+}
+
+/* ---- What a run was started with ---- */
+
+/* As a flag: " --batch 2". How many bytes it takes, as snprintf counts. */
+static size_t flag_print(char *to, size_t room, const struct settings *s, const struct setting *row) {
+    char name[64], choice[64], shown[128];
+    const void *value = field(s, row);
+    snprintf(name, sizeof name, "%s", row->name);
+    for (char *at = name; *at; at++) *at = *at == '_' ? '-' : *at;
+    int n = row->kind == IS_INTEGER ? snprintf(to, room, " --%s %" PRId64, name, *(const int64_t *)value)
+            : row->kind == IS_REAL  ? number_print(to, room, " --%s %.9g", name, *(const double *)value)
+            : row->kind == IS_TEXT
+                ? snprintf(to, room, " --%s \"%s\"", name, text_show(shown, sizeof shown, (const char *)value))
+            : row->kind == IS_CHOICE
+                ? snprintf(to, room, " --%s %s", name, choice_text(row, *(const int *)value, choice, sizeof choice))
+                : snprintf(to, room, " --%s %s", name, *(const bool *)value ? "true" : "false");
+    return n < 0 ? 0 : (size_t)n;
+}
+
+/* The rows in which they differ, of one of them. What there is no room for is left out whole. */
+static size_t flags_print(char *to, size_t room, const struct settings *then, const struct settings *now,
+                          unsigned roles, bool is_now) {
+    size_t n = 0;
     for (int i = 0; i < N_TABLE; i++) {
         const struct setting *row = &table[i];
-        bool may_differ = row->kind == IS_GROUP;
-        for (size_t k = 0; k < sizeof free_to_change / sizeof *free_to_change; k++)
-            may_differ = may_differ || !strcmp(row->name, free_to_change[k]);
-        if (may_differ) continue;
-        if (!is_same(a, b, row)) return row->name;
+        if (row->kind == IS_GROUP || !(roles >> row->role & 1) || is_same(then, now, row)) continue;
+        char flag[256];
+        size_t bytes = flag_print(flag, sizeof flag, is_now ? now : then, row);
+        if (n + bytes + 1 > room) continue;
+        memcpy(to + n, flag, bytes + 1);
+        n += bytes;
     }
-    return NULL;
+    return n;
+}
+
+const char *settings_conflict(const struct settings *then, const struct settings *now, bool by_name, char *text,
+                              size_t size) {
+    static const char was[] = "this run was started with", is[] = "; you gave";
+    unsigned roles = 1u << IDENTITY | (by_name ? 1u << CONTENTS : 0);
+    *text = 0;
+    if (same_in(then, now, roles) || size < sizeof was + sizeof is) return text;
+    size_t half = (size - sizeof was - sizeof is) / 2, n = sizeof was - 1;
+    memcpy(text, was, n);
+    n += flags_print(text + n, half, then, now, roles, false);
+    memcpy(text + n, is, sizeof is - 1);
+    n += sizeof is - 1;
+    flags_print(text + n, half, then, now, roles, true);
+    return text;
 }

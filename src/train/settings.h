@@ -6,17 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include "base/file.h"
 
 #define SETTING_TEXT 1024
 
 struct settings {
 #define GROUP(title)
-#define INTEGER(name, value, least, most, help) int64_t name;
-#define REAL(name, value, least, most, help) double name;
-#define TEXT(name, value, help) char name[SETTING_TEXT];
-#define CHOICE(name, value, choices, help) int name; /* its place among the choices */
-#define TRUTH(name, value, help) bool name;
+#define INTEGER(name, role, value, least, most, help) int64_t name;
+#define REAL(name, role, value, least, most, help) double name;
+#define TEXT(name, role, value, help) char name[SETTING_TEXT];
+#define CHOICE(name, role, value, choices, help) int name; /* its place among the choices */
+#define TRUTH(name, role, value, help) bool name;
 #include "train/settings_list.h"
 #undef GROUP
 #undef INTEGER
@@ -35,6 +37,8 @@ bool settings_read_at(struct settings *s, struct file_place at);
 static inline bool settings_read(struct settings *s, const char *path) { return settings_read_at(s, file_path(path)); }
 /* The same from a text; NULL: none of them. */
 bool settings_take(struct settings *s, const char *json);
+/* The same from an object; `where` is for messages. */
+bool settings_take_json(struct settings *s, const char *where, const json_t *object);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
 char *settings_json(const struct settings *s);
 /* One of the seeds: its own, or that of everything when it is -1. */
@@ -43,8 +47,8 @@ static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
 }
 /* memory_limit in bytes; 0: none is set. */
 size_t settings_memory_limit(const struct settings *s);
-/* Whether two runs look at other things (batches of an evaluation, samples), or have another limit to their memory. */
-bool settings_other_looks(const struct settings *a, const struct settings *b);
+/* Whether the price of the one is also that of the other, as long as neither is refused by settings_conflict. */
+bool settings_cost_same(const struct settings *a, const struct settings *b);
 bool settings_are_same(const struct settings *a, const struct settings *b);
 /* What no single setting can tell: combinations. */
 bool settings_check(const struct settings *s);
@@ -55,11 +59,14 @@ const char *settings_choice(const struct settings *s, const char *name);
 struct setting_row {
     const char *group;                      /* the title of the part it begins, or NULL */
     const char *name, *kind, *value, *help; /* kind: "N", "X", "TEXT", "a|b", ""; value: the default as text */
+    bool may_change;                        /* when a run resumes */
 };
 const struct setting_row *settings_row(int index);
 
-/* The first setting in which two runs differ so that one cannot continue the other; NULL: none. What may differ: where
- * it writes, how often it looks and saves, threads. */
-const char *settings_conflict(const struct settings *a, const struct settings *b);
+/* The settings of a run's identity in which two differ, as words with both values ("this run was started with --batch
+ * 2; you gave --batch 4"); "": none. Settings whose contents count are compared by their words only with `by_name`,
+ * where there is nothing better. */
+const char *settings_conflict(const struct settings *then, const struct settings *now, bool by_name, char *text,
+                              size_t size);
 
 #endif

@@ -16,8 +16,8 @@
 #define LEAST_TEXT ((int64_t)1 << 18)
 #define MOST_TEXT ((int64_t)1 << 26)
 
-/* Enough stories that a run sees none twice, within bounds. A function of the settings alone. */
-static int64_t builtin_bytes(const struct settings *s) {
+int64_t source_stories(const struct settings *s) {
+    if (s->stories) return s->stories;
     double tokens = (double)s->steps * (double)s->accum * (double)s->batch * (double)s->seq / (1 - s->val_share) + 4096;
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
@@ -61,7 +61,7 @@ static bool stories_are_there(struct file_place at, uint64_t seed, int64_t bytes
 static tl_token_file *stories_in(const struct settings *s, const struct file_folder *folder) {
     struct file_place at = file_in(folder, SOURCE_STORIES);
     uint64_t seed = settings_seed(s, s->seed_data);
-    int64_t bytes = builtin_bytes(s);
+    int64_t bytes = source_stories(s);
     bool are = false;
     if (!stories_are_there(at, seed, bytes, &are)) return NULL;
     if (!are && !corpus_write_at(at, seed, (uint64_t)bytes, NULL, NULL)) return NULL;
@@ -113,7 +113,7 @@ bool source_is_builtin(const struct settings *s) { return !strcmp(s->data, "buil
 
 /* `file`: of the stories; NULL: they are only counted. */
 static bool stories_take(struct source *source, const struct settings *s, tl_token_file *file) {
-    tl_token_info info = {.count = builtin_bytes(s)};
+    tl_token_info info = {.count = source_stories(s)};
     source->is_builtin = source->is_bytes = true;
     source->train.file = file;
     if (file && !tl_token_file_info(file, &info)) return false;

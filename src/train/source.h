@@ -16,6 +16,9 @@ struct source {
     bool is_builtin, is_bytes; /* is_bytes: tokens are bytes of text */
 };
 
+/* Bytes of built-in stories: as the settings say, or enough that a run of so many steps sees none twice, within
+ * bounds. A function of the settings alone. */
+int64_t source_stories(const struct settings *s);
 /* Opens the files that the settings name, for a model of so many tokens. The built-in stories are written into a file
  * that is gone when it is closed; with is_price they are only counted. False: recorded, and nothing is open. */
 bool source_open(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price);

@@ -1,0 +1,294 @@
+#include "train/identity.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "data/token_file.h"
+#include "nn/model.h"
+
+/* ---- The model by value ---- */
+
+enum kind { IS_SIZE, IS_NUMBER, IS_TRUTH };
+#define SIZE(name) \
+    { #name, IS_SIZE, offsetof(tl_model_config, name) }
+#define NUMBER(name) \
+    { #name, IS_NUMBER, offsetof(tl_model_config, name) }
+#define TRUTH(name) \
+    { #name, IS_TRUTH, offsetof(tl_model_config, name) }
+/* But dropout, which is a setting of its own, and the family, which is told by name. */
+static const struct {
+    const char *name;
+    enum kind kind;
+    size_t at;
+} rows[] = {SIZE(n_layers),
+            SIZE(n_heads),
+            SIZE(n_kv_heads),
+            SIZE(head_size),
+            SIZE(channels),
+            SIZE(ff),
+            SIZE(vocabulary),
+            SIZE(context),
+            NUMBER(norm_eps),
+            NUMBER(rope_base),
+            NUMBER(init_std),
+            TRUTH(is_tied),
+            TRUTH(has_qkv_bias),
+            NUMBER(rope_scaling.factor),
+            NUMBER(rope_scaling.low_frequency),
+            NUMBER(rope_scaling.high_frequency),
+            SIZE(rope_scaling.original_context)};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static json_t *model_json(const tl_model_config *c) {
+    json_t *json = json_pack("{s:s}", "family", tl_family_name(c->family));
+    bool ok = json != NULL;
+    for (int i = 0; ok && i < N_ROWS; i++) {
+        const void *at = (const char *)c + rows[i].at;
+        json_t *value = rows[i].kind == IS_SIZE     ? json_integer(*(const int64_t *)at)
+                        : rows[i].kind == IS_NUMBER ? json_real(*(const double *)at)
+                                                    : json_boolean(*(const bool *)at);
+        ok = json_object_set_new(json, rows[i].name, value) == 0;
+    }
+    if (ok) return json;
+    json_decref(json);
+    return NULL;
+}
+
+bool identity_model(const json_t *record, tl_model_config *c) {
+    const json_t *json = json_object_get(record, "model");
+    const char *family = json_string_value(json_object_get(json, "family"));
+    *c = (tl_model_config){.family = TL_FAMILY_COUNT};
+    for (int f = 0; family && f < TL_FAMILY_COUNT; f++)
+        if (!strcmp(family, tl_family_name((tl_family)f))) c->family = (tl_family)f;
+    if (c->family == TL_FAMILY_COUNT) return false;
+    for (int i = 0; i < N_ROWS; i++) {
+        const json_t *value = json_object_get(json, rows[i].name);
+        void *at = (char *)c + rows[i].at;
+        bool ok = rows[i].kind == IS_SIZE     ? json_is_integer(value)
+                  : rows[i].kind == IS_NUMBER ? json_is_number(value)
+                                              : json_is_boolean(value);
+        if (!ok) return false;
+        if (rows[i].kind == IS_SIZE) *(int64_t *)at = json_integer_value(value);
+        else if (rows[i].kind == IS_NUMBER) *(double *)at = json_number_value(value);
+        else *(bool *)at = json_is_true(value);
+    }
+    return true;
+}
+
+/* ---- Files by their contents ---- */
+
+#define WHOLE_BYTES ((uint64_t)64 << 20) /* a file of up to so many is read whole */
+#define BLOCK_BYTES ((uint64_t)64 << 10)
+enum { STRATA = 256 };
+
+struct reading {
+    const char *path;
+    int fd;
+    unsigned char *buffer; /* BLOCK_BYTES */
+    uint32_t crc;
+};
+
+static bool part_add(struct reading *r, uint64_t offset, uint64_t bytes) {
+    while (bytes) {
+        uint64_t n = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        if (!file_read(r->fd, r->path, r->buffer, (size_t)n, (size_t)offset)) return false;
+        r->crc = crc32c(r->crc, r->buffer, (size_t)n);
+        offset += n;
+        bytes -= n;
+    }
+    return true;
+}
+
+/* A number that depends on size and stratum alone (splitmix64). */
+static uint64_t place(uint64_t bytes, uint64_t stratum) {
+    uint64_t x = bytes + stratum * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static bool sample_add(struct reading *r, uint64_t bytes) {
+    uint64_t stratum = bytes / STRATA;
+    bool ok = part_add(r, 0, BLOCK_BYTES);
+    for (uint64_t i = 0; ok && i < STRATA; i++)
+        ok = part_add(r, i * stratum + place(bytes, i) % (stratum - BLOCK_BYTES + 1), BLOCK_BYTES);
+    return ok && part_add(r, bytes - BLOCK_BYTES, BLOCK_BYTES);
+}
+
+/* `info`: of a token file; NULL: it is none. */
+static bool contents_add(struct reading *r, uint64_t bytes, const tl_token_info *info, const char **checked) {
+    *checked = bytes <= WHOLE_BYTES ? "all" : info && info->has_checksums ? "blocks" : "sample";
+    if (**checked == 'a') return part_add(r, 0, bytes);
+    if (**checked == 's') return sample_add(r, bytes);
+    uint64_t end = info->data_begin + (uint64_t)info->count * (uint64_t)info->token_bytes;
+    return part_add(r, 0, info->data_begin) && part_add(r, end, bytes - end);
+}
+
+static json_t *file_json(const char *path, int fd, uint64_t bytes, const tl_token_info *info) {
+    struct reading r = {.path = path, .fd = fd, .buffer = memory_new(BLOCK_BYTES)};
+    const char *checked;
+    char crc[16];
+    json_t *json = NULL;
+    if (!r.buffer) return error_memory(BLOCK_BYTES, "a checksum"), NULL;
+    if (contents_add(&r, bytes, info, &checked)) {
+        snprintf(crc, sizeof crc, "%08" PRIx32, r.crc);
+        json = json_pack("{s:s, s:I, s:s, s:s}", "path", path, "bytes", (json_int_t)bytes, "checked", checked, "crc32c",
+                         crc);
+        if (!json) error_memory(256, "a record of a file");
+    }
+    memory_free(r.buffer);
+    return json;
+}
+
+static bool data_add(json_t *files, const char *role, const tl_token_file *file) {
+    tl_token_info info;
+    if (!file || !tl_token_file_info(file, &info)) return true;
+    json_t *json = file_json(token_file_path(file), token_file_descriptor(file), info.file_bytes, &info);
+    return json && (json_object_set_new(files, role, json) == 0 || error_memory(256, "a record of files"));
+}
+
+static bool weights_add(const char *path, const char *name, void *context) {
+    char role[320];
+    snprintf(role, sizeof role, "weights/%s", name);
+    size_t bytes;
+    int fd = file_open(path, &bytes);
+    json_t *json = fd >= 0 ? file_json(path, fd, bytes, NULL) : NULL;
+    if (fd >= 0) file_close(fd);
+    return json && (json_object_set_new(context, role, json) == 0 || error_memory(256, "a record of files"));
+}
+
+static bool sources_add(json_t *files, const struct settings *s, const struct source *source) {
+    const tl_token_file *held_out = *s->val_data ? source->held_out.file : NULL; /* else it is a part of the data */
+    return data_add(files, "data", source->train.file) && data_add(files, "val_data", held_out);
+}
+
+json_t *identity_new(const struct settings *s, const tl_model_config *config, const char *weights,
+                     const struct source *source) {
+    json_t *model = model_json(config), *files = json_object(), *record = NULL;
+    bool ok = (model && files) || error_memory(1024, "a record of what a run is made from");
+    ok = ok && sources_add(files, s, source) && (!*weights || model_files(weights, weights_add, files));
+    if (ok && !(record = json_pack("{s:O, s:O}", "model", model, "files", files)))
+        error_memory(1024, "a record of what a run is made from");
+    json_decref(model);
+    json_decref(files);
+    return record;
+}
+
+/* ---- Two records ---- */
+
+struct words {
+    char *text;
+    size_t n, size;
+};
+
+static void say(struct words *w, const char *format, ...) TL_PRINTF(2, 3);
+static void say(struct words *w, const char *format, ...) {
+    char part[512], whole[sizeof part];
+    va_list arguments;
+    va_start(arguments, format);
+    number_vprint(part, sizeof part, format, arguments);
+    va_end(arguments);
+    text_show(whole, sizeof whole, part); /* paths and records come from outside */
+    size_t bytes = strlen(whole), gap = w->n ? 2 : 0;
+    if (w->n + gap + bytes + 1 > w->size) return;
+    memcpy(w->text + w->n, "; ", gap);
+    memcpy(w->text + w->n + gap, whole, bytes + 1);
+    w->n += gap + bytes;
+}
+
+static const char *value_text(const json_t *value, char *text, size_t size) {
+    if (json_is_string(value)) text_copy(text, size, json_string_value(value));
+    else if (json_is_integer(value)) snprintf(text, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value)) number_print(text, size, "%.9g", json_real_value(value));
+    else snprintf(text, size, "%s", json_is_true(value) ? "true" : json_is_false(value) ? "false" : "not known");
+    return text;
+}
+
+static void model_compare(struct words *w, const json_t *then, const json_t *now) {
+    const char *name;
+    json_t *value;
+    char was[64], is[64];
+    json_object_foreach((json_t *)(uintptr_t)now, name, value) {
+        const json_t *before = json_object_get(then, name);
+        if (before && (json_equal(before, value) ||
+                       (json_is_number(before) && json_is_number(value) &&
+                        json_number_value(before) == json_number_value(value) && !json_is_integer(value))))
+            continue;
+        say(w, "model: %s was %s, is %s", name, value_text(before, was, sizeof was), value_text(value, is, sizeof is));
+    }
+}
+
+static const char *text_in(const json_t *file, const char *key) {
+    const char *text = json_string_value(json_object_get(file, key));
+    return text ? text : "?";
+}
+
+/* The end of a long path says more than its beginning. */
+static const char *path_in(const json_t *file) {
+    const char *path = text_in(file, "path");
+    size_t length = strlen(path);
+    if (length > 160)
+        for (path += length - 160; ((unsigned char)*path & 0xc0) == 0x80;) path++;
+    return path;
+}
+
+/* One of them may be missing. */
+static void file_compare(struct words *w, const char *role, const json_t *then, const json_t *now) {
+    const json_t *was = json_object_get(then, "bytes"), *is = json_object_get(now, "bytes");
+    if (!then) say(w, "%s: there was none, now there is %s", role, path_in(now));
+    else if (!now) say(w, "%s: was %s, now there is none", role, path_in(then));
+    else if (!json_equal(was, is))
+        say(w, "%s: had %" JSON_INTEGER_FORMAT " bytes, has %" JSON_INTEGER_FORMAT " (%s)", role,
+            json_integer_value(was), json_integer_value(is), path_in(now));
+    else if (strcmp(text_in(then, "crc32c"), text_in(now, "crc32c")) ||
+             strcmp(text_in(then, "checked"), text_in(now, "checked")))
+        say(w, "%s: other contents of the same size: CRC32C (%s) was %s, is %s (%s)", role, text_in(now, "checked"),
+            text_in(then, "crc32c"), text_in(now, "crc32c"), path_in(now));
+}
+
+static void files_compare(struct words *w, const json_t *then, const json_t *now) {
+    const char *role;
+    json_t *file;
+    json_object_foreach((json_t *)(uintptr_t)now, role, file) file_compare(w, role, json_object_get(then, role), file);
+    json_object_foreach((json_t *)(uintptr_t)then, role, file) if (!json_object_get(now, role))
+        file_compare(w, role, file, NULL);
+}
+
+const char *identity_compare(const json_t *then, const json_t *now, char *text, size_t size) {
+    struct words w = {.text = text, .size = size};
+    const json_t *model = json_object_get(then, "model"), *files = json_object_get(then, "files");
+    *text = 0;
+    if (!json_is_object(model) || !json_is_object(files)) say(&w, "its record of what it was made from cannot be read");
+    else {
+        model_compare(&w, model, json_object_get(now, "model"));
+        files_compare(&w, files, json_object_get(now, "files"));
+    }
+    return text;
+}
+
+bool identity_check_data(const json_t *then, const struct settings *s, const struct source *source) {
+    const json_t *before = json_object_get(then, "files");
+    char text[640] = "";
+    struct words w = {.text = text, .size = sizeof text};
+    if (!before) return true;
+    json_t *now = json_object();
+    bool ok = now ? sources_add(now, s, source) : error_memory(256, "a record of files");
+    static const char *const roles[] = {"data", "val_data"};
+    for (int i = 0; ok && i < 2; i++) {
+        const json_t *was = json_object_get(before, roles[i]), *is = json_object_get(now, roles[i]);
+        if (was || is) file_compare(&w, roles[i], was, is);
+    }
+    json_decref(now);
+    return ok && (!*text ||
+                  error_set(TL_ERROR_USE,
+                            "the run's data is not what it was trained with: %s (--data measures other data)", text));
+}

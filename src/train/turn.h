@@ -1,0 +1,17 @@
+/* turn.h: one run at a time in a process.
+ *
+ * The pool's peaks and limit, the number of threads, the precision of products and whether kernels may be fast belong
+ * to the process: two runs at once would be counted into each other's receipts and change each other's bits. So a
+ * second run is refused while one is trained, in whatever thread, and so is a price; prices, which take a moment, wait
+ * for each other. A process that was forked from one that trains is free. */
+#ifndef TRAIN_TURN_H
+#define TRAIN_TURN_H
+
+#include <stdbool.h>
+
+/* `run`: the folder of a run that is to be trained; NULL: something is to be priced, also within a run of the same
+ * thread. False: recorded. */
+bool turn_take(const char *run);
+void turn_give(void);
+
+#endif
