@@ -9,6 +9,8 @@ A run is what `tally train` makes: priced before it starts, resumed where it sto
 """
 import ctypes
 import json
+import signal
+import threading
 
 from . import autograd
 from ._creation import tensor, zeros
@@ -37,28 +39,67 @@ def train_price(**settings):
     return json.loads(_taken(lib.tl_train_price(_json(settings))))
 
 
+class _Deferred:
+    """Signal handlers written in Python run during the run, but what they raise waits until the run is saved.
+
+    The interpreter runs a handler whenever it next runs Python code: here, at the entry of the callback, where nothing could catch what
+    it raises and ctypes would drop it. Handlers can be set in the main thread alone, which is also the only one that they run in."""
+
+    def __init__(self):
+        self.raised = []
+
+    def __enter__(self):
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._before[number] = handler
+                    signal.signal(number, self._handle)
+        return self
+
+    def _handle(self, number, frame):
+        try:
+            self._before[number](number, frame)
+        except BaseException as error:
+            self.raised.append(error)
+
+    def __exit__(self, *_):
+        for number, handler in reversed(self._before.items()):  # Ctrl-C among the last: what it raises skips the rest
+            if signal.getsignal(number) == self._handle:  # else on_step has set one of its own
+                signal.signal(number, handler)
+
+
 def train(on_step=None, **settings):
-    """Trains, or goes on where the run in `out` stopped, and returns the summary: "end" is "done", "stopped" or "not finite".
+    """Trains, or resumes the run in `out` where it stopped, and returns the summary: "end" is "done", "stopped" or "not finite".
 
     on_step(news) hears of every step, evaluation ("held_out" is there) and sample ("text" is there). If it returns False, the step is finished,
-    the run is saved and ends as "stopped". What it raises does the same, and is raised again. The same call goes on."""
-    raised = []
+    the run is saved and ends as "stopped". What it raises does the same, and is raised again; so is what a signal's handler raises, as
+    KeyboardInterrupt on Ctrl-C when the main thread trains. The same call resumes. A process trains one run at a time."""
+    said_stop = []
 
     @header.callbacks["tl_train_fn"]
     def tell(news, _):
         try:
-            return not raised and (on_step is None or on_step(json.loads(news)) is not False)
-        except BaseException as error:  # Ctrl-C too: the run is saved first
-            raised.append(error)
-            return False
+            if not deferred.raised and on_step is not None and on_step(json.loads(news)) is False:
+                said_stop.append(True)
+        except BaseException as error:
+            deferred.raised.append(error)
+        return not deferred.raised and not said_stop
 
-    address = _train(_json(settings).encode(), tell, None)
-    if raised:
-        c.tl_error_clear()
-        if address:
-            _taken(address)
-        raise raised[0]
-    return json.loads(_taken(address))
+    text = _json(settings).encode()
+    with _Deferred() as deferred:
+        address = _train(text, tell, None)
+    raised = deferred.raised[0] if deferred.raised else None
+    try:
+        summary = json.loads(_taken(address))
+    except BaseException as error:  # the run was not saved: that is worse than what stopped it
+        raise error from raised
+    if raised is not None:
+        raise raised
+    if summary["end"] == "stopped" and not said_stop:
+        raise RuntimeError("the run was stopped, and saved, by an exception that Python has dropped")
+    return summary
 
 
 class Model:

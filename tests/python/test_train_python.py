@@ -184,16 +184,139 @@ def test_a_run_that_goes_on_repeats_no_event(tmp_path):
 
 # ---- Signals ----
 
-def test_ctrl_c_saves_and_raises(tmp_path):
-    program = f"import tally; tally.train(out={str(tmp_path / 'run')!r}, on_step=lambda n: print(n['step'], flush=True), " \
-              f"**{ {**SMALL, 'steps': 100000, 'save_every': 0}!r})"
-    # What a shell starts in the background ignores SIGINT, and so would the child, were it not told otherwise.
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    killer = threading.Timer(60, child.kill)
-    killer.start()
-    child.stdout.readline()
-    os.kill(child.pid, signal.SIGINT)
-    _, err = child.communicate()
-    killer.cancel()
-    assert "KeyboardInterrupt" in err and list((tmp_path / "run/checkpoints").iterdir())
+def child(program, *arguments, **options):
+    """A process that runs a Python program and hears SIGINT: what a shell starts in the background ignores it otherwise."""
+    return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True, timeout=120,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **{"capture_output": True, **options})
+
+
+INTERRUPTED = f"""
+import json, os, random, signal, sys, threading, time
+import tally
+small = {SMALL!r} | dict(steps=10**9, save_every=0, eval_every=0, stories=300000)
+random.seed(11)
+
+def interrupt(after):
+    time.sleep(after)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupt_thrice(news):
+    for _ in range(3 if news["step"] == 3 else 0):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def signalled(number, frame):
+    raise InterruptedError("by a handler of our own")
+
+signal.signal(signal.SIGUSR2, signalled)
+before = signal.getsignal(signal.SIGINT)
+found = []
+for i in range(14):
+    run = sys.argv[1] + f"/run-{{i}}"
+    thread = threading.Thread(target=interrupt, args=(0.02 + random.random() * 0.3,))
+    listener = None if i % 2 else (lambda news: None)
+    try:
+        if i < 13:
+            thread.start()
+        end = tally.train(listener if i < 13 else interrupt_thrice, out=run, **small)["end"]
+    except KeyboardInterrupt:
+        end = "KeyboardInterrupt"
+    found.append([end, len(os.listdir(run + "/checkpoints")), signal.getsignal(signal.SIGINT) is before])
+done = json.load(open(f"{{run}}/checkpoints/{{os.listdir(run + '/checkpoints')[-1]}}/state.json"))["step"]
+try:
+    tally.train(lambda news: os.kill(os.getpid(), signal.SIGUSR2), out=run, **small)
+    found.append("nothing was raised")
+except InterruptedError as error:
+    found.append(str(error))
+last = tally.train(out=run, **small | dict(steps=done + 10))
+found.append([last["end"], last["differences"], last["steps"] - done])
+print(json.dumps(found))
+"""
+
+
+def test_ctrl_c_at_any_moment_saves_and_raises(tmp_path):
+    result = child(INTERRUPTED, tmp_path)
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+    *interrupted, by_handler, last = json.loads(result.stdout)
+    assert interrupted == [["KeyboardInterrupt", 1, True]] * 14
+    assert by_handler == "by a handler of our own" and last == ["done", 0, 10]
+
+
+def test_ctrl_c_ends_a_program(tmp_path):
+    program = f"import os, signal, sys, tally; tally.train(lambda n: n['step'] == 5 and os.kill(os.getpid(), signal.SIGINT) or None, " \
+              f"out=sys.argv[1], **{ {**SMALL, 'steps': 10**9, 'save_every': 0, 'stories': 300000}!r}); print('trained')"
+    result = child(program, tmp_path / "run")
+    assert "KeyboardInterrupt" in result.stderr and result.stdout == "" and list((tmp_path / "run/checkpoints").iterdir())
+
+
+def test_a_save_that_fails_after_ctrl_c_is_what_is_raised(tmp_path):
+    def listen(news):
+        if news["step"] == 3:
+            for step in range(3, 6):
+                (tmp_path / f"run/checkpoints/step-{step:012}").write_text("no folder")
+            raise KeyboardInterrupt
+    with pytest.raises(OSError, match="checkpoints/step-") as caught:
+        train(tmp_path, on_step=listen, eval_every=0)
+    assert isinstance(caught.value.__cause__, KeyboardInterrupt)
+    assert (tally.ones(2) + 1).tolist() == [2, 2]
+
+
+# ---- Threads ----
+
+def test_a_thread_trains_and_leaves_signals_to_the_main_one(tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(train(tmp_path)["end"]))
+    before = signal.getsignal(signal.SIGINT)
+    thread.start()
+    assert signal.getsignal(signal.SIGINT) is before
+    thread.join()
+    assert found == ["done"]
+
+
+def test_two_runs_at_once_are_refused_by_name(tmp_path):
+    whole = tally.train(out=tmp_path / "whole", **SMALL)
+    refused, summaries = [], []
+
+    def second():
+        for call in tally.train, tally.train_price:
+            try:
+                call(out=tmp_path / "second", **SMALL)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    def listen(news):
+        if news["step"] == 3 and not refused:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+
+    summaries.append(train(tmp_path, on_step=listen))
+    assert [f"{tmp_path}/run: this process is training that run already" in words for words in refused] == [True, True]
+    assert (summaries[0]["loss"], summaries[0]["differences"]) == (whole["loss"], 0) and not (tmp_path / "second").exists()
+    assert tally.train(out=tmp_path / "second", **SMALL)["loss"] == whole["loss"]
+
+
+# ---- What a run was made from ----
+
+def test_changed_data_is_refused_or_accepted(tmp_path):
+    data = tmp_path / "text"
+    data.write_text("Once upon a time there was a run. " * 100)
+    assert train(tmp_path, data=data, on_step=lambda news: news["step"] < 3)["end"] == "stopped"
+    data.write_text("Once upon a time there was a pun. " * 100)
+    with pytest.raises(RuntimeError, match=r"data: other contents of the same size: CRC32C \(all\) was [0-9a-f]{8}, is"):
+        train(tmp_path, data=data)
+    assert train(tmp_path, data=data, accept_changes=True)["differences"] == 0
+    changes = [x["changed"] for x in map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines()) if "changed" in x]
+    assert len(changes) == 1 and changes[0].startswith("data: other contents")
+    assert train(tmp_path, data=data)["end"] == "done"
+
+
+# ---- Closed descriptors ----
+
+def test_closed_descriptors_take_no_file(tmp_path):
+    program = "import os, sys; [os.close(i) for i in range(3)]; import tally; " \
+              f"tally.train(lambda n: [os.write(i, b'not JSON') for i in (1, 2) if is_open(i)], out=sys.argv[1], **{SMALL!r})"
+    program = "def is_open(i):\n    try: os.fstat(i); return True\n    except OSError: return False\n" + program
+    child(program, tmp_path / "run")
+    lines = (tmp_path / "run/log.jsonl").read_text().splitlines()
+    assert len(lines) == 9 and all(json.loads(line)["step"] for line in lines)
+    assert (tmp_path / "run/lock").read_bytes() == b""
