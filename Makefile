@@ -6,6 +6,9 @@
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
 #: make fuzz             clang's libFuzzer on what reads patterns and files (tests/fuzz; FUZZ="files" and FUZZ_READERS="tokens"
 #:                       choose), under the sanitizers, each for FUZZ_SECONDS=60 or FUZZ_RUNS=N inputs, from FUZZ_SEED=1
+#: make soak             1,000 kills of training processes, with damaged files between them (tests/soak/run --help); SOAK="--kills 50 --seed 7"
+#: make fuzz-programs    20,000 command lines and 2,000 damaged files of each kind, each a process under the sanitizers
+#:                       (tests/fuzz/command_lines.py and mutate.py); FUZZ_PROGRAMS="--runs 100 --seed 7" goes to both
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
@@ -208,7 +211,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run bench docs install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak bench docs install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -333,6 +336,13 @@ fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
 	@tests/fuzz/run $(BUILD) '$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))' $(FUZZ_SEED) \
 	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
 $(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests
+
+soak: $(BUILD)/tally
+	@$(PYTHON) tests/soak/run --tally $< $(SOAK)
+fuzz-programs: $(BUILD)/tally
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SANITIZE=address,undefined CUDA=0 $(BUILD)/asan/tally
+	@$(PYTHON) tests/fuzz/command_lines.py --tally $(BUILD)/asan/tally --plain $< $(FUZZ_PROGRAMS); command_lines=$$?; \
+	 $(PYTHON) tests/fuzz/mutate.py --tally $(BUILD)/asan/tally --plain $< $(FUZZ_PROGRAMS) && exit $$command_lines
 
 bench: $(BENCH_BINS) $(if $(filter ops,$(BENCH)),lib)
 	@for b in $(BENCH_BINS); do echo "== $${b##*/}"; $$b || exit 1; done
