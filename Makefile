@@ -83,7 +83,10 @@ PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
 # A missing prototype is always an error: a function that tally.h does not declare is hidden in the library.
-STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wvla \
+# A program may have made our threads' stacks small: no frame is larger than this, and large ones come from base/scratch.h. The joined core is
+# compiled when it is joined, so it is checked there as well. Sanitizers put gaps between variables: they are left out.
+FRAMES    := $(if $(SANITIZE),,-Wframe-larger-than=16384)
+STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wvla -Walloca $(FRAMES) \
              -Werror=missing-prototypes -Werror=implicit-function-declaration $(if $(call on,WERROR),-Werror)
 CODEGEN   := -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -fopenmp
 LINKSAFE  := -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-Bsymbolic
@@ -232,7 +235,7 @@ WHOLE := $(if $(SANITIZE),,$(shell { $(probe); } 2>/dev/null))
 $(call objects,$(CORE_SRC)): EXTRA_CFLAGS = $(WHOLE)
 # Without sanitizers: clang would put their runtime into the object, and again into every program.
 $(BUILD)/core.o: $(call objects,$(CORE_SRC))
-	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
+	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(FRAMES) $(if $(call on,WERROR),-Werror) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
 
 define isa_rules
 $(BUILD)/obj/isa/$(1)/%.c.o: %.c $(BUILD)/flags
@@ -290,7 +293,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags-cuda
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) $(NVCC_ALL) $(FLAGS_$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(call objects,$(filter %.c,$(CUDA_SRC))): EXTRA_CFLAGS = $(CUDA_INC)
-$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests $(CMOCKA_CFLAGS)
+$(call objects,$(SUPPORT_SRC) $(TESTS:%=tests/test_%.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than $(CMOCKA_CFLAGS)
 
 # Objects are stale when the flags change, not only when a source does: the flags live in a file that is rewritten
 # only when they differ.
@@ -335,7 +338,7 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
 	@tests/fuzz/run $(BUILD) '$(if $(FUZZ_RUNS),-runs=$(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))' $(FUZZ_SEED) \
 	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
-$(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests
+$(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than
 
 soak: $(BUILD)/tally
 	@$(PYTHON) tests/soak/run --tally $< $(SOAK)

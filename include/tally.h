@@ -557,7 +557,7 @@ TL_API tl_tensor *tl_bincount(tl_tensor *x, int64_t n_bins, tl_tensor *weights);
 /* Joining and splitting. tl_concat promotes dtypes and, as PyTorch, passes over vectors without elements. */
 TL_API tl_tensor *tl_concat(tl_tensor **inputs, int n, int axis);
 TL_API tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis); /* along a new axis */
-/* Views: n parts of these sizes, which sum to the axis. */
+/* Views: n parts of these sizes, which sum to the axis. Nothing is cut into more than 2^20 parts. */
 TL_API bool tl_split(tl_tensor *x, int axis, const int64_t *sizes, int n, tl_tensor **parts);
 /* Views: up to n parts of ceil(size / n), the last of which may be smaller. Returns how many there are; 0 on error. */
 TL_API int tl_chunk(tl_tensor *x, int axis, int n, tl_tensor **parts);

@@ -402,6 +402,33 @@ static void a_function_is_released_when_nothing_is_recorded(void **state) {
     expect_equal(released, 3);
 }
 
+static void rule_of_meta(tl_gradient *g, void *context) {
+    (void)context;
+    tl_gradient_set(g, 0, tl_ones(TL_SHAPE(2), TL_F64, check_meta()));
+}
+
+/* To a leaf, to a result in between, and where a gradient is asked for by name. */
+static void a_gradient_on_another_device_is_refused(void **state) {
+    (void)state;
+    tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *grad;
+    for (int k = 0; k < 3; k++) {
+        tl_tensor *in = k == 1 ? tl_scale(x, 2) : x;
+        bool before = tl_grad_mode(false);
+        tl_tensor *out = tl_scale(in, 3);
+        tl_grad_mode(before);
+        assert_true(tl_function(rule_of_meta, NULL, NULL, &in, 1, &out, 1));
+        tl_tensor *loss = tl_sum_all(out);
+        expect_refused(k < 2 ? tl_backward(loss, NULL, 0) : tl_gradients(loss, NULL, &x, 1, 0, &grad),
+                       "its gradient rule gave input 0, which is on cpu, a gradient on meta");
+        assert_null(tl_grad_of(x));
+    }
+    tl_tensor *y = tl_scale(x, 2);
+    expect_refused(tl_backward(y, tl_ones(TL_SHAPE(2), TL_F64, check_meta()), 0),
+                   "it is f64[2]@meta:cpu, the output f64[2]@cpu");
+    expect_refused(tl_set_grad(x, tl_ones(TL_SHAPE(2), TL_F64, check_meta())),
+                   "it is f64[2]@meta:cpu, the tensor f64[2]@cpu");
+}
+
 static void a_function_survives_every_failing_allocation(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *y = vector(2, (double[]){5, 7}), *out[2];
@@ -448,6 +475,7 @@ int main(void) {
         TEST(kernels_that_fail_or_are_missing_are_named),
         TEST(a_function_brings_a_rule_and_no_kernel),
         TEST(a_function_is_released_when_nothing_is_recorded),
+        TEST(a_gradient_on_another_device_is_refused),
         TEST(a_function_survives_every_failing_allocation),
         TEST(a_kept_result_can_be_given_to_the_scope),
     };

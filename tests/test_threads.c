@@ -3,6 +3,8 @@
 #include "support/check.h"
 #include "support/step.h"
 
+#include "base/scratch.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -402,8 +404,93 @@ static void a_forked_child_goes_on_alone_with_the_same_results(void **state) {
     tl_set_threads(before);
 }
 
+/* ---- Small stacks ---------------------------------------------------------------------------------------------------------- */
+
+/* What takes most scratch: products of every way, attention and back, norms, reductions over columns, sorting, an optimizer. */
+static double much(tl_dtype dtype, int64_t n) {
+    tl_scope scope = tl_scope_begin();
+    tl_seed(3);
+    tl_tensor *a = tl_requires_grad(tl_normal(TL_SHAPE(n, n), 0, 1, dtype, NULL), true);
+    tl_tensor *b = tl_normal(TL_SHAPE(n, n), 0, 1, dtype, NULL);
+    tl_tensor *small = tl_matmul(tl_reshape(b, TL_SHAPE(n / 8, 8, n)), tl_reshape(a, TL_SHAPE(n / 8, n, 8)));
+    tl_tensor *q = tl_reshape(tl_matmul(a, b), TL_SHAPE(1, n, 2, n / 2));
+    tl_tensor *x = tl_reshape(tl_attention(q, q, q, true, 0), TL_SHAPE(n, n));
+    x = tl_rms_norm(tl_layer_norm(x, NULL, NULL, 1e-5), NULL, 1e-5);
+    x = tl_swiglu(tl_log_softmax(x, 1), tl_softmax(tl_transpose(x, 0, 1)));
+    x = tl_add(tl_sum(x, (int[]){0}, 1, true), tl_logsumexp(x, (int[]){0}, 1, true));
+    tl_tensor *loss = tl_add(tl_sum_all(x), tl_sum_all(small));
+    double result = NAN;
+    if (loss && tl_backward(loss, NULL, 0)) {
+        tl_tensor *g = tl_grad_of(a), *m = tl_zeros(TL_SHAPE(n, n), dtype == TL_F64 ? TL_F64 : TL_F32, NULL),
+                  *v = tl_clone(m);
+        bool mode = tl_grad_mode(false);
+        const tl_adamw_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
+        tl_adamw_(a, g, m, v, &o);
+        result = tl_item(tl_sum_all(tl_cast(tl_norm(a, 3, (int[]){0}, 1, false), TL_F64)));
+        tl_grad_mode(mode);
+    }
+    tl_scope_end(scope);
+    return result;
+}
+
+static const tl_dtype much_dtypes[] = {TL_F32, TL_BF16, TL_F64};
+static void much_on_a_small_stack(struct worker *w) {
+    const double *want = w->context;
+    for (int i = 0; i < 3; i++) WORKER_NEEDS(much(much_dtypes[i], 64) == want[i]);
+    WORKER_NEEDS(scratch_peak() > 0 && scratch_peak() < SCRATCH_BYTES);
+}
+
+/* 256 KiB, as OMP_STACKSIZE and Python's threading.stack_size may set it; sanitizers need more. */
+static void threads_with_small_stacks_run_every_kernel(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+    double want[3];
+    struct worker w = {.body = much_on_a_small_stack, .context = want};
+    pthread_attr_t small;
+    for (int i = 0; i < 3; i++) want[i] = much(much_dtypes[i], 64);
+    expect_ok();
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 256 << 10), 0);
+    assert_int_equal(pthread_create(&w.thread, &small, worker_main, &w), 0);
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    pthread_attr_destroy(&small);
+    if (w.failure[0]) fail_msg("%s", w.failure);
+}
+
+static void without_scratch(struct worker *w) {
+    const double *want = w->context;
+    atomic_store(&scratch_is_refused, true);
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *x = tl_ones(TL_SHAPE(3, 3), TL_F32, NULL);
+    WORKER_NEEDS(!x && tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "the scratch of a thread"));
+    tl_error_clear();
+    tl_scope_end(scope);
+    atomic_store(&scratch_is_refused, false);
+    WORKER_NEEDS(much(TL_F32, 64) == want[0]);
+}
+
+/* The op fails where the thread that asks has no memory for an arena; threads that help do not take part. */
+static void an_op_without_scratch_fails_and_a_helper_does_not_help(void **state) {
+    (void)state;
+    struct worker worker;
+    int before = tl_set_threads(1);
+    double want = much(TL_F32, 256), least = much(TL_F32, 64);
+    tl_set_threads(before);
+    run_workers(&worker, 1, without_scratch, &least);
+    tl_set_threads(7); /* more than any test before: some of them are new, and get no arena */
+    atomic_store(&scratch_is_refused, true);
+    double got = much(TL_F32, 256);
+    atomic_store(&scratch_is_refused, false);
+    tl_set_threads(before);
+    expect_near(got, want, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(threads_with_small_stacks_run_every_kernel),
+        TEST(an_op_without_scratch_fails_and_a_helper_does_not_help),
         TEST(errors_scopes_modes_and_paths_belong_to_the_thread),
         TEST(what_a_thread_leaves_open_goes_when_it_ends),
         TEST(a_scope_of_another_thread_cannot_be_closed),

@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/measure.h"
 #include "train/open.h"
+#include "train/rounds.h"
 #include "train/run.h"
 #include "train/settings.h"
 
@@ -999,8 +1000,76 @@ static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
     base_end();
 }
 
+/* ---- Rounds that are billed and not run ---- */
+
+static int pick(uint64_t *seed, int n) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*seed >> 33) % (uint64_t)n);
+}
+
+/* To the last byte, FLOP and call, over recipes, checkpoints, optimizers, devices and numbers of rounds. */
+static void skipped_rounds_cost_what_rounds_cost(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4"};
+    static const char *const policies[] = {"none", "full", "sqrt", "nothing", "selective", "every-k"};
+    static const char *const optimizers[] = {"adamw", "sgd", "rmsprop"}, *const devices[] = {"cpu", "cuda"};
+    uint64_t seed = 7;
+    for (int i = 0; i < 24; i++) {
+        struct settings s = settings_default();
+        char number[16];
+        set(&s, "model", pick(&seed, 2) ? "tiny-gpt2" : "nano");
+        set(&s, "recipe", recipes[i % 7]);
+        set(&s, "checkpointing", policies[pick(&seed, 6)]);
+        set(&s, "optimizer", optimizers[pick(&seed, 3)]);
+        set(&s, "device", devices[pick(&seed, 2)]);
+        set(&s, "seq", pick(&seed, 2) ? "31" : "16");
+        s.layers = 1 + pick(&seed, 3);
+        s.batch = 1 + pick(&seed, 3);
+        s.eval_batches = 1 + pick(&seed, 20);
+        snprintf(number, sizeof number, "%d", 1 + pick(&seed, 40));
+        set(&s, "accum", number);
+        set(&s, "steps", "4");
+        set(&s, "warmup", "1");
+        set(&s, "sample_tokens", "3");
+        char *quick = run_price(&s);
+        rounds_are_all_run = true;
+        char *all = run_price(&s);
+        rounds_are_all_run = false;
+        if (!quick || !all) fail_msg("no price: %s", tl_error_message());
+        if (strcmp(quick, all))
+            fail_msg("accum %s, recipe %s, checkpointing %s: the prices differ", number, recipes[i % 7],
+                     settings_choice(&s, "checkpointing"));
+        free(quick);
+        free(all);
+    }
+}
+
+/* Ten rounds or a million: the same number of requests, and a hundred thousand times the calls. */
+static void a_million_rounds_are_priced_as_fast_as_ten(void **state) {
+    (void)state;
+    double calls[2];
+    for (int i = 0; i < 2; i++) {
+        struct settings s = settings_default();
+        set(&s, "accum", i ? "1000000" : "10");
+        set(&s, "eval_batches", i ? "1000000000" : "10");
+        set(&s, "sample_tokens", "0");
+        char *price = run_price(&s);
+        json_t *root = price ? json_loads(price, 0, NULL) : NULL;
+        const json_t *step = json_object_get(json_object_get(root, "kinds"), "step");
+        const char *text =
+            json_string_value(json_object_get(json_object_get(json_object_get(step, "ledger"), "totals"), "flops"));
+        if (!text) fail_msg("no price: %s", tl_error_message());
+        calls[i] = strtod(text, NULL);
+        json_decref(root);
+        free(price);
+    }
+    expect_near(calls[1] / calls[0], 1e5, 1e2); /* the update is in both once */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(skipped_rounds_cost_what_rounds_cost),
+        TEST(a_million_rounds_are_priced_as_fast_as_ten),
         TEST(settings_are_checked_by_the_table),
         TEST(stopping_anywhere_changes_nothing),
         TEST(stopping_changes_nothing_in_any_recipe),

@@ -796,6 +796,14 @@ def broadcast_shapes(*shapes):
     return Size(result)
 
 
+_MOST_PARTS = 1 << 20  # each is a tensor: a count of billions is a mistake, and would take the memory of the machine
+
+
+def _check_parts(name, n):
+    if n > _MOST_PARTS:
+        raise RuntimeError(f"{name}: {n} parts are too many (need at most {_MOST_PARTS})")
+
+
 def split(tensor, split_size_or_sections, dim=0):
     """Parts of one size (the last may be smaller), or of these sizes; views."""
     if not tensor.ndim:
@@ -806,6 +814,7 @@ def split(tensor, split_size_or_sections, dim=0):
         if sections < 0 or sections == 0 and size:
             raise RuntimeError(f"split expects split_size be non-negative, but got split_size={sections}" if sections < 0 else
                                f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
+        _check_parts("split", -(-size // sections) if size else 1)
         sections = [builtins.min(sections, size - at) for at in range(0, size, sections)] if size else [size]
     elif builtins.sum(sections) != size:
         raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
@@ -825,6 +834,7 @@ def chunk(input, chunks, dim=0):
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     size = input.size(dim)
     n = -(-size // chunks)
+    _check_parts("chunk", -(-size // n) if n else chunks)
     return split(input, n, dim) if n else tuple(lib.tl_slice(input, dim, 0, 0, 1) for _ in range(chunks))
 
 
@@ -836,6 +846,7 @@ def tensor_split(input, indices_or_sections, dim=0):
     if isinstance(indices_or_sections, int):
         if indices_or_sections <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {indices_or_sections}")
+        _check_parts("tensor_split", indices_or_sections)
         n, extra = divmod(size, indices_or_sections)
         ends = [n * (i + 1) + builtins.min(i + 1, extra) for i in range(indices_or_sections)]
     else:
@@ -845,6 +856,7 @@ def tensor_split(input, indices_or_sections, dim=0):
 
 def unbind(input, dim=0):
     """Every index of an axis; views."""
+    _check_parts("unbind", input.size(dim))
     return tuple(lib.tl_select(input, dim, i) for i in range(input.size(dim)))
 
 

@@ -93,6 +93,24 @@ bool ledger_bill(const struct ledger_key *key, const struct cost *cost) {
     return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
 }
 
+bool ledger_repeat(const tl_ledger *ended, uint64_t times) {
+    bool ok = true;
+    lock_take(&ledger_lock);
+    for (size_t i = 0; ok && innermost && i < ended->n_rows; i++) {
+        struct ledger_row more = ended->rows[i], *row = row_of(innermost, &more.key);
+        more.calls *= times;
+        more.flops *= times;
+        more.bytes_read *= times;
+        more.bytes_written *= times;
+        more.transfer_bytes *= times;
+        more.time_s *= (double)times;
+        if (row) ledger_row_add(row, &more);
+        ok = row != NULL;
+    }
+    lock_release(&ledger_lock);
+    return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
+}
+
 static double span_seconds(const struct ledger_span *s) {
     return s->device->functions->mark_seconds(s->device, s->from, s->to);
 }

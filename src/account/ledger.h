@@ -57,6 +57,9 @@ bool ledger_bill(const struct ledger_key *key, const struct cost *cost);
  * bracket ends. */
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span);
 
+/* Bills what an ended ledger has so many times more to the innermost open bracket. False: no memory, recorded. */
+bool ledger_repeat(const tl_ledger *ended, uint64_t times);
+
 extern bool ledger_is_profiling;
 
 /* Adds the counts of one row to another. */

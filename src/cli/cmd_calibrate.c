@@ -1,5 +1,6 @@
 /* cmd_calibrate.c: tally calibrate: measures this machine, keeps and shows the profile, and says how long a priced run will take. */
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,6 +184,19 @@ static int profile_open(struct machine *p, tl_device *device, const char *file) 
     return EXIT_INPUT;
 }
 
+/* Ctrl-C waits while the file is written, so that no half of it stays. */
+static bool keep(const struct machine *p, const char *path) {
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGHUP);
+    sigprocmask(SIG_BLOCK, &ends, &before);
+    bool ok = machine_write(p, path);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
 static int measure(tl_device *device, bool is_quick, const char *out, bool is_json) {
     struct machine p;
     struct calibrate_options o = {device, is_quick, note, NULL};
@@ -191,8 +205,8 @@ static int measure(tl_device *device, bool is_quick, const char *out, bool is_js
         fprintf(stderr, "tally calibrate: there is no home to keep the profile in; give --out FILE\n");
         return EXIT_INPUT;
     }
-    bool is_made = hardware_load_default() && calibrate(&o, &p);
-    int code = is_made && machine_write(&p, out ? out : path) ? 0 : cli_error();
+    bool is_made = machine_can_write(out ? out : path) && hardware_load_default() && calibrate(&o, &p);
+    int code = is_made && keep(&p, out ? out : path) ? 0 : cli_error();
     if (!code) {
         fprintf(stderr, "  kept in %s\n", out ? out : path);
         code = profile_print(&p, is_json);

@@ -93,7 +93,7 @@ static int fit_sizes(const struct plan_flags *f, int only) {
     json_t *answers = json_object();
     int code = 0, n_fit = 0;
     for (int axis = 0; !code && axis < FIT_N_AXES; axis++) {
-        struct fit_question q;
+        static struct fit_question q;
         struct fit_answer answer;
         if (only >= 0 && axis != only) continue;
         if (!fit_begin(&q, (enum fit_axis)axis, &f->settings, &f->target, &f->options)) code = cli_error();
@@ -152,7 +152,7 @@ static int fit_model(const struct plan_flags *f) {
         return EXIT_INPUT;
     }
     for (int i = 0; i < n; i++) {
-        struct fit_question q;
+        static struct fit_question q;
         struct fit_point point;
         struct settings s = f->settings;
         tl_model_config c;
@@ -190,7 +190,7 @@ static int fit_model(const struct plan_flags *f) {
 
 /* The bytes of a device do not grow with their number: halving finds the fewest. */
 static int fit_devices(const struct plan_flags *f) {
-    struct price price;
+    static struct price price;
     uint64_t limit = price_target_limit(&f->target);
     char a[32], b[32];
     if (!limit)
@@ -248,7 +248,9 @@ static int fit_run(struct plan_flags *f) {
 }
 
 int cmd_fit(int argc, char **argv) {
-    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}};
+    static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
+    f.settings = settings_default();
+    f.options.n_devices = 1;
     const struct option table[] = {{"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},
                                    {"--shard", OPTION_TEXT, &f.shard, 0, 0, false},
                                    {"--link", OPTION_NUMBER, &f.link, 0, 1e6, true},

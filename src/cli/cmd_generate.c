@@ -1,5 +1,6 @@
 /* cmd_generate.c: `tally generate`: text that follows a prompt. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ const char help_generate[] =
     "  --model FOLDER     (or --checkpoint FOLDER) who speaks\n"
     "  --prompt TEXT      what is continued (default: the run's prompt)\n"
     "  --ids N,N,...      the same as numbers of tokens\n"
-    "  --tokens N         how many follow (default 200)\n"
+    "  --tokens N         how many follow (default 200, at most 10 million); Ctrl-C prints those that are there\n"
     "  --temperature X    below 1 more likely tokens, above 1 more surprising ones; 0 always takes the likeliest "
     "(default 0.8)\n"
     "  --top-k N          only among the N likeliest (default 0: all)\n"
@@ -40,6 +41,8 @@ const char help_generate[] =
     "  tally generate --model runs/first/final --temperature 0.5 --top-p 0.9 --tokens 500 --seed 7\n"
     "  tally generate --model ~/gpt2 --ids 464,3290 --tokens 20 --temperature 0 --json\n";
 
+enum { MOST_TOKENS = 10000000 };
+
 struct request {
     struct trained_flags model;
     const char *prompt, *ids;
@@ -51,7 +54,7 @@ static int request_read(struct request *r, int argc, char **argv) {
     const struct option table[] = {
         {"--prompt", OPTION_TEXT, &r->prompt, 0, 0, false},
         {"--ids", OPTION_TEXT, &r->ids, 0, 0, false},
-        {"--tokens", OPTION_INTEGER, &r->tokens, 1, 1e9, false},
+        {"--tokens", OPTION_INTEGER, &r->tokens, 1, MOST_TOKENS, false},
         {"--temperature", OPTION_NUMBER, &r->temperature, 0, 100, false},
         {"--top-k", OPTION_INTEGER, &r->top_k, 0, 1e9, false},
         {"--top-p", OPTION_NUMBER, &r->top_p, 1e-9, 1, false},
@@ -148,19 +151,35 @@ static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct o
     return ok ? 0 : (fprintf(stderr, "tally generate: out of memory for the answer\n"), EXIT_MEMORY);
 }
 
+static volatile sig_atomic_t is_stopped;
+static void stop(int signal_number) { is_stopped = signal_number; }
+
+/* A second Ctrl-C ends the process at once. */
+static void stop_on_interrupt(void) {
+    const struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+}
+
 static int generate(const struct request *r, struct opened *o, tl_device *device) {
     int64_t *ids = NULL, n_prompt = 0;
     int code = prompt_read(r, o, &ids, &n_prompt);
     if (code) return code;
-    int64_t n = n_prompt + r->tokens;
+    int64_t n = n_prompt + r->tokens, n_done = 0;
+    stop_on_interrupt();
     const tl_generate_options options = {r->temperature, r->top_k, r->top_p};
     double began = now_s();
     tl_seed((uint64_t)r->seed);
     tl_scope scope = tl_scope_begin();
     tl_tensor *text = tl_from_data(ids, TL_SHAPE(1, n), TL_I64, device);
-    bool ok = text && tl_generate(o->model, text, n_prompt, &options) && tl_to_data(text, ids, (size_t)n * sizeof *ids);
+    bool ok = text && generate_until(o->model, text, n_prompt, &options, &is_stopped, &n_done) &&
+              tl_to_data(text, ids, (size_t)n * sizeof *ids);
     ok = tl_scope_end(scope) && ok;
-    code = ok ? print(ids, n_prompt, n, o, r, now_s() - began) : cli_error();
+    code = ok ? print(ids, n_prompt, n_done, o, r, now_s() - began) : cli_error();
+    if (!code && n_done < n) {
+        fprintf(stderr, "tally generate: stopped after %" PRId64 " of %" PRId64 " tokens\n", n_done - n_prompt,
+                r->tokens);
+        code = EXIT_STOPPED;
+    }
     memory_free(ids);
     return code;
 }

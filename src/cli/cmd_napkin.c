@@ -53,7 +53,7 @@ const char help_napkin[] =
 
 struct answer {
     json_t *json;
-    bool is_json;
+    FILE *text; /* in memory: printed when all of it is known to be finite */
 };
 
 static void formula(struct answer *a, const char *format, ...) TL_PRINTF(2, 3);
@@ -64,7 +64,7 @@ static void formula(struct answer *a, const char *format, ...) {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     json_object_set_new(a->json, "formula", json_string(text));
-    if (!a->is_json) printf("%s\n", text);
+    fprintf(a->text, "%s\n", text);
 }
 
 /* JSON has no word for what is not finite. */
@@ -75,12 +75,11 @@ static void value(struct answer *a, const char *key, double x, const char *forma
 static void value(struct answer *a, const char *key, double x, const char *format, ...) {
     va_list arguments;
     json_object_set_new(a->json, key, number(x));
-    if (a->is_json) return;
-    printf("  %-18s ", key);
+    fprintf(a->text, "  %-18s ", key);
     va_start(arguments, format);
-    vprintf(format, arguments);
+    vfprintf(a->text, format, arguments);
     va_end(arguments);
-    printf("\n");
+    fprintf(a->text, "\n");
 }
 
 static void word(struct answer *a, const char *key, const char *text) {
@@ -244,28 +243,27 @@ static int form_fit(const struct asked *q, struct answer *a) {
 static void conventions_say(struct answer *a, const struct napkin_model *m, double seq, double tokens,
                             double per_second, double peak) {
     json_t *list = json_object();
-    if (!a->is_json)
-        printf("  %-14s %14s%s%s%s  %s\n", "convention", "FLOP/token", tokens > 0 ? "          FLOP" : "",
-               per_second > 0 ? "        FLOP/s" : "", per_second > 0 && peak > 0 ? "   share" : "", "rule");
+    fprintf(a->text, "  %-14s %14s%s%s%s  %s\n", "convention", "FLOP/token", tokens > 0 ? "          FLOP" : "",
+            per_second > 0 ? "        FLOP/s" : "", per_second > 0 && peak > 0 ? "   share" : "", "rule");
     for (const struct napkin_convention *c = napkin_conventions; c->name; c++) {
         double per_token = c->flops(m, seq);
         json_t *row = json_pack("{s:f, s:s, s:s, s:b}", "flops_per_token", per_token, "formula", c->formula, "who",
                                 c->who, "hardware", (int)c->is_hardware);
-        if (!a->is_json) printf("  %-14s %14.6g", c->name, per_token);
+        fprintf(a->text, "  %-14s %14.6g", c->name, per_token);
         if (tokens > 0) {
             json_object_set_new(row, "flops", json_real(per_token * tokens));
-            if (!a->is_json) printf(" %13.5g", per_token * tokens);
+            fprintf(a->text, " %13.5g", per_token * tokens);
         }
         if (per_second > 0) {
             json_object_set_new(row, "flops_per_second", json_real(per_token * per_second));
-            if (!a->is_json) printf(" %13.5g", per_token * per_second);
+            fprintf(a->text, " %13.5g", per_token * per_second);
         }
         if (per_second > 0 && peak > 0) {
             double share = per_token * per_second / peak;
             json_object_set_new(row, c->is_hardware ? "hfu" : "mfu", json_real(share));
-            if (!a->is_json) printf(" %5.2f %%", 100 * share);
+            fprintf(a->text, " %5.2f %%", 100 * share);
         }
-        if (!a->is_json) printf("  %s (%s)\n", c->formula, c->who);
+        fprintf(a->text, "  %s (%s)\n", c->formula, c->who);
         json_object_set_new(list, c->name, row);
     }
     json_object_set_new(a->json, "conventions", list);
@@ -361,8 +359,8 @@ static int form_memory(const struct asked *q, struct answer *a) {
     word(a, "dtype", dtype_info(dtype)->name);
     json_object_set_new(a->json, "elements", json_integer(elements));
     char text[32];
-    if (!a->is_json)
-        printf("  %-18s %zu (%s; %.6g MB)\n", "bytes", bytes, bytes_text((double)bytes, text), (double)bytes / 1e6);
+    fprintf(a->text, "  %-18s %zu (%s; %.6g MB)\n", "bytes", bytes, bytes_text((double)bytes, text),
+            (double)bytes / 1e6);
     json_object_set_new(a->json, "bytes", json_integer((json_int_t)bytes));
     json_object_set_new(a->json, "mebibytes", json_real((double)bytes / 1048576));
     return 0;
@@ -471,9 +469,9 @@ static int form_chinchilla(const struct asked *q, struct answer *a) {
         json_object_set_new(laws, row->name,
                             json_pack("{s:s, s:f, s:f, s:f, s:f}", "source", row->source, "loss", here,
                                       "best_parameters", best_n, "best_tokens", best_d, "best_loss", least));
-        if (!a->is_json)
-            printf("  %-18s loss %.4f; best for these FLOPs: N = %.4g, D = %.4g (%.1f per parameter), loss %.4f; %s\n",
-                   row->name, here, best_n, best_d, best_d / best_n, least, row->source);
+        fprintf(a->text,
+                "  %-18s loss %.4f; best for these FLOPs: N = %.4g, D = %.4g (%.1f per parameter), loss %.4f; %s\n",
+                row->name, here, best_n, best_d, best_d / best_n, least, row->source);
     }
     json_object_set_new(a->json, "laws", laws);
     return 0;
@@ -501,7 +499,12 @@ static int runs_read(const char *path, struct napkin_run *runs, int *n_runs) {
             if (*end || end == field) break;
             n++;
         }
-        if (n < 3) code = bad("loss", "%s:%d: needs three numbers: parameters, tokens, loss", path, line);
+        bool is_run = n == 3;
+        for (int i = 0; is_run && i < 3; i++) is_run = v[i] > 0 && v[i] <= LARGEST_DATA;
+        if (n == 3 && !is_run)
+            code =
+                bad("loss", "%s:%d: parameters, tokens and loss are above 0 and at most %g", path, line, LARGEST_DATA);
+        else if (n < 3) code = bad("loss", "%s:%d: needs three numbers: parameters, tokens, loss", path, line);
         else if (*n_runs == MOST_RUNS) code = bad("loss", "%s: more than %d runs", path, MOST_RUNS);
         else runs[(*n_runs)++] = (struct napkin_run){v[0], v[1], v[2]};
     }
@@ -527,9 +530,8 @@ static void holdout_say(const struct asked *q, struct answer *a, const struct na
     json_object_set_new(a->json, "holdout",
                         json_pack("{s:f, s:f, s:f, s:f, s:f}", "parameters", last->parameters, "tokens", last->tokens,
                                   "predicted", said, "measured", last->loss, "relative_error", said / last->loss - 1));
-    if (!a->is_json)
-        printf("  %-18s the others predict %.4f for the largest run, which has %.4f: %+.2f %%\n", "holdout", said,
-               last->loss, 100 * (said / last->loss - 1));
+    fprintf(a->text, "  %-18s the others predict %.4f for the largest run, which has %.4f: %+.2f %%\n", "holdout", said,
+            last->loss, 100 * (said / last->loss - 1));
 }
 
 static int loss_answer(const struct asked *q, struct answer *a, struct napkin_run *runs, int n) {
@@ -582,12 +584,12 @@ static int form_references(const struct asked *q, struct answer *a) {
     for (const struct napkin_reference *r = napkin_references; r->name; r++) {
         json_t *row = json_pack("{s:s, s:f, s:s, s:b}", "name", r->name, "flops", r->flops, "source", r->source,
                                 "estimate", (int)r->is_estimate);
-        if (!a->is_json) printf("  %-32s %s%-8.3g FLOP", r->name, r->is_estimate ? "~" : " ", r->flops);
+        fprintf(a->text, "  %-32s %s%-8.3g FLOP", r->name, r->is_estimate ? "~" : " ", r->flops);
         if (flops > 0) {
             json_object_set_new(row, "share", json_real(flops / r->flops));
-            if (!a->is_json) printf("  x %-9.3g", flops / r->flops);
+            fprintf(a->text, "  x %-9.3g", flops / r->flops);
         }
-        if (!a->is_json) printf("  %s\n", r->source);
+        fprintf(a->text, "  %s\n", r->source);
         json_array_append_new(list, row);
     }
     json_object_set_new(a->json, "references", list);
@@ -613,32 +615,32 @@ enum { N_FORMS = sizeof forms / sizeof *forms };
 
 static int asked_read(int argc, char **argv, struct asked *q) {
     const struct option table[] = {
-        {"--params", OPTION_NUMBER, &q->params, 0, LARGEST_MODEL, true},
-        {"--tokens", OPTION_NUMBER, &q->tokens, 0, LARGEST_DATA, true},
-        {"--devices", OPTION_NUMBER, &q->devices, 0, 1e9, true},
-        {"--mfu", OPTION_NUMBER, &q->mfu, 0, 1, true},
-        {"--peak", OPTION_NUMBER, &q->peak, 0, 1e24, true},
-        {"--days", OPTION_NUMBER, &q->days, 0, 1e9, true},
-        {"--memory", OPTION_NUMBER, &q->memory, 0, 1e18, true},
-        {"--bytes-per-param", OPTION_NUMBER, &q->bytes_per_param, 0, 1e6, true},
-        {"--flops", OPTION_NUMBER, &q->flops, 0, LARGEST_FLOPS, true},
-        {"--tokens-per-second", OPTION_NUMBER, &q->tokens_per_second, 0, LARGEST_DATA, true},
-        {"--seconds", OPTION_NUMBER, &q->seconds, 0, 1e12, true},
-        {"--tokens-per-param", OPTION_NUMBER, &q->tokens_per_param, 0, 1e9, true},
-        {"--alpha", OPTION_NUMBER, &q->alpha, 0, 3, true},
-        {"--beta", OPTION_NUMBER, &q->beta, 0, 3, true},
-        {"--batch", OPTION_NUMBER, &q->batch, 0, LARGEST_SIZE, true},
-        {"--seq", OPTION_NUMBER, &q->seq, 0, LARGEST_SIZE, true},
-        {"--layers", OPTION_NUMBER, &q->layers, 0, 1e6, true},
-        {"--channels", OPTION_NUMBER, &q->channels, 0, 1e9, true},
-        {"--heads", OPTION_NUMBER, &q->heads, 0, 1e9, true},
-        {"--vocabulary", OPTION_NUMBER, &q->vocabulary, 0, 1e9, true},
-        {"--tensor", OPTION_NUMBER, &q->tensor, 0, 1e6, true},
-        {"--pipeline", OPTION_NUMBER, &q->pipeline, 0, 1e6, true},
-        {"--interleave", OPTION_NUMBER, &q->interleave, 0, 1e6, true},
-        {"--m", OPTION_NUMBER, &q->m, 0, LARGEST_SIZE, true},
-        {"--k", OPTION_NUMBER, &q->k, 0, LARGEST_SIZE, true},
-        {"--n", OPTION_NUMBER, &q->n, 0, LARGEST_SIZE, true},
+        {"--params", OPTION_NUMBER, &q->params, 1, LARGEST_MODEL, false},
+        {"--tokens", OPTION_NUMBER, &q->tokens, 1, LARGEST_DATA, false},
+        {"--devices", OPTION_NUMBER, &q->devices, 1e-6, 1e9, false},
+        {"--mfu", OPTION_NUMBER, &q->mfu, 1e-6, 1, false},
+        {"--peak", OPTION_NUMBER, &q->peak, 1, 1e24, false},
+        {"--days", OPTION_NUMBER, &q->days, 1e-6, 1e9, false},
+        {"--memory", OPTION_NUMBER, &q->memory, 1, 1e18, false},
+        {"--bytes-per-param", OPTION_NUMBER, &q->bytes_per_param, 1e-3, 1e6, false},
+        {"--flops", OPTION_NUMBER, &q->flops, 1, LARGEST_FLOPS, false},
+        {"--tokens-per-second", OPTION_NUMBER, &q->tokens_per_second, 1e-6, LARGEST_DATA, false},
+        {"--seconds", OPTION_NUMBER, &q->seconds, 1e-9, 1e12, false},
+        {"--tokens-per-param", OPTION_NUMBER, &q->tokens_per_param, 1e-6, 1e9, false},
+        {"--alpha", OPTION_NUMBER, &q->alpha, 1e-3, 3, false},
+        {"--beta", OPTION_NUMBER, &q->beta, 1e-3, 3, false},
+        {"--batch", OPTION_NUMBER, &q->batch, 1, LARGEST_SIZE, false},
+        {"--seq", OPTION_NUMBER, &q->seq, 1, LARGEST_SIZE, false},
+        {"--layers", OPTION_NUMBER, &q->layers, 1, 1e6, false},
+        {"--channels", OPTION_NUMBER, &q->channels, 1, 1e9, false},
+        {"--heads", OPTION_NUMBER, &q->heads, 1, 1e9, false},
+        {"--vocabulary", OPTION_NUMBER, &q->vocabulary, 1, 1e9, false},
+        {"--tensor", OPTION_NUMBER, &q->tensor, 1, 1e6, false},
+        {"--pipeline", OPTION_NUMBER, &q->pipeline, 1, 1e6, false},
+        {"--interleave", OPTION_NUMBER, &q->interleave, 1, 1e6, false},
+        {"--m", OPTION_NUMBER, &q->m, 1, LARGEST_SIZE, false},
+        {"--k", OPTION_NUMBER, &q->k, 1, LARGEST_SIZE, false},
+        {"--n", OPTION_NUMBER, &q->n, 1, LARGEST_SIZE, false},
         {"--device", OPTION_TEXT, &q->device, 0, 0, false},
         {"--dtype", OPTION_TEXT, &q->dtype, 0, 0, false},
         {"--model", OPTION_TEXT, &q->model, 0, 0, false},
@@ -666,6 +668,35 @@ static const struct form *form_find(const char *name) {
     return NULL;
 }
 
+/* Whether a text has the word inf or nan, as printf writes what is not finite. */
+static bool has_infinity(const char *text) {
+    for (const char *at = text; *at; at++) {
+        bool is_word =
+            (!strncmp(at, "inf", 3) || !strncmp(at, "nan", 3)) && !strchr("abcdefghijklmnopqrstuvwxyz", at[3]);
+        if (is_word && (at == text || strchr(" (-+=\n", at[-1]))) return true;
+    }
+    return false;
+}
+
+/* Flags have bounds within which nothing overflows; files and laws fitted to them may still lead beyond. */
+static int answer_print(const struct form *form, const struct asked *q) {
+    char *text = NULL;
+    size_t bytes = 0;
+    struct answer a = {json_pack("{s:s, s:s}", "schema", "tally.napkin/1", "form", form->name),
+                       open_memstream(&text, &bytes)};
+    int code = a.json && a.text ? form->answer(q, &a) : EXIT_MEMORY;
+    if (a.text && fclose(a.text) != 0) code = EXIT_MEMORY;
+    if (code == EXIT_MEMORY) fprintf(stderr, "tally napkin %s: out of memory for the answer\n", form->name);
+    if (!code && has_infinity(text))
+        code =
+            bad(form->name, "with these numbers the answer is beyond all bounds (look for a zero too many or too few)");
+    if (!code && q->is_json) code = cli_json(json_incref(a.json));
+    else if (!code) fputs(text, stdout);
+    free(text);
+    json_decref(a.json);
+    return code;
+}
+
 int cmd_napkin(int argc, char **argv) {
     struct asked q = {
         .devices = 1, .dtype = "bf16", .tokens_per_param = 20, .tensor = 1, .pipeline = 1, .convention = "palm"};
@@ -678,10 +709,7 @@ int cmd_napkin(int argc, char **argv) {
     int code = asked_read(argc - 1, argv + 1, &q);
     if (code) return code;
     if (!hardware_load_default() || (q.hardware && !hardware_load(q.hardware))) return cli_error();
-    struct answer a = {json_pack("{s:s, s:s}", "schema", "tally.napkin/1", "form", form->name), q.is_json};
-    code = a.json ? form->answer(&q, &a) : EXIT_MEMORY;
-    if (!code && q.is_json) code = cli_json(json_incref(a.json));
-    json_decref(a.json);
+    code = answer_print(form, &q);
     hardware_unload();
     return code;
 }

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "cli/plan_options.h"
 #include "plan/infer.h"
@@ -353,7 +355,7 @@ static void line_print(const struct sweep *w, const struct plan *plan) {
 }
 
 static int sweep_one(struct sweep *w, const struct settings *s) {
-    struct plan plan;
+    static struct plan plan;
     struct plan_flags *f = w->flags;
     f->settings = *s;
     int code = plan_target_read(f);
@@ -376,21 +378,25 @@ static int sweep_from(struct sweep *w, const struct settings *s, int at) {
     if (at == w->flags->n_sweeps) return sweep_one(w, s);
     const char *text = w->flags->sweep[at], *value = strchr(text, '=') + 1;
     static const struct option no_options[] = {{0}};
+    struct settings *next = memory_new(sizeof *next);
+    if (!next) return error_memory(sizeof *next, "a sweep's settings"), cli_error();
     int code = 0, taken;
     while (!code && *value) {
-        struct settings next = *s;
+        *next = *s;
         char flag[SETTING_TEXT + 80], *arguments[] = {flag, NULL};
         size_t length = strcspn(value, ",");
         snprintf(flag, sizeof flag, "--%.*s=%.*s", (int)(strchr(text, '=') - text), text, (int)length, value);
-        code = settings_flag(&next, "plan", no_options, arguments, 1, &taken);
-        if (!code) code = sweep_from(w, &next, at + 1);
+        code = settings_flag(next, "plan", no_options, arguments, 1, &taken);
+        if (!code) code = sweep_from(w, next, at + 1);
         value += length + (value[length] == ',');
     }
+    memory_free(next);
     return code;
 }
 
 static int sweep_run(struct plan_flags *f) {
-    const struct settings first = f->settings;
+    static struct settings first;
+    first = f->settings;
     return sweep_from(&(struct sweep){f, 0}, &first, 0);
 }
 
@@ -438,8 +444,11 @@ static void inference_print(const struct infer_question *q, const struct infer_a
 }
 
 static int infer_one(const struct plan_flags *f) {
-    struct infer_question q = {.settings = f->settings, .target = f->target, .n_new = f->n_new};
+    static struct infer_question q;
     struct infer_answer answer;
+    q.settings = f->settings;
+    q.target = f->target;
+    q.n_new = f->n_new;
     if (!infer_price(&q, &answer)) return cli_error();
     if (f->is_json) return cli_json(infer_json(&q, &answer));
     inference_print(&q, &answer);
@@ -466,7 +475,7 @@ static int price_write(const struct plan_flags *f, const struct plan *plan) {
 }
 
 static int plan_one(const struct plan_flags *f) {
-    struct plan plan;
+    static struct plan plan;
     double before = now_s();
     if (!plan_make(&plan, &f->settings, &f->target, &f->options, !f->is_short)) return cli_error();
     int code = f->price_file ? price_write(f, &plan) : 0;
@@ -479,7 +488,10 @@ static int plan_one(const struct plan_flags *f) {
 }
 
 int cmd_plan(int argc, char **argv) {
-    struct plan_flags f = {.settings = settings_default(), .options = {.n_devices = 1}, .n_new = 128};
+    static struct plan_flags f; /* a command runs once, and this is more than a stack should hold */
+    f.settings = settings_default();
+    f.options.n_devices = 1;
+    f.n_new = 128;
     const struct option table[] = {{"--inference", OPTION_FLAG, &f.is_inference, 0, 0, false},
                                    {"--new-tokens", OPTION_INTEGER, &f.n_new, 1, 1e9, false},
                                    {"--devices", OPTION_INTEGER, &f.options.n_devices, 1, 1e9, false},

@@ -164,9 +164,9 @@ int cmd_roofline(int argc, char **argv) {
         {"--json", OPTION_FLAG, &q.is_json, 0, 0, false},
         {NULL, OPTION_END, NULL, 0, 0, false},
     };
-    struct settings s;
+    static struct settings s; /* a command runs once, and this is more than a stack should hold */
     struct machine m;
-    struct roofline r;
+    static struct roofline r;
     bool sets[ROOFLINE_SETS];
     int code = options_read("roofline", table, argc, argv, NULL, 0);
     if (code || (code = set_find(q.set, sets))) return code;

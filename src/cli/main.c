@@ -38,7 +38,8 @@ static const char exit_codes[] =
     "started;\n"
     "4 out of memory; 5 train: loss or gradient not finite; 6 fit: nothing fits; 75 train: saved, the same command "
     "goes "
-    "on\n";
+    "on;\n"
+    "130 generate: stopped by Ctrl-C\n";
 
 static void usage(FILE *to) {
     fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",

@@ -47,6 +47,12 @@ static int cores_allowed(void) {
 }
 
 /* A forked child has lost the pool's threads: it works alone. */
+uint64_t device_memory_bytes(const tl_device *device) {
+    uint64_t used, total = 0;
+    if (device->kind == DEVICE_CPU) return process_memory_bytes();
+    return device->functions->used && device->functions->used(device, &used, &total) ? total : 0;
+}
+
 int device_threads(void) {
     static atomic_int machine;
     if (process_generation() > 0) return 1;

@@ -263,18 +263,15 @@ static void operand_fill(struct operand *o, const struct subscripts *t, const tl
         if (x->shape[i] != 1) o->wide |= (labels)1 << t->label[i];
 }
 
-static bool plan_fill(const struct subject *s, bool is_letters, struct plan *p) {
-    struct equation e;
-    if (!(is_letters ? equation_read_letters(s, &e) : equation_read_names(s, &e)) || !equation_fit(s, &e, p->size))
-        return false;
-    p->n = e.n_inputs;
-    p->n_labels = e.n_labels;
-    for (int i = 0; i < e.n_labels; i++) p->label[i].at = e.label[i].at, p->label[i].bytes = e.label[i].bytes;
-    p->out_rank = e.out.n;
-    memcpy(p->out, e.out.label, (size_t)e.out.n);
-    for (int i = 0; i < e.out.n; i++)
-        if (p->size[e.out.label[i]] != 1) p->out_wide |= (labels)1 << e.out.label[i];
-    for (int i = 0; i < p->n; i++) operand_fill(&p->operand[i], &e.in[i], s->tensors[i]);
+static bool plan_of_equation(const struct subject *s, const struct equation *e, struct plan *p) {
+    p->n = e->n_inputs;
+    p->n_labels = e->n_labels;
+    for (int i = 0; i < e->n_labels; i++) p->label[i].at = e->label[i].at, p->label[i].bytes = e->label[i].bytes;
+    p->out_rank = e->out.n;
+    memcpy(p->out, e->out.label, (size_t)e->out.n);
+    for (int i = 0; i < e->out.n; i++)
+        if (p->size[e->out.label[i]] != 1) p->out_wide |= (labels)1 << e->out.label[i];
+    for (int i = 0; i < p->n; i++) operand_fill(&p->operand[i], &e->in[i], s->tensors[i]);
     for (int i = 0; i < p->n; i++) {
         labels others = p->out_wide;
         for (int k = 0; k < p->n; k++) others |= k == i ? 0 : p->operand[k].wide;
@@ -288,6 +285,15 @@ static bool plan_fill(const struct subject *s, bool is_letters, struct plan *p) 
             return pattern_fail(s, -1, "a result between the steps has more than %d axes", TL_MAX_RANK);
     for (int i = 0; i < p->n - 1; i++) step_sort(p, &p->step[i], i == p->n - 2);
     return true;
+}
+
+static bool plan_fill(const struct subject *s, bool is_letters, struct plan *p) {
+    struct equation *e = memory_new(sizeof *e);
+    if (!e) return error_memory(sizeof *e, "an equation of einsum");
+    bool ok = (is_letters ? equation_read_letters(s, e) : equation_read_names(s, e)) && equation_fit(s, e, p->size) &&
+              plan_of_equation(s, e, p);
+    memory_free(e);
+    return ok;
 }
 
 /* The plan of a call, with a reference. NULL: recorded. */

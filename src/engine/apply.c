@@ -14,6 +14,7 @@
 #include "account/ledger.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/scratch.h"
 #include "engine/autocast.h"
 #include "engine/checkpoint.h"
 #include "engine/graph.h"
@@ -153,6 +154,7 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
     const tl_device *d = c->device;
     tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : c->op->kernels[d->kind];
     bool ok;
+    if (d->kind == DEVICE_CPU && !scratch_ready()) return error_memory(SCRATCH_BYTES, "the scratch of a thread");
     if (c->op->run) ok = c->op->run(c, error);
     else if (!kernel) ok = snprintf(error, sizeof error, "it has no kernel on %s", d->name) < 0;
     else ok = kernel(&args);

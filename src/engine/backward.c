@@ -101,6 +101,15 @@ static bool is_exclusive(const tl_tensor *x, int holders) {
            x->offset == 0 && !x->storage->deleter;
 }
 
+/* Rules from outside may give any tensor. */
+static bool grad_is_there(const struct node *n, int i, const tl_tensor *g) {
+    const tl_device *need = n->edges[i].device, *got = g->storage->device;
+    return got == need ||
+           error_set(TL_ERROR_USE,
+                     "%s: its gradient rule gave input %d, which is on %s, a gradient on %s (need one on %s)",
+                     n->op->name, i, tl_device_name(need), tl_device_name(got), tl_device_name(need));
+}
+
 /* Undoes broadcasting and promotion. */
 static tl_tensor *grad_fit(tl_tensor *g, const struct edge *e) {
     if (!shape_equal(g->rank, g->shape, e->rank, e->shape)) {
@@ -250,7 +259,7 @@ static bool node_visit(struct pass *p, struct node *n) {
         tl_tensor *result = ok && g.needs[i] ? g.result[i] : NULL;
         if (result && result != g.into[i]) {
             tl_tensor *shared = is_wanted_again(n, &g, i) ? tensor_keep(result) : NULL;
-            result = grad_fit(result, e);
+            result = grad_is_there(n, i, result) ? grad_fit(result, e) : NULL;
             ok = result && edge_deliver(p, e, result, g.replaces[i]);
             tensor_drop(shared);
         }
@@ -339,7 +348,11 @@ static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
     }
     if (seed &&
         (!shape_equal(x->rank, x->shape, seed->rank, seed->shape) || seed->storage->device != x->storage->device)) {
-        error_set(TL_ERROR_USE, "%s: the seed must have the output's shape and device", what);
+        char got[128], need[128];
+        tl_describe(seed, got, sizeof got);
+        tl_describe(x, need, sizeof need);
+        error_set(TL_ERROR_USE, "%s: the seed must have the output's shape and device: it is %s, the output %s", what,
+                  got, need);
         return NULL;
     }
     if (!tensor_needs_grad(x)) {

@@ -82,6 +82,7 @@ static struct node *node_alloc(const tl_op *op, tl_tensor *const *input, int n_i
         struct edge *e = &n->edges[i];
         const int rank = e->rank = input[i]->rank;
         e->dtype = input[i]->dtype;
+        e->device = input[i]->storage->device;
         e->shape = shape;
         for (int a = 0; a < rank; a++) shape[a] = input[i]->shape[a];
         shape += rank;
@@ -236,7 +237,8 @@ static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *n
     struct edge *e = &region->edges[1]; /* the view as it will be: produced by `node` */
     if (e->node) node_drop(e->node);
     tensor_drop(e->leaf);
-    *e = (struct edge){.node = node_keep(node), .dtype = e->dtype, .rank = e->rank, .shape = e->shape};
+    *e = (struct edge){
+        .node = node_keep(node), .dtype = e->dtype, .device = e->device, .rank = e->rank, .shape = e->shape};
     return region;
 }
 
@@ -439,11 +441,20 @@ tl_tensor *tl_retain_grad(tl_tensor *x) {
 
 tl_tensor *tl_grad_of(tl_tensor *x) { return tensor_check(x, "tl_grad_of") ? x->grad : NULL; }
 
+static bool grad_misfit(const tl_tensor *x, const tl_tensor *grad) {
+    char got[128], need[128];
+    tl_describe(grad, got, sizeof got);
+    tl_describe(x, need, sizeof need);
+    return error_set(TL_ERROR_USE,
+                     "tl_set_grad: the gradient must have the tensor's shape and device: it is %s, the tensor %s", got,
+                     need);
+}
+
 bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
     if (!tensor_check(x, "tl_set_grad") || (grad && !tensor_check(grad, "tl_set_grad"))) return false;
     if (grad &&
         (!shape_equal(x->rank, x->shape, grad->rank, grad->shape) || x->storage->device != grad->storage->device))
-        return error_set(TL_ERROR_USE, "tl_set_grad: the gradient must have the tensor's shape and device");
+        return grad_misfit(x, grad);
     if (grad && !dtype_is_float(grad->dtype))
         return error_set(TL_ERROR_USE, "tl_set_grad: a gradient is of a floating point dtype, not %s",
                          tl_dtype_name(grad->dtype));

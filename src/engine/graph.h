@@ -17,6 +17,7 @@ struct edge { /* where the gradient of an input goes: to a node's output, to a l
     int output;
     tl_tensor *leaf;
     tl_dtype dtype; /* of the input, whose gradient is brought to this dtype and shape */
+    tl_device *device; /* where the input is, and its gradient must be */
     int rank;
     int64_t *shape;
 };

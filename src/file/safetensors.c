@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "tensor/dtype.h"
+#include "tensor/shape.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the bytes of a safetensors file are little-endian, and are used as they stand"
@@ -79,6 +80,15 @@ void tl_safetensors_close(tl_safetensors *f) {
 /* ---- What is in it ---- */
 
 int tl_safetensors_count(const tl_safetensors *f) { return f ? (int)f->header.n_entries : 0; }
+
+/* The header's reader has checked that the bytes of each are there: sums cannot overflow. */
+int64_t safetensors_numbers(const tl_safetensors *f) {
+    int64_t total = 0, n;
+    tl_safetensors_info info;
+    for (int i = 0; tl_safetensors_info_at(f, i, &info); i++)
+        if (shape_numel(info.rank, info.shape, &n)) total += n;
+    return total;
+}
 
 static const struct header_entry *entry_at(const tl_safetensors *f, int index) {
     return f && index >= 0 && index < tl_safetensors_count(f) ? &f->header.entries[index] : NULL;

@@ -49,6 +49,9 @@ bool header_read(struct header *h, const char *path, size_t length, size_t data_
 const int64_t *header_shape(const struct header *h, const struct header_entry *e);
 void header_free(struct header *h);
 
+/* How many numbers all tensors of a file have. */
+int64_t safetensors_numbers(const tl_safetensors *file);
+
 /* tl_safetensors_open and tl_safetensors_save for a file in an open folder. */
 tl_safetensors *safetensors_open_at(struct file_place at);
 bool safetensors_save_at(struct file_place at, const char *const *names, tl_tensor *const *tensors, int n,

@@ -19,6 +19,7 @@ const char *tl_family_name(tl_family family) { return (unsigned)family < TL_FAMI
 /* ---- Checks ---- */
 
 #define LARGEST_SIZE ((int64_t)1 << 40)
+#define MOST_LAYERS 4096 /* a layer costs a millisecond and 70 KB to price, sizes nothing; the deepest models had 1000 */
 #define LARGEST_FILE ((size_t)1 << 20)
 
 static bool size_check(const char *name, int64_t n) {
@@ -59,7 +60,8 @@ bool tl_model_config_check(const tl_model_config *c) {
     if ((unsigned)c->family >= TL_FAMILY_COUNT)
         return error_set(TL_ERROR_USE, "model: no family has the number %d", (int)c->family);
     if (!size_check("n_layers", c->n_layers) || !size_check("channels", c->channels)) return false;
-    if (c->n_layers > 100000) return error_set(TL_ERROR_USE, "model: %lld layers are too many", (long long)c->n_layers);
+    if (c->n_layers > MOST_LAYERS)
+        return error_set(TL_ERROR_USE, "model: n_layers is %lld (need 1 to %d)", (long long)c->n_layers, MOST_LAYERS);
     if (c->family != TL_DEEP_LINEAR && !transformer_check(c)) return false;
     return tl_model_config_parameters(c) >= 0;
 }

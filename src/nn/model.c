@@ -2,7 +2,11 @@
 #include "nn/model.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/module.h"
+#include "ops/ops.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
 
 /* One row per family: everything that is said of it elsewhere goes through here. */
 static const struct family {
@@ -25,6 +29,18 @@ static const struct family *family_of(const tl_module *model) {
     return NULL;
 }
 
+bool model_fits(const tl_model_config *c, tl_dtype dtype, const tl_device *device) {
+    uint64_t have = device_memory_bytes(device);
+    double need = (double)tl_model_config_parameters(c) * dtype_info(dtype)->bits / 8;
+    char a[32], b[32];
+    return !have || need <= (double)have ||
+           error_set(TL_ERROR_MEMORY,
+                     "model: %lld parameters in %s take %s, and %s has %s (need a smaller model or another device; "
+                     "`tally plan` and the device meta take any size)",
+                     (long long)tl_model_config_parameters(c), tl_dtype_name(dtype), bytes_text(need, a), device->name,
+                     bytes_text((double)have, b));
+}
+
 tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device) {
     if (!tl_model_config_check(config)) return NULL;
     if ((unsigned)dtype > TL_BF16) {
@@ -32,6 +48,8 @@ tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device
                   tl_dtype_name(dtype));
         return NULL;
     }
+    const tl_device *place = device_or_default(device);
+    if (!place || !model_fits(config, dtype, place)) return NULL;
     const struct family *family = &families[config->family];
     tl_module *m = tl_module_new(&family->kind);
     if (!m) return NULL;

@@ -118,22 +118,71 @@ static bool same_shape(tl_tensor *a, tl_tensor *b) {
     return same;
 }
 
-static bool load_one(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+/* The tensor of the files for a parameter, in its shape. NULL: recorded. */
+static tl_tensor *weights_find(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
     const char *bare = strchr(to->name, '.');
     tl_tensor *x = weights_get(w, to->name);
     if (!x && bare && tl_error() == TL_OK) x = weights_get(w, bare + 1);
-    if (tl_error() != TL_OK) return false;
-    if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name);
+    if (tl_error() != TL_OK) return NULL;
+    if (!x) return error_set(TL_ERROR_USE, "%s: has no tensor \"%s\"", w->path, to->name), NULL;
     if (is_transposed(c, to->name) && tl_rank(x) == 2) x = tl_transpose(x, 0, 1);
+    if (!x || same_shape(x, to->tensor)) return x;
+    char got[128], need[128];
+    tl_describe(x, got, sizeof got);
+    tl_describe(to->tensor, need, sizeof need);
+    return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", w->path, to->name, got, need), NULL;
+}
+
+static bool load_one(struct weights *w, const tl_model_config *c, const tl_named_tensor *to) {
+    tl_tensor *x = weights_find(w, c, to);
     if (!x) return false;
-    if (!same_shape(x, to->tensor)) {
-        char got[128], need[128];
-        tl_describe(x, got, sizeof got);
-        tl_describe(to->tensor, need, sizeof need);
-        return error_set(TL_ERROR_USE, "%s: \"%s\" is %s (need %s)", w->path, to->name, got, need);
-    }
     tl_device *device = tl_device_of(to->tensor);
     return tl_copy_(to->tensor, tl_to(tl_cast(x, tl_dtype_of(to->tensor)), device)) != NULL;
+}
+
+/* ---- Before anything is made ---- */
+
+static int64_t weights_numbers(const struct weights *w) {
+    int64_t total = 0;
+    for (int f = 0; f < w->n_files; f++) total += safetensors_numbers(w->files[f]);
+    return total;
+}
+
+bool model_numbers_suffice(const tl_model_config *c, int64_t have, const char *where) {
+    int64_t need = tl_model_config_parameters(c);
+    return need <= have || error_set(TL_ERROR_USE,
+                                     "%s: has %lld numbers, and the model of config.json takes %lld (need the weights "
+                                     "of this config, or the config of these weights)",
+                                     where, (long long)have, (long long)need);
+}
+
+/* On meta the model has shapes and takes no room. */
+static bool shapes_match(struct weights *w, const tl_model_config *c) {
+    tl_device *meta = tl_device_find("meta");
+    tl_module *model = meta ? tl_model_new(c, TL_F32, meta) : NULL;
+    int n = 0;
+    const tl_named_tensor *list = model ? tl_module_list(model, &n) : NULL;
+    bool ok = list != NULL;
+    for (int i = 0; ok && i < n; i++) {
+        tl_scope scope = tl_scope_begin();
+        ok = weights_find(w, c, &list[i]) != NULL;
+        ok = tl_scope_end(scope) && ok;
+    }
+    tl_module_free(model);
+    return ok;
+}
+
+bool model_weights_fit(const tl_model_config *c, const char *path) {
+    struct weights *w = memory_new(sizeof *w);
+    if (!w) return error_memory(sizeof *w, "weights");
+    w->path = path;
+    w->n_files = 0;
+    bool ok = model_files(path, open_one, w), mode = tl_grad_mode(false);
+    ok = ok && model_numbers_suffice(c, weights_numbers(w), path) && shapes_match(w, c);
+    tl_grad_mode(mode);
+    weights_close(w);
+    memory_free(w);
+    return ok;
 }
 
 bool tl_model_load(tl_module *model, const char *path) {

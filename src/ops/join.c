@@ -133,10 +133,14 @@ tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis) {
 
 /* ---- split, chunk: views ---- */
 
+/* Each is a tensor of its own: a count of billions is a mistake, and would take the memory of the machine. */
+enum { MOST_PARTS = 1 << 20 };
+
 bool tl_split(tl_tensor *x, int axis, const int64_t *sizes, int n, tl_tensor **parts) {
     if (!tensor_check(x, "split")) return false;
     int at = index_axis("split", x, axis);
     if (at < 0 || !x->rank) return at >= 0 && error_set(TL_ERROR_USE, "split: a scalar has no axis to split");
+    if (n > MOST_PARTS) return error_set(TL_ERROR_USE, "split: %d parts are too many (need at most %d)", n, MOST_PARTS);
     int64_t start = 0;
     bool fits = true;
     for (int i = 0; fits && i < n; i++) fits = sizes[i] >= 0 && !__builtin_add_overflow(start, sizes[i], &start);
@@ -161,7 +165,11 @@ int tl_chunk(tl_tensor *x, int axis, int n, tl_tensor **parts) {
                   "chunk: expects at least a 1-dimensional tensor and chunks to be greater than 0, not %d", n);
         return 0;
     }
-    int64_t size = x->shape[at], step = (size + n - 1) / n;
+    int64_t size = x->shape[at], step = (size + n - 1) / n, n_parts = step ? (size + step - 1) / step : n;
+    if (n_parts > MOST_PARTS) {
+        error_set(TL_ERROR_USE, "chunk: %lld parts are too many (need at most %d)", (long long)n_parts, MOST_PARTS);
+        return 0;
+    }
     for (int64_t start = 0; made < n && (start < size || size == 0); start += step) {
         parts[made] = tl_slice(x, at, start, start + step, 1);
         if (!parts[made]) return 0;

@@ -36,6 +36,8 @@ struct tl_optimizer {
     size_t n_parameters, capacity;
     struct update_tensors *updates; /* room for a list of all */
     size_t update_capacity;
+    size_t *slots; /* open-addressing index into parameters, +1: each under its name and under its tensor */
+    size_t n_slots;
     tl_named_tensor *list; /* every state, with a name of its own */
     size_t n_list, list_capacity;
 };
@@ -137,6 +139,7 @@ void tl_optimizer_free(tl_optimizer *o) {
     }
     list_cut(o, 0);
     memory_free(o->parameters);
+    memory_free(o->slots);
     memory_free(o->updates);
     memory_free(o->list);
     memory_free(o);
@@ -160,6 +163,46 @@ const tl_named_tensor *tl_optimizer_list(tl_optimizer *o, int *n) {
 
 /* ---- Adding ---- */
 
+static uint64_t name_hash(const char *name) {
+    uint64_t hash = 1469598103934665603u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+    return hash ^ hash >> 32;
+}
+static uint64_t tensor_hash(const tl_tensor *x) { return ((uint64_t)(uintptr_t)x * 0x9E3779B97F4A7C15u) >> 32; }
+
+/* The parameter of this name, or of this tensor; NULL: there is none. */
+static const struct parameter *find(const tl_optimizer *o, uint64_t hash, const char *name, const tl_tensor *x) {
+    for (size_t at = hash & (o->n_slots - 1); o->slots[at]; at = (at + 1) & (o->n_slots - 1)) {
+        const struct parameter *p = &o->parameters[o->slots[at] - 1];
+        if (name ? !strcmp(p->name, name) : p->tensor == x) return p;
+    }
+    return NULL;
+}
+
+static void slot_fill(tl_optimizer *o, uint64_t hash, size_t index) {
+    size_t at = hash & (o->n_slots - 1);
+    while (o->slots[at]) at = (at + 1) & (o->n_slots - 1);
+    o->slots[at] = index + 1;
+}
+
+static void slots_fill(tl_optimizer *o, size_t index) {
+    slot_fill(o, name_hash(o->parameters[index].name), index);
+    slot_fill(o, tensor_hash(o->parameters[index].tensor), index);
+}
+
+/* Room for one parameter more, at most half full. */
+static bool slots_grow(tl_optimizer *o) {
+    if (o->n_slots >= 4 * (o->n_parameters + 1)) return true;
+    size_t larger = o->n_slots ? 2 * o->n_slots : 64, *slots = memory_new(larger * sizeof *slots);
+    if (!slots) return false;
+    memset(slots, 0, larger * sizeof *slots);
+    memory_free(o->slots);
+    o->slots = slots;
+    o->n_slots = larger;
+    for (size_t i = 0; i < o->n_parameters; i++) slots_fill(o, i);
+    return true;
+}
+
 static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
     if (!optimizer_check(o, "tl_optimizer_add") || !tensor_check(x, "tl_optimizer_add")) return false;
     if (!name || !*name || !text_is_name(name))
@@ -168,15 +211,12 @@ static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
     if (!dtype_is_float(x->dtype) || dtype_info(x->dtype)->is_storage_only)
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: not implemented for %s (need a floating point dtype)",
                          name, dtype_info(x->dtype)->torch_name);
-    for (size_t i = 0; i < o->n_parameters; i++) {
-        const struct parameter *p = &o->parameters[i];
-        if (p->tensor == x)
-            return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: this parameter was added before, as %s", name,
-                             p->name);
-        if (strcmp(p->name, name) == 0)
-            return error_set(TL_ERROR_USE, "tl_optimizer_add: there is a parameter %s already", name);
-    }
-    return true;
+    const struct parameter *same = o->n_slots ? find(o, tensor_hash(x), NULL, x) : NULL;
+    if (same)
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: this parameter was added before, as %s", name,
+                         same->name);
+    return !o->n_slots || !find(o, name_hash(name), name, NULL) ||
+           error_set(TL_ERROR_USE, "tl_optimizer_add: there is a parameter %s already", name);
 }
 
 /* "what.name", or the name alone. */
@@ -215,7 +255,7 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
     if (!add_check(o, name, parameter)) return false;
     struct parameter p = {.tensor = parameter, .options = options ? *options : tl_optimizer_defaults(o->kind)};
     if (!options_check(o->kind, name, &p.options)) return false;
-    if (!memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
+    if (!slots_grow(o) || !memory_grow((void **)&o->parameters, &o->capacity, o->n_parameters, sizeof *o->parameters) ||
         !memory_grow((void **)&o->updates, &o->update_capacity, o->n_parameters, sizeof *o->updates) ||
         !memory_grow((void **)&o->list, &o->list_capacity, o->n_list + MAX_LISTED - 1, sizeof *o->list))
         return error_memory(sizeof *o->parameters, "a parameter of an optimizer");
@@ -226,6 +266,7 @@ bool tl_optimizer_add(tl_optimizer *o, const char *name, tl_tensor *parameter, c
     ok = tl_scope_end(scope) && ok && tl_keep(parameter);
     if (ok) {
         o->parameters[o->n_parameters++] = p;
+        slots_fill(o, o->n_parameters - 1);
         return true;
     }
     list_cut(o, before);

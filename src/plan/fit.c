@@ -79,9 +79,9 @@ static struct group_peak peak_of(const struct shard_estimate *e) {
     return peak;
 }
 
-/* Steps need more than evaluations and samples nearly always, and take a fraction of the time to price. */
-static bool try_size(const struct fit_question *q, int64_t size, bool only_steps, struct fit_point *point) {
-    struct price price;
+/* Steps need more than evaluations and samples nearly always, and take a fraction of the time to price-> */
+static bool try_price(const struct fit_question *q, int64_t size, bool only_steps, struct price *price,
+                      struct fit_point *point) {
     struct plan_options options = q->options;
     struct settings s = fit_settings(q, size);
     bool is_estimate = options.n_devices > 1;
@@ -94,27 +94,34 @@ static bool try_size(const struct fit_question *q, int64_t size, bool only_steps
         s.warmup = 0;
         s.val_share = 0;
     }
-    if (!price_sketch(&price, &s, &q->target)) return false;
-    price.settings.steps = q->settings.steps;
+    if (!price_sketch(price, &s, &q->target)) return false;
+    price->settings.steps = q->settings.steps;
     *point = (struct fit_point){.size = size,
-                                .n_parameters = price.n_parameters,
-                                .verdict = price.verdict,
-                                .bytes = price.reserved_bytes,
-                                .block_bytes = price.allocated_bytes};
-    bool ok = group_peak_find(&price, &point->peak);
+                                .n_parameters = price->n_parameters,
+                                .verdict = price->verdict,
+                                .bytes = price->reserved_bytes,
+                                .block_bytes = price->allocated_bytes};
+    bool ok = group_peak_find(price, &point->peak);
     if (is_estimate) {
-        struct shard_estimate e = shard_estimate(&price, options.n_devices, options.shard, options.link);
+        struct shard_estimate e = shard_estimate(price, options.n_devices, options.shard, options.link);
         uint64_t limit = price_target_limit(&q->target);
         point->bytes = point->block_bytes = e.total_bytes;
         point->verdict = !limit ? PRICE_UNKNOWN : point->bytes <= limit ? PRICE_FITS : PRICE_TOO_LARGE;
         point->peak = peak_of(&e);
     }
-    if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price.n_parameters;
-    point->run = plan_run_of(&price, &options);
+    if (q->tokens_per_parameter > 0) options.tokens = q->tokens_per_parameter * (double)price->n_parameters;
+    point->run = plan_run_of(price, &options);
     point->limit = limit_of(q, point);
-    const tl_ledger *step = price.kind[KIND_STEP].ledger;
+    const tl_ledger *step = price->kind[KIND_STEP].ledger;
     for (size_t i = 0; i < step->n_rows; i++) point->flops += step->rows[i].flops;
-    price_free(&price);
+    price_free(price);
+    return ok;
+}
+
+static bool try_size(const struct fit_question *q, int64_t size, bool only_steps, struct fit_point *point) {
+    struct price *price = memory_new(sizeof *price);
+    bool ok = price ? try_price(q, size, only_steps, price, point) : error_memory(sizeof *price, "a price");
+    memory_free(price);
     return ok;
 }
 

@@ -137,16 +137,25 @@ json_t *machine_json(const struct machine *p) {
                      "streams", streams, "samples", samples);
 }
 
-bool machine_write(const struct machine *p, const char *path) {
-    json_t *json = machine_json(p);
-    char *text = json ? json_print(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(json);
+static bool folder_of_make(const char *path) {
     char folder[4096];
     text_copy(folder, sizeof folder, path);
     char *slash = strrchr(folder, '/');
     if (slash) *slash = 0;
-    bool ok = text ? (!slash || !*folder || file_make_folder(folder)) && file_put(path, text, strlen(text))
-                   : error_memory(4096, "a profile");
+    return !slash || !*folder || file_make_folder(folder);
+}
+
+bool machine_can_write(const char *path) {
+    struct file_writer *w = folder_of_make(path) ? file_writer_new(path) : NULL;
+    file_writer_discard(w);
+    return w != NULL;
+}
+
+bool machine_write(const struct machine *p, const char *path) {
+    json_t *json = machine_json(p);
+    char *text = json ? json_print(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    bool ok = text ? folder_of_make(path) && file_put(path, text, strlen(text)) : error_memory(4096, "a profile");
     free(text);
     return ok;
 }

@@ -55,6 +55,8 @@ json_t *machine_json(const struct machine *p);
 /* False: recorded. */
 bool machine_read(struct machine *p, const char *path);
 bool machine_write(const struct machine *p, const char *path);
+/* Whether machine_write could: makes the folder, and a file beside the path that goes again at once. False: recorded. */
+bool machine_can_write(const char *path);
 /* ~/.config/tally/machine-DEVICE.json; memory_free it. NULL: there is no home. */
 char *machine_default_path(const char *device);
 /* The default one, if it is there and is of this machine, device, instruction set and number of threads. False: there is none;

@@ -74,7 +74,8 @@ static void advise(struct plan *plan, const char *format, ...) {
     va_end(arguments);
 }
 
-static bool try_settings(const struct plan *plan, const struct settings *s, struct fit_point *point) {
+__attribute__((noinline)) static bool try_settings(const struct plan *plan, const struct settings *s,
+                                                   struct fit_point *point) {
     struct fit_question q;
     return fit_begin(&q, FIT_BATCH, s, &plan->price.target, &plan->options) && fit_try_steps(&q, s->batch, point);
 }
@@ -196,17 +197,22 @@ int64_t plan_scale_binds(const struct plan *plan) {
     return 0;
 }
 
+/* Settings are 8 KiB: a question has its own frame, which is gone when the advice asks others. */
+__attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis) {
+    const struct price *p = &plan->price;
+    struct fit_question q;
+    if (!fit_begin(&q, axis, &p->settings, &p->target, &plan->options)) return false;
+    q.n_above = 8;
+    return fit_search(&q, &plan->growth[axis]);
+}
+
 static bool grow(struct plan *plan) {
     const struct price *p = &plan->price;
     if (!price_target_limit(&p->target)) return true;
     plan->has_growth = true;
     scale_find(plan);
-    for (int axis = 0; axis < FIT_N_AXES; axis++) {
-        struct fit_question q;
-        if (!fit_begin(&q, (enum fit_axis)axis, &p->settings, &p->target, &plan->options)) return false;
-        q.n_above = 8;
-        if (!fit_search(&q, &plan->growth[axis])) return false;
-    }
+    for (int axis = 0; axis < FIT_N_AXES; axis++)
+        if (!grow_along(plan, (enum fit_axis)axis)) return false;
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
     if (is_too_large(plan) && p->target.chip) advise_devices(plan);

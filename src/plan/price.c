@@ -8,10 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
 
@@ -20,20 +20,9 @@
 /* Context, stream, library handles and code on a GPU; see docs/devices.md. */
 #define CUDA_OUTSIDE_BYTES 754000000u
 
-/* Of this machine: what is built in, or what this group of processes may have. 0: not known. */
-static uint64_t machine_memory(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
-    uint64_t most;
-    if (file && fscanf(file, "%" SCNu64, &most) == 1 && (bytes == 0 || most < bytes)) bytes = most;
-    if (file) fclose(file);
-    return bytes;
-}
-
 static bool target_is_cpu(struct price_target *t) {
     t->device = tl_device_find("meta");
-    t->memory_bytes = machine_memory();
+    t->memory_bytes = process_memory_bytes();
     t->has_kernels = true;
     return t->device != NULL;
 }
@@ -136,8 +125,9 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
     return true;
 }
 
-static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes, bool is_sketch,
-                            const struct run_walker *w, int64_t counts[KIND_COUNT]) {
+__attribute__((noinline)) static bool walk_with_limit(const struct settings *s, tl_device *device, uint64_t limit_bytes,
+                                                      bool is_sketch, const struct run_walker *w,
+                                                      int64_t counts[KIND_COUNT]) {
     struct settings limited = *s;
     snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, limit_bytes);
     return is_sketch ? run_sketch(&limited, device, w, counts) : run_walk(&limited, device, w, counts);
@@ -168,7 +158,10 @@ static bool verdict_find(struct price *p) {
 
 static bool price_with(struct price *p, const struct settings *s, const struct price_target *target, bool is_sketch) {
     char weights[SETTING_TEXT];
-    *p = (struct price){.settings = *s, .target = *target, .is_steady = true};
+    memset(p, 0, sizeof *p); /* too large to be built on the stack first */
+    p->settings = *s;
+    p->target = *target;
+    p->is_steady = true;
     if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
     p->n_parameters = tl_model_config_parameters(&p->config);
     if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||

@@ -88,6 +88,8 @@ static inline bool device_runs_ahead(const tl_device *device) { return device->f
 
 /* Threads that a cpu kernel may use now. */
 int device_threads(void);
+/* Bytes that a device has for all that is on it. 0: not known, as on meta. */
+uint64_t device_memory_bytes(const tl_device *device);
 
 /* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
 tl_device *device_at(int index);

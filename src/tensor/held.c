@@ -43,7 +43,7 @@ size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose) {
     if (h->slots[at]) return h->last_cell = h->slots[at] - 1;
     if (!memory_grow((void **)&h->cells, &h->cell_capacity, h->n_cells, sizeof *h->cells)) return SIZE_MAX;
     if (!slots_grow(h)) return SIZE_MAX;
-    h->cells[h->n_cells] = (struct held_cell){.path = path, .purpose = purpose};
+    h->cells[h->n_cells] = (struct held_cell){.path = path, .purpose = (uint16_t)purpose};
     h->slots[slot_of(h, path, purpose)] = (uint32_t)++h->n_cells;
     return h->n_cells - 1;
 }
@@ -53,7 +53,22 @@ static uint64_t passing_bytes(const struct held *h) {
     return h->live_bytes - h->by_purpose[TL_PARAMETER] - h->by_purpose[TL_GRADIENT] - h->by_purpose[TL_OPTIMIZER];
 }
 
+/* Without memory for the list the next copy is of all. */
+__attribute__((noinline, cold)) static void cell_note(struct held *h, size_t cell) {
+    if (!memory_grow((void **)&h->changed, &h->changed_capacity, h->n_changed, sizeof *h->changed)) {
+        h->all_changed = true; /* its mark is not set: it is tried again */
+        return;
+    }
+    h->cells[cell].has_changed = true;
+    h->changed[h->n_changed++] = cell;
+}
+
+static inline void cell_change(struct held *h, size_t cell) {
+    if (!h->cells[cell].has_changed) cell_note(h, cell);
+}
+
 void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
+    cell_change(h, cell);
     h->cells[cell].bytes += bytes;
     h->by_purpose[h->cells[cell].purpose] += bytes;
     h->live_bytes += bytes;
@@ -69,6 +84,17 @@ void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
     if (passing_bytes(h) > w->peak_passing_bytes) w->peak_passing_bytes = passing_bytes(h);
 }
 
+static void cells_copy(struct held *h, struct held_window *w) {
+    for (size_t i = 0; i < h->n_changed; i++) {
+        h->cells[h->changed[i]].has_changed = false;
+        w->cells[h->changed[i]] = h->cells[h->changed[i]];
+    }
+    if (h->all_changed) memcpy(w->cells, h->cells, h->n_cells * sizeof *w->cells);
+    h->n_changed = 0;
+    h->all_changed = false;
+    w->n_cells = h->n_cells;
+}
+
 /* Copies the cells of a window that is at its peak, while they still are. */
 static void window_keep(struct held *h) {
     struct held_window *w = h->window;
@@ -76,18 +102,22 @@ static void window_keep(struct held *h) {
     w->is_fresh = false;
     memcpy(w->peak_by_purpose, h->by_purpose, sizeof w->peak_by_purpose);
     if (!h->n_cells) return; /* nothing was ever held here */
-    struct held_cell *copy = memory_resize(w->cells, h->n_cells * sizeof *copy);
-    if (!copy) {
-        held_window_clear(w);
-        return;
+    if (!w->cells) h->all_changed = true;
+    if (!w->cells || w->cell_capacity < h->n_cells) {
+        struct held_cell *copy = memory_resize(w->cells, h->cell_capacity * sizeof *copy);
+        if (!copy) {
+            held_window_clear(w);
+            return;
+        }
+        w->cells = copy;
+        w->cell_capacity = h->cell_capacity;
     }
-    memcpy(copy, h->cells, h->n_cells * sizeof *copy);
-    w->cells = copy;
-    w->n_cells = h->n_cells;
+    cells_copy(h, w);
 }
 
 void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
     if (bytes) window_keep(h);
+    cell_change(h, cell);
     h->cells[cell].bytes -= bytes;
     h->by_purpose[h->cells[cell].purpose] -= bytes;
     h->live_bytes -= bytes;
@@ -96,6 +126,8 @@ void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes) 
 }
 
 void held_move(struct held *h, size_t from, size_t to, size_t bytes) {
+    cell_change(h, from);
+    cell_change(h, to);
     h->cells[from].bytes -= bytes;
     h->cells[to].bytes += bytes;
     h->by_purpose[h->cells[from].purpose] -= bytes;
@@ -122,6 +154,7 @@ void held_window_open(struct held *h, struct held_window *w) {
     memset(w, 0, sizeof *w);
     w->outer = h->window;
     h->window = w;
+    h->all_changed = true;
     window_start(h, w);
 }
 
@@ -129,6 +162,7 @@ void held_window_close(struct held *h) {
     window_keep(h);
     struct held_window *w = h->window, *outer = w->outer;
     h->window = outer;
+    h->all_changed = true; /* since its copy was made, or it gets another below */
     if (w->peak_bytes > outer->peak_bytes) {
         outer->peak_bytes = w->peak_bytes;
         memcpy(outer->peak_by_purpose, w->peak_by_purpose, sizeof w->peak_by_purpose);
@@ -136,7 +170,7 @@ void held_window_close(struct held *h) {
         outer->cells = w->cells ? memory_new(w->n_cells * sizeof *w->cells) : NULL;
         if (outer->cells) {
             memcpy(outer->cells, w->cells, w->n_cells * sizeof *w->cells);
-            outer->n_cells = w->n_cells;
+            outer->n_cells = outer->cell_capacity = w->n_cells;
         }
     }
     if (w->peak_allocated_bytes > outer->peak_allocated_bytes) outer->peak_allocated_bytes = w->peak_allocated_bytes;
@@ -152,7 +186,7 @@ void held_peak_restart(struct held *h) {
 void held_window_clear(struct held_window *w) {
     memory_free(w->cells);
     w->cells = NULL;
-    w->n_cells = 0;
+    w->n_cells = w->cell_capacity = 0;
 }
 
 const char *tl_purpose_name(tl_purpose purpose) {

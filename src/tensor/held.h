@@ -11,7 +11,8 @@
 
 struct held_cell {
     uint32_t path; /* an interned module path; see account/path.h */
-    uint32_t purpose;
+    uint16_t purpose;
+    bool has_changed; /* since the innermost window has a copy of it */
     uint64_t bytes;
 };
 
@@ -20,7 +21,7 @@ struct held_window {
     uint64_t peak_passing_bytes; /* the most that was neither parameter nor gradient nor optimizer state */
     uint64_t peak_by_purpose[TL_PURPOSE_COUNT];
     struct held_cell *cells; /* what was live at the peak; NULL when there was no memory to keep it */
-    size_t n_cells;
+    size_t n_cells, cell_capacity;
     bool is_fresh; /* the cells are at the peak right now: keep a copy before they fall */
     struct held_window *outer;
 };
@@ -35,6 +36,9 @@ struct held {
     size_t n_slots;
     size_t last_cell; /* most requests ask for the same one again */
     struct held_window root, *window;
+    /* Cells that the innermost window's copy lacks, so that a peak that rises op by op costs what has changed and not all of them. */
+    size_t *changed, n_changed, changed_capacity;
+    bool all_changed;
 };
 
 void held_init(struct held *h);

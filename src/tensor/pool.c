@@ -19,15 +19,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/memory.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
-#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
-#else
-#define POISON(p, n) ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
+#include "base/poison.h"
 
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
@@ -48,6 +40,7 @@ struct block {
     struct block *before, *after;  /* neighbours in the segment */
     struct block *next, *previous; /* in its bin, when free */
     size_t asked_bytes, cell;      /* when taken */
+    uint64_t serial;               /* when taken: of the request */
     bool is_free;
 };
 
@@ -65,6 +58,7 @@ struct pool {
     struct block *hot;   /* the small block given back last: in no bin, merged with nobody */
     struct block *spare; /* block structs for reuse */
     size_t limit_bytes;
+    uint64_t n_requests; /* that were met */
     int align_shift; /* log2 of the target's alignment */
     char why[200];   /* the last refusal of the device; not on the stack of every request */
     struct held held;
@@ -262,6 +256,7 @@ static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
 static void block_bill(struct pool *pool, struct block *b, size_t bytes, size_t cell) {
     b->asked_bytes = bytes;
     b->cell = cell;
+    b->serial = ++pool->n_requests;
     held_add(&pool->held, cell, bytes, b->bytes);
 }
 
@@ -351,6 +346,41 @@ void pool_account(struct pool *pool, void (*fn)(struct held *, void *), void *co
     lock_take(&pool->lock);
     fn(&pool->held, context);
     lock_release(&pool->lock);
+}
+
+/* ---- The layout ---- */
+
+bool pool_layout_add(struct pool_layout *l, uint64_t word) {
+    if (!memory_grow((void **)&l->words, &l->capacity, l->n, sizeof *l->words)) return false;
+    l->words[l->n++] = word;
+    return true;
+}
+
+/* A free block is known by its size, and by its place in its bin: what is taken on both its sides stays taken, so it is cut up and
+ * joined again within its own bounds, wherever they are. Two things may change them: a segment that is free as a whole can go back to
+ * the device, and the hot block joins its neighbours. */
+static bool bins_describe(const struct pool *pool, const struct heap *heap, struct pool_layout *l) {
+    bool ok = pool_layout_add(l, heap->powers);
+    for (int power = 0; power < POWERS; power++)
+        for (int step = 0; heap->steps[power] && step < STEPS; step++)
+            for (const struct block *b = heap->bin[power][step]; ok && b; b = b->next) {
+                unsigned is_whole = !b->before && !b->after, is_left = pool->hot && b->after == pool->hot,
+                         is_right = pool->hot && b->before == pool->hot;
+                ok = pool_layout_add(l, b->bytes) && pool_layout_add(l, is_whole | is_left << 1 | is_right << 2);
+            }
+    return ok;
+}
+
+bool pool_layout_read(struct pool *pool, struct pool_layout *l) {
+    l->n = 0;
+    lock_take(&pool->lock);
+    bool ok = pool_layout_add(l, pool->hot ? pool->hot->bytes : 0);
+    for (const struct segment *s = pool->segments; ok && s; s = s->next)
+        for (const struct block *b = s->first; ok && b; b = b->after)
+            if (!b->is_free && b != pool->hot) ok = pool_layout_add(l, b->serial);
+    for (int i = 0; ok && i < 2; i++) ok = bins_describe(pool, &pool->heap[i], l);
+    lock_release(&pool->lock);
+    return ok;
 }
 
 /* ---- Public ---- */

@@ -20,6 +20,16 @@ void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
 
 void *block_data(const struct block *block); /* NULL on meta */
 
+/* What decides what a pool does with requests to come: which blocks have been taken since when, and the free ones in the order in which they
+ * will be looked at. When a layout comes back, every block that was taken then has been taken ever since; the same requests as
+ * in between then meet with the same answers, to the same peaks, and lead to the same layout once more. */
+struct pool_layout {
+    uint64_t *words; /* memory_free it */
+    size_t n, capacity;
+};
+bool pool_layout_read(struct pool *pool, struct pool_layout *layout); /* in place of what it held; false: no memory */
+bool pool_layout_add(struct pool_layout *layout, uint64_t word);
+
 /* Runs fn with the device's account locked. */
 void pool_account(struct pool *pool, void (*fn)(struct held *held, void *context), void *context);
 

@@ -30,7 +30,7 @@ static bool need_bill(void *context, enum step_kind kind, tl_ledger *ledger, tl_
 }
 
 /* Whether the run goes through with a pool of so many bytes (0: as many as the device has), and what it then needs. */
-static bool fits(struct settings s, uint64_t limit, struct need *need) {
+__attribute__((noinline)) static bool fits(struct settings s, uint64_t limit, struct need *need) {
     int64_t counts[KIND_COUNT];
     *need = (struct need){0};
     snprintf(s.memory_limit, sizeof s.memory_limit, "%" PRIu64, limit);
@@ -42,7 +42,7 @@ static bool fits(struct settings s, uint64_t limit, struct need *need) {
 }
 
 /* The largest batch below that of the settings that fits; 0: none does. Needs grow with the batch, so halves are enough. */
-static int64_t largest_batch(struct settings s, uint64_t limit, struct need *need) {
+__attribute__((noinline)) static int64_t largest_batch(struct settings s, uint64_t limit, struct need *need) {
     int64_t low = 0, high = s.batch; /* low fits (0: nothing to fit), high does not */
     struct need found;
     while (high - low > 1) {
@@ -54,7 +54,7 @@ static int64_t largest_batch(struct settings s, uint64_t limit, struct need *nee
 }
 
 /* The first that fits, from what computes least anew to what computes most. NULL: none. */
-static const char *lightest_policy(struct settings s, uint64_t limit, struct need *need) {
+__attribute__((noinline)) static const char *lightest_policy(struct settings s, uint64_t limit, struct need *need) {
     static const char *const policies[] = {"selective", "full", "sqrt", "nothing"};
     if (strcmp(settings_choice(&s, "checkpointing"), "none")) return NULL; /* they have chosen one */
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
@@ -82,7 +82,7 @@ static void add_need(char *text, size_t size, const struct need *need) {
     add(text, size, ")");
 }
 
-static void add_settings(char *text, size_t size, const struct settings *s, uint64_t limit) {
+__attribute__((noinline)) static void add_settings(char *text, size_t size, const struct settings *s, uint64_t limit) {
     struct need need;
     char a[32];
     int n = 0;

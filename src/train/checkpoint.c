@@ -344,6 +344,13 @@ static bool tensor_load(tl_safetensors *file, const char *path, const tl_named_t
     return x && tl_copy_(to->tensor, tl_to(x, tl_device_of(to->tensor)));
 }
 
+bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers) {
+    tl_safetensors *opened = safetensors_open_at(file_in(c->folder, file));
+    if (opened) *numbers = safetensors_numbers(opened);
+    tl_safetensors_close(opened);
+    return opened != NULL;
+}
+
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part) {
     char path[FILE_TEXT];
     struct file_place at = file_in(c->folder, part->file);

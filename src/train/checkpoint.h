@@ -55,6 +55,8 @@ struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_asid
 void checkpoint_close(struct checkpoint *c); /* NULL allowed */
 int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
+/* How many numbers a file of it has, in all tensors. False: recorded. */
+bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);
 

@@ -1,7 +1,9 @@
 /* evaluate.c: the loss on text that is never trained on. */
+#include "train/rounds.h"
 #include "train/trainer.h"
 
-static bool batch_add(struct trainer *t, int64_t batch, tl_tensor *total) {
+static bool batch_add(struct trainer *t, int64_t batch, void *context) {
+    tl_tensor *total = context;
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL;
     bool ok = scope.depth && tl_loader_next(t->held_out, batch, &tokens, &targets);
@@ -19,8 +21,7 @@ bool trainer_evaluate(struct trainer *t) {
     tl_tensor *total = tl_select(t->results, 0, 4);
     tl_module_train(t->model, false);
     bool ok = total != NULL;
-    for (int64_t i = 0; ok && i < n; i++)
-        if (!t->is_sketch || i < 2 || i == n - 1) ok = batch_add(t, i, total);
+    ok = ok && rounds_run(t, n, batch_add, total);
     ok = ok && tl_affine_(total, 1 / (double)n, 0);
     tl_module_train(t->model, true);
     ok = scope.depth && tl_scope_end(scope) && ok;

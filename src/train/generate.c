@@ -25,6 +25,7 @@ struct request {
     tl_generate_options options;
     bool is_sketch; /* see trainer.h */
     bool is_total;  /* logits that are not finite give token 0 and no error */
+    const volatile sig_atomic_t *stop; /* set by a signal: end after this token; NULL: there is none */
 };
 
 /* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would end the
@@ -81,19 +82,22 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
 }
 
 /* A pass over one token takes as much memory as the one before it: a sketch makes the first three after the cache was filled, and the last. */
-static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r) {
+static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r,
+                     int64_t *n_done) {
     if (!request_check(model, text, n_prompt, &r->options)) return false;
     int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;
     int64_t capacity = N - 1 < context ? N - 1 : context, since = 0; /* nothing follows the last token */
+    *n_done = n_prompt;
     if (n_prompt == N) return true;
     bool was_training = tl_module_is_training(model), grad = tl_grad_mode(false);
     tl_module_train(model, false);
     tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
     bool ok = cache != NULL;
-    for (int64_t n = n_prompt; ok && n < N; n++) {
+    for (int64_t n = n_prompt; ok && n < N && !(r->stop && *r->stop); n++) {
         since = n - first > capacity ? 0 : since + 1;
         if (r->is_sketch && since > 3 && n < N - 1) cache_pretend(cache);
         else ok = next(model, text, n, cache, capacity, &first, r);
+        *n_done += ok;
     }
     tl_cache_free(cache);
     tl_module_train(model, was_training);
@@ -103,7 +107,14 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
 
 bool tl_generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options) {
     const struct request r = {.options = options ? *options : tl_generate_defaults()};
-    return generate(model, text, n_prompt, &r);
+    int64_t n_done;
+    return generate(model, text, n_prompt, &r, &n_done);
+}
+
+bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
+                    const volatile sig_atomic_t *stop, int64_t *n_done) {
+    const struct request r = {.options = *options, .stop = stop};
+    return generate(model, text, n_prompt, &r, n_done);
 }
 
 bool trainer_sample(struct trainer *t) {
@@ -113,7 +124,8 @@ bool trainer_sample(struct trainer *t) {
     const struct request r = {.options = {t->settings.temperature, t->settings.top_k, t->settings.top_p},
                               .is_sketch = t->is_sketch,
                               .is_total = true};
-    bool ok = generate(t->model, t->text, t->n_prompt, &r);
+    int64_t n_done;
+    bool ok = generate(t->model, t->text, t->n_prompt, &r, &n_done);
     t->dice = tl_generator_get();
     tl_generator_set(before);
     tl_autocast(autocast);

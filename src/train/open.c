@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "nn/model.h"
 #include "train/checkpoint.h"
 #include "train/identity.h"
 #include "train/trainer.h"
@@ -80,9 +81,13 @@ static bool model_find(struct opened *o, const struct file_folder *run, const st
     return tl_model_config_check(config);
 }
 
+/* The settings may have been edited since: what they ask for is made only if the checkpoint can fill it. */
 static bool model_open(struct opened *o, const struct file_folder *run, const struct checkpoint *c, tl_device *device) {
     tl_model_config config;
-    if (!model_find(o, run, c, &config)) return false;
+    int64_t numbers;
+    if (!model_find(o, run, c, &config) || !checkpoint_numbers(c, "model.safetensors", &numbers) ||
+        !model_numbers_suffice(&config, numbers, run->path))
+        return false;
     o->recipe = recipe_find(settings_choice(&o->settings, "recipe"));
     o->model = o->recipe ? tl_model_new(&config, o->recipe->parameters, device) : NULL;
     if (!o->model) return false;
@@ -118,6 +123,7 @@ static bool folder_open(struct opened *o, const char *folder, tl_device *device)
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (!tl_model_config_read(path, &config)) return false;
     if (config.family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "%s: is no model of language", folder);
+    if (!model_weights_fit(&config, folder)) return false;
     o->model = tl_model_new(&config, o->recipe->parameters, device);
     o->is_bytes = config.vocabulary == 256;
     return o->model && tl_model_load(o->model, folder);

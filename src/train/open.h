@@ -2,6 +2,8 @@
 #ifndef TRAIN_OPEN_H
 #define TRAIN_OPEN_H
 
+#include <signal.h>
+
 #include "tally.h"
 #include "train/recipe.h"
 #include "train/settings.h"
@@ -22,6 +24,10 @@ enum { STEP_NEWEST = -1, STEP_BEST = -2 };
  * Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and nothing is open. */
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
 void opened_close(struct opened *o);
+
+/* tl_generate until *stop is set, which a signal may do. `n_done`: tokens of the text that are there, the prompt's too. */
+bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
+                    const volatile sig_atomic_t *stop, int64_t *n_done);
 
 /* Bytes as UTF-8 text, malloc'ed: what is no UTF-8, and control characters but line ends and tabs, become "?". NULL: recorded. */
 char *text_of_tokens(const int64_t *ids, int64_t n);

@@ -287,7 +287,7 @@ static void stories_settle(struct run *r, const struct settings *then) {
 }
 
 /* The settings against those that the run was started with, and saved with last. */
-static bool settings_resume(struct run *r) {
+__attribute__((noinline)) static bool settings_resume(struct run *r) {
     struct settings then = r->saved, given;
     char words[CHANGES_TEXT];
     int64_t done = r->found ? checkpoint_step(r->found) : 0;
@@ -306,7 +306,7 @@ static bool settings_resume(struct run *r) {
 }
 
 /* A checkpoint knows the settings that it was made with; config.json says the same, or is written again. */
-static bool config_check(struct run *r) {
+__attribute__((noinline)) static bool config_check(struct run *r) {
     struct settings config;
     char words[CHANGES_TEXT];
     bool has_config, has_state = json_object_get(r->state, "settings") != NULL;
@@ -370,9 +370,38 @@ static bool price_begin(struct run *r) {
     return price && price_write(r, price);
 }
 
+/* The most that any kind of step reserves, by the price in the folder. */
+static bool price_peak(struct run *r, uint64_t *most) {
+    json_t *price = NULL, *kind;
+    const char *name;
+    if (!folder_json(&r->folder, PRICE, &price)) return false;
+    *most = 0;
+    json_object_foreach(json_object_get(price, "kinds"), name, kind) {
+        const json_t *memory = json_object_get(json_object_get(kind, "ledger"), "memory");
+        const char *text = json_string_value(json_object_get(memory, "peak_reserved_bytes"));
+        uint64_t bytes = text ? strtoull(text, NULL, 10) : 0;
+        if (bytes > *most) *most = bytes;
+    }
+    json_decref(price);
+    return true;
+}
+
+/* Without a limit that was given, what the device has is one. A pool that is refused gives back what it does not use and asks again, so
+ * whether a price above that fits is found by pricing under it. */
+__attribute__((noinline)) static bool memory_suffices(struct run *r, tl_device *device) {
+    uint64_t have = device_memory_bytes(device), need;
+    if (*r->settings.memory_limit || !have) return true;
+    if (!price_peak(r, &need) || need <= have) return tl_error() == TL_OK;
+    struct settings limited = r->settings;
+    snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, have);
+    char *price = run_price(&limited);
+    free(price);
+    return price != NULL;
+}
+
 /* Whether the price in the folder is that of these settings: a process that was given others may have ended before its
  * first save. False: recorded. */
-static bool price_is_ours(struct run *r, bool *is) {
+__attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
     struct settings priced = settings_default();
     json_t *price;
     if (!folder_json(&r->folder, PRICE, &price)) return false;
@@ -477,7 +506,8 @@ static bool save(struct run *r, bool is_planned) {
 }
 
 /* The settings that a checkpoint was made with; those of now where it does not say. */
-static bool settings_of(const json_t *state, const struct settings *now, struct settings *then) {
+__attribute__((noinline)) static bool settings_of(const json_t *state, const struct settings *now,
+                                                  struct settings *then) {
     const json_t *settings = json_object_get(state, "settings");
     *then = settings ? settings_default() : *now;
     return !settings || settings_take_json(then, "the checkpoint's state.json", settings);
@@ -865,10 +895,10 @@ static bool run_begin(struct run *r) {
     if (device && device->kind == DEVICE_META)
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
                          s->device);
-    if (!device || !folder_begin(r)) return false;
+    if (!device || !trainer_can_hold(s, &config, weights, device) || !folder_begin(r)) return false;
     bool ok = r->found ? inputs_open(r, &config, weights) && price_begin(r)
                        : price_begin(r) && inputs_open(r, &config, weights);
-    if (!ok) return false;
+    if (!ok || !memory_suffices(r, device)) return false;
     r->palm_flops = palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
@@ -932,14 +962,13 @@ static void run_free(struct run *r) {
 static enum run_end train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary) {
     struct run *r = memory_new(sizeof *r);
     if (!r) return error_memory(sizeof *r, "a run"), RUN_FAILED;
-    *r = (struct run){.settings = *s,
-                      .listener = listener,
-                      .summary = summary,
-                      .best = NAN,
-                      .held_out = NAN,
-                      .best_step = -1,
-                      .accepts_changes = s->accept_changes,
-                      .folder = {.lock = -1}};
+    memset(r, 0, sizeof *r); /* too large to be built on the stack first */
+    r->settings = *s;
+    r->listener = listener;
+    r->summary = summary;
+    r->best = r->held_out = NAN;
+    r->best_step = r->folder.lock = -1;
+    r->accepts_changes = s->accept_changes;
     r->settings.accept_changes = false; /* for this call, not for the run */
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
     r->began_s = now_s();

@@ -15,7 +15,7 @@
  */
 GROUP("What is trained")
 TEXT(model, CONTENTS, "nano", "a preset (`tally train --models` lists them), a config.json, or a folder with one and its weights")
-INTEGER(layers, CONTENTS, 0, 0, 100000, "layers in place of the model's own; 0: its own, as in the next rows")
+INTEGER(layers, CONTENTS, 0, 0, 4096, "layers in place of the model's own; 0: its own, as in the next rows")
 INTEGER(channels, CONTENTS, 0, 0, 1099511627776, "channels; heads of the same size and the inner width of the MLP follow unless they are given")
 INTEGER(heads, CONTENTS, 0, 0, 1099511627776, "heads; their size is then channels / heads")
 INTEGER(kv_heads, CONTENTS, 0, 0, 1099511627776, "heads of keys and values")

@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "nn/model.h"
 #include "ops/ops.h"
+#include "train/rounds.h"
 
 /* One stream for each use of random numbers, so that one more draw here moves nothing there. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
@@ -80,6 +82,14 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     return tl_model_config_check(config);
 }
 
+bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
+                      const tl_device *device) {
+    const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
+    if (device->kind == DEVICE_META) return true;
+    return (!*weights || model_weights_fit(config, weights)) && recipe &&
+           model_fits(config, recipe->parameters, device);
+}
+
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
     int kind = 0;
     while (tl_optimizer_kind_name((tl_optimizer_kind)kind) &&
@@ -144,7 +154,7 @@ static bool model_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     tl_model_config config;
     char weights[SETTING_TEXT];
-    if (!trainer_model(s, &config, weights)) return false;
+    if (!trainer_model(s, &config, weights) || !trainer_can_hold(s, &config, weights, t->device)) return false;
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){settings_seed(s, s->seed_init), STREAM_INIT, 0});
     t->model = tl_model_new(&config, t->recipe->parameters, t->device);
@@ -291,10 +301,19 @@ static bool sums_give(struct trainer *t, bool ok) {
     return ok;
 }
 
+struct micro_batches {
+    int64_t position; /* of the first */
+    tl_tensor *total;
+};
+
+static bool micro_batch(struct trainer *t, int64_t k, void *context) {
+    const struct micro_batches *m = context;
+    return micro_step(t, m->position + k, m->total, k == 0) && tl_error() == TL_OK;
+}
+
 static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
-    int64_t accum = t->settings.accum, position = (step + t->data_shift) * accum;
-    bool ok = true;
-    for (int64_t k = 0; ok && k < accum; k++) ok = micro_step(t, position + k, total, k == 0) && tl_error() == TL_OK;
+    int64_t accum = t->settings.accum;
+    bool ok = rounds_run(t, accum, micro_batch, &(struct micro_batches){(step + t->data_shift) * accum, total});
     ok = sums_give(t, ok);
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
 }

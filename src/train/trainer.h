@@ -1,7 +1,7 @@
 /* trainer.h: one run's model, optimizer, data and random numbers, and the kinds of steps it makes.
  *
  * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch in them asks where
- * they are. Nothing inside waits for the device; what the host wants to know it reads from `results` afterwards. */
+ * they are, but for rounds that are known to be the same again (rounds.h). Nothing inside waits for the device; what the host wants to know it reads from `results` afterwards. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -33,12 +33,15 @@ struct trainer {
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
     int64_t data_shift;       /* batches that were passed over */
-    bool
-        is_sketch; /* batches of an evaluation and tokens of a sample that cost what those before them cost are left out */
+    bool is_sketch;           /* tokens of a sample that cost what those before them cost are left out */
 };
 
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
+/* Whether the files of weights, if there are any, have what the model takes, and a device has room for its parameters. Asked before anything
+ * is priced or made; meta takes every model. False: recorded. */
+bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
+                      const tl_device *device);
 
 struct trainer *trainer_new(const struct settings *s, const struct source *source, tl_device *device);
 void trainer_free(struct trainer *t); /* NULL allowed */

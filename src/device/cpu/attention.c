@@ -24,6 +24,7 @@
  * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where there are too few
  * such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same order of sums.
  */
+#include "base/scratch.h"
 #include "device/cpu/attention_tile.h"
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"

@@ -201,30 +201,30 @@ static void bf16_forward_keys(struct forward_bf16 *f, const struct attention *at
 static void forward_blocks_bf16(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->T), D = attention->D;
-    struct forward_bf16 f;
-    memset(f.weights, 0, sizeof f.weights); /* what no query sees is packed too, and multiplied by nothing */
+    SCRATCH(struct forward_bf16, f);
+    memset(f->weights, 0, sizeof f->weights); /* what no query sees is packed too, and multiplied by nothing */
     for (int64_t item = first; item < last; item++) {
-        f.b = item / n_blocks / attention->H;
-        f.h = item / n_blocks % attention->H;
-        f.h_kv = f.h / (attention->H / attention->H_kv);
-        f.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
+        f->b = item / n_blocks / attention->H;
+        f->h = item / n_blocks % attention->H;
+        f->h_kv = f->h / (attention->H / attention->H_kv);
+        f->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
         const tl_operand *q = attention->q;
-        bf16_pack_rows(f.q, bf16_row(q, f.b, f.queries.first, f.h), q->stride[1], f.queries.n, D);
-        memset(f.o, 0, (size_t)(ROWS * D) * sizeof *f.o);
-        for (int64_t i = 0; i < ROWS; i++) f.max[i] = -INFINITY, f.sum[i] = 0;
-        const int64_t end = visible_keys(attention, f.queries.first + f.queries.n - 1);
-        for (int64_t s = first_key(attention, f.queries.first) / ROWS * ROWS; s < end; s += ROWS) {
-            f.keys = (struct span){s, block_min(ROWS, end - s)};
-            bf16_forward_keys(&f, attention);
+        bf16_pack_rows(f->q, bf16_row(q, f->b, f->queries.first, f->h), q->stride[1], f->queries.n, D);
+        memset(f->o, 0, (size_t)(ROWS * D) * sizeof *f->o);
+        for (int64_t i = 0; i < ROWS; i++) f->max[i] = -INFINITY, f->sum[i] = 0;
+        const int64_t end = visible_keys(attention, f->queries.first + f->queries.n - 1);
+        for (int64_t s = first_key(attention, f->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+            f->keys = (struct span){s, block_min(ROWS, end - s)};
+            bf16_forward_keys(f, attention);
         }
-        float *lse = (float *)attention->lse->data + (f.b * attention->H + f.h) * attention->T + f.queries.first;
-        for (int64_t i = 0; i < f.queries.n; i++) {
-            const bool sees_nothing = f.sum[i] == 0;
-            lse[i] = sees_nothing ? -INFINITY : f.max[i] + vector_log_f32(f.sum[i]);
-            f.factor[i] = sees_nothing ? 0 : 1 / f.sum[i];
+        float *lse = (float *)attention->lse->data + (f->b * attention->H + f->h) * attention->T + f->queries.first;
+        for (int64_t i = 0; i < f->queries.n; i++) {
+            const bool sees_nothing = f->sum[i] == 0;
+            lse[i] = sees_nothing ? -INFINITY : f->max[i] + vector_log_f32(f->sum[i]);
+            f->factor[i] = sees_nothing ? 0 : 1 / f->sum[i];
         }
         const struct part_f32 whole = {0, D, D};
-        unload_f32(attention->out, f.b, f.queries.first, f.h, f.queries.n, whole, f.o, f.factor);
+        unload_f32(attention->out, f->b, f->queries.first, f->h, f->queries.n, whole, f->o, f->factor);
     }
 }
 
@@ -363,52 +363,52 @@ bf16_backward_new(struct backward_bf16 *w) { /* what no query sees is packed too
 static void backward_heads_bf16(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t group = attention->H / attention->H_kv;
-    struct backward_bf16 w;
-    bf16_backward_new(&w);
+    SCRATCH(struct backward_bf16, w);
+    bf16_backward_new(w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / attention->H_kv;
-        w.h_kv = item % attention->H_kv;
-        for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) backward_begin_f32(attention, w.b, h);
+        w->b = item / attention->H_kv;
+        w->h_kv = item % attention->H_kv;
+        for (int64_t h = w->h_kv * group; h < (w->h_kv + 1) * group; h++) backward_begin_f32(attention, w->b, h);
         for (int64_t i = 0; i < blocks_of(attention->S); i++) {
-            w.keys = block_of(attention->S, i);
-            bf16_backward_keys(&w, attention, true);
+            w->keys = block_of(attention->S, i);
+            bf16_backward_keys(w, attention, true);
         }
-        for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++)
-            backward_end_f32(attention, w.b, h, (struct span){0, attention->T});
+        for (int64_t h = w->h_kv * group; h < (w->h_kv + 1) * group; h++)
+            backward_end_f32(attention, w->b, h, (struct span){0, attention->T});
     }
 }
 
 static void backward_key_blocks_bf16(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->S);
-    struct backward_bf16 w;
-    bf16_backward_new(&w);
+    SCRATCH(struct backward_bf16, w);
+    bf16_backward_new(w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / n_blocks / attention->H_kv;
-        w.h_kv = item / n_blocks % attention->H_kv;
-        w.keys = block_of(attention->S, item % n_blocks);
-        bf16_backward_keys(&w, attention, false);
+        w->b = item / n_blocks / attention->H_kv;
+        w->h_kv = item / n_blocks % attention->H_kv;
+        w->keys = block_of(attention->S, item % n_blocks);
+        bf16_backward_keys(w, attention, false);
     }
 }
 
 static void backward_query_blocks_bf16(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->T);
-    struct backward_bf16 w;
-    bf16_backward_new(&w);
+    SCRATCH(struct backward_bf16, w);
+    bf16_backward_new(w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / n_blocks / attention->H;
-        w.h = item / n_blocks % attention->H;
-        w.h_kv = w.h / (attention->H / attention->H_kv);
-        w.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
-        bf16_load_queries(&w, attention);
-        const int64_t end = visible_keys(attention, w.queries.first + w.queries.n - 1);
-        for (int64_t s = first_key(attention, w.queries.first) / ROWS * ROWS; s < end; s += ROWS) {
-            w.keys = (struct span){s, block_min(ROWS, attention->S - s)};
-            bf16_load_keys(&w, attention);
-            bf16_backward_weights(&w, attention);
-            bf16_add_queries(&w, attention);
+        w->b = item / n_blocks / attention->H;
+        w->h = item / n_blocks % attention->H;
+        w->h_kv = w->h / (attention->H / attention->H_kv);
+        w->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
+        bf16_load_queries(w, attention);
+        const int64_t end = visible_keys(attention, w->queries.first + w->queries.n - 1);
+        for (int64_t s = first_key(attention, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+            w->keys = (struct span){s, block_min(ROWS, attention->S - s)};
+            bf16_load_keys(w, attention);
+            bf16_backward_weights(w, attention);
+            bf16_add_queries(w, attention);
         }
-        backward_end_f32(attention, w.b, w.h, w.queries);
+        backward_end_f32(attention, w->b, w->h, w->queries);
     }
 }

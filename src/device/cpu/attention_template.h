@@ -221,16 +221,16 @@ static void NAME(forward_part)(struct NAME(forward) * f, const struct attention 
 static void NAME(forward_blocks)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->T);
-    struct NAME(forward) f;
+    SCRATCH(struct NAME(forward), f);
     for (int64_t item = first; item < last; item++) {
         const int64_t head = item / n_blocks;
-        f.b = head / attention->H;
-        f.h = head % attention->H;
-        f.h_kv = f.h / (attention->H / attention->H_kv);
-        f.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
+        f->b = head / attention->H;
+        f->h = head % attention->H;
+        f->h_kv = f->h / (attention->H / attention->H_kv);
+        f->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
         int64_t d = 0;
         do { /* lse is due even when D is 0 */
-            NAME(forward_part)(&f, attention, NAME(part_at)(attention->D, d));
+            NAME(forward_part)(f, attention, NAME(part_at)(attention->D, d));
             d += NAME(PART);
         } while (d < attention->D);
     }
@@ -421,9 +421,11 @@ static void NAME(backward_keys)(struct NAME(backward) * w, const struct attentio
 /* delta = rowsum(g * out) of one head, and its rows of dq_sums and dmask set to 0. */
 static void NAME(backward_begin)(const struct attention *attention, int64_t b, int64_t h) {
     const int64_t D = attention->D;
+    SCRATCH_ARRAY(REAL, g_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, out_buffer, BLOCK);
     for (int64_t t = 0; t < attention->T; t++) {
         const int64_t at = ((b * attention->T + t) * attention->H + h) * D;
-        REAL g_buffer[BLOCK], out_buffer[BLOCK], lane[BLOCK_LANES] = {0};
+        REAL lane[BLOCK_LANES] = {0};
         for (int64_t d = 0; d < D; d += BLOCK) {
             const int64_t n = block_min(BLOCK, D - d);
             const REAL *g = NAME(block_read)(g_buffer, attention->g->data, attention->g->dtype, at + d, n);
@@ -465,19 +467,19 @@ static void NAME(backward_end)(const struct attention *attention, int64_t b, int
 static void NAME(backward_heads)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t group = attention->H / attention->H_kv;
-    struct NAME(backward) w;
+    SCRATCH(struct NAME(backward), w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / attention->H_kv;
-        w.h_kv = item % attention->H_kv;
-        for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) {
-            NAME(backward_begin)(attention, w.b, h);
+        w->b = item / attention->H_kv;
+        w->h_kv = item % attention->H_kv;
+        for (int64_t h = w->h_kv * group; h < (w->h_kv + 1) * group; h++) {
+            NAME(backward_begin)(attention, w->b, h);
         }
         for (int64_t i = 0; i < blocks_of(attention->S); i++) {
-            w.keys = block_of(attention->S, i);
-            NAME(backward_keys)(&w, attention, true);
+            w->keys = block_of(attention->S, i);
+            NAME(backward_keys)(w, attention, true);
         }
-        for (int64_t h = w.h_kv * group; h < (w.h_kv + 1) * group; h++) {
-            NAME(backward_end)(attention, w.b, h, (struct span){0, attention->T});
+        for (int64_t h = w->h_kv * group; h < (w->h_kv + 1) * group; h++) {
+            NAME(backward_end)(attention, w->b, h, (struct span){0, attention->T});
         }
     }
 }
@@ -494,12 +496,12 @@ static void NAME(backward_begins)(void *context, int64_t first, int64_t last) {
 static void NAME(backward_key_blocks)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->S);
-    struct NAME(backward) w;
+    SCRATCH(struct NAME(backward), w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / n_blocks / attention->H_kv;
-        w.h_kv = item / n_blocks % attention->H_kv;
-        w.keys = block_of(attention->S, item % n_blocks);
-        NAME(backward_keys)(&w, attention, false);
+        w->b = item / n_blocks / attention->H_kv;
+        w->h_kv = item / n_blocks % attention->H_kv;
+        w->keys = block_of(attention->S, item % n_blocks);
+        NAME(backward_keys)(w, attention, false);
     }
 }
 
@@ -507,23 +509,23 @@ static void NAME(backward_key_blocks)(void *context, int64_t first, int64_t last
 static void NAME(backward_query_blocks)(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->T);
-    struct NAME(backward) w;
+    SCRATCH(struct NAME(backward), w);
     for (int64_t item = first; item < last; item++) {
-        w.b = item / n_blocks / attention->H;
-        w.h = item / n_blocks % attention->H;
-        w.h_kv = w.h / (attention->H / attention->H_kv);
-        w.queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
-        const int64_t end = visible_keys(attention, w.queries.first + w.queries.n - 1);
-        for (int64_t s = first_key(attention, w.queries.first) / ROWS * ROWS; s < end; s += ROWS) {
-            w.keys = (struct span){s, block_min(ROWS, attention->S - s)};
+        w->b = item / n_blocks / attention->H;
+        w->h = item / n_blocks % attention->H;
+        w->h_kv = w->h / (attention->H / attention->H_kv);
+        w->queries = block_of(attention->T, n_blocks - 1 - item % n_blocks); /* the longest first */
+        const int64_t end = visible_keys(attention, w->queries.first + w->queries.n - 1);
+        for (int64_t s = first_key(attention, w->queries.first) / ROWS * ROWS; s < end; s += ROWS) {
+            w->keys = (struct span){s, block_min(ROWS, attention->S - s)};
             for (int64_t d = 0; d < attention->D; d += NAME(PART)) {
                 const struct NAME(part) part = NAME(part_at)(attention->D, d);
-                NAME(load_keys)(&w, attention, part);
-                NAME(backward_weights)(&w, attention, part);
-                NAME(add_queries)(&w, attention, part);
+                NAME(load_keys)(w, attention, part);
+                NAME(backward_weights)(w, attention, part);
+                NAME(add_queries)(w, attention, part);
             }
         }
-        NAME(backward_end)(attention, w.b, w.h, w.queries);
+        NAME(backward_end)(attention, w->b, w->h, w->queries);
     }
 }
 

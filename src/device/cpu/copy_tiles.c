@@ -31,6 +31,7 @@
  *     filled while the first is turned, and zipping by st2. Turning runs that begin within a line aside, to write them
  *     one after the other, was slower.
  */
+#include "base/scratch.h"
 #include "device/cpu/copy_tiles.h"
 
 #include "device/cpu/parallel.h"
@@ -438,7 +439,7 @@ static void copy_cells(const struct task *task, const struct tile *tile, const s
 static void copy_range(void *context, int64_t first, int64_t last) {
     static const turner turners[9] = {[1] = turn_1, [2] = turn_2, [4] = turn_4, [8] = turn_8};
     const struct task *task = context;
-    _Alignas(64) char buffer[BUFFER_BYTES];
+    SCRATCH_ARRAY(char, buffer, BUFFER_BYTES);
     struct tile tiles[TILES_AHEAD + 1];
     for (int64_t number = first - TILES_AHEAD; number < last; number++) {
         const int64_t later = number + TILES_AHEAD; /* of the next range as well: most often the same thread takes it */

@@ -12,6 +12,7 @@
  * In place: an input may be the very memory of the output, element for element; each element is read before it is
  * written, and loops carry VECTOR_LOOP since nothing else overlaps.
  */
+#include "base/scratch.h"
 #include "device/cpu/elementwise.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"

@@ -28,9 +28,11 @@ static void NAME(rows_of_one)(const struct task *task, struct iterate_run *run) 
     }
 }
 
+typedef T NAME(block)[BLOCK];
+
 static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
-    _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
+    SCRATCH_ARRAY(NAME(block), buffer, 1 + MAX_INPUTS);
     struct iterate_run run;
     iterate_seek(&task->walk, &run, first, last);
     const int64_t longest = last - first < BLOCK ? last - first : BLOCK;
@@ -62,7 +64,7 @@ static void NAME(walk_rows)(void *context, int64_t first, int64_t last) {
 
 static void NAME(gather_rows)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
-    _Alignas(64) T buffer[1 + MAX_INPUTS][BLOCK];
+    SCRATCH_ARRAY(NAME(block), buffer, 1 + MAX_INPUTS);
     struct scatter scatter;
     struct iterate_run run;
     iterate_seek(&task->walk, &run, first, last);

@@ -5,6 +5,7 @@
  * numbers; the states of an output are joined in order, and the last one is finished into the result. Chunks depend on the shape alone, so the bits are the same for every number
  * of threads and every layout of x. Inside a chunk, sums run in LANES, as in reduce.c.
  */
+#include "base/scratch.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 
 enum { LANES = 8, COLUMNS = 512, FEW_COLUMNS = 64 };
+typedef double column_lane[COLUMNS];
 
 union number {
     double f;
@@ -70,8 +72,7 @@ static int64_t chunk_length(const struct task *task, int64_t chunk) {
 }
 
 /* The same through floats; an array of them is used where it lies. */
-static struct state fold_narrow_chunk(const struct task *task, const char *base, int64_t chunk) {
-    float buffer[REDUCE_CHUNK];
+static struct state fold_narrow_chunk(const struct task *task, const char *base, int64_t chunk, float *buffer) {
     const int64_t first = chunk * REDUCE_CHUNK, n = chunk_length(task, chunk);
     if (task->reduced.rank == 1 && task->x->dtype == TL_F32 && task->x_stride == 1)
         return task->fold->chunk((const float *)(const void *)base + first, n, first, task->args->attr);
@@ -83,10 +84,9 @@ static struct state fold_narrow_chunk(const struct task *task, const char *base,
     return task->fold->chunk(buffer, n, first, task->args->attr);
 }
 
-/* The chunk of the output whose elements begin at `base`. */
-static struct state fold_chunk(const struct task *task, const char *base, int64_t chunk) {
-    if (task->is_narrow) return fold_narrow_chunk(task, base, chunk);
-    union number buffer[REDUCE_CHUNK];
+/* The chunk of the output whose elements begin at `base`; the buffer has room for REDUCE_CHUNK of them. */
+static struct state fold_chunk(const struct task *task, const char *base, int64_t chunk, union number *buffer) {
+    if (task->is_narrow) return fold_narrow_chunk(task, base, chunk, (float *)(void *)buffer);
     const int64_t first = chunk * REDUCE_CHUNK, n = chunk_length(task, chunk);
     struct iterate_run run;
     iterate_seek(&task->reduced, &run, first, first + n);
@@ -107,12 +107,13 @@ static const char *output_base(const struct task *task, int64_t output) {
 
 static void fold_outputs(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
+    SCRATCH_ARRAY(union number, buffer, REDUCE_CHUNK);
     struct iterate_run run;
     iterate_seek(&task->kept, &run, first, last);
     while (iterate_next(&task->kept, &run, 1)) {
-        struct state total = fold_chunk(task, run.data[0], 0);
+        struct state total = fold_chunk(task, run.data[0], 0, buffer);
         for (int64_t chunk = 1; chunk < task->n_chunks; chunk++)
-            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, run.data[0], chunk),
+            task->fold->join(&total, chunk * REDUCE_CHUNK, fold_chunk(task, run.data[0], chunk, buffer),
                              chunk_length(task, chunk), task->args->attr);
         task->fold->finish(task, run.position, total);
     }
@@ -121,8 +122,9 @@ static void fold_outputs(void *context, int64_t first, int64_t last) {
 /* Items are output * n_chunks + chunk. */
 static void fold_chunks(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
+    SCRATCH_ARRAY(union number, buffer, REDUCE_CHUNK);
     for (int64_t item = first; item < last; item++)
-        task->partial[item] = fold_chunk(task, output_base(task, item / task->n_chunks), item % task->n_chunks);
+        task->partial[item] = fold_chunk(task, output_base(task, item / task->n_chunks), item % task->n_chunks, buffer);
 }
 
 static void join_chunks(void *context, int64_t first, int64_t last) {
@@ -231,13 +233,13 @@ static const float *row_at(const struct rows *rows, int64_t row, float *buffer) 
 }
 
 /* As lanes_total, for every column; the totals are then the first lane. */
-static void columns_total(double lane[LANES][COLUMNS], int64_t n) {
+static void columns_total(column_lane lane[LANES], int64_t n) {
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
             for (int64_t c = 0; c < n; c++) lane[k][c] += lane[k + half][c];
 }
 
-static void columns_begin(double lane[LANES][COLUMNS], int64_t n) {
+static void columns_begin(column_lane lane[LANES], int64_t n) {
     for (int k = 0; k < LANES; k++) memset(lane[k], 0, (size_t)n * sizeof *lane[k]);
 }
 
@@ -414,7 +416,7 @@ static struct state squares_chunk(const void *data, int64_t n, int64_t first, co
     return (struct state){{.f = lanes_total(lane)}, {.f = 0}};
 }
 static void squares_columns(const struct rows *rows, struct state *to) {
-    double lane[LANES][COLUMNS];
+    SCRATCH_ARRAY(column_lane, lane, LANES);
     float buffer[COLUMNS];
     columns_begin(lane, rows->n_columns);
     for (int64_t row = 0; row < rows->n; row++) {
@@ -429,7 +431,6 @@ static void squares_columns(const struct rows *rows, struct state *to) {
 static struct state norm_chunk(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first;
     const double *x = data, p = ((const struct attr_vector_norm *)attr)->p;
-    double term[REDUCE_CHUNK];
     if (isinf(p)) {
         double best = n ? fabs(x[0]) : 0;
         for (int64_t i = 1; i < n; i++)
@@ -437,6 +438,7 @@ static struct state norm_chunk(const void *data, int64_t n, int64_t first, const
         return (struct state){{.f = best}, {.f = 0}};
     }
     if (p == 2) return (struct state){{.f = sum_of_squares(x, n)}, {.f = 0}};
+    SCRATCH_ARRAY(double, term, REDUCE_CHUNK);
     for (int64_t i = 0; i < n; i++) term[i] = p == 1 ? fabs(x[i]) : p == 0 ? x[i] != 0 : pow(fabs(x[i]), p);
     return (struct state){{.f = array_sum(term, n)}, {.f = 0}};
 }
@@ -466,7 +468,7 @@ bool cpu_norm(const tl_kernel_args *args) {
 static struct state logsumexp_chunk_f64(const void *data, int64_t n, int64_t first, const void *attr) {
     (void)first, (void)attr;
     const double *x = data, max = number_max_f64(x, n), shift = isfinite(max) ? max : 0;
-    double term[REDUCE_CHUNK];
+    SCRATCH_ARRAY(double, term, REDUCE_CHUNK);
     for (int64_t i = 0; i < n; i++) term[i] = exp(x[i] - shift);
     return (struct state){{.f = shift}, {.f = array_sum(term, n)}};
 }
@@ -505,7 +507,7 @@ static struct state logsumexp_chunk_f32(const void *data, int64_t n, int64_t fir
 
 static void logsumexp_columns(const struct rows *rows, struct state *to) {
     const int64_t n = rows->n_columns;
-    double lane[LANES][COLUMNS];
+    SCRATCH_ARRAY(column_lane, lane, LANES);
     float buffer[COLUMNS], shift[COLUMNS], term[COLUMNS];
     columns_begin(lane, n);
     for (int64_t c = 0; c < n; c++) shift[c] = -INFINITY;
@@ -692,7 +694,10 @@ struct after {
 /* One block, from its last place to its first; `product` is that of what is before the block. The products go the other way, side by
  * side with it: each step of either waits for the one before. */
 static void grad_block(const struct scan *scan, int64_t row, int64_t at, double product, struct after *after) {
-    double x[SCAN_BLOCK], g[SCAN_BLOCK], before[SCAN_BLOCK], rest[SCAN_BLOCK];
+    SCRATCH_ARRAY(double, x, SCAN_BLOCK);
+    SCRATCH_ARRAY(double, g, SCAN_BLOCK);
+    SCRATCH_ARRAY(double, before, SCAN_BLOCK);
+    SCRATCH_ARRAY(double, rest, SCAN_BLOCK);
     struct after last = *after;
     const int64_t n = smaller(SCAN_BLOCK, scan->n - at);
     convert_to_f64(x, scan_at(scan, scan->x, row, at), scan->x->dtype, scan_step(scan), n);

@@ -23,6 +23,7 @@
  */
 #include "device/cpu/gemm.h"
 #include "base/float_bits.h"
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/gemm_kernels.h"
 #include "device/cpu/parallel.h"
@@ -111,7 +112,7 @@ static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
 
 /* ---- One block of the output and of the terms -------------------------------------------------------------------------- */
 
-/* Columns, a multiple of every width; rows of them whose sums may wait on the stack; bytes of a panel of b there. */
+/* Columns, a multiple of every width; rows of them whose sums may wait in the arena; bytes of a panel of b there. */
 enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 64 << 10 : 64 };
 #if GEMM_PACKS_LATE
 _Static_assert(F32_CHUNK *F32_COLUMNS * 4 <= LATE_BYTES, "a panel of b fits");
@@ -120,7 +121,7 @@ _Static_assert((BF16_CHUNK ? BF16_CHUNK : GEMM_K_BF16) * BF16_COLUMNS * 2 <= LAT
 #endif
 #endif
 
-/* What a thread has on its stack. */
+/* What a thread has in its arena. */
 struct room {
     _Alignas(64) float sums[WAITING * RUN];
     _Alignas(64) char panel[LATE_BYTES + GEMM_SLACK];
@@ -251,7 +252,7 @@ static void multiply_wide(const struct work *w, int64_t k, int64_t n_terms, int6
     }
 }
 
-/* Blocks whose sums wait in f32: in the workspace, or on the stack when these are all the terms. */
+/* Blocks whose sums wait in f32: in the workspace, or in the arena when these are all the terms. */
 static void multiply_narrow(const struct work *w, int64_t i, int64_t n_i, int64_t j, int64_t n_j, struct room *room) {
     const struct kind *kind = w->kind;
     const int64_t line_bytes = w->n_terms * kind->number_bytes, step = w->sums ? w->sums_step : RUN;
@@ -287,12 +288,12 @@ static void multiply_part(const struct work *w, int64_t i, int64_t n_i, int64_t 
 static void multiply_range(void *context, int64_t first, int64_t last) {
     const struct work *w = context;
     const int64_t step = w->is_late ? w->kind->columns : RUN;
-    struct room room;
+    SCRATCH(struct room, room);
     tiles_begin();
     for (int64_t item = first; item < last; item++) {
         const int64_t i = item / w->n_runs * w->slice, j = item % w->n_runs * w->run;
         const int64_t n_i = block_min(w->slice, w->n_i - i), end = block_min(j + w->run, w->n_j);
-        for (int64_t at = j; at < end; at += step) multiply_part(w, i, n_i, at, block_min(step, end - at), &room);
+        for (int64_t at = j; at < end; at += step) multiply_part(w, i, n_i, at, block_min(step, end - at), room);
     }
     tiles_end();
 }
@@ -380,7 +381,7 @@ void gemm_multiply(const struct gemm *g, void *workspace, int n_threads) {
 
 void gemm_multiply_small(const struct gemm *g) {
     enum { M = 96, N = 192, K = 192 }; /* multiples of every block */
-    _Alignas(64) char workspace[(M + N) * K * 4 + 2 * (GEMM_SLACK + 64) + M * N * 4];
     if (is_trivial(g, 1)) return;
+    SCRATCH_ARRAY(char, workspace, (M + N) * K * 4 + 2 * (GEMM_SLACK + 64) + M * N * 4);
     multiply(g, kind_of(g), (struct gemm_sizes){.m = M, .n = N, .k = K}, workspace, 1);
 }

@@ -25,7 +25,7 @@ struct gemm {
 /* With the workspace of gemm_workspace_bytes (ops/gemm.h). Same bits for any n_threads. */
 void gemm_multiply(const struct gemm *g, void *workspace, int n_threads);
 
-/* The same on this thread, from its stack. */
+/* The same on this thread, from its arena (base/scratch.h). */
 void gemm_multiply_small(const struct gemm *g);
 
 /* Whether f32 products are faster here than the library's. */

@@ -236,6 +236,10 @@ INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t a
     if (format == FORMAT_SPLIT && n_padded > n) memset(low + 2 * n, 0, (size_t)(2 * (n_padded - n)));
 }
 
+/* In a thread's arena: f32 or 16-bit numbers, and the low parts of FORMAT_SPLIT. */
+typedef char pack_line[LINE * 4];
+typedef char pack_low_line[LINE * 2];
+
 /* ---- Panels --------------------------------------------------------------------------------------------------------------- */
 
 /* What is packed: n rows from `row` on, n_k terms from `k` on, padded with zeros to n_terms of them. */
@@ -255,7 +259,8 @@ INLINE void pack_slab_across(char *out, const struct slab *slab, int64_t low_at,
     const int number = format == FORMAT_F32 ? 4 : 2;
     const int64_t bytes = panel_bytes(slab->n_terms, width, format);
     const bool is_ready = s->dtype == (format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT;
-    _Alignas(16) char lines[CHUNK][LINE * 4], low_lines[CHUNK][LINE * 2];
+    SCRATCH_ARRAY(pack_line, lines, CHUNK);
+    SCRATCH_ARRAY(pack_low_line, low_lines, format == FORMAT_SPLIT ? CHUNK : 0);
     for (int64_t k = 0; k < slab->n_terms; k += CHUNK) {
         const int64_t n_terms = block_min(CHUNK, slab->n_terms - k);
         for (int64_t i = 0; i < slab->n; i += LINE) {
@@ -288,7 +293,8 @@ INLINE void pack_slab_along(char *out, const struct slab *slab, int64_t low_at, 
     const int64_t bytes = panel_bytes(slab->n_terms, width, format);
     const bool is_ready =
         s->dtype == (format == FORMAT_F32 ? TL_F32 : TL_BF16) && format != FORMAT_SPLIT && s->k_stride == 1;
-    _Alignas(16) char lines[WIDEST][LINE * 4], low_lines[WIDEST][LINE * 2];
+    SCRATCH_ARRAY(pack_line, lines, WIDEST);
+    SCRATCH_ARRAY(pack_low_line, low_lines, format == FORMAT_SPLIT ? WIDEST : 0);
     for (int64_t i = 0; i < slab->n; i += width) {
         for (int64_t k = 0; k < slab->n_terms; k += LINE) {
             const int64_t n_terms = block_min(LINE, slab->n_terms - k);

@@ -7,6 +7,7 @@
  */
 
 enum { THIN_K = 512, THIN_RUN = 64 };
+typedef float thin_line[THIN_K];
 
 /* out (few, lines), or its transpose. */
 struct thin {
@@ -54,7 +55,8 @@ static void thin_dots(float sums[4], const float *row, const float *const line[4
 static void thin_along(const struct thin *t, float sums[GEMM_THIN][THIN_RUN], int64_t first, int64_t n) {
     const struct gemm_side *s = t->many;
     const bool is_ready = s->dtype == TL_F32 && s->k_stride == 1;
-    float rows[GEMM_THIN][THIN_K], buffer[4][THIN_K];
+    SCRATCH_ARRAY(thin_line, rows, GEMM_THIN);
+    SCRATCH_ARRAY(thin_line, buffer, 4);
     for (int64_t k = 0; k < t->g->k; k += THIN_K) {
         const int64_t n_k = block_min(THIN_K, t->g->k - k);
         thin_rows(rows, t, k, n_k);

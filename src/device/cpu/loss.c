@@ -1,4 +1,5 @@
 /* loss.c: log-softmax, the gather of losses from it, and binary cross entropy. */
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/copy.h"
 #include "device/cpu/elementwise.h"

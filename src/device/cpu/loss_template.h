@@ -5,10 +5,11 @@
 static void NAME(log_softmax_rows)(void *context, int64_t first, int64_t last) {
     const struct loss *loss = context;
     const tl_operand *x = loss->x, *out = loss->out;
-    REAL buffer[BLOCK], out_buffer[BLOCK];
+    SCRATCH_ARRAY(REAL, buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, out_buffer, BLOCK);
     for (int64_t row = first; row < last; row++) {
         REAL shift;
-        const REAL log_sum = NAME(row_log_sum)(x, row, loss->V, &shift);
+        const REAL log_sum = NAME(row_log_sum)(x, row, loss->V, &shift, buffer, out_buffer);
         for (int64_t c = 0; c < loss->V; c += BLOCK) {
             const int64_t n = block_min(BLOCK, loss->V - c), at = row * loss->V + c;
             const REAL *from = NAME(block_read)(buffer, x->data, x->dtype, at, n);
@@ -40,7 +41,9 @@ static REAL NAME(row_sum)(const tl_operand *g, int64_t row, int64_t V) {
 static void NAME(log_softmax_grad_rows)(void *context, int64_t first, int64_t last) {
     const struct loss *loss = context;
     const tl_operand *y = loss->x, *g = loss->g, *out = loss->out;
-    REAL y_buffer[BLOCK], g_buffer[BLOCK], out_buffer[BLOCK];
+    SCRATCH_ARRAY(REAL, y_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, g_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, out_buffer, BLOCK);
     for (int64_t row = first; row < last; row++) {
         const REAL sum = NAME(row_sum)(g, row, loss->V);
         for (int64_t c = 0; c < loss->V; c += BLOCK) {

@@ -12,9 +12,11 @@ static inline void NAME(exp_run)(REAL *to, const REAL *x, REAL shift, int64_t n)
     for (; i < n; i++) to[i] = NAME(vector_exp_falling)(x[i] - shift);
 }
 
-/* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows. */
-static inline REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, REAL *shift) {
-    REAL buffer[BLOCK], lane[BLOCK_LANES];
+/* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows. `buffer`
+ * and `e` have room for BLOCK. */
+static inline REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, REAL *shift, REAL *buffer,
+                                     REAL *e) {
+    REAL lane[BLOCK_LANES];
     for (int j = 0; j < BLOCK_LANES; j++) {
         lane[j] = -INFINITY;
     }
@@ -41,7 +43,6 @@ static inline REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int6
     for (int64_t c = 0; c < V; c += BLOCK) {
         const int64_t n = block_min(BLOCK, V - c);
         const REAL *x = NAME(block_read)(buffer, logits->data, logits->dtype, row * V + c, n);
-        REAL e[BLOCK];
         NAME(exp_run)(e, x, by, n);
         int64_t i = 0;
         for (; i + BLOCK_LANES <= n; i += BLOCK_LANES) {

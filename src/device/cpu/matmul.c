@@ -9,6 +9,7 @@
  *            thread pool in this process, and the cuts, hence the bits, do not depend on its size.
  *   tiles    the rest of f64: small matrices and odd strides (matmul_f64.h).
  */
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/kernels.h"

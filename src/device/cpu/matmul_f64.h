@@ -1,7 +1,7 @@
 /* matmul_f64.h: f64 products that CBLAS cannot express or that are too small for it. A part of matmul.c. Blocks of both
- * operands are packed on the stack and multiplied by tile.h, a rectangle of the output after the other. */
+ * operands are packed in the thread's arena and multiplied by tile.h, a rectangle of the output after the other. */
 
-/* A rectangle's sums, and the block of each operand that is being multiplied: about 270 KiB on the stack. */
+/* A rectangle's sums, and the block of each operand that is being multiplied: about 270 KiB. */
 enum { TILE_M = 96, TILE_N = 128, TILE_K = 96 };
 
 /* Lays n rows (of n_k elements, k_stride apart) out as panels (n / width, n_k, width), the last one padded with zeros. */
@@ -35,12 +35,13 @@ static void store(const struct product *p, const struct rectangle *r, const doub
 static void tile_rectangles(void *context, int64_t first, int64_t last) {
     const struct product *p = context;
     const tl_dtype a_dtype = p->a.operand->dtype, b_dtype = p->b.operand->dtype;
-    _Alignas(64) double sums[TILE_M * TILE_N];
-    _Alignas(64) double a[TILE_M * TILE_K], b[TILE_N * TILE_K];
+    SCRATCH_ARRAY(double, sums, (TILE_M * TILE_N));
+    SCRATCH_ARRAY(double, a, (TILE_M * TILE_K));
+    SCRATCH_ARRAY(double, b, (TILE_N * TILE_K));
     for (int64_t item = first; item < last; item++) {
         const struct rectangle r = rectangle_at(p, item);
         if (p->k == 0) {
-            memset(sums, 0, sizeof sums);
+            memset(sums, 0, TILE_M * TILE_N * sizeof *sums);
         }
         for (int64_t k = 0; k < p->k; k += TILE_K) {
             const int64_t n_k = block_min(TILE_K, p->k - k);

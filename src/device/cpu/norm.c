@@ -12,6 +12,7 @@
  *
  * The add_ forms make x = a + b row by row before they norm it, and add the sum's own gradient to dx before it is rounded.
  */
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"

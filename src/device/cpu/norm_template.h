@@ -1,8 +1,8 @@
 /* norm_template.h: the loops of norm.c for one compute type. REAL, NAME and SQRT are set by the includer. */
 
-/* Sum of x - mean, or of (x - mean)^2, over one row. */
-static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool squared) {
-    REAL buffer[BLOCK], lane[BLOCK_LANES] = {0};
+/* Sum of x - mean, or of (x - mean)^2, over one row. The buffer has room for BLOCK. */
+static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool squared, REAL *buffer) {
+    REAL lane[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c);
         const REAL *x = NAME(block_read)(buffer, norm->x->data, norm->x->dtype, row * norm->C + c, n);
@@ -22,8 +22,7 @@ static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool 
 }
 
 /* One row of x = a + b, where x is to be made. */
-static void NAME(add_row)(const struct norm *norm, int64_t row) {
-    REAL a_buffer[BLOCK], b_buffer[BLOCK], sum_buffer[BLOCK];
+static void NAME(add_row)(const struct norm *norm, int64_t row, REAL *a_buffer, REAL *b_buffer, REAL *sum_buffer) {
     const tl_operand *a_in = norm->addend[0], *b_in = norm->addend[1], *sum_out = norm->x;
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
@@ -57,13 +56,16 @@ static void NAME(normalize)(REAL *y, const REAL *x, REAL mean, REAL rstd, const 
 
 static void NAME(forward_rows)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
-    REAL x_buffer[BLOCK], y_buffer[BLOCK], weight_buffer[BLOCK], bias_buffer[BLOCK];
+    SCRATCH_ARRAY(REAL, x_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, y_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, weight_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, bias_buffer, BLOCK);
     for (int64_t row = first; row < last; row++) {
         if (norm->addend[0]) {
-            NAME(add_row)(norm, row);
+            NAME(add_row)(norm, row, x_buffer, weight_buffer, y_buffer);
         }
-        const REAL mean = norm->centered ? NAME(row_sum)(norm, row, 0, false) / (REAL)norm->C : 0;
-        const REAL variance = NAME(row_sum)(norm, row, mean, true) / (REAL)norm->C;
+        const REAL mean = norm->centered ? NAME(row_sum)(norm, row, 0, false, x_buffer) / (REAL)norm->C : 0;
+        const REAL variance = NAME(row_sum)(norm, row, mean, true, x_buffer) / (REAL)norm->C;
         const REAL rstd = 1 / SQRT(variance + (REAL)norm->eps);
         if (norm->mean) {
             ((REAL *)norm->mean->data)[row] = mean;
@@ -128,23 +130,23 @@ VECTOR_INLINE void NAME(add_block)(struct NAME(block) * block, int64_t n, REAL *
 }
 
 /* dx of one row; on the way g * xhat and g are added to the run's sums. */
-static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias) {
-    struct NAME(block) block;
+static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweight, REAL *dbias,
+                               struct NAME(block) * block) {
     REAL gw_lane[BLOCK_LANES] = {0}, gwx_lane[BLOCK_LANES] = {0}, unused[BLOCK_LANES] = {0};
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c);
-        NAME(load)(&block, norm, row, c, n);
-        if (block.weight) NAME(add_block)(&block, n, gw_lane, gwx_lane, true);
-        else NAME(add_block)(&block, n, gw_lane, gwx_lane, false);
+        NAME(load)(block, norm, row, c, n);
+        if (block->weight) NAME(add_block)(block, n, gw_lane, gwx_lane, true);
+        else NAME(add_block)(block, n, gw_lane, gwx_lane, false);
         if (dweight && dbias) {
             VECTOR_LOOP
             for (int64_t i = 0; i < n; i++) {
-                dweight[c + i] += block.g[i] * block.xhat[i];
-                dbias[c + i] += block.g[i];
+                dweight[c + i] += block->g[i] * block->xhat[i];
+                dbias[c + i] += block->g[i];
             }
         } else if (dweight) {
             VECTOR_LOOP
-            for (int64_t i = 0; i < n; i++) dweight[c + i] += block.g[i] * block.xhat[i];
+            for (int64_t i = 0; i < n; i++) dweight[c + i] += block->g[i] * block->xhat[i];
         }
     }
 
@@ -154,16 +156,16 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
         const int64_t n = block_min(BLOCK, norm->C - c), at = row * norm->C + c;
         if (norm->C > BLOCK) { /* a row of one block is still there */
-            NAME(load)(&block, norm, row, c, n);
-            if (block.weight) NAME(add_block)(&block, n, unused, unused, true);
-            else NAME(add_block)(&block, n, unused, unused, false);
+            NAME(load)(block, norm, row, c, n);
+            if (block->weight) NAME(add_block)(block, n, unused, unused, true);
+            else NAME(add_block)(block, n, unused, unused, false);
         }
-        REAL *dx = NAME(block_place)(block.other_buffer, norm->dx->data, norm->dx->dtype, at);
+        REAL *dx = NAME(block_place)(block->other_buffer, norm->dx->data, norm->dx->dtype, at);
         for (int64_t i = 0; i < n; i++) {
-            dx[i] = rstd * (block.gw[i] - mean_gw - block.xhat[i] * mean_gwx);
+            dx[i] = rstd * (block->gw[i] - mean_gw - block->xhat[i] * mean_gwx);
         }
         if (norm->g_sum) { /* rounded first: the bits are those of a norm's gradient and a sum of their own */
-            const REAL *g_sum = NAME(block_read)(block.g_buffer, norm->g_sum->data, norm->g_sum->dtype, at, n);
+            const REAL *g_sum = NAME(block_read)(block->g_buffer, norm->g_sum->data, norm->g_sum->dtype, at, n);
             NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
             NAME(block_read)(dx, norm->dx->data, norm->dx->dtype, at, n);
             for (int64_t i = 0; i < n; i++) {
@@ -176,6 +178,7 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
 
 static void NAME(backward_runs)(void *context, int64_t first, int64_t last) {
     const struct norm *norm = context;
+    SCRATCH(struct NAME(block), block);
     for (int64_t run = first; run < last; run++) {
         REAL *sums = norm->sums;
         REAL *dweight = norm->dweight ? sums + run * norm->C : NULL;
@@ -188,7 +191,7 @@ static void NAME(backward_runs)(void *context, int64_t first, int64_t last) {
         }
         const int64_t end = block_min((run + 1) * norm->run, norm->n_rows);
         for (int64_t row = run * norm->run; row < end; row++) {
-            NAME(backward_row)(norm, row, dweight, dbias);
+            NAME(backward_row)(norm, row, dweight, dbias, block);
         }
     }
 }

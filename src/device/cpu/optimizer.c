@@ -6,6 +6,7 @@
  * changes nothing at all.
  */
 #include "base/rng.h"
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"

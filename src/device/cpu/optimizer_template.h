@@ -41,7 +41,9 @@ static void NAME(adagrad_step)(const struct factors *f, REAL *const *x, int64_t 
 
 /* Loops over one block instead of branches in one loop, which compilers would not vectorise. */
 static void NAME(rmsprop_step)(const struct factors *f, REAL *const *x, int64_t n) {
-    REAL *p = x[0], *square = x[2], *mean = x[3], *buffer = x[f->centered ? 4 : 3], d[BLOCK], variance[BLOCK];
+    REAL *p = x[0], *square = x[2], *mean = x[3], *buffer = x[f->centered ? 4 : 3];
+    SCRATCH_ARRAY(REAL, d, BLOCK);
+    SCRATCH_ARRAY(REAL, variance, BLOCK);
     const REAL *g = x[1], scale = (REAL)f->scale, lr = (REAL)f->lr, eps = (REAL)f->eps, momentum = (REAL)f->momentum;
     const REAL alpha = (REAL)f->beta2, rest = (REAL)(1 - f->beta2);
     for (int64_t i = 0; i < n; i++) {
@@ -108,6 +110,8 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
     convert(run->data[0], o->dtype[0], o->stride[0], values, REAL_DTYPE, 1, run->length, CONVERT_STOCHASTIC, words);
 }
 
+typedef REAL NAME(block)[BLOCK];
+
 /* Operands that are gapless arrays of the compute type are updated where they lie, others through a buffer. A gradient
  * that decay is added to is a copy. */
 static void NAME(update_range)(void *context, int64_t first, int64_t last) {
@@ -118,7 +122,7 @@ static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     bool is_direct[UPDATE_OPERANDS] = {false};
     for (int i = 0; i < o->n_operands; i++)
         is_direct[i] = o->dtype[i] == REAL_DTYPE && o->stride[i] == 1 && !(i == 1 && decays);
-    REAL buffer[UPDATE_OPERANDS][BLOCK];
+    SCRATCH_ARRAY(NAME(block), buffer, UPDATE_OPERANDS);
     struct iterate_run run;
     iterate_seek(&o->walk, &run, first, last);
     while (iterate_next(&o->walk, &run, BLOCK)) {

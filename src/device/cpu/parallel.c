@@ -4,6 +4,9 @@
  * caches what it left there in the call before. Who is done helps the others: the machine is shared, and otherwise the slowest core
  * would decide. Which thread runs a range has no influence on its result.
  *
+ * Scratch. Bodies take memory from their thread's arena (base/scratch.h). It is made here where a thread has none; without memory
+ * for it the thread takes no range. The calling thread's is made before any kernel, where an op can still fail (engine/apply.c).
+ *
  * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first use
  * registers a handler, and a child that came after it never asks OpenMP for threads.
  *
@@ -12,6 +15,8 @@
  * allows, and the results are the same.
  */
 #include "device/cpu/parallel.h"
+
+#include "base/scratch.h"
 
 #include <stdbool.h>
 
@@ -112,7 +117,7 @@ static void run_shares(int64_t n_items, int64_t grain, int64_t n_ranges, int tea
         shares[i].end = n_ranges * (i + 1) / n;
     }
 #pragma omp parallel num_threads(team)
-    {
+    if (omp_get_thread_num() == 0 || scratch_ready_to_help()) { /* the others take over the share of who cannot */
         const int mine = omp_get_thread_num();
         for (int k = 0; k < n; k++) {
             struct share *share = &shares[(mine + k) % n];

@@ -6,6 +6,7 @@
  * by digits, least significant first, and stable, so ties go by index.
  */
 #include "base/rng.h"
+#include "base/scratch.h"
 #include "device/cpu/create.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
@@ -83,8 +84,9 @@ bool cpu_random_fill(const tl_kernel_args *args) {
 static const struct pair *sort_pairs(struct pair *pairs, int64_t n) {
     enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
     struct pair *from = pairs, *to = pairs + n;
+    SCRATCH_ARRAY(int64_t, start, DIGITS);
     for (int shift = 64 - 3 * BITS; n > FEW && shift < 64; shift += BITS) {
-        int64_t start[DIGITS] = {0};
+        memset(start, 0, DIGITS * sizeof *start);
         for (int64_t i = 0; i < n; i++) start[from[i].key >> shift & (DIGITS - 1)]++;
         exclusive_sums(start, DIGITS);
         for (int64_t i = 0; i < n; i++) to[start[from[i].key >> shift & (DIGITS - 1)]++] = from[i];
@@ -137,10 +139,11 @@ static bool is_after(const struct permutation *p, uint64_t a, uint64_t b) {
 static const uint64_t *sort_words(const struct permutation *p, int64_t n) {
     enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
     uint64_t *from = p->words, *to = p->words + n;
+    SCRATCH_ARRAY(int64_t, start, DIGITS);
     int n_digits = n > FEW;
     while (n_digits > 0 && n_digits < 3 && n >> (n_digits * BITS - 2)) n_digits++;
     for (int shift = 64 - n_digits * BITS; shift < 64; shift += BITS) {
-        int64_t start[DIGITS] = {0};
+        memset(start, 0, DIGITS * sizeof *start);
         for (int64_t i = 0; i < n; i++) start[from[i] >> shift & (DIGITS - 1)]++;
         exclusive_sums(start, DIGITS);
         for (int64_t i = 0; i < n; i++) to[start[from[i] >> shift & (DIGITS - 1)]++] = from[i];

@@ -14,6 +14,7 @@
  * A maximum takes the same way; NaN wins. So does a product, which is taken in f64 for every float dtype: a product of f32
  * leaves the range of f32 on the way more often than at the end.
  */
+#include "base/scratch.h"
 #include "device/cpu/copy.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"

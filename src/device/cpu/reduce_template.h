@@ -153,10 +153,12 @@ static void NAME(row_chunks)(void *context, int64_t first, int64_t last) {
 
 /* ---- Columns ------------------------------------------------------------------------------------------------ */
 
+typedef T NAME(lane)[COLUMN_BYTES / sizeof(T)];
+
 /* The rows of a run in groups of LANES * GROUP, for n outputs: the GROUP rows of one lane are added in one pass over it, in their
  * order, so that a lane is read and written once for all of them. Returns how many rows are done. */
 static int64_t NAME(column_groups)(const struct task *task, const char *base, int64_t n, const struct iterate_run *run,
-                                   int64_t position, T lanes[][COLUMN_BYTES / sizeof(T)]) {
+                                   int64_t position, NAME(lane) * lanes) {
     const int64_t step = task->reduced.step[0];
     int64_t i = 0;
     for (; i + LANES * GROUP <= run->length; i += LANES * GROUP) {
@@ -183,8 +185,8 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
                                T *sums) {
     enum { COLUMNS = COLUMN_BYTES / sizeof(T) };
     const struct iterate *walk = &task->reduced;
-    _Alignas(64) T lanes[LANES][COLUMNS];
-    _Alignas(64) T buffer[COLUMNS];
+    SCRATCH_ARRAY(NAME(lane), lanes, LANES);
+    SCRATCH_ARRAY(T, buffer, COLUMNS);
     for (int lane = 0; lane < LANES; lane++)
         for (int64_t column = 0; column < n; column++) lanes[lane][column] = IDENTITY;
 
@@ -223,9 +225,9 @@ static void NAME(column_chunk)(const struct task *task, const char *base, int64_
 
 static void NAME(columns)(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
+    SCRATCH_ARRAY(T, sums, COLUMN_BYTES / sizeof(T));
+    SCRATCH_ARRAY(WIDE, totals, COLUMN_BYTES / sizeof(T));
     for (int64_t block = first; block < last; block++) {
-        T sums[COLUMN_BYTES / sizeof(T)];
-        WIDE totals[COLUMN_BYTES / sizeof(T)];
         int64_t output;
         const char *base;
         const int64_t n = find_block(task, block, &output, &base);
@@ -243,9 +245,9 @@ static void NAME(column_chunks)(void *context, int64_t first, int64_t last) {
     WIDE *partial = task->partial;
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     const int64_t all_blocks = task->kept.n / kept_size * task->n_blocks;
+    SCRATCH_ARRAY(T, sums, COLUMN_BYTES / sizeof(T));
     for (int64_t item = first; item < last; item++) {
         const int64_t chunk = item / all_blocks;
-        T sums[COLUMN_BYTES / sizeof(T)];
         int64_t output;
         const char *base;
         const int64_t n = find_block(task, item % all_blocks, &output, &base);

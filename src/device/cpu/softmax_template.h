@@ -51,7 +51,9 @@ static void TYPE(softmax_rows)(void *context, int64_t first_row, int64_t last_ro
     const struct softmax_task *task = context;
     const tl_operand *out = task->out;
     const int64_t out_bytes = iterate_element_bytes(out->dtype);
-    T buffer[BLOCK], row_buffer[KEPT_ROW], exps[BLOCK];
+    SCRATCH_ARRAY(T, buffer, BLOCK);
+    SCRATCH_ARRAY(T, row_buffer, KEPT_ROW);
+    SCRATCH_ARRAY(T, exps, BLOCK);
     for (int64_t row = first_row; row < last_row; row++) {
         const int64_t first = row * task->n_columns;
         char *to = (char *)out->data + first * out_bytes;
@@ -82,7 +84,9 @@ static void TYPE(softmax_grad_rows)(void *context, int64_t first_row, int64_t la
     const struct softmax_task *task = context;
     const tl_operand *out = task->out;
     const int64_t out_bytes = iterate_element_bytes(out->dtype);
-    T y_buffer[BLOCK], g_buffer[BLOCK], result[BLOCK];
+    SCRATCH_ARRAY(T, y_buffer, BLOCK);
+    SCRATCH_ARRAY(T, g_buffer, BLOCK);
+    SCRATCH_ARRAY(T, result, BLOCK);
     for (int64_t row = first_row; row < last_row; row++) {
         const int64_t first = row * task->n_columns;
         double sum = 0.0;

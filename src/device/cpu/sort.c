@@ -10,6 +10,7 @@
  * 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at all, or merged where that is fewer passes.
  */
 #include "base/float_bits.h"
+#include "base/scratch.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/pairs.h"
@@ -212,7 +213,7 @@ static bool takes_few(const struct sort *s) { return has_words(s) && s->attr->k 
 /* The first k words of a line, in order. `words` has room for 2 n. */
 static const uint64_t *order_words(const struct sort *s, uint64_t *words, const char *x) {
     const int64_t bytes = iterate_element_bytes(s->dtype), k = s->attr->k, kept = takes_few(s) ? k : s->n;
-    uint32_t key[CHUNK];
+    SCRATCH_ARRAY(uint32_t, key, CHUNK);
     int64_t n = 0;
     for (int64_t at = 0; at < s->n; at += CHUNK) {
         const int64_t m = s->n - at < CHUNK ? s->n - at : CHUNK;

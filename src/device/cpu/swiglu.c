@@ -2,6 +2,7 @@
  *
  * With y = silu(gate): dup = g y and dgate = g up silu'(gate). y is computed again: reading it would cost as much.
  */
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"

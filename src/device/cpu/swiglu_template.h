@@ -1,8 +1,10 @@
 /* swiglu_template.h: the loop of swiglu.c for one compute type. REAL, REAL_DTYPE and NAME are set by the includer. */
 
+typedef REAL NAME(piece)[PIECE];
+
 static void NAME(swiglu_grad_range)(void *context, int64_t first, int64_t last) {
     const struct swiglu *swiglu = context;
-    _Alignas(64) REAL buffer[OPERANDS][PIECE];
+    SCRATCH_ARRAY(NAME(piece), buffer, OPERANDS);
     struct iterate_run run;
     iterate_seek(&swiglu->walk, &run, first, last);
     while (iterate_next(&swiglu->walk, &run, PIECE)) {

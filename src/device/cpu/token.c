@@ -7,6 +7,7 @@
  * (stable, so within an id they keep their order); each row of the output then belongs to one thread. embedding_acc adds them to
  * rows that are there.
  */
+#include "base/scratch.h"
 #include "device/cpu/block.h"
 #include "device/cpu/iterate.h"
 #include "device/cpu/kernels.h"

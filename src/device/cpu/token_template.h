@@ -6,6 +6,8 @@
 static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
     const tl_operand *g = token->x, *out = token->out;
+    SCRATCH_ARRAY(REAL, buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, total_buffer, BLOCK);
     for (int64_t v = first; v < last; v++) {
         if (token->start[v] == token->start[v + 1]) { /* most of a vocabulary, in most batches; 0 is all bits 0 */
             if (token->is_added) continue;
@@ -14,7 +16,6 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
         }
         for (int64_t c = 0; c < token->C; c += BLOCK) {
             const int64_t n = block_min(BLOCK, token->C - c), at = v * token->C + c;
-            REAL buffer[BLOCK], total_buffer[BLOCK];
             REAL *total = NAME(block_place)(total_buffer, out->data, out->dtype, at);
             if (!token->is_added) memset(total, 0, (size_t)n * sizeof(REAL));
             else NAME(block_read)(total, out->data, out->dtype, at, n); /* fills the buffer, if it is one */
@@ -29,17 +30,18 @@ static void NAME(add_rows)(void *context, int64_t first, int64_t last) {
     }
 }
 
-static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V) {
+static REAL NAME(row_lse)(const tl_operand *logits, int64_t row, int64_t V, REAL *buffer, REAL *e) {
     REAL shift;
-    const REAL log_sum = NAME(row_log_sum)(logits, row, V, &shift);
+    const REAL log_sum = NAME(row_log_sum)(logits, row, V, &shift, buffer, e);
     return shift + log_sum;
 }
 
 static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
+    SCRATCH_ARRAY(REAL, buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, e, BLOCK);
     for (int64_t row = first; row < last; row++) {
-        const REAL lse = NAME(row_lse)(token->x, row, token->C);
-        REAL buffer[1];
+        const REAL lse = NAME(row_lse)(token->x, row, token->C, buffer, e);
         const int64_t target = row * token->C + id_at(token->ids, row);
         ((REAL *)token->lse->data)[row] = lse;
         ((REAL *)token->out->data)[row] = lse - *NAME(block_read)(buffer, token->x->data, token->x->dtype, target, 1);
@@ -49,8 +51,9 @@ static void NAME(loss_rows)(void *context, int64_t first, int64_t last) {
 /* (exp(logits - lse) - onehot) * g. */
 static void NAME(loss_grad_rows)(void *context, int64_t first, int64_t last) {
     const struct token *token = context;
+    SCRATCH_ARRAY(REAL, x_buffer, BLOCK);
+    SCRATCH_ARRAY(REAL, dx_buffer, BLOCK);
     for (int64_t row = first; row < last; row++) {
-        REAL x_buffer[BLOCK], dx_buffer[BLOCK];
         const REAL g = *NAME(block_read)(x_buffer, token->g->data, token->g->dtype, row, 1);
         const REAL lse = ((const REAL *)token->lse->data)[row];
         const int64_t target = id_at(token->ids, row);

@@ -1,0 +1,16 @@
+/* poison.h: memory of ours that nobody may touch, so that AddressSanitizer sees what it cannot know. Nothing without it. */
+#ifndef BASE_POISON_H
+#define BASE_POISON_H
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#define POISON_GAP 64 /* bytes between two pieces */
+#else
+#define POISON(p, n) ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#define POISON_GAP 0
+#endif
+
+#endif
