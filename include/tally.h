@@ -1352,6 +1352,8 @@ TL_API tl_tensor *tl_call_input(const tl_call *call, int input);
 TL_API const void *tl_call_attr(const tl_call *call);
 TL_API bool tl_call_output(tl_call *call, int output, tl_dtype dtype, int rank, const int64_t *shape);
 TL_API bool tl_call_fail(tl_call *call, const char *format, ...) TL_PRINTF(2, 3); /* returns false */
+/* The same with what is needed, which stands behind the operands: "sizes differ: f32[2]@cpu x f32[3]@cpu (need [n] and [n])". */
+TL_API bool tl_call_fail_need(tl_call *call, const char *need, const char *format, ...) TL_PRINTF(3, 4);
 
 /* A gradient rule for results that the caller computed with recording off: outputs[j] are replaced by tensors of the same
  * storage that lead back to the inputs through the rule. The rule reads tl_gradient_of_output and answers with tl_gradient_set; it

@@ -13,8 +13,8 @@ struct attr_polar {
 static bool polar_shape(tl_call *call) {
     tl_tensor *x = tl_call_input(call, 0), *y = tl_call_input(call, 1);
     if (tl_call_inputs(call) != 2 || tl_rank(x) != 1 || tl_rank(y) != 1 || tl_size(x, 0) != tl_size(y, 0))
-        return tl_call_fail(call, "sizes %lld and %lld differ (need [n] and [n])", (long long)tl_numel(x),
-                            (long long)tl_numel(y));
+        return tl_call_fail_need(call, "[n] and [n]", "sizes %lld and %lld differ", (long long)tl_numel(x),
+                                 (long long)tl_numel(y));
     return tl_call_output(call, 0, TL_F64, 1, tl_shape(x)) && tl_call_output(call, 1, TL_F64, TL_SCALAR);
 }
 /* 2 products, a sum, scale: 4; the total: 1 */

@@ -10,6 +10,7 @@
  */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "account/ledger.h"
 #include "base/error.h"
@@ -21,22 +22,45 @@
 #include "engine/op.h"
 #include "engine/scope.h"
 
+/* Operands as part of a format. */
+static void operands_format(const tl_call *c, char *to, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < c->n_inputs && i < 6; i++) {
+        char text[200];
+        tl_describe(c->input[i], text, sizeof text);
+        used += (size_t)snprintf(to + used, size - used, i ? " x " : ": ");
+        for (const char *at = text; *at && used + 2 < size; at++) {
+            if (*at == '%') to[used++] = '%';
+            to[used++] = *at;
+        }
+        if (used + 4 >= size) break;
+    }
+    to[used] = 0;
+}
+
+/* The format with the operands put in at a place. */
+static bool fail(const tl_call *c, size_t operands_at, const char *format, const char *end, va_list arguments) {
+    char operands[600], whole[1200], message[1200];
+    operands_format(c, operands, sizeof operands);
+    snprintf(whole, sizeof whole, "%.*s%s%s%s", (int)operands_at, format, operands, format + operands_at, end);
+    number_vprint(message, sizeof message, whole, arguments);
+    return error_set(TL_ERROR_USE, "%s: %s", c->op->name, message);
+}
+
 bool call_fail(const tl_call *c, const char *format, ...) {
-    char message[400], operands[500];
     va_list arguments;
     va_start(arguments, format);
-    number_vprint(message, sizeof message, format, arguments);
+    fail(c, strlen(format), format, "", arguments);
     va_end(arguments);
-    size_t used = 0;
-    operands[0] = 0;
-    for (int i = 0; i < c->n_inputs && i < 6 && used < sizeof operands; i++) {
-        used += (size_t)snprintf(operands + used, sizeof operands - used, i ? " x " : ": ");
-        if (used < sizeof operands) used += tl_describe(c->input[i], operands + used, sizeof operands - used);
-    }
-    /* What is needed comes last: "sizes differ: A x B (need [m,k] x [k,n])". */
-    char *need = message;
-    while (*need && !(need[0] == ' ' && need[1] == '(' && need[2] == 'n' && need[3] == 'e')) need++;
-    return error_set(TL_ERROR_USE, "%s: %.*s%s%s", c->op->name, (int)(need - message), message, operands, need);
+    return false;
+}
+
+bool call_fail_split(const tl_call *c, size_t operands_at, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail(c, operands_at, format, ")", arguments);
+    va_end(arguments);
+    return false;
 }
 
 /* Two views of one storage that are not the same view: may they share an element? Exact when their strides have a
@@ -66,17 +90,18 @@ static bool call_writes(const tl_call *c, int i) {
 static bool writes_are_safe(const tl_call *c, int target) {
     const tl_tensor *x = c->input[target];
     if (x->numel && strides_overlap(x->rank, x->shape, x->stride))
-        return call_fail(c, "more than one element of the written-to tensor refers to a single memory location (need "
-                            "a tensor that is not expanded: clone it first)");
+        return call_fail_need(c, "more than one element of the written-to tensor refers to a single memory location",
+                              "a tensor that is not expanded: clone it first");
     for (int i = 0; i < c->n_inputs; i++)
         if (i != target && c->input[i]->storage == x->storage && call_writes(c, i))
-            return call_fail(c, "two of the written-to tensors share memory (need a clone of one of them)");
+            return call_fail_need(c, "two of the written-to tensors share memory", "a clone of one of them");
     for (int i = 0; i < c->n_inputs; i++) {
         const tl_tensor *y = c->input[i];
         if (i == target || y->storage != x->storage || tensor_same_view(x, y) || !x->numel || !y->numel) continue;
         if (views_may_meet(x, y))
-            return call_fail(c, "some elements of the input tensor and the written-to tensor refer to a single memory "
-                                "location (need a clone of one of them)");
+            return call_fail_need(
+                c, "some elements of the input tensor and the written-to tensor refer to a single memory location",
+                "a clone of one of them");
     }
     return true;
 }
@@ -86,13 +111,13 @@ static bool call_check(tl_call *c) {
         if (!tensor_check(c->input[i], c->op->name)) return false;
         tl_device *device = c->input[i]->storage->device;
         if (c->device && c->device != device)
-            return call_fail(c, "Expected all tensors to be on the same device (need tl_to)");
+            return call_fail_need(c, "Expected all tensors to be on the same device", "tl_to");
         c->device = device;
     }
     if (!c->out_device) c->out_device = c->device;
     if (!device_check(c->device, c->op->name) || !device_check(c->out_device, c->op->name)) return false;
     if (c->op->kind == OP_DYNAMIC && c->device->kind == DEVICE_META)
-        return call_fail(c, "its result depends on data, and meta has none (need a real device)");
+        return call_fail_need(c, "its result depends on data, and meta has none", "a real device");
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0 && !writes_are_safe(c, overwritten(c, j))) return false;
     for (int i = 0; c->op->changes && i < c->n_inputs; i++)

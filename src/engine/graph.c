@@ -228,7 +228,7 @@ static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *n
     memcpy(r.shape, view->shape, view->rank * sizeof *r.shape);
     memcpy(r.stride, view->stride, view->rank * sizeof *r.stride);
     if (!tensor_is_dense(base)) {
-        call_fail(c, "a change of this view cannot be recorded, since its base is not contiguous (need a clone)");
+        call_fail_need(c, "a change of this view cannot be recorded, since its base is not contiguous", "a clone");
         return NULL;
     }
     tl_tensor *input[2] = {base, view};
@@ -264,11 +264,11 @@ bool tensor_needs_grad(tl_tensor *x) { return view_refresh(x) && x->requires_gra
 
 static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
     if (!x->node && x->requires_grad)
-        return call_fail(c, "a leaf Variable that requires grad is being used in an in-place operation (need "
-                            "tl_grad_mode(false) around an update)");
+        return call_fail_need(c, "a leaf Variable that requires grad is being used in an in-place operation",
+                              "tl_grad_mode(false) around an update");
     if (x->base && !x->base->node && x->base->requires_grad)
-        return call_fail(c, "a view of a leaf Variable that requires grad is being used in an in-place operation "
-                            "(need tl_grad_mode(false) around an update)");
+        return call_fail_need(c, "a view of a leaf Variable that requires grad is being used in an in-place operation",
+                              "tl_grad_mode(false) around an update");
     if (x->base && x->made_without_grad && (is_recorded || x->base->requires_grad))
         return call_fail(c, "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
     return true;

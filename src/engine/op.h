@@ -92,6 +92,10 @@ tl_tensor *op_apply_in_place(const tl_op *op, tl_tensor **input, int n_inputs, c
 
 /* Records `path: op: message: operands`; returns false. */
 bool call_fail(const tl_call *c, const char *format, ...) TL_PRINTF(2, 3);
+/* call_fail_need(c, message, need, ...): the same with what is needed behind the operands, "sizes differ: A x B (need [m,k] x
+ * [k,n])". Both are literals, so where the operands go is known when it compiles; arguments are those of both, in order. */
+#define call_fail_need(c, message, ...) call_fail_split((c), sizeof(message) - 1, message " (need " __VA_ARGS__)
+bool call_fail_split(const tl_call *c, size_t operands_at, const char *format, ...) TL_PRINTF(3, 4);
 
 /* Cost rules. cost_traffic reads every distinct input once and writes every output once. */
 void cost_free(const tl_call *c, struct cost *cost);

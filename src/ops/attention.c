@@ -23,7 +23,7 @@ static bool rope_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
     return (x->rank == 4 && x->shape[3] % 2 == 0) ? call_output_like(c, 0, 0)
-                                                  : call_fail(c, "rotates pairs (need [B,T,H,D] with even D)");
+                                                  : call_fail_need(c, "rotates pairs", "[B,T,H,D] with even D");
 }
 /* per pair: 4 products, 2 sums */
 static void rope_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 3 * (count)c->input[0]->numel); }
@@ -74,18 +74,18 @@ static bool mask_fits(const tl_call *c) {
     const int64_t shape[4] = {q->shape[0], q->shape[2], q->shape[1], k->shape[1]};
     if (mask->dtype != TL_BOOL && !call_needs_float(c, 3)) return false;
     return shape_equal(mask->rank, mask->shape, 4, shape) ||
-           call_fail(c, "the mask has another shape than the scores (need [B,H,T,S])");
+           call_fail_need(c, "the mask has another shape than the scores", "[B,H,T,S]");
 }
 
 static bool attention_shape(tl_call *c) {
     const tl_tensor *q = c->input[0], *k = c->input[1], *v = c->input[2];
     if (!call_needs_float(c, 0)) return false;
     if (q->rank != 4 || k->rank != 4 || !shape_equal(k->rank, k->shape, v->rank, v->shape))
-        return call_fail(c, "wrong ranks (need q [B,T,H,D], k and v [B,S,Hkv,D])");
+        return call_fail_need(c, "wrong ranks", "q [B,T,H,D], k and v [B,S,Hkv,D]");
     if (q->dtype != k->dtype || q->dtype != v->dtype)
-        return call_fail(c, "q, k and v have different dtypes (need a cast)");
+        return call_fail_need(c, "q, k and v have different dtypes", "a cast");
     if (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3])
-        return call_fail(c, "batch or head sizes differ (need q [B,T,H,D], k and v [B,S,Hkv,D])");
+        return call_fail_need(c, "batch or head sizes differ", "q [B,T,H,D], k and v [B,S,Hkv,D]");
     if (q->shape[2] != 0 && (k->shape[2] == 0 || q->shape[2] % k->shape[2]))
         return call_fail(c, "query heads must be a multiple of key heads");
     if (c->n_inputs > 3 && !mask_fits(c)) return false;

@@ -13,7 +13,7 @@ static bool copy_shape(tl_call *c) {
     const struct attr_copy *a = c->attr;
     const tl_tensor *x = c->input[0];
     if (dtype_info(a->dtype)->bits < 8 && (x->rank == 0 || x->shape[x->rank - 1] % 2))
-        return call_fail(c, "two %s share a byte (need a last axis of even length)", tl_dtype_name(a->dtype));
+        return call_fail_need(c, "two %s share a byte", "a last axis of even length", tl_dtype_name(a->dtype));
     return call_output(c, 0, a->dtype, x->rank, x->shape);
 }
 /* dx = dout, in x's dtype (the graph casts) */
@@ -54,7 +54,7 @@ static bool assign_shape(tl_call *c) {
         return call_fail_clash(c, x->rank, x->shape, source->rank, source->shape);
     if (!shape_equal(rank, shape, x->rank, x->shape)) return call_fail_larger(c, x, rank, shape);
     if (dtype_info(x->dtype)->bits < 8 && !tensor_is_dense(source))
-        return call_fail(c, "two %s share a byte (need a contiguous source)", tl_dtype_name(x->dtype));
+        return call_fail_need(c, "two %s share a byte", "a contiguous source", tl_dtype_name(x->dtype));
     return true;
 }
 /* What was there is not read. */

@@ -24,7 +24,7 @@ static bool real_shape(tl_call *c) {
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype_is_float(dtype) ? dtype : TL_F32);
 }
 static bool number_shape(tl_call *c) {
-    if (c->input[0]->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
+    if (c->input[0]->dtype == TL_BOOL) return call_fail_need(c, "not implemented for bool", "a number");
     return any_shape(c);
 }
 static bool signed_shape(tl_call *c) {
@@ -45,7 +45,7 @@ bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64
     const tl_tensor *a = c->input[i], *b = c->input[k];
     if (!call_needs_arithmetic(c, i) || !call_needs_arithmetic(c, k)) return false;
     *dtype = common_dtype(a, b);
-    if (*dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
+    if (*dtype == TL_DTYPE_COUNT) return call_fail_need(c, "these dtypes do not promote to a common one", "a cast");
     return shape_broadcast(a->rank, a->shape, b->rank, b->shape, rank, shape) ||
            call_fail_clash(c, a->rank, a->shape, b->rank, b->shape);
 }
@@ -66,14 +66,14 @@ static bool signed_pair_shape(tl_call *c) {
 
 static bool number_pair_shape(tl_call *c) {
     if (c->input[0]->dtype == TL_BOOL && c->input[1]->dtype == TL_BOOL)
-        return call_fail(c, "not implemented for bool (need a number)");
+        return call_fail_need(c, "not implemented for bool", "a number");
     return pair_shape(c);
 }
 
 static bool float_pair_shape(tl_call *c) {
     if (!pair_shape(c)) return false;
     return dtype_is_float(c->in_place ? c->input[0]->dtype : c->out[0].dtype) ||
-           call_fail(c, "not implemented for integers (need a floating point dtype)");
+           call_fail_need(c, "not implemented for integers", "a floating point dtype");
 }
 
 /* True division: integers become f32. */

@@ -36,7 +36,7 @@ static bool arg_shape(tl_call *c) {
     int rank;
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_arithmetic(c, 0)) return false;
-    if (x->dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a cast first)");
+    if (x->dtype == TL_BOOL) return call_fail_need(c, "not implemented for bool", "a cast first");
     reduce_shape(x, over(c), &rank, shape);
     if (reduce_is_empty(x, over(c)))
         return call_fail(c, "Expected reduction dim to have non-zero size: no elements, no place");

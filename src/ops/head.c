@@ -51,10 +51,10 @@ static bool linear_cross_entropy_shape(tl_call *c) {
     const tl_tensor *x = c->input[0], *w = c->input[1], *targets = c->input[2];
     if (!call_needs_float(c, 0) || !call_needs_float(c, 1) || !call_needs_index(c, 2)) return false;
     if (x->rank != 2 || w->rank != 2 || x->shape[1] != w->shape[1])
-        return call_fail(c, "inner sizes differ (need x [N,C], weight [V,C] and targets [N])");
+        return call_fail_need(c, "inner sizes differ", "x [N,C], weight [V,C] and targets [N]");
     if (targets->rank != 1 || targets->shape[0] != x->shape[0])
-        return call_fail(c, "one target per row (need x [N,C], weight [V,C] and targets [N])");
-    if (x->dtype != w->dtype) return call_fail(c, "x and weight have different dtypes (need a cast)");
+        return call_fail_need(c, "one target per row", "x [N,C], weight [V,C] and targets [N]");
+    if (x->dtype != w->dtype) return call_fail_need(c, "x and weight have different dtypes", "a cast");
     int j = 0;
     call_output(c, j++, statistics_dtype(x->dtype), 0, NULL);
     if (a->gives_dx) call_output_like(c, j++, 0);

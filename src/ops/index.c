@@ -24,10 +24,8 @@ static bool fits_index(const tl_call *c, int axis) {
         return call_fail(c, "index tensor must have the same number of dimensions as input tensor");
     for (int i = 0; i < x->rank; i++)
         if (i != axis && index->shape[i] > x->shape[i])
-            return call_fail(c,
-                             "size does not match at dimension %d (need an index no larger than the input apart "
-                             "from dimension %d)",
-                             i, axis);
+            return call_fail_need(c, "size does not match at dimension %d",
+                                  "an index no larger than the input apart from dimension %d", i, axis);
     return true;
 }
 
@@ -101,8 +99,9 @@ tl_tensor *tl_take_along(tl_tensor *x, int axis, tl_tensor *index) {
 static bool inputs_stay(const tl_call *c) {
     for (int i = 1; c->in_place && i < c->n_inputs; i++)
         if (c->input[i]->numel && tensor_same_view(c->input[0], c->input[i]))
-            return call_fail(c, "some elements of the input tensor and the written-to tensor refer to a single memory "
-                                "location (need a clone of one of them)");
+            return call_fail_need(
+                c, "some elements of the input tensor and the written-to tensor refer to a single memory location",
+                "a clone of one of them");
     return true;
 }
 

@@ -8,7 +8,7 @@
 static inline bool call_needs_bytes(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
     return dtype_info(dtype)->bits >= 8 ||
-           call_fail(c, "two %s share a byte, single ones do not move (need a cast first)", tl_dtype_name(dtype));
+           call_fail_need(c, "two %s share a byte, single ones do not move", "a cast first", tl_dtype_name(dtype));
 }
 
 /* An axis counted from 0; -1, and an error, when x has none such. A scalar has axis 0. */

@@ -23,7 +23,7 @@ static bool concat_shape(tl_call *c) {
         if (!call_needs_bytes(c, i)) return false;
         if (x->rank == 0) return call_fail(c, "zero-dimensional tensor (at position %d) cannot be concatenated", i);
         dtype = dtype == x->dtype ? dtype : dtype_promote(dtype, x->dtype);
-        if (dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
+        if (dtype == TL_DTYPE_COUNT) return call_fail_need(c, "these dtypes do not promote to a common one", "a cast");
         if (is_passed_over(x->rank, x->shape)) continue;
         if (rank < 0) {
             rank = x->rank;

@@ -69,7 +69,7 @@ static bool nll_shape(tl_call *c) {
     const tl_tensor *x = c->input[0], *targets = c->input[1];
     if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     if (x->rank != 2 || targets->rank != 1 || targets->shape[0] != x->shape[0])
-        return call_fail(c, "one target per row (need [N,V] and [N])");
+        return call_fail_need(c, "one target per row", "[N,V] and [N]");
     return call_output(c, 0, x->dtype, 1, targets->shape);
 }
 /* negate. A gather reads what it fetches: one element per target. */
@@ -356,7 +356,7 @@ static bool bce_shape(tl_call *c) {
     if (!shape_equal(x->rank, x->shape, t->rank, t->shape))
         return call_fail(c, "target size must be the same as input size");
     tl_dtype dtype = dtype_promote(x->dtype, t->dtype);
-    if (dtype == TL_DTYPE_COUNT) return call_fail(c, "these dtypes do not promote to a common one (need a cast)");
+    if (dtype == TL_DTYPE_COUNT) return call_fail_need(c, "these dtypes do not promote to a common one", "a cast");
     return call_output(c, 0, dtype, x->rank, x->shape);
 }
 /* 1 - t, times x; negate, max; magnitude, negate, exp, add, log; two sums */

@@ -51,12 +51,12 @@ static bool inner_sizes(const tl_call *c, int first, int64_t *m, int64_t *k, int
     *n = matrix_size(b, at->folds, !at->transpose_b);
     int64_t there = matrix_size(b, at->folds, at->transpose_b);
     if (there != *k)
-        return call_fail(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld) (need [m,k] x [k,n])",
-                         (long long)*m, (long long)*k, (long long)there, (long long)*n);
+        return call_fail_need(c, "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)", "[m,k] x [k,n]",
+                              (long long)*m, (long long)*k, (long long)there, (long long)*n);
     if (!call_needs_float(c, first)) return false;
     return a->dtype == b->dtype ||
-           call_fail(c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s (need a cast)",
-                     dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
+           call_fail_need(c, "expected m1 and m2 to have the same dtype: expected scalar type %s but found %s",
+                          "a cast", dtype_info(a->dtype)->scalar_name, dtype_info(b->dtype)->scalar_name);
 }
 
 /* Both are of one rank. */

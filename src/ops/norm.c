@@ -17,7 +17,7 @@ static bool norm_shape(tl_call *c, int n_weights) {
         const tl_tensor *w = c->input[i];
         if (w->rank != 1 || w->shape[0] != row_length(x))
             return call_fail(c, "weights must have the size of the last axis");
-        if (w->dtype != x->dtype) return call_fail(c, "weights must have the dtype of the input (need a cast)");
+        if (w->dtype != x->dtype) return call_fail_need(c, "weights must have the dtype of the input", "a cast");
     }
     call_output_like(c, 0, 0);
     for (int j = 1; j < c->op->n_outputs; j++) call_output(c, j, statistics_dtype(x->dtype), x->rank - 1, x->shape);
@@ -198,7 +198,7 @@ static bool add_norm_shape(tl_call *c) {
         const tl_tensor *w = c->input[i];
         if (w->rank != 1 || w->shape[0] != row_length(x))
             return call_fail(c, "weights must have the size of the last axis");
-        if (w->dtype != x->dtype) return call_fail(c, "weights must have the dtype of the input (need a cast)");
+        if (w->dtype != x->dtype) return call_fail_need(c, "weights must have the dtype of the input", "a cast");
     }
     for (int j = 0; j < 2; j++) call_output_like(c, j, 0);
     for (int j = 2; j < c->op->n_outputs; j++) call_output(c, j, statistics_dtype(x->dtype), x->rank - 1, x->shape);

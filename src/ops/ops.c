@@ -35,7 +35,7 @@ bool call_fail_larger(const tl_call *c, const tl_tensor *x, int rank, const int6
 bool call_needs_float(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
     return (dtype_is_float(dtype) && !dtype_info(dtype)->is_storage_only) ||
-           call_fail(c, "not implemented for %s (need a floating point dtype)", dtype_info(dtype)->torch_name);
+           call_fail_need(c, "not implemented for %s", "a floating point dtype", dtype_info(dtype)->torch_name);
 }
 
 bool call_needs_index(const tl_call *c, int i) {

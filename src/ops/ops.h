@@ -39,7 +39,7 @@ bool call_needs_float(const tl_call *c, int i);
 static inline bool call_needs_arithmetic(const tl_call *c, int i) {
     tl_dtype dtype = c->input[i]->dtype;
     return !dtype_info(dtype)->is_storage_only ||
-           call_fail(c, "%s is for storage only (need a cast first)", dtype_info(dtype)->name);
+           call_fail_need(c, "%s is for storage only", "a cast first", dtype_info(dtype)->name);
 }
 bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
 

@@ -11,7 +11,7 @@ static bool cast_mode_shape(tl_call *c) {
     const struct attr_cast *a = c->attr;
     const tl_tensor *x = c->input[0];
     if (dtype_info(a->dtype)->bits < 8 && (x->rank == 0 || x->shape[x->rank - 1] % 2))
-        return call_fail(c, "two %s share a byte (need a last axis of even length)", tl_dtype_name(a->dtype));
+        return call_fail_need(c, "two %s share a byte", "a last axis of even length", tl_dtype_name(a->dtype));
     return call_output(c, 0, a->dtype, x->rank, x->shape);
 }
 static void cast_mode_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
@@ -61,12 +61,11 @@ static bool has_blocks(const tl_call *c) {
     const tl_tensor *x = c->input[0];
     if (!call_needs_float(c, 0)) return false;
     if (x->rank == 0)
-        return call_fail(c, "a scalar has no blocks (need a last axis of a multiple of %d)", format->block);
+        return call_fail_need(c, "a scalar has no blocks", "a last axis of a multiple of %d", format->block);
     if (x->shape[x->rank - 1] % format->block)
-        return call_fail(c,
-                         "the last axis has %lld elements, %s has blocks of %d (need a multiple: pad it with zeros, or "
-                         "make another axis the last)",
-                         (long long)x->shape[x->rank - 1], format->name, format->block);
+        return call_fail_need(c, "the last axis has %lld elements, %s has blocks of %d",
+                              "a multiple: pad it with zeros, or make another axis the last",
+                              (long long)x->shape[x->rank - 1], format->name, format->block);
     return true;
 }
 

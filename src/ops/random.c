@@ -181,7 +181,7 @@ static bool multinomial_shape(tl_call *c) {
     if (a->n_samples <= 0) return call_fail(c, "cannot sample n_sample <= 0 samples");
     if (!a->has_replacement && a->n_samples > K)
         return call_fail(c, "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-    if (K == 0 || K > INT64_MAX / 32) return call_fail(c, "there must be a category (need a last axis that is not 0)");
+    if (K == 0 || K > INT64_MAX / 32) return call_fail_need(c, "there must be a category", "a last axis that is not 0");
     const int64_t shape[2] = {p->shape[0], a->n_samples};
     return call_output(c, 0, TL_I64, p->rank, p->rank == 2 ? shape : shape + 1);
 }

@@ -44,7 +44,7 @@ bool div_scalar_shape(tl_call *c) {
 
 static bool has_number(tl_call *c) {
     return promoted(c->input[0]->dtype, *value_of(c)) != TL_BOOL ||
-           call_fail(c, "not implemented for bool (need a number)");
+           call_fail_need(c, "not implemented for bool", "a number");
 }
 
 bool pow_scalar_shape(tl_call *c) {
@@ -78,7 +78,7 @@ bool clamp_shape(tl_call *c) {
     if (a->has_min) dtype = promoted(dtype, a->min);
     if (a->has_max) dtype = promoted(dtype, a->max);
     if (!a->has_min && !a->has_max) return call_fail(c, "at least one of 'min' or 'max' must not be NULL");
-    if (dtype == TL_BOOL) return call_fail(c, "not implemented for bool (need a number)");
+    if (dtype == TL_BOOL) return call_fail_need(c, "not implemented for bool", "a number");
     if (a->has_min && !bound_is_reachable(c, "min", a->min, dtype, true)) return false;
     if (a->has_max && !bound_is_reachable(c, "max", a->max, dtype, false)) return false;
     return call_needs_arithmetic(c, 0) && call_output_as(c, dtype);

@@ -8,7 +8,7 @@ static bool embedding_shape(tl_call *c) {
     int64_t shape[TL_MAX_RANK];
     if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     if (w->rank != 2 || ids->rank >= TL_MAX_RANK)
-        return call_fail(c, "the weight must be a matrix (need [V,C] and ids)");
+        return call_fail_need(c, "the weight must be a matrix", "[V,C] and ids");
     for (int i = 0; i < ids->rank; i++) shape[i] = ids->shape[i];
     shape[ids->rank] = w->shape[1];
     return call_output(c, 0, w->dtype, ids->rank + 1, shape);
@@ -110,7 +110,7 @@ static bool cross_entropy_shape(tl_call *c) {
     const tl_tensor *logits = c->input[0], *targets = c->input[1];
     if (!call_needs_float(c, 0) || !call_needs_index(c, 1)) return false;
     if (logits->rank != 2 || targets->rank != 1 || targets->shape[0] != logits->shape[0])
-        return call_fail(c, "one target per row of logits (need [N,V] and [N])");
+        return call_fail_need(c, "one target per row of logits", "[N,V] and [N]");
     for (int j = 0; j < 2; j++) call_output(c, j, statistics_dtype(logits->dtype), 1, targets->shape);
     return true;
 }

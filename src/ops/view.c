@@ -40,7 +40,7 @@ static bool pairs_stay_whole(const tl_call *c) {
     bool whole = l->rank > 0 && l->stride[l->rank - 1] == 1 && l->shape[l->rank - 1] % 2 == 0 && l->offset % 2 == 0;
     for (int i = 0; whole && i < l->rank - 1; i++) whole = l->stride[i] % 2 == 0;
     return whole ||
-           call_fail(c, "two %s share a byte (need a contiguous last axis of even length)", tl_dtype_name(l->dtype));
+           call_fail_need(c, "two %s share a byte", "a contiguous last axis of even length", tl_dtype_name(l->dtype));
 }
 
 /* ---- Gradients of views that show a part ---- */
@@ -465,7 +465,7 @@ static bool strided_shape(tl_call *c) {
         return call_fail(c, "the geometry reaches outside the storage of %lld elements", (long long)there);
     if (x->requires_grad && !thread_state()->grad_off &&
         (!tensor_is_dense(x) || low < x->offset - a->offset || high > x->offset + x->numel - 1 - a->offset))
-        return call_fail(c, "its gradient is known only for geometries inside a contiguous tensor (need a clone)");
+        return call_fail_need(c, "its gradient is known only for geometries inside a contiguous tensor", "a clone");
     return pairs_stay_whole(c);
 }
 static void strided_backward(tl_gradient *g) {
