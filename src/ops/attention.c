@@ -233,7 +233,8 @@ tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_at
     k = autocast_narrow(k);
     v = autocast_narrow(v);
     if (!q) return NULL;
-    tl_tensor *input[4] = {with_dense_rows(q), with_dense_rows(k), with_dense_rows(v)};
+    tl_tensor *input[4] = {q, k, v};
+    for (int i = 0; i < 3; i++) input[i] = with_dense_rows(input[i]);
     if (a.has_mask && !(input[3] = mask_expand(q, k, options->mask))) return NULL;
     tl_call c;
     call_begin(&c, &op_attention, input, a.has_mask ? 4 : 3, ATTR(a));

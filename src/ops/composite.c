@@ -48,7 +48,8 @@ static tl_tensor *lerp(tl_tensor *a, tl_tensor *b, tl_tensor *weight, double num
     if (weight) {
         weight = tl_cast(weight, wide);
         tl_tensor *half = tl_full(TL_SCALAR, 0.5, wide, a ? a->storage->device : NULL);
-        tl_tensor *is_near = tl_logical_and(tl_cmp(weight, TL_LT, half), tl_cmp(weight, TL_GT, tl_neg(half)));
+        tl_tensor *is_above = tl_cmp(weight, TL_GT, tl_neg(half));
+        tl_tensor *is_near = tl_logical_and(tl_cmp(weight, TL_LT, half), is_above);
         base = tl_where(is_near, a, b);
         move = tl_mul(tl_where(is_near, weight, tl_affine(weight, 1, -1)), difference);
     } else {

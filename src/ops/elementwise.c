@@ -161,7 +161,8 @@ static tl_tensor *gelu_second(tl_tensor *x) {
     tl_tensor *square = tl_mul(x, x);
     tl_tensor *s = tl_sigmoid(tl_mul(x, tl_affine(square, b, a)));
     tl_tensor *v1 = tl_affine(square, 3 * b, a), *s1 = tl_mul(s, tl_affine(s, -1, 1));
-    tl_tensor *bend = tl_mul(tl_mul(x, tl_affine(s, -2, 1)), tl_mul(v1, v1));
+    tl_tensor *bend = tl_mul(v1, v1);
+    bend = tl_mul(tl_mul(x, tl_affine(s, -2, 1)), bend);
     return tl_mul(s1, tl_add(bend, tl_affine(square, 12 * b, 2 * a)));
 }
 /* silu'' = s (1 - s) (2 + x (1 - 2s)) */

@@ -226,7 +226,8 @@ static void norm_backward(tl_gradient *g) {
         g->result[0] = extreme_share(x, y, grad, axes, n_axes);
     } else { /* powers in f32 at least: their exponent is a logarithm */
         tl_tensor *wide = tl_cast(x, statistics_dtype(x->dtype)), *wide_y = tl_cast(y, statistics_dtype(x->dtype));
-        tl_tensor *slope = tl_mul(sign(wide), power(magnitude(wide), a->p - 1));
+        tl_tensor *slope = power(magnitude(wide), a->p - 1);
+        slope = tl_mul(sign(wide), slope);
         tl_tensor *scale = zero_where_zero(wide_y, tl_div(grad, power(wide_y, a->p - 1)));
         g->result[0] = tl_mul(slope, scale);
     }

@@ -152,7 +152,9 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
     if (!options) options = &defaults;
     tl_scope scope = tl_scope_begin(); /* the gradients stay with the node alone */
     if (!scope.depth) return NULL;
-    tl_tensor *input[3] = {autocast_narrow(x), autocast_narrow(weight), targets}, *loss = NULL;
+    x = autocast_narrow(x);
+    weight = autocast_narrow(weight);
+    tl_tensor *input[3] = {x, weight, targets}, *loss = NULL;
     for (int i = 0; i < 3; i++) input[i] = tl_contiguous(input[i]);
     if (input[0] && input[1] && input[2]) {
         bool is_recording = !thread_state()->grad_off;

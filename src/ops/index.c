@@ -194,7 +194,8 @@ static tl_tensor *scatter(const tl_op *op, tl_tensor *x, int axis, tl_tensor *in
     struct attr_gather a = {index_axis(op->name, x, axis)};
     if (a.axis < 0) return NULL;
     bool is_scalar = x->rank == 0;
-    tl_tensor *input[3] = {index_lift(x), index_lift(index), index_lift(source)};
+    tl_tensor *input[3] = {x, index, source};
+    for (int i = 0; i < 3; i++) input[i] = index_lift(input[i]);
     if (!input[0] || !input[1] || !input[2]) return NULL;
     input[2] = source_cut(input[2], input[1]);
     tl_call c;
@@ -565,7 +566,8 @@ tl_tensor *tl_index_select(tl_tensor *x, int axis, tl_tensor *index) {
                   (long long)index->numel);
         return NULL;
     }
-    tl_tensor *input[2] = {index_lift(x), index_lift(index)};
+    tl_tensor *input[2] = {x, index};
+    for (int i = 0; i < 2; i++) input[i] = index_lift(input[i]);
     tl_tensor *rows = index_apply(&op_index, input, 2, &a, false);
     return rows && is_scalar ? tl_view(rows, TL_SCALAR) : rows;
 }
@@ -590,7 +592,8 @@ static tl_tensor *index_add(tl_tensor *x, int axis, tl_tensor *index, tl_tensor 
     }
     if (alpha != 1) source = tl_scale(source, alpha);
     if (!source) return NULL;
-    tl_tensor *input[3] = {index_lift(x), index_lift(source), index_lift(index)};
+    tl_tensor *input[3] = {x, source, index};
+    for (int i = 0; i < 3; i++) input[i] = index_lift(input[i]);
     tl_tensor *sum = index_apply(&op_index_put, input, 3, &a, in_place);
     return !sum || !is_scalar ? sum : in_place ? x : tl_view(sum, TL_SCALAR);
 }

@@ -292,8 +292,8 @@ tl_tensor *tl_flip(tl_tensor *x, const int *axes, int n_axes) {
 /* x[-shift:] before x[:-shift] */
 static tl_tensor *roll_axis(tl_tensor *x, int64_t shift, int axis) {
     int64_t size = x->shape[axis], cut = size ? (size - shift % size) % size : 0;
-    tl_tensor *part[2] = {tl_slice(x, axis, cut, TL_END, 1), tl_slice(x, axis, 0, cut, 1)};
-    return part[0] && part[1] ? tl_concat(part, 2, axis) : NULL;
+    tl_tensor *back = tl_slice(x, axis, cut, TL_END, 1), *front = tl_slice(x, axis, 0, cut, 1);
+    return back && front ? tl_concat((tl_tensor *[]){back, front}, 2, axis) : NULL;
 }
 
 tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n) {

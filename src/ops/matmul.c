@@ -304,7 +304,8 @@ bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_ten
 }
 
 static tl_tensor *rows_times_and_bias(const struct attr_matmul *at, tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
-    tl_tensor *input[3] = {at->folds ? stack(x) : matrix(x), matrix(weight), bias};
+    x = at->folds ? stack(x) : matrix(x);
+    tl_tensor *input[3] = {x, matrix(weight), bias};
     tl_call c;
     call_begin(&c, &op_matmul, input, bias ? 3 : 2, at, sizeof *at);
     return op_apply(&c);

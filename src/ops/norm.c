@@ -68,7 +68,8 @@ static struct slopes norm_slopes(tl_gradient *g, tl_tensor *x, tl_tensor *grad, 
     tl_tensor *gw = weight ? tl_mul(grad, tl_cast(weight, dtype)) : grad;
     tl_tensor *along = tl_mul(xhat, tl_mean(tl_mul(gw, xhat), &last, 1, true));
     tl_tensor *rest = is_centred ? tl_sub(gw, tl_mean(gw, &last, 1, true)) : gw;
-    return (struct slopes){tl_mul(rstd, tl_sub(rest, along)), tl_mul(grad, xhat), grad};
+    tl_tensor *dx = tl_mul(rstd, tl_sub(rest, along)), *dweight = tl_mul(grad, xhat);
+    return (struct slopes){dx, dweight, grad};
 }
 static void norm_slope(tl_gradient *g, bool is_centred) {
     const bool weighted = g->node->n_inputs > 1;
@@ -129,7 +130,8 @@ tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, doubl
         return NULL;
     }
     struct attr_norm a = {eps};
-    tl_tensor *input[3] = {tl_contiguous(x), weight ? tl_contiguous(weight) : NULL, bias ? tl_contiguous(bias) : NULL};
+    tl_tensor *input[3] = {x, weight, bias};
+    for (int i = 0; i < (weight ? 3 : 1); i++) input[i] = tl_contiguous(input[i]);
     tl_call c;
     call_begin(&c, &op_layer_norm, input, weight ? 3 : 1, ATTR(a));
     return op_apply(&c);
@@ -180,7 +182,8 @@ const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
 
 tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
     struct attr_norm a = {eps};
-    tl_tensor *input[2] = {tl_contiguous(x), weight ? tl_contiguous(weight) : NULL};
+    tl_tensor *input[2] = {x, weight};
+    for (int i = 0; i < (weight ? 2 : 1); i++) input[i] = tl_contiguous(input[i]);
     tl_call c;
     call_begin(&c, &op_rms_norm, input, weight ? 2 : 1, ATTR(a));
     return op_apply(&c);
