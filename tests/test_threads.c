@@ -270,6 +270,36 @@ static void the_ledger_loses_nothing(void **state) {
     expect_nothing_live();
 }
 
+/* One thread has brackets, the others open devices: each is seen by the brackets that are open, and by those that come. */
+static void opens_or_brackets(struct worker *w) {
+    for (int i = 0; w->number == 0 && i < 200; i++) {
+        tl_ledger *ledger = tl_ledger_begin("while devices open");
+        WORKER_NEEDS(ledger && tl_ledger_end(ledger));
+        tl_ledger_free(ledger);
+    }
+    for (int i = 0; w->number > 0 && tl_target_name(i); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "meta:%s", tl_target_name(i));
+        WORKER_NEEDS(tl_device_find(name) != NULL);
+    }
+}
+
+static void brackets_see_devices_that_open_beside_them(void **state) {
+    (void)state;
+    struct worker workers[N_THREADS];
+    tl_ledger *outer = tl_ledger_begin("outer");
+    run_workers(workers, N_THREADS, opens_or_brackets, NULL);
+    for (int i = 0; tl_target_name(i); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "meta:%s", tl_target_name(i));
+        tl_device *device = tl_device_find(name);
+        expect_true(tl_zeros(TL_SHAPE(1000 + i), TL_U8, device) != NULL);
+        expect_equal(tl_ledger_peak(outer, device, TL_ALL), 1000 + i);
+    }
+    tl_ledger_end(outer);
+    tl_ledger_free(outer);
+}
+
 static void takes_and_gives(struct worker *w) {
     uint64_t x = 88172645463325252u + (uint64_t)w->number * 7919;
     tl_tensor *slot[32] = {0};
@@ -489,6 +519,7 @@ static void an_op_without_scratch_fails_and_a_helper_does_not_help(void **state)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(brackets_see_devices_that_open_beside_them), /* first: a device opens once */
         TEST(threads_with_small_stacks_run_every_kernel),
         TEST(an_op_without_scratch_fails_and_a_helper_does_not_help),
         TEST(errors_scopes_modes_and_paths_belong_to_the_thread),

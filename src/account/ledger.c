@@ -174,12 +174,14 @@ tl_ledger *tl_ledger_begin(const char *name) {
     }
     memset(l, 0, sizeof *l);
     text_copy(l->name, sizeof l->name, name ? name : "");
+    if (innermost) timings_read(innermost); /* so that no bracket but the innermost waits for marks */
+    devices_hold(); /* one that opens now is seen here, or by ledger_device_opened: never by both or by none */
     for (int i = 0; device_at(i); i++) ledger_watch(l, device_at(i));
     device_opened = ledger_device_opened;
-    if (innermost) timings_read(innermost); /* so that no bracket but the innermost waits for marks */
     l->is_open = true;
     l->outer = innermost;
     innermost = l;
+    devices_release();
     return l;
 }
 
@@ -189,12 +191,14 @@ bool tl_ledger_end(tl_ledger *l) {
     if (l != innermost)
         return error_set(TL_ERROR_USE, "tl_ledger_end: ledger \"%s\" is not the innermost: end \"%s\" first", l->name,
                          innermost->name);
+    devices_hold();
     for (int i = 0; i < l->n_devices; i++) pool_account(l->memory[i].device->pool, window_close, NULL);
+    l->is_open = false;
+    innermost = l->outer;
+    devices_release();
     timings_read(l);
     memory_free(l->timings);
     l->timings = NULL;
-    l->is_open = false;
-    innermost = l->outer;
     for (size_t i = 0; innermost && i < l->n_rows; i++) {
         struct ledger_row *row = row_of(innermost, &l->rows[i].key);
         if (!row) return error_memory(sizeof *row, "a row of the ledger");

@@ -28,6 +28,8 @@ static int n_open;
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threads_wanted;
 
+void devices_hold(void) { pthread_mutex_lock(&devices_lock); }
+void devices_release(void) { pthread_mutex_unlock(&devices_lock); }
 tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_devices[index] : NULL; }
 
 bool device_check_cuda(const tl_device *device, const char *what) {

@@ -91,9 +91,12 @@ int device_threads(void);
 /* Bytes that a device has for all that is on it. 0: not known, as on meta. */
 uint64_t device_memory_bytes(const tl_device *device);
 
+/* Between these two no other thread opens a device. What is declared below is used between them only. */
+void devices_hold(void);
+void devices_release(void);
 /* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
 tl_device *device_at(int index);
-/* Set by the ledger: told of every device that opens, so that open brackets see its memory too. */
+/* Set by the ledger: told of every device that opens (while they are held), so that open brackets see its memory too. */
 extern void (*device_opened)(tl_device *device);
 
 /* The plugin's door (libtally_cuda.so): fills device number `index`, or writes to `error` why it cannot. */
