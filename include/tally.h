@@ -1334,9 +1334,12 @@ typedef bool (*tl_kernel)(const tl_kernel_args *args);
 
 #define TL_MAX_INPUTS 64
 #define TL_MAX_OUTPUTS 8
-/* For tl_op_def.saves: what a gradient needs. */
-#define TL_INPUT(i) (1u << (i))
-#define TL_OUTPUT(j) (1u << (16 + (j)))
+/* What a gradient needs: {.inputs = TL_BIT(0) | TL_BIT(2), .outputs = TL_BIT(0)} are inputs 0 and 2, and output 0. */
+#define TL_BIT(i) (UINT64_C(1) << (i))
+typedef struct tl_saves {
+    uint64_t inputs;
+    uint8_t outputs;
+} tl_saves;
 
 /* What the gradient of an op needs to know, and how it answers. Valid during the rule only. */
 TL_API tl_tensor *tl_gradient_of_output(tl_gradient *g, int output); /* NULL: nothing flowed there */
@@ -1365,12 +1368,12 @@ TL_API bool tl_function(tl_function_rule rule, void *context, void (*release)(vo
 
 typedef struct tl_op_def {
     const char *name;
-    int n_inputs, n_outputs;                    /* 1 to 16, 1 to 8 */
+    int n_inputs, n_outputs;                    /* 1 to TL_MAX_INPUTS, 1 to TL_MAX_OUTPUTS */
     bool (*shape)(tl_call *call);               /* checks the inputs, says the outputs */
     uint64_t (*flops)(const tl_call *call);     /* mandatory: an op without a cost does not exist */
     size_t (*workspace)(const tl_call *call);   /* bytes; may be NULL */
     void (*backward)(tl_gradient *g);           /* NULL: no derivative */
-    unsigned saves;                             /* TL_INPUT(i) | TL_OUTPUT(j) that backward reads */
+    tl_saves saves;                             /* inputs and outputs that backward reads */
     tl_kernel cpu, cuda;                        /* at least one; the other device then refuses by name */
 } tl_op_def;
 /* Registers an op for the life of the process. */

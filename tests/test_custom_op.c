@@ -58,7 +58,7 @@ static const tl_op_def polar_def = {.name = "polar",
                                     .flops = polar_flops,
                                     .workspace = polar_workspace,
                                     .backward = polar_backward,
-                                    .saves = TL_INPUT(0) | TL_INPUT(1),
+                                    .saves = {.inputs = TL_BIT(0) | TL_BIT(1)},
                                     .cpu = polar_cpu};
 
 static const tl_op *polar(void) {
@@ -176,7 +176,7 @@ static void sets_nonsense(tl_gradient *g) {
     tl_gradient_set(g, 0, NULL);
 }
 
-static const tl_op *doubler(void (*backward)(tl_gradient *), unsigned saves) {
+static const tl_op *doubler(void (*backward)(tl_gradient *), tl_saves saves) {
     return tl_op_register(&(tl_op_def){.name = "doubler",
                                        .n_inputs = 1,
                                        .n_outputs = 1,
@@ -190,64 +190,102 @@ static const tl_op *doubler(void (*backward)(tl_gradient *), unsigned saves) {
 static void saved_outputs_come_back_and_unsaved_inputs_do_not(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){3, 4}), true), *y;
-    expect_true(tl_op_call(doubler(reads_output, TL_OUTPUT(0)), &x, 1, NULL, 0, &y));
+    expect_true(tl_op_call(doubler(reads_output, (tl_saves){.outputs = TL_BIT(0)}), &x, 1, NULL, 0, &y));
     expect_true(tl_backward(tl_sum_all(y), NULL, 0));
     expect_values(tl_grad_of(x), 6, 8);
-    expect_true(tl_op_call(doubler(reads_unsaved, 0), &x, 1, NULL, 0, &y));
+    expect_true(tl_op_call(doubler(reads_unsaved, (tl_saves){0}), &x, 1, NULL, 0, &y));
     expect_refused(tl_backward(tl_sum_all(y), NULL, 0),
                    "doubler: its gradient rule reads input 0, which was not saved");
-    expect_true(tl_op_call(doubler(sets_nonsense, 0), &x, 1, NULL, 0, &y));
+    expect_true(tl_op_call(doubler(sets_nonsense, (tl_saves){0}), &x, 1, NULL, 0, &y));
     expect_refused(tl_backward(tl_sum_all(y), NULL, 0), "doubler: got NULL instead of a tensor");
 }
 
 static void an_op_without_backward_gives_constants(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){3, 4}), true), *y;
-    expect_true(tl_op_call(doubler(NULL, 0), &x, 1, NULL, 0, &y));
+    expect_true(tl_op_call(doubler(NULL, (tl_saves){0}), &x, 1, NULL, 0, &y));
     expect_true(!tl_needs_grad(y));
     expect_values(y, 6, 8);
 }
 
-static bool sixteen_shape(tl_call *call) {
+static bool many_shape(tl_call *call) {
     for (int j = 0; j < TL_MAX_OUTPUTS; j++)
         if (!tl_call_output(call, j, TL_F64, TL_SHAPE(j + 1))) return false;
-    return tl_call_input(call, 16) == NULL && tl_call_input(call, -1) == NULL;
+    return tl_call_input(call, TL_MAX_INPUTS) == NULL && tl_call_input(call, -1) == NULL;
 }
-static bool sixteen_cpu(const tl_kernel_args *args) { /* output j: sum of the inputs, j + 1 times */
+static bool many_cpu(const tl_kernel_args *args) { /* output j: sum of the inputs, j + 1 times */
     double sum = 0;
     for (int i = 0; i < args->n_in; i++) sum += *(double *)args->in[i].data;
     for (int j = 0; j < args->n_out; j++)
         for (int k = 0; k <= j; k++) ((double *)args->out[j].data)[k] = sum;
     return true;
 }
-static void sixteen_backward(tl_gradient *g) {
+static void many_backward(tl_gradient *g) {
     tl_tensor *sum = NULL;
     for (int j = 0; j < TL_MAX_OUTPUTS; j++) {
         tl_tensor *gj = tl_gradient_of_output(g, j);
         if (gj) sum = sum ? tl_add(sum, tl_sum_all(gj)) : tl_sum_all(gj);
     }
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < TL_MAX_INPUTS; i++)
         if (tl_gradient_needs(g, i)) tl_gradient_set(g, i, tl_mul(sum, tl_gradient_input(g, i)));
 }
 
-static void sixteen_inputs_and_eight_outputs_are_carried(void **state) {
+static void sixty_four_inputs_and_eight_outputs_are_carried(void **state) {
     (void)state;
-    const tl_op *op = tl_op_register(&(tl_op_def){.name = "sixteen",
-                                                  .n_inputs = 16,
+    const tl_op *op = tl_op_register(&(tl_op_def){.name = "many",
+                                                  .n_inputs = TL_MAX_INPUTS,
                                                   .n_outputs = 8,
-                                                  .shape = sixteen_shape,
+                                                  .shape = many_shape,
                                                   .flops = no_flops,
-                                                  .backward = sixteen_backward,
-                                                  .saves = 0xffff,
-                                                  .cpu = sixteen_cpu});
-    tl_tensor *in[16], *out[8];
-    for (int i = 0; i < 16; i++) in[i] = tl_requires_grad(tl_full(TL_SCALAR, i, TL_F64, NULL), i % 3 == 0);
-    expect_true(tl_op_call(op, in, 16, NULL, 0, out));
-    expect_values(out[2], 120, 120, 120);
+                                                  .backward = many_backward,
+                                                  .saves = {.inputs = UINT64_MAX},
+                                                  .cpu = many_cpu});
+    tl_tensor *in[TL_MAX_INPUTS], *out[8];
+    for (int i = 0; i < TL_MAX_INPUTS; i++) in[i] = tl_requires_grad(tl_full(TL_SCALAR, i, TL_F64, NULL), i % 3 == 0);
+    expect_true(tl_op_call(op, in, TL_MAX_INPUTS, NULL, 0, out));
+    expect_values(out[2], 2016, 2016, 2016);
     expect_true(tl_backward(tl_add(tl_sum_all(out[2]), tl_sum_all(out[7])), NULL, 0)); /* 3 + 8 elements */
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < TL_MAX_INPUTS; i++) {
         if (i % 3) expect_true(tl_grad_of(in[i]) == NULL);
         else expect_values(tl_grad_of(in[i]), 11.0 * i);
+    }
+}
+
+static bool scalar_shape(tl_call *call) { return tl_call_output(call, 0, TL_F64, TL_SCALAR); }
+static void reads_the_sum(tl_gradient *g) {
+    tl_gradient_set(g, 16, tl_mul(tl_gradient_of_output(g, 0), tl_gradient_output(g, 0)));
+}
+static void reads_the_seventeenth(tl_gradient *g) {
+    tl_gradient_set(g, 16, tl_mul(tl_gradient_of_output(g, 0), tl_gradient_input(g, 16)));
+}
+
+/* The bits of inputs and outputs are apart: neither stands for the other. */
+static void input_16_is_not_output_0(void **state) {
+    (void)state;
+    static const struct {
+        tl_saves saves;
+        void (*backward)(tl_gradient *);
+        const char *refusal;
+    } cases[] = {
+        {{.inputs = TL_BIT(16)}, reads_the_seventeenth, NULL},
+        {{.inputs = TL_BIT(16)}, reads_the_sum, "its gradient rule reads output 0, which was not saved"},
+        {{.outputs = TL_BIT(0)}, reads_the_sum, NULL},
+        {{.outputs = TL_BIT(0)}, reads_the_seventeenth, "its gradient rule reads input 16, which was not saved"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const tl_op *op = tl_op_register(&(tl_op_def){.name = "seventeen",
+                                                      .n_inputs = 17,
+                                                      .n_outputs = 1,
+                                                      .shape = scalar_shape,
+                                                      .flops = no_flops,
+                                                      .backward = cases[k].backward,
+                                                      .saves = cases[k].saves,
+                                                      .cpu = many_cpu});
+        tl_tensor *in[17], *out;
+        for (int i = 0; i < 17; i++) in[i] = tl_requires_grad(tl_full(TL_SCALAR, i, TL_F64, NULL), i == 16);
+        expect_true(tl_op_call(op, in, 17, NULL, 0, &out));
+        if (cases[k].refusal) expect_refused(tl_backward(out, NULL, 0), cases[k].refusal);
+        else expect_true(tl_backward(out, NULL, 0));
+        if (!cases[k].refusal) expect_values(tl_grad_of(in[16]), cases[k].saves.outputs ? 136 : 16);
     }
 }
 
@@ -262,11 +300,14 @@ static void incomplete_definitions_are_refused_by_what_they_lack(void **state) {
     LACKS(d.shape = NULL, "polar lacks a shape rule");
     LACKS(d.flops = NULL, "polar lacks a cost rule");
     LACKS(d.cpu = NULL, "polar lacks a kernel");
-    LACKS(d.n_inputs = 17, "polar lacks an input count");
+    LACKS(d.n_inputs = TL_MAX_INPUTS + 1, "polar lacks an input count");
     LACKS(d.n_inputs = 0, "polar lacks an input count");
     LACKS(d.n_inputs = -1, "polar lacks an input count");
     LACKS(d.n_outputs = 0, "polar lacks an output count");
     LACKS(d.n_outputs = 9, "polar lacks an output count");
+    LACKS(d.saves.inputs |= TL_BIT(2), "polar saves input 2 and has 2");
+    LACKS(d.saves.inputs |= TL_BIT(63), "polar saves input 63 and has 2");
+    LACKS(d.saves.outputs |= 1u << 7, "polar saves output 7 and has 2");
 #undef LACKS
     expect_refused(tl_op_register(NULL), "an op needs a name");
 }
@@ -335,7 +376,7 @@ static void kernels_that_fail_or_are_missing_are_named(void **state) {
                      .shape = like_shape,
                      .flops = no_flops,
                      .backward = reads_output,
-                     .saves = TL_OUTPUT(0),
+                     .saves = {.outputs = TL_BIT(0)},
                      .cpu = failing_cpu};
     const tl_op *cursed = tl_op_register(&def);
     def.name = "gpu_only";
@@ -468,7 +509,8 @@ int main(void) {
         TEST(the_definition_is_copied),
         TEST(saved_outputs_come_back_and_unsaved_inputs_do_not),
         TEST(an_op_without_backward_gives_constants),
-        TEST(sixteen_inputs_and_eight_outputs_are_carried),
+        TEST(sixty_four_inputs_and_eight_outputs_are_carried),
+        TEST(input_16_is_not_output_0),
         TEST(incomplete_definitions_are_refused_by_what_they_lack),
         TEST(wrong_calls_are_refused),
         TEST(wrong_shape_rules_are_caught),

@@ -32,33 +32,37 @@ static const char *gradient_name(const tl_op *op) {
     return !op->backward ? "none" : op->backward == gradient_missing ? "no rule" : "yes";
 }
 
-/* Bits 0 to 15 are inputs, 16 to 31 outputs. */
-static uint32_t saved(const tl_op *op) {
-    return op->saves_any | op->saves[0] | op->saves[1] | op->saves[2] | op->saves[3];
+/* Inputs, then outputs, are numbered through. */
+enum { PLACES = TL_MAX_INPUTS + TL_MAX_OUTPUTS };
+
+static bool is_saved(const tl_op *op, int place) {
+    saved_set all = op->saves_any;
+    for (int i = 0; i < TL_MAX_INPUTS; i++) all |= op->saves[i];
+    return place < TL_MAX_INPUTS ? saves_input(all, place) : saves_output(all, place - TL_MAX_INPUTS);
 }
-static const char *saved_name(int i, char buffer[24]) {
-    snprintf(buffer, 24, "%s %d", i < 16 ? "input" : "output", i < 16 ? i : i - 16);
+static const char *saved_name(int place, char buffer[24]) {
+    bool is_input = place < TL_MAX_INPUTS;
+    snprintf(buffer, 24, "%s %d", is_input ? "input" : "output", is_input ? place : place - TL_MAX_INPUTS);
     return buffer;
 }
 
 /* ---- Text ---- */
 
-/* "input 1, output 0"; three and more in a row are "input 1 to input 15". */
+/* "input 1, output 0"; three and more in a row are "input 1 to input 14". */
 static void saved_print(const tl_op *op) {
     char name[24];
-    uint32_t all = saved(op);
     const char *separator = "";
-    for (int i = 0; i < 32; i++) {
-        if (!(all >> i & 1)) continue;
+    for (int i = 0; i < PLACES; i++) {
+        if (!is_saved(op, i)) continue;
         printf("%s%s", separator, saved_name(i, name));
         separator = ", ";
-        int last = i, end = i < 16 ? 16 : 32;
-        while (last + 1 < end && all >> (last + 1) & 1) last++;
+        int last = i, end = i < TL_MAX_INPUTS ? TL_MAX_INPUTS : PLACES;
+        while (last + 1 < end && is_saved(op, last + 1)) last++;
         if (last < i + 2) continue;
         printf(" to %s", saved_name(last, name));
         i = last;
     }
-    printf(all ? "\n" : "-\n");
+    printf(*separator ? "\n" : "-\n");
 }
 
 /* As many on a line as fit. */
@@ -100,8 +104,8 @@ static int op_print(const tl_op *op) {
 static json_t *op_json(const tl_op *op) {
     char name[24];
     json_t *list = json_array();
-    for (int i = 0; i < 32; i++)
-        if (saved(op) >> i & 1) json_array_append_new(list, json_string(saved_name(i, name)));
+    for (int i = 0; i < PLACES; i++)
+        if (is_saved(op, i)) json_array_append_new(list, json_string(saved_name(i, name)));
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:b}", "name", op->name, "kind", kind_name(op), "shapes",
                      op->shapes, "dtypes", op->dtypes, "flops", op->flops, "gradient", gradient_name(op), "saved", list,
                      "scratch", (int)(op->workspace != NULL));

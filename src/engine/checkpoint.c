@@ -243,7 +243,7 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
     struct leaf_list reads = {0};
     bool ok = checkpoint_forward(&a, inputs, n_inputs, outputs, n_outputs, &reads);
     if (ok && !thread_state()->grad_off && (needs_grad || reads.n)) {
-        n = node_new(&op_checkpoint, inputs, n_inputs, n_outputs, &a, sizeof a, (1u << n_inputs) - 1);
+        n = node_new(&op_checkpoint, inputs, n_inputs, n_outputs, &a, sizeof a, saved_inputs(n_inputs));
         ok = n != NULL;
     }
     if (n) {

@@ -39,11 +39,20 @@ static bool definition_is_whole(const tl_op_def *def) {
     const char *lacks = !def->shape                                             ? "a shape rule"
                         : !def->flops                                           ? "a cost rule"
                         : !def->cpu && !def->cuda                               ? "a kernel"
-                        : def->n_inputs < 1 || def->n_inputs > 16               ? "an input count from 1 to 16"
+                        : def->n_inputs < 1 || def->n_inputs > TL_MAX_INPUTS    ? "an input count from 1 to 64"
                         : def->n_outputs < 1 || def->n_outputs > TL_MAX_OUTPUTS ? "an output count from 1 to 8"
                                                                                 : NULL;
-    return !lacks || error_set(TL_ERROR_USE, "tl_op_register: %s lacks %s", def->name, lacks);
+    if (lacks) return error_set(TL_ERROR_USE, "tl_op_register: %s lacks %s", def->name, lacks);
+    for (int i = def->n_inputs; i < 64; i++)
+        if (def->saves.inputs >> i & 1)
+            return error_set(TL_ERROR_USE, "tl_op_register: %s saves input %d and has %d", def->name, i, def->n_inputs);
+    for (int j = def->n_outputs; j < 8; j++)
+        if (def->saves.outputs >> j & 1)
+            return error_set(TL_ERROR_USE, "tl_op_register: %s saves output %d and has %d", def->name, j,
+                             def->n_outputs);
+    return true;
 }
+_Static_assert(TL_MAX_INPUTS == 64 && TL_MAX_OUTPUTS == 8, "tl_saves has a bit for each, and the messages say so");
 
 const tl_op *tl_op_register(const tl_op_def *def) {
     if (!definition_is_whole(def)) return NULL;
@@ -71,7 +80,7 @@ const tl_op *tl_op_register(const tl_op_def *def) {
                       .cost = custom_cost,
                       .workspace = def->workspace ? custom_workspace : NULL,
                       .backward = def->backward,
-                      .saves_any = def->saves,
+                      .saves_any = def->saves.inputs | (saved_set)def->saves.outputs << TL_MAX_INPUTS,
                       .user = &own->def,
                       .kernels = {[DEVICE_CPU] = def->cpu, [DEVICE_CUDA] = def->cuda}};
     own->older = atomic_exchange(&newest, own);

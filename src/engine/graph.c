@@ -42,9 +42,9 @@ static bool note_reads(const tl_call *c, struct leaf_list *reads) {
 
 /* ---- Nodes ---- */
 
-static uint32_t wanted_saves(const tl_op *op, tl_tensor *const *input, int n_inputs) {
-    uint32_t saves = op->saves_any;
-    for (int i = 0; i < n_inputs && i < 4; i++)
+static saved_set wanted_saves(const tl_op *op, tl_tensor *const *input, int n_inputs) {
+    saved_set saves = op->saves_any;
+    for (int i = 0; i < n_inputs; i++)
         if (input[i]->requires_grad) saves |= op->saves[i];
     return saves;
 }
@@ -119,10 +119,9 @@ static bool save(struct saved *slot, tl_tensor *x, bool is_input, uint64_t versi
 static const tl_op op_none;
 
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
-                      size_t attr_bytes, uint32_t saves) {
-    int n_saved_inputs = 0;
-    for (int i = 0; i < n_inputs && i < 16; i++)
-        if (saves & TL_INPUT(i)) n_saved_inputs = i + 1;
+                      size_t attr_bytes, saved_set saves) {
+    int n_saved_inputs = n_inputs;
+    while (n_saved_inputs > 0 && !saves_input(saves, n_saved_inputs - 1)) n_saved_inputs--;
     struct node *n = node_alloc(op, input, n_inputs, n_outputs, n_saved_inputs, attr, attr_bytes);
     if (!n) return NULL;
     uint64_t clock = clock_now;
@@ -132,7 +131,7 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
     }
     n->sequence = clock_now = clock + 1;
     for (int i = 0; i < n_saved_inputs; i++)
-        if ((saves & TL_INPUT(i)) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
+        if (saves_input(saves, i) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
             n->op = &op_none; /* what the attributes hold stays the caller's */
             node_drop(n);
             return NULL;
@@ -287,9 +286,9 @@ static tl_tensor *target_before(tl_tensor *x) {
 }
 
 /* The call's node. A gradient that reads what the call overwrites needs a copy of it. */
-static struct node *call_node(const tl_call *c, int target, uint32_t saves) {
+static struct node *call_node(const tl_call *c, int target, saved_set saves) {
     tl_tensor *input[TL_MAX_INPUTS];
-    if (target < 0 || !(saves & TL_INPUT(target)))
+    if (target < 0 || !saves_input(saves, target))
         return node_new(c->op, c->input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves);
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
@@ -314,12 +313,12 @@ bool graph_prepare(const tl_call *c, struct graph_record *record) {
     int target = c->n_outputs ? overwritten(c, 0) : -1;
     if (target >= 0 && !may_change(c, c->input[target], wanted)) return false;
     if (!wanted) return true;
-    uint32_t saves = wanted_saves(c->op, c->input, c->n_inputs);
+    saved_set saves = wanted_saves(c->op, c->input, c->n_inputs);
     struct node *n = record->node = call_node(c, target, saves);
     if (!n) return false;
     for (int j = 0; j < c->n_outputs; j++) {
         tl_tensor *x = c->output[j];
-        if ((saves & TL_OUTPUT(j)) &&
+        if (saves_output(saves, j) &&
             !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + (overwritten(c, j) >= 0))) {
             graph_cancel(record);
             return false;

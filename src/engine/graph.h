@@ -84,7 +84,7 @@ void graph_cancel(struct graph_record *record);
 /* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over, and what attributes
  * hold only when it succeeds. */
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
-                      size_t attr_bytes, uint32_t saves);
+                      size_t attr_bytes, saved_set saves);
 void node_attach(struct node *node, tl_tensor *x, int output);
 static inline struct node *node_keep(struct node *node) {
     refs_keep(&node->refs);

@@ -36,6 +36,21 @@ struct tl_call {
 
 #define OVERWRITES(input) ((input) + 1)
 
+/* What a gradient reads: a set of inputs and outputs, with a bit for each that a call can have. TL_INPUT and TL_OUTPUT take
+ * constants, and one that no call has does not compile. */
+__extension__ typedef unsigned __int128 saved_set;
+#define INDEX_BELOW(limit, i) ((i) + 0 * sizeof(char[(i) < (limit) ? 1 : -1]))
+#define TL_INPUT(i) ((saved_set)1 << INDEX_BELOW(TL_MAX_INPUTS, i))
+#define TL_OUTPUT(j) ((saved_set)1 << (TL_MAX_INPUTS + INDEX_BELOW(TL_MAX_OUTPUTS, j)))
+#define TL_INPUTS(first, last) (TL_INPUT(last) - TL_INPUT(first) + TL_INPUT(last)) /* from first to last */
+_Static_assert(TL_MAX_INPUTS == 64 && TL_MAX_OUTPUTS <= 64,
+               "the low half has a bit for each input, the high half for each output");
+
+static inline bool saves_input(saved_set set, int i) { return (uint64_t)set >> i & 1; }
+static inline bool saves_output(saved_set set, int j) { return (uint64_t)(set >> TL_MAX_INPUTS) >> j & 1; }
+/* The first n inputs. */
+static inline saved_set saved_inputs(int n) { return ((saved_set)1 << n) - 1; }
+
 struct tl_op {
     const char *name;
     enum op_kind kind;
@@ -48,9 +63,6 @@ struct tl_op {
     size_t (*workspace)(const tl_call *call, const struct target *target); /* bytes; NULL: none */
     void (*backward)(tl_gradient *g);                                      /* NULL: no gradient flows through it */
 
-    /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
-     * whichever gradient is asked for. Only what a wanted gradient needs is kept. */
-    uint32_t saves[4], saves_any;
     uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
     bool (*changes)(const tl_call *call,
                     int input); /* which inputs are changed where they are and are no results; NULL: none */
@@ -63,6 +75,10 @@ struct tl_op {
     void (*forget)(void *attr);           /* frees what attributes hold; NULL: plain data */
     const void *user;                     /* ops from outside: their definition */
     tl_kernel kernels[DEVICE_KIND_COUNT]; /* ops from outside: by device kind */
+
+    /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
+     * whichever gradient is asked for. Only what a wanted gradient needs is kept. */
+    saved_set saves_any, saves[TL_MAX_INPUTS];
 };
 
 /* Starts a call without clearing the large arrays. */

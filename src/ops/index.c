@@ -315,7 +315,7 @@ const tl_op op_index = {RECORD(KERNEL, index, 1),
                         .cost = index_cost,
                         .workspace = index_workspace,
                         .backward = index_backward,
-                        .saves_any = 0xfffe};
+                        .saves_any = TL_INPUTS(1, INDEX_MAX)};
 
 /* ---- index_put ---- */
 
@@ -403,7 +403,7 @@ const tl_op op_index_put = {RECORD(KERNEL, index_put, 1),
                             .cost = index_put_cost,
                             .workspace = index_put_workspace,
                             .backward = index_put_backward,
-                            .saves_any = 0xfffc,
+                            .saves_any = TL_INPUTS(2, INDEX_MAX + 1),
                             .may_overwrite = true};
 
 /* ---- Masks among the indices ---- */
