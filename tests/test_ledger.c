@@ -271,11 +271,39 @@ static void marks_of_a_device_that_works_on_its_own_are_read_at_the_end(void **s
 
 static void refused_calls_are_not_billed(void **state) {
     (void)state;
-    tl_tensor *a = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
+    tl_tensor *a = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL), *ids = tl_full(TL_SHAPE(2), 7, TL_I64, NULL);
     tl_ledger *ledger = tl_ledger_begin("refused");
     expect_refused(tl_matmul(a, a), "cannot be multiplied");
+    expect_refused(tl_embedding(a, ids), "id 7 is outside"); /* by the kernel, which has run */
     tl_ledger_end(ledger);
     expect_equal(tl_ledger_total(ledger, TL_ALL, NULL).calls, 0);
+    expect_equal(ledger->n_rows, 0);
+    tl_ledger_free(ledger);
+}
+
+/* A bill that is taken back leaves no row, and the rows behind its own keep their times. */
+static void a_bill_is_taken_back(void **state) {
+    (void)state;
+    const struct device_functions functions = {.fetch_begin = never_fetches, .mark_seconds = half_seconds};
+    tl_device device = {.functions = &functions};
+    struct ledger_entry first = {.key.op = "first",
+                                 .cost = {.n_parts = 2, .part = {{COST_HERE, 1, 2, 3}, {2, 4, 5, 6}}}};
+    struct ledger_entry second = {.key.op = "second", .cost = {.n_parts = 1, .part = {{COST_HERE, 7, 8, 9}}}};
+    tl_ledger *ledger = tl_ledger_begin("taken back");
+    expect_true(ledger_bill(&first) && ledger_bill(&second) && ledger_bill(&second));
+    ledger_time(&second.key, &(struct ledger_span){&device, 0, 4});
+    ledger_unbill(&first);
+    expect_equal(ledger->n_rows, 1);
+    ledger_unbill(&second);
+    expect_true(ledger_bill(&first));
+    tl_ledger_end(ledger);
+    expect_equal(ledger->n_rows, 3);
+    tl_totals t = tl_ledger_total(ledger, TL_ALL, "second");
+    expect_equal(t.calls, 1);
+    expect_count(t.flops, 7);
+    expect_count(t.bytes_written, 9);
+    expect_near(t.time_s, 2, 0);
+    expect_count(tl_ledger_total(ledger, TL_ALL, "first").flops, 5);
     tl_ledger_free(ledger);
 }
 
@@ -339,6 +367,7 @@ int main(void) {
         TEST(profiling_times_kernels_and_nothing_else_changes),
         TEST(marks_of_a_device_that_works_on_its_own_are_read_at_the_end),
         TEST(refused_calls_are_not_billed),
+        TEST(a_bill_is_taken_back),
         TEST(a_device_opened_inside_a_bracket_is_watched_too),
         TEST(the_same_step_costs_the_same_on_meta),
     };

@@ -36,61 +36,64 @@ static size_t slot_of(const tl_ledger *l, const struct ledger_key *key) {
     return at;
 }
 
-static bool slots_grow(tl_ledger *l) {
-    if (l->n_slots >= 2 * (l->n_rows + 1)) return true;
+static void slots_fill(tl_ledger *l) {
+    memset(l->slots, 0, l->n_slots * sizeof *l->slots);
+    for (size_t i = 0; i < l->n_rows; i++) l->slots[slot_of(l, &l->rows[i].key)] = (uint32_t)i + 1;
+}
+
+/* Slots for n rows, half of them free. */
+static bool slots_grow(tl_ledger *l, size_t n) {
+    if (l->n_slots >= 2 * n) return true;
     size_t larger = l->n_slots ? l->n_slots * 2 : 256;
+    while (larger < 2 * n) larger *= 2;
     uint32_t *slots = memory_new(larger * sizeof *slots);
     if (!slots) return false;
-    memset(slots, 0, larger * sizeof *slots);
     memory_free(l->slots);
     l->slots = slots;
     l->n_slots = larger;
-    for (size_t i = 0; i < l->n_rows; i++) l->slots[slot_of(l, &l->rows[i].key)] = (uint32_t)i + 1;
+    slots_fill(l);
     return true;
 }
 
-/* The row of a key, made when new; NULL without memory. */
-static struct ledger_row *row_of(tl_ledger *l, const struct ledger_key *key) {
-    if (l->n_rows && key_equal(&l->rows[l->last_row].key, key)) return &l->rows[l->last_row];
-    if (!l->slots && !slots_grow(l)) return NULL;
+static bool rows_grow(tl_ledger *l, size_t n) {
+    while (l->row_capacity < n)
+        if (!memory_grow((void **)&l->rows, &l->row_capacity, l->row_capacity, sizeof *l->rows)) return false;
+    return slots_grow(l, n);
+}
+
+static struct ledger_row *row_find(tl_ledger *l, const struct ledger_key *key) {
+    if (!l->slots && !slots_grow(l, 1)) return NULL;
     size_t at = slot_of(l, key);
     if (l->slots[at]) return &l->rows[l->last_row = l->slots[at] - 1];
-    if (!memory_grow((void **)&l->rows, &l->row_capacity, l->n_rows, sizeof *l->rows) || !slots_grow(l)) return NULL;
+    if (!rows_grow(l, l->n_rows + 1)) return NULL;
     l->rows[l->n_rows] = (struct ledger_row){.key = *key};
     l->slots[slot_of(l, key)] = (uint32_t)++l->n_rows;
     return &l->rows[l->n_rows - 1];
 }
 
+/* The row of a key, made when new; NULL without memory. */
+static inline struct ledger_row *row_of(tl_ledger *l, const struct ledger_key *key) {
+    if (l->n_rows && key_equal(&l->rows[l->last_row].key, key)) return &l->rows[l->last_row];
+    return row_find(l, key);
+}
+
+/* Closes the gap, so that rows stay in the order in which they came. Rare: a call has failed. */
+static void row_remove(tl_ledger *l, struct ledger_row *row) {
+    const size_t at = (size_t)(row - l->rows);
+    memmove(row, row + 1, (--l->n_rows - at) * sizeof *row);
+    for (size_t i = 0; i < l->n_timings; i++) l->timings[i].row -= l->timings[i].row > at;
+    l->last_row = 0;
+    slots_fill(l);
+}
+
 void ledger_row_add(struct ledger_row *to, const struct ledger_row *from) {
+    to->n_bills += from->n_bills;
     to->calls += from->calls;
     to->flops += from->flops;
     to->bytes_read += from->bytes_read;
     to->bytes_written += from->bytes_written;
     to->transfer_bytes += from->transfer_bytes;
     to->time_s += from->time_s;
-}
-
-bool ledger_bill(const struct ledger_key *key, const struct cost *cost) {
-    if (!innermost) return true;
-    bool ok = true;
-    lock_take(&ledger_lock);
-    for (int i = 0; ok && i < cost->n_parts; i++) {
-        const struct cost_part *part = &cost->part[i];
-        struct ledger_key part_key = *key;
-        if (part->phase != COST_HERE) part_key.phase = (uint8_t)part->phase;
-        struct ledger_row *row = row_of(innermost, &part_key);
-        if (!row) {
-            ok = false;
-            break;
-        }
-        row->calls += i == 0; /* the other parts are the same call */
-        row->flops += part->flops;
-        row->bytes_read += part->bytes_read;
-        row->bytes_written += part->bytes_written;
-        if (i == 0) row->transfer_bytes += cost->transfer_bytes;
-    }
-    lock_release(&ledger_lock);
-    return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
 }
 
 bool ledger_repeat(const tl_ledger *ended, uint64_t times) {
@@ -135,9 +138,89 @@ static void timing_keep(tl_ledger *l, struct ledger_row *row, const struct ledge
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span) {
     lock_take(&ledger_lock);
     struct ledger_row *row = innermost ? row_of(innermost, key) : NULL;
+    if (row) row->n_bills++;
     if (row && device_runs_ahead(span->device)) timing_keep(innermost, row, span);
     else if (row) row->time_s += span_seconds(span);
     lock_release(&ledger_lock);
+}
+
+/* ---- Bills ---- */
+
+static struct ledger_row *part_row(const struct ledger_entry *entry, const struct cost_part *part) {
+    struct ledger_key key = entry->key;
+    if (part->phase != COST_HERE) key.phase = (uint8_t)part->phase;
+    return row_of(innermost, &key);
+}
+
+bool ledger_bill(const struct ledger_entry *entry) {
+    if (!innermost) return true;
+    lock_take(&ledger_lock);
+    const size_t n = innermost->n_rows + COST_PARTS; /* room for all parts, so that none is billed without the others */
+    bool ok = (n <= innermost->row_capacity && 2 * n <= innermost->n_slots) || rows_grow(innermost, n);
+    for (int i = 0; ok && i < entry->cost.n_parts; i++) {
+        const struct cost_part *part = &entry->cost.part[i];
+        struct ledger_row *row = part_row(entry, part);
+        row->n_bills++;
+        row->calls += i == 0; /* the other parts are the same call */
+        row->flops += part->flops;
+        row->bytes_read += part->bytes_read;
+        row->bytes_written += part->bytes_written;
+        if (i == 0) row->transfer_bytes += entry->cost.transfer_bytes;
+    }
+    lock_release(&ledger_lock);
+    return ok || error_memory(sizeof(struct ledger_row), "a row of the ledger");
+}
+
+void ledger_unbill(const struct ledger_entry *entry) {
+    if (!innermost) return;
+    lock_take(&ledger_lock);
+    for (int i = 0; i < entry->cost.n_parts; i++) {
+        const struct cost_part *part = &entry->cost.part[i];
+        struct ledger_row *row = part_row(entry, part);
+        row->n_bills--;
+        row->calls -= i == 0;
+        row->flops -= part->flops;
+        row->bytes_read -= part->bytes_read;
+        row->bytes_written -= part->bytes_written;
+        if (i == 0) row->transfer_bytes -= entry->cost.transfer_bytes;
+        if (!row->n_bills) row_remove(innermost, row);
+    }
+    lock_release(&ledger_lock);
+}
+
+struct ledger_entry *ledger_entry_new(void) {
+    struct ledger_entry *entry = memory_new(sizeof *entry);
+    if (!entry) error_memory(sizeof *entry, "a bill");
+    return entry;
+}
+
+void ledger_hold(struct ledger_list *list, struct ledger_entry *entry) {
+    entry->next = list->first;
+    list->first = entry;
+}
+
+static struct ledger_entry *list_take(struct ledger_list *list) {
+    struct ledger_entry *entry = list->first;
+    if (entry) list->first = entry->next;
+    return entry;
+}
+
+void ledger_list_keep(struct ledger_list *list, struct ledger_list *outer) {
+    for (struct ledger_entry *entry; (entry = list_take(list));) {
+        if (outer) {
+            ledger_hold(outer, entry);
+            continue;
+        }
+        if (entry->span.device) ledger_time(&entry->key, &entry->span);
+        memory_free(entry);
+    }
+}
+
+void ledger_list_unbill(struct ledger_list *list) {
+    for (struct ledger_entry *entry; (entry = list_take(list));) {
+        ledger_unbill(entry);
+        memory_free(entry);
+    }
 }
 
 /* ---- Brackets ---- */

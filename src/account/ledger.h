@@ -14,6 +14,7 @@ struct ledger_key {
 
 struct ledger_row {
     struct ledger_key key;
+    uint64_t n_bills; /* that this row is part of */
     uint64_t calls;
     count flops, bytes_read, bytes_written, transfer_bytes;
     double time_s;
@@ -51,14 +52,36 @@ struct tl_ledger {
     int n_devices;
 };
 
-/* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded. */
-bool ledger_bill(const struct ledger_key *key, const struct cost *cost);
-/* Adds the seconds of a span to a row that has been billed: now, or, where a device works on its own and would have to be waited for, when the
- * bracket ends. */
+/* What one call is billed. */
+struct ledger_entry {
+    struct ledger_key key;
+    struct cost cost;
+    struct ledger_span span; /* device NULL: not timed */
+    struct ledger_entry *next;
+};
+
+/* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded, and nothing is billed. */
+bool ledger_bill(const struct ledger_entry *entry);
+/* Takes a bill back, for a call that failed afterwards: a row that nobody else was billed on goes. Brackets do not
+ * change while a call runs. */
+void ledger_unbill(const struct ledger_entry *entry);
+/* Adds the seconds of a span to a row that has been billed: now, or, where a device works on its own and would have to
+ * be waited for, when the bracket ends. */
 void ledger_time(const struct ledger_key *key, const struct ledger_span *span);
 
 /* Bills what an ended ledger has so many times more to the innermost open bracket. False: no memory, recorded. */
 bool ledger_repeat(const tl_ledger *ended, uint64_t times);
+
+/* Bills of calls that are part of another one (casts, copies), to be taken back when it fails. */
+struct ledger_list {
+    struct ledger_entry *first;
+};
+struct ledger_entry *ledger_entry_new(void); /* NULL: no memory, recorded */
+/* Takes over an entry that has been billed; its time waits for ledger_list_keep. */
+void ledger_hold(struct ledger_list *list, struct ledger_entry *entry);
+/* They stand, or become part of the list around this one (NULL: there is none). */
+void ledger_list_keep(struct ledger_list *list, struct ledger_list *outer);
+void ledger_list_unbill(struct ledger_list *list);
 
 extern bool ledger_is_profiling;
 

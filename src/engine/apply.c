@@ -3,10 +3,12 @@
  *   check     live tensors, one device, no write into overlapping memory
  *   shape     the op's rule checks the inputs and says the results
  *   results   fresh storage from the pool, a view of input 0, or an input that is overwritten
- *   prepare   the graph saves what the gradient needs; from here on only the kernel can fail
+ *   prepare   the graph saves what the gradient needs; room is made for all that follows
  *   bill      the cost rule's numbers go to the ledger
- *   run       workspace and kernel; on meta there is none
- *   commit    the graph hangs the node on the results, the scope owns them
+ *   run       workspace and kernel; on meta there is none. From here on nothing can fail
+ *   commit    versions move, the graph hangs the node on the results, the scope owns them
+ *
+ * Up to the kernel's success every step can be taken back, and is: a call that fails leaves nothing (op.h).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include "account/ledger.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/memory.h"
 #include "base/scratch.h"
 #include "engine/autocast.h"
 #include "engine/checkpoint.h"
@@ -186,22 +189,32 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
     return ok || call_fail(c, "%s", error);
 }
 
-/* Takes the workspace, bills, runs and times. */
-static bool call_run(tl_call *c) {
-    struct cost cost;
-    c->op->cost(c, &cost);
+static void call_entry(const tl_call *c, struct ledger_entry *entry) {
+    const struct thread_state *s = thread_state();
     tl_dtype dtype = c->op->compute_dtype ? c->op->compute_dtype(c)
                      : c->n_inputs        ? c->input[0]->dtype
                                           : c->out[0].dtype;
-    struct ledger_key key = {.op = c->op->name,
-                             .path = thread_state()->path,
-                             .phase = (uint8_t)thread_state()->phase,
-                             .dtype = (uint8_t)dtype,
-                             .accumulate = (uint8_t)dtype_accumulate(dtype)};
-    if (!ledger_bill(&key, &cost)) return false;
-    if (c->op->kind == OP_VIEW) return true;
+    c->op->cost(c, &entry->cost);
+    entry->span.device = NULL;
+    entry->key = (struct ledger_key){.op = c->op->name,
+                                     .path = s->path,
+                                     .phase = (uint8_t)s->phase,
+                                     .dtype = (uint8_t)dtype,
+                                     .accumulate = (uint8_t)dtype_accumulate(dtype)};
+}
+
+/* What was saved of these storages is out of date. */
+static void versions_advance(const tl_call *c) {
+    for (int j = 0; j < c->n_outputs; j++)
+        if (overwritten(c, j) >= 0) c->output[j]->storage->version++;
+    for (int i = 0; c->op->changes && i < c->n_inputs; i++)
+        if (c->op->changes(c, i)) c->input[i]->storage->version++;
+}
+
+/* The kernel, in its workspace and between marks of time. */
+static bool call_compute(tl_call *c, struct ledger_entry *entry) {
     size_t bytes = c->op->workspace ? c->op->workspace(c, c->device->target) : 0;
-    struct storage *workspace = bytes ? storage_new(c->device, bytes, key.path, TL_WORKSPACE) : NULL;
+    struct storage *workspace = bytes ? storage_new(c->device, bytes, entry->key.path, TL_WORKSPACE) : NULL;
     if (bytes && !workspace) return false;
     bool ok = true;
     if (c->device->kind != DEVICE_META && c->out_device->kind != DEVICE_META) {
@@ -209,35 +222,82 @@ static bool call_run(tl_call *c) {
         bool is_timed = ledger_is_profiling && f->mark;
         int64_t from = is_timed ? f->mark(c->device) : 0;
         ok = kernel_run(c, workspace);
-        if (is_timed) ledger_time(&key, &(struct ledger_span){c->device, from, f->mark(c->device)});
+        if (is_timed) entry->span = (struct ledger_span){c->device, from, f->mark(c->device)};
+        if (!ok && device_runs_ahead(c->device)) versions_advance(c); /* it may have begun to write: see op.h */
     }
     if (workspace) storage_drop(workspace);
     return ok;
 }
 
-tl_tensor *op_apply(tl_call *c) {
+/* Bills and computes. A bill needs memory, so it comes first, and is taken back when the rest fails. */
+static bool call_run(tl_call *c) {
+    struct ledger_list *held = thread_state()->held_bills;
+    struct ledger_entry here, *entry = held ? ledger_entry_new() : &here;
+    if (!entry) return false;
+    call_entry(c, entry);
+    bool is_billed = ledger_bill(entry), ok = is_billed && (c->op->kind == OP_VIEW || call_compute(c, entry));
+    if (ok && held) ledger_hold(held, entry);
+    else if (ok && entry->span.device) ledger_time(&entry->key, &entry->span);
+    if (ok) return true;
+    if (is_billed) ledger_unbill(entry);
+    if (held) memory_free(entry);
+    return false;
+}
+
+/* With the results there: true when everything is done, false when nothing is. */
+static bool call_do(tl_call *c) {
     struct graph_record record;
-    INVARIANT(c->op->shape && c->op->cost);
-    if (c->op->is_wide && thread_state()->autocast && !c->in_place && !autocast_call(c)) return NULL;
-    if (!call_check(c) || !c->op->shape(c)) return NULL;
-    if (c->op->is_costly && !keeper_replay(c)) return NULL;
-    if (!c->is_replayed && !outputs_new(c)) return NULL;
-    if (!scope_reserve((size_t)c->n_outputs) || !graph_prepare(c, &record)) {
-        outputs_drop(c, c->n_outputs);
-        return NULL;
-    }
-    for (int j = 0; j < c->n_outputs; j++)
-        if (overwritten(c, j) >= 0) c->output[j]->storage->version++;
-    for (int i = 0; c->op->changes && i < c->n_inputs; i++)
-        if (c->op->changes(c, i)) c->input[i]->storage->version++;
-    if (!c->is_replayed && !call_run(c)) {
+    if (!scope_reserve((size_t)c->n_outputs) || !graph_prepare(c, &record)) return false;
+    bool is_kept = c->op->is_costly && keeper_is_recording();
+    if (is_kept && !keeper_prepare(c)) {
         graph_cancel(&record);
-        outputs_drop(c, c->n_outputs);
-        return NULL;
+        return false;
     }
+    if (!c->is_replayed && !call_run(c)) {
+        if (is_kept) keeper_cancel(c);
+        graph_cancel(&record);
+        return false;
+    }
+    versions_advance(c);
     graph_commit(c, &record);
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) < 0) scope_own(c->output[j]);
-    if (c->op->is_costly && !keeper_record(c)) return NULL;
-    return c->n_outputs ? c->output[0] : c->n_inputs ? c->input[0] : NULL;
+    if (is_kept) keeper_commit(c);
+    return true;
+}
+
+static tl_tensor *call_apply(tl_call *c) {
+    if (!call_check(c) || !c->op->shape(c)) return NULL;
+    if (c->op->is_costly && !keeper_replay(c)) return NULL;
+    bool has_outputs = c->is_replayed || outputs_new(c);
+    if (has_outputs && call_do(c)) return c->n_outputs ? c->output[0] : c->n_inputs ? c->input[0] : NULL;
+    if (has_outputs && !c->is_replayed) outputs_drop(c, c->n_outputs);
+    if (c->op->is_costly) keeper_replay_cancel(c);
+    return NULL;
+}
+
+/* Under autocast: the casts are part of the call, and go with it when it fails. */
+__attribute__((noinline)) static tl_tensor *call_apply_wide(tl_call *c) {
+    struct thread_state *s = thread_state();
+    struct ledger_list casts = {0}, *outer = s->held_bills;
+    size_t n_owned = s->n_owned;
+    tl_tensor *given[TL_MAX_INPUTS];
+    memcpy(given, c->input, (size_t)c->n_inputs * sizeof *given);
+    s->held_bills = &casts;
+    bool ok = autocast_call(c);
+    s->held_bills = outer;
+    tl_tensor *result = ok ? call_apply(c) : NULL;
+    if (result) {
+        ledger_list_keep(&casts, outer);
+        return result;
+    }
+    ledger_list_unbill(&casts);
+    memcpy(c->input, given, (size_t)c->n_inputs * sizeof *given);
+    scope_drop_to(n_owned);
+    return NULL;
+}
+
+tl_tensor *op_apply(tl_call *c) {
+    INVARIANT(c->op->shape && c->op->cost);
+    return c->op->is_wide && thread_state()->autocast && !c->in_place ? call_apply_wide(c) : call_apply(c);
 }

@@ -33,18 +33,39 @@ struct keeper {
     bool is_replaying, is_last; /* is_last: nobody will ask for these again */
 };
 
-bool keeper_record(tl_call *c) {
+bool keeper_is_recording(void) {
+    const struct keeper *k = thread_state()->keeper;
+    return k && !k->is_replaying;
+}
+
+/* Behind those that are kept, until the call has succeeded. */
+bool keeper_prepare(const tl_call *c) {
     struct keeper *k = thread_state()->keeper;
-    if (!k || k->is_replaying) return true;
-    for (int j = 0; j < c->n_outputs; j++) {
-        if (!memory_grow((void **)&k->kept, &k->capacity, k->n_kept, sizeof *k->kept))
+    while (k->capacity < k->n_kept + (size_t)c->n_outputs)
+        if (!memory_grow((void **)&k->kept, &k->capacity, k->capacity, sizeof *k->kept))
             return error_memory(k->capacity * sizeof *k->kept, "a checkpoint");
-        tl_tensor *alias = tensor_alias(c->output[j]);
-        if (!alias) return false;
-        if (alias->storage->purpose == TL_TEMPORARY) storage_move(alias->storage, TL_ACTIVATION);
-        k->kept[k->n_kept++] = (struct kept){alias, alias->storage->version};
+    for (int j = 0; j < c->n_outputs; j++) {
+        struct kept *kept = &k->kept[k->n_kept + (size_t)j];
+        kept->tensor = tensor_alias(c->output[j]);
+        if (kept->tensor) continue;
+        while (j-- > 0) tensor_drop(k->kept[k->n_kept + (size_t)j].tensor);
+        return false;
     }
     return true;
+}
+
+void keeper_cancel(const tl_call *c) {
+    const struct keeper *k = thread_state()->keeper;
+    for (int j = 0; j < c->n_outputs; j++) tensor_drop(k->kept[k->n_kept + (size_t)j].tensor);
+}
+
+void keeper_commit(const tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    for (int j = 0; j < c->n_outputs; j++) {
+        struct kept *kept = &k->kept[k->n_kept++];
+        kept->version = kept->tensor->storage->version;
+        if (kept->tensor->storage->purpose == TL_TEMPORARY) storage_move(kept->tensor->storage, TL_ACTIVATION);
+    }
 }
 
 bool keeper_replay(tl_call *c) {
@@ -64,12 +85,23 @@ bool keeper_replay(tl_call *c) {
         c->output[j] = k->is_last ? kept[j].tensor : tensor_alias(kept[j].tensor);
         if (!c->output[j]) {
             while (j-- > 0) tensor_drop(c->output[j]);
+            k->next -= (size_t)c->n_outputs;
             return false;
         }
         if (k->is_last) kept[j].tensor = NULL;
     }
     c->is_replayed = true;
     return true;
+}
+
+void keeper_replay_cancel(const tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    if (!k || !k->is_replaying) return;
+    k->next -= (size_t)c->n_outputs;
+    for (int j = 0; c->is_replayed && j < c->n_outputs; j++) {
+        if (k->is_last) k->kept[k->next + (size_t)j].tensor = c->output[j];
+        else tensor_drop(c->output[j]);
+    }
 }
 
 static void keeper_clear(struct keeper *k) {
@@ -222,6 +254,7 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
     if (!fn || n_inputs < 0 || n_inputs > MAX_CHECKPOINT_INPUTS || n_outputs < 1 || n_outputs > TL_MAX_OUTPUTS)
         return error_set(TL_ERROR_USE, "tl_checkpoint: takes a function, 0 to %d inputs and 1 to %d outputs",
                          MAX_CHECKPOINT_INPUTS, TL_MAX_OUTPUTS);
+    const size_t n_owned = thread_state()->n_owned;
     bool needs_grad = false;
     for (int i = 0; i < n_inputs; i++) {
         if (!tensor_check(inputs[i], "tl_checkpoint")) return false;
@@ -253,7 +286,9 @@ bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_
         leaf_list_clear(&reads);
     }
     ok = ok && outputs_attach(n, outputs, n_outputs);
-    if (n) node_drop(n);
+    if (!ok) scope_drop_to(n_owned);
+    if (n && ok) node_drop(n);
+    else if (n) node_cancel(n);
     return ok;
 }
 

@@ -124,7 +124,7 @@ bool tl_call_fail_need(tl_call *c, const char *need, const char *format, ...) {
     char message[300];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    number_vprint(message, sizeof message, format, arguments);
     va_end(arguments);
     return call_fail_need(c, "%s", "%s", message, need);
 }

@@ -49,6 +49,7 @@ static bool outputs_alias(tl_tensor **outputs, int n_outputs, tl_tensor **result
 
 bool tl_function(tl_function_rule rule, void *context, void (*release)(void *context), tl_tensor **inputs, int n_inputs,
                  tl_tensor **outputs, int n_outputs) {
+    const size_t n_owned = thread_state()->n_owned;
     struct attr_function a = {rule, context, release};
     bool needs_grad = false, ok = function_check(rule, inputs, n_inputs, outputs, n_outputs);
     for (int i = 0; ok && i < n_inputs && !thread_state()->grad_off; i++) needs_grad |= tensor_needs_grad(inputs[i]);
@@ -65,5 +66,6 @@ bool tl_function(tl_function_rule rule, void *context, void (*release)(void *con
         outputs[j] = results[j];
     }
     if (n) node_drop(n);
+    if (!ok) scope_drop_to(n_owned);
     return ok;
 }

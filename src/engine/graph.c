@@ -17,13 +17,18 @@ static _Thread_local uint64_t clock_now;
 
 /* ---- Leaves read without recording ---- */
 
-static bool leaf_list_add(struct leaf_list *list, tl_tensor *x) {
-    for (size_t i = 0; i < list->n; i++)
-        if (list->leaf[i] == x) return true;
-    if (!memory_grow((void **)&list->leaf, &list->capacity, list->n, sizeof *list->leaf))
-        return error_memory(list->capacity * sizeof *list->leaf, "a checkpoint");
-    list->leaf[list->n++] = tensor_keep(x);
+/* Makes room for n more. */
+static bool leaf_list_reserve(struct leaf_list *list, size_t n) {
+    while (list->capacity < list->n + n)
+        if (!memory_grow((void **)&list->leaf, &list->capacity, list->capacity, sizeof *list->leaf))
+            return error_memory(list->capacity * sizeof *list->leaf, "a checkpoint");
     return true;
+}
+
+static void leaf_list_add(struct leaf_list *list, tl_tensor *x) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->leaf[i] == x) return;
+    list->leaf[list->n++] = tensor_keep(x);
 }
 
 void leaf_list_clear(struct leaf_list *list) {
@@ -32,12 +37,11 @@ void leaf_list_clear(struct leaf_list *list) {
     *list = (struct leaf_list){0};
 }
 
-static bool note_reads(const tl_call *c, struct leaf_list *reads) {
+static void note_reads(const tl_call *c, struct leaf_list *reads) {
     for (int i = 0; i < c->n_inputs; i++) {
         tl_tensor *x = c->input[i];
-        if (x->requires_grad && !x->node && c->op->backward && !leaf_list_add(reads, x)) return false;
+        if (x->requires_grad && !x->node && c->op->backward) leaf_list_add(reads, x);
     }
-    return true;
 }
 
 /* ---- Nodes ---- */
@@ -112,7 +116,8 @@ static bool save(struct saved *slot, tl_tensor *x, bool is_input, uint64_t versi
     }
     slot->tensor = alias;
     slot->version = version;
-    if (x->storage->purpose == TL_TEMPORARY) storage_move(x->storage, TL_ACTIVATION);
+    slot->is_moved = x->storage->purpose == TL_TEMPORARY;
+    if (slot->is_moved) storage_move(x->storage, TL_ACTIVATION);
     return true;
 }
 
@@ -133,7 +138,7 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
     for (int i = 0; i < n_saved_inputs; i++)
         if (saves_input(saves, i) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
             n->op = &op_none; /* what the attributes hold stays the caller's */
-            node_drop(n);
+            node_cancel(n);
             return NULL;
         }
     return n;
@@ -179,6 +184,27 @@ void node_drop(struct node *n) {
     is_draining = false;
 }
 
+void node_cancel(struct node *n) {
+    for (int i = 0; i < n->n_saved_inputs + n->n_outputs; i++) {
+        const struct saved *s = &n->saved[i];
+        if (s->tensor && s->is_moved && s->tensor->storage->purpose == TL_ACTIVATION)
+            storage_move(s->tensor->storage, TL_TEMPORARY);
+    }
+    node_drop(n);
+}
+
+/* Room for the results that ask for .grad; false: no memory, recorded. */
+static bool node_reserve_retained(struct node *n) {
+    if (n->retained) return true;
+    size_t bytes = (size_t)n->n_outputs * sizeof(tl_tensor *);
+    n->retained = memory_new(bytes);
+    if (!n->retained) return error_memory(bytes, "a retained gradient");
+    memset(n->retained, 0, bytes);
+    return true;
+}
+
+static bool retains_grad(const tl_tensor *x) { return x->extra && x->extra->retains_grad; }
+
 /* Hangs a node on a fresh tensor, taking over a reference. */
 static void node_give(struct node *n, tl_tensor *x, int output) {
     x->node = n;
@@ -187,17 +213,15 @@ static void node_give(struct node *n, tl_tensor *x, int output) {
 }
 
 void node_attach(struct node *n, tl_tensor *x, int output) {
-    bool retains = x->extra && x->extra->retains_grad;
     struct node *before = x->node;
-    if (retains && before && before->retained) before->retained[x->node_output] = NULL;
+    if (retains_grad(x)) {
+        if (before && before->retained) before->retained[x->node_output] = NULL;
+        n->retained[output] = x;
+    }
     x->node = node_keep(n);
     x->node_output = output;
     x->requires_grad = true;
     if (before) node_drop(before);
-    if (retains) {
-        x->extra->retains_grad = false;
-        tl_retain_grad(x);
-    }
 }
 
 /* ---- Views and their base ---- */
@@ -241,20 +265,28 @@ static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *n
     return region;
 }
 
-/* A view whose base was changed since looks into it anew. */
+/* A view whose base was changed since looks into it again. This is a call of its own: it stays, and so does its bill,
+ * even when the one that asked for it fails, since the next one will not ask again. */
 static bool view_refresh(tl_tensor *x) {
     tl_tensor *base = x->base;
     if (!base || base->history == x->base_history) return true;
+    struct thread_state *s = thread_state();
+    struct ledger_list bills = {0}, *held = s->held_bills;
+    s->held_bills = &bills;
     bool mode = tl_grad_mode(true);
     tl_scope scope = tl_scope_begin();
-    tl_tensor *fresh = tl_as_strided(base, x->rank, x->shape, x->stride, x->offset);
-    if (fresh) {
+    tl_tensor *fresh = scope.depth ? tl_as_strided(base, x->rank, x->shape, x->stride, x->offset) : NULL;
+    bool ok = fresh && (!fresh->node || !retains_grad(x) || node_reserve_retained(fresh->node));
+    if (ok) {
         if (fresh->node) node_attach(fresh->node, x, fresh->node_output);
         x->base_history = base->history;
+        ledger_list_keep(&bills, NULL);
     }
-    tl_scope_end(scope);
+    ledger_list_unbill(&bills);
+    if (scope.depth) tl_scope_end(scope);
     tl_grad_mode(mode);
-    return fresh != NULL;
+    s->held_bills = held;
+    return ok;
 }
 
 bool tensor_needs_grad(tl_tensor *x) { return view_refresh(x) && x->requires_grad; }
@@ -285,25 +317,52 @@ static tl_tensor *target_before(tl_tensor *x) {
     return before;
 }
 
-/* The call's node. A gradient that reads what the call overwrites needs a copy of it. */
-static struct node *call_node(const tl_call *c, int target, saved_set saves) {
+/* The call's node. A gradient that reads what the call overwrites needs a copy of it, which is billed with the call. */
+static struct node *call_node(const tl_call *c, int target, saved_set saves, struct ledger_list *bills) {
     tl_tensor *input[TL_MAX_INPUTS];
     if (target < 0 || !saves_input(saves, target))
         return node_new(c->op, c->input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves);
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
+    struct thread_state *s = thread_state();
+    struct ledger_list *outer = s->held_bills;
+    s->held_bills = bills;
     memcpy(input, c->input, (size_t)c->n_inputs * sizeof *input);
     input[target] = target_before(c->input[target]);
+    s->held_bills = outer;
     struct node *n =
         input[target] ? node_new(c->op, input, c->n_inputs, c->n_outputs, c->attr, c->attr_bytes, saves) : NULL;
     tl_scope_end(scope);
     return n;
 }
 
+/* The node with all that hangs on it, and the region of an overwritten view. False: the caller cancels. */
+static bool call_record(const tl_call *c, int target, struct graph_record *record) {
+    saved_set saves = wanted_saves(c->op, c->input, c->n_inputs);
+    struct node *n = record->node = call_node(c, target, saves, &record->bills);
+    if (!n) return false;
+    for (int j = 0; j < c->n_outputs; j++) {
+        tl_tensor *x = c->output[j];
+        bool is_changed = overwritten(c, j) >= 0;
+        if (saves_output(saves, j) &&
+            !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + is_changed))
+            return false;
+        if (is_changed && retains_grad(x) && !node_reserve_retained(n)) return false;
+    }
+    tl_tensor *base = target >= 0 ? c->input[target]->base : NULL;
+    if (base && !(record->region = region_new(c, c->input[target], n))) return false;
+    return !base || !retains_grad(base) || node_reserve_retained(record->region);
+}
+
 bool graph_prepare(const tl_call *c, struct graph_record *record) {
     record->node = record->region = NULL;
+    record->reads = NULL;
+    record->bills.first = NULL;
     struct thread_state *s = thread_state();
-    if (s->grad_off) return !s->reads || note_reads(c, s->reads);
+    if (s->grad_off) {
+        record->reads = s->reads;
+        return !s->reads || leaf_list_reserve(s->reads, (size_t)c->n_inputs);
+    }
     bool wanted = false;
     for (int i = 0; i < c->n_inputs; i++) {
         if (c->input[i]->base && !view_refresh(c->input[i])) return false;
@@ -312,31 +371,15 @@ bool graph_prepare(const tl_call *c, struct graph_record *record) {
     wanted = wanted && c->op->backward;
     int target = c->n_outputs ? overwritten(c, 0) : -1;
     if (target >= 0 && !may_change(c, c->input[target], wanted)) return false;
-    if (!wanted) return true;
-    saved_set saves = wanted_saves(c->op, c->input, c->n_inputs);
-    struct node *n = record->node = call_node(c, target, saves);
-    if (!n) return false;
-    for (int j = 0; j < c->n_outputs; j++) {
-        tl_tensor *x = c->output[j];
-        if (saves_output(saves, j) &&
-            !save(&n->saved[n->n_saved_inputs + j], x, false, x->storage->version + (overwritten(c, j) >= 0))) {
-            graph_cancel(record);
-            return false;
-        }
-    }
-    if (target >= 0 && c->input[target]->base) {
-        record->region = region_new(c, c->input[target], n);
-        if (!record->region) {
-            graph_cancel(record);
-            return false;
-        }
-    }
-    return true;
+    if (!wanted || call_record(c, target, record)) return true;
+    graph_cancel(record);
+    return false;
 }
 
 void graph_cancel(struct graph_record *r) {
     if (r->region) node_drop(r->region);
-    if (r->node) node_drop(r->node);
+    if (r->node) node_cancel(r->node);
+    ledger_list_unbill(&r->bills);
     r->region = r->node = NULL;
 }
 
@@ -351,6 +394,7 @@ static void view_link(tl_tensor *view, tl_tensor *of) {
 
 void graph_commit(const tl_call *c, struct graph_record *r) {
     if (c->op->kind == OP_VIEW) view_link(c->output[0], c->input[0]);
+    if (r->reads) note_reads(c, r->reads);
     if (!r->node) return;
     if (c->n_outputs == 1 && overwritten(c, 0) < 0 && dtype_is_float(c->output[0]->dtype)) { /* most calls */
         node_give(r->node, c->output[0], 0);
@@ -368,7 +412,9 @@ void graph_commit(const tl_call *c, struct graph_record *r) {
         node_attach(r->region, base, 0);
         base->history++;
     }
-    graph_cancel(r); /* our own references; the tensors hold theirs */
+    ledger_list_keep(&r->bills, thread_state()->held_bills);
+    if (r->region) node_drop(r->region); /* our own references; the tensors hold theirs */
+    node_drop(r->node);
 }
 
 static void graph_forget(tl_tensor *x) {
@@ -423,16 +469,7 @@ tl_tensor *tl_retain_grad(tl_tensor *x) {
         return NULL;
     }
     if (!x->node) return x; /* leaves always do */
-    if (!extra_of(x)) return NULL;
-    if (!x->node->retained) {
-        size_t bytes = (size_t)x->node->n_outputs * sizeof(tl_tensor *);
-        x->node->retained = memory_new(bytes);
-        if (!x->node->retained) {
-            error_memory(bytes, "a retained gradient");
-            return NULL;
-        }
-        memset(x->node->retained, 0, bytes);
-    }
+    if (!extra_of(x) || !node_reserve_retained(x->node)) return NULL;
     x->node->retained[x->node_output] = x;
     x->extra->retains_grad = true;
     return x;

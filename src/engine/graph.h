@@ -10,6 +10,7 @@
 #ifndef ENGINE_GRAPH_H
 #define ENGINE_GRAPH_H
 
+#include "account/ledger.h"
 #include "engine/op.h"
 
 struct edge { /* where the gradient of an input goes: to a node's output, to a leaf, or nowhere */
@@ -24,7 +25,8 @@ struct edge { /* where the gradient of an input goes: to a node's output, to a l
 
 struct saved {
     tl_tensor *tensor; /* NULL: not kept */
-    uint64_t version;  /* of its storage when it was kept */
+    uint64_t version : 63; /* of its storage when it was kept */
+    uint64_t is_moved : 1; /* its storage was TL_TEMPORARY before */
 };
 
 struct leaf_list { /* leaves, each once, each held */
@@ -74,9 +76,11 @@ struct tl_gradient {
 struct graph_record {
     struct node *node;   /* NULL: nothing is recorded */
     struct node *region; /* an in-place call on a view: what happens to its base */
+    struct leaf_list *reads;  /* where to note the leaves it reads; NULL: nobody asks */
+    struct ledger_list bills; /* of calls that are part of this one */
 };
 
-/* Before the kernel: everything that can fail. */
+/* Before the kernel: everything that can fail. Then one of the other two, which cannot. */
 bool graph_prepare(const tl_call *c, struct graph_record *record);
 void graph_commit(const tl_call *c, struct graph_record *record);
 void graph_cancel(struct graph_record *record);
@@ -85,12 +89,15 @@ void graph_cancel(struct graph_record *record);
  * hold only when it succeeds. */
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, saved_set saves);
+/* Hangs a node on a tensor instead of the one it has. */
 void node_attach(struct node *node, tl_tensor *x, int output);
 static inline struct node *node_keep(struct node *node) {
     refs_keep(&node->refs);
     return node;
 }
 void node_drop(struct node *node);
+/* Drops the node of a call that did not happen: what it saved is no activation after all. */
+void node_cancel(struct node *node);
 /* Frees what was saved; false where nothing was. */
 bool node_consume(struct node *node);
 

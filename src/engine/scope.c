@@ -59,6 +59,8 @@ tl_tensor *scope_adopt(tl_tensor *x) {
     return NULL;
 }
 
+void scope_drop_to(size_t n) { frames_drop_to(thread_state(), n); }
+
 static tl_scope scope_open(uint32_t path) {
     struct thread_state *s = thread_state();
     if (!memory_grow((void **)&s->frames, &s->frame_capacity, s->n_frames, sizeof *s->frames)) {

@@ -6,6 +6,7 @@
 
 struct keeper;    /* engine/checkpoint.c */
 struct leaf_list; /* engine/graph.h */
+struct ledger_list; /* account/ledger.h */
 
 struct scope_frame {
     size_t first; /* its tensors begin here */
@@ -27,6 +28,7 @@ struct thread_state {
     tl_generator generator;
     struct keeper *keeper;
     struct leaf_list *reads; /* a checkpoint's forward pass notes the leaves it reads; NULL: nobody asks */
+    struct ledger_list *held_bills; /* calls that are part of another are billed with it; NULL: at once */
 };
 
 /* The calling thread's. Not of the initial-exec model, though that would be faster: static TLS is scarce, and
@@ -44,5 +46,7 @@ bool scope_reserve(size_t n);
 tl_tensor *scope_own(tl_tensor *x);
 /* The same with room made on the spot; drops x when there is none. NULL stays NULL. */
 tl_tensor *scope_adopt(tl_tensor *x);
+/* Drops what the thread owns beyond its first n tensors: what a call that failed has given to the innermost scope. */
+void scope_drop_to(size_t n);
 
 #endif

@@ -186,13 +186,13 @@ tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
 
 /* Bytes that leave for a file are read, where kernels run on the host, or cross to it. */
 bool transfer_bill(const tl_tensor *x) {
-    struct cost cost = {.n_parts = 1, .part[0].phase = COST_HERE};
-    if (x->storage->device->target->kind == DEVICE_CPU) cost.part[0].bytes_read = tl_bytes(x);
-    else cost.transfer_bytes = tl_bytes(x);
     const struct thread_state *s = thread_state();
-    const struct ledger_key key = {op_transfer.name, s->path, (uint8_t)s->phase, (uint8_t)x->dtype,
-                                   (uint8_t)dtype_accumulate(x->dtype)};
-    return ledger_bill(&key, &cost);
+    struct ledger_entry entry = {
+        .key = {op_transfer.name, s->path, (uint8_t)s->phase, (uint8_t)x->dtype, (uint8_t)dtype_accumulate(x->dtype)},
+        .cost = {.n_parts = 1, .part[0].phase = COST_HERE}};
+    if (x->storage->device->target->kind == DEVICE_CPU) entry.cost.part[0].bytes_read = tl_bytes(x);
+    else entry.cost.transfer_bytes = tl_bytes(x);
+    return ledger_bill(&entry);
 }
 
 /* ---- Host data ---- */

@@ -225,8 +225,8 @@ static tl_tensor *pad_axis(tl_tensor *x, int axis, int64_t before, int64_t after
         if (!more) continue;
         tl_tensor *edge = NULL;
         if (mode == TL_PAD_REFLECT && side == 0) edge = tl_slice(x, axis, more, 0, -1);
-        if (mode == TL_PAD_REFLECT && side == 1) edge = tl_slice(x, axis, size - 2, size - 2 - more, -1);
-        if (mode == TL_PAD_REFLECT && side == 1 && more == size - 1) edge = tl_slice(x, axis, size - 2, TL_END, -1);
+        if (mode == TL_PAD_REFLECT && side == 1)
+            edge = tl_slice(x, axis, size - 2, more == size - 1 ? TL_END : size - 2 - more, -1);
         if (mode == TL_PAD_CIRCULAR)
             edge = side ? tl_slice(x, axis, 0, more, 1) : tl_slice(x, axis, size - more, size, 1);
         if (mode == TL_PAD_REPLICATE) {

@@ -264,6 +264,7 @@ static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const 
     tl_tensor *logp = tl_log_softmax(tl_cast(logits, dtype), -1), *t = tl_cast(targets, dtype);
     if (!logp || !t) return NULL;
     if (e > 0) t = tl_affine(t, 1 - e, e / (double)logits->shape[1]);
+    if (!t) return NULL; /* to class_sum it would mean 1 */
     tl_tensor *loss = class_sum(logp, t, o->weight);
     return reduced(loss, o->reduction);
 }

@@ -709,6 +709,11 @@ const struct sample samples_pow[] = {
     {"bool", 0, .binary = tl_pow, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
     END};
 static tl_tensor *remainder_by_zero(tl_tensor *x) { return tl_remainder(x, tl_zeros(TL_SCALAR, TL_I32, NULL)); }
+/* by -2, -1, 0 */
+static tl_tensor *remainder_by_zero_in_place(tl_tensor *x) {
+    tl_tensor *divisor = tl_arange(-2, 1, 3, TL_I32, NULL);
+    return tl_remainder_(tl_clone(x), divisor);
+}
 CALL(remainder_in_place) { return (void)s, one(out, tl_remainder_(tl_clone(in[0]), in[1])); }
 CALL(remainder_twin) { return (void)s, one(out, tl_remainder(in[0], in[1])); }
 static tl_tensor *remainder_of_integers(tl_tensor *a, tl_tensor *b) { return tl_remainder(a, tl_affine(b, 2, 1)); }
@@ -717,6 +722,7 @@ const struct sample samples_remainder[] = {
     {"integers of both signs", 0, .binary = remainder_of_integers, .in = {IN(I64, PERMUTED, 5, 4), IN(I16, DENSE, 4)}},
     {"in place", GRAD, .call = remainder_in_place, .twin = remainder_twin, .in = {F(3, 4), IN(POSITIVE, DENSE, 3, 1)}},
     {"integers by 0", CPU_ONLY, .unary = remainder_by_zero, .in = {IN(I32, DENSE, 3)}, .error = "ZeroDivisionError"},
+    {"integers by 0 in the end, in place", CPU_ONLY, .unary = remainder_by_zero_in_place, .in = {IN(I32, DENSE, 4, 3)}, .error = "ZeroDivisionError"},
     {"bool beside integers", 0, .binary = remainder_of_integers, .in = {IN(BOOL, DENSE, 5, 4), IN(I16, DENSE, 4)}},
     {"bool", 0, .binary = tl_remainder, .in = {IN(BOOL, DENSE, 3), IN(BOOL, DENSE, 3)}, .error = "not implemented for bool"},
     END};

@@ -290,11 +290,29 @@ static bool wrapped(const tl_kernel_args *args, const struct elementwise *op) {
 #define SPECIAL(...)
 #include "ops/elementwise_list.h"
 
+static bool has_zero_integer(const tl_operand *x) {
+    enum { CHUNK = 256 };
+    struct iterate walk;
+    struct iterate_run run;
+    int64_t value[CHUNK];
+    iterate_begin(&walk, x->rank, x->shape, &x, 1, ITERATE_ANY_ORDER);
+    const int64_t step = walk.step[0] / iterate_element_bytes(x->dtype);
+    iterate_seek(&walk, &run, 0, walk.n);
+    while (iterate_next(&walk, &run, CHUNK)) {
+        convert_to_i64(value, run.data[0], x->dtype, step, run.length);
+        for (int64_t i = 0; i < run.length; i++)
+            if (value[i] == 0) return true;
+    }
+    return false;
+}
+
+/* In place, a divisor of 0 must be known before the first element is overwritten. */
 bool cpu_remainder(const tl_kernel_args *args) {
-    atomic_bool has_zero = false;
+    const bool is_in_place = args->out[0].data == args->in[0].data && !dtype_is_float(args->out[0].dtype);
+    atomic_bool has_zero = is_in_place && iterate_numel(&args->out[0]) && has_zero_integer(&args->in[1]);
     tl_kernel_args flagged = *args;
     flagged.attr = &has_zero;
-    if (!wrapped(&flagged, &elementwise_remainder)) return false;
+    if (!atomic_load(&has_zero) && !wrapped(&flagged, &elementwise_remainder)) return false;
     if (!atomic_load(&has_zero)) return true;
     snprintf(args->error, 200, "ZeroDivisionError: an integer has no remainder by 0");
     return false;
