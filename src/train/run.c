@@ -327,8 +327,9 @@ static bool newest_find(struct run *r) {
     if (!settings_of(r->state, &r->settings, &r->saved) || !config_check(r)) return false;
     if (r->found) return true;
     *r->changes = 0; /* there is nothing that they could change */
+    if (!folder_renew(r)) return false;
     log_line("run: no whole checkpoint is left in %s: training begins again at step 0", r->settings.out);
-    return folder_renew(r);
+    return true;
 }
 
 /* A folder that another run has made is not this run's. */
