@@ -1,6 +1,8 @@
 /* error.c: first error wins, per thread; policy and log hook are the process's.
  *
- * Messages and lines of the log hold names from files: they are made printable here, once, whoever prints them.
+ * Messages and lines of the log hold names from files: they are made printable here, once, whoever prints them. A message
+ * may have several lines; those after the first are indented. A line break without that comes from outside and is shown
+ * as one, so nobody's text can pass for a line of its own.
  *
  * The one place of the library that writes to stderr is the abort below: a program that chose (or never
  * changed) TL_ABORT is told why it stops.
@@ -11,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/number.h"
 #include "base/text.h"
@@ -25,6 +28,19 @@ static _Atomic(tl_policy) policy_now = TL_ABORT;
 static void (*log_function)(const char *, void *);
 static void *log_context;
 
+static void message_show(char *to, size_t size, char *raw) {
+    for (char *line = raw, *next = raw; next; line = next + 1) {
+        next = strstr(line, "\n  ");
+        if (next) *next = 0;
+        size_t n = strlen(text_show(to, size, line));
+        if (!next || n + 8 > size) return; /* room for a break and "..." */
+        to[n++] = '\n';
+        to[n] = 0;
+        to += n;
+        size -= n;
+    }
+}
+
 bool error_set(tl_status status, const char *format, ...) {
     if (current.status != TL_OK) return false;
     current.status = status;
@@ -37,7 +53,7 @@ bool error_set(tl_status status, const char *format, ...) {
     number_vprint(raw + used, sizeof raw - (size_t)used, format, arguments);
     va_end(arguments);
     text_trim(raw, sizeof raw);
-    text_show(current.message, sizeof current.message, raw);
+    message_show(current.message, sizeof current.message, raw);
     if (atomic_load(&policy_now) == TL_ABORT) {
         fprintf(stderr, "tally: %s\n", current.message);
         abort();

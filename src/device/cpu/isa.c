@@ -28,10 +28,16 @@ static bool has_bf16(void) { return has_fp16() && (getauxval(AT_HWCAP2) & CAP2_B
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* clang 14 does not know the name "f16c", so this bit is read directly. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
 /* The compiler's own test also asks whether the system saves the wide registers. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("f16c");
+           has_f16c();
 }
 
 static bool has_avx512(void) {
