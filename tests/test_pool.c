@@ -459,7 +459,7 @@ static void many_cells_are_all_found_again(void **state) {
         for (int p = 0; p < TL_PURPOSE_COUNT; p++)
             expect_equal(h.cells[held_cell_of(&h, path, (tl_purpose)p)].bytes, path * 8 + (uint32_t)p);
     expect_equal(h.n_cells, 3000 * TL_PURPOSE_COUNT);
-    free(h.cells), free(h.slots), free(h.root.cells);
+    free(h.cells), free(h.slots), free(h.root.cells), free(h.changed);
 }
 
 static void workspaces_are_held_for_the_call_only(void **state) {
