@@ -162,7 +162,7 @@ static void saves_stay_when_newer_ones_are_damaged(void **state) {
     struct settings whole = quick_run("whole");
     train(&whole, 0, RUN_DONE);
     for (int keep = 1; keep <= 2; keep++) {
-        char name[16], number[16];
+        char name[32], number[16];
         snprintf(name, sizeof name, "keep-%d", keep), snprintf(number, sizeof number, "%d", keep);
         struct settings s = quick_run(name);
         set(&s, "keep", number), set(&s, "save_every", "3");
