@@ -46,13 +46,15 @@ def test_unary(name, theirs, draw):
 def test_unary_of_special_values(name, theirs):
     values = SPECIAL.copy()
     if name == "gelu_erf":  # at -inf torch has NaN, and its vector code on x86 at inf too; we have the limits
-        values[2] = values[3] = values[20] = 0
+        values[20] = 0
         for dtype in (np.float32, np.float64):
             ends = tl.gelu_erf(tl.tensor(np.tile(np.array([np.inf, -np.inf], dtype), 20))).numpy()
             assert np.array_equal(ends, np.tile(np.array([np.inf, 0], dtype), 20))
     for dtype in ("float64", "float32", "float16", "bfloat16"):
         with np.errstate(over="ignore"):
             x = values.astype(NUMPY[dtype])
+        if name == "gelu_erf":
+            x[np.isinf(x)] = 0
         a, b = OURS[name](tl.tensor(x)).numpy(), from_torch(theirs(to_torch(x)))
         assert_near(a, b, f"{name} {dtype}", 2e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else None)
         if name not in ("sign", "gelu_erf") and dtype == "float32":  # torch's own zeros of sign(-0) differ with its build
