@@ -23,15 +23,6 @@
 
 /* ---- Runs ---- */
 
-struct stop {
-    int64_t at; /* steps after which the run is asked to stop; 0: never */
-    volatile sig_atomic_t flag;
-};
-static void stop_at(void *context, const struct run_news *news) {
-    struct stop *stop = context;
-    if (stop->at && news->step >= stop->at) stop->flag = 1;
-}
-
 static char lines[4096]; /* of the log */
 static void line_keep(const char *line, void *context) {
     (void)context;
@@ -40,13 +31,10 @@ static void line_keep(const char *line, void *context) {
 }
 
 static enum run_end try(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
-    struct stop stop = {stop_after, 0};
-    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
     *lines = 0;
     tl_log_hook(line_keep, NULL);
-    enum run_end end = run_train(s, &listener, summary);
+    enum run_end end = run_until(s, stop_after, summary);
     tl_log_hook(NULL, NULL);
-    free(summary->text);
     return end;
 }
 

@@ -18,27 +18,9 @@
 #include "train/open.h"
 #include "train/run.h"
 
-struct stop {
-    int64_t at; /* steps after which the run is asked to stop; 0: never */
-    volatile sig_atomic_t flag;
-};
-static void stop_at(void *context, const struct run_news *news) {
-    struct stop *stop = context;
-    if (stop->at && news->step >= stop->at) stop->flag = 1;
-}
-
-static enum run_end train(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
-    struct stop stop = {stop_after, 0};
-    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
-    enum run_end end = run_train(s, &listener, summary);
-    free(summary->text);
-    if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
-    return end;
-}
-
 static void expect_done(const struct settings *s) {
     struct run_summary summary;
-    expect_equal(train(s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
 }
@@ -90,7 +72,7 @@ static void expect_in_log(const struct settings *s, const char *part, bool is_th
 static struct settings stopped_run(struct settings s, const char *name) {
     struct run_summary summary;
     set_path(&s, "out", name);
-    expect_equal(train(&s, 5, &summary), RUN_STOPPED);
+    expect_equal(train_until(&s, 5, &summary), RUN_STOPPED);
     return s;
 }
 
@@ -230,7 +212,7 @@ static void a_price_of_other_settings_is_made_anew(void **state) {
     struct settings s = stopped_run(small_run(TL_LLAMA, 2000), "run"), other = s;
     snprintf(kept, sizeof kept, "%s/kept", base);
     set(&other, "eval_every", "1"), set(&other, "sample_tokens", "9"), set_path(&other, "out", "other");
-    expect_equal(train(&other, 5, &summary), RUN_STOPPED);
+    expect_equal(train_until(&other, 5, &summary), RUN_STOPPED);
     copy(path_in(&other, "price.json"), kept);
     copy(kept, path_in(&s, "price.json"));
     expect_done(&s);
@@ -297,9 +279,9 @@ static void an_extended_run_is_the_longer_run(void **state) {
         part = whole;
         set(&part, "steps", first[i]);
         set_path(&part, "out", first[i]);
-        expect_equal(train(&part, i ? 7 : 0, &summary), i ? RUN_STOPPED : RUN_DONE);
+        expect_equal(train_until(&part, i ? 7 : 0, &summary), i ? RUN_STOPPED : RUN_DONE);
         set(&part, "steps", "12");
-        expect_equal(train(&part, 8, &summary), RUN_STOPPED);
+        expect_equal(train_until(&part, 8, &summary), RUN_STOPPED);
         assert_true(access(path_in(&part, "final/model.safetensors"), F_OK) != 0); /* the end of 6 is none now */
         expect_done(&part);
         expect_same_weights(&whole, &part);
@@ -368,7 +350,7 @@ static void an_extended_run_keeps_its_stories(void **state) {
     expect_done(&s);
     assert_int_equal(stat(path_in(&s, "stories.txt"), &before), 0);
     set(&s, "steps", "100000");
-    expect_equal(train(&s, 6, &summary), RUN_STOPPED);
+    expect_equal(train_until(&s, 6, &summary), RUN_STOPPED);
     assert_int_equal(stat(path_in(&s, "stories.txt"), &after), 0);
     expect_equal(before.st_size, after.st_size);
     expect_true(source_stories(&s) > 20 * (int64_t)before.st_size);

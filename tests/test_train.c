@@ -21,24 +21,6 @@
 #include "train/run.h"
 #include "train/settings.h"
 
-struct stop {
-    int64_t at; /* steps after which the run is asked to stop; 0: never */
-    volatile sig_atomic_t flag;
-};
-static void stop_at(void *context, const struct run_news *news) {
-    struct stop *stop = context;
-    if (stop->at && news->step >= stop->at) stop->flag = 1;
-}
-
-static enum run_end train(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
-    struct stop stop = {stop_after, 0};
-    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
-    enum run_end end = run_train(s, &listener, summary);
-    free(summary->text);
-    if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
-    return end;
-}
-
 /* ---- Same bits ---- */
 
 static void expect_same_file(const struct settings *a, const struct settings *b, const char *file) {
@@ -96,7 +78,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
     set(&whole, "checkpointing", "sqrt");
     set(&whole, "val_share", "0.2");
     set_path(&whole, "out", recipe);
-    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
     for (int64_t stop = first; stop + 1 < whole.steps; stop += every) {
@@ -104,10 +86,10 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         snprintf(name, sizeof name, "%s-%lld", recipe, (long long)stop);
         part = whole;
         set_path(&part, "out", name);
-        expect_equal(train(&part, stop, &summary), RUN_STOPPED);
+        expect_equal(train_until(&part, stop, &summary), RUN_STOPPED);
         expect_true(summary.steps == stop ||
                     summary.steps == stop + 1); /* news come a step late, but where something is due */
-        expect_equal(train(&part, 0, &summary), RUN_DONE);
+        expect_equal(train_until(&part, 0, &summary), RUN_DONE);
         expect_equal(summary.differences, 0);
         expect_text(summary.problem, "");
         expect_same_run(&whole, &part);
@@ -136,9 +118,9 @@ static void a_finished_run_is_not_run_again(void **state) {
     base_begin();
     struct settings s = small_run(TL_LLAMA, 2000);
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     double loss = summary.held_out;
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.first_step, 12);
     expect_true(isnan(summary.held_out) && isfinite(loss));
     base_end();
@@ -152,14 +134,14 @@ static void damaged_stories_are_told_again(void **state) {
     struct settings whole = small_run(TL_LLAMA, 2000), part;
     set(&whole, "data", "builtin");
     set_path(&whole, "out", "whole");
-    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
     part = whole;
     set_path(&part, "out", "part");
-    expect_equal(train(&part, 5, &summary), RUN_STOPPED);
+    expect_equal(train_until(&part, 5, &summary), RUN_STOPPED);
     char path[SETTING_TEXT + 16];
     snprintf(path, sizeof path, "%s/stories.txt", part.out);
     assert_true(file_put(path, "Once upon a time there was nothing.", 35));
-    expect_equal(train(&part, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&part, 0, &summary), RUN_DONE);
     expect_same_file(&whole, &part, "stories.txt");
     expect_same_run(&whole, &part);
     base_end();
@@ -252,17 +234,17 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
     struct settings whole = small_run(TL_LLAMA, 2000), part;
     set(&whole, "sample_tokens", "0");
     set_path(&whole, "out", "whole");
-    expect_equal(train(&whole, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
     tl_log_hook(line_keep, NULL);
     for (int i = -1; i < (int)(sizeof cases / sizeof *cases); i++) { /* -1: as it is */
         char name[32];
         snprintf(name, sizeof name, "part-%d", i);
         part = whole;
         set_path(&part, "out", name);
-        expect_equal(train(&part, 5, &summary), RUN_STOPPED);
+        expect_equal(train_until(&part, 5, &summary), RUN_STOPPED);
         if (i >= 0) state_change(&part, cases[i].record, cases[i].key, cases[i].value);
         *log_lines = 0;
-        expect_equal(train(&part, 0, &summary), RUN_DONE);
+        expect_equal(train_until(&part, 0, &summary), RUN_DONE);
         const char *line = i < 0 ? "" : cases[i].line, *in = i < 0 ? "" : cases[i].part;
         if (!*line
                 ? *log_lines
@@ -270,7 +252,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
             fail_msg("case %d: the log has \"%s\" (need \"%s...%s\")", i, log_lines, line, in);
         expect_same_run(&whole, &part);
         *log_lines = 0;
-        expect_equal(train(&part, 0, &summary), RUN_DONE); /* it is done: nothing resumes */
+        expect_equal(train_until(&part, 0, &summary), RUN_DONE); /* it is done: nothing resumes */
         expect_text(log_lines, "");
     }
     tl_log_hook(NULL, NULL);
@@ -289,7 +271,7 @@ static void the_price_is_the_receipt_in_every_configuration(void **state) {
     for (int i = 0; i < n; i++) {
         struct run_summary summary;
         struct settings s = configuration(i);
-        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        expect_equal(train_until(&s, 0, &summary), RUN_DONE);
         if (summary.differences || *summary.problem)
             fail_msg("configuration %d (%s): %d differences; %s", i, settings_choice(&s, "recipe"), summary.differences,
                      summary.problem);
@@ -315,7 +297,7 @@ static void kinds_are_priced_in_the_order_of_the_run(void **state) {
         set_path(&s, "out", name);
         set(&s, "sample_every", orders[i][0]);
         set(&s, "eval_every", orders[i][1]);
-        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        expect_equal(train_until(&s, 0, &summary), RUN_DONE);
         if (summary.differences || *summary.problem)
             fail_msg("sample every %s, eval every %s: %d differences; %s", orders[i][0], orders[i][1],
                      summary.differences, summary.problem);
@@ -361,7 +343,7 @@ static void stories_are_learnt_beyond_counting(void **state) {
     set_path(&s, "out", "run");
     set(&s, "steps", "400"), set(&s, "warmup", "40"), set(&s, "batch", "4"), set(&s, "seq", "128");
     set(&s, "eval_every", "0"), set(&s, "eval_batches", "32"), set(&s, "threads", "0");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     double counted = counting_loss();
     print_message("    held-out %.3f, by counting %.3f, floor %.3f\n", summary.held_out, counted, summary.floor);
     expect_near(summary.floor, tl_corpus_floor(), 0);
@@ -383,7 +365,7 @@ static void one_batch_is_learnt_by_heart(void **state) {
     set(&s, "lr", "1e-2");
     set(&s, "weight_decay", "0");
     set(&s, "sample_tokens", "0");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(summary.loss < 0.01);
     base_end();
 }
@@ -395,12 +377,12 @@ static void micro_batches_are_one_batch(void **state) {
     struct settings s = small_run(TL_LLAMA, 3000);
     set(&s, "batch", "4");
     set_path(&s, "out", "one");
-    expect_equal(train(&s, 0, &at_once), RUN_DONE);
+    expect_equal(train_until(&s, 0, &at_once), RUN_DONE);
     set(&s, "batch", "1");
     set(&s, "accum", "4");
     set(&s, "eval_batches", "8"); /* the same held-out tokens */
     set_path(&s, "out", "four");
-    expect_equal(train(&s, 0, &in_parts), RUN_DONE);
+    expect_equal(train_until(&s, 0, &in_parts), RUN_DONE);
     expect_near(in_parts.loss, at_once.loss, 2e-6 * at_once.loss);
     expect_near(in_parts.held_out, at_once.held_out, 2e-6 * at_once.held_out);
     base_end();
@@ -438,7 +420,7 @@ static void every_recipe_follows_fp32(void **state) {
     set(&s, "eval_every", "20"), set(&s, "eval_batches", "8");
     set(&s, "batch", "8"), set(&s, "seq", "64");
     set_path(&s, "out", "fp32");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(curve_read(&s, plain, N), N);
     print_message("    fp32       %.4f ... %.4f\n", plain[0], plain[N - 1]);
     expect_true(plain[N - 1] < 2.85); /* it learns: bytes by their frequency would give 3.3 */
@@ -446,7 +428,7 @@ static void every_recipe_follows_fp32(void **state) {
         double worst = 0;
         set(&s, "recipe", recipes[i].name);
         set_path(&s, "out", recipes[i].name);
-        expect_equal(train(&s, 0, &summary), RUN_DONE);
+        expect_equal(train_until(&s, 0, &summary), RUN_DONE);
         expect_equal(curve_read(&s, other, N), N);
         for (int k = 0; k < N; k++) worst = fmax(worst, fabs(other[k] / plain[k] - 1));
         print_message("    %-10s ends at %.4f, fp32 at %.4f; furthest apart by %.2f %%\n", recipes[i].name,
@@ -480,7 +462,7 @@ static void saves_are_priced_and_counted(void **state) {
     struct settings s = small_run(TL_LLAMA, 3000);
     set(&s, "save_every", "5"), set(&s, "save_best", "false");
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     json_t *receipt = json_of(&s, "receipt.json");
     json_t *save = json_object_get(json_object_get(receipt, "kinds"), "save");
@@ -501,13 +483,13 @@ static void looking_at_other_times_after_a_stop_is_counted(void **state) {
     struct settings s = small_run(TL_GPT2, 3000);
     set(&s, "save_every", "2"), set(&s, "sample_every", "4");
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 7, &summary), RUN_STOPPED);
+    expect_equal(train_until(&s, 7, &summary), RUN_STOPPED);
     set(&s, "eval_every", "3"), set(&s, "save_every", "5"), set(&s, "sample_every", "0"), set(&s, "eval_batches", "3");
     set(&s, "prompt", "Another"), set(&s, "temperature", "0");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_text(summary.problem, "");
-    expect_equal(train(&s, 0, &summary), RUN_DONE); /* and when it is asked again */
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE); /* and when it is asked again */
     expect_equal(summary.differences, 0);
     base_end();
 }
@@ -532,7 +514,7 @@ static void the_best_step_is_saved_wherever_it_is(void **state) {
     struct settings s = small_run(TL_LLAMA, 3000);
     set(&s, "eval_every", "1"), set(&s, "keep", "1"), set(&s, "lr", "1"), set(&s, "schedule", "constant");
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     expect_true(summary.best_step > 0 && summary.best_step < 12 && summary.best < summary.held_out);
     expect_near(loss_on(s.out, STEP_BEST, &s), summary.best, 1e-6 * summary.best);
@@ -552,15 +534,15 @@ static void the_last_weights_are_there_for_others(void **state) {
     struct settings s = small_run(TL_GPT2, 3000);
     set(&s, "recipe", "bf16");
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 5, &summary), RUN_STOPPED);
+    expect_equal(train_until(&s, 5, &summary), RUN_STOPPED);
     expect_true(!has_file(&s, "final")); /* only what is trained to the end */
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(has_file(&s, "final/config.json") && has_file(&s, "final/model.safetensors"));
     snprintf(path, sizeof path, "%s/final/model.safetensors", s.out);
     assert_int_equal(remove(path), 0); /* as when the process died just before */
     snprintf(path, sizeof path, "%s/receipt.json", s.out);
     assert_int_equal(remove(path), 0);
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(has_file(&s, "final/model.safetensors") && has_file(&s, "receipt.json"));
     expect_equal(summary.differences, 0);
     base_end();
@@ -578,13 +560,13 @@ static void what_a_killed_process_left_is_swept_away(void **state) {
     base_begin();
     struct settings s = small_run(TL_LLAMA, 3000);
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     static const char *const dead[] = {".tally-123-4.tmp", "final/.tally-99999-0.tmp",
                                        "checkpoints/step-000000000012/.tally-7-12.tmp"};
     static const char *const others[] = {".tally-x.tmp", "tally-1-2.tmp", ".tally-1-2.tmp.old", "notes.tmp"};
     for (int i = 0; i < 3; i++) file_make(&s, dead[i]);
     for (int i = 0; i < 4; i++) file_make(&s, others[i]);
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     for (int i = 0; i < 3; i++) expect_true(!has_file(&s, dead[i]));
     for (int i = 0; i < 4; i++) expect_true(has_file(&s, others[i]));
     base_end();
@@ -601,7 +583,7 @@ static void narrow_gradients_do_not_pile_up(void **state) {
     set(&s, "batch", "1"), set(&s, "seq", "2"), set(&s, "recipe", "bf16"), set(&s, "accum", "2");
     set(&s, "sample_tokens", "0");
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     uint64_t n = (uint64_t)summary.n_parameters, gradients = summary.peak_by_purpose[TL_GRADIENT];
     if (!(gradients >= 4 * n && gradients < 5 * n))
@@ -637,7 +619,7 @@ static void what_does_not_fit_is_told_before_the_first_step(void **state) {
     /* it fits, and one more does not */
     snprintf(text, sizeof text, "%lld", (long long)batch);
     set(&s, "batch", text), set(&s, "steps", "3"), set_path(&s, "out", "fits");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     snprintf(text, sizeof text, "%lld", (long long)batch + 1);
     set(&s, "batch", text), set_path(&s, "out", "one-more");
@@ -678,7 +660,7 @@ static void a_run_survives_every_allocation_that_fails(void **state) {
     set(&s, "recipe", "bf16"), set(&s, "accum", "2");
     set_path(&s, "out", "whole");
     tl_fail_allocation((uint64_t)1 << 60, false); /* only counts */
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     uint64_t total = tl_fail_allocation(0, false);
     expect_true(total > 1000);
     int n_runs = getenv("TALLY_SOAK") ? 2000 : 60, n_failed = 0;
@@ -698,7 +680,7 @@ static void a_run_survives_every_allocation_that_fails(void **state) {
                      (int)end, tl_error_message());
         tl_error_clear();
         check_nothing_live(__FILE__, __LINE__);
-        if (i % 10 == 0) expect_equal(train(&s, 0, &summary), RUN_DONE);
+        if (i % 10 == 0) expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     }
     print_message("    %d of %d runs failed, for one of %llu allocations\n", n_failed, n_runs,
                   (unsigned long long)total);
@@ -712,10 +694,10 @@ static void utilisation_is_a_share_of_the_peak(void **state) {
     base_begin();
     struct settings s = small_run(TL_LLAMA, 3000);
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(isnan(summary.mfu) && isnan(summary.hfu)); /* nobody said what the machine can do */
     set(&s, "peak", "1e12"), set_path(&s, "out", "other");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     double palm = 6 * (double)summary.n_parameters + 12.0 * 2 * 16 * 16; /* N, and 12 L T d */
     expect_near(summary.mfu, palm * summary.tokens_per_s / 1e12, 1e-12);
     expect_near(summary.hfu, summary.flops_per_s / 1e12, 1e-12);
@@ -736,11 +718,11 @@ static void what_is_not_finite_stops_before_the_weights(void **state) {
     set(&s, "schedule", "constant");
     set(&s, "sample_tokens", "0");
     set_path(&s, "out", "stop");
-    expect_equal(train(&s, 0, &summary), RUN_NOT_FINITE);
+    expect_equal(train_until(&s, 0, &summary), RUN_NOT_FINITE);
     assert_non_null(strstr(summary.problem, "is not finite; the weights were not touched"));
     set(&s, "on_nonfinite", "skip");
     set_path(&s, "out", "skip");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(summary.n_skipped > 0);
     base_end();
 }
@@ -755,7 +737,7 @@ static void rolling_back_repeats_nothing(void **state) {
     set(&s, "schedule", "constant"), set(&s, "sample_tokens", "0");
     set(&s, "on_nonfinite", "rollback"), set(&s, "save_every", "1"), set(&s, "eval_every", "1");
     set_path(&s, "out", "back");
-    expect_equal(train(&s, 0, &summary), RUN_NOT_FINITE);
+    expect_equal(train_until(&s, 0, &summary), RUN_NOT_FINITE);
     int bad = 0;
     expect_equal(sscanf(summary.problem, "step %d:", &bad), 1);
     expect_true(bad >= 2);
@@ -775,7 +757,7 @@ static void a_run_that_never_began_may_be_given_other_settings(void **state) {
     expect_equal(tl_error(), TL_ERROR_MEMORY);
     tl_error_clear();
     set(&s, "memory_limit", ""), set(&s, "batch", "1"), set(&s, "steps", "5"), set(&s, "data", "builtin");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_equal(summary.differences, 0);
     set(&s, "batch", "2");
     expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
@@ -791,7 +773,7 @@ static void a_folder_has_one_run_at_a_time(void **state) {
     base_begin();
     struct settings s = small_run(TL_LLAMA, 2000);
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     snprintf(path, sizeof path, "%s/run/lock", base);
     int lock = open(path, O_RDWR);
     assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
@@ -799,7 +781,7 @@ static void a_folder_has_one_run_at_a_time(void **state) {
     assert_non_null(strstr(tl_error_message(), "another process is training in this folder"));
     tl_error_clear();
     close(lock);
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     base_end();
     tl_error_policy(policy);
 }
@@ -818,7 +800,7 @@ static void wrong_runs_are_refused_by_name(void **state) {
     base_begin();
     struct settings s = small_run(TL_LLAMA, 2000), other;
     set_path(&s, "out", "run");
-    expect_equal(train(&s, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     other = s;
     set(&other, "lr", "0.5");
     expect_failed(&other, "this run was started with --lr 0.004; you gave --lr 0.5 (");
@@ -905,7 +887,7 @@ static void profiling_changes_no_count(void **state) {
     struct run_summary summary;
     timed = plain;
     set_path(&plain, "out", "run");
-    expect_equal(train(&plain, 0, &summary), RUN_DONE);
+    expect_equal(train_until(&plain, 0, &summary), RUN_DONE);
     expect_equal(summary.profile.n_steps, 0);
     char aside[128], own[128];
     snprintf(own, sizeof own, "%s/run", base);

@@ -1,5 +1,6 @@
 #include "support/runs.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,29 @@ void set_path(struct settings *s, const char *name, const char *file) {
 const char *run_device(void) {
     const char *name = getenv("TALLY_TEST_DEVICE");
     return name && *name ? name : "cpu";
+}
+
+struct stop {
+    int64_t at; /* steps after which the run is asked to stop; 0: never */
+    volatile sig_atomic_t flag;
+};
+static void stop_at(void *context, const struct run_news *news) {
+    struct stop *stop = context;
+    if (stop->at && news->step >= stop->at) stop->flag = 1;
+}
+
+enum run_end run_until(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
+    struct stop stop = {stop_after, 0};
+    struct run_listener listener = {stop_at, &stop, &stop.flag, 0};
+    enum run_end end = run_train(s, &listener, summary);
+    free(summary->text);
+    return end;
+}
+
+enum run_end train_until(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
+    enum run_end end = run_until(s, stop_after, summary);
+    if (end == RUN_FAILED) fail_msg("the run failed: %s", tl_error_message());
+    return end;
 }
 
 struct settings small_run(tl_family family, int64_t n_bytes) {

@@ -3,6 +3,7 @@
 #define TESTS_SUPPORT_RUNS_H
 
 #include "tally.h"
+#include "train/run.h"
 #include "train/settings.h"
 
 extern char base[64]; /* the folder, between base_begin and base_end */
@@ -17,6 +18,11 @@ const char *run_device(void);
 
 /* A model of 2 layers and 16 channels, and a text of so many bytes. */
 struct settings small_run(tl_family family, int64_t n_bytes);
+
+/* run_train, asked to stop after so many steps; 0: never. The summary's text is gone. */
+enum run_end run_until(const struct settings *s, int64_t stop_after, struct run_summary *summary);
+/* The same, where a run that fails fails the test. */
+enum run_end train_until(const struct settings *s, int64_t stop_after, struct run_summary *summary);
 
 /* Configuration number i of a walk through families, recipes, policies, optimizers, sizes and cadences: 5 steps. */
 struct settings configuration(int i);
