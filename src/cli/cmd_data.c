@@ -1,5 +1,4 @@
 /* cmd_data.c: tally data make | tokens | info | check | show */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
 
@@ -81,9 +81,6 @@ static int request_read(struct request *r, int argc, char **argv) {
 
 /* ---- Progress: a line that is rewritten on a terminal, one every ten seconds elsewhere ---- */
 
-static volatile sig_atomic_t is_interrupted;
-static void interrupt(int signal_number) { is_interrupted = signal_number; }
-
 struct progress {
     const char *what, *unit;
     double start_s, shown_s;
@@ -91,9 +88,7 @@ struct progress {
 };
 
 static struct progress progress_begin(const char *what, const char *unit) {
-    struct sigaction action = {.sa_handler = interrupt,
-                               .sa_flags = (int)SA_RESETHAND}; /* a second one ends it at once */
-    sigaction(SIGINT, &action, NULL);
+    interrupt_catch();
     double now = now_s();
     return (struct progress){what, unit, now, now, isatty(2), false};
 }
@@ -116,7 +111,7 @@ static bool progress_tell(uint64_t done, uint64_t total, void *context) {
 
 static void progress_end(const struct progress *p) {
     if (p->is_terminal && p->has_shown) output_wipe();
-    signal(SIGINT, SIG_DFL);
+    interrupt_release();
 }
 
 /* ---- Answers ---- */

@@ -1,6 +1,5 @@
 /* cmd_generate.c: `tally generate`: text that follows a prompt. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/trained_options.h"
 
@@ -151,27 +151,18 @@ static int print(const int64_t *ids, int64_t n_prompt, int64_t n, const struct o
     return ok ? 0 : (fprintf(stderr, "tally generate: out of memory for the answer\n"), EXIT_MEMORY);
 }
 
-static volatile sig_atomic_t is_stopped;
-static void stop(int signal_number) { is_stopped = signal_number; }
-
-/* A second Ctrl-C ends the process at once. */
-static void stop_on_interrupt(void) {
-    const struct sigaction action = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-}
-
 static int generate(const struct request *r, struct opened *o, tl_device *device) {
     int64_t *ids = NULL, n_prompt = 0;
     int code = prompt_read(r, o, &ids, &n_prompt);
     if (code) return code;
     int64_t n = n_prompt + r->tokens, n_done = 0;
-    stop_on_interrupt();
+    interrupt_catch();
     const tl_generate_options options = {r->temperature, r->top_k, r->top_p};
     double began = now_s();
     tl_seed((uint64_t)r->seed);
     tl_scope scope = tl_scope_begin();
     tl_tensor *text = tl_from_data(ids, TL_SHAPE(1, n), TL_I64, device);
-    bool ok = text && generate_until(o->model, text, n_prompt, &options, &is_stopped, &n_done) &&
+    bool ok = text && generate_until(o->model, text, n_prompt, &options, &is_interrupted, &n_done) &&
               tl_to_data(text, ids, (size_t)n * sizeof *ids);
     ok = tl_scope_end(scope) && ok;
     code = ok ? print(ids, n_prompt, n_done, o, r, now_s() - began) : cli_error();
