@@ -64,12 +64,13 @@ on     = $(filter-out 0 no,$($(1)))
 
 # ---------------------------------------------------------------------------------------------- sources, by folder
 
-LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c src/device/cpu/*.c))
+CPU_SRC     := $(wildcard src/device/cpu/*.c src/device/cpu/*/*.c)
+LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC))
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
-                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/einops/*.c))
-CUDA_SRC    := $(sort $(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
+                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/autograd/*.c src/einops/*.c))
+CUDA_SRC    := $(sort $(foreach ext,c cu,$(wildcard src/device/cuda/*.$(ext) src/device/cuda/*/*.$(ext))))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
@@ -100,7 +101,7 @@ else
 CFLAGS    ?= -O2 -g
 # Kernels live in long loops and want -O3; what happens once per op call lives in short ones, which -O3 makes slower.
 KERNEL_CFLAGS ?= -O3
-$(foreach f,$(wildcard src/device/cpu/*.c) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
+$(foreach f,$(CPU_SRC) src/tensor/convert.c src/base/rng.c,$(eval FLAGS_$(f) := $(KERNEL_CFLAGS)))
 CODEGEN   += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector
 endif
 
@@ -123,8 +124,7 @@ ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
-KERNEL_SRC := $(filter-out $(addprefix src/device/cpu/,chip.c device.c isa.c parallel.c probe.c),$(wildcard src/device/cpu/*.c)) \
-              src/tensor/convert.c src/base/rng.c
+KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/device/cpu/shared/*.c)) src/tensor/convert.c src/base/rng.c
 
 # ---------------------------------------------------------------------------------------------------------- libraries
 

@@ -1,9 +1,9 @@
 /* test_cpu_blocks.c: the cpu kernels of matmul, norm, token, attention and update, called directly, against plain loops in
  * double. Shapes, strides, dtypes and values are random, from a fixed seed. Every call is made on 1, 2, 3 and
  * 8 threads, and all four must give the same bits. */
-#include "device/cpu/kernels.h"
-#include "ops/attr.h"
-#include "ops/gemm.h"
+#include "device/cpu/shared/kernels.h"
+#include "spec/attr.h"
+#include "spec/gemm.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 

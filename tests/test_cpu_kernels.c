@@ -9,11 +9,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "device/cpu/iterate.h"
-#include "device/cpu/kernels.h"
-#include "device/cpu/parallel.h"
-#include "device/cpu/vector_math.h"
-#include "ops/attr.h"
+#include "device/cpu/shared/iterate.h"
+#include "device/cpu/shared/kernels.h"
+#include "device/cpu/shared/parallel.h"
+#include "device/cpu/shared/vector_math.h"
+#include "spec/attr.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "einops/cache.h"
+#include "einops/pattern_cache.h"
 #include "support/check.h"
 
 /* ---- Cost of a call, as the ledger saw it ---- */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/attr.h"
+#include "spec/attr.h"
 #include "ops/ops.h"
 #include "support/check.h"
 #include "tensor/convert.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "base/file.h"
 #include "base/memory.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "plan/napkin.h"
 
 static void expect_share(const char *what, double got, double want, double tolerance) {

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "account/cost.h"
+#include "spec/cost.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/scan.h"

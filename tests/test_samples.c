@@ -550,7 +550,7 @@ static const int n_operands[OP_COUNT] = {
 #define UNARY(name, ...) [OP_ID_##name] = 1,
 #define BINARY(name, ...) [OP_ID_##name] = 2,
 #define SPECIAL(...)
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 };
 
 static void every_op_that_may_overwrite_does_so_correctly(void **state) {

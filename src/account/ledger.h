@@ -2,7 +2,7 @@
 #ifndef ACCOUNT_LEDGER_H
 #define ACCOUNT_LEDGER_H
 
-#include "account/cost.h"
+#include "spec/cost.h"
 #include "tensor/device.h"
 #include "tensor/held.h"
 

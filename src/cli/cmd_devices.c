@@ -1,7 +1,7 @@
 /* cmd_devices.c: tally devices */
 #include <jansson.h>
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 

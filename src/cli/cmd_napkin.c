@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/memory.h"

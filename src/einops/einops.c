@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "einops/cache.h"
+#include "einops/pattern_cache.h"
 #include "einops/einops.h"
 #include "einops/pattern.h"
 #include "engine/scope.h"

@@ -22,11 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "account/cost.h"
+#include "spec/cost.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/number.h"
-#include "einops/cache.h"
+#include "einops/pattern_cache.h"
 #include "einops/subscripts.h"
 #include "engine/scope.h"
 

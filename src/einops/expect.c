@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "einops/cache.h"
+#include "einops/pattern_cache.h"
 #include "einops/pattern.h"
 
 /* ---- Names and their sizes ---- */

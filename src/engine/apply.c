@@ -20,9 +20,9 @@
 #include "base/memory.h"
 #include "base/scratch.h"
 #include "engine/autocast.h"
-#include "engine/checkpoint.h"
+#include "engine/keeper.h"
 #include "engine/graph.h"
-#include "engine/op.h"
+#include "spec/op.h"
 #include "engine/scope.h"
 
 /* Operands as part of a format. */

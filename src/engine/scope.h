@@ -4,7 +4,7 @@
 
 #include "tensor/tensor.h"
 
-struct keeper;    /* engine/checkpoint.c */
+struct keeper;    /* engine/keeper.h */
 struct leaf_list; /* engine/graph.h */
 struct ledger_list; /* account/ledger.h */
 

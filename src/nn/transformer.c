@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
-#include "nn/cache.h"
+#include "nn/kv_cache.h"
 #include "nn/layers.h"
 #include "nn/model.h"
 #include "nn/module.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "ops/attention.h"
+#include "spec/attention.h"
 #include "ops/ops.h"
 
 static atomic_bool fast;

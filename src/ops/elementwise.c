@@ -298,7 +298,7 @@ static tl_tensor *pair_gradient(tl_gradient *to, int i, pair_rule rule) {
     BINARY_RULES_##reads_a(name, rule_a, rule_b)
 #define BINARY_SHARED(...)
 #define SPECIAL(...)
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 
 /* ---- ... its cost ---- */
 
@@ -315,7 +315,7 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
         (void)p;                                                                    \
         elementwise_cost(c, cost, flops);                                           \
     }
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 
 /* ---- ... its record ---- */
 
@@ -398,7 +398,7 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
 #define SPECIAL(name, dtypes, shape_rule, flops_, words, reads, in_place, autocast)                      \
     const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), WORDS_##dtypes, .shape = shape_rule, \
                              .flops = words, .backward = BACKWARD_##reads(name), .saves_any = READS_##reads};
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 
 /* ---- ... and its public functions ---- */
 
@@ -426,7 +426,7 @@ static inline tl_tensor *binary_(const tl_op *op, tl_tensor *a, tl_tensor *b) {
 #define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, ...) \
     BINARY_##in_place(name)
 #define SPECIAL(...)
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 
 /* ---- The public functions of special rows ---- */
 

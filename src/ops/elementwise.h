@@ -23,6 +23,6 @@ static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
 #define SPECIAL(name, dtypes, shape_rule, ...) \
     bool shape_rule(tl_call *c);               \
     void name##_backward(tl_gradient *g);
-#include "ops/elementwise_list.h"
+#include "spec/elementwise_list.h"
 
 #endif

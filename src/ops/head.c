@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "ops/gemm.h"
+#include "spec/gemm.h"
 #include "ops/ops.h"
 
 /* Bytes of logits that a chunk may have, unless one row is larger. Every chunk lays the whole weight out anew, twice, and adds to

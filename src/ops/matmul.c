@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "ops/fold.h"
-#include "ops/gemm.h"
+#include "spec/rows.h"
+#include "spec/gemm.h"
 #include "ops/ops.h"
 
 static atomic_int precision = TL_MATMUL_HIGHEST;

@@ -3,7 +3,7 @@
 
 const tl_op *const op_table[OP_COUNT] = {
 #define OP(kind, name) &op_##name,
-#include "ops/op_list.h"
+#include "spec/op_list.h"
 #undef OP
 };
 

@@ -5,19 +5,19 @@
 #include "base/error.h"
 #include "engine/autocast.h"
 #include "engine/graph.h"
-#include "engine/op.h"
+#include "spec/op.h"
 #include "engine/scope.h"
-#include "ops/attr.h"
+#include "spec/attr.h"
 
 enum op_id {
 #define OP(kind, name) OP_ID_##name,
-#include "ops/op_list.h"
+#include "spec/op_list.h"
 #undef OP
     OP_COUNT
 };
 
 #define OP(kind, name) extern const tl_op op_##name;
-#include "ops/op_list.h"
+#include "spec/op_list.h"
 #undef OP
 
 /* In op_list.h's order. */

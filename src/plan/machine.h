@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "tally.h"
 
 /* One op at one size: all per call. */

@@ -13,7 +13,7 @@
 #ifndef PLAN_PREDICT_H
 #define PLAN_PREDICT_H
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "account/ledger.h"
 #include "plan/machine.h"
 

@@ -4,7 +4,7 @@
 #ifndef PLAN_PRICE_H
 #define PLAN_PRICE_H
 
-#include "account/hardware.h"
+#include "plan/hardware.h"
 #include "account/ledger.h"
 #include "plan/predict.h"
 #include "tally.h"

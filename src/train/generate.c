@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "nn/cache.h"
+#include "nn/kv_cache.h"
 #include "nn/model.h"
 #include "train/open.h"
 #include "train/trainer.h"

@@ -1,4 +1,4 @@
-"""The rows of src/ops/elementwise_list.h, and PyTorch's function for each: what tests and benchmarks of elementwise ops follow from."""
+"""The rows of src/spec/elementwise_list.h, and PyTorch's function for each: what tests and benchmarks of elementwise ops follow from."""
 import functools
 import importlib.machinery
 import importlib.util

@@ -227,7 +227,7 @@ def number(s):
     return tl.scalar_bool(s) if isinstance(s, bool) else tl.scalar_int(s) if isinstance(s, int) else tl.scalar_float(s)
 
 
-# The elementwise ops follow from src/ops/elementwise_list.h.
+# The elementwise ops follow from src/spec/elementwise_list.h.
 POSITIVE = elementwise_rows.POSITIVE | {"reciprocal"}
 
 
@@ -1276,7 +1276,7 @@ def test_every_tensor_function_is_here_or_elsewhere():
     samples = set(re.findall(r"\btl_(\w+)", (ROOT / "tests/support/samples.c").read_text()))
     here = list(OPS) + elsewhere
     assert len(public) > 280 and len(set(here)) == len(here) and not set(here) - public
-    ops = set(re.findall(r"^OP\(\w+, (\w+)\)", (ROOT / "src/ops/op_list.h").read_text(), flags=re.M))
+    ops = set(re.findall(r"^OP\(\w+, (\w+)\)", (ROOT / "src/spec/op_list.h").read_text(), flags=re.M))
     unknown = sorted(public - set(here) - (ops & samples))  # a new op may have its samples alone
     assert not unknown, f"no test calls {', '.join('tl_' + name for name in unknown)}"
     for file, names in ELSEWHERE.items():

@@ -2370,6 +2370,6 @@ const struct sample samples_clip_scale[] = {
 
 const struct sample_op sample_ops[] = {
 #define OP(kind, name) {#name, OP_ID_##name, samples_##name},
-#include "ops/op_list.h"
+#include "spec/op_list.h"
 #undef OP
     {NULL, 0, NULL}};

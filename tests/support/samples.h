@@ -88,7 +88,7 @@ struct sample_op {
 };
 
 #define OP(kind, name) extern const struct sample samples_##name[];
-#include "ops/op_list.h"
+#include "spec/op_list.h"
 #undef OP
 
 extern const struct sample_op sample_ops[]; /* in op_list.h's order; ends with a row without a name */

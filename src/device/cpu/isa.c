@@ -8,7 +8,7 @@
  * block sizes are the set's own (tests/test_samples.c).
  */
 #include "device/cpu/isa.h"
-#include "device/cpu/kernels.h"
+#include "device/cpu/shared/kernels.h"
 
 #include <stdio.h>
 #include <string.h>

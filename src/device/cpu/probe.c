@@ -77,7 +77,7 @@ static double chain(void) {
 #include <immintrin.h>
 #include <string.h>
 
-#include "device/cpu/tiles.h"
+#include "device/cpu/arch/amx.h"
 
 #define PIECE(name, features, vector, zero, fma, flops)                             \
     __attribute__((target(features))) static double name(void) {                    \

@@ -16,8 +16,8 @@
  * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
  * That also makes the plan caches and the cuDNN handle, which is not thread-safe, safe to use.
  */
-#include "device/cuda/state.h"
-#include "device/cuda/kernels.h"
+#include "device/cuda/shared/state.h"
+#include "device/cuda/shared/kernels.h"
 #include "tensor/device.h"
 
 #include <cublasLt.h>

@@ -3,7 +3,7 @@
  * The library comes with the driver and is looked for when somebody asks; without it there is no answer. Its functions are
  * declared here as far as they are used, so that no header of it is needed. Nothing is ever set.
  */
-#include "device/cuda/state.h"
+#include "device/cuda/shared/state.h"
 #include "tensor/device.h"
 
 #include <dlfcn.h>

@@ -1,0 +1,340 @@
+/* recompute.c: forget what lies between, run it again on the way back.
+ *
+ * tl_checkpoint runs fn with recording off and hangs one node on its results; the node saves the inputs, and the
+ * state of the random numbers. In backward the rule runs fn again on detached inputs, recording this time (a
+ * private graph), and backpropagates that at once. Parameters used inside get their gradients directly.
+ *
+ * Bit-equal gradients: the order of additions must be that of the plain program. For parameters it is, since
+ * the recomputed nodes run where the originals would have. For inputs, the detached copy starts from the sum that the
+ * input's gradient has reached so far (`present`), and the result replaces it: ((outer + a) + b), as without a checkpoint.
+ *
+ * A *keeper* makes a checkpoint selective: on the way forth it keeps the results of costly ops in order, and in the
+ * recomputation hands them back instead of running the ops again. */
+#include "engine/keeper.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "engine/graph.h"
+#include "engine/scope.h"
+
+#define MAX_CHECKPOINT_INPUTS 16
+
+struct kept {
+    tl_tensor *tensor;
+    uint64_t version; /* of its storage when it was kept */
+};
+
+struct keeper {
+    struct kept *kept;
+    size_t n_kept, capacity, next;
+    bool is_replaying, is_last; /* is_last: nobody will ask for these again */
+};
+
+bool keeper_is_recording(void) {
+    const struct keeper *k = thread_state()->keeper;
+    return k && !k->is_replaying;
+}
+
+/* Behind those that are kept, until the call has succeeded. */
+bool keeper_prepare(const tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    while (k->capacity < k->n_kept + (size_t)c->n_outputs)
+        if (!memory_grow((void **)&k->kept, &k->capacity, k->capacity, sizeof *k->kept))
+            return error_memory(k->capacity * sizeof *k->kept, "a checkpoint");
+    for (int j = 0; j < c->n_outputs; j++) {
+        struct kept *kept = &k->kept[k->n_kept + (size_t)j];
+        kept->tensor = tensor_alias(c->output[j]);
+        if (kept->tensor) continue;
+        while (j-- > 0) tensor_drop(k->kept[k->n_kept + (size_t)j].tensor);
+        return false;
+    }
+    return true;
+}
+
+void keeper_cancel(const tl_call *c) {
+    const struct keeper *k = thread_state()->keeper;
+    for (int j = 0; j < c->n_outputs; j++) tensor_drop(k->kept[k->n_kept + (size_t)j].tensor);
+}
+
+void keeper_commit(const tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    for (int j = 0; j < c->n_outputs; j++) {
+        struct kept *kept = &k->kept[k->n_kept++];
+        kept->version = kept->tensor->storage->version;
+        if (kept->tensor->storage->purpose == TL_TEMPORARY) storage_move(kept->tensor->storage, TL_ACTIVATION);
+    }
+}
+
+bool keeper_replay(tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    if (!k || !k->is_replaying) return true;
+    struct kept *kept = k->kept + k->next;
+    bool is_intact = true;
+    for (int j = 0; j < c->n_outputs; j++) {
+        tl_tensor *x = k->next + (size_t)j < k->n_kept ? kept[j].tensor : NULL;
+        if (!x || !shape_equal(x->rank, x->shape, c->out[j].rank, c->out[j].shape) || x->dtype != c->out[j].dtype)
+            return call_fail(c, "the function of a checkpoint did not do the same when it ran again");
+        is_intact = is_intact && x->storage->version == kept[j].version;
+    }
+    k->next += (size_t)c->n_outputs;
+    if (!is_intact) return true; /* changed in place after it was kept: the op runs again */
+    for (int j = 0; j < c->n_outputs; j++) {
+        c->output[j] = k->is_last ? kept[j].tensor : tensor_alias(kept[j].tensor);
+        if (!c->output[j]) {
+            while (j-- > 0) tensor_drop(c->output[j]);
+            k->next -= (size_t)c->n_outputs;
+            return false;
+        }
+        if (k->is_last) kept[j].tensor = NULL;
+    }
+    c->is_replayed = true;
+    return true;
+}
+
+void keeper_replay_cancel(const tl_call *c) {
+    struct keeper *k = thread_state()->keeper;
+    if (!k || !k->is_replaying) return;
+    k->next -= (size_t)c->n_outputs;
+    for (int j = 0; c->is_replayed && j < c->n_outputs; j++) {
+        if (k->is_last) k->kept[k->next + (size_t)j].tensor = c->output[j];
+        else tensor_drop(c->output[j]);
+    }
+}
+
+static void keeper_clear(struct keeper *k) {
+    for (size_t i = 0; i < k->n_kept; i++) tensor_drop(k->kept[i].tensor);
+    memory_free(k->kept);
+    *k = (struct keeper){0};
+}
+
+struct attr_checkpoint {
+    tl_checkpoint_fn fn;
+    void *context; /* a copy when context_bytes > 0 */
+    size_t context_bytes;
+    tl_checkpoint_keep keep;
+    tl_generator generator;
+    uint8_t autocast;
+    struct keeper keeper;
+};
+
+static void checkpoint_forget(void *attr) {
+    struct attr_checkpoint *a = attr;
+    keeper_clear(&a->keeper);
+    if (a->context_bytes) memory_free(a->context);
+}
+
+/* Runs fn in a scope of its own: only its results stay, which must be tensors; the caller gets a reference to each. */
+static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
+                   int n_outputs) {
+    for (int j = 0; j < n_outputs; j++) outputs[j] = NULL;
+    tl_scope scope = tl_scope_begin();
+    if (!scope.depth) return false;
+    bool ok = a->fn(a->context, inputs, n_inputs, outputs, n_outputs);
+    if (!ok && tl_error() == TL_OK) error_set(TL_ERROR_USE, "checkpoint: the function failed");
+    for (int j = 0; ok && j < n_outputs; j++) ok = tensor_check(outputs[j], "checkpoint");
+    for (int j = 0; ok && j < n_outputs; j++) tensor_keep(outputs[j]);
+    if (tl_scope_end(scope)) return ok;
+    for (int j = 0; ok && j < n_outputs; j++) tensor_drop(outputs[j]);
+    return false;
+}
+
+/* The first input that is the same tensor as input i. A tensor given twice has one stand-in, which gathers both gradients:
+ * two would each start from the sum so far, and each replace it. */
+static int twin_of(const struct node *n, int i) {
+    const struct edge *e = n->edges;
+    for (int k = 0; k < i; k++)
+        if ((e[i].node || e[i].leaf) && e[k].node == e[i].node && e[k].output == e[i].output && e[k].leaf == e[i].leaf)
+            return k;
+    return i;
+}
+
+/* Runs fn again on detached inputs, recording. */
+static bool recompute(tl_gradient *g, struct attr_checkpoint *a, tl_tensor **leaves, tl_tensor **outputs) {
+    struct thread_state *s = thread_state();
+    tl_phase phase = s->phase;
+    tl_generator generator = s->generator;
+    int n_inputs = g->node->n_inputs, n_outputs = g->node->n_outputs;
+    for (int i = 0; i < n_inputs; i++) {
+        int twin = twin_of(g->node, i);
+        bool is_leaf = g->node->edges[i].leaf != NULL; /* stands for itself: fn may read it as a parameter too */
+        leaves[i] = twin < i ? leaves[twin] : is_leaf ? gradient_input(g, i) : tl_detach(gradient_input(g, i));
+        if (!leaves[i]) return false;
+        if (twin < i || is_leaf) continue;
+        leaves[i]->requires_grad = g->needs[i];
+        leaves[i]->is_stand_in = true;
+        if (!g->needs[i] || !g->present[i]) continue;
+        leaves[i]->grad = tensor_keep(g->present[i]);
+        leaves[i]->grad_is_borrowed = g->into[i] == NULL;
+    }
+    s->phase = TL_RECOMPUTE;
+    s->grad_off = false;
+    s->generator = a->generator;
+    s->autocast = a->autocast;
+    s->keeper = a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
+    a->keeper.is_replaying = true;
+    a->keeper.is_last = !g->retains_graph;
+    a->keeper.next = 0;
+    bool ok = fn_run(a, leaves, n_inputs, outputs, n_outputs);
+    s->keeper = NULL;
+    s->autocast = 0; /* as everywhere in backward */
+    s->generator = generator;
+    s->grad_off = true;
+    s->phase = phase;
+    return ok;
+}
+
+static void checkpoint_backward(tl_gradient *g) {
+    struct attr_checkpoint *a = g->node->attr;
+    tl_tensor *leaves[MAX_CHECKPOINT_INPUTS], *outputs[TL_MAX_OUTPUTS], *seeds[TL_MAX_OUTPUTS];
+    if (g->creates_graph) {
+        error_set(TL_ERROR_USE, "higher derivatives do not go through a checkpoint");
+        return;
+    }
+    if (!g->fills_leaves) {
+        error_set(TL_ERROR_USE, "tl_gradients does not go through a checkpoint (need tl_backward)");
+        return;
+    }
+    if (!recompute(g, a, leaves, outputs)) return;
+    for (int j = 0; j < g->node->n_outputs;
+         j++) { /* the pass takes over results and gradients: nested ones would pile up */
+        seeds[j] = tensor_needs_grad(outputs[j]) ? g->grad[j] : NULL;
+        if (seeds[j]) g->grad[j] = NULL;
+    }
+    if (!graph_backward(outputs, seeds, g->node->n_outputs)) return;
+    for (int i = 0; i < g->node->n_inputs; i++) {
+        if (twin_of(g->node, i) < i || g->node->edges[i].leaf) continue; /* a leaf has its gradient already */
+        if (!g->needs[i] || leaves[i]->grad == g->present[i]) { /* nothing was added, or it was added in place */
+            g->result[i] = g->into[i];
+            continue;
+        }
+        g->result[i] = scope_adopt(tensor_keep(leaves[i]->grad));
+        tl_set_grad(leaves[i], NULL); /* so that the scope is its only holder */
+        g->replaces[i] = g->present[i] != NULL;
+    }
+}
+
+static const tl_op op_checkpoint = {
+    .name = "checkpoint", .id = -1, .backward = checkpoint_backward, .forget = checkpoint_forget};
+
+/* Hangs the node on results of their own, which know nothing of how they came about. */
+static bool outputs_attach(struct node *n, tl_tensor **outputs, int n_outputs) {
+    for (int j = 0; j < n_outputs; j++) {
+        tl_tensor *x = scope_adopt(tensor_alias(outputs[j]));
+        if (!x) return false;
+        if (n && dtype_is_float(x->dtype)) node_attach(n, x, j);
+        outputs[j] = x;
+    }
+    return true;
+}
+
+/* Runs fn without recording. Where recording was on, `reads` gets the leaves it reads; otherwise whoever asked before
+ * goes on being told. */
+static bool checkpoint_forward(struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
+                               int n_outputs, struct leaf_list *reads) {
+    struct thread_state *s = thread_state();
+    struct keeper *keeper = s->keeper;
+    struct leaf_list *reads_before = s->reads;
+    bool off = s->grad_off;
+    s->grad_off = true;
+    if (!off) s->reads = reads;
+    s->keeper = !off && a->keep == TL_KEEP_MATMULS ? &a->keeper : NULL;
+    bool ran = fn_run(a, inputs, n_inputs, outputs, n_outputs), ok = ran;
+    for (int j = 0; ran && j < n_outputs; j++) ok = scope_adopt(outputs[j]) && ok;
+    s->keeper = keeper;
+    s->reads = reads_before;
+    s->grad_off = off;
+    return ok;
+}
+
+bool tl_checkpoint(tl_checkpoint_fn fn, void *context, size_t context_bytes, tl_checkpoint_keep keep,
+                   tl_tensor **inputs, int n_inputs, tl_tensor **outputs, int n_outputs) {
+    if (!fn || n_inputs < 0 || n_inputs > MAX_CHECKPOINT_INPUTS || n_outputs < 1 || n_outputs > TL_MAX_OUTPUTS)
+        return error_set(TL_ERROR_USE, "tl_checkpoint: takes a function, 0 to %d inputs and 1 to %d outputs",
+                         MAX_CHECKPOINT_INPUTS, TL_MAX_OUTPUTS);
+    const size_t n_owned = thread_state()->n_owned;
+    bool needs_grad = false;
+    for (int i = 0; i < n_inputs; i++) {
+        if (!tensor_check(inputs[i], "tl_checkpoint")) return false;
+        if (!thread_state()->grad_off)
+            needs_grad |= tensor_needs_grad(inputs[i]); /* a stale view looks into its base now */
+    }
+    struct attr_checkpoint a = {.fn = fn,
+                                .context = context,
+                                .keep = keep,
+                                .generator = tl_generator_get(),
+                                .autocast = thread_state()->autocast};
+    if (context_bytes) {
+        a.context = memory_new(context_bytes);
+        if (!a.context) return error_memory(context_bytes, "a checkpoint");
+        memcpy(a.context, context, context_bytes);
+        a.context_bytes = context_bytes;
+    }
+    struct node *n = NULL;
+    struct leaf_list reads = {0};
+    bool ok = checkpoint_forward(&a, inputs, n_inputs, outputs, n_outputs, &reads);
+    if (ok && !thread_state()->grad_off && (needs_grad || reads.n)) {
+        n = node_new(&op_checkpoint, inputs, n_inputs, n_outputs, &a, sizeof a, saved_inputs(n_inputs));
+        ok = n != NULL;
+    }
+    if (n) {
+        n->inside = reads;
+    } else { /* otherwise the node has taken them over */
+        checkpoint_forget(&a);
+        leaf_list_clear(&reads);
+    }
+    ok = ok && outputs_attach(n, outputs, n_outputs);
+    if (!ok) scope_drop_to(n_owned);
+    if (n && ok) node_drop(n);
+    else if (n) node_cancel(n);
+    return ok;
+}
+
+/* ---- Policies over a stack of layers ---- */
+
+struct layers {
+    tl_layer_fn layer;
+    void *context;
+    int first, last; /* first .. last-1 */
+};
+
+static bool layers_run(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
+    (void)n_in, (void)n_out;
+    const struct layers *l = context;
+    out[0] = in[0];
+    for (int i = l->first; i < l->last && out[0]; i++) out[0] = l->layer(l->context, i, out[0]);
+    return out[0] != NULL;
+}
+
+/* The last layer on top of a checkpoint of all before it: only the very first input is ever kept. */
+static bool layers_run_nested(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
+    struct layers l = *(const struct layers *)context;
+    if (l.last - l.first <= 1) return layers_run(&l, in, n_in, out, n_out);
+    struct layers before = {l.layer, l.context, l.first, l.last - 1};
+    tl_tensor *x;
+    if (!tl_checkpoint(layers_run_nested, &before, sizeof before, TL_KEEP_INPUTS, in, 1, &x, 1)) return false;
+    out[0] = l.layer(l.context, l.last - 1, x);
+    return out[0] != NULL;
+}
+
+tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_layers, tl_checkpoint_policy policy, int k,
+                                tl_tensor *x) {
+    struct layers all = {layer, context, 0, n_layers};
+    tl_tensor *out = NULL;
+    if (policy == TL_CHECKPOINT_NONE || n_layers <= 0) return layers_run(&all, &x, 1, &out, 1) ? out : NULL;
+    if (policy == TL_CHECKPOINT_NOTHING)
+        return tl_checkpoint(layers_run_nested, &all, sizeof all, TL_KEEP_INPUTS, &x, 1, &out, 1) ? out : NULL;
+    int group = policy == TL_CHECKPOINT_EVERY_K ? k : policy == TL_CHECKPOINT_SQRT ? (int)ceil(sqrt(n_layers)) : 1;
+    if (group < 1) {
+        error_set(TL_ERROR_USE, "tl_checkpoint_layers: groups of %d layers (need at least 1)", k);
+        return NULL;
+    }
+    tl_checkpoint_keep keep = policy == TL_CHECKPOINT_SELECTIVE ? TL_KEEP_MATMULS : TL_KEEP_INPUTS;
+    for (int first = 0; first < n_layers; first += group, x = out) {
+        struct layers part = {layer, context, first, first + group < n_layers ? first + group : n_layers};
+        if (!tl_checkpoint(layers_run, &part, sizeof part, keep, &x, 1, &out, 1)) return NULL;
+    }
+    return out;
+}

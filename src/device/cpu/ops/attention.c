@@ -1,0 +1,296 @@
+/* attention.c: rotary positions, and attention without a T x S matrix.
+ *
+ * Flash attention on a CPU. Queries and keys are cut into blocks; the scores of one block of queries with one block of
+ * keys live on the stack, and so do the running sums:
+ *
+ *   forward   For one block of queries, over blocks of keys: scores s = scale q k^T; the running maximum m grows;
+ *             what was summed before is rescaled by exp(m_old - m_new); then l += sum exp(s - m), o += exp(s - m) v.
+ *             At the end out = o / l and lse = m + log l.
+ *   backward  With lse the weights come back without a running maximum: p = exp(s - lse). Then
+ *                 dv = p^T g      dp = g v^T      ds = p * (dp - delta)      dq = scale ds k      dk = scale ds^T q
+ *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a block are
+ *             finished on the stack, dq grows in memory.
+ *
+ * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
+ * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false
+ * is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds,
+ * written block by block.
+ *
+ * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
+ * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
+ * (f32) need one part and pay nothing.
+ *
+ * Threads. Forward: an item is one block of queries of one head. Backward: an item is one kv head with all its query
+ * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where there are too few
+ * such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same order of sums.
+ */
+#include "base/scratch.h"
+#include "device/cpu/ops/attention_tile.h"
+#include "device/cpu/shared/block.h"
+#include "device/cpu/shared/kernels.h"
+#include "device/cpu/shared/parallel.h"
+#include "device/cpu/shared/vector_math.h"
+#include "spec/attr.h"
+#include "spec/rope.h"
+#include "tensor/dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward and 330 KiB
+ * backward. */
+enum { ROWS = 64, HEAD_PART_BYTES = 512 };
+
+struct attention {
+    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL where it is not asked for */
+    int64_t B, T, S, H, H_kv, D;
+    double scale;
+    int64_t left, right;            /* how far a query sees */
+    const tl_operand *mask, *g_lse; /* NULL where absent */
+    void *delta;                    /* backward: (B,H,T) of the compute type */
+    void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
+};
+
+/* Elements from the first of a (B,T,H,D) operand to row (b, t, h). */
+static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
+    return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
+}
+
+/* Query t stands beside key S - T + t, and sees `left` keys before it and `right` after it. */
+static int64_t beside(const struct attention *attention, int64_t t) { return attention->S - attention->T + t; }
+
+/* One beyond the last key that query t sees. */
+static int64_t visible_keys(const struct attention *attention, int64_t t) {
+    const int64_t n = beside(attention, t) + attention->right + 1;
+    return n < 0 ? 0 : n < attention->S ? n : attention->S;
+}
+
+/* The first key that query t sees; may be S or more. */
+static int64_t first_key(const struct attention *attention, int64_t t) {
+    const int64_t s = beside(attention, t) - attention->left;
+    return s > 0 ? s : 0;
+}
+
+/* One beyond the last query that sees key s. */
+static int64_t end_query(const struct attention *attention, int64_t s) {
+    const int64_t t = s - beside(attention, 0) + attention->left + 1;
+    return t < attention->T ? t : attention->T;
+}
+
+/* The first query that sees key s; may be T or more. */
+static int64_t first_query(const struct attention *attention, int64_t s) {
+    const int64_t t = s - beside(attention, 0) - attention->right;
+    return t > 0 ? t : 0;
+}
+
+/* ---- What sees what: of spans of queries and keys, ranges counted from their first ---- */
+
+struct span {
+    int64_t first, n;
+};
+struct range {
+    int64_t from, to; /* to - 1 is the last; none: to <= from */
+};
+
+static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static int64_t blocks_of(int64_t n) { return (n + ROWS - 1) / ROWS; }
+static struct span block_of(int64_t n, int64_t index) {
+    return (struct span){index * ROWS, block_min(ROWS, n - index * ROWS)};
+}
+
+static struct range range_in(int64_t from, int64_t to, struct span span) {
+    from -= span.first;
+    to -= span.first;
+    return (struct range){from > 0 ? from : 0, to < span.n ? to : span.n};
+}
+
+/* The keys of a span that some of the queries i .. i + n - 1 see. */
+static struct range seen_keys(const struct attention *attention, struct span queries, int64_t i, int64_t n,
+                              struct span keys) {
+    const int64_t t = queries.first + i, last = queries.first + block_min(i + n, queries.n) - 1;
+    return range_in(first_key(attention, t), visible_keys(attention, last), keys);
+}
+
+/* The queries of a span that see some of the keys i .. i + n - 1. */
+static struct range seeing_queries(const struct attention *attention, struct span keys, int64_t i, int64_t n,
+                                   struct span queries) {
+    const int64_t s = keys.first + i, last = keys.first + block_min(i + n, keys.n) - 1;
+    return range_in(first_query(attention, s), end_query(attention, last), queries);
+}
+
+static struct range whole_tiles(struct range range, int64_t n) {
+    if (range.to <= range.from) return (struct range){0, 0};
+    return (struct range){range.from / n * n, round_up(range.to, n)};
+}
+
+/* exp(x) of a score less the largest, hence about 0 or below: 0 where it would be subnormal, and for -inf; NaN stays. */
+static inline float weight_f32(float x) {
+    const float bounded = vector_select(x < -87.0f, -87.0f, x);
+    const struct vector_reduced reduced = vector_reduce(bounded);
+    const uint32_t bits = f32_bits(1.0f + reduced.expm1_r) + ((uint32_t)reduced.n << 23);
+    return f32_of_bits(bits & (0u - (uint32_t) !(x < -87.0f)));
+}
+static inline double weight_f64(double x) { return exp(x); }
+
+/* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
+static inline void turn_quad_f32(const float *in, int64_t step, float *out) {
+    typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+    const quad a = *(const quad *)in, b = *(const quad *)(in + step);
+    const quad c = *(const quad *)(in + 2 * step), d = *(const quad *)(in + 3 * step);
+    const quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(quad *)out = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(quad *)(out + ROWS) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(quad *)(out + 2 * ROWS) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(quad *)(out + 3 * ROWS) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+static inline void turn_quad_f64(const double *in, int64_t step, double *out) {
+    for (int j = 0; j < 4; j++) {
+        for (int i = 0; i < 4; i++) out[j * ROWS + i] = in[i * step + j];
+    }
+}
+
+#define TYPE_f32 TL_F32
+#define TYPE_f64 TL_F64
+
+#define REAL float
+#define NAME(name) name##_f32
+#define TILE_N TILE_N_F32
+#include "device/cpu/ops/attention_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#define TILE_N TILE_N_F64
+#include "device/cpu/ops/attention_template.h"
+
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include "device/cpu/ops/attention_bf16.h"
+#endif
+
+/* How a dtype is computed: what runs over the items of a parallel_for. */
+struct way {
+    parallel_body forward_blocks, backward_heads, backward_begins, backward_key_blocks, backward_query_blocks;
+};
+static const struct way way_f32 = {forward_blocks_f32, backward_heads_f32, backward_begins_f32, backward_key_blocks_f32,
+                                   backward_query_blocks_f32};
+static const struct way way_f64 = {forward_blocks_f64, backward_heads_f64, backward_begins_f64, backward_key_blocks_f64,
+                                   backward_query_blocks_f64};
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+static const struct way way_bf16 = {forward_blocks_bf16, backward_heads_bf16, backward_begins_f32,
+                                    backward_key_blocks_bf16, backward_query_blocks_bf16};
+#endif
+
+static bool is_f64(const tl_operand *x) { return dtype_compute(x->dtype) == TL_F64; }
+
+static const struct way *way_of(const struct attention *attention) {
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (takes_bf16(attention)) return &way_bf16;
+#endif
+    return is_f64(attention->q) ? &way_f64 : &way_f32;
+}
+
+static void read_sizes(struct attention *attention, const struct attr_attention *attr) {
+    const tl_operand *q = attention->q, *k = attention->k;
+    attention->B = q->shape[0];
+    attention->T = q->shape[1];
+    attention->H = q->shape[2];
+    attention->D = q->shape[3];
+    attention->S = k->shape[1];
+    attention->H_kv = k->shape[2];
+    const int64_t all = attention->S + attention->T; /* farther than any key from any query */
+    attention->left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
+    attention->right = attr->causal ? 0 : attention->left;
+}
+
+bool cpu_attention(const tl_kernel_args *args) {
+    const struct attr_attention *attr = args->attr;
+    struct attention attention = {
+        .q = &args->in[0],
+        .k = &args->in[1],
+        .v = &args->in[2],
+        .out = &args->out[0],
+        .lse = &args->out[1],
+        .mask = attr->has_mask ? &args->in[3] : NULL,
+        .scale = attr->scale,
+    };
+    read_sizes(&attention, attr);
+    parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
+                 way_of(&attention)->forward_blocks, &attention);
+    return true;
+}
+
+/* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven products where
+ * whole heads need five. The bits are the same. */
+static void backward(struct attention *attention, int n_threads) {
+    const struct way *way = way_of(attention);
+    const int64_t n_heads = attention->B * attention->H_kv, rounds = (n_heads + n_threads - 1) / n_threads;
+    if (rounds * 5 * n_threads <= n_heads * 7 || attention->D == 0) {
+        parallel_for(n_heads, 1, n_threads, way->backward_heads, attention);
+        return;
+    }
+    const int64_t n_keys = n_heads * blocks_of(attention->S);
+    const int64_t n_queries = attention->B * attention->H * blocks_of(attention->T);
+    parallel_for(attention->B * attention->H, 1, n_threads, way->backward_begins, attention);
+    parallel_for(n_keys, 1, n_threads, way->backward_key_blocks, attention);
+    parallel_for(n_queries, 1, n_threads, way->backward_query_blocks, attention);
+}
+
+bool cpu_attention_grad(const tl_kernel_args *args) {
+    const struct attr_attention *attr = args->attr;
+    struct attention attention = {
+        .g = &args->in[0],
+        .q = &args->in[1],
+        .k = &args->in[2],
+        .v = &args->in[3],
+        .out = &args->in[4],
+        .lse = &args->in[5],
+        .dq = &args->out[0],
+        .dk = &args->out[1],
+        .dv = &args->out[2],
+        .dmask = attr->has_mask_grad ? &args->out[3] : NULL,
+        .mask = attr->has_mask ? &args->in[6] : NULL,
+        .g_lse = attr->has_lse_grad ? &args->in[args->n_in - 1] : NULL,
+        .scale = attr->scale,
+    };
+    read_sizes(&attention, attr);
+    const size_t real_bytes = is_f64(attention.q) ? sizeof(double) : sizeof(float);
+    const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
+    const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;
+    attention.delta = args->workspace;
+    attention.dq_sums = is_direct ? attention.dq->data : (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
+    backward(&attention, args->n_threads > 1 ? args->n_threads : 1);
+    return true;
+}
+
+/* ---- Rotary positions ----------------------------------------------------------------------------------- */
+
+struct rope {
+    const tl_operand *x, *out;
+    const struct attr_rope *attr;
+    double sign;
+    int64_t first_position;
+};
+
+enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
+
+#define REAL float
+#define NAME(name) name##_f32
+#include "device/cpu/ops/rope_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#include "device/cpu/ops/rope_template.h"
+
+bool cpu_rope(const tl_kernel_args *args) {
+    const struct attr_rope *attr = args->attr;
+    struct rope rope = {
+        .x = &args->in[0],
+        .out = &args->out[0],
+        .attr = attr,
+        .sign = attr->inverse ? -1 : 1,
+        .first_position = attr->first_position,
+    };
+    parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads,
+                 is_f64(rope.x) ? rope_positions_f64 : rope_positions_f32, &rope);
+    return true;
+}

@@ -1,0 +1,73 @@
+/* head_template.h: the rows of head.c for one compute type. REAL and NAME are set by the includer. */
+
+#include "device/cpu/shared/lse_template.h"
+
+static REAL NAME(row_max)(const REAL *x, int64_t n) {
+    REAL lane[BLOCK_LANES];
+    for (int j = 0; j < BLOCK_LANES; j++) lane[j] = -INFINITY;
+    int64_t i = 0;
+    for (; i + BLOCK_LANES <= n; i += BLOCK_LANES)
+        for (int j = 0; j < BLOCK_LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (int j = 0; i + j < n; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    REAL max = -INFINITY;
+    for (int j = 0; j < BLOCK_LANES; j++) max = lane[j] > max ? lane[j] : max;
+    return max;
+}
+
+/* Sum of exp(x - shift), shift the largest; with `keeps` these take the place of x. */
+static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
+    REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
+    for (int64_t c = 0; c < n; c += BLOCK) {
+        const int64_t length = block_min(BLOCK, n - c);
+        REAL *e = keeps ? x + c : buffer;
+        NAME(exp_run)(e, x + c, shift, length);
+        int64_t i = 0;
+        for (; i + BLOCK_LANES <= length; i += BLOCK_LANES)
+            for (int j = 0; j < BLOCK_LANES; j++) lane[j] += e[i + j];
+        for (int j = 0; i + j < length; j++) lane[j] += e[i + j];
+    }
+    return NAME(block_total)(lane);
+}
+
+/* x = x * factor but for one of them, rounded to bf16 in `rounded`, if that is given; it may begin where x does. */
+static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, char *rounded) {
+    for (int64_t j = 0; j < n; j++) x[j] *= factor;
+    x[target] = slope;
+    REAL buffer[BLOCK];
+    for (int64_t c = 0; rounded && c < n; c += BLOCK) {
+        const int64_t length = block_min(BLOCK, n - c);
+        memcpy(buffer, x + c, (size_t)length * sizeof(REAL));
+        NAME(convert_from)(rounded + 2 * c, TL_BF16, 1, buffer, length);
+    }
+}
+
+/* Rows of a chunk: with e = exp(logit - max), loss = max + log(sum e) - logit of the target, and in place of the logits
+ * (e / sum e - onehot) * scale. */
+static void NAME(head_rows)(void *context, int64_t first, int64_t last) {
+    const struct head *head = context;
+    const int64_t V = head->V;
+    for (int64_t i = first; i < last; i++) {
+        REAL *x = (REAL *)head->logits + i * V;
+        char *rounded = head->gathered     ? (char *)head->gathered + (head->row + i) * V * 2
+                        : head->is_rounded ? (char *)x
+                                           : NULL;
+        const int64_t target = target_at(head->targets, head->row + i);
+        if (target == head->ignore_index) {
+            ((REAL *)head->losses)[head->row + i] = 0;
+            if (V > 0) memset(x, 0, (size_t)V * sizeof(REAL));
+            if (V > 0 && head->gathered) memset(rounded, 0, (size_t)V * 2);
+            continue;
+        }
+        const REAL max = NAME(row_max)(x, V), logit = x[target];
+        const REAL shift = max > -INFINITY ? max : 0;
+        const REAL sum = NAME(row_exp_sum)(x, shift, V, head->has_gradients);
+        const REAL lse = shift + NAME(vector_log)(sum), scale = (REAL)head->scale;
+        ((REAL *)head->losses)[head->row + i] = lse - logit;
+        if (!head->has_gradients) continue;
+        const REAL slope = (NAME(vector_exp)(logit - lse) - 1) * scale;
+        NAME(row_scale)(x, scale / sum, V, target, slope, rounded);
+    }
+}
+
+#undef REAL
+#undef NAME

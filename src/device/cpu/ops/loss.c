@@ -1,0 +1,87 @@
+/* loss.c: log-softmax, the gather of losses from it, and binary cross entropy. */
+#include "base/scratch.h"
+#include "device/cpu/shared/block.h"
+#include "device/cpu/ops/copy.h"
+#include "device/cpu/ops/elementwise.h"
+#include "device/cpu/shared/iterate.h"
+#include "device/cpu/shared/kernels.h"
+#include "device/cpu/shared/parallel.h"
+#include "device/cpu/shared/vector_math.h"
+#include "spec/attr.h"
+#include "tensor/dtype.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { ERROR_BYTES = 200 };
+
+struct loss {
+    const tl_operand *x, *g, *out; /* the gradient of log-softmax: x is y */
+    int64_t V;
+};
+
+#define REAL float
+#define NAME(name) name##_f32
+#include "device/cpu/ops/loss_template.h"
+
+#define REAL double
+#define NAME(name) name##_f64
+#include "device/cpu/ops/loss_template.h"
+
+static bool run_rows(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
+    const tl_operand *out = &args->out[0];
+    struct loss loss = {&args->in[0], args->n_in > 1 ? &args->in[1] : NULL, out, out->shape[out->rank - 1]};
+    if (iterate_numel(out) == 0) return true;
+    parallel_for(block_rows(out), parallel_grain(4 * loss.V), args->n_threads,
+                 dtype_compute(out->dtype) == TL_F64 ? rows_f64 : rows_f32, &loss);
+    return true;
+}
+
+bool cpu_log_softmax(const tl_kernel_args *args) { return run_rows(args, log_softmax_rows_f32, log_softmax_rows_f64); }
+bool cpu_log_softmax_grad(const tl_kernel_args *args) {
+    return run_rows(args, log_softmax_grad_rows_f32, log_softmax_grad_rows_f64);
+}
+
+/* ---- nll: one element of each row ---------------------------------------------------------------------------- */
+
+/* All targets are looked at before anything is written. */
+static bool targets_are_inside(const tl_kernel_args *args, const tl_operand *targets, int64_t V) {
+    for (int64_t i = 0; i < iterate_numel(targets); i++) {
+        const int64_t target = convert_get_i64(targets->data, targets->dtype, i);
+        if (target < 0 || target >= V) {
+            snprintf(args->error, ERROR_BYTES, "target %" PRId64 " is outside [0, %" PRId64 ")", target, V);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool cpu_nll(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0], *targets = &args->in[1], *out = &args->out[0];
+    const int64_t V = x->shape[1];
+    if (!targets_are_inside(args, targets, V)) return false;
+    for (int64_t row = 0; row < x->shape[0]; row++) {
+        const int64_t target = convert_get_i64(targets->data, targets->dtype, row);
+        convert_set_f64(out->data, out->dtype, row, -convert_get_f64(x->data, x->dtype, row * V + target));
+    }
+    return true;
+}
+
+bool cpu_nll_grad(const tl_kernel_args *args) {
+    const tl_operand *g = &args->in[0], *targets = &args->in[1], *out = &args->out[0];
+    const int64_t V = out->shape[1];
+    if (!targets_are_inside(args, targets, V)) return false;
+    copy_fill(out, 0, args->n_threads);
+    for (int64_t row = 0; row < out->shape[0]; row++) {
+        const int64_t target = convert_get_i64(targets->data, targets->dtype, row);
+        convert_set_f64(out->data, out->dtype, row * V + target, -convert_get_f64(g->data, g->dtype, row));
+    }
+    return true;
+}
+
+/* ---- bce ------------------------------------------------------------------------------------------------------- */
+
+static const struct elementwise op_bce = {bce_f32, bce_f64, NULL};
+
+bool cpu_bce(const tl_kernel_args *args) { return elementwise_run(args, &op_bce, dtype_compute(args->out[0].dtype)); }

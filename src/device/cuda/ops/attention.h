@@ -1,0 +1,47 @@
+/* attention.h: what attention.c (which chooses and speaks to cuDNN) and attention_own.cu (our kernels) share. */
+#ifndef CUDA_ATTENTION_H
+#define CUDA_ATTENTION_H
+
+#include "spec/attr.h"
+#include "tally.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One tensor's rows of D: element (b,t,h,0) lies at data + b*stride_b + t*stride_t + h*stride_h. */
+struct attention_rows {
+    void *data;
+    int64_t stride_b, stride_t, stride_h;
+};
+
+struct attention_call {
+    int64_t B, T, S, H, H_kv, D;
+    double scale;
+    bool causal;         /* query t sees keys 0 .. S-T+t */
+    int64_t left, right; /* query t stands beside key S-T+t, and sees so many keys before and after it */
+    tl_dtype dtype;
+    struct attention_rows q, k, v, out, g, dq, dk, dv; /* the last four: backward */
+    void *lse;                                         /* (B,H,T) */
+    /* What cuDNN's graphs do not have here; NULL where absent. */
+    const void *mask; /* (B,H,T,S), any strides: bool, or a float that is added to the scores */
+    tl_dtype mask_dtype;
+    int64_t mask_stride[4];
+    const void *g_lse; /* backward: (B,H,T) */
+    void *dmask;       /* backward: dense (B,H,T,S) of mask_dtype */
+};
+
+/* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the
+ * second for dQ, and needs attention_own_workspace(call) bytes. */
+size_t attention_own_workspace(const struct attention_call *call);
+bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
+
+/* Writes T into n i32 at `queries`, and S into n at `keys`. */
+void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,
+                             int64_t S);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,281 @@
+/* attention_own.cu: attention and its gradient where cuDNN does not go, and the deterministic fallback of its backward.
+ *
+ * A warp has one query (or one key) and walks the other side in order; lane i holds elements i, i+32, ... of a head.
+ * Sums over a head are butterflies, sums over the sequence are made by one warp in order: no atomics, no T x S store,
+ * the same bits every time. Correct first: nothing here uses the matrix units.
+ *
+ *   forward   running maximum m and sum l;  out = sum p v / l,  lse = m + log l
+ *   delta     rowsum(g out), one number per query, into the workspace
+ *   dK, dV    a warp per key, over the queries that see it, over the heads of its group:
+ *                 p = exp(scale q k - lse);  dv += p g;  ds = p (g v - delta);  dk += scale ds q
+ *   dQ        a warp per query, over its keys: dq += scale ds k
+ *
+ * A mask is added to the scores; false is -inf, and what has the score -inf is passed over. The gradient of lse
+ * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, which the second pass
+ * writes.
+ */
+#include "device/cuda/ops/attention.h"
+#include "device/cuda/shared/common.cuh"
+
+__device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
+
+enum { WARPS = 8, WIDEST_HEAD = 1024 };
+
+/* A row of D elements over the lanes of a warp; PER = elements per lane, zeros beyond D. */
+template <class C, int PER> struct lane_row { C x[PER]; };
+
+template <class T, class C, int PER>
+__device__ inline lane_row<C, PER> row_load(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D) {
+    const T *from = (const T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
+    lane_row<C, PER> row;
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        const int64_t d = threadIdx.x % 32 + 32 * j;
+        row.x[j] = d < D ? value_of<C>(from[d]) : C(0);
+    }
+    return row;
+}
+
+template <class T, class C, int PER>
+__device__ inline void row_store(const attention_rows &rows, int64_t b, int64_t t, int64_t h, int64_t D,
+                                 const lane_row<C, PER> &row, C factor) {
+    T *to = (T *)rows.data + b * rows.stride_b + t * rows.stride_t + h * rows.stride_h;
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        const int64_t d = threadIdx.x % 32 + 32 * j;
+        if (d < D) to[d] = conversion<T>::from(row.x[j] * factor);
+    }
+}
+
+template <class C, int PER> __device__ inline C row_dot(const lane_row<C, PER> &a, const lane_row<C, PER> &b) {
+    C part = 0;
+#pragma unroll
+    for (int j = 0; j < PER; j++) part = fma_of(a.x[j], b.x[j], part);
+    return warp_reduce(part, sum_of());
+}
+
+/* sum += factor * row */
+template <class C, int PER>
+__device__ inline void row_add(lane_row<C, PER> &sum, C factor, const lane_row<C, PER> &row) {
+#pragma unroll
+    for (int j = 0; j < PER; j++) sum.x[j] = fma_of(factor, row.x[j], sum.x[j]);
+}
+
+template <class C, int PER> __device__ inline lane_row<C, PER> row_zero() {
+    lane_row<C, PER> row;
+#pragma unroll
+    for (int j = 0; j < PER; j++) row.x[j] = 0;
+    return row;
+}
+
+/* The keys that query t sees: from first_key to visible_keys - 1. */
+__device__ inline int64_t visible_keys(const attention_call &a, int64_t t) {
+    const int64_t n = a.S - a.T + t + a.right + 1;
+    return n < 0 ? 0 : n < a.S ? n : a.S;
+}
+__device__ inline int64_t first_key(const attention_call &a, int64_t t) {
+    return max((int64_t)0, a.S - a.T + t - a.left);
+}
+
+/* The score of query t and key s, whose rows have the product `dot`. */
+template <class C>
+__device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int64_t t, int64_t s, C dot) {
+    if (!a.mask) return C(a.scale) * dot;
+    const int64_t at = b * a.mask_stride[0] + h * a.mask_stride[1] + t * a.mask_stride[2] + s * a.mask_stride[3];
+    const C added = load_as<C>(a.mask, at, a.mask_dtype);
+    if (a.mask_dtype == TL_BOOL) return added != C(0) ? C(a.scale) * dot : lowest<C>();
+    return C(a.scale) * dot + added;
+}
+
+/* Work item of this warp, and the number of items all warps step by. */
+__device__ inline int64_t warp_first() { return blockIdx.x * (int64_t)WARPS + threadIdx.x / 32; }
+__device__ inline int64_t warp_step() { return (int64_t)gridDim.x * WARPS; }
+
+template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
+        const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
+        const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
+        lane_row<C, PER> sum = row_zero<C, PER>();
+        C top = lowest<C>(), weight_sum = 0;
+        const int64_t n_keys = visible_keys(a, t);
+        for (int64_t s = first_key(a, t); s < n_keys; s++) {
+            const C score = score_of(a, b, h, t, s, row_dot(q, row_load<T, C, PER>(a.k, b, s, h_kv, a.D)));
+            if (score == lowest<C>()) continue; /* the same in all lanes */
+            const lane_row<C, PER> v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
+            if (score > top) {
+                const C shrink = exp_of(top - score);
+                top = score;
+                weight_sum *= shrink;
+#pragma unroll
+                for (int j = 0; j < PER; j++) sum.x[j] *= shrink;
+            }
+            const C weight = exp_of(score - top);
+            weight_sum += weight;
+            row_add(sum, weight, v);
+        }
+        const bool sees_nothing = weight_sum == C(0);
+        row_store<T, C, PER>(a.out, b, t, h, a.D, sum, sees_nothing ? C(0) : C(1) / weight_sum);
+        if (threadIdx.x % 32 == 0)
+            ((C *)a.lse)[(b * a.H + h) * a.T + t] = sees_nothing ? lowest<C>() : top + log_of(weight_sum);
+    }
+}
+
+template <class T, int PER>
+__global__ void __launch_bounds__(32 * WARPS) attention_delta(attention_call a, typename compute_type<T>::type *delta) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
+        const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H;
+        const C dot = row_dot(row_load<T, C, PER>(a.g, b, t, h, a.D), row_load<T, C, PER>(a.out, b, t, h, a.D));
+        if (threadIdx.x % 32 == 0) delta[item] = a.g_lse ? dot - ((const C *)a.g_lse)[item] : dot;
+    }
+}
+
+template <class T, int PER>
+__global__ void __launch_bounds__(32 * WARPS)
+    attention_keys(attention_call a, const typename compute_type<T>::type *delta) {
+    typedef typename compute_type<T>::type C;
+    const int64_t group = a.H / a.H_kv;
+    for (int64_t item = warp_first(); item < a.B * a.H_kv * a.S; item += warp_step()) {
+        const int64_t s = item % a.S, h_kv = item / a.S % a.H_kv, b = item / a.S / a.H_kv;
+        const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
+                               v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
+        lane_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
+        const int64_t first = max((int64_t)0, s - (a.S - a.T) - a.right), last = min(a.T, s - (a.S - a.T) + a.left + 1);
+        for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
+            for (int64_t t = first; t < last; t++) {
+                const int64_t row = (b * a.H + h) * a.T + t;
+                const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
+                const C score = score_of(a, b, h, t, s, row_dot(q, k));
+                if (score == lowest<C>()) continue;
+                const lane_row<C, PER> g = row_load<T, C, PER>(a.g, b, t, h, a.D);
+                const C p = exp_of(score - ((const C *)a.lse)[row]);
+                row_add(dv, p, g);
+                row_add(dk, p * (row_dot(g, v) - delta[row]), q);
+            }
+        row_store<T, C, PER>(a.dk, b, s, h_kv, a.D, dk, C(a.scale));
+        row_store<T, C, PER>(a.dv, b, s, h_kv, a.D, dv, C(1));
+    }
+}
+
+template <class T, int PER>
+__global__ void __launch_bounds__(32 * WARPS)
+    attention_queries(attention_call a, const typename compute_type<T>::type *delta) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
+        const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
+        const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D), g = row_load<T, C, PER>(a.g, b, t, h, a.D);
+        const C lse = ((const C *)a.lse)[item], own_delta = delta[item];
+        lane_row<C, PER> dq = row_zero<C, PER>();
+        const int64_t first = first_key(a, t), n_keys = visible_keys(a, t);
+        for (int64_t s = first; s < n_keys; s++) {
+            const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);
+            const C score = score_of(a, b, h, t, s, row_dot(q, k));
+            C ds = 0;
+            if (score != lowest<C>()) {
+                ds = exp_of(score - lse) * (row_dot(g, row_load<T, C, PER>(a.v, b, s, h_kv, a.D)) - own_delta);
+                row_add(dq, ds, k);
+            }
+            if (a.dmask && threadIdx.x % 32 == 0) store_as<C>(a.dmask, item * a.S + s, a.mask_dtype, ds);
+        }
+        for (int64_t s = threadIdx.x % 32; a.dmask && s < a.S; s += 32)
+            if (s < first || s >= n_keys) store_as<C>(a.dmask, item * a.S + s, a.mask_dtype, C(0));
+        row_store<T, C, PER>(a.dq, b, t, h, a.D, dq, C(a.scale));
+    }
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+static unsigned warps_for(int64_t items) {
+    const int64_t blocks = (items + WARPS - 1) / WARPS;
+    return (unsigned)(blocks < INT32_MAX ? (blocks > 0 ? blocks : 1) : INT32_MAX);
+}
+
+template <class T, int PER> static void forward_launch(const attention_call &a, void *, cudaStream_t stream) {
+    attention_forward<T, PER><<<warps_for(a.B * a.H * a.T), 32 * WARPS, 0, stream>>>(a);
+}
+
+template <class T, int PER> static void backward_launch(const attention_call &a, void *workspace, cudaStream_t stream) {
+    typedef typename compute_type<T>::type C;
+    C *delta = (C *)workspace;
+    const unsigned queries = warps_for(a.B * a.H * a.T), keys = warps_for(a.B * a.H_kv * a.S);
+    attention_delta<T, PER><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+    attention_keys<T, PER><<<keys, 32 * WARPS, 0, stream>>>(a, delta);
+    attention_queries<T, PER><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+}
+
+/* By elements per lane. BACKWARD chooses the launcher. */
+template <class T, bool BACKWARD> static void launch(const attention_call &a, void *workspace, cudaStream_t stream) {
+    const int per = a.D <= 32 ? 1 : a.D <= 64 ? 2 : a.D <= 128 ? 4 : a.D <= 256 ? 8 : 32;
+    switch (per) {
+    case 1:
+        BACKWARD ? backward_launch<T, 1>(a, workspace, stream) : forward_launch<T, 1>(a, workspace, stream);
+        break;
+    case 2:
+        BACKWARD ? backward_launch<T, 2>(a, workspace, stream) : forward_launch<T, 2>(a, workspace, stream);
+        break;
+    case 4:
+        BACKWARD ? backward_launch<T, 4>(a, workspace, stream) : forward_launch<T, 4>(a, workspace, stream);
+        break;
+    case 8:
+        BACKWARD ? backward_launch<T, 8>(a, workspace, stream) : forward_launch<T, 8>(a, workspace, stream);
+        break;
+    default:
+        BACKWARD ? backward_launch<T, 32>(a, workspace, stream) : forward_launch<T, 32>(a, workspace, stream);
+        break;
+    }
+}
+
+template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const attention_call *call) {
+    if (call->D > WIDEST_HEAD) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: heads of %lld are wider than %d", args->op, (long long)call->D,
+                 (int)WIDEST_HEAD);
+        return false;
+    }
+    switch (call->dtype) {
+    case TL_F64:
+        launch<double, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_F32:
+        launch<float, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_BF16:
+        launch<bf16, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    case TL_F16:
+        launch<f16, BACKWARD>(*call, args->workspace, stream_of(args));
+        return true;
+    default:
+        return cuda_refuse_dtype(args, call->dtype);
+    }
+}
+
+__global__ void attention_lengths(int32_t *queries, int32_t *keys, int64_t n, int32_t T, int32_t S) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+        queries[i] = T;
+        keys[i] = S;
+    }
+}
+
+extern "C" {
+
+void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,
+                             int64_t S) {
+    const int64_t blocks = (n + 255) / 256;
+    attention_lengths<<<(unsigned)(blocks < 64 ? blocks : 64), 256, 0, stream_of(args)>>>(queries, keys, n, (int32_t)T,
+                                                                                       (int32_t)S);
+}
+
+size_t attention_own_workspace(const attention_call *call) {
+    return (size_t)(call->B * call->H * call->T) * (call->dtype == TL_F64 ? sizeof(double) : sizeof(float));
+}
+
+bool attention_own_forward(const tl_kernel_args *args, const attention_call *call) {
+    return dispatch<false>(args, call);
+}
+bool attention_own_backward(const tl_kernel_args *args, const attention_call *call) {
+    return dispatch<true>(args, call);
+}
+
+} /* extern "C" */

@@ -1,0 +1,288 @@
+/* copy.cu: copies, conversions, and putting a view's gradient back into its base. */
+#include "device/cuda/ops/copy.cuh"
+
+/* ---- copy and assign ---------------------------------------------------------------------------------- */
+
+/* From floats through f64, which holds every one of them; from integers through i64: one rounding in all. */
+template <class C>
+__global__ void __launch_bounds__(BLOCK)
+    copy_any(geometry<2> g, void *to, tl_dtype to_dtype, const void *from, tl_dtype from_dtype) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        store_as<C>(to, at[0], to_dtype, load_as<C>(from, at[1], from_dtype));
+    }
+}
+
+/* The same bytes: T only says how many. */
+template <class T> __device__ inline T converted(T x, T *) { return x; }
+__device__ inline bf16 converted(float x, bf16 *) { return __float2bfloat16_rn(x); }
+__device__ inline f16 converted(float x, f16 *) { return __float2half_rn(x); }
+__device__ inline float converted(bf16 x, float *) { return __bfloat162float(x); }
+__device__ inline float converted(f16 x, float *) { return __half2float(x); }
+
+template <class O, class A> __global__ void __launch_bounds__(BLOCK) copy_packs(geometry<2> g, O *to, const A *from) {
+    const bool constant = g.stride[1][g.rank - 1] == 0;
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        pack<O> y;
+        if (constant) {
+            const O x = converted(from[at[1]], (O *)nullptr);
+            for (int j = 0; j < PACK; j++) y.v[j] = x;
+        } else {
+            const pack<A> a = *(const pack<A> *)(from + at[1]);
+            for (int j = 0; j < PACK; j++) y.v[j] = converted(a.v[j], (O *)nullptr);
+        }
+        *(pack<O> *)(to + at[0]) = y;
+    }
+}
+
+/* Same dtype, any strides: no conversion to look up. */
+template <class T> __global__ void __launch_bounds__(BLOCK) copy_same(geometry<2> g, T *to, const T *from) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        to[at[0]] = from[at[1]];
+    }
+}
+
+template <class O, class A>
+static bool launch_packs(const geometry<2> &g, const tl_operand *to, const tl_operand *from, cudaStream_t stream) {
+    const geometry<2> packs = geometry_in_packs(g);
+    copy_packs<O, A><<<blocks_for(packs.numel), BLOCK, 0, stream>>>(packs, (O *)to->data, (const A *)from->data);
+    return true;
+}
+
+template <class T>
+static bool launch_same(bool packs, const geometry<2> &g, const tl_operand *to, const tl_operand *from,
+                        cudaStream_t stream) {
+    if (packs) return launch_packs<T, T>(g, to, from, stream);
+    copy_same<T><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, (T *)to->data, (const T *)from->data);
+    return true;
+}
+
+/* To f4: a thread writes a byte, two neighbours along the last axis. f4 rows are dense and even. */
+template <class C>
+__global__ void __launch_bounds__(BLOCK)
+    copy_to_f4(geometry<2> pairs, uint8_t *to, const void *from, tl_dtype dtype, int64_t from_stride) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        uint8_t code[2];
+        for (int j = 0; j < 2; j++)
+            code[j] = tiny_code<double>(TL_F4E2M1, tiny_source(load_as<C>(from, at[1] + j * from_stride, dtype)),
+                                        CONVERT_NEAREST, 0);
+        to[at[0] / 2] = (uint8_t)(code[0] | code[1] << 4);
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) copy_f4(geometry<2> pairs, uint8_t *to, const uint8_t *from) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        to[at[0] / 2] = from[at[1] / 2];
+    }
+}
+
+/* The walk over pairs of neighbours along the last axis. */
+static geometry<2> pairs_of(const tl_operand *to, const tl_operand *from) {
+    const int last = to->rank - 1;
+    int64_t shape[TL_MAX_RANK], stride[2][TL_MAX_RANK];
+    tl_operand half[2] = {*to, *to};
+    for (int axis = 0; axis <= last; axis++) {
+        shape[axis] = to->shape[axis];
+        stride[0][axis] = to->stride[axis];
+        stride[1][axis] = broadcast_stride(from, axis, to->rank);
+    }
+    shape[last] /= 2;
+    stride[0][last] *= 2;
+    stride[1][last] *= 2;
+    for (int i = 0; i < 2; i++) {
+        half[i].shape = shape;
+        half[i].stride = stride[i];
+    }
+    const tl_operand *const list[2] = {&half[0], &half[1]};
+    return geometry_of<2>(list);
+}
+
+static bool copy_into_f4(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
+    const geometry<2> pairs = pairs_of(to, from);
+    const int64_t stride = broadcast_stride(from, to->rank - 1, to->rank);
+    const cudaStream_t stream = stream_of(args);
+    uint8_t *out = (uint8_t *)to->data;
+    const unsigned blocks = blocks_for(pairs.numel);
+    if (from->dtype == TL_F4E2M1 && stride == 1)
+        copy_f4<<<blocks, BLOCK, 0, stream>>>(pairs, out, (const uint8_t *)from->data);
+    else if (dtype_is_float(from->dtype))
+        copy_to_f4<double><<<blocks, BLOCK, 0, stream>>>(pairs, out, from->data, from->dtype, stride);
+    else copy_to_f4<int64_t><<<blocks, BLOCK, 0, stream>>>(pairs, out, from->data, from->dtype, stride);
+    return true;
+}
+
+bool copy_operand(const tl_kernel_args *args, const tl_operand *to, const tl_operand *from) {
+    const tl_operand *const list[2] = {to, from};
+    const geometry<2> g = geometry_of<2>(list);
+    const cudaStream_t stream = stream_of(args);
+    if (g.numel == 0) return true;
+    const tl_dtype t = to->dtype, f = from->dtype;
+    if (t == TL_F4E2M1) return copy_into_f4(args, to, from);
+    const int element_bytes[2] = {dtype_bytes(t), dtype_bytes(f)};
+    void *const data[2] = {to->data, from->data};
+    const bool packs = f != TL_F4E2M1 && geometry_packs<2>(g, element_bytes, data);
+    if (t == f) switch (dtype_bytes(t)) {
+        case 8:
+            return launch_same<uint64_t>(packs, g, to, from, stream);
+        case 4:
+            return launch_same<uint32_t>(packs, g, to, from, stream);
+        case 2:
+            return launch_same<uint16_t>(packs, g, to, from, stream);
+        default:
+            return launch_same<uint8_t>(packs, g, to, from, stream);
+        }
+    if (packs && t == TL_BF16 && f == TL_F32) return launch_packs<bf16, float>(g, to, from, stream);
+    if (packs && t == TL_F32 && f == TL_BF16) return launch_packs<float, bf16>(g, to, from, stream);
+    if (packs && t == TL_F16 && f == TL_F32) return launch_packs<f16, float>(g, to, from, stream);
+    if (packs && t == TL_F32 && f == TL_F16) return launch_packs<float, f16>(g, to, from, stream);
+    if (dtype_is_float(f)) copy_any<double><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
+    else copy_any<int64_t><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, to->data, t, from->data, f);
+    return true;
+}
+
+/* ---- fill --------------------------------------------------------------------------------------------- */
+
+template <class T> __global__ void __launch_bounds__(BLOCK) fill_dense(T *to, int64_t n, T value) {
+    FOR_EACH(i, n)
+    to[i] = value;
+}
+
+__global__ void __launch_bounds__(BLOCK) fill_any(geometry<1> g, void *to, tl_dtype dtype, double value) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[1];
+        offsets_of(g, i, at);
+        store_as<double>(to, at[0], dtype, value);
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK) fill_f4(geometry<2> pairs, uint8_t *to, uint8_t code) {
+    FOR_EACH(i, pairs.numel) {
+        int64_t at[2];
+        offsets_of(pairs, i, at);
+        to[at[0] / 2] = code;
+    }
+}
+
+bool fill_operand(const tl_kernel_args *args, const tl_operand *x, double value) {
+    const tl_operand *const list[1] = {x};
+    const geometry<1> g = geometry_of<1>(list);
+    if (g.numel == 0) return true;
+    if (x->dtype == TL_F4E2M1) {
+        const geometry<2> pairs = pairs_of(x, x);
+        const uint32_t code = encode(f4e2m1_format(), value, CONVERT_NEAREST, 0);
+        fill_f4<<<blocks_for(pairs.numel), BLOCK, 0, stream_of(args)>>>(pairs, (uint8_t *)x->data,
+                                                                        (uint8_t)(code | code << 4));
+    } else if (x->dtype == TL_F32 && g.rank == 1 && g.stride[0][0] == 1) {
+        fill_dense<float><<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>((float *)x->data, g.numel, (float)value);
+    } else {
+        fill_any<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(g, x->data, x->dtype, value);
+    }
+    return true;
+}
+
+/* ---- unview ------------------------------------------------------------------------------------------- */
+
+template <class C> __device__ inline void add_at(void *out, int64_t at, tl_dtype dtype, C x) {
+    store_as<C>(out, at, dtype, load_as<C>(out, at, dtype) + x);
+}
+
+/* Elements of g meet. One block; `turns` runs in order, and within one turn no two elements meet: a fixed order
+ * without atomics. Rare (gradients of overlapping windows), so its speed is left alone. */
+template <class C>
+__global__ void __launch_bounds__(1024) unview_overlapping(geometry<2> turns, geometry<2> apart, void *out,
+                                                           tl_dtype out_dtype, const void *g, tl_dtype g_dtype) {
+    for (int64_t turn = 0; turn < turns.numel; turn++) {
+        int64_t base[2];
+        offsets_of(turns, turn, base);
+        for (int64_t i = threadIdx.x; i < apart.numel; i += blockDim.x) {
+            int64_t at[2];
+            offsets_of(apart, i, at);
+            add_at<C>(out, base[0] + at[0], out_dtype, load_as<C>(g, base[1] + at[1], g_dtype));
+        }
+        __syncthreads();
+    }
+}
+
+/* Cuts the axes in two: `apart` gets, from the innermost outwards, axes along which places in out cannot meet; `turns`
+ * the rest. An axis is safe when its stride jumps over all that the chosen ones can reach. */
+static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> *turns, geometry<2> *apart) {
+    bool is_apart[TL_MAX_RANK];
+    int64_t reach = 1; /* one more than the farthest place the chosen axes reach */
+    for (int axis = places->rank - 1; axis >= 0; axis--) {
+        const int64_t stride = places->stride[axis] < 0 ? -places->stride[axis] : places->stride[axis];
+        is_apart[axis] = places->shape[axis] == 1 || stride >= reach;
+        if (is_apart[axis]) reach += stride * (places->shape[axis] - 1);
+    }
+    turns->rank = apart->rank = 0;
+    turns->numel = apart->numel = 1;
+    for (int axis = 0; axis < places->rank; axis++) {
+        geometry<2> *part = is_apart[axis] ? apart : turns;
+        part->size[part->rank] = places->shape[axis];
+        part->stride[0][part->rank] = places->stride[axis];
+        part->stride[1][part->rank++] = g->stride[axis];
+        part->numel *= places->shape[axis];
+    }
+    geometry<2> *const both[2] = {turns, apart};
+    for (geometry<2> *part : both)
+        if (part->rank == 0) {
+            part->rank = 1;
+            part->size[0] = 1;
+            part->stride[0][0] = part->stride[1][0] = 0;
+        }
+}
+
+template <class C> static void unview_launch(const tl_kernel_args *args, const tl_operand *places) {
+    const tl_operand *g = &args->in[0], *out = &args->out[0];
+    geometry<2> turns, apart;
+    cut_axes(places, g, &turns, &apart);
+    unview_overlapping<C><<<1, 1024, 0, stream_of(args)>>>(turns, apart, places->data, out->dtype, g->data, g->dtype);
+}
+
+extern "C" {
+
+bool cuda_copy(const tl_kernel_args *args) { return copy_operand(args, &args->out[0], &args->in[0]); }
+
+/* out[0] is in[0] itself, strides and all. */
+bool cuda_assign(const tl_kernel_args *args) { return copy_operand(args, &args->in[0], &args->in[1]); }
+
+bool cuda_fill(const tl_kernel_args *args) {
+    return fill_operand(args, &args->in[0], ((const struct attr_full *)args->attr)->value);
+}
+
+bool cuda_unview(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
+    const struct attr_unview *attr = (const struct attr_unview *)args->attr;
+    const tl_operand *g = &args->in[0], *out = &args->out[0];
+    const int64_t out_bytes = operand_numel(out) * dtype_bytes(out->dtype);
+    if (out_bytes > 0 &&
+        !cuda_check(cudaMemsetAsync(out->data, 0, (size_t)out_bytes, stream_of(args)), "unview", args->error))
+        return false;
+    if (operand_numel(g) == 0) return true;
+    tl_operand places = *g; /* g's shape, laid over out */
+    places.data = (char *)out->data + attr->offset * dtype_bytes(out->dtype);
+    places.stride = attr->stride;
+    if (!attr->overlaps) return copy_operand(args, &places, g); /* no two elements meet: zero plus one is that one */
+    switch (compute_of(out->dtype)) {
+    case COMPUTE_F64:
+        unview_launch<double>(args, &places);
+        break;
+    case COMPUTE_F32:
+        unview_launch<float>(args, &places);
+        break;
+    case COMPUTE_I64:
+        unview_launch<int64_t>(args, &places);
+        break;
+    }
+    return true;
+}
+
+} /* extern "C" */

@@ -1,0 +1,216 @@
+/* elementwise.cu: one result per element. The functors and the walks are elementwise.cuh's; here are the kernels, which
+ * follow from the rows of spec/elementwise_list.h but for the special ones. */
+#include "device/cuda/ops/elementwise.cuh"
+
+#include <type_traits>
+
+/* ---- A functor of its own for 16-bit numbers ---------------------------------------------------------- */
+
+template <class F> struct short_form { using type = F; };
+
+/* gelu by the card's own exponential, right to 2^-20 or so:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
+ * gelu(x) = x y  and  gelu'(x) = y + 2x y (1 - y) s (1 + 3k x^2). */
+__device__ inline float gelu_gate(float x) {
+    return __fdividef(1.0f, 1.0f + __expf(float(-2 * GELU_S) * fmaf(float(GELU_K) * x * x, x, x)));
+}
+struct f_gelu_short : f_gelu {
+    using f_gelu::operator();
+    __device__ float operator()(float x) const { return x * gelu_gate(x); }
+};
+struct f_gelu_grad_short : f_gelu_grad {
+    using f_gelu_grad::operator();
+    __device__ float operator()(float x, float g) const {
+        const float y = gelu_gate(x);
+        const float inner = float(2 * GELU_S) * fmaf(float(3 * GELU_K) * x, x, 1.0f);
+        return g * fmaf(x * y * (1.0f - y), inner, y);
+    }
+};
+template <> struct short_form<f_gelu> { using type = f_gelu_short; };
+template <> struct short_form<f_gelu_grad> { using type = f_gelu_grad_short; };
+
+/* ---- Which way a class goes --------------------------------------------------------------------------- */
+
+template <class F> static bool is_short(const tl_kernel_args *args) {
+    return !std::is_same<typename short_form<F>::type, F>::value && dtype_bytes(args->out[0].dtype) == 2;
+}
+/* Computed in the type of the result. MIXED: see binary_try_packs. */
+template <bool WITH_INTEGERS, class F> static bool one_as_output(const tl_kernel_args *args) {
+    if (is_short<F>(args)) return unary<WITH_INTEGERS>(args, typename short_form<F>::type());
+    return unary<WITH_INTEGERS>(args, F());
+}
+template <bool WITH_INTEGERS, bool MIXED, class F> static bool two_as_output(const tl_kernel_args *args) {
+    if (is_short<F>(args)) return binary<WITH_INTEGERS, MIXED>(args, typename short_form<F>::type());
+    return binary<WITH_INTEGERS, MIXED>(args, F());
+}
+
+template <class F> struct f_wrapped {
+    F f;
+    bool wraps_a, wraps_b;
+    tl_dtype dtype;
+    template <class C> __device__ C operator()(C a, C b) const { return f(a, b); }
+    __device__ int64_t operator()(int64_t a, int64_t b) const {
+        return f(wraps_a ? wrapped(a, dtype) : a, wraps_b ? wrapped(b, dtype) : b);
+    }
+};
+
+template <class F> static bool binary_wrapped(const tl_kernel_args *args, F f) {
+    const tl_dtype dtype = args->out[0].dtype;
+    const f_wrapped<F> wrapping = {f, args->in[0].rank == 0 && args->in[0].dtype != dtype,
+                                   args->in[1].rank == 0 && args->in[1].dtype != dtype, dtype};
+    return binary<true, false>(args, wrapping);
+}
+
+/* Truth: computed in the type of what is looked at, 0 or 1. */
+template <class F> static bool truth_of(const tl_kernel_args *args) {
+    return unary_in<true>(args, compute_of(args->in[0].dtype), F());
+}
+template <class F> static bool truth_of_both(const tl_kernel_args *args) {
+    return binary_in<true, false>(args, compute_of_both(args->in[0].dtype, args->in[1].dtype), F());
+}
+
+#define RUN_REAL(F) one_as_output<false, F>(args)
+#define RUN_FLOAT(F) one_as_output<false, F>(args)
+#define RUN_NUMBER(F) one_as_output<true, F>(args)
+#define RUN_SIGNED(F) one_as_output<true, F>(args)
+#define RUN_ANY(F) one_as_output<true, F>(args)
+#define RUN_TRUTH(F) truth_of<F>(args)
+#define RUN_ANY_PAIR(F) two_as_output<true, true, F>(args) /* sums and products meet two dtypes in training */
+#define RUN_SIGNED_PAIR(F) two_as_output<true, false, F>(args)
+#define RUN_QUOTIENT(F) two_as_output<false, false, F>(args)
+#define RUN_NUMBER_PAIR(F) binary_wrapped(args, F())
+#define RUN_EXTREME(F) binary_wrapped(args, F())
+#define RUN_LOGIC(F) truth_of_both<F>(args)
+#define RUN_FLOAT_PAIR(F) two_as_output<false, false, F>(args)
+#define RUN_SLOPE(F) two_as_output<false, false, F>(args)
+
+/* ---- The rows ----------------------------------------------------------------------------------------- */
+
+extern "C" {
+
+#define KERNEL_PLAIN(name, run) \
+    bool cuda_##name(const tl_kernel_args *args) { return run(f_##name); }
+#define KERNEL_TILED KERNEL_PLAIN
+#define KERNEL_CPU_LOOP KERNEL_PLAIN
+#define KERNEL_OWN(name, run)
+#define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel) \
+    KERNEL_##kernel(name, RUN_##dtypes)
+#define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
+    KERNEL_##kernel(name, RUN_##dtypes)
+#define SPECIAL(...)
+#include "spec/elementwise_list.h"
+
+bool cuda_remainder(const tl_kernel_args *args) { return binary_wrapped(args, f_remainder{fault_of(args)}); }
+
+} /* extern "C" */
+
+/* ---- Special rows: those of numbers are in scalar.cu --------------------------------------------------- */
+
+/* Two roundings, whatever the compiler thinks of fused multiply-add; without a shift -0 stays -0. */
+struct f_affine {
+    double scale, shift;
+    __device__ float operator()(float x) const {
+        const float y = __fmul_rn(x, (float)scale);
+        return (float)shift == 0 ? y : __fadd_rn(y, (float)shift);
+    }
+    __device__ double operator()(double x) const {
+        const double y = __dmul_rn(x, scale);
+        return shift == 0 ? y : __dadd_rn(y, shift);
+    }
+    __device__ int64_t operator()(int64_t x) const { return x * (int64_t)scale + (int64_t)shift; }
+};
+
+struct f_leaky_relu {
+    double slope;
+    template <class C> __device__ C operator()(C x) const { return x > C(0) ? x : x * C(slope); }
+};
+
+/* log(1 + e^z) = max(z, 0) + log(1 + e^-|z|) */
+__device__ inline float log1p_exp(float z) { return fmaxf(z, 0.0f) + log1pf(expf(-fabsf(z))); }
+__device__ inline double log1p_exp(double z) { return fmax(z, 0.0) + log1p(exp(-fabs(z))); }
+struct f_softplus {
+    double beta, threshold;
+    template <class C> __device__ C operator()(C x) const {
+        const C z = x * C(beta);
+        return z > C(threshold) ? x : z != z ? z : log1p_exp(z) / C(beta);
+    }
+};
+
+template <class C>
+__global__ void __launch_bounds__(BLOCK) compare_any(geometry<3> g, operands<3> o, tl_compare relation) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[3];
+        offsets_of(g, i, at);
+        const C a = load_as<C>(o.data[1], at[1], o.dtype[1]), b = load_as<C>(o.data[2], at[2], o.dtype[2]);
+        ((bool *)o.data[0])[at[0]] = holds(a, relation, b);
+    }
+}
+
+template <class C> __global__ void __launch_bounds__(BLOCK) where_any(geometry<4> g, operands<4> o) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[4];
+        offsets_of(g, i, at);
+        const int from = ((const uint8_t *)o.data[1])[at[1]] ? 2 : 3;
+        store_as<C>(o.data[0], at[0], o.dtype[0], load_as<C>(o.data[from], at[from], o.dtype[from]));
+    }
+}
+
+extern "C" {
+
+bool cuda_affine(const tl_kernel_args *args) {
+    const struct attr_affine *attr = (const struct attr_affine *)args->attr;
+    return unary<true>(args, f_affine{attr->scale, attr->shift});
+}
+
+bool cuda_leaky_relu(const tl_kernel_args *args) {
+    return unary<false>(args, f_leaky_relu{((const struct attr_leaky_relu *)args->attr)->slope});
+}
+
+bool cuda_softplus(const tl_kernel_args *args) {
+    const struct attr_softplus *attr = (const struct attr_softplus *)args->attr;
+    return unary<false>(args, f_softplus{attr->beta, attr->threshold});
+}
+
+bool cuda_compare(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
+    const tl_compare relation = ((const struct attr_compare *)args->attr)->relation;
+    const tl_operand *const list[3] = {&args->out[0], &args->in[0], &args->in[1]};
+    const geometry<3> g = geometry_of<3>(list);
+    const operands<3> o = operands_of<3>(list);
+    if (g.numel == 0) return true;
+    const unsigned blocks = blocks_for(g.numel);
+    switch (compute_of_both(o.dtype[1], o.dtype[2])) {
+    case COMPUTE_F64:
+        compare_any<double><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
+        break;
+    case COMPUTE_F32:
+        compare_any<float><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
+        break;
+    case COMPUTE_I64:
+        compare_any<int64_t><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o, relation);
+        break;
+    }
+    return true;
+}
+
+bool cuda_where(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
+    const tl_operand *const list[4] = {&args->out[0], &args->in[0], &args->in[1], &args->in[2]};
+    const geometry<4> g = geometry_of<4>(list);
+    const operands<4> o = operands_of<4>(list);
+    if (g.numel == 0) return true;
+    const unsigned blocks = blocks_for(g.numel);
+    switch (compute_of(o.dtype[0])) {
+    case COMPUTE_F64:
+        where_any<double><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
+        break;
+    case COMPUTE_F32:
+        where_any<float><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
+        break;
+    case COMPUTE_I64:
+        where_any<int64_t><<<blocks, BLOCK, 0, stream_of(args)>>>(g, o);
+        break;
+    }
+    return true;
+}
+
+} /* extern "C" */

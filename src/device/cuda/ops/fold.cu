@@ -1,0 +1,445 @@
+/* fold.cu: reductions whose partial result is more than one number, and running sums and products.
+ *
+ * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A block (a warp for
+ * short ones) makes a chunk into a *state* of two numbers, in f64 (i64 for integers); the states of an output are
+ * joined in order, and the last one is finished into the result. With one chunk the group finishes itself; otherwise
+ * states go through the workspace. Trees and orders depend on the shape alone.
+ */
+#include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/scan.cuh"
+
+union word {
+    double f;
+    int64_t i;
+};
+struct state {
+    word a, b;
+};
+static_assert(sizeof(state) == FOLD_STATE_BYTES, "attr.h says how large a state is");
+
+struct folding {
+    const void *x;
+    tl_dtype x_dtype;
+    void *out[2];
+    tl_dtype out_dtype[2];
+    int64_t n_outputs, n_reduced, n_chunks;
+    geometry<1> kept, reduced;
+    state *states; /* (output, chunk), or NULL: one chunk each */
+};
+
+/* The elements of one chunk: element i of n, the first of which is element `first` of its output's. */
+template <class C> struct chunk_of {
+    const folding &fold;
+    int64_t base, first, n;
+    __device__ C at(int64_t i) const {
+        int64_t offset[1];
+        offsets_of(fold.reduced, first + i, offset);
+        return load_as<C>(fold.x, base + offset[0], fold.x_dtype);
+    }
+};
+
+__device__ inline void write_real(const folding &fold, int which, int64_t output, double value) {
+    store_as<double>(fold.out[which], output, fold.out_dtype[which], value);
+}
+
+/* F: element (its type), chunk() by all threads of the group, join() and finish() by one thread. */
+template <class F> __global__ void __launch_bounds__(256) fold_chunks(folding fold, F f) {
+    typedef typename F::element C;
+    const int64_t n_items = fold.n_outputs * fold.n_chunks;
+    for (int64_t item = blockIdx.x; item < n_items; item += gridDim.x) {
+        const int64_t output = item / fold.n_chunks, chunk = item - output * fold.n_chunks;
+        int64_t base[1];
+        offsets_of(fold.kept, output, base);
+        const int64_t first = chunk * REDUCE_CHUNK;
+        const chunk_of<C> x = {fold, base[0], first, min((int64_t)REDUCE_CHUNK, fold.n_reduced - first)};
+        const state s = f.chunk(x);
+        if (threadIdx.x != 0) continue;
+        if (fold.states) fold.states[item] = s;
+        else f.finish(fold, output, s);
+    }
+}
+
+template <class F> __global__ void __launch_bounds__(BLOCK) fold_join(folding fold, F f) {
+    FOR_EACH(output, fold.n_outputs) {
+        const state *part = fold.states + output * fold.n_chunks;
+        state total = part[0];
+        for (int64_t chunk = 1; chunk < fold.n_chunks; chunk++) {
+            const int64_t before = chunk * REDUCE_CHUNK;
+            f.join(total, before, part[chunk], min((int64_t)REDUCE_CHUNK, fold.n_reduced - before));
+        }
+        f.finish(fold, output, total);
+    }
+}
+
+template <class F> static bool run_fold(const tl_kernel_args *args, F f) {
+    if (!operands_known(args)) return false;
+    const tl_operand *x = &args->in[0];
+    folding fold;
+    fold.x = x->data;
+    fold.x_dtype = x->dtype;
+    for (int j = 0; j < args->n_out && j < 2; j++) {
+        fold.out[j] = args->out[j].data;
+        fold.out_dtype[j] = args->out[j].dtype;
+    }
+    axes_split(x, ((const struct attr_reduce *)args->attr)->axes, &fold.kept, &fold.reduced);
+    fold.n_outputs = fold.kept.numel;
+    fold.n_reduced = fold.reduced.numel;
+    fold.n_chunks = fold.n_reduced ? (fold.n_reduced + REDUCE_CHUNK - 1) / REDUCE_CHUNK : 1; /* an empty one */
+    fold.states = fold.n_chunks > 1 ? (state *)args->workspace : nullptr;
+    if (fold.n_outputs == 0) return true;
+    const size_t need = (size_t)(fold.n_outputs * fold.n_chunks) * sizeof(state);
+    if (fold.states && args->workspace_bytes < need) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
+                 args->workspace_bytes);
+        return false;
+    }
+    const int threads = fold.n_reduced <= 256 ? 32 : 256;
+    fold_chunks<F><<<capped(fold.n_outputs * fold.n_chunks), threads, 0, stream_of(args)>>>(fold, f);
+    if (fold.states) fold_join<F><<<blocks_for(fold.n_outputs), BLOCK, 0, stream_of(args)>>>(fold, f);
+    return true;
+}
+
+template <class C, class F, class M> __device__ inline C chunk_reduce(const chunk_of<C> &x, F f, C zero, M map) {
+    C part = zero;
+    for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) part = f(part, map(x.at(i)));
+    return block_reduce(part, f, zero);
+}
+
+/* ---- argmax, argmin: the value, and where it is -------------------------------------------------------- */
+
+/* The first NaN beats everything; of equal ones the first stays. */
+template <class C> __device__ inline bool is_better(C x, C best, bool wants_max) {
+    if (best != best) return false;
+    return x != x || (wants_max ? x > best : x < best);
+}
+
+template <class C> struct placed {
+    C value;
+    int64_t place; /* -1: none */
+};
+template <class C> struct better_of {
+    bool wants_max;
+    __device__ placed<C> operator()(placed<C> a, placed<C> b) const {
+        if (a.place < 0) return b;
+        if (b.place < 0) return a;
+        if (is_better(b.value, a.value, wants_max)) return b;
+        if (is_better(a.value, b.value, wants_max)) return a;
+        return a.place < b.place ? a : b;
+    }
+};
+
+template <class C> __device__ inline placed<C> placed_block(placed<C> x, better_of<C> f) {
+    __shared__ placed<C> of_warp[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const placed<C> other = {__shfl_xor_sync(0xFFFFFFFFu, x.value, distance),
+                                 __shfl_xor_sync(0xFFFFFFFFu, x.place, distance)};
+        x = f(x, other);
+    }
+    __syncthreads();
+    if (lane == 0) of_warp[warp] = x;
+    __syncthreads();
+    x = of_warp[0];
+    for (int w = 1; w < n_warps; w++) x = f(x, of_warp[w]);
+    return x;
+}
+
+__device__ inline double &part_of(word &w, double) { return w.f; }
+__device__ inline int64_t &part_of(word &w, int64_t) { return w.i; }
+
+template <class C> struct fold_place {
+    typedef C element;
+    bool wants_max;
+    __device__ state chunk(const chunk_of<C> &x) const {
+        const better_of<C> f = {wants_max};
+        placed<C> best = {C(0), -1};
+        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) best = f(best, placed<C>{x.at(i), x.first + i});
+        best = placed_block(best, f);
+        state s;
+        part_of(s.a, C(0)) = best.value;
+        s.b.i = best.place;
+        return s;
+    }
+    __device__ void join(state &total, int64_t, state part, int64_t) const {
+        if (is_better(part_of(part.a, C(0)), part_of(total.a, C(0)), wants_max)) total = part;
+    }
+    __device__ void finish(const folding &fold, int64_t output, state s) const {
+        ((int64_t *)fold.out[0])[output] = s.b.i;
+    }
+};
+
+static bool run_place(const tl_kernel_args *args, bool wants_max) {
+    if (dtype_is_float(args->in[0].dtype)) return run_fold(args, fold_place<double>{wants_max});
+    return run_fold(args, fold_place<int64_t>{wants_max});
+}
+
+/* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
+
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal
+ * numbers is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+struct fold_var {
+    typedef double element;
+    double correction;
+    bool is_root;
+    __device__ state chunk(const chunk_of<double> &x) const {
+        double sum = 0;
+        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) sum += x.at(i);
+        const double n = (double)x.n, mean = x.n ? block_reduce(sum, sum_of(), 0.0) / n : (double)NAN;
+        double rest = 0, squares = 0;
+        for (int64_t i = threadIdx.x; i < x.n; i += blockDim.x) {
+            const double d = x.at(i) - mean;
+            rest += d;
+            squares += d * d;
+        }
+        const double left = block_reduce(rest, sum_of(), 0.0) / n;
+        const double total = block_reduce(squares, sum_of(), 0.0) - left * left * n;
+        state s;
+        s.a.f = isnan(left) ? mean : mean + left; /* an infinite mean, and NaN, stay */
+        s.b.f = total < 0 ? 0 : total;
+        return s;
+    }
+    __device__ void join(state &total, int64_t n_total, state part, int64_t n_part) const {
+        const double distance = part.a.f - total.a.f, share = (double)n_part / (double)(n_total + n_part);
+        total.a.f += distance * share;
+        total.b.f += part.b.f + distance * distance * ((double)n_total * share);
+    }
+    __device__ void finish(const folding &fold, int64_t output, state s) const {
+        const double var = s.b.f / fmax((double)fold.n_reduced - correction, 0.0);
+        write_real(fold, 0, output, is_root ? sqrt(var) : var);
+        write_real(fold, 1, output, s.a.f);
+    }
+};
+
+/* ---- norm: one sum, or the extreme magnitude ------------------------------------------------------------ */
+
+struct magnitude_of {
+    __device__ double operator()(double x) const { return fabs(x); }
+};
+struct power_term {
+    double p;
+    __device__ double operator()(double x) const {
+        return p == 2 ? x * x : p == 1 ? fabs(x) : p == 0 ? (x != 0 ? 1.0 : 0.0) : pow(fabs(x), p);
+    }
+};
+struct fold_norm {
+    typedef double element;
+    double p;
+    __device__ state chunk(const chunk_of<double> &x) const {
+        state s;
+        s.b.f = 0;
+        if (!isinf(p)) s.a.f = chunk_reduce(x, sum_of(), 0.0, power_term{p});
+        else if (p > 0) s.a.f = chunk_reduce(x, max_of(), 0.0, magnitude_of());
+        else s.a.f = x.n ? chunk_reduce(x, min_of(), (double)INFINITY, magnitude_of()) : 0.0;
+        return s;
+    }
+    __device__ void join(state &total, int64_t, state part, int64_t) const {
+        if (!isinf(p)) total.a.f += part.a.f;
+        else if (is_better(part.a.f, total.a.f, p > 0)) total = part;
+    }
+    __device__ void finish(const folding &fold, int64_t output, state s) const {
+        const bool is_plain = isinf(p) || p == 0 || p == 1;
+        write_real(fold, 0, output, is_plain ? s.a.f : p == 2 ? sqrt(s.a.f) : pow(s.a.f, 1 / p));
+    }
+};
+
+/* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------- */
+
+/* NaN is passed over: it comes back in the sum. */
+struct number_max {
+    __device__ double operator()(double a, double b) const { return b > a ? b : a; }
+};
+struct same_as {
+    __device__ double operator()(double x) const { return x; }
+};
+/* Of x of at most f32: exponentials in f32, which are good to its last place, and their sum in f64. */
+template <class C> struct exp_term {
+    double shift;
+    __device__ double operator()(double x) const { return (double)exp_of((C)(x - shift)); }
+};
+template <class C> struct fold_logsumexp {
+    typedef double element;
+    __device__ state chunk(const chunk_of<double> &x) const {
+        const double top = chunk_reduce(x, number_max(), -(double)INFINITY, same_as());
+        state s;
+        s.a.f = isfinite(top) ? top : 0;
+        s.b.f = chunk_reduce(x, sum_of(), 0.0, exp_term<C>{s.a.f});
+        return s;
+    }
+    __device__ void join(state &total, int64_t, state part, int64_t) const {
+        if (!isfinite(total.b.f) || !isfinite(part.b.f)) { /* infinite or NaN, whatever the shifts */
+            total.b.f += part.b.f;
+        } else if (total.b.f == 0) {
+            total = part;
+        } else if (part.b.f != 0) {
+            const double shift = fmax(total.a.f, part.a.f);
+            total.b.f = total.b.f * exp(total.a.f - shift) + part.b.f * exp(part.a.f - shift);
+            total.a.f = shift;
+        }
+    }
+    __device__ void finish(const folding &fold, int64_t output, state s) const {
+        write_real(fold, 0, output, s.a.f + log(s.b.f));
+    }
+};
+
+/* ---- Running sums and products: a block per row, tile after tile ----------------------------------------- */
+
+struct scanning {
+    const void *x, *g;
+    void *out;
+    tl_dtype x_dtype, g_dtype, out_dtype;
+    int64_t n_rows, n;
+    bool is_reverse, is_exclusive, is_total;
+    double *carry; /* cumprod_grad: the product before each tile */
+    __device__ int64_t place(int64_t row, int64_t at) const { return row * n + (is_reverse ? n - 1 - at : at); }
+};
+
+template <class C, class F> __global__ void __launch_bounds__(SCAN_BLOCK) scan_rows(scanning s, F f, C neutral) {
+    __shared__ C room[32];
+    for (int64_t row = blockIdx.x; row < s.n_rows; row += gridDim.x) {
+        C before = neutral;
+        for (int64_t tile = 0; tile < s.n; tile += blockDim.x) {
+            const int64_t at = tile + threadIdx.x;
+            const C x = at < s.n ? load_as<C>(s.x, s.place(row, at), s.x_dtype) : neutral;
+            C total;
+            const C here = f(before, block_scan(x, f, room, &total));
+            if (s.is_exclusive) { /* what the thread before has; the last one's goes on as `before` */
+                if (at + 1 < s.n && threadIdx.x + 1 < blockDim.x)
+                    store_as<C>(s.out, s.place(row, at + 1), s.out_dtype, here);
+                if (threadIdx.x == 0) store_as<C>(s.out, s.place(row, at), s.out_dtype, before);
+            } else if (at < s.n) {
+                store_as<C>(s.out, s.place(row, at), s.out_dtype, here);
+            }
+            before = f(before, total);
+        }
+    }
+}
+
+static int64_t scan_begin(scanning *s, const tl_kernel_args *args) {
+    const struct attr_scan *attr = (const struct attr_scan *)args->attr;
+    const tl_operand *x = &args->in[0], *g = &args->in[args->n_in > 1];
+    s->x = x->data;
+    s->x_dtype = x->dtype;
+    s->g = g->data;
+    s->g_dtype = g->dtype;
+    s->out = args->out[0].data;
+    s->out_dtype = args->out[0].dtype;
+    s->n = x->rank ? x->shape[x->rank - 1] : 1;
+    s->n_rows = s->n ? operand_numel(x) / s->n : 0;
+    s->is_reverse = attr->is_reverse;
+    s->is_exclusive = attr->is_exclusive;
+    s->is_total = attr->is_total;
+    s->carry = (double *)args->workspace;
+    return s->n_rows;
+}
+
+/* Threads for a row: whole warps, at most SCAN_BLOCK. */
+static int scan_threads(int64_t n) {
+    int threads = 32;
+    while (threads < SCAN_BLOCK && threads < n) threads *= 2;
+    return threads;
+}
+
+template <class F> static bool run_scan(const tl_kernel_args *args, F f, int neutral) {
+    if (!operands_known(args)) return false;
+    scanning s;
+    if (scan_begin(&s, args) == 0) return true;
+    const int threads = scan_threads(s.n);
+    if (dtype_is_float(s.out_dtype))
+        scan_rows<double, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (double)neutral);
+    else scan_rows<int64_t, F><<<capped(s.n_rows), threads, 0, stream_of(args)>>>(s, f, (int64_t)neutral);
+    return true;
+}
+
+/* y = scale r + shift: how r at one place follows from r behind it. */
+struct step {
+    double scale, shift;
+};
+__device__ inline step shuffle_up(step x, int distance) {
+    return {__shfl_up_sync(0xFFFFFFFFu, x.scale, distance), __shfl_up_sync(0xFFFFFFFFu, x.shift, distance)};
+}
+/* First `a`, then `b`. */
+struct step_after {
+    __device__ step operator()(step a, step b) const { return {a.scale * b.scale, b.scale * a.shift + b.shift}; }
+};
+
+__device__ inline double scan_slope(const scanning &s, int64_t row, int64_t at) {
+    if (at >= s.n) return 0;
+    if (!s.is_total) return load_as<double>(s.g, s.place(row, at), s.g_dtype);
+    return at + 1 == s.n ? load_as<double>(s.g, row, s.g_dtype) : 0;
+}
+
+/* dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive). Tiles forwards for the
+ * products before them, then backwards; in a tile, thread t looks after place n_tile-1-t, so that r runs with the
+ * threads. */
+__global__ void __launch_bounds__(SCAN_BLOCK) cumprod_grad_rows(scanning s) {
+    __shared__ double room[32], product[SCAN_BLOCK + 1];
+    __shared__ step step_room[32];
+    const int64_t n_tiles = (s.n + blockDim.x - 1) / blockDim.x;
+    for (int64_t row = blockIdx.x; row < s.n_rows; row += gridDim.x) {
+        double *carry = s.carry + row * ((s.n + SCAN_BLOCK - 1) / SCAN_BLOCK);
+        double before = 1;
+        for (int64_t t = 0; t < n_tiles; t++) {
+            const int64_t at = t * blockDim.x + threadIdx.x;
+            const double x = at < s.n ? load_as<double>(s.x, s.place(row, at), s.x_dtype) : 1.0;
+            double total;
+            block_scan(x, product_of(), room, &total);
+            if (threadIdx.x == 0) carry[t] = before;
+            before *= total;
+        }
+        __syncthreads();
+        double r_after = 0;
+        for (int64_t t = n_tiles - 1; t >= 0; t--) {
+            const int64_t first = t * blockDim.x, at = first + threadIdx.x;
+            double total;
+            const double x = at < s.n ? load_as<double>(s.x, s.place(row, at), s.x_dtype) : 1.0;
+            const double here = block_scan(x, product_of(), room, &total);
+            product[threadIdx.x + 1] = carry[t] * here;
+            if (threadIdx.x == 0) product[0] = carry[t];
+            /* Behind the row's end r is 0. */
+            const int64_t k = first + blockDim.x - 1 - threadIdx.x;
+            const double next = k + 1 < s.n ? load_as<double>(s.x, s.place(row, k + 1), s.x_dtype) : 0.0;
+            const step mine = {next, scan_slope(s, row, s.is_exclusive ? k + 1 : k)};
+            step all;
+            const step so_far = block_scan(mine, step_after(), step_room, &all);
+            __syncthreads();
+            const double r = so_far.scale * r_after + so_far.shift;
+            if (k < s.n) store_as<double>(s.out, s.place(row, k), s.out_dtype, product[k - first] * r);
+            r_after = all.scale * r_after + all.shift;
+            __syncthreads();
+        }
+    }
+}
+
+extern "C" {
+
+bool cuda_argmax(const tl_kernel_args *args) { return run_place(args, true); }
+bool cuda_argmin(const tl_kernel_args *args) { return run_place(args, false); }
+bool cuda_var(const tl_kernel_args *args) {
+    const struct attr_var *attr = (const struct attr_var *)args->attr;
+    return run_fold(args, fold_var{attr->correction, attr->is_root});
+}
+bool cuda_norm(const tl_kernel_args *args) {
+    return run_fold(args, fold_norm{((const struct attr_vector_norm *)args->attr)->p});
+}
+bool cuda_logsumexp(const tl_kernel_args *args) {
+    if (args->in[0].dtype == TL_F64) return run_fold(args, fold_logsumexp<double>());
+    return run_fold(args, fold_logsumexp<float>());
+}
+
+bool cuda_cumsum(const tl_kernel_args *args) { return run_scan(args, sum_of(), 0); }
+bool cuda_cumprod(const tl_kernel_args *args) { return run_scan(args, product_of(), 1); }
+bool cuda_cumprod_grad(const tl_kernel_args *args) {
+    if (!operands_known(args)) return false;
+    scanning s;
+    if (scan_begin(&s, args) == 0) return true;
+    const int64_t n_tiles = (s.n + SCAN_BLOCK - 1) / SCAN_BLOCK;
+    if (args->workspace_bytes < (size_t)(s.n_rows * n_tiles) * sizeof(double)) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
+        return false;
+    }
+    cumprod_grad_rows<<<capped(s.n_rows), scan_threads(s.n), 0, stream_of(args)>>>(s);
+    return true;
+}
+
+} /* extern "C" */

@@ -1,0 +1,350 @@
+/* head.cu: the last product and the loss, a chunk of rows at a time; see ops/head.c.
+ *
+ * Products go through matmul.c. Logits have the dtype of x: 16-bit ones are rounded, as those of a linear layer are, and
+ * half as many bytes go through memory. One kernel turns a chunk of logits into losses and, in their place, into their
+ * gradient. In f16 a gradient already divided by the number of rows would vanish, so there the division comes after
+ * the products.
+ *
+ * Vocabularies are odd, and products of odd sizes are slow ones. So rows of logits are `pitch` elements long, V rounded up to
+ * HEAD_ALIGN, and for 16-bit weights the products have that size too: the weight is copied with rows of zeros behind it,
+ * the gradient of the logits that belong to them is 0, and so are the rows of dweight's sums, which nobody reads.
+ *
+ * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's
+ * place until the loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
+ *
+ * The workspace begins with what the products may use; then the chunk of logits, the losses, dweight's sums, and the
+ * longer weight.
+ */
+#include "device/cuda/shared/common.cuh"
+
+template <class C> struct head {
+    const void *targets;
+    tl_dtype targets_dtype;
+    int64_t ignore_index, V, pitch; /* pitch: elements from one row of logits to the next */
+    C *losses;                      /* (N) */
+    const C *scale;                 /* of a row's loss in the result */
+    bool has_gradients, scales_late;
+};
+
+__device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64_t V) {
+    return target != ignore_index && target >= 0 && target < V;
+}
+
+/* The scale: 1 of a sum, 1 / rows that count of a mean (NaN when there are none). One block. */
+template <class C>
+__global__ void __launch_bounds__(1024)
+    head_scale(head<C> h, int64_t N, bool is_sum, C *scale, struct cuda_fault *fault) {
+    int64_t n = 0;
+    for (int64_t row = threadIdx.x; row < N; row += blockDim.x) {
+        const int64_t target = id_at(h.targets, h.targets_dtype, row);
+        if (target_counts(target, h.ignore_index, h.V)) n++;
+        else if (target != h.ignore_index) fault_raise(fault, FAULT_HEAD, target, h.V);
+    }
+    n = block_reduce(n, sum_of(), (int64_t)0);
+    if (threadIdx.x == 0) *scale = is_sum ? C(1) : n ? (C)(1 / (double)n) : (C)NAN;
+}
+
+/* Exponentials for logits of T: of 16-bit ones by the card's own instruction, which is right to 2^-20 or so. */
+template <class T> struct exponential {
+    typedef typename compute_type<T>::type C;
+    static __device__ C of(C x) { return sizeof(T) == 2 ? (C)__expf((float)x) : exp_of(x); }
+};
+
+__device__ inline float larger(float a, float b) { return fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return fmax(a, b); }
+
+/* The first n of a pack's logits into a running log-sum-exp: at most one rescaling for all of them. NaN is passed over by
+ * `larger` and stays in the sum. */
+template <class T>
+__device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n) {
+    typedef typename compute_type<T>::type C;
+    C x[PACK], top = r.top;
+    p.widen(x);
+#pragma unroll
+    for (int j = 0; j < PACK; j++) {
+        if (j >= n) x[j] = lowest<C>();
+        top = larger(top, x[j]);
+    }
+    const C shift = top == lowest<C>() ? C(0) : top; /* -inf - -inf is no number */
+    if (top != r.top) r.sum *= exponential<T>::of(r.top - shift);
+#pragma unroll
+    for (int j = 0; j < PACK; j++) r.sum += exponential<T>::of(x[j] - shift);
+    r.top = top;
+}
+
+/* Slopes of a pack of logits that begins at column `first`: (e^(logit - lse) - [is target]) factor, and 0 from column V on. */
+template <class T>
+__device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, int64_t V, int64_t target,
+                                          typename compute_type<T>::type lse, typename compute_type<T>::type factor) {
+    typedef typename compute_type<T>::type C;
+    C x[PACK];
+    p.widen(x);
+    const bool is_near = target >= first && target<first + PACK, is_last = first + PACK> V;
+#pragma unroll
+    for (int j = 0; j < PACK; j++) {
+        C slope = exponential<T>::of(x[j] - lse);
+        if (is_near && first + j == target) slope -= C(1);
+        x[j] = is_last && first + j >= V ? C(0) : slope * factor;
+    }
+    row_pack<T> q;
+    q.narrow(x);
+    return q;
+}
+
+/* A block per row, from the last row back, since those are still in the cache: the row's loss, and the gradient of its logits
+ * in their place, zeros behind column V. A thread writes what it has read itself, and asks for AHEAD packs before it looks at
+ * the first. Two blocks of 512 threads per multiprocessor keep their rows in the cache until the second look. */
+template <class T>
+__global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
+    head_rows(head<typename compute_type<T>::type> h, T *logits, int64_t first_row, int64_t n_rows) {
+    typedef typename compute_type<T>::type C;
+    const int AHEAD = sizeof(T) == 2 ? 4 : 1;
+    const int n_packs = (int)(h.pitch / PACK), step = blockDim.x;
+    for (int64_t block = blockIdx.x; block < n_rows; block += gridDim.x) {
+        const int64_t i = n_rows - 1 - block;
+        T *x = logits + i * h.pitch;
+        const int64_t target = id_at(h.targets, h.targets_dtype, first_row + i);
+        if (!target_counts(target, h.ignore_index, h.V)) {
+            if (threadIdx.x == 0) h.losses[first_row + i] = 0;
+            for (int k = threadIdx.x; h.has_gradients && k < n_packs; k += step) {
+                const C zeros[PACK] = {};
+                row_pack<T> p;
+                p.narrow(zeros);
+                row_store(x, k, p);
+            }
+            continue;
+        }
+        running<C> r = {lowest<C>(), C(0)};
+        for (int first = threadIdx.x; first < n_packs; first += step * AHEAD) {
+            row_pack<T> p[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (first + k * step < n_packs) p[k] = row_load(x, first + k * step);
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t left = h.V - (int64_t)(first + k * step) * PACK;
+                if (left >= PACK) running_add_pack<T>(r, p[k], PACK);
+                else if (left > 0) running_add_pack<T>(r, p[k], (int)left);
+            }
+        }
+        const C lse = running_lse(r);
+        if (threadIdx.x == 0) h.losses[first_row + i] = lse - value_of<C>(x[target]);
+        if (!h.has_gradients) continue;
+        __syncthreads(); /* the loss has read its logit */
+        const C factor = h.scales_late ? C(1) : *h.scale;
+        for (int first = threadIdx.x; first < n_packs; first += step * AHEAD) {
+            row_pack<T> p[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (first + k * step < n_packs) p[k] = row_load(x, first + k * step);
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const int at = first + k * step;
+                if (at < n_packs) row_store(x, at, pack_slopes<T>(p[k], (int64_t)at * PACK, h.V, target, lse, factor));
+            }
+        }
+    }
+}
+
+/* The loss in place of the scale. One block, one order. */
+template <class C> __global__ void __launch_bounds__(1024) head_total(const C *losses, int64_t N, C *loss) {
+    double total = 0;
+    for (int64_t row = threadIdx.x; row < N; row += blockDim.x) total += (double)losses[row];
+    total = block_reduce(total, sum_of(), 0.0);
+    if (threadIdx.x == 0) *loss = (C)(total * (double)*loss);
+}
+
+/* What came of the products, times the scale, in the result's dtype; n elements, a pack per thread. No rows that count:
+ * nothing to scale. */
+template <class A, class O>
+__global__ void __launch_bounds__(BLOCK) head_finish(const A *from, O *to, int64_t n, const float *scale) {
+    const float factor = scale ? (*scale == *scale ? *scale : 0.0f) : 1.0f;
+    FOR_EACH(k, (n + PACK - 1) / PACK) {
+        if ((k + 1) * PACK <= n) {
+            const unit<A, PACK> a = unit_load<PACK>(from, k);
+            unit<O, PACK> o;
+            for (int j = 0; j < PACK; j++) o.v[j] = conversion<O>::from(value_of<float>(a.v[j]) * factor);
+            unit_store<PACK>(to, k, o);
+        } else {
+            for (int64_t i = k * PACK; i < n; i++) to[i] = conversion<O>::from(value_of<float>(from[i]) * factor);
+        }
+    }
+}
+
+/* ---- Products ----------------------------------------------------------------------------------------- */
+
+/* A matrix whose rows are `ld` elements apart. */
+struct matrix {
+    tl_operand operand;
+    int64_t shape[2], stride[2];
+};
+static void matrix_set(matrix *m, void *data, tl_dtype dtype, int64_t n_rows, int64_t n_columns, int64_t ld) {
+    m->shape[0] = n_rows;
+    m->shape[1] = n_columns;
+    m->stride[0] = ld;
+    m->stride[1] = 1;
+    m->operand.data = data;
+    m->operand.dtype = dtype;
+    m->operand.rank = 2;
+    m->operand.shape = m->shape;
+    m->operand.stride = m->stride;
+}
+
+/* out = op(a) op(b), or += . */
+static bool multiply(const tl_kernel_args *args, size_t workspace_bytes, const matrix *out, const matrix *a,
+                     bool transpose_a, const matrix *b, bool transpose_b, bool adds) {
+    struct attr_matmul attr = {};
+    attr.transpose_a = transpose_a;
+    attr.transpose_b = transpose_b;
+    attr.dtype = out->operand.dtype;
+    attr.is_timed = ((const struct attr_linear_cross_entropy *)args->attr)->is_timed;
+    tl_operand in[3] = {out->operand, a->operand, b->operand}, result[1] = {out->operand};
+    tl_kernel_args product = *args;
+    product.in = adds ? in : in + 1;
+    product.n_in = adds ? 3 : 2;
+    product.out = result;
+    product.n_out = 1;
+    product.attr = &attr;
+    product.workspace_bytes = workspace_bytes;
+    return adds ? cuda_matmul_acc(&product) : cuda_matmul(&product);
+}
+
+static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* x, weight and logits of T; losses and sums of C. */
+template <class T> struct head_call {
+    typedef typename compute_type<T>::type C;
+    const tl_kernel_args *args;
+    const struct attr_linear_cross_entropy *attr;
+    tl_dtype dtype, wide;
+    int64_t N, V, columns, width; /* columns: V, as long as the products have it; width: C of the shapes */
+    size_t product_bytes;
+    T *logits;
+    void *table; /* weight, with as many rows as there are columns */
+    C *sums;     /* dweight's, or dweight itself */
+    T *dx, *dweight;
+    head<C> h;
+};
+
+template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args *args) {
+    typedef typename compute_type<T>::type C;
+    c->args = args;
+    c->attr = (const struct attr_linear_cross_entropy *)args->attr;
+    c->dtype = args->in[0].dtype;
+    c->wide = args->out[0].dtype;
+    c->N = args->in[0].shape[0];
+    c->V = args->in[1].shape[0];
+    c->width = args->in[1].shape[1];
+    c->dx = c->attr->gives_dx ? (T *)args->out[1].data : nullptr;
+    c->dweight = c->attr->gives_dweight ? (T *)args->out[c->attr->gives_dx ? 2 : 1].data : nullptr;
+    const bool is_narrow = sizeof(T) == 2, has_sums = c->attr->gives_dweight && is_narrow;
+    const int64_t pitch = (c->V + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
+    c->columns = is_narrow ? pitch : c->V;
+    const bool has_table = c->columns != c->V;
+    const size_t logits = padded((size_t)(c->attr->chunk_rows * pitch) * sizeof(T)),
+                 losses = padded((size_t)c->N * sizeof(C));
+    const size_t sums = has_sums ? padded((size_t)(c->columns * c->width) * sizeof(C)) : 0;
+    const size_t table = has_table ? padded((size_t)(c->columns * c->width) * sizeof(T)) : 0;
+    const size_t own = logits + losses + sums + table;
+    if (args->workspace_bytes < own) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, own,
+                 args->workspace_bytes);
+        return false;
+    }
+    c->product_bytes = (args->workspace_bytes - own) / 256 * 256;
+    char *at = (char *)args->workspace + c->product_bytes;
+    c->logits = (T *)at;
+    c->sums = has_sums ? (C *)(at + logits + losses) : (C *)c->dweight;
+    c->table = has_table ? at + logits + losses + sums : args->in[1].data;
+    c->h = {args->in[2].data,
+            args->in[2].dtype,
+            c->attr->ignore_index,
+            c->V,
+            pitch,
+            (C *)(at + logits),
+            (const C *)args->out[0].data,
+            args->n_out > 1,
+            sizeof(T) == 2 && c->dtype == TL_F16};
+    return true;
+}
+
+/* The weight with zeros behind it, where products take it so. */
+template <class T> static bool table_fill(const head_call<T> *c) {
+    const size_t there = (size_t)(c->V * c->width) * sizeof(T), all = (size_t)(c->columns * c->width) * sizeof(T);
+    const cudaStream_t stream = stream_of(c->args);
+    if (c->table == c->args->in[1].data) return true;
+    return cuda_check(cudaMemcpyAsync(c->table, c->args->in[1].data, there, cudaMemcpyDeviceToDevice, stream),
+                      c->args->op, c->args->error) &&
+           cuda_check(cudaMemsetAsync((char *)c->table + there, 0, all - there, stream), c->args->op, c->args->error);
+}
+
+/* Zeros behind the logits where products do not write so far: packs are read whole. They stay zeros from chunk to chunk. */
+template <class T> static bool margin_fill(const head_call<T> *c) {
+    const size_t margin = (size_t)(c->h.pitch - c->columns) * sizeof(T);
+    const int64_t n_rows = c->attr->chunk_rows < c->N ? c->attr->chunk_rows : c->N;
+    return !margin || cuda_check(cudaMemset2DAsync(c->logits + c->columns, (size_t)c->h.pitch * sizeof(T), 0, margin,
+                                                   (size_t)n_rows, stream_of(c->args)),
+                                 c->args->op, c->args->error);
+}
+
+/* Rows row .. row + n - 1: their losses, their dx, and their part of dweight's sums. */
+template <class T> static bool chunk_run(const head_call<T> *c, int64_t row, int64_t n) {
+    const tl_operand *x = &c->args->in[0];
+    matrix rows, table, logits, dx, sums;
+    matrix_set(&rows, (T *)x->data + row * c->width, c->dtype, n, c->width, c->width);
+    matrix_set(&table, c->table, c->dtype, c->columns, c->width, c->width);
+    matrix_set(&logits, c->logits, c->dtype, n, c->columns, c->h.pitch);
+    if (!multiply(c->args, c->product_bytes, &logits, &rows, false, &table, true, false)) return false;
+    head_rows<T><<<capped(n), threads_for_row(c->V / 2), 0, stream_of(c->args)>>>(c->h, c->logits, row, n);
+    if (c->attr->gives_dx) {
+        matrix_set(&dx, c->dx + row * c->width, c->dtype, n, c->width, c->width);
+        if (!multiply(c->args, c->product_bytes, &dx, &logits, false, &table, false, false)) return false;
+    }
+    if (!c->attr->gives_dweight) return true;
+    matrix_set(&sums, c->sums, c->wide, c->columns, c->width, c->width);
+    return multiply(c->args, c->product_bytes, &sums, &logits, true, &rows, false, row > 0);
+}
+
+template <class T> static bool head_run(const tl_kernel_args *args) {
+    typedef typename compute_type<T>::type C;
+    head_call<T> c;
+    if (!head_begin(&c, args)) return false;
+    const cudaStream_t stream = stream_of(args);
+    C *loss = (C *)args->out[0].data;
+    const int64_t n_weights = c.V * c.width;
+    head_scale<C><<<1, 1024, 0, stream>>>(c.h, c.N, c.attr->is_sum, loss, fault_of(args));
+    if (c.N == 0 && c.attr->gives_dweight && n_weights > 0 &&
+        !cuda_check(cudaMemsetAsync(c.sums, 0, (size_t)n_weights * sizeof(C), stream), args->op, args->error))
+        return false;
+    if (c.N > 0 && c.V > 0 && !(table_fill(&c) && margin_fill(&c))) return false;
+    for (int64_t row = 0; row < c.N && c.V > 0; row += c.attr->chunk_rows)
+        if (!chunk_run(&c, row, c.attr->chunk_rows < c.N - row ? c.attr->chunk_rows : c.N - row)) return false;
+    if constexpr (sizeof(T) == 2) {
+        const float *late = c.h.scales_late ? loss : nullptr;
+        if (late && c.attr->gives_dx && c.N * c.width > 0)
+            head_finish<T, T>
+                <<<blocks_for(c.N * c.width / PACK + 1), BLOCK, 0, stream>>>(c.dx, c.dx, c.N * c.width, late);
+        if (c.attr->gives_dweight && n_weights > 0)
+            head_finish<C, T>
+                <<<blocks_for(n_weights / PACK + 1), BLOCK, 0, stream>>>(c.sums, c.dweight, n_weights, late);
+    }
+    head_total<C><<<1, 1024, 0, stream>>>(c.h.losses, c.N, loss);
+    return true;
+}
+
+extern "C" bool cuda_linear_cross_entropy(const tl_kernel_args *args) {
+    if (!ids_known(args, &args->in[2])) return false;
+    if (args->in[1].dtype != args->in[0].dtype) return cuda_refuse_dtype(args, args->in[1].dtype);
+    switch (args->in[0].dtype) {
+    case TL_F64:
+        return head_run<double>(args);
+    case TL_F32:
+        return head_run<float>(args);
+    case TL_BF16:
+        return head_run<bf16>(args);
+    case TL_F16:
+        return head_run<f16>(args);
+    default:
+        return cuda_refuse_dtype(args, args->in[0].dtype);
+    }
+}

@@ -1,0 +1,464 @@
+/* index.cu: gather, scatter, advanced indexing.
+ *
+ * Elements move between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into
+ * it). An index outside its axis is noted (state.h) and its element passed over: readers write zeros, writers
+ * nothing.
+ *
+ * Order. Two slots meet in one place of the table only when they agree in all axes without an index, the *rest*. So
+ * writers are cut along the rest, and everything for one element of the rest is done in row-major order: by one
+ * thread, or, where the rest is small, by one warp that takes 32 slots at a time and lets those that meet go one
+ * after the other. Who is last, and the order of a sum, depend on nothing else.
+ *
+ * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
+ */
+#include "device/cuda/ops/copy.cuh"
+#include "device/cuda/shared/scan.cuh"
+
+static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
+
+/* ---- Readers -------------------------------------------------------------------------------------------- */
+
+/* Operands: out, index, the table with the index's sizes and stride 0 along the axis. T only says how many bytes. */
+template <class T>
+__global__ void __launch_bounds__(BLOCK)
+    gather_any(geometry<3> g, T *out, const void *index, tl_dtype index_dtype, const T *table, int64_t axis_stride,
+               int64_t size, struct cuda_fault *fault) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[3];
+        offsets_of(g, i, at);
+        const int64_t id = id_at(index, index_dtype, at[1]);
+        const bool is_good = id >= 0 && id < size;
+        if (!is_good) fault_raise(fault, FAULT_GATHER, id, size);
+        out[at[0]] = is_good ? table[at[2] + id * axis_stride] : T(0);
+    }
+}
+
+/* Operands: out, table, offsets. */
+template <class T>
+__global__ void __launch_bounds__(BLOCK) fetch_any(geometry<3> g, T *out, const T *table, const int64_t *offset) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[3];
+        offsets_of(g, i, at);
+        const int64_t place = offset[at[2]];
+        out[at[0]] = place == NOWHERE ? T(0) : table[at[1] + place];
+    }
+}
+
+#define BY_BYTES(dtype, CALL)     \
+    switch (dtype_bytes(dtype)) { \
+    case 8:                       \
+        CALL(uint64_t);           \
+        break;                    \
+    case 4:                       \
+        CALL(uint32_t);           \
+        break;                    \
+    case 2:                       \
+        CALL(uint16_t);           \
+        break;                    \
+    default:                      \
+        CALL(uint8_t);            \
+        break;                    \
+    }
+
+extern "C" bool cuda_gather(const tl_kernel_args *args) {
+    const tl_operand *x = &args->in[0], *index = &args->in[1], *out = &args->out[0];
+    const int axis = ((const struct attr_gather *)args->attr)->axis;
+    if (!operands_known(args) || !ids_known(args, index)) return false;
+    if (operand_numel(index) == 0) return true;
+    int64_t stride[TL_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) stride[i] = i == axis ? 0 : x->stride[i];
+    tl_operand table = *x;
+    table.shape = index->shape;
+    table.stride = stride;
+    const tl_operand *const list[3] = {out, index, &table};
+    const geometry<3> g = geometry_of<3>(list);
+    const unsigned blocks = blocks_for(g.numel);
+#define GATHER(T)                                                                                             \
+    gather_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, index->data, index->dtype,        \
+                                                         (const T *)x->data, x->stride[axis], x->shape[axis], \
+                                                         fault_of(args))
+    BY_BYTES(x->dtype, GATHER)
+#undef GATHER
+    return true;
+}
+
+/* ---- Writers -------------------------------------------------------------------------------------------- */
+
+struct writing {
+    void *table;
+    const void *slots, *index;
+    tl_dtype table_dtype, slots_dtype, index_dtype;
+    int element_bytes;
+    geometry<3> rest; /* table, slots, index: over the axes without an index */
+    int64_t n;        /* slots for each element of the rest */
+    bool is_scatter;
+    int64_t table_step, slots_step, index_step, size; /* scatter: along the axis */
+    const int64_t *offset;                            /* index_put: in the table, for each of n */
+    geometry<1> slots_at;                             /* and in the slots */
+    struct cuda_fault *fault;
+};
+
+__device__ inline int64_t place_of(const writing &w, const int64_t (&rest)[3], int64_t j) {
+    if (!w.is_scatter) return w.offset[j] == NOWHERE ? NOWHERE : rest[0] + w.offset[j];
+    const int64_t id = id_at(w.index, w.index_dtype, rest[2] + j * w.index_step);
+    if (id >= 0 && id < w.size) return rest[0] + id * w.table_step;
+    fault_raise(w.fault, FAULT_SCATTER, id, w.size);
+    return NOWHERE;
+}
+
+__device__ inline int64_t slot_of(const writing &w, const int64_t (&rest)[3], int64_t j) {
+    if (w.is_scatter) return rest[1] + j * w.slots_step;
+    int64_t at[1];
+    offsets_of(w.slots_at, j, at);
+    return rest[1] + at[0];
+}
+
+/* Ways to write one slot. Slots that are put have the table's dtype. */
+struct way_put {
+    static const bool adds = false;
+    __device__ void operator()(const writing &w, int64_t place, int64_t slot) const {
+        switch (w.element_bytes) {
+        case 8:
+            ((uint64_t *)w.table)[place] = ((const uint64_t *)w.slots)[slot];
+            break;
+        case 4:
+            ((uint32_t *)w.table)[place] = ((const uint32_t *)w.slots)[slot];
+            break;
+        case 2:
+            ((uint16_t *)w.table)[place] = ((const uint16_t *)w.slots)[slot];
+            break;
+        default:
+            ((uint8_t *)w.table)[place] = ((const uint8_t *)w.slots)[slot];
+            break;
+        }
+    }
+};
+template <class C> struct way_add {
+    static const bool adds = true;
+    __device__ void operator()(const writing &w, int64_t place, int64_t slot) const {
+        const C sum = load_as<C>(w.table, place, w.table_dtype) + load_as<C>(w.slots, slot, w.slots_dtype);
+        store_as<C>(w.table, place, w.table_dtype, sum);
+    }
+};
+
+template <class W> __global__ void __launch_bounds__(BLOCK) write_by_thread(writing w, W way) {
+    FOR_EACH(i, w.rest.numel) {
+        int64_t rest[3];
+        offsets_of(w.rest, i, rest);
+        for (int64_t j = 0; j < w.n; j++) {
+            const int64_t place = place_of(w, rest, j);
+            if (place != NOWHERE) way(w, place, slot_of(w, rest, j));
+        }
+    }
+}
+
+template <class W> __global__ void __launch_bounds__(BLOCK) write_by_warp(writing w, W way) {
+    const int lane = threadIdx.x % 32;
+    const int64_t first = blockIdx.x * (int64_t)(BLOCK / 32) + threadIdx.x / 32,
+                  step = (int64_t)gridDim.x * (BLOCK / 32);
+    for (int64_t i = first; i < w.rest.numel; i += step) {
+        int64_t rest[3];
+        offsets_of(w.rest, i, rest);
+        for (int64_t base = 0; base < w.n; base += 32) {
+            const int64_t j = base + lane, place = j < w.n ? place_of(w, rest, j) : NOWHERE;
+            const unsigned meets = __match_any_sync(0xFFFFFFFFu, (unsigned long long)place);
+            const bool is_good = place != NOWHERE;
+            if (W::adds) {
+                const int turn = __popc(meets & ((1u << lane) - 1));
+                const int turns = (int)__reduce_max_sync(0xFFFFFFFFu, is_good ? (unsigned)__popc(meets) : 0u);
+                for (int t = 0; t < turns; t++) {
+                    if (is_good && turn == t) way(w, place, slot_of(w, rest, j));
+                    __syncwarp();
+                }
+            } else {
+                if (is_good && 31 - __clz((int)meets) == lane) way(w, place, slot_of(w, rest, j));
+                __syncwarp();
+            }
+        }
+    }
+}
+
+template <class W> static void write_launch(const tl_kernel_args *args, const writing &w, W way) {
+    if (w.n < 32 || w.rest.numel >= 1 << 16)
+        write_by_thread<W><<<blocks_for(w.rest.numel), BLOCK, 0, stream_of(args)>>>(w, way);
+    else write_by_warp<W><<<blocks_for(w.rest.numel, BLOCK / 32), BLOCK, 0, stream_of(args)>>>(w, way);
+}
+
+static void write_all(const tl_kernel_args *args, const writing &w, bool adds) {
+    if (w.rest.numel == 0 || w.n == 0) return;
+    if (!adds) write_launch(args, w, way_put());
+    else if (compute_of(w.table_dtype) == COMPUTE_F64) write_launch(args, w, way_add<double>());
+    else if (compute_of(w.table_dtype) == COMPUTE_F32) write_launch(args, w, way_add<float>());
+    else write_launch(args, w, way_add<int64_t>());
+}
+
+/* A table in f32 for sums that must not be rounded one by one, or the output itself. */
+struct table {
+    tl_operand operand;
+    int64_t stride[TL_MAX_RANK];
+    bool is_wide;
+};
+
+/* Brings x into the output, or into its wide copy. */
+static bool table_begin(table *t, const tl_kernel_args *args, bool adds, void *wide) {
+    const tl_operand *x = &args->in[0], *out = &args->out[0];
+    t->operand = *out;
+    t->is_wide = adds && dtype_is_float(out->dtype) && out->dtype != TL_F32 && out->dtype != TL_F64;
+    if (t->is_wide) {
+        t->operand.data = wide;
+        t->operand.dtype = TL_F32;
+        t->operand.stride = t->stride;
+        int64_t step = 1;
+        for (int axis = out->rank - 1; axis >= 0; axis--) {
+            t->stride[axis] = step;
+            step *= out->shape[axis];
+        }
+    }
+    return t->operand.data == x->data || copy_operand(args, &t->operand, x);
+}
+
+static bool table_end(const table *t, const tl_kernel_args *args) {
+    return !t->is_wide || copy_operand(args, &args->out[0], &t->operand);
+}
+
+static writing writing_of(const tl_kernel_args *args, const tl_operand *table, const tl_operand *slots) {
+    writing w = {};
+    w.table = table->data;
+    w.table_dtype = table->dtype;
+    w.element_bytes = dtype_bytes(table->dtype);
+    w.slots = slots->data;
+    w.slots_dtype = slots->dtype;
+    w.fault = fault_of(args);
+    return w;
+}
+
+static bool scatter(const tl_kernel_args *args, bool adds) {
+    const tl_operand *x = &args->in[0], *index = &args->in[1], *source = &args->in[2];
+    const int axis = ((const struct attr_gather *)args->attr)->axis;
+    if (!operands_known(args) || !ids_known(args, index)) return false;
+    table t;
+    if (!table_begin(&t, args, adds, args->workspace)) return false;
+    if (operand_numel(index) > 0) {
+        writing w = writing_of(args, &t.operand, source);
+        const tl_operand *const all[3] = {&t.operand, source, index};
+        int64_t shape[TL_MAX_RANK], stride[3][TL_MAX_RANK];
+        tl_operand slim[3] = {t.operand, *source, *index};
+        for (int k = 0; k < 3; k++) {
+            int n = 0;
+            for (int i = 0; i < index->rank; i++) {
+                if (i == axis) continue;
+                shape[n] = index->shape[i];
+                stride[k][n++] = all[k]->stride[i];
+            }
+            slim[k].rank = n;
+            slim[k].shape = shape;
+            slim[k].stride = stride[k];
+        }
+        const tl_operand *const list[3] = {&slim[0], &slim[1], &slim[2]};
+        w.rest = geometry_of<3>(list);
+        w.n = index->shape[axis];
+        w.is_scatter = true;
+        w.index = index->data;
+        w.index_dtype = index->dtype;
+        w.table_step = t.operand.stride[axis];
+        w.slots_step = source->stride[axis];
+        w.index_step = index->stride[axis];
+        w.size = x->shape[axis];
+        write_all(args, w, adds);
+    }
+    return table_end(&t, args);
+}
+
+/* ---- Several axes ---------------------------------------------------------------------------------------- */
+
+/* offset[i] (+)= index i's part of the place; NOWHERE stays. */
+__global__ void __launch_bounds__(BLOCK)
+    add_places(geometry<2> g, const void *index, tl_dtype dtype, int64_t stride, int64_t size, bool wraps,
+               bool is_first, int64_t *offset, int fault_code, struct cuda_fault *fault) {
+    FOR_EACH(i, g.numel) {
+        int64_t at[2];
+        offsets_of(g, i, at);
+        int64_t id = id_at(index, dtype, at[1]);
+        const int64_t before = is_first ? 0 : offset[at[0]];
+        const bool is_good = id < size && id >= (wraps ? -size : 0);
+        if (!is_good) fault_raise(fault, fault_code, id, size);
+        if (id < 0) id += size;
+        offset[at[0]] = is_good && before != NOWHERE ? before + id * stride : NOWHERE;
+    }
+}
+
+/* Offsets into the table, in elements, for every position of the indices. */
+static bool find_places(const tl_kernel_args *args, const tl_operand *index, const tl_operand *table, int rank,
+                        const int64_t *shape, int64_t *offset, int fault_code) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    int64_t dense[TL_MAX_RANK], step = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        dense[i] = step;
+        step *= shape[i];
+    }
+    if ((size_t)step * sizeof *offset > args->workspace_bytes) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: too little workspace (%zu bytes)", args->op,
+                 args->workspace_bytes);
+        return false;
+    }
+    tl_operand places = *table;
+    places.data = offset;
+    places.rank = rank;
+    places.shape = shape;
+    places.stride = dense;
+    for (int k = 0; k < attr->n; k++) {
+        const int axis = attr->axes[k];
+        if (!ids_known(args, &index[k])) return false;
+        const tl_operand *const list[2] = {&places, &index[k]};
+        const geometry<2> g = geometry_of<2>(list);
+        if (g.numel == 0) continue;
+        add_places<<<blocks_for(g.numel), BLOCK, 0, stream_of(args)>>>(
+            g, index[k].data, index[k].dtype, table->stride[axis], table->shape[axis], attr->wraps, k == 0, offset,
+            fault_code, fault_of(args));
+    }
+    return true;
+}
+
+/* The axes of what is fetched: the indices' common shape B and the rest, in order; strides in the table (0 along B)
+ * and in the array of offsets (0 along the rest). */
+struct result_axes {
+    int rank;
+    int64_t shape[TL_MAX_RANK], table[TL_MAX_RANK], offset[TL_MAX_RANK];
+    bool is_index[TL_MAX_RANK];
+};
+
+static void result_axes_of(result_axes *r, const struct attr_index *attr, const tl_operand *table, int n_index,
+                           const int64_t *index_shape) {
+    const int place = attr->axes[attr->n - 1] - attr->axes[0] == attr->n - 1 ? attr->axes[0] : 0;
+    int n_rest = 0;
+    r->rank = table->rank - attr->n + n_index;
+    for (int i = 0, next = 0; i < table->rank; i++) {
+        if (next < attr->n && attr->axes[next] == i) {
+            next++;
+            continue;
+        }
+        const int at = n_rest < place ? n_rest : n_rest + n_index;
+        r->shape[at] = table->shape[i];
+        r->table[at] = table->stride[i];
+        r->offset[at] = 0;
+        r->is_index[at] = false;
+        n_rest++;
+    }
+    int64_t step = 1;
+    for (int i = n_index - 1; i >= 0; i--) {
+        r->shape[place + i] = index_shape[i];
+        r->table[place + i] = 0;
+        r->offset[place + i] = step;
+        r->is_index[place + i] = true;
+        step *= index_shape[i];
+    }
+}
+
+static bool index_fetch(const tl_kernel_args *args) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    const tl_operand *x = &args->in[0], *out = &args->out[0];
+    int64_t shape[TL_MAX_RANK], *offset = (int64_t *)args->workspace;
+    if (!operands_known(args)) return false;
+    const int rank = indices_shape(args->in + 1, attr->n, shape);
+    if (!find_places(args, args->in + 1, x, rank, shape, offset, FAULT_INDEX)) return false;
+    if (operand_numel(out) == 0) return true;
+    result_axes r;
+    result_axes_of(&r, attr, x, rank, shape);
+    tl_operand table = *x, places = *x;
+    table.rank = places.rank = r.rank;
+    table.shape = places.shape = r.shape;
+    table.stride = r.table;
+    places.stride = r.offset;
+    const tl_operand *const list[3] = {out, &table, &places};
+    const geometry<3> g = geometry_of<3>(list);
+    const unsigned blocks = blocks_for(g.numel);
+#define FETCH(T) fetch_any<T><<<blocks, BLOCK, 0, stream_of(args)>>>(g, (T *)out->data, (const T *)x->data, offset)
+    BY_BYTES(x->dtype, FETCH)
+#undef FETCH
+    return true;
+}
+
+/* The rest and the places of a writer, from the axes of what is put. */
+static void writing_axes(writing *w, const result_axes *r, const tl_operand *slots) {
+    int64_t shape[2][TL_MAX_RANK], table[TL_MAX_RANK], from[2][TL_MAX_RANK];
+    int n[2] = {0, 0};
+    tl_operand like = *slots;
+    for (int i = 0; i < r->rank; i++) {
+        const int which = r->is_index[i], at = n[which]++;
+        shape[which][at] = r->shape[i];
+        from[which][at] = broadcast_stride(slots, i, r->rank);
+        if (!which) table[at] = r->table[i];
+    }
+    tl_operand rest[2] = {like, like}, places = like;
+    rest[0].rank = rest[1].rank = n[0];
+    rest[0].shape = rest[1].shape = shape[0];
+    rest[0].stride = table;
+    rest[1].stride = from[0];
+    places.rank = n[1];
+    places.shape = shape[1];
+    places.stride = from[1];
+    const tl_operand *const list[3] = {&rest[0], &rest[1], &rest[1]}, *const one[1] = {&places};
+    w->rest = geometry_of<3>(list);
+    w->slots_at = geometry_of<1>(one);
+    w->n = w->slots_at.numel;
+}
+
+static bool index_put(const tl_kernel_args *args) {
+    const struct attr_index *attr = (const struct attr_index *)args->attr;
+    int64_t shape[TL_MAX_RANK], n = 1, *offset = (int64_t *)args->workspace;
+    if (!operands_known(args)) return false;
+    const int rank = indices_shape(args->in + 2, attr->n, shape);
+    for (int i = 0; i < rank; i++) n *= shape[i];
+    table t;
+    if (!table_begin(&t, args, attr->accumulates, offset + n) ||
+        !find_places(args, args->in + 2, &t.operand, rank, shape, offset, FAULT_INDEX_PUT))
+        return false;
+    if (n > 0 && operand_numel(&args->out[0]) > 0) {
+        writing w = writing_of(args, &t.operand, &args->in[1]);
+        result_axes r;
+        result_axes_of(&r, attr, &t.operand, rank, shape);
+        writing_axes(&w, &r, &args->in[1]);
+        w.offset = offset;
+        write_all(args, w, attr->accumulates);
+    }
+    return table_end(&t, args);
+}
+
+/* ---- repeat_interleave ------------------------------------------------------------------------------------ */
+
+/* One block: counts are added up tile after tile. */
+__global__ void __launch_bounds__(1024) repeat_all(const void *counts, tl_dtype dtype, int64_t stride, int64_t n,
+                                                   int64_t total, int64_t *out, struct cuda_fault *fault) {
+    __shared__ int64_t room[32];
+    int64_t before = 0;
+    for (int64_t tile = 0; tile < n; tile += blockDim.x) {
+        const int64_t i = tile + threadIdx.x;
+        int64_t count = i < n ? id_at(counts, dtype, i * stride) : 0, all;
+        if (count < 0) {
+            fault_raise(fault, FAULT_REPEAT, count, i);
+            count = 0;
+        }
+        const int64_t end = before + block_scan(count, sum_of(), room, &all);
+        for (int64_t at = end - count; at < end && at < total; at++) out[at] = i;
+        before += all;
+    }
+}
+
+extern "C" {
+
+bool cuda_scatter(const tl_kernel_args *args) { return scatter(args, false); }
+bool cuda_scatter_add(const tl_kernel_args *args) { return scatter(args, true); }
+bool cuda_index(const tl_kernel_args *args) { return index_fetch(args); }
+bool cuda_index_put(const tl_kernel_args *args) { return index_put(args); }
+
+bool cuda_repeat_interleave(const tl_kernel_args *args) {
+    const tl_operand *counts = &args->in[0];
+    const int64_t total = ((const struct attr_repeat *)args->attr)->total;
+    if (!ids_known(args, counts)) return false;
+    if (counts->shape[0] == 0) return true;
+    repeat_all<<<1, 1024, 0, stream_of(args)>>>(counts->data, counts->dtype, counts->stride[0], counts->shape[0], total,
+                                                (int64_t *)args->out[0].data, fault_of(args));
+    return true;
+}
+
+} /* extern "C" */

@@ -1,0 +1,23 @@
+/* kernels.c: the kernel table, in op_list.h order. */
+#include "device/cuda/shared/kernels.h"
+#include "device/cuda/shared/state.h"
+
+/* One entry function per op, so that every kernel is entered through cuda_run. */
+#define ENTER_VIEW(name)
+#define ENTER_TRANSFER(name)
+#define ENTER_KERNEL(name) \
+    static bool enter_##name(const tl_kernel_args *args) { return cuda_run(args, cuda_##name); }
+#define ENTER_DYNAMIC(name) ENTER_KERNEL(name)
+#define OP(kind, name) ENTER_##kind(name)
+#include "spec/op_list.h"
+#undef OP
+
+#define ROW_VIEW(name) NULL,
+#define ROW_TRANSFER(name) NULL,
+#define ROW_KERNEL(name) enter_##name,
+#define ROW_DYNAMIC(name) enter_##name,
+#define OP(kind, name) ROW_##kind(name)
+const tl_kernel cuda_kernel_table[] = {
+#include "spec/op_list.h"
+};
+#undef OP

@@ -1,0 +1,541 @@
+/* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
+ *
+ * Rows in whole packs of up to 8192 elements are the work of teams of 1, 2 or 8 warps, which read a row once and keep it in
+ * registers, four packs to a thread. Other rows are the work of a block each, which reads them again from the cache.
+ *
+ * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums lie in
+ * args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in a fixed
+ * order. A team sums what it has in its registers anyway; where rows are blocks' work, a pass of its own gives each (run, 32
+ * columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
+ */
+#include "device/cuda/shared/common.cuh"
+
+__device__ inline float rsqrt_of(float x) { return 1.0f / sqrtf(x); }
+__device__ inline double rsqrt_of(double x) { return 1.0 / sqrt(x); }
+
+/* ---- Forward ------------------------------------------------------------------------------------------ */
+
+/* y = (x - mean) rstd w + b; mean and variance in two passes, since the one-pass formula cancels. RMS: mean = 0. With a
+ * residual, x is x + residual, rounded and written to sum first; a thread reads back what it wrote itself. */
+template <class T, class W> struct norm_forward_rows {
+    typedef typename compute_type<T>::type C;
+    const T *x, *residual;
+    const W *weight, *bias;
+    T *sum, *y;
+    C *mean, *rstd;
+    int64_t n_rows, n;
+    double eps;
+};
+
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(512) norm_rows(norm_forward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const int64_t n_units = r.n / U;
+    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
+        const int64_t at = row * r.n;
+        const T *from = r.residual ? r.sum + at : r.x + at;
+        C total = 0;
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            unit<T, U> a = unit_load<U>(r.x + at, i);
+            if (r.residual) {
+                const unit<T, U> b = unit_load<U>(r.residual + at, i);
+                for (int j = 0; j < U; j++) a.v[j] = conversion<T>::from(value_of<C>(a.v[j]) + value_of<C>(b.v[j]));
+                unit_store<U>(r.sum + at, i, a);
+            }
+            for (int j = 0; j < U; j++) total += RMS ? value_of<C>(a.v[j]) * value_of<C>(a.v[j]) : value_of<C>(a.v[j]);
+        }
+        total = block_reduce(total, sum_of(), C(0)) / C(r.n);
+        const C mean = RMS ? C(0) : total;
+        C variance = total;
+        if (!RMS) {
+            C squares = 0;
+            for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+                const unit<T, U> a = unit_load<U>(from, i);
+                for (int j = 0; j < U; j++) squares += (value_of<C>(a.v[j]) - mean) * (value_of<C>(a.v[j]) - mean);
+            }
+            variance = block_reduce(squares, sum_of(), C(0)) / C(r.n);
+        }
+        const C rstd = rsqrt_of(variance + C(r.eps));
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> a = unit_load<U>(from, i);
+            unit<W, U> w, b;
+            unit<T, U> y;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            if (r.bias) b = unit_load<U>(r.bias, i);
+            for (int j = 0; j < U; j++) {
+                C value = (value_of<C>(a.v[j]) - mean) * rstd;
+                if (r.weight) value *= value_of<C>(w.v[j]);
+                if (r.bias) value += value_of<C>(b.v[j]);
+                y.v[j] = conversion<T>::from(value);
+            }
+            unit_store<U>(r.y + at, i, y);
+        }
+        if (threadIdx.x == 0) {
+            if (!RMS) r.mean[row] = mean;
+            r.rstd[row] = rstd;
+        }
+    }
+}
+
+/* ---- Gradients ---------------------------------------------------------------------------------------- */
+
+template <class T, class W> struct norm_backward_rows {
+    typedef typename compute_type<T>::type C;
+    const T *g, *g_sum, *x;
+    const C *mean, *rstd;
+    const W *weight;
+    T *dx;
+    int64_t n_rows, n;
+};
+
+/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is rounded before g_sum is added, so that the
+ * bits are those of a norm's gradient and a sum of their own. */
+template <class T, class W, bool RMS, int U>
+__global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const int64_t n_units = r.n / U;
+    for (int64_t row = blockIdx.x; row < r.n_rows; row += gridDim.x) {
+        const int64_t at = row * r.n;
+        const C mean = RMS ? C(0) : r.mean[row], rstd = r.rstd[row];
+        C sum_d = 0, sum_dh = 0;
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
+            unit<W, U> w;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            for (int j = 0; j < U; j++) {
+                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
+                sum_d += d;
+                sum_dh += d * ((value_of<C>(x.v[j]) - mean) * rstd);
+            }
+        }
+        const C avg_d = RMS ? C(0) : block_reduce(sum_d, sum_of(), C(0)) / C(r.n);
+        const C avg_dh = block_reduce(sum_dh, sum_of(), C(0)) / C(r.n);
+        for (int64_t i = threadIdx.x; i < n_units; i += blockDim.x) {
+            const unit<T, U> g = unit_load<U>(r.g + at, i), x = unit_load<U>(r.x + at, i);
+            unit<W, U> w;
+            unit<T, U> more, dx;
+            if (r.weight) w = unit_load<U>(r.weight, i);
+            if (r.g_sum) more = unit_load<U>(r.g_sum + at, i);
+            for (int j = 0; j < U; j++) {
+                const C d = value_of<C>(g.v[j]) * (r.weight ? value_of<C>(w.v[j]) : C(1));
+                const C h = (value_of<C>(x.v[j]) - mean) * rstd;
+                const C value = rstd * (d - avg_d - h * avg_dh);
+                dx.v[j] = conversion<T>::from(value);
+                if (r.g_sum) dx.v[j] = conversion<T>::from(value_of<C>(dx.v[j]) + value_of<C>(more.v[j]));
+            }
+            unit_store<U>(r.dx + at, i, dx);
+        }
+    }
+}
+
+enum { LANES = 8, AHEAD = 4 };
+
+/* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32,
+ * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are asked for before the first is added. */
+template <class T, bool RMS, int U>
+__global__ void __launch_bounds__(32 * LANES)
+    norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
+                     const typename compute_type<T>::type *rstds, typename compute_type<T>::type *dweight_runs,
+                     typename compute_type<T>::type *dbias_runs, int64_t n_rows, int64_t n) {
+    typedef typename compute_type<T>::type C;
+    __shared__ C parts[2][LANES][32];
+    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x; /* in units */
+    const int64_t run_rows = (n_rows + NORM_RUNS - 1) / NORM_RUNS;
+    const int64_t first = blockIdx.y * run_rows, last = min(n_rows, first + run_rows);
+    C dweight[U], dbias[U];
+    for (int j = 0; j < U; j++) dweight[j] = dbias[j] = 0;
+    for (int64_t row = first + threadIdx.y; column < n / U && row < last; row += LANES * AHEAD) {
+        unit<T, U> gs[AHEAD], xs[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (row + k * LANES >= last) continue;
+            gs[k] = unit_load<U>(g + (row + k * LANES) * n, column);
+            xs[k] = unit_load<U>(x + (row + k * LANES) * n, column);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (row + k * LANES >= last) continue;
+            const C mean = RMS ? C(0) : means[row + k * LANES], rstd = rstds[row + k * LANES];
+            for (int j = 0; j < U; j++) {
+                const C gi = value_of<C>(gs[k].v[j]);
+                dweight[j] += gi * ((value_of<C>(xs[k].v[j]) - mean) * rstd);
+                dbias[j] += gi;
+            }
+        }
+    }
+    for (int j = 0; j < U; j++) {
+        __syncthreads(); /* the column before has been read */
+        parts[0][threadIdx.y][threadIdx.x] = dweight[j];
+        parts[1][threadIdx.y][threadIdx.x] = dbias[j];
+        __syncthreads();
+        if (threadIdx.y != 0 || column >= n / U) continue;
+        for (int lane = 1; lane < LANES; lane++) {
+            dweight[j] += parts[0][lane][threadIdx.x];
+            dbias[j] += parts[1][lane][threadIdx.x];
+        }
+        dweight_runs[blockIdx.y * n + column * U + j] = dweight[j];
+        if (dbias_runs) dbias_runs[blockIdx.y * n + column * U + j] = dbias[j];
+    }
+}
+
+/* The runs of 32 columns, by blocks of 32 x LANES threads: lane k adds runs k, k + LANES, ..., then the lanes are added in order.
+ * blockIdx.y: dweight, then dbias. */
+template <class C> struct norm_sums {
+    const C *runs[2];
+    void *out[2];
+    tl_dtype dtype[2];
+    int64_t n;
+};
+template <class C> __global__ void __launch_bounds__(32 * LANES) norm_runs_add(norm_sums<C> s) {
+    __shared__ C parts[LANES][32];
+    const int which = blockIdx.y;
+    const int64_t column = blockIdx.x * (int64_t)32 + threadIdx.x;
+    C sum = 0;
+    if (column < s.n)
+#pragma unroll 8
+        for (int run = threadIdx.y; run < NORM_RUNS; run += LANES) sum += s.runs[which][run * s.n + column];
+    parts[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= s.n) return;
+    for (int lane = 1; lane < LANES; lane++) sum += parts[lane][threadIdx.x];
+    store_as<C>(s.out[which], column, s.dtype[which], sum);
+}
+
+/* ---- Rows that teams of warps keep in registers ---------------------------------------------------------- */
+
+enum { OWN = 4, WARPS = 8 }; /* packs of a thread, warps of a block */
+
+/* The sum over a team, to all of its threads. The slots are used in turn, so that one barrier per sum is enough: a slot is written again
+ * only behind the barrier of the sum between. All warps of a block call it together. */
+template <int TEAM, class C> __device__ inline C team_sum(C x, C (&slots)[2][WARPS], int &turn) {
+    x = warp_reduce(x, sum_of());
+    if (TEAM == 1) return x;
+    const int warp = threadIdx.x / 32, first = warp / TEAM * TEAM;
+    turn ^= 1;
+    if (threadIdx.x % 32 == 0) slots[turn][warp] = x;
+    __syncthreads();
+    x = slots[turn][first];
+    for (int k = 1; k < TEAM; k++) x += slots[turn][first + k];
+    return x;
+}
+
+/* As norm_rows. */
+template <class T, class W, bool RMS, int TEAM>
+__global__ void __launch_bounds__(32 * WARPS) norm_team_rows(norm_forward_rows<T, W> r) {
+    typedef typename compute_type<T>::type C;
+    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
+    __shared__ C slots[2][WARPS];
+    const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
+    int turn = 0;
+    for (int64_t base = blockIdx.x * (int64_t)TEAMS; base < r.n_rows; base += (int64_t)gridDim.x * TEAMS) {
+        const int64_t row = base + team, at = row * r.n;
+        const int n_own = row < r.n_rows ? n_packs : 0; /* a team without a row waits with the others */
+        row_pack<T> x[OWN];
+        C total = 0, v[PACK];
+#pragma unroll
+        for (int k = 0; k < OWN; k++)
+            if (lane + k * THREADS < n_own) x[k] = row_load(r.x + at, lane + k * THREADS);
+        if (r.residual) {
+            row_pack<T> more[OWN];
+#pragma unroll
+            for (int k = 0; k < OWN; k++)
+                if (lane + k * THREADS < n_own) more[k] = row_load(r.residual + at, lane + k * THREADS);
+#pragma unroll
+            for (int k = 0; k < OWN; k++) {
+                if (lane + k * THREADS >= n_own) continue;
+                C b[PACK];
+                x[k].widen(v);
+                more[k].widen(b);
+                for (int j = 0; j < PACK; j++) v[j] += b[j];
+                x[k].narrow(v);
+                row_store(r.sum + at, lane + k * THREADS, x[k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            if (lane + k * THREADS >= n_own) continue;
+            x[k].widen(v);
+            for (int j = 0; j < PACK; j++) total += RMS ? v[j] * v[j] : v[j];
+        }
+        total = team_sum<TEAM>(total, slots, turn) / C(r.n);
+        const C mean = RMS ? C(0) : total;
+        if (!RMS) {
+            C squares = 0;
+#pragma unroll
+            for (int k = 0; k < OWN; k++) {
+                if (lane + k * THREADS >= n_own) continue;
+                x[k].widen(v);
+                for (int j = 0; j < PACK; j++) squares += (v[j] - mean) * (v[j] - mean);
+            }
+            total = team_sum<TEAM>(squares, slots, turn) / C(r.n);
+        }
+        const C rstd = rsqrt_of(total + C(r.eps));
+#pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            if (lane + k * THREADS >= n_own) continue;
+            x[k].widen(v);
+            for (int j = 0; j < PACK; j++) v[j] = (v[j] - mean) * rstd;
+            C w[PACK];
+            if (r.weight) {
+                row_load(r.weight, lane + k * THREADS).widen(w);
+                for (int j = 0; j < PACK; j++) v[j] *= w[j];
+            }
+            if (r.bias) {
+                row_load(r.bias, lane + k * THREADS).widen(w);
+                for (int j = 0; j < PACK; j++) v[j] += w[j];
+            }
+            x[k].narrow(v);
+            row_store(r.y + at, lane + k * THREADS, x[k]);
+        }
+        if (lane == 0 && row < r.n_rows) {
+            if (!RMS) r.mean[row] = mean;
+            r.rstd[row] = rstd;
+        }
+    }
+}
+
+/* The sums of one block, its teams' added in order, to its place among the runs. */
+template <int TEAM, class C>
+__device__ inline void team_sums_put(const C (&sums)[OWN][PACK], C *run, int64_t n, C *joint, int lane, int team) {
+    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
+    for (int t = 0; t < TEAMS; t++) {
+        C *to = t == TEAMS - 1 ? run : joint; /* the last team has the whole */
+#pragma unroll
+        for (int k = 0; k < OWN; k++)
+            for (int j = 0; j < PACK; j++) {
+                const int column = (lane + k * THREADS) * PACK + j;
+                if (team == t && column < n) to[column] = t ? joint[column] + sums[k][j] : sums[k][j];
+            }
+        __syncthreads();
+    }
+}
+
+/* As norm_dx_rows, and the sums for dweight and dbias of run blockIdx.x where runs are wanted. */
+template <class T, class W, bool RMS, int TEAM>
+__global__ void __launch_bounds__(32 * WARPS, sizeof(T) == 2 ? 2 : 1)
+    norm_team_grads(norm_backward_rows<T, W> r, typename compute_type<T>::type *dweight_runs,
+                    typename compute_type<T>::type *dbias_runs) {
+    typedef typename compute_type<T>::type C;
+    const int THREADS = 32 * TEAM, TEAMS = WARPS / TEAM;
+    __shared__ C slots[2][2][WARPS];
+    __shared__ C joint[TEAMS > 1 ? THREADS * OWN * PACK : 1];
+    const int lane = threadIdx.x % THREADS, team = threadIdx.x / THREADS, n_packs = (int)(r.n / PACK);
+    const int64_t run_rows = (r.n_rows + NORM_RUNS - 1) / NORM_RUNS;
+    const int64_t first = min(r.n_rows, blockIdx.x * run_rows), last = min(r.n_rows, first + run_rows);
+    C dweight[OWN][PACK], dbias[OWN][PACK];
+    for (int k = 0; k < OWN; k++)
+        for (int j = 0; j < PACK; j++) dweight[k][j] = dbias[k][j] = 0;
+    int turn_d = 0, turn_dh = 0;
+    for (int64_t base = first; base < last; base += TEAMS) {
+        const int64_t row = base + team, at = row * r.n;
+        const int n_own = row < last ? n_packs : 0;
+        row_pack<T> gs[OWN], xs[OWN];
+#pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            if (lane + k * THREADS >= n_own) continue;
+            gs[k] = row_load(r.g + at, lane + k * THREADS);
+            xs[k] = row_load(r.x + at, lane + k * THREADS);
+        }
+        const C mean = RMS || !n_own ? C(0) : r.mean[row], rstd = n_own ? r.rstd[row] : C(0);
+        C sum_d = 0, sum_dh = 0, g[PACK], h[PACK], w[PACK];
+#pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            if (lane + k * THREADS >= n_own) continue;
+            gs[k].widen(g);
+            xs[k].widen(h);
+            if (r.weight) row_load(r.weight, lane + k * THREADS).widen(w);
+            for (int j = 0; j < PACK; j++) {
+                h[j] = (h[j] - mean) * rstd;
+                dweight[k][j] += g[j] * h[j];
+                if (!RMS) dbias[k][j] += g[j];
+                const C d = r.weight ? g[j] * w[j] : g[j];
+                if (!RMS) sum_d += d;
+                sum_dh += d * h[j];
+            }
+        }
+        const C avg_d = RMS ? C(0) : team_sum<TEAM>(sum_d, slots[0], turn_d) / C(r.n);
+        const C avg_dh = team_sum<TEAM>(sum_dh, slots[1], turn_dh) / C(r.n);
+#pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            if (lane + k * THREADS >= n_own) continue;
+            gs[k].widen(g);
+            xs[k].widen(h);
+            if (r.weight) row_load(r.weight, lane + k * THREADS).widen(w);
+            for (int j = 0; j < PACK; j++) {
+                const C d = r.weight ? g[j] * w[j] : g[j];
+                g[j] = rstd * (d - avg_d - (h[j] - mean) * rstd * avg_dh);
+            }
+            if (r.g_sum) {
+                row_load(r.g_sum + at, lane + k * THREADS).widen(w);
+                gs[k].narrow(g);
+                gs[k].widen(g);
+                for (int j = 0; j < PACK; j++) g[j] += w[j];
+            }
+            gs[k].narrow(g);
+            row_store(r.dx + at, lane + k * THREADS, gs[k]);
+        }
+    }
+    if (dweight_runs) team_sums_put<TEAM>(dweight, dweight_runs + blockIdx.x * r.n, r.n, joint, lane, team);
+    if (dbias_runs) team_sums_put<TEAM>(dbias, dbias_runs + blockIdx.x * r.n, r.n, joint, lane, team);
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+struct rows {
+    int64_t n_rows, n;
+};
+static rows rows_of(const tl_operand *x) {
+    const int64_t n = x->rank ? x->shape[x->rank - 1] : 1;
+    return {n ? operand_numel(x) / n : 0, n};
+}
+
+/* The smallest team that holds a row; false: none does. */
+template <class T, class W, bool RMS> static bool team_forward(const norm_forward_rows<T, W> &r, cudaStream_t stream) {
+    const int64_t n_packs = r.n / PACK;
+    if (n_packs <= 32 * OWN) norm_team_rows<T, W, RMS, 1><<<capped((r.n_rows + 7) / 8), 32 * WARPS, 0, stream>>>(r);
+    else if (n_packs <= 64 * OWN)
+        norm_team_rows<T, W, RMS, 2><<<capped((r.n_rows + 3) / 4), 32 * WARPS, 0, stream>>>(r);
+    else if (n_packs <= 256 * OWN) norm_team_rows<T, W, RMS, 8><<<capped(r.n_rows), 32 * WARPS, 0, stream>>>(r);
+    else return false;
+    return true;
+}
+
+template <class T, class W, bool RMS, class C>
+static bool team_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, cudaStream_t stream) {
+    const int64_t n_packs = r.n / PACK;
+    const int threads = 32 * WARPS;
+    if (n_packs <= 32 * OWN)
+        norm_team_grads<T, W, RMS, 1><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
+    else if (n_packs <= 64 * OWN)
+        norm_team_grads<T, W, RMS, 2><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
+    else if (n_packs <= 256 * OWN)
+        norm_team_grads<T, W, RMS, 8><<<NORM_RUNS, threads, 0, stream>>>(r, dweight_runs, dbias_runs);
+    else return false;
+    return true;
+}
+
+/* dx by a block per row, and the weights' runs by a pass of its own. */
+template <class T, class W, bool RMS, class C>
+static void block_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, bool packs,
+                           cudaStream_t stream) {
+    if (r.n_rows > 0 && packs)
+        norm_dx_rows<T, W, RMS, PACK><<<capped(r.n_rows), threads_for_row(r.n / 2), 0, stream>>>(r);
+    else if (r.n_rows > 0) norm_dx_rows<T, W, RMS, 1><<<capped(r.n_rows), threads_for_row(r.n), 0, stream>>>(r);
+    if (!dweight_runs) return;
+    const int64_t n_units = packs ? r.n / PACK : r.n;
+    const dim3 grid((unsigned)((n_units + 31) / 32), NORM_RUNS), block(32, LANES);
+    if (packs)
+        norm_weight_runs<T, RMS, PACK>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, r.n_rows, r.n);
+    else
+        norm_weight_runs<T, RMS, 1>
+            <<<grid, block, 0, stream>>>(r.g, r.x, r.mean, r.rstd, dweight_runs, dbias_runs, r.n_rows, r.n);
+}
+
+/* Operands before and after the row's own: with a residual, x comes with it, sum before y, and g_sum after g. */
+template <class T, class W, bool RMS, bool ADDS> static bool norm_forward(const tl_kernel_args *args) {
+    typedef typename compute_type<T>::type C;
+    const rows s = rows_of(&args->in[0]);
+    const tl_operand *in = args->in + 1 + ADDS, *out = args->out + ADDS;
+    const int n_more = args->n_in - 1 - ADDS;
+    const norm_forward_rows<T, W> r = {(const T *)args->in[0].data,
+                                       ADDS ? (const T *)args->in[1].data : nullptr,
+                                       n_more > 0 ? (const W *)in[0].data : nullptr,
+                                       n_more > 1 ? (const W *)in[1].data : nullptr,
+                                       ADDS ? (T *)args->out[0].data : nullptr,
+                                       (T *)out[0].data,
+                                       RMS ? nullptr : (C *)out[1].data,
+                                       (C *)out[RMS ? 1 : 2].data,
+                                       s.n_rows,
+                                       s.n,
+                                       ((const struct attr_norm *)args->attr)->eps};
+    if (s.n_rows == 0) return true;
+    const void *const addresses[] = {r.x, r.residual, r.weight, r.bias, r.sum, r.y};
+    const unsigned blocks = capped(s.n_rows);
+    const bool packs = rows_are_packs(s.n, 6, addresses);
+    if constexpr (sizeof(T) < 8)
+        if (packs && team_forward<T, W, RMS>(r, stream_of(args))) return true;
+    if (packs) norm_rows<T, W, RMS, PACK><<<blocks, threads_for_row(s.n / 2), 0, stream_of(args)>>>(r);
+    else norm_rows<T, W, RMS, 1><<<blocks, threads_for_row(s.n), 0, stream_of(args)>>>(r);
+    return true;
+}
+
+static bool workspace_has(const tl_kernel_args *args, size_t need) {
+    if (args->workspace_bytes >= need) return true;
+    snprintf(args->error, CUDA_ERROR_BYTES, "%s: needs %zu bytes of workspace, has %zu", args->op, need,
+             args->workspace_bytes);
+    return false;
+}
+
+template <class T, class W, bool RMS, bool ADDS> static bool norm_backward(const tl_kernel_args *args) {
+    typedef typename compute_type<T>::type C;
+    const rows s = rows_of(&args->in[0]);
+    const tl_operand *in = args->in + 1 + ADDS; /* x, [mean,] rstd [, weight] */
+    const int at_weight = RMS ? 2 : 3;
+    const bool has_weight = args->n_in - 1 - ADDS > at_weight;
+    const norm_backward_rows<T, W> r = {(const T *)args->in[0].data,
+                                        ADDS ? (const T *)args->in[1].data : nullptr,
+                                        (const T *)in[0].data,
+                                        RMS ? nullptr : (const C *)in[1].data,
+                                        (const C *)in[RMS ? 1 : 2].data,
+                                        has_weight ? (const W *)in[at_weight].data : nullptr,
+                                        (T *)args->out[0].data,
+                                        s.n_rows,
+                                        s.n};
+    const cudaStream_t stream = stream_of(args);
+    const void *const addresses[] = {r.g, r.g_sum, r.x, r.weight, r.dx};
+    const bool packs = rows_are_packs(s.n, 5, addresses), sums = args->n_out > 1 && s.n > 0;
+    if (sums && !workspace_has(args, (size_t)NORM_RUNS * s.n * sizeof(C) * (args->n_out - 1))) return false;
+    C *dweight_runs = sums ? (C *)args->workspace : nullptr;
+    C *dbias_runs = sums && args->n_out > 2 ? dweight_runs + NORM_RUNS * s.n : nullptr;
+    bool is_done = false;
+    if constexpr (sizeof(T) < 8)
+        is_done = packs && s.n > 0 && team_backward<T, W, RMS>(r, dweight_runs, dbias_runs, stream);
+    if (!is_done) block_backward<T, W, RMS>(r, dweight_runs, dbias_runs, packs, stream);
+    if (!sums) return true;
+    const tl_operand *first = &args->out[1], *last = &args->out[args->n_out - 1];
+    const norm_sums<C> join = {{dweight_runs, dbias_runs}, {first->data, last->data}, {first->dtype, last->dtype}, s.n};
+    norm_runs_add<C>
+        <<<dim3((unsigned)((s.n + 31) / 32), (unsigned)args->n_out - 1), dim3(32, LANES), 0, stream>>>(join);
+    return true;
+}
+
+/* Norms with a residual (ADDS) have their operands in one dtype too: sum and g_sum are x's. */
+template <bool IS_RMS, bool ADDS> struct forward {
+    template <class T, class W> static bool run(const tl_kernel_args *args) {
+        return norm_forward<T, W, IS_RMS, ADDS>(args);
+    }
+};
+template <bool IS_RMS, bool ADDS> struct backward {
+    template <class T, class W> static bool run(const tl_kernel_args *args) {
+        return norm_backward<T, W, IS_RMS, ADDS>(args);
+    }
+};
+
+/* x (and g, y, dx) in one dtype; weights in the same or in f32. */
+template <class PASS> static bool norm_dispatch(const tl_kernel_args *args, int at_x, int at_weight) {
+    const tl_dtype t = args->in[at_x].dtype;
+    const tl_dtype w = args->n_in > at_weight ? args->in[at_weight].dtype : t;
+    if (args->out[0].dtype != t || args->in[0].dtype != t)
+        return cuda_refuse_dtype(args, args->in[0].dtype != t ? args->in[0].dtype : args->out[0].dtype);
+    if (t == TL_F64 && w == TL_F64) return PASS::template run<double, double>(args);
+    if (t == TL_F32 && w == TL_F32) return PASS::template run<float, float>(args);
+    if (t == TL_BF16 && w == TL_BF16) return PASS::template run<bf16, bf16>(args);
+    if (t == TL_BF16 && w == TL_F32) return PASS::template run<bf16, float>(args);
+    if (t == TL_F16 && w == TL_F16) return PASS::template run<f16, f16>(args);
+    if (t == TL_F16 && w == TL_F32) return PASS::template run<f16, float>(args);
+    return cuda_refuse_dtype(args, w);
+}
+
+extern "C" {
+
+bool cuda_layer_norm(const tl_kernel_args *args) { return norm_dispatch<forward<false, false>>(args, 0, 1); }
+bool cuda_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<false, false>>(args, 1, 4); }
+bool cuda_rms_norm(const tl_kernel_args *args) { return norm_dispatch<forward<true, false>>(args, 0, 1); }
+bool cuda_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<true, false>>(args, 1, 3); }
+bool cuda_add_layer_norm(const tl_kernel_args *args) { return norm_dispatch<forward<false, true>>(args, 1, 2); }
+bool cuda_add_layer_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<false, true>>(args, 2, 5); }
+bool cuda_add_rms_norm(const tl_kernel_args *args) { return norm_dispatch<forward<true, true>>(args, 1, 2); }
+bool cuda_add_rms_norm_grad(const tl_kernel_args *args) { return norm_dispatch<backward<true, true>>(args, 2, 4); }
+
+} /* extern "C" */

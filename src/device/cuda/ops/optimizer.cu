@@ -1,0 +1,363 @@
+/* optimizer.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
+ *
+ * The formulas are those of device/cpu/ops/optimizer_template.h, in the same order of operations, and random words are the
+ * same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a body for one
+ * element; two kernels run it: one over packs of eight, for all parameters at once that are dense and f32 or bf16, since
+ * they are many and mostly small; one over anything else, a parameter at a time. The scale of the gradient stays on the
+ * device: where it is not finite, threads end before they have changed anything.
+ */
+#include "device/cuda/shared/common.cuh"
+
+#include "base/rng_math.h"
+#include "tensor/convert_round.h"
+
+__device__ inline float sqrt_of(float x) { return sqrtf(x); }
+__device__ inline double sqrt_of(double x) { return sqrt(x); }
+
+/* ---- Steps: p and the states s are changed; g is scaled and has its decay ----------------------------- */
+
+template <class C> struct sgd_step {
+    static const int n_states = 0;
+    C lr;
+    __device__ void operator()(C &p, C g, C *) const { p -= lr * g; }
+};
+
+template <class C> struct momentum_step {
+    static const int n_states = 1;
+    C lr, momentum, take;
+    bool is_first, nesterov;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] = is_first ? g : momentum * s[0] + take * g;
+        p -= lr * (nesterov ? g + momentum * s[0] : s[0]);
+    }
+};
+
+template <class C> struct adagrad_step {
+    static const int n_states = 1;
+    C lr, eps;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] += g * g;
+        p -= lr * (g / (sqrt_of(s[0]) + eps));
+    }
+};
+
+/* States: square, then the mean, then the buffer, as there are. */
+template <class C, bool CENTERED, bool MOMENTUM> struct rmsprop_step {
+    static const int n_states = 1 + CENTERED + MOMENTUM;
+    C lr, alpha, rest, eps, momentum;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] = alpha * s[0] + rest * (g * g);
+        C variance = s[0];
+        if (CENTERED) {
+            s[1] += rest * (g - s[1]);
+            variance -= s[1] * s[1];
+        }
+        C d = g / (sqrt_of(variance) + eps);
+        if (MOMENTUM) d = s[1 + CENTERED] = momentum * s[1 + CENTERED] + d;
+        p -= lr * d;
+    }
+};
+
+template <class C, bool HAS_MAX> struct adam_step {
+    static const int n_states = 2 + HAS_MAX;
+    C lr, keep, rest1, beta2, rest2, eps, inverse_root;
+    __device__ void operator()(C &p, C g, C *s) const {
+        s[0] += rest1 * (g - s[0]);
+        s[1] = beta2 * s[1] + rest2 * (g * g);
+        C second = s[1];
+        if (HAS_MAX) second = s[2] = s[2] > second || s[2] != s[2] ? s[2] : second; /* NaN stays */
+        p = p * keep - lr * (s[0] / (sqrt_of(second) * inverse_root + eps));
+    }
+};
+
+/* ---- Rounding at random, as tensor/convert.c does it -------------------------------------------------- */
+
+__device__ inline bf16 bf16_of_bits(uint32_t bits) {
+    __nv_bfloat16_raw raw;
+    raw.x = (unsigned short)bits;
+    return bf16(raw);
+}
+
+__device__ inline bf16 rounded_bf16(double x, uint32_t word) {
+    return bf16_of_bits(encode(bf16_format(), x, CONVERT_STOCHASTIC, word));
+}
+/* bf16 is the upper half of an f32, so the carry out of the lower half decides. NaN and what might overflow
+ * are rare. */
+__device__ inline bf16 rounded_bf16(float x, uint32_t word) {
+    const uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7FFFFFFFu) >= 0x7F7F0000u) return rounded_bf16((double)x, word);
+    return bf16_of_bits((bits + (word >> 16)) >> 16);
+}
+
+template <class C> __device__ inline void store_rounded(void *data, int64_t i, tl_dtype dtype, C x, uint32_t word) {
+    if (dtype == TL_BF16) ((bf16 *)data)[i] = rounded_bf16(x, word);
+    else ((uint16_t *)data)[i] = (uint16_t)encode(f16_format(), (double)x, CONVERT_STOCHASTIC, word);
+}
+
+/* ---- The two kernels ---------------------------------------------------------------------------------- */
+
+enum { MAX_STATES = 3 };
+
+/* The operands of one parameter. */
+struct parameter {
+    void *p;
+    const void *g;
+    void *state[MAX_STATES];
+    void *master;   /* NULL: none */
+    uint64_t index; /* of its first random word */
+};
+
+/* What all parameters of a call share. */
+struct update {
+    const float *scale; /* NULL: 1 */
+    tl_dtype p_dtype;
+    double weight_decay; /* into g; 0: none */
+    bool is_stochastic;
+    struct rng_key key;
+};
+
+/* Operands: p, g, the states, the master (p again where there is none, so that it changes no geometry). */
+template <class C, class STEP>
+__global__ void __launch_bounds__(BLOCK)
+    update_any(geometry<STEP::n_states + 3> geo, parameter t, tl_dtype g_dtype, update u, STEP step) {
+    const int n = STEP::n_states;
+    const C scale = u.scale ? (C)*u.scale : C(1), weight_decay = (C)u.weight_decay;
+    if (!isfinite(scale)) return;
+    FOR_EACH(i, geo.numel) {
+        int64_t at[n + 3];
+        C s[n + 1];
+        offsets_of(geo, i, at);
+        C p = t.master ? ((const C *)t.master)[at[n + 2]] : load_as<C>(t.p, at[0], u.p_dtype);
+        C g = load_as<C>(t.g, at[1], g_dtype) * scale;
+        if (u.weight_decay != 0) g += weight_decay * p;
+        for (int k = 0; k < n; k++) s[k] = ((const C *)t.state[k])[at[2 + k]];
+        step(p, g, s);
+        for (int k = 0; k < n; k++) ((C *)t.state[k])[at[2 + k]] = s[k];
+        if (t.master) ((C *)t.master)[at[n + 2]] = p;
+        if (u.is_stochastic) store_rounded(t.p, at[0], u.p_dtype, p, rng_draw_at(u.key, t.index + (uint64_t)i));
+        else store_as<C>(t.p, at[0], u.p_dtype, p);
+    }
+}
+
+template <class P> __device__ inline void pack_round(pack<P> &out, const float *x) {
+    for (int j = 0; j < PACK; j++) out.v[j] = conversion<P>::from(x[j]);
+}
+template <class P> __device__ inline void pack_round(pack<P> &, const float *, struct rng_key, uint64_t) {}
+template <>
+__device__ inline void pack_round<bf16>(pack<bf16> &out, const float *x, struct rng_key key, uint64_t index) {
+    for (int b = 0; b < PACK / 4; b++) { /* index is a multiple of four */
+        const struct rng_block words = rng_block_at(key, index / 4 + b);
+        for (int j = 0; j < 4; j++) out.v[4 * b + j] = rounded_bf16(x[4 * b + j], words.word[j]);
+    }
+}
+
+/* As many as one call has (TL_MAX_INPUTS, two each at least). */
+enum { LIST = TL_MAX_INPUTS / 2 };
+struct parameter_list {
+    int n;
+    int64_t n_chunks; /* of all */
+    int64_t n_packs[LIST], first_chunk[LIST];
+    parameter of[LIST];
+};
+
+/* One pack of a parameter. */
+template <class P, class G, class STEP>
+__device__ inline void update_pack(const parameter &t, int64_t i, const update &u, float scale, const STEP &step) {
+    const int n = STEP::n_states;
+    const float weight_decay = (float)u.weight_decay;
+    pack<P> p;
+    pack<float> state[n + 1], master;
+    const pack<G> grad = ((const pack<G> *)t.g)[i];
+    for (int k = 0; k < n; k++) state[k] = ((const pack<float> *)t.state[k])[i];
+    if (t.master) master = ((const pack<float> *)t.master)[i];
+    else {
+        p = ((const pack<P> *)t.p)[i];
+        for (int j = 0; j < PACK; j++) master.v[j] = value_of<float>(p.v[j]);
+    }
+    for (int j = 0; j < PACK; j++) {
+        float s[n + 1], g = value_of<float>(grad.v[j]) * scale;
+        if (u.weight_decay != 0) g += weight_decay * master.v[j];
+        for (int k = 0; k < n; k++) s[k] = state[k].v[j];
+        step(master.v[j], g, s);
+        for (int k = 0; k < n; k++) state[k].v[j] = s[k];
+    }
+    for (int k = 0; k < n; k++) ((pack<float> *)t.state[k])[i] = state[k];
+    if (t.master) ((pack<float> *)t.master)[i] = master;
+    if (u.is_stochastic) pack_round(p, master.v, u.key, t.index + (uint64_t)i * PACK);
+    else pack_round(p, master.v);
+    ((pack<P> *)t.p)[i] = p;
+}
+
+/* Dense, aligned, states f32: eight elements per thread, a chunk of BLOCK packs of one parameter per block. */
+template <class P, class G, class STEP>
+__global__ void __launch_bounds__(BLOCK) update_packs(parameter_list list, update u, STEP step) {
+    const float scale = u.scale ? *u.scale : 1.0f;
+    if (!isfinite(scale)) return;
+    for (int64_t chunk = blockIdx.x; chunk < list.n_chunks; chunk += gridDim.x) {
+        const int which = chunk_owner(list.first_chunk, list.n, chunk);
+        const int64_t i = (chunk - list.first_chunk[which]) * BLOCK + threadIdx.x;
+        const parameter own = list.of[which];
+        if (i < list.n_packs[which]) update_pack<P, G, STEP>(own, i, u, scale, step);
+    }
+}
+
+/* ---- Launching ---------------------------------------------------------------------------------------- */
+
+static update update_of(const tl_kernel_args *args, double weight_decay) {
+    const struct attr_update *attr = (const struct attr_update *)args->attr;
+    update u;
+    memset(&u, 0, sizeof u);
+    if (attr->has_scale) u.scale = (const float *)args->in[args->n_in - 1].data;
+    u.p_dtype = args->in[0].dtype;
+    u.weight_decay = weight_decay;
+    u.is_stochastic = attr->is_stochastic;
+    u.key.seed = attr->generator.seed;
+    u.key.stream = attr->generator.stream;
+    return u;
+}
+
+static parameter parameter_of(const tl_operand *in, int n_states, bool has_master, uint64_t index) {
+    parameter t;
+    memset(&t, 0, sizeof t);
+    t.p = in[0].data;
+    t.g = in[1].data;
+    for (int k = 0; k < n_states; k++) t.state[k] = in[2 + k].data;
+    if (has_master) t.master = in[2 + n_states].data;
+    t.index = index;
+    return t;
+}
+
+template <int N> static bool is_packed(const geometry<N> &g, const tl_operand *const *list) {
+    const tl_dtype p_dtype = list[0]->dtype, g_dtype = list[1]->dtype;
+    int element_bytes[N];
+    void *data[N];
+    if (g.rank != 1) return false;
+    for (int i = 0; i < N; i++) {
+        element_bytes[i] = dtype_bytes(list[i]->dtype);
+        data[i] = list[i]->data;
+        if (g.stride[i][0] != 1) return false;
+    }
+    return (p_dtype == TL_F32 || p_dtype == TL_BF16) && (g_dtype == TL_F32 || g_dtype == TL_BF16) &&
+           geometry_packs<N>(g, element_bytes, data);
+}
+
+static void list_add(parameter_list *list, const parameter &t, int64_t numel) {
+    list->of[list->n] = t;
+    list->n_packs[list->n] = numel / PACK;
+    list->first_chunk[list->n++] = list->n_chunks;
+    list->n_chunks += (numel / PACK + BLOCK - 1) / BLOCK;
+}
+
+/* The list is empty afterwards. */
+template <class STEP>
+static void list_run(parameter_list *list, tl_dtype g_dtype, const update &u, const STEP &step, cudaStream_t stream) {
+    if (list->n > 0) {
+        const unsigned blocks = blocks_for(list->n_chunks, 1);
+        if (u.p_dtype == TL_F32 && g_dtype == TL_F32)
+            update_packs<float, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else if (u.p_dtype == TL_F32) update_packs<float, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else if (g_dtype == TL_F32) update_packs<bf16, float, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+        else update_packs<bf16, bf16, STEP><<<blocks, BLOCK, 0, stream>>>(*list, u, step);
+    }
+    list->n = 0;
+    list->n_chunks = 0;
+}
+
+/* One step of each compute type: which of them runs follows the parameters, which have one dtype. */
+template <class F32, class F64>
+static bool run(const tl_kernel_args *args, double weight_decay, const F32 &step, const F64 &step_f64) {
+    const int n = F32::n_states;
+    if (!operands_known(args)) return false;
+    const struct attr_update *attr = (const struct attr_update *)args->attr;
+    const update u = update_of(args, weight_decay);
+    const cudaStream_t stream = stream_of(args);
+    const int n_operands = n + 2 + attr->has_master;
+    uint64_t index = attr->generator.index;
+    tl_dtype listed = TL_F32; /* of the gradients in the list */
+    parameter_list packs;
+    packs.n = 0;
+    packs.n_chunks = 0;
+    for (int i = 0; i < attr->n_parameters; i++) {
+        const tl_operand *in = args->in + i * n_operands, *list[n + 3];
+        for (int k = 0; k < n + 2; k++) list[k] = &in[k];
+        list[n + 2] = attr->has_master ? &in[n + 2] : &in[0];
+        const geometry<n + 3> g = geometry_of<n + 3>(list);
+        const parameter t = parameter_of(in, n, attr->has_master, index);
+        const tl_dtype g_dtype = in[1].dtype;
+        index += update_words(g.numel);
+        if (g.numel == 0) continue;
+        if (u.p_dtype == TL_F64)
+            update_any<double, F64><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step_f64);
+        else if (!is_packed<n + 3>(g, list))
+            update_any<float, F32><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, t, g_dtype, u, step);
+        else {
+            if (packs.n == LIST || g_dtype != listed) list_run(&packs, listed, u, step, stream);
+            listed = g_dtype;
+            list_add(&packs, t, g.numel);
+        }
+    }
+    list_run(&packs, listed, u, step, stream);
+    return true;
+}
+
+/* ---- From options to steps ---------------------------------------------------------------------------- */
+
+template <class C> static sgd_step<C> sgd_of(const tl_sgd_options *o) { return {(C)o->lr}; }
+
+template <class C> static momentum_step<C> momentum_of(const tl_sgd_options *o) {
+    return {(C)o->lr, (C)o->momentum, (C)(1 - o->dampening), o->step == 1, o->nesterov};
+}
+
+template <class C> static adagrad_step<C> adagrad_of(const tl_adagrad_options *o) {
+    return {(C)(o->lr / (1 + (double)(o->step - 1) * o->lr_decay)), (C)o->eps};
+}
+
+template <class C, bool CENTERED, bool MOMENTUM>
+static rmsprop_step<C, CENTERED, MOMENTUM> rmsprop_of(const tl_rmsprop_options *o) {
+    return {(C)o->lr, (C)o->alpha, (C)(1 - o->alpha), (C)o->eps, (C)o->momentum};
+}
+
+template <bool CENTERED, bool MOMENTUM>
+static bool run_rmsprop(const tl_kernel_args *args, const tl_rmsprop_options *o) {
+    return run(args, o->weight_decay, rmsprop_of<float, CENTERED, MOMENTUM>(o),
+               rmsprop_of<double, CENTERED, MOMENTUM>(o));
+}
+
+template <class C, bool HAS_MAX> static adam_step<C, HAS_MAX> adam_of(const tl_adam_options *o) {
+    return {(C)(o->lr / (1 - pow(o->beta1, (double)o->step))),
+            (C)(o->decoupled ? 1 - o->lr * o->weight_decay : 1),
+            (C)(1 - o->beta1),
+            (C)o->beta2,
+            (C)(1 - o->beta2),
+            (C)o->eps,
+            (C)(1 / sqrt(1 - pow(o->beta2, (double)o->step)))};
+}
+
+extern "C" {
+
+bool cuda_sgd_momentum(const tl_kernel_args *args) {
+    const tl_sgd_options *o = &((const struct attr_sgd_momentum *)args->attr)->options;
+    if (o->momentum != 0) return run(args, o->weight_decay, momentum_of<float>(o), momentum_of<double>(o));
+    return run(args, o->weight_decay, sgd_of<float>(o), sgd_of<double>(o));
+}
+
+bool cuda_adagrad(const tl_kernel_args *args) {
+    const tl_adagrad_options *o = &((const struct attr_adagrad *)args->attr)->options;
+    return run(args, o->weight_decay, adagrad_of<float>(o), adagrad_of<double>(o));
+}
+
+bool cuda_rmsprop(const tl_kernel_args *args) {
+    const tl_rmsprop_options *o = &((const struct attr_rmsprop *)args->attr)->options;
+    if (o->centered) return o->momentum != 0 ? run_rmsprop<true, true>(args, o) : run_rmsprop<true, false>(args, o);
+    return o->momentum != 0 ? run_rmsprop<false, true>(args, o) : run_rmsprop<false, false>(args, o);
+}
+
+bool cuda_adam(const tl_kernel_args *args) {
+    const struct attr_adam *attr = (const struct attr_adam *)args->attr;
+    const tl_adam_options *o = &attr->options;
+    const double weight_decay = o->decoupled ? 0 : o->weight_decay;
+    if (attr->has_max) return run(args, weight_decay, adam_of<float, true>(o), adam_of<double, true>(o));
+    return run(args, weight_decay, adam_of<float, false>(o), adam_of<double, false>(o));
+}
+
+} /* extern "C" */

@@ -1,0 +1,420 @@
+/* token.cu: rows by id, and the loss over a vocabulary.
+ *
+ * An id outside [0,V) must not fault: the kernel notes it in the fault cell (state.h) and goes on with zeros; sync
+ * reports it. Waiting for the device after each lookup, to fail at once, would cost more than the lookup.
+ */
+#include "device/cuda/ops/sort.cuh"
+
+/* ---- embedding ---------------------------------------------------------------------------------------- */
+
+/* A row is C units of type U, where U is as wide as the row's length and addresses allow. Block (32, 8): a warp per
+ * row. */
+template <class U>
+__global__ void __launch_bounds__(256)
+    embedding_rows(const U *weight, int64_t V, int64_t n_units, geometry<1> ids_at, const void *ids, tl_dtype ids_dtype,
+                   U *out, struct cuda_fault *fault) {
+    for (int64_t row = blockIdx.x * (int64_t)8 + threadIdx.y; row < ids_at.numel; row += (int64_t)gridDim.x * 8) {
+        int64_t at[1];
+        offsets_of(ids_at, row, at);
+        const int64_t id = id_at(ids, ids_dtype, at[0]);
+        const bool is_good = id >= 0 && id < V;
+        if (!is_good && threadIdx.x == 0) fault_raise(fault, FAULT_EMBEDDING, id, V);
+        for (int64_t i = threadIdx.x; i < n_units; i += 32)
+            out[row * n_units + i] = is_good ? weight[id * n_units + i] : U();
+    }
+}
+
+template <class U> static void embedding_launch(const tl_kernel_args *args, int64_t V, int64_t row_bytes) {
+    const tl_operand *ids = &args->in[1];
+    const tl_operand *const list[1] = {ids};
+    const geometry<1> g = geometry_of<1>(list);
+    embedding_rows<U><<<capped((g.numel + 7) / 8), dim3(32, 8), 0, stream_of(args)>>>(
+        (const U *)args->in[0].data, V, row_bytes / (int64_t)sizeof(U), g, ids->data, ids->dtype,
+        (U *)args->out[0].data, fault_of(args));
+}
+
+/* ---- embedding_grad ------------------------------------------------------------------------------------
+ *
+ * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending order, and
+ * added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use integer atomics, whose
+ * sums are exact; only the order inside a group is left to chance, and group_order takes that away. A text has few ids with
+ * thousands of rows beside many with none, so neighbours go to different blocks, and the rows of one group to 16 lanes.
+ */
+
+__global__ void __launch_bounds__(BLOCK)
+    group_count(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, struct cuda_fault *fault) {
+    FOR_EACH(i, n) {
+        const int64_t id = id_at(ids, dtype, i);
+        if (id >= 0 && id < V) atomicAdd(&starts[id], 1);
+        else fault_raise(fault, FAULT_EMBEDDING_GRAD, id, V);
+    }
+}
+
+/* starts[v] = counts of all ids below v; one block walks the array, each thread a run of its own. */
+__global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n) {
+    __shared__ int of_thread[1024];
+    const int64_t run = (n + blockDim.x - 1) / blockDim.x;
+    const int64_t first = threadIdx.x * run, last = min(n, first + run);
+    int sum = 0;
+    for (int64_t i = first; i < last; i++) sum += starts[i];
+    of_thread[threadIdx.x] = sum;
+    __syncthreads();
+    for (int distance = 1; distance < blockDim.x; distance *= 2) {
+        const int before = threadIdx.x >= distance ? of_thread[threadIdx.x - distance] : 0;
+        __syncthreads();
+        of_thread[threadIdx.x] += before;
+        __syncthreads();
+    }
+    int below = of_thread[threadIdx.x] - sum;
+    for (int64_t i = first; i < last; i++) {
+        const int count = starts[i];
+        starts[i] = below;
+        below += count;
+    }
+}
+
+/* Afterwards starts[v] has moved to the end of v's group, that is, to the start of v+1's. */
+__global__ void __launch_bounds__(BLOCK)
+    group_place(const void *ids, tl_dtype dtype, int64_t n, int64_t V, int *starts, int *rows) {
+    FOR_EACH(i, n) {
+        const int64_t id = id_at(ids, dtype, i);
+        if (id >= 0 && id < V) rows[atomicAdd(&starts[id], 1)] = (int)i;
+    }
+}
+
+struct number_exchange {
+    int *x;
+    __device__ void operator()(int low, int high) const {
+        if (x[low] <= x[high]) return;
+        const int t = x[low];
+        x[low] = x[high];
+        x[high] = t;
+    }
+};
+
+enum { SORT_SHARED = 4096 };
+
+/* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this one. */
+__device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t id, int *list) {
+    __shared__ int of_warp[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
+    int listed = 0;
+    for (int64_t base = 0; base < n_ids; base += (int64_t)blockDim.x * 4) {
+        const int64_t first = base + (int64_t)threadIdx.x * 4;
+        unsigned found = 0;
+        for (int j = 0; j < 4; j++)
+            if (first + j < n_ids && id_at(ids, dtype, first + j) == id) found |= 1u << j;
+        int before = __popc(found); /* inclusive over the warp, then exclusive */
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xFFFFFFFFu, before, distance);
+            if (lane >= distance) before += other;
+        }
+        if (lane == 31) of_warp[warp] = before;
+        __syncthreads();
+        int at = listed + before - __popc(found);
+        for (int k = 0; k < n_warps; k++) {
+            if (k < warp) at += of_warp[k];
+            listed += of_warp[k];
+        }
+        for (int j = 0; j < 4; j++)
+            if (found >> j & 1) list[at++] = (int)(first + j);
+        __syncthreads();
+    }
+}
+
+/* What a block looks at together: 32 ids that lie far apart. Each lane has the group of one. */
+struct group_span {
+    int first, n;
+};
+__device__ inline group_span span_of(const int *starts, int64_t id, int64_t V) {
+    if (id >= V) return {0, 0};
+    const int first = id ? starts[id - 1] : 0;
+    return {first, starts[id] - first};
+}
+
+/* Every group in ascending order. All warps of a block take the same way. */
+__global__ void __launch_bounds__(1024)
+    group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
+    __shared__ int sorted[SORT_SHARED];
+    const int64_t n_sets = (V + 31) / 32;
+    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
+        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 1); wanted; wanted &= wanted - 1) {
+            const int lane = __ffs((int)wanted) - 1;
+            const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
+            int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            if (n > SORT_SHARED) {
+                block_list(ids, dtype, n_ids, set + lane * n_sets, list);
+                continue;
+            }
+            for (int i = threadIdx.x; i < n; i += blockDim.x) sorted[i] = list[i];
+            __syncthreads();
+            block_sort(n, number_exchange{sorted});
+            for (int i = threadIdx.x; i < n; i += blockDim.x) list[i] = sorted[i];
+            __syncthreads();
+        }
+    }
+}
+
+enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
+
+/* Groups that are not empty (is_added: to what is there), 32 units of columns by blockIdx.y: lane k adds rows k, k + ROW_LANES, ... of the group, then the lanes
+ * are added in order. */
+template <class T, int U>
+__global__ void __launch_bounds__(32 * ROW_LANES)
+    embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, const int *rows, T *out,
+                        bool is_added) {
+    typedef typename compute_type<T>::type C;
+    __shared__ C parts[ROW_LANES][32 * U];
+    const int64_t n_sets = (V + 31) / 32, unit_at = blockIdx.y * (int64_t)32 + threadIdx.x % 32;
+    const int64_t first_column = blockIdx.y * (int64_t)(32 * U);
+    const int row_lane = threadIdx.x / 32;
+    const bool is_there = unit_at < n_columns / U;
+    for (int64_t set = blockIdx.x; set < n_sets; set += gridDim.x) {
+        const group_span own = span_of(starts, set + threadIdx.x % 32 * n_sets, V);
+        for (unsigned wanted = __ballot_sync(0xFFFFFFFFu, own.n > 0); wanted; wanted &= wanted - 1) {
+            const int lane = __ffs((int)wanted) - 1;
+            const int n = __shfl_sync(0xFFFFFFFFu, own.n, lane);
+            const int *list = rows + __shfl_sync(0xFFFFFFFFu, own.first, lane);
+            C sum[U];
+            for (int j = 0; j < U; j++) sum[j] = 0;
+            for (int i = row_lane; is_there && i < n; i += ROW_LANES * GROUP_AHEAD) {
+                unit<T, U> x[GROUP_AHEAD];
+#pragma unroll
+                for (int k = 0; k < GROUP_AHEAD; k++)
+                    if (i + k * ROW_LANES < n) x[k] = unit_load<U>(g + list[i + k * ROW_LANES] * n_columns, unit_at);
+#pragma unroll
+                for (int k = 0; k < GROUP_AHEAD; k++)
+                    for (int j = 0; i + k * ROW_LANES < n && j < U; j++) sum[j] += value_of<C>(x[k].v[j]);
+            }
+            for (int j = 0; j < U; j++) parts[row_lane][threadIdx.x % 32 * U + j] = sum[j];
+            __syncthreads();
+            for (int column = threadIdx.x; column < 32 * U && first_column + column < n_columns; column += blockDim.x) {
+                T *to = out + (set + lane * n_sets) * n_columns + first_column + column;
+                C total = is_added ? value_of<C>(*to) + parts[0][column] : parts[0][column];
+                for (int k = 1; k < ROW_LANES && k < n; k++) total += parts[k][column];
+                *to = conversion<T>::from(total);
+            }
+            __syncthreads();
+        }
+    }
+}
+
+template <class T>
+static bool embedding_grad_launch(const tl_kernel_args *args, const tl_operand *g_rows, int64_t V, int64_t n_columns,
+                                  bool is_added) {
+    const tl_operand *ids = g_rows + 1;
+    const int64_t n = operand_numel(ids);
+    const cudaStream_t stream = stream_of(args);
+    const T *g = (const T *)g_rows->data;
+    T *out = (T *)args->out[0].data;
+    int *starts = (int *)args->workspace, *rows = starts + V + 1;
+    if (!is_added &&
+        !cuda_check(cudaMemsetAsync(out, 0, (size_t)(V * n_columns) * sizeof(T), stream), args->op, args->error))
+        return false;
+    if (n == 0) return true;
+    group_count<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, fault_of(args));
+    group_scan<<<1, 1024, 0, stream>>>(starts, V + 1);
+    group_place<<<blocks_for(n), BLOCK, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
+    const int64_t n_sets = (V + 31) / 32;
+    const unsigned blocks = (unsigned)(n_sets < 1056 ? n_sets : 1056); /* a few for each multiprocessor */
+    group_order<<<blocks, 1024, 0, stream>>>(ids->data, ids->dtype, n, V, starts, rows);
+    const void *const addresses[] = {g, out};
+    const int U = sizeof(T) < 8 ? PACK : 1;
+    const dim3 grid(blocks, (unsigned)((n_columns / U + 31) / 32)),
+        grid_of_one(blocks, (unsigned)((n_columns + 31) / 32));
+    if (sizeof(T) < 8 && rows_are_packs(n_columns, 2, addresses))
+        embedding_grad_rows<T, U><<<grid, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
+    else
+        embedding_grad_rows<T, 1>
+            <<<grid_of_one, 32 * ROW_LANES, 0, stream>>>(g, V, n_columns, starts, rows, out, is_added);
+    return true;
+}
+
+/* ---- cross_entropy ------------------------------------------------------------------------------------ */
+
+/* A block per row; PACKED: eight logits per access. */
+template <class T, bool PACKED>
+__global__ void __launch_bounds__(512)
+    cross_entropy_rows(const T *logits, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
+                       typename compute_type<T>::type *loss, typename compute_type<T>::type *lse_out,
+                       struct cuda_fault *fault) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const T *x = logits + row * V;
+        running<C> r = {lowest<C>(), C(0)};
+        if (PACKED) {
+            const pack<T> *packs = (const pack<T> *)x;
+            for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
+                const pack<T> p = packs[i];
+                for (int j = 0; j < PACK; j++) running_add(r, value_of<C>(p.v[j]));
+            }
+        } else {
+            for (int64_t i = threadIdx.x; i < V; i += blockDim.x) running_add(r, value_of<C>(x[i]));
+        }
+        const C lse = running_lse(r);
+        if (threadIdx.x == 0) {
+            const int64_t target = id_at(targets, targets_dtype, row);
+            const bool is_good = target >= 0 && target < V;
+            if (!is_good) fault_raise(fault, FAULT_CROSS_ENTROPY, target, V);
+            lse_out[row] = lse;
+            loss[row] = is_good ? lse - value_of<C>(x[target]) : C(0);
+        }
+    }
+}
+
+/* (exp(logit - lse) - [i = target]) g */
+template <class T, bool PACKED>
+__global__ void __launch_bounds__(512)
+    cross_entropy_grad_rows(const typename compute_type<T>::type *g, const T *logits, const void *targets,
+                            tl_dtype targets_dtype, const typename compute_type<T>::type *lses, int64_t n_rows,
+                            int64_t V, T *out, struct cuda_fault *fault) {
+    typedef typename compute_type<T>::type C;
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        const int64_t target = id_at(targets, targets_dtype, row);
+        const C lse = lses[row], scale = g[row];
+        const T *x = logits + row * V;
+        T *y = out + row * V;
+        if ((target < 0 || target >= V) && threadIdx.x == 0) fault_raise(fault, FAULT_CROSS_ENTROPY_GRAD, target, V);
+        if (PACKED) {
+            for (int64_t i = threadIdx.x; i < V / PACK; i += blockDim.x) {
+                const pack<T> p = ((const pack<T> *)x)[i];
+                pack<T> q;
+                for (int j = 0; j < PACK; j++) {
+                    const C hit = i * PACK + j == target ? C(1) : C(0);
+                    q.v[j] = conversion<T>::from((exp_of(value_of<C>(p.v[j]) - lse) - hit) * scale);
+                }
+                ((pack<T> *)y)[i] = q;
+            }
+        } else {
+            for (int64_t i = threadIdx.x; i < V; i += blockDim.x)
+                y[i] = conversion<T>::from((exp_of(value_of<C>(x[i]) - lse) - (i == target ? C(1) : C(0))) * scale);
+        }
+    }
+}
+
+static bool rows_pack(const void *a, const void *b, int64_t V) {
+    return V % PACK == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
+}
+
+template <class T> static bool cross_entropy_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
+    typedef typename compute_type<T>::type C;
+    const T *logits = (const T *)args->in[0].data;
+    const tl_operand *targets = &args->in[1];
+    C *loss = (C *)args->out[0].data, *lse = (C *)args->out[1].data;
+    const int threads = threads_for_row(V);
+    if (rows_pack(logits, logits, V))
+        cross_entropy_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
+            logits, targets->data, targets->dtype, n_rows, V, loss, lse, fault_of(args));
+    else
+        cross_entropy_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
+            logits, targets->data, targets->dtype, n_rows, V, loss, lse, fault_of(args));
+    return true;
+}
+
+template <class T> static bool cross_entropy_grad_launch(const tl_kernel_args *args, int64_t n_rows, int64_t V) {
+    typedef typename compute_type<T>::type C;
+    const C *g = (const C *)args->in[0].data, *lse = (const C *)args->in[3].data;
+    const T *logits = (const T *)args->in[1].data;
+    const tl_operand *targets = &args->in[2];
+    T *out = (T *)args->out[0].data;
+    const int threads = threads_for_row(V);
+    if (rows_pack(logits, out, V))
+        cross_entropy_grad_rows<T, true><<<capped(n_rows), threads, 0, stream_of(args)>>>(
+            g, logits, targets->data, targets->dtype, lse, n_rows, V, out, fault_of(args));
+    else
+        cross_entropy_grad_rows<T, false><<<capped(n_rows), threads, 0, stream_of(args)>>>(
+            g, logits, targets->data, targets->dtype, lse, n_rows, V, out, fault_of(args));
+    return true;
+}
+
+extern "C" {
+
+bool cuda_embedding(const tl_kernel_args *args) {
+    const tl_operand *weight = &args->in[0];
+    if (!operands_known(args) || !ids_known(args, &args->in[1])) return false;
+    const int64_t V = weight->shape[0], row_bytes = weight->shape[1] * dtype_bytes(weight->dtype);
+    if (operand_numel(&args->out[0]) == 0) return true;
+    const uint64_t lengths = (uint64_t)row_bytes | (uintptr_t)weight->data | (uintptr_t)args->out[0].data;
+    if (lengths % 16 == 0) embedding_launch<uint4>(args, V, row_bytes);
+    else if (lengths % 4 == 0) embedding_launch<uint32_t>(args, V, row_bytes);
+    else if (lengths % 2 == 0) embedding_launch<uint16_t>(args, V, row_bytes);
+    else embedding_launch<uint8_t>(args, V, row_bytes);
+    return true;
+}
+
+/* ids follow g. */
+static bool add_rows(const tl_kernel_args *args, const tl_operand *g, bool is_added) {
+    const tl_operand *out = &args->out[0];
+    if (!operands_known(args) || !ids_known(args, g + 1)) return false;
+    if (out->dtype != g->dtype) return cuda_refuse_dtype(args, out->dtype);
+    const int64_t V = out->shape[0], n = operand_numel(g + 1), n_columns = out->shape[1];
+    if (V == 0 || n_columns == 0) return true;
+    const size_t need = (size_t)(V + 1 + n) * sizeof(int32_t);
+    if (args->workspace_bytes < need || n > INT32_MAX) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s of %lld rows needs %zu bytes of workspace, has %zu", args->op,
+                 (long long)n, need, args->workspace_bytes);
+        return false;
+    }
+    if (!cuda_check(cudaMemsetAsync(args->workspace, 0, (size_t)(V + 1) * sizeof(int32_t), stream_of(args)), args->op,
+                    args->error))
+        return false;
+    switch (g->dtype) {
+    case TL_F64:
+        return embedding_grad_launch<double>(args, g, V, n_columns, is_added);
+    case TL_F32:
+        return embedding_grad_launch<float>(args, g, V, n_columns, is_added);
+    case TL_BF16:
+        return embedding_grad_launch<bf16>(args, g, V, n_columns, is_added);
+    case TL_F16:
+        return embedding_grad_launch<f16>(args, g, V, n_columns, is_added);
+    default:
+        return cuda_refuse_dtype(args, g->dtype);
+    }
+}
+
+bool cuda_embedding_grad(const tl_kernel_args *args) { return add_rows(args, &args->in[0], false); }
+bool cuda_embedding_acc(const tl_kernel_args *args) { return add_rows(args, &args->in[1], true); }
+
+bool cuda_cross_entropy(const tl_kernel_args *args) {
+    const tl_operand *logits = &args->in[0];
+    const int64_t n_rows = logits->shape[0], V = logits->shape[1];
+    if (!ids_known(args, &args->in[1])) return false;
+    if (n_rows == 0) return true;
+    switch (logits->dtype) {
+    case TL_F64:
+        return cross_entropy_launch<double>(args, n_rows, V);
+    case TL_F32:
+        return cross_entropy_launch<float>(args, n_rows, V);
+    case TL_BF16:
+        return cross_entropy_launch<bf16>(args, n_rows, V);
+    case TL_F16:
+        return cross_entropy_launch<f16>(args, n_rows, V);
+    default:
+        return cuda_refuse_dtype(args, logits->dtype);
+    }
+}
+
+bool cuda_cross_entropy_grad(const tl_kernel_args *args) {
+    const tl_operand *logits = &args->in[1];
+    const int64_t n_rows = logits->shape[0], V = logits->shape[1];
+    const tl_dtype want = logits->dtype == TL_F64 ? TL_F64 : TL_F32;
+    if (!ids_known(args, &args->in[2])) return false;
+    if (args->in[0].dtype != want || args->in[3].dtype != want || args->out[0].dtype != logits->dtype)
+        return cuda_refuse_dtype(args, args->in[0].dtype);
+    if (n_rows == 0 || V == 0) return true;
+    switch (logits->dtype) {
+    case TL_F64:
+        return cross_entropy_grad_launch<double>(args, n_rows, V);
+    case TL_F32:
+        return cross_entropy_grad_launch<float>(args, n_rows, V);
+    case TL_BF16:
+        return cross_entropy_grad_launch<bf16>(args, n_rows, V);
+    case TL_F16:
+        return cross_entropy_grad_launch<f16>(args, n_rows, V);
+    default:
+        return cuda_refuse_dtype(args, logits->dtype);
+    }
+}
+
+} /* extern "C" */

@@ -1,0 +1,100 @@
+/* real_math.cuh: the functions that formulas of spec/elementwise_list.h call, as F(exp): real_exp for float, double and,
+ * where it has a meaning, int64_t. On the cpu they are those of device/cpu/shared/vector_math.h. */
+#ifndef CUDA_REAL_MATH_CUH
+#define CUDA_REAL_MATH_CUH
+
+#include "device/cuda/shared/common.cuh"
+
+__device__ inline float real_exp(float x) { return expf(x); }
+__device__ inline double real_exp(double x) { return exp(x); }
+__device__ inline float real_exp2(float x) { return exp2f(x); }
+__device__ inline double real_exp2(double x) { return exp2(x); }
+__device__ inline float real_expm1(float x) { return expm1f(x); }
+__device__ inline double real_expm1(double x) { return expm1(x); }
+__device__ inline float real_log(float x) { return logf(x); }
+__device__ inline double real_log(double x) { return log(x); }
+__device__ inline float real_log2(float x) { return log2f(x); }
+__device__ inline double real_log2(double x) { return log2(x); }
+__device__ inline float real_log1p(float x) { return log1pf(x); }
+__device__ inline double real_log1p(double x) { return log1p(x); }
+__device__ inline float real_sqrt(float x) { return sqrtf(x); }
+__device__ inline double real_sqrt(double x) { return sqrt(x); }
+__device__ inline float real_sin(float x) { return sinf(x); }
+__device__ inline double real_sin(double x) { return sin(x); }
+__device__ inline float real_cos(float x) { return cosf(x); }
+__device__ inline double real_cos(double x) { return cos(x); }
+__device__ inline float real_tanh(float x) { return tanhf(x); }
+__device__ inline double real_tanh(double x) { return tanh(x); }
+__device__ inline float real_erf(float x) { return erff(x); }
+__device__ inline double real_erf(double x) { return erf(x); }
+
+/* ---- Sign, rounding, NaN: in every compute type. The lowest integer is its own magnitude: negation wraps. ---- */
+
+__device__ inline float real_abs(float x) { return fabsf(x); }
+__device__ inline double real_abs(double x) { return fabs(x); }
+__device__ inline int64_t real_abs(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
+__device__ inline float real_floor(float x) { return floorf(x); }
+__device__ inline double real_floor(double x) { return floor(x); }
+__device__ inline int64_t real_floor(int64_t x) { return x; }
+__device__ inline float real_ceil(float x) { return ceilf(x); }
+__device__ inline double real_ceil(double x) { return ceil(x); }
+__device__ inline int64_t real_ceil(int64_t x) { return x; }
+__device__ inline float real_round(float x) { return rintf(x); }
+__device__ inline double real_round(double x) { return rint(x); }
+__device__ inline int64_t real_round(int64_t x) { return x; }
+__device__ inline float real_trunc(float x) { return truncf(x); }
+__device__ inline double real_trunc(double x) { return trunc(x); }
+__device__ inline int64_t real_trunc(int64_t x) { return x; }
+template <class C> __device__ inline bool real_isnan(C x) { return x != x; }
+
+/* ---- Powers: of integers by squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but
+ * for 1 and -1. ---- */
+
+__device__ inline float real_pow(float a, float b) { return powf(a, b); }
+__device__ inline double real_pow(double a, double b) { return pow(a, b); }
+__device__ inline int64_t real_pow(int64_t base, int64_t exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+    uint64_t result = 1;
+    for (uint64_t b = (uint64_t)base; exponent; exponent >>= 1, b *= b)
+        if (exponent & 1) result *= b;
+    return (int64_t)result;
+}
+
+/* ---- Activations ---- */
+
+/* 1 / (1 + e^-x), by the branch whose exponential cannot overflow. */
+template <class C> __device__ inline C real_sigmoid(C x) {
+    const C z = real_exp(x < C(0) ? x : -x);
+    return (x < C(0) ? z : C(1)) / (C(1) + z);
+}
+
+template <class C> __device__ inline C real_silu(C x) { return x * real_sigmoid(x); }
+/* silu'(x) = y (1 + x (1 - y)),  y = sigmoid(x) */
+template <class C> __device__ inline C real_silu_slope(C x) {
+    const C y = real_sigmoid(x);
+    return y * (C(1) + x * (C(1) - y));
+}
+
+/* gelu(x) = x/2 (1 + tanh u),  u = s (x + k x^3),  s = sqrt(2/pi), k = 0.044715 */
+#define GELU_S 0.79788456080286535588
+#define GELU_K 0.044715
+template <class C> __device__ inline C real_gelu(C x) {
+    return C(0.5) * x * (C(1) + real_tanh(C(GELU_S) * (x + C(GELU_K) * x * x * x)));
+}
+/* gelu'(x) = (1 + tanh u)/2 + x/2 (1 - tanh^2 u) s (1 + 3k x^2) */
+template <class C> __device__ inline C real_gelu_slope(C x) {
+    const C t = real_tanh(C(GELU_S) * (x + C(GELU_K) * x * x * x));
+    return C(0.5) * (C(1) + t) + C(0.5) * x * (C(1) - t * t) * C(GELU_S) * (C(1) + C(3 * GELU_K) * x * x);
+}
+
+/* x Phi(x) = x erfc(-x / sqrt 2) / 2;  its slope is Phi(x) + x phi(x),  phi(x) = e^(-x^2/2) / sqrt(2 pi) */
+__device__ inline float real_gelu_erf(float x) { return 0.5f * x * erfcf(x * -0.70710678118654752f); }
+__device__ inline double real_gelu_erf(double x) { return 0.5 * x * erfc(x * -0.70710678118654752440); }
+__device__ inline float real_gelu_erf_slope(float x) {
+    return 0.5f * erfcf(x * -0.70710678118654752f) + x * expf(-0.5f * x * x) * 0.39894228040143268f;
+}
+__device__ inline double real_gelu_erf_slope(double x) {
+    return 0.5 * erfc(x * -0.70710678118654752440) + x * exp(-0.5 * x * x) * 0.39894228040143267794;
+}
+
+#endif

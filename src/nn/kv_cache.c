@@ -1,0 +1,83 @@
+/* kv_cache.c: keys and values that are kept, so that one more token costs one pass over them.
+ *
+ * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of them. A token's
+ * keys and values depend on the tokens before it alone, so they are computed once and kept: L layers x 2 x Hkv x D numbers per token. */
+#include "nn/kv_cache.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "nn/model.h"
+#include "nn/module.h"
+
+/* What products give: the keys' and values' dtype. */
+static tl_dtype product_dtype(tl_module *model) {
+    tl_dtype autocast = tl_autocast(TL_DTYPE_COUNT);
+    tl_autocast(autocast);
+    const struct model *s = model->state;
+    return autocast != TL_DTYPE_COUNT ? autocast : tl_dtype_of(tl_module_tensor(s->embedding, 0));
+}
+
+static bool store_make(tl_cache *cache, tl_module *model, const tl_model_config *c) {
+    const struct model *s = model->state;
+    tl_scope scope = tl_scope_enter("cache");
+    if (!scope.depth) return false;
+    tl_tensor *store = tl_empty(TL_SHAPE(c->n_layers, 2, cache->batch, cache->capacity, c->n_kv_heads, c->head_size),
+                                product_dtype(model), tl_device_of(tl_module_tensor(s->embedding, 0)));
+    cache->store = tl_keep(tl_set_purpose(store, TL_ACTIVATION));
+    return tl_scope_end(scope) && cache->store;
+}
+
+tl_cache *tl_cache_new(tl_module *model, int64_t batch, int64_t capacity) {
+    const tl_model_config *c = tl_model_config_of(model);
+    if (!c || !model_speaks(model)) return NULL;
+    if (batch < 1 || capacity < 1 || capacity > c->context) {
+        error_set(
+            TL_ERROR_USE,
+            "tl_cache_new: %lld rows of %lld tokens (need at least one row, and 1 to %lld tokens, the model's context)",
+            (long long)batch, (long long)capacity, (long long)c->context);
+        return NULL;
+    }
+    tl_cache *cache = memory_new(sizeof *cache);
+    if (!cache) {
+        error_memory(sizeof *cache, "a cache");
+        return NULL;
+    }
+    *cache = (tl_cache){.model = model, .batch = batch, .capacity = capacity};
+    if (store_make(cache, model, c)) return cache;
+    tl_cache_free(cache);
+    return NULL;
+}
+
+void tl_cache_free(tl_cache *cache) {
+    if (!cache) return;
+    if (cache->store) tl_drop(cache->store);
+    memory_free(cache);
+}
+
+int64_t tl_cache_length(const tl_cache *cache) { return cache ? cache->length : 0; }
+
+bool tl_cache_cut(tl_cache *cache, int64_t length) {
+    if (!cache || length < 0 || length > cache->length)
+        return error_set(TL_ERROR_USE, "tl_cache_cut: %lld tokens of a cache that has %lld", (long long)length,
+                         (long long)tl_cache_length(cache));
+    cache->length = length;
+    return true;
+}
+
+void cache_pretend(tl_cache *cache) { cache->length++; }
+
+/* Tokens from .. end-1 of the keys (0) or values (1) of a layer: (B, end - from, Hkv, D) */
+static tl_tensor *part(const tl_cache *cache, int64_t layer, int64_t which, int64_t from, int64_t end) {
+    tl_tensor *all = tl_select(tl_select(cache->store, 0, layer), 0, which);
+    return tl_slice(all, 1, from, end, 1);
+}
+
+tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    if (!q || !k || !v) return NULL;
+    int64_t T = tl_size(q, 1), from = cache->length, n = from + T;
+    if (!tl_copy_(part(cache, layer, 0, from, n), k) || !tl_copy_(part(cache, layer, 1, from, n), v)) return NULL;
+    tl_tensor *keys = part(cache, layer, 0, 0, n), *values = part(cache, layer, 1, 0, n);
+    return tl_attention(q, keys, values, T > 1, 0); /* a single query sees all keys */
+}

@@ -1,0 +1,138 @@
+/* op_list.h: everything the system can do, one row each.
+ *
+ *   VIEW      another geometry of the same storage: no kernel, costs nothing
+ *   KERNEL    has a kernel on every real device; a forgotten one is a link error that names it
+ *   DYNAMIC   the answer depends on data: refused by name on meta
+ *   TRANSFER  between devices
+ *
+ * A row NAME needs: a record `op_NAME` in ops/FAMILY.c, a kernel `cpu_NAME` in
+ * device/cpu/ops/FAMILY.c and `cuda_NAME` in device/cuda/ops/FAMILY.cu, and samples in
+ * tests/support/samples.c. Include this file with OP(KIND, NAME) defined.
+ */
+
+/* view.c */
+OP(VIEW, select)
+OP(VIEW, slice)
+OP(VIEW, view)
+OP(VIEW, permute)
+OP(VIEW, expand)
+OP(VIEW, diagonal)
+OP(VIEW, as_strided)
+
+/* create.c */
+OP(KERNEL, full)
+OP(KERNEL, arange)
+OP(KERNEL, random)
+
+/* copy.c */
+OP(KERNEL, copy)
+OP(KERNEL, assign)
+OP(KERNEL, fill)
+OP(KERNEL, unview)
+OP(TRANSFER, transfer)
+
+/* elementwise.c, scalar.c, swiglu.c: the elementwise ops have a list of their own */
+#define UNARY(name, ...) OP(KERNEL, name)
+#define BINARY(name, ...) OP(KERNEL, name)
+#define SPECIAL(name, ...) OP(KERNEL, name)
+#include "spec/elementwise_list.h"
+OP(KERNEL, swiglu_grad)
+
+/* reduce.c */
+OP(KERNEL, sum)
+OP(KERNEL, max)
+OP(KERNEL, softmax)
+OP(KERNEL, softmax_grad)
+
+/* matmul.c */
+OP(KERNEL, matmul)
+OP(KERNEL, matmul_acc)
+
+/* narrow.c */
+OP(KERNEL, narrow)
+OP(KERNEL, matmul_f8)
+OP(KERNEL, matmul_f8_acc)
+
+/* norm.c */
+OP(KERNEL, layer_norm)
+OP(KERNEL, layer_norm_grad)
+OP(KERNEL, rms_norm)
+OP(KERNEL, rms_norm_grad)
+
+/* token.c */
+OP(KERNEL, embedding)
+OP(KERNEL, embedding_grad)
+OP(KERNEL, embedding_acc)
+OP(KERNEL, cross_entropy)
+OP(KERNEL, cross_entropy_grad)
+
+/* attention.c */
+OP(KERNEL, rope)
+OP(KERNEL, attention)
+OP(KERNEL, attention_grad)
+
+/* dynamic.c */
+OP(DYNAMIC, item)
+OP(DYNAMIC, nonzero)
+
+/* quantize.c */
+OP(KERNEL, cast_mode)
+OP(KERNEL, quantize)
+OP(KERNEL, fake_quantize)
+OP(KERNEL, dequantize)
+
+/* random.c */
+OP(KERNEL, random_fill)
+OP(KERNEL, permutation)
+OP(KERNEL, multinomial)
+
+/* fold.c, and min in reduce.c */
+OP(KERNEL, min)
+OP(KERNEL, prod)
+OP(KERNEL, argmax)
+OP(KERNEL, argmin)
+OP(KERNEL, var)
+OP(KERNEL, norm)
+OP(KERNEL, logsumexp)
+OP(KERNEL, cumsum)
+OP(KERNEL, cumprod)
+OP(KERNEL, cumprod_grad)
+
+/* loss.c */
+OP(KERNEL, log_softmax)
+OP(KERNEL, log_softmax_grad)
+OP(KERNEL, nll)
+OP(KERNEL, nll_grad)
+OP(KERNEL, bce)
+
+/* index.c */
+OP(KERNEL, gather)
+OP(KERNEL, scatter)
+OP(KERNEL, scatter_add)
+OP(KERNEL, index)
+OP(KERNEL, index_put)
+OP(DYNAMIC, repeat_interleave)
+
+/* join.c */
+OP(KERNEL, concat)
+OP(KERNEL, pad)
+
+/* sort.c */
+OP(KERNEL, sort)
+OP(KERNEL, searchsorted)
+OP(DYNAMIC, unique)
+
+/* fused: norm.c, head.c, optimizer.c */
+OP(KERNEL, add_rms_norm)
+OP(KERNEL, add_rms_norm_grad)
+OP(KERNEL, add_layer_norm)
+OP(KERNEL, add_layer_norm_grad)
+OP(KERNEL, linear_cross_entropy)
+OP(KERNEL, sgd_momentum)
+OP(KERNEL, adagrad)
+OP(KERNEL, rmsprop)
+OP(KERNEL, adam)
+
+/* clip.c */
+OP(KERNEL, sum_squares)
+OP(KERNEL, clip_scale)
