@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "plan/calibrate.h"
 #include "plan/predict.h"
 #include "plan/trial.h"
@@ -292,7 +293,7 @@ static void only_a_profile_of_this_machine_is_found(void **state) {
     expect_true(!machine_find(&q, cpu, why) && strstr(why, "the profile is of a machine"));
     machine_name(cpu, p.machine, sizeof p.machine);
     snprintf(p.isa, sizeof p.isa, "%s", cpu->isa ? cpu->isa : "");
-    p.threads = device_threads();
+    p.threads = process_threads();
     expect_true(machine_write(&p, file) && machine_find(&q, cpu, why));
     machine_free(&q);
     expect_true(file_put(file, "{", 1));

@@ -399,48 +399,18 @@ bool tl_gradients(tl_tensor *output, tl_tensor *seed, tl_tensor **inputs, int n_
     return ok && tl_error() == TL_OK;
 }
 
-/* ---- What rules ask ---- */
-
-void gradient_missing(tl_gradient *g) {
-    error_set(TL_ERROR_USE, "derivative for %s is not implemented", g->node->op->name);
-}
-
-static tl_tensor *unpack(tl_gradient *g, const struct saved *s, const char *kind, int index) {
-    if (!s->tensor) {
-        error_set(TL_ERROR_USE, "%s: its gradient rule reads %s %d, which was not saved", g->node->op->name, kind,
-                  index);
-        return NULL;
+void tl_zero_grad(tl_tensor *x, bool keep) {
+    if (!tensor_check(x, "tl_zero_grad") || !x->grad) return;
+    if (!keep) {
+        tl_set_grad(x, NULL);
+        return;
     }
-    if (s->tensor->storage->version == s->version) return s->tensor;
-    char text[100];
-    tl_describe(s->tensor, text, sizeof text);
-    error_set(TL_ERROR_USE,
-              "one of the variables needed for gradient computation has been modified by an inplace operation: %s, "
-              "%s %d of %s, is at version %llu; expected version %llu instead",
-              text, kind, index, g->node->op->name, (unsigned long long)s->tensor->storage->version,
-              (unsigned long long)s->version);
-    return NULL;
-}
-
-tl_tensor *tl_gradient_input(tl_gradient *g, int i) {
-    static const struct saved nothing;
-    return unpack(g, i >= 0 && i < g->node->n_saved_inputs ? &g->node->saved[i] : &nothing, "input", i);
-}
-
-tl_tensor *tl_gradient_output(tl_gradient *g, int j) {
-    static const struct saved nothing;
-    struct node *n = g->node;
-    tl_tensor *x = unpack(g, j >= 0 && j < n->n_outputs ? &n->saved[n->n_saved_inputs + j] : &nothing, "output", j);
-    if (!x || !g->creates_graph) return x;
-    tl_tensor *recorded = scope_adopt(tensor_alias(x)); /* for higher derivatives the output knows its node */
-    if (recorded) node_attach(n, recorded, j);
-    return recorded;
-}
-
-tl_tensor *tl_gradient_of_output(tl_gradient *g, int j) { return j >= 0 && j < g->node->n_outputs ? g->grad[j] : NULL; }
-const void *tl_gradient_attr(tl_gradient *g) { return g->node->attr; }
-bool tl_gradient_needs(tl_gradient *g, int i) { return i >= 0 && i < g->node->n_inputs && g->needs[i]; }
-
-void tl_gradient_set(tl_gradient *g, int i, tl_tensor *grad) {
-    if (i >= 0 && i < g->node->n_inputs && tensor_check(grad, g->node->op->name)) g->result[i] = grad;
+    bool mode = tl_grad_mode(false);
+    if (x->grad->node) { /* recorded by an earlier pass: its history ends here */
+        node_drop(x->grad->node);
+        x->grad->node = NULL;
+        x->grad->requires_grad = false;
+    }
+    tl_fill_(x->grad, 0.0);
+    tl_grad_mode(mode);
 }

@@ -10,4 +10,7 @@ int process_generation(void);
 /* Bytes of memory: what is built into the machine, or what this group of processes may have, if that is less. 0: not known. */
 uint64_t process_memory_bytes(void);
 
+/* Threads that a cpu kernel may use now. */
+int process_threads(void);
+
 #endif

@@ -6,12 +6,9 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -26,7 +23,6 @@
 static tl_device *open_devices[MAX_DEVICES];
 static int n_open;
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int threads_wanted;
 
 void devices_hold(void) { pthread_mutex_lock(&devices_lock); }
 void devices_release(void) { pthread_mutex_unlock(&devices_lock); }
@@ -38,40 +34,10 @@ bool device_check_cuda(const tl_device *device, const char *what) {
                      device->name);
 }
 
-/* ---- Threads ---- */
-
-/* Cores that this process may use: taskset and containers allow fewer than the machine has. */
-static int cores_allowed(void) {
-    cpu_set_t allowed;
-    int n =
-        sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n;
-}
-
-/* A forked child has lost the pool's threads: it works alone. */
 uint64_t device_memory_bytes(const tl_device *device) {
     uint64_t used, total = 0;
     if (device->kind == DEVICE_CPU) return process_memory_bytes();
     return device->functions->used && device->functions->used(device, &used, &total) ? total : 0;
-}
-
-int device_threads(void) {
-    static atomic_int machine;
-    if (process_generation() > 0) return 1;
-    int n = threads_wanted;
-    if (n <= 0) n = machine;
-    if (n > 0) return n;
-    const char *wish = getenv("OMP_NUM_THREADS");
-    n = wish ? atoi(wish) : 0;
-    if (n <= 0) n = cores_allowed();
-    machine = n;
-    return n;
-}
-
-int tl_set_threads(int n_threads) {
-    int before = device_threads();
-    threads_wanted = n_threads > 0 ? n_threads : 0;
-    return before;
 }
 
 /* ---- Opening ---- */

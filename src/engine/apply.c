@@ -1,4 +1,4 @@
-/* apply.c: one op call, from inputs to results. Read op.h first.
+/* apply.c: one op call, from inputs to results. Read spec/op.h and apply.h first.
  *
  *   check     live tensors, one device, no write into overlapping memory
  *   shape     the op's rule checks the inputs and says the results
@@ -8,7 +8,7 @@
  *   run       workspace and kernel; on meta there is none. From here on nothing can fail
  *   commit    versions move, the graph hangs the node on the results, the scope owns them
  *
- * Up to the kernel's success every step can be taken back, and is: a call that fails leaves nothing (op.h).
+ * Up to the kernel's success every step can be taken back, and is: a call that fails leaves nothing (apply.h).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,11 +18,12 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/scratch.h"
 #include "engine/autocast.h"
 #include "engine/keeper.h"
 #include "engine/graph.h"
-#include "spec/op.h"
+#include "engine/apply.h"
 #include "engine/scope.h"
 
 /* Operands as part of a format. */
@@ -176,7 +177,7 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
                            .attr = c->attr,
                            .workspace = workspace ? workspace->data : NULL,
                            .workspace_bytes = workspace ? workspace->bytes : 0,
-                           .n_threads = device_threads(),
+                           .n_threads = process_threads(),
                            .stream = c->device->stream,
                            .error = error};
     const tl_device *d = c->device;
@@ -223,7 +224,7 @@ static bool call_compute(tl_call *c, struct ledger_entry *entry) {
         int64_t from = is_timed ? f->mark(c->device) : 0;
         ok = kernel_run(c, workspace);
         if (is_timed) entry->span = (struct ledger_span){c->device, from, f->mark(c->device)};
-        if (!ok && device_runs_ahead(c->device)) versions_advance(c); /* it may have begun to write: see op.h */
+        if (!ok && device_runs_ahead(c->device)) versions_advance(c); /* it may have begun to write: see apply.h */
     }
     if (workspace) storage_drop(workspace);
     return ok;

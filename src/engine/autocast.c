@@ -1,6 +1,7 @@
 #include "engine/autocast.h"
 
 #include "base/error.h"
+#include "engine/inner_calls.h"
 #include "engine/scope.h"
 
 /* thread_state.autocast is the dtype + 1, so that zero is off. */
@@ -20,11 +21,11 @@ static bool is_eligible(const tl_tensor *x) { return x->dtype == TL_F32 || x->dt
 
 tl_tensor *autocast_narrow(tl_tensor *x) {
     const uint8_t on = thread_state()->autocast;
-    return on && x && is_eligible(x) ? tl_cast(x, (tl_dtype)(on - 1)) : x;
+    return on && x && is_eligible(x) ? inner_calls.cast(x, (tl_dtype)(on - 1)) : x;
 }
 
 tl_tensor *autocast_wide(tl_tensor *x) {
-    return thread_state()->autocast && x && is_eligible(x) ? tl_cast(x, TL_F32) : x;
+    return thread_state()->autocast && x && is_eligible(x) ? inner_calls.cast(x, TL_F32) : x;
 }
 
 bool autocast_call(tl_call *c) {

@@ -7,7 +7,7 @@
 #ifndef ENGINE_AUTOCAST_H
 #define ENGINE_AUTOCAST_H
 
-#include "spec/op.h"
+#include "engine/apply.h"
 
 /* x, or its cast. NULL stays NULL. */
 tl_tensor *autocast_narrow(tl_tensor *x);

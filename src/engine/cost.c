@@ -1,5 +1,5 @@
 /* cost.c: the shared cost rules, and the short forms of op_apply. */
-#include "spec/op.h"
+#include "engine/apply.h"
 
 count tensor_traffic(const tl_tensor *x) {
     int64_t covered = x->is_dense ? x->numel : strides_cover(x->rank, x->shape, x->stride);

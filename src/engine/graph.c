@@ -10,7 +10,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "engine/inner_calls.h"
 #include "engine/scope.h"
+
+struct inner_calls inner_calls;
 
 /* A clock per thread that is never behind what the thread reads (Lamport's). */
 static _Thread_local uint64_t clock_now;
@@ -226,25 +229,6 @@ void node_attach(struct node *n, tl_tensor *x, int output) {
 
 /* ---- Views and their base ---- */
 
-/* The region node: gradient of the base = what it was outside the view; gradient of the view's elements = the rest. */
-struct attr_region {
-    int rank;
-    int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK], offset; /* of the view, relative to a dense base */
-};
-
-static void region_backward(tl_gradient *g) {
-    const struct attr_region *r = tl_gradient_attr(g);
-    tl_tensor *grad = tl_contiguous(g->grad[0]);
-    if (!grad) return;
-    if (g->needs[1]) g->result[1] = tl_as_strided(grad, r->rank, r->shape, r->stride, grad->offset + r->offset);
-    if (!g->needs[0]) return;
-    tl_tensor *outside = tl_clone(grad);
-    if (outside) tl_fill_(tl_as_strided(outside, r->rank, r->shape, r->stride, r->offset), 0.0);
-    g->result[0] = outside;
-}
-
-static const tl_op op_region = {.name = "region", .id = -1, .n_outputs = 1, .backward = region_backward};
-
 static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *node) {
     tl_tensor *base = view->base;
     struct attr_region r = {.rank = view->rank, .offset = view->offset - base->offset};
@@ -255,7 +239,7 @@ static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *n
         return NULL;
     }
     tl_tensor *input[2] = {base, view};
-    struct node *region = node_new(&op_region, input, 2, 1, &r, sizeof r, 0);
+    struct node *region = node_new(inner_calls.region, input, 2, 1, &r, sizeof r, 0);
     if (!region) return NULL;
     struct edge *e = &region->edges[1]; /* the view as it will be: produced by `node` */
     if (e->node) node_drop(e->node);
@@ -275,7 +259,7 @@ static bool view_refresh(tl_tensor *x) {
     s->held_bills = &bills;
     bool mode = tl_grad_mode(true);
     tl_scope scope = tl_scope_begin();
-    tl_tensor *fresh = scope.depth ? tl_as_strided(base, x->rank, x->shape, x->stride, x->offset) : NULL;
+    tl_tensor *fresh = scope.depth ? inner_calls.as_strided(base, x->rank, x->shape, x->stride, x->offset) : NULL;
     bool ok = fresh && (!fresh->node || !retains_grad(x) || node_reserve_retained(fresh->node));
     if (ok) {
         if (fresh->node) node_attach(fresh->node, x, fresh->node_output);
@@ -308,7 +292,7 @@ static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
 /* The target of an in-place call as it was before, with its history: for gradients that read it. Owned by the scope. */
 static tl_tensor *target_before(tl_tensor *x) {
     bool mode = tl_grad_mode(false);
-    tl_tensor *before = tl_clone(x);
+    tl_tensor *before = inner_calls.clone(x);
     tl_grad_mode(mode);
     if (!before) return NULL;
     before->requires_grad = x->requires_grad;
@@ -500,22 +484,6 @@ bool tl_set_grad(tl_tensor *x, tl_tensor *grad) {
     if (grad && grad->storage->purpose == TL_TEMPORARY) storage_move(grad->storage, TL_GRADIENT);
     tensor_drop(before);
     return true;
-}
-
-void tl_zero_grad(tl_tensor *x, bool keep) {
-    if (!tensor_check(x, "tl_zero_grad") || !x->grad) return;
-    if (!keep) {
-        tl_set_grad(x, NULL);
-        return;
-    }
-    bool mode = tl_grad_mode(false);
-    if (x->grad->node) { /* recorded by an earlier pass: its history ends here */
-        node_drop(x->grad->node);
-        x->grad->node = NULL;
-        x->grad->requires_grad = false;
-    }
-    tl_fill_(x->grad, 0.0);
-    tl_grad_mode(mode);
 }
 
 bool tl_set_grad_hook(tl_tensor *leaf, tl_grad_hook hook, void *context, void (*release)(void *context)) {

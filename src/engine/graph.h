@@ -11,7 +11,7 @@
 #define ENGINE_GRAPH_H
 
 #include "account/ledger.h"
-#include "spec/op.h"
+#include "engine/apply.h"
 
 struct edge { /* where the gradient of an input goes: to a node's output, to a leaf, or nowhere */
     struct node *node;

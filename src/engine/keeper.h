@@ -1,8 +1,23 @@
-/* keeper.h: what selective checkpoints ask of op_apply. */
+/* keeper.h: what makes a checkpoint selective.
+ *
+ * A keeper keeps the results of costly ops on the way forth, in order, and in the recomputation (autograd/recompute.c) hands
+ * them back to op_apply instead of running the ops again. */
 #ifndef ENGINE_KEEPER_H
 #define ENGINE_KEEPER_H
 
 #include "spec/op.h"
+
+struct kept {
+    tl_tensor *tensor;
+    uint64_t version; /* of its storage when it was kept */
+};
+
+struct keeper { /* thread_state()->keeper */
+    struct kept *kept;
+    size_t n_kept, capacity, next;
+    bool is_replaying, is_last; /* is_last: nobody will ask for these again */
+};
+void keeper_clear(struct keeper *k);
 
 /* Inside a recomputation that kept this call's results: puts them into c->output and marks the call replayed. True
  * also when there is nothing to do; false: an error. */

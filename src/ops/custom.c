@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "spec/op.h"
+#include "engine/apply.h"
 
 /* The definition's rule, and a look at whether it named every output. */
 static bool custom_shape(tl_call *c) {

@@ -58,5 +58,3 @@ tl_device *tl_default_device(tl_device *device) {
 }
 
 const char *tl_version(void) { return TL_VERSION; }
-const char *tl_dtype_name(tl_dtype dtype) { return dtype_info(dtype) ? dtype_info(dtype)->name : "?"; }
-int tl_dtype_bits(tl_dtype dtype) { return dtype_info(dtype) ? dtype_info(dtype)->bits : 0; }

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "engine/autocast.h"
 #include "engine/graph.h"
-#include "spec/op.h"
+#include "engine/apply.h"
 #include "engine/scope.h"
 #include "spec/attr.h"
 

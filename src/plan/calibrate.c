@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "plan/predict.h"
 #include "plan/trial.h"
@@ -375,7 +376,7 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
             if (turn) trial_free(best);
             return false;
         }
-        double own = (waited_s() - waited) / (now_s() - began) / device_threads();
+        double own = (waited_s() - waited) / (now_s() - began) / process_threads();
         if (own < *share) {
             if (turn) trial_free(best);
             *best = trial;
@@ -438,7 +439,7 @@ static bool roof_measure(const struct calibrate_options *o, struct machine *p) {
     text_copy(p->isa, sizeof p->isa, o->device->isa ? o->device->isa : "");
     machine_name(o->device, p->machine, sizeof p->machine);
     strftime(p->date, sizeof p->date, "%Y-%m-%d", gmtime_r(&now, &day));
-    p->threads = device_threads();
+    p->threads = process_threads();
     peaks_measure(o, p);
     bool grad = tl_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
     tl_grad_mode(grad);

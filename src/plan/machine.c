@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -91,9 +92,9 @@ bool machine_find(struct machine *p, tl_device *device, char *why) {
     machine_name(device, machine, sizeof machine);
     const char *isa = device->isa ? device->isa : "";
     if (is_there && (strcmp(p->machine, machine) || strcmp(p->isa, isa) ||
-                     (device->kind == DEVICE_CPU && p->threads != device_threads()))) {
+                     (device->kind == DEVICE_CPU && p->threads != process_threads()))) {
         snprintf(why, 200, "the profile is of %.60s, %d threads, %.16s; this is %.60s, %d threads, %.16s", p->machine,
-                 p->threads, p->isa, machine, device_threads(), isa);
+                 p->threads, p->isa, machine, process_threads(), isa);
         machine_free(p);
         is_there = false;
     }

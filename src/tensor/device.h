@@ -86,8 +86,6 @@ static inline bool device_check(const tl_device *device, const char *what) {
 /* It works on its own: what was asked for may still be under way when a call returns, and results are fetched later. */
 static inline bool device_runs_ahead(const tl_device *device) { return device->functions->fetch_begin != NULL; }
 
-/* Threads that a cpu kernel may use now. */
-int device_threads(void);
 /* Bytes that a device has for all that is on it. 0: not known, as on meta. */
 uint64_t device_memory_bytes(const tl_device *device);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/text.h"
 
 static const struct {
@@ -20,7 +21,7 @@ enum { N_ROWS = sizeof rows / sizeof *rows };
 static const char *text_at(const struct origin *o, int row) { return (const char *)o + rows[row].at; }
 
 struct origin origin_here(tl_device *device) {
-    struct origin o = {.threads = device_threads()};
+    struct origin o = {.threads = process_threads()};
     snprintf(o.device, sizeof o.device, "%.*s", (int)strcspn(device->name, ":"), device->name);
     if (device->functions->describe) device->functions->describe(device, o.chip, o.libraries);
     if (!text_is_name(o.chip)) text_copy(o.chip, sizeof o.chip, "a chip without a proper name");

@@ -9,6 +9,7 @@
 #include "device/cpu/probe.h"
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "device/cpu/isa.h"
 #include "tensor/device.h"
 
@@ -197,7 +198,7 @@ static double best_of(piece *work, int n_threads) {
 double cpu_peak(tl_device *device, tl_dtype dtype) {
     (void)device;
     piece *work = piece_of(dtype);
-    return work ? best_of(work, device_threads()) : 0;
+    return work ? best_of(work, process_threads()) : 0;
 }
 
 double cpu_clock(tl_device *device) {

@@ -29,112 +29,11 @@
 
 _Static_assert((int)STAGING_SLOTS >= (int)FETCH_SLOTS, "device.h says how many fetches are kept");
 
-static struct cuda_state *state_table[CUDA_MAX_DEVICES];
-static pthread_mutex_t run_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* ---- Errors ------------------------------------------------------------------------------------------- */
-
-bool cuda_check(cudaError_t status, const char *what, char *error) {
-    if (status == cudaSuccess) return true;
-    snprintf(error, CUDA_ERROR_BYTES, "%s: %s", what, cudaGetErrorString(status));
-    return false;
-}
-
-const char *cuda_dtype_name(tl_dtype dtype) {
-    static const char *const names[TL_DTYPE_COUNT] = {
-        [TL_F64] = "f64",       [TL_F32] = "f32",       [TL_F16] = "f16",       [TL_BF16] = "bf16",
-        [TL_F8E4M3] = "f8e4m3", [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1",
-        [TL_I64] = "i64",       [TL_I32] = "i32",       [TL_I16] = "i16",       [TL_U16] = "u16",
-        [TL_I8] = "i8",         [TL_U8] = "u8",         [TL_BOOL] = "bool",
-    };
-    return (unsigned)dtype < TL_DTYPE_COUNT ? names[dtype] : "?";
-}
-
-bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
-    snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s of %s yet", args->op, cuda_dtype_name(dtype));
-    return false;
-}
-
-/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came
- * after it in the stream computed with rows that nobody asked for. */
-bool cuda_fault_report(struct cuda_state *state, char *error) {
-    static const char *const culprit[] = {
-        [FAULT_EMBEDDING] = "embedding: id",
-        [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
-        [FAULT_CROSS_ENTROPY] = "cross_entropy: target",
-        [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
-        [FAULT_HEAD] = "linear_cross_entropy: target",
-        [FAULT_NLL] = "nll: target",
-        [FAULT_NLL_GRAD] = "nll_grad: target",
-        [FAULT_GATHER] = "gather: index",
-        [FAULT_SCATTER] = "scatter: index",
-        [FAULT_INDEX] = "index: index",
-        [FAULT_INDEX_PUT] = "index_put: index",
-    };
-    const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
-    const long long index = (long long)fault.index, limit = (long long)fault.limit;
-    if (fault.code == FAULT_NONE) return true;
-    state->fault->code = FAULT_NONE;
-    switch (fault.code) {
-    case FAULT_REPEAT:
-        snprintf(error, CUDA_ERROR_BYTES, "repeats can not be negative: %lld at position %lld", index, limit);
-        break;
-    case FAULT_REMAINDER:
-        snprintf(error, CUDA_ERROR_BYTES, "ZeroDivisionError: an integer (%lld) has no remainder by 0", index);
-        break;
-    case FAULT_WEIGHT:
-        snprintf(error, CUDA_ERROR_BYTES, "probability tensor contains either `inf`, `nan` or element < 0 (row %lld)",
-                 index);
-        break;
-    case FAULT_WEIGHTS:
-        snprintf(error, CUDA_ERROR_BYTES,
-                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)",
-                 index, limit);
-        break;
-    case FAULT_COUNT:
-        snprintf(error, CUDA_ERROR_BYTES, "%lld elements were counted, others are there", index);
-        break;
-    default:
-        snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], index, limit);
-    }
-    return false;
-}
-
-/* ---- Entering kernels --------------------------------------------------------------------------------- */
-
-struct cuda_state *cuda_state_of(const void *stream) {
-    for (int i = 0; i < CUDA_MAX_DEVICES; i++)
-        if (state_table[i] && (const void *)state_table[i]->stream == stream) return state_table[i];
-    return NULL;
-}
-
-/* Each thread starts out speaking to GPU 0. */
-static bool select_device(const struct cuda_state *state, char *error) {
-    int current = -1;
-    if (cudaGetDevice(&current) == cudaSuccess && current == state->index) return true;
-    return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error);
-}
-
-bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
-    struct cuda_state *state = cuda_state_of(args->stream);
-    if (!state) {
-        snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
-        return false;
-    }
-    if (!select_device(state, args->error)) return false;
-    pthread_mutex_lock(&run_lock);
-    const bool ok = kernel(args);
-    /* Launches that the runtime refused are remembered until asked for, so one question covers all of them. */
-    const cudaError_t status = cudaGetLastError();
-    pthread_mutex_unlock(&run_lock);
-    return ok && cuda_check(status, args->op, args->error);
-}
-
 /* ---- The device's functions --------------------------------------------------------------------------- */
 
 static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
     struct cuda_state *state = device->own;
-    if (!select_device(state, error)) return false;
+    if (!cuda_select(state, error)) return false;
     const cudaError_t status = cudaMalloc(data, bytes);
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* forget it, or the next launch would be blamed */
@@ -150,7 +49,7 @@ static void segment_free(tl_device *device, void *data, size_t bytes) {
     char error[CUDA_ERROR_BYTES];
     /* cudaFree waits for the device, so work still queued on this memory is done first. An error here is an
      * earlier kernel's; it is sticky, and the next call that can report it will. */
-    if (select_device(device->own, error)) cudaFree(data);
+    if (cuda_select(device->own, error)) cudaFree(data);
 }
 
 /* True when the driver reads `from` directly, later: then the caller's bytes must not change before the copy is done.
@@ -167,14 +66,14 @@ static bool is_pinned(const void *from) {
 /* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it waits for
  * all that is queued first. */
 static bool copy_staged(struct cuda_state *state, void *to, const void *from, size_t bytes, char *error) {
-    pthread_mutex_lock(&run_lock);
+    pthread_mutex_lock(&cuda_run_lock);
     struct cuda_slot *slot = &state->staging[state->next_staging++ % STAGING_SLOTS];
     bool ok = cuda_check(cudaEventSynchronize(slot->done), "copy", error);
     if (ok) memcpy(slot->data, from, bytes);
     ok = ok &&
          cuda_check(cudaMemcpyAsync(to, slot->data, bytes, cudaMemcpyHostToDevice, state->stream), "copy", error) &&
          cuda_check(cudaEventRecord(slot->done, state->stream), "copy", error);
-    pthread_mutex_unlock(&run_lock);
+    pthread_mutex_unlock(&cuda_run_lock);
     return ok;
 }
 
@@ -187,7 +86,7 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
     };
     struct cuda_state *state = device->own;
     if (bytes == 0) return true;
-    if (!select_device(state, error)) return false;
+    if (!cuda_select(state, error)) return false;
     if (direction == COPY_TO_DEVICE && bytes <= STAGING_BYTES) return copy_staged(state, to, from, bytes, error);
     if (!cuda_check(cudaMemcpyAsync(to, from, bytes, kinds[direction], state->stream), "copy", error)) return false;
     if (direction == COPY_INSIDE || (direction == COPY_TO_DEVICE && !is_pinned(from))) return true;
@@ -196,27 +95,27 @@ static bool copy(tl_device *device, void *to, const void *from, size_t bytes, en
 
 static void *fetch_begin(tl_device *device, const void *from, size_t bytes, char *error) {
     struct cuda_state *state = device->own;
-    if (bytes > FETCH_BYTES || !select_device(state, error)) return NULL;
-    pthread_mutex_lock(&run_lock);
+    if (bytes > FETCH_BYTES || !cuda_select(state, error)) return NULL;
+    pthread_mutex_lock(&cuda_run_lock);
     struct cuda_slot *slot = &state->fetch[state->next_fetch++ % STAGING_SLOTS];
     const bool ok =
         cuda_check(cudaMemcpyAsync(slot->data, from, bytes, cudaMemcpyDeviceToHost, state->stream), "fetch", error) &&
         cuda_check(cudaEventRecord(slot->done, state->stream), "fetch", error);
-    pthread_mutex_unlock(&run_lock);
+    pthread_mutex_unlock(&cuda_run_lock);
     return ok ? slot : NULL;
 }
 
 static bool fetch_end(tl_device *device, void *fetch, void *to, size_t bytes, char *error) {
     struct cuda_state *state = device->own;
     struct cuda_slot *slot = fetch;
-    if (!select_device(state, error) || !cuda_check(cudaEventSynchronize(slot->done), "fetch", error)) return false;
+    if (!cuda_select(state, error) || !cuda_check(cudaEventSynchronize(slot->done), "fetch", error)) return false;
     memcpy(to, slot->data, bytes);
     return cuda_fault_report(state, error);
 }
 
 static bool device_sync(tl_device *device, char *error) {
     struct cuda_state *state = device->own;
-    return select_device(state, error) &&
+    return cuda_select(state, error) &&
            cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
            cuda_fault_report(state, error);
 }
@@ -225,14 +124,14 @@ static bool device_sync(tl_device *device, char *error) {
 static int64_t mark(tl_device *device) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
-    if (!select_device(state, error)) return 0;
-    pthread_mutex_lock(&run_lock);
+    if (!cuda_select(state, error)) return 0;
+    pthread_mutex_lock(&cuda_run_lock);
     if (!state->marks) state->marks = calloc(DEVICE_MARKS, sizeof *state->marks);
     cudaEvent_t *event = state->marks ? &state->marks[(state->n_marks + 1) % DEVICE_MARKS] : NULL;
     const bool ok = event && (*event || cudaEventCreate(event) == cudaSuccess) &&
                     cudaEventRecord(*event, state->stream) == cudaSuccess;
     const int64_t number = ok ? ++state->n_marks : 0;
-    pthread_mutex_unlock(&run_lock);
+    pthread_mutex_unlock(&cuda_run_lock);
     if (!ok) cudaGetLastError();
     return number;
 }
@@ -241,7 +140,7 @@ static double mark_seconds(tl_device *device, int64_t from, int64_t to) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];
     float ms = 0;
-    if (!from || !to || from + DEVICE_MARKS <= state->n_marks || !select_device(state, error)) return 0;
+    if (!from || !to || from + DEVICE_MARKS <= state->n_marks || !cuda_select(state, error)) return 0;
     const cudaEvent_t begin = state->marks[from % DEVICE_MARKS], end = state->marks[to % DEVICE_MARKS];
     if (cudaEventSynchronize(end) == cudaSuccess && cudaEventElapsedTime(&ms, begin, end) == cudaSuccess)
         return ms / 1e3;
@@ -359,7 +258,7 @@ bool tally_cuda_open(int index, tl_device *device, char *error) {
         snprintf(error, CUDA_ERROR_BYTES, "there is no cuda:%d (this machine has %d)", index, n_devices);
         return false;
     }
-    if (!state_table[index]) {
+    if (!cuda_state_table[index]) {
         struct cuda_state *state = calloc(1, sizeof *state);
         if (!state) {
             snprintf(error, CUDA_ERROR_BYTES, "out of memory for the state of cuda:%d", index);
@@ -371,13 +270,13 @@ bool tally_cuda_open(int index, tl_device *device, char *error) {
             return false;
         }
         memset(state->fault, 0, sizeof *state->fault);
-        state_table[index] = state;
+        cuda_state_table[index] = state;
     }
     device->kind = DEVICE_CUDA;
     snprintf(device->name, sizeof device->name, "cuda:%d", index);
     device->functions = &cuda_functions;
     device->kernels = cuda_kernel_table;
-    device->stream = state_table[index]->stream;
-    device->own = state_table[index];
+    device->stream = cuda_state_table[index]->stream;
+    device->own = cuda_state_table[index];
     return true;
 }

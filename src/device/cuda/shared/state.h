@@ -9,6 +9,7 @@
 #include "tally.h"
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,6 +70,14 @@ struct cuda_state {
     struct matmul_cache *matmul;       /* matmul.c */
     struct attention_cache *attention; /* attention.c; made by the first attention */
 };
+
+/* By the GPU's number; NULL: it has not been opened. */
+extern struct cuda_state *cuda_state_table[CUDA_MAX_DEVICES];
+/* Held while work is put into a stream: kernels of several threads take turns. */
+extern pthread_mutex_t cuda_run_lock;
+
+/* Makes the calling thread speak to this GPU; each thread starts out speaking to GPU 0. */
+bool cuda_select(const struct cuda_state *state, char *error);
 
 /* The state that owns `stream`, NULL if none does. */
 struct cuda_state *cuda_state_of(const void *stream);

@@ -1,0 +1,104 @@
+/* state.c: the opened GPUs, the one way into every kernel, and what errors say. */
+#include "device/cuda/shared/state.h"
+
+#include <stdio.h>
+
+struct cuda_state *cuda_state_table[CUDA_MAX_DEVICES];
+pthread_mutex_t cuda_run_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- Errors ------------------------------------------------------------------------------------------- */
+
+bool cuda_check(cudaError_t status, const char *what, char *error) {
+    if (status == cudaSuccess) return true;
+    snprintf(error, CUDA_ERROR_BYTES, "%s: %s", what, cudaGetErrorString(status));
+    return false;
+}
+
+const char *cuda_dtype_name(tl_dtype dtype) {
+    static const char *const names[TL_DTYPE_COUNT] = {
+        [TL_F64] = "f64",       [TL_F32] = "f32",       [TL_F16] = "f16",       [TL_BF16] = "bf16",
+        [TL_F8E4M3] = "f8e4m3", [TL_F8E5M2] = "f8e5m2", [TL_F8E8M0] = "f8e8m0", [TL_F4E2M1] = "f4e2m1",
+        [TL_I64] = "i64",       [TL_I32] = "i32",       [TL_I16] = "i16",       [TL_U16] = "u16",
+        [TL_I8] = "i8",         [TL_U8] = "u8",         [TL_BOOL] = "bool",
+    };
+    return (unsigned)dtype < TL_DTYPE_COUNT ? names[dtype] : "?";
+}
+
+bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
+    snprintf(args->error, CUDA_ERROR_BYTES, "no cuda kernel for %s of %s yet", args->op, cuda_dtype_name(dtype));
+    return false;
+}
+
+/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came
+ * after it in the stream computed with rows that nobody asked for. */
+bool cuda_fault_report(struct cuda_state *state, char *error) {
+    static const char *const culprit[] = {
+        [FAULT_EMBEDDING] = "embedding: id",
+        [FAULT_EMBEDDING_GRAD] = "embedding_grad: id",
+        [FAULT_CROSS_ENTROPY] = "cross_entropy: target",
+        [FAULT_CROSS_ENTROPY_GRAD] = "cross_entropy_grad: target",
+        [FAULT_HEAD] = "linear_cross_entropy: target",
+        [FAULT_NLL] = "nll: target",
+        [FAULT_NLL_GRAD] = "nll_grad: target",
+        [FAULT_GATHER] = "gather: index",
+        [FAULT_SCATTER] = "scatter: index",
+        [FAULT_INDEX] = "index: index",
+        [FAULT_INDEX_PUT] = "index_put: index",
+    };
+    const struct cuda_fault fault = *(volatile struct cuda_fault *)state->fault;
+    const long long index = (long long)fault.index, limit = (long long)fault.limit;
+    if (fault.code == FAULT_NONE) return true;
+    state->fault->code = FAULT_NONE;
+    switch (fault.code) {
+    case FAULT_REPEAT:
+        snprintf(error, CUDA_ERROR_BYTES, "repeats can not be negative: %lld at position %lld", index, limit);
+        break;
+    case FAULT_REMAINDER:
+        snprintf(error, CUDA_ERROR_BYTES, "ZeroDivisionError: an integer (%lld) has no remainder by 0", index);
+        break;
+    case FAULT_WEIGHT:
+        snprintf(error, CUDA_ERROR_BYTES, "probability tensor contains either `inf`, `nan` or element < 0 (row %lld)",
+                 index);
+        break;
+    case FAULT_WEIGHTS:
+        snprintf(error, CUDA_ERROR_BYTES,
+                 "invalid multinomial distribution (row %lld has %lld positive probabilities, or an infinite sum)",
+                 index, limit);
+        break;
+    case FAULT_COUNT:
+        snprintf(error, CUDA_ERROR_BYTES, "%lld elements were counted, others are there", index);
+        break;
+    default:
+        snprintf(error, CUDA_ERROR_BYTES, "%s %lld is outside [0, %lld)", culprit[fault.code], index, limit);
+    }
+    return false;
+}
+
+/* ---- Entering kernels --------------------------------------------------------------------------------- */
+
+struct cuda_state *cuda_state_of(const void *stream) {
+    for (int i = 0; i < CUDA_MAX_DEVICES; i++)
+        if (cuda_state_table[i] && (const void *)cuda_state_table[i]->stream == stream) return cuda_state_table[i];
+    return NULL;
+}
+
+bool cuda_select(const struct cuda_state *state, char *error) {
+    int current = -1;
+    if (cudaGetDevice(&current) == cudaSuccess && current == state->index) return true;
+    return cuda_check(cudaSetDevice(state->index), "cudaSetDevice", error);
+}
+
+bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
+    struct cuda_state *state = cuda_state_of(args->stream);
+    if (!state) {
+        snprintf(args->error, CUDA_ERROR_BYTES, "%s: not a stream of an opened cuda device", args->op);
+        return false;
+    }
+    if (!cuda_select(state, args->error)) return false;
+    pthread_mutex_lock(&cuda_run_lock);
+    const bool ok = kernel(args);
+    /* Launches that the runtime refused are remembered until asked for, so one question covers all of them. */
+    const cudaError_t status = cudaGetLastError();
+    pthread_mutex_unlock(&cuda_run_lock);
+    return ok && cuda_check(status, args->op, args->error);
+}
