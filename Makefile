@@ -16,6 +16,7 @@
 #: make wheel            build/dist/tally-*.whl: the Python package with the library in it (CUDA not); `pip install .` makes the same
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
 #: make docs             write the tables in docs/ that follow from the sources
+#: make format           format the C sources as .clang-format says, and wrap comments that are too long
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
@@ -131,7 +132,7 @@ KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/de
 # BLAS must be an OpenMP build: a second thread pool beside ours would fight it for the cores. Debian keeps each build
 # in a folder of its own and lets an "alternatives" link choose one, so name the OpenMP folder, when linking and in the
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
-ifneq ($(filter-out clean docs help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean docs format help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
 # Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
 UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
@@ -214,7 +215,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak bench docs install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak bench docs format install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -391,6 +392,9 @@ uninstall:
 # Without a build: from the text of the sources.
 docs:
 	@python3 tools/elementwise_rows --write
+
+format:
+	@python3 tools/check_format --write
 
 clean:
 	@[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} +
