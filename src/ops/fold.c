@@ -22,15 +22,6 @@ static bool float_shape(tl_call *c) {
     return call_output(c, 0, c->input[0]->dtype, rank, shape);
 }
 
-static bool prod_shape(tl_call *c) {
-    int rank;
-    int64_t shape[TL_MAX_RANK];
-    tl_dtype dtype = c->input[0]->dtype;
-    if (!call_needs_arithmetic(c, 0)) return false;
-    reduce_shape(c->input[0], over(c), &rank, shape);
-    return call_output(c, 0, dtype_is_float(dtype) ? dtype : TL_I64, rank, shape);
-}
-
 static bool arg_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
     int rank;
@@ -60,7 +51,6 @@ static void input_cost(const tl_call *c, struct cost *cost, int per_element, int
     cost_traffic(c, cost,
                  (count)per_element * (count)c->input[0]->numel + (count)per_output * (count)c->output[0]->numel);
 }
-static void cost_1(const tl_call *c, struct cost *cost) { input_cost(c, cost, 1, 0); }
 /* sum, subtract, square, sum; the root */
 static void var_cost(const tl_call *c, struct cost *cost) {
     input_cost(c, cost, 4, ((const struct attr_var *)c->attr)->is_root);
@@ -74,19 +64,9 @@ static void norm_cost(const tl_call *c, struct cost *cost) {
 /* max, subtract, exp, sum; the logarithm */
 static void logsumexp_cost(const tl_call *c, struct cost *cost) { input_cost(c, cost, 4, 1); }
 
-/* `bytes` for each (output, chunk), where several chunks make one output. */
-static size_t chunk_bytes(const tl_call *c, size_t bytes) {
-    int64_t outputs = c->output[0]->numel;
-    int64_t chunks = (reduce_count(c->input[0], outputs) + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
-    return chunks > 1 ? (size_t)outputs * (size_t)chunks * bytes : 0;
-}
-static size_t prod_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
-    return chunk_bytes(c, sizeof(double));
-}
 static size_t fold_workspace(const tl_call *c, const struct target *target) {
     (void)target;
-    return chunk_bytes(c, FOLD_STATE_BYTES);
+    return reduce_chunk_bytes(c, FOLD_STATE_BYTES);
 }
 
 /* ---- Gradients ---- */
@@ -126,7 +106,7 @@ static tl_tensor *from_lines(tl_tensor *lines, const struct edge *e, const int *
 }
 
 /* d prod / dx[k] is the product of the others: those before times those after, right where x has zeros */
-static void prod_backward(tl_gradient *g) {
+void prod_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     const struct attr_reduce *a = g->node->attr;
     int order[TL_MAX_RANK];
@@ -238,29 +218,19 @@ static void norm_backward(tl_gradient *g) {
 #define WORDS_OVER .shapes = "x; the named axes go, or stay with size 1"
 #define WORDS_FLOAT .dtypes = "floats; the result has x's"
 
-const tl_op op_prod = {RECORD(KERNEL, prod, 1),
-                       .is_wide = true,
-                       WORDS_OVER,
-                       .dtypes = "any for arithmetic; of integers and bool i64",
-                       .flops = "one product per element of x",
-                       .shape = prod_shape,
-                       .cost = cost_1,
-                       .workspace = prod_workspace,
-                       .backward = prod_backward,
-                       .saves = {TL_INPUT(0)}};
 const tl_op op_argmax = {RECORD(KERNEL, argmax, 1),
                          WORDS_OVER,
                          .dtypes = "any for arithmetic but bool; gives i64",
                          .flops = "one comparison per element of x",
                          .shape = arg_shape,
-                         .cost = cost_1,
+                         .cost = reduce_cost,
                          .workspace = fold_workspace};
 const tl_op op_argmin = {RECORD(KERNEL, argmin, 1),
                          WORDS_OVER,
                          .dtypes = "any for arithmetic but bool; gives i64",
                          .flops = "one comparison per element of x",
                          .shape = arg_shape,
-                         .cost = cost_1,
+                         .cost = reduce_cost,
                          .workspace = fold_workspace};
 const tl_op op_var = {RECORD(KERNEL, var, 2),
                       WORDS_OVER,
@@ -294,24 +264,15 @@ const tl_op op_logsumexp = {RECORD(KERNEL, logsumexp, 1),
 
 /* ---- Public ---- */
 
-static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    struct attr_reduce a;
-    return reduce_over(op->name, x, axes, n_axes, keep, &a) ? op_apply1(op, x, ATTR(a)) : NULL;
-}
-
-tl_tensor *tl_prod(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_prod, x, axes, n_axes, keep);
-}
-tl_tensor *tl_prod_all(tl_tensor *x) { return tl_prod(x, NULL, 0, false); }
 tl_tensor *tl_argmax(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_argmax, x, axes, n_axes, keep);
+    return reduce_apply(&op_argmax, x, axes, n_axes, keep);
 }
 tl_tensor *tl_argmin(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_argmin, x, axes, n_axes, keep);
+    return reduce_apply(&op_argmin, x, axes, n_axes, keep);
 }
 tl_tensor *tl_logsumexp(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     if (!tensor_check(x, "logsumexp")) return NULL;
-    return reduce(&op_logsumexp, dtype_is_float(x->dtype) ? x : tl_cast(x, TL_F32), axes, n_axes, keep);
+    return reduce_apply(&op_logsumexp, dtype_is_float(x->dtype) ? x : tl_cast(x, TL_F32), axes, n_axes, keep);
 }
 
 static tl_tensor *variance(const char *name, tl_tensor *x, const int *axes, int n_axes, double correction, bool keep) {
@@ -429,10 +390,10 @@ static void cumprod_grad_backward(tl_gradient *g) {
 #define WORDS_SCAN .shapes = "x; the last axis is scanned", .dtypes = "any for arithmetic; of integers and bool i64"
 
 const tl_op op_cumsum = {RECORD(KERNEL, cumsum, 1),      .is_wide = true,     WORDS_SCAN,
-                         .flops = "one sum per element", .shape = scan_shape, .cost = cost_1,
+                         .flops = "one sum per element", .shape = scan_shape, .cost = reduce_cost,
                          .backward = cumsum_backward};
 const tl_op op_cumprod = {RECORD(KERNEL, cumprod, 1),         .is_wide = true,       WORDS_SCAN,
-                          .flops = "one product per element", .shape = scan_shape,   .cost = cost_1,
+                          .flops = "one product per element", .shape = scan_shape,   .cost = reduce_cost,
                           .backward = cumprod_backward,       .saves = {TL_INPUT(0)}};
 const tl_op op_cumprod_grad = {RECORD(KERNEL, cumprod_grad, 1),
                                .shapes = "x, and g of its shape (with a last axis of 1 for a product of all)",

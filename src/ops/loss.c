@@ -1,67 +1,10 @@
-/* loss.c: log-softmax, and losses with all their options.
+/* loss.c: losses with all their options.
  *
  * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor of their size.
  * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
  * probabilities as targets need every log probability, and go through log_softmax.
  */
 #include "ops/reduce.h"
-
-/* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
-
-static bool rows_shape(tl_call *c) { return call_needs_float(c, 0) && call_output_like(c, 0, 0); }
-/* max, subtract, exp, sum; subtract the logarithm */
-static void log_softmax_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, 5 * (count)c->input[0]->numel);
-}
-/* sum; exp, product, subtract */
-static void log_softmax_grad_cost(const tl_call *c, struct cost *cost) {
-    cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
-}
-
-/* dx = g - e^y sum(g) */
-static void log_softmax_backward(tl_gradient *g) {
-    tl_tensor *y = gradient_output(g, 0);
-    if (!g->creates_graph) {
-        g->result[0] = op_apply2(&op_log_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
-        return;
-    }
-    const int last = -1; /* in ops, so that it can be differentiated again */
-    tl_tensor *sum = tl_sum(g->grad[0], &last, 1, true);
-    g->result[0] = tl_sub(g->grad[0], tl_mul(tl_exp(y), sum));
-}
-
-const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
-                              .is_wide = true,
-                              .shapes = "x; over its last axis",
-                              .dtypes = "floats",
-                              .flops = "5 per element: max, subtract, exp, sum, subtract",
-                              .shape = rows_shape,
-                              .cost = log_softmax_cost,
-                              .backward = log_softmax_backward,
-                              .saves = {TL_OUTPUT(0)}};
-const tl_op op_log_softmax_grad = {RECORD(KERNEL, log_softmax_grad, 1),
-                                   .shapes = "y, g of one shape",
-                                   .dtypes = "floats",
-                                   .flops = "4 per element: sum, exp, product, subtract",
-                                   .shape = rows_shape,
-                                   .cost = log_softmax_grad_cost,
-                                   .backward = gradient_missing};
-
-static tl_tensor *last_log_softmax(tl_tensor *x) { return op_apply1(&op_log_softmax, tl_contiguous(x), NULL, 0); }
-
-/* f, which works on the last axis, on any axis. */
-static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int axis) {
-    if (!tensor_check(x, name)) return NULL;
-    if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
-        return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
-    int at = axis_check(name, axis, x->rank ? x->rank : 1);
-    if (at < 0) return NULL;
-    if (at == x->rank - 1) return f(x);
-    return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
-}
-
-tl_tensor *tl_softmax_axis(tl_tensor *x, int axis) { return along("softmax_axis", tl_softmax, x, axis); }
-tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along("log_softmax", last_log_softmax, x, axis); }
 
 /* ---- nll: -x[n][target[n]] ---- */
 

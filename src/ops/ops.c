@@ -57,4 +57,8 @@ tl_device *tl_default_device(tl_device *device) {
     return before;
 }
 
+tl_tensor *with_dense_rows(tl_tensor *x) {
+    return x && x->rank && x->stride[x->rank - 1] != 1 && x->shape[x->rank - 1] > 1 ? tl_clone(x) : x;
+}
+
 const char *tl_version(void) { return TL_VERSION; }

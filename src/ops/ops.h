@@ -49,6 +49,9 @@ tl_device *device_or_default(tl_device *device);
 /* Bills what it costs the device to hand x's bytes to a file, without doing it: on meta as elsewhere. */
 bool transfer_bill(const tl_tensor *x);
 
+/* x, or a copy of it with a dense last axis, for kernels that read rows. NULL stays NULL. */
+tl_tensor *with_dense_rows(tl_tensor *x);
+
 /* f32, or f64 for f64: where statistics and sums are kept. */
 static inline tl_dtype statistics_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : TL_F32; }
 

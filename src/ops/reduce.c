@@ -1,4 +1,4 @@
-/* reduce.c: many elements into one; softmax. */
+/* reduce.c: many elements into one; softmax and its logarithm. */
 #include "ops/reduce.h"
 
 /* ---- What all share ---- */
@@ -48,7 +48,7 @@ bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool
     return true;
 }
 
-/* ---- sum, max, min over a set of axes ---- */
+/* ---- sum, max, min, prod over a set of axes ---- */
 
 static bool sum_shape(tl_call *c) {
     const tl_tensor *x = c->input[0];
@@ -73,15 +73,16 @@ static bool extreme_shape(tl_call *c, const char *what) {
 static bool max_shape(tl_call *c) { return extreme_shape(c, "maximum"); }
 static bool min_shape(tl_call *c) { return extreme_shape(c, "minimum"); }
 
-/* one addition (comparison) per input element */
-static void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
+void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
 
-/* One f64 per (output, chunk), where several chunks make one output. */
+size_t reduce_chunk_bytes(const tl_call *c, size_t bytes) {
+    int64_t outputs = c->output[0]->numel;
+    int64_t chunks = (reduce_count(c->input[0], outputs) + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
+    return chunks > 1 ? (size_t)outputs * (size_t)chunks * bytes : 0;
+}
 static size_t reduce_workspace(const tl_call *c, const struct target *target) {
     (void)target;
-    int64_t n = c->input[0]->numel, outputs = c->output[0]->numel;
-    int64_t per_output = outputs ? n / outputs : 0, chunks = (per_output + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
-    return chunks > 1 ? (size_t)outputs * (size_t)chunks * sizeof(double) : 0;
+    return reduce_chunk_bytes(c, sizeof(double));
 }
 
 /* every summand gets g */
@@ -131,7 +132,18 @@ const tl_op op_min = {RECORD(KERNEL, min, 1),
                       .backward = extreme_backward,
                       .saves = {TL_INPUT(0) | TL_OUTPUT(0)}};
 
-static tl_tensor *reduce(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep) {
+const tl_op op_prod = {RECORD(KERNEL, prod, 1),
+                       .is_wide = true,
+                       .shapes = "x; the named axes go, or stay with size 1",
+                       .dtypes = "any for arithmetic; of integers and bool i64",
+                       .flops = "one product per element of x",
+                       .shape = sum_shape,
+                       .cost = reduce_cost,
+                       .workspace = reduce_workspace,
+                       .backward = prod_backward,
+                       .saves = {TL_INPUT(0)}};
+
+tl_tensor *reduce_apply(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep) {
     struct attr_reduce a;
     return reduce_over(op->name, x, axes, n_axes, keep, &a) ? op_apply1(op, x, ATTR(a)) : NULL;
 }
@@ -144,14 +156,18 @@ tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int 
 }
 
 tl_tensor *tl_sum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_sum, x, axes, n_axes, keep);
+    return reduce_apply(&op_sum, x, axes, n_axes, keep);
 }
 tl_tensor *tl_max(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_max, x, axes, n_axes, keep);
+    return reduce_apply(&op_max, x, axes, n_axes, keep);
 }
 tl_tensor *tl_min(tl_tensor *x, const int *axes, int n_axes, bool keep) {
-    return reduce(&op_min, x, axes, n_axes, keep);
+    return reduce_apply(&op_min, x, axes, n_axes, keep);
 }
+tl_tensor *tl_prod(tl_tensor *x, const int *axes, int n_axes, bool keep) {
+    return reduce_apply(&op_prod, x, axes, n_axes, keep);
+}
+tl_tensor *tl_prod_all(tl_tensor *x) { return tl_prod(x, NULL, 0, false); }
 tl_tensor *tl_sum_all(tl_tensor *x) { return tl_sum(x, NULL, 0, false); }
 tl_tensor *tl_mean_all(tl_tensor *x) { return tl_mean(x, NULL, 0, false); }
 
@@ -176,9 +192,9 @@ static bool softmax_shape(tl_call *c) {
     return call_needs_float(c, 0) && (c->input[0]->rank > 0 || call_fail(c, "needs at least one axis")) &&
            call_output_like(c, 0, 0);
 }
-/* max, subtract, exp, sum, divide */
+/* max, subtract, exp, sum, divide; of logarithms: subtract at last */
 static void softmax_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 5 * (count)c->input[0]->numel); }
-/* product, sum, subtract, product */
+/* product, sum, subtract, product; of logarithms: sum, exp, product, subtract */
 static void softmax_grad_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 4 * (count)c->input[0]->numel);
 }
@@ -212,3 +228,50 @@ const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
                                .backward = gradient_missing};
 
 tl_tensor *tl_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }
+
+/* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
+
+/* dx = g - e^y sum(g) */
+static void log_softmax_backward(tl_gradient *g) {
+    tl_tensor *y = gradient_output(g, 0);
+    if (!g->creates_graph) {
+        g->result[0] = op_apply2(&op_log_softmax_grad, y, tl_contiguous(g->grad[0]), NULL, 0);
+        return;
+    }
+    const int last = -1; /* in ops, so that it can be differentiated again */
+    tl_tensor *sum = tl_sum(g->grad[0], &last, 1, true);
+    g->result[0] = tl_sub(g->grad[0], tl_mul(tl_exp(y), sum));
+}
+
+const tl_op op_log_softmax = {RECORD(KERNEL, log_softmax, 1),
+                              .is_wide = true,
+                              .shapes = "x; over its last axis",
+                              .dtypes = "floats",
+                              .flops = "5 per element: max, subtract, exp, sum, subtract",
+                              .shape = softmax_shape,
+                              .cost = softmax_cost,
+                              .backward = log_softmax_backward,
+                              .saves = {TL_OUTPUT(0)}};
+const tl_op op_log_softmax_grad = {RECORD(KERNEL, log_softmax_grad, 1),
+                                   .shapes = "y, g of one shape",
+                                   .dtypes = "floats",
+                                   .flops = "4 per element: sum, exp, product, subtract",
+                                   .shape = softmax_shape,
+                                   .cost = softmax_grad_cost,
+                                   .backward = gradient_missing};
+
+static tl_tensor *last_log_softmax(tl_tensor *x) { return op_apply1(&op_log_softmax, tl_contiguous(x), NULL, 0); }
+
+/* f, which works on the last axis, on any axis. */
+static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int axis) {
+    if (!tensor_check(x, name)) return NULL;
+    if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */
+        return tl_reshape(f(tl_reshape(x, TL_SHAPE(1))), TL_SCALAR);
+    int at = axis_check(name, axis, x->rank ? x->rank : 1);
+    if (at < 0) return NULL;
+    if (at == x->rank - 1) return f(x);
+    return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
+}
+
+tl_tensor *tl_softmax_axis(tl_tensor *x, int axis) { return along("softmax_axis", tl_softmax, x, axis); }
+tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along("log_softmax", last_log_softmax, x, axis); }

@@ -20,6 +20,17 @@ int64_t reduce_count(const tl_tensor *x, int64_t n_outputs);
 /* Whether one of the reduced axes has no elements: it has no extremes, even where the result is empty too. */
 bool reduce_is_empty(const tl_tensor *x, const struct attr_reduce *a);
 
+/* The call of an op whose attributes are attr_reduce. */
+tl_tensor *reduce_apply(const tl_op *op, tl_tensor *x, const int *axes, int n_axes, bool keep);
+
+/* One FLOP per element of x. */
+void reduce_cost(const tl_call *c, struct cost *cost);
+/* `bytes` for each (output, chunk), where several chunks make one output. */
+size_t reduce_chunk_bytes(const tl_call *c, size_t bytes);
+
+/* Of running products: fold.c. */
+void prod_backward(tl_gradient *g);
+
 /* tl_sum, in f32 for narrower floats: a sum on its way to a mean may exceed what f16 can hold. `name` is for errors. */
 tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int n_axes, bool keep);
 

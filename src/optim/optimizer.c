@@ -1,7 +1,7 @@
 /* optimizer.c: many parameters, each with settings and states of its own, stepped together.
  *
  * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other.
- * The formulas are the ops' (ops/optimizer.c); here is only which of them a kind means, and with what. There are no
+ * The formulas are the ops' (ops/update.c); here is only which of them a kind means, and with what. There are no
  * groups: a group is the same settings given to several parameters. A step finds those, in the order of their first members, and gives each
  * to the op as a list.
  *

@@ -388,7 +388,7 @@ struct attr_linear_cross_entropy {
  * adagrad (p, g, sum [, master] ... [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
  * adam (p, g, m, v [, max] [, master] ... [, scale]).
  * All any, of the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
- * one, and written to both, to p rounded. Formulas: device/cpu/ops/optimizer_template.h. scale: one f32 number that g is multiplied
+ * one, and written to both, to p rounded. Formulas: device/cpu/ops/update_template.h. scale: one f32 number that g is multiplied
  * by; when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is
  * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream); the next parameter's words begin
  * update_words(elements) further. */

@@ -35,7 +35,7 @@
  *              is no tl_NAME either; only gradients call the op.
  *   autocast   WIDE: autocast runs it in f32. AS_IS: autocast leaves it alone.
  *   kernel     PLAIN: a few instructions per element. TILED: a long chain, which the cpu runs in tiles (see
- *              device/cpu/ops/map_template.h). CPU_LOOP: the cpu has its own loop (device/cpu/ops/elementwise_loops.h), cuda
+ *              device/cpu/ops/elementwise_map_template.h). CPU_LOOP: the cpu has its own loop (device/cpu/ops/elementwise_loops.h), cuda
  *              uses the formula. OWN: both devices have a kernel of their own; the formula only says what it computes.
  *
  * The classes. All of them take floats; CLASS_... in elementwise.c has their rules and words.

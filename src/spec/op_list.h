@@ -5,9 +5,9 @@
  *   DYNAMIC   the answer depends on data: refused by name on meta
  *   TRANSFER  between devices
  *
- * A row NAME needs: a record `op_NAME` in ops/FAMILY.c, a kernel `cpu_NAME` in
- * device/cpu/ops/FAMILY.c and `cuda_NAME` in device/cuda/ops/FAMILY.cu, and samples in
- * tests/support/samples.c. Include this file with OP(KIND, NAME) defined.
+ * A row NAME below the line of FAMILY.c needs: a record `op_NAME` in ops/FAMILY.c, a kernel `cpu_NAME` in
+ * device/cpu/ops/FAMILY.c and `cuda_NAME` in device/cuda/ops/FAMILY.cu (or a file FAMILY_MORE beside it), and samples in
+ * tests/support/samples.c. tools/check_places checks the places. Include this file with OP(KIND, NAME) defined.
  */
 
 /* view.c */
@@ -31,18 +31,34 @@ OP(KERNEL, fill)
 OP(KERNEL, unview)
 OP(TRANSFER, transfer)
 
-/* elementwise.c, scalar.c, swiglu.c: the elementwise ops have a list of their own */
+/* The elementwise ops have a list of their own. */
 #define UNARY(name, ...) OP(KERNEL, name)
 #define BINARY(name, ...) OP(KERNEL, name)
 #define SPECIAL(name, ...) OP(KERNEL, name)
 #include "spec/elementwise_list.h"
+
+/* swiglu.c */
 OP(KERNEL, swiglu_grad)
 
 /* reduce.c */
 OP(KERNEL, sum)
 OP(KERNEL, max)
+OP(KERNEL, min)
+OP(KERNEL, prod)
 OP(KERNEL, softmax)
 OP(KERNEL, softmax_grad)
+OP(KERNEL, log_softmax)
+OP(KERNEL, log_softmax_grad)
+
+/* fold.c */
+OP(KERNEL, argmax)
+OP(KERNEL, argmin)
+OP(KERNEL, var)
+OP(KERNEL, norm)
+OP(KERNEL, logsumexp)
+OP(KERNEL, cumsum)
+OP(KERNEL, cumprod)
+OP(KERNEL, cumprod_grad)
 
 /* matmul.c */
 OP(KERNEL, matmul)
@@ -58,6 +74,10 @@ OP(KERNEL, layer_norm)
 OP(KERNEL, layer_norm_grad)
 OP(KERNEL, rms_norm)
 OP(KERNEL, rms_norm_grad)
+OP(KERNEL, add_rms_norm)
+OP(KERNEL, add_rms_norm_grad)
+OP(KERNEL, add_layer_norm)
+OP(KERNEL, add_layer_norm_grad)
 
 /* token.c */
 OP(KERNEL, embedding)
@@ -66,41 +86,17 @@ OP(KERNEL, embedding_acc)
 OP(KERNEL, cross_entropy)
 OP(KERNEL, cross_entropy_grad)
 
-/* attention.c */
+/* rope.c */
 OP(KERNEL, rope)
+
+/* attention.c */
 OP(KERNEL, attention)
 OP(KERNEL, attention_grad)
 
-/* dynamic.c */
-OP(DYNAMIC, item)
-OP(DYNAMIC, nonzero)
-
-/* quantize.c */
-OP(KERNEL, cast_mode)
-OP(KERNEL, quantize)
-OP(KERNEL, fake_quantize)
-OP(KERNEL, dequantize)
-
-/* random.c */
-OP(KERNEL, random_fill)
-OP(KERNEL, permutation)
-OP(KERNEL, multinomial)
-
-/* fold.c, and min in reduce.c */
-OP(KERNEL, min)
-OP(KERNEL, prod)
-OP(KERNEL, argmax)
-OP(KERNEL, argmin)
-OP(KERNEL, var)
-OP(KERNEL, norm)
-OP(KERNEL, logsumexp)
-OP(KERNEL, cumsum)
-OP(KERNEL, cumprod)
-OP(KERNEL, cumprod_grad)
+/* head.c */
+OP(KERNEL, linear_cross_entropy)
 
 /* loss.c */
-OP(KERNEL, log_softmax)
-OP(KERNEL, log_softmax_grad)
 OP(KERNEL, nll)
 OP(KERNEL, nll_grad)
 OP(KERNEL, bce)
@@ -122,12 +118,22 @@ OP(KERNEL, sort)
 OP(KERNEL, searchsorted)
 OP(DYNAMIC, unique)
 
-/* fused: norm.c, head.c, optimizer.c */
-OP(KERNEL, add_rms_norm)
-OP(KERNEL, add_rms_norm_grad)
-OP(KERNEL, add_layer_norm)
-OP(KERNEL, add_layer_norm_grad)
-OP(KERNEL, linear_cross_entropy)
+/* dynamic.c */
+OP(DYNAMIC, item)
+OP(DYNAMIC, nonzero)
+
+/* quantize.c */
+OP(KERNEL, cast_mode)
+OP(KERNEL, quantize)
+OP(KERNEL, fake_quantize)
+OP(KERNEL, dequantize)
+
+/* random.c */
+OP(KERNEL, random_fill)
+OP(KERNEL, permutation)
+OP(KERNEL, multinomial)
+
+/* update.c */
 OP(KERNEL, sgd_momentum)
 OP(KERNEL, adagrad)
 OP(KERNEL, rmsprop)

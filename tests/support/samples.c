@@ -2115,7 +2115,7 @@ const struct sample samples_unique[] = {
     {"large", CPU_ONLY | LARGE, .call = unique_call, .in = {IN(U8, DENSE, 30000)}},
     END};
 
-/* ---- fused: swiglu.c, norm.c, head.c, optimizer.c ---- */
+/* ---- fused: swiglu.c, norm.c, head.c, update.c ---- */
 
 const struct sample samples_swiglu[] = {
     {"same shape", GRAD, DT_ARITHMETIC, .binary = tl_swiglu, .in = {F(3, 4), F(3, 4)}, .flops = 5}, /* silu 4, times up */

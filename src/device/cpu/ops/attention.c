@@ -1,4 +1,4 @@
-/* attention.c: rotary positions, and attention without a T x S matrix.
+/* attention.c: attention without a T x S matrix.
  *
  * Flash attention on a CPU. Queries and keys are cut into blocks; the scores of one block of queries with one block of
  * keys live on the stack, and so do the running sums:
@@ -31,7 +31,6 @@
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
 #include "spec/attr.h"
-#include "spec/rope.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -50,11 +49,6 @@ struct attention {
     void *delta;                    /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
-
-/* Elements from the first of a (B,T,H,D) operand to row (b, t, h). */
-static int64_t row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
-    return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
-}
 
 /* Query t stands beside key S - T + t, and sees `left` keys before it and `right` after it. */
 static int64_t beside(const struct attention *attention, int64_t t) { return attention->S - attention->T + t; }
@@ -259,38 +253,5 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
     attention.delta = args->workspace;
     attention.dq_sums = is_direct ? attention.dq->data : (char *)args->workspace + (delta_bytes + 63) / 64 * 64;
     backward(&attention, args->n_threads > 1 ? args->n_threads : 1);
-    return true;
-}
-
-/* ---- Rotary positions ----------------------------------------------------------------------------------- */
-
-struct rope {
-    const tl_operand *x, *out;
-    const struct attr_rope *attr;
-    double sign;
-    int64_t first_position;
-};
-
-enum { ROPE_PAIRS = 256, ROPE_POSITIONS = 16 };
-
-#define REAL float
-#define NAME(name) name##_f32
-#include "device/cpu/ops/rope_template.h"
-
-#define REAL double
-#define NAME(name) name##_f64
-#include "device/cpu/ops/rope_template.h"
-
-bool cpu_rope(const tl_kernel_args *args) {
-    const struct attr_rope *attr = args->attr;
-    struct rope rope = {
-        .x = &args->in[0],
-        .out = &args->out[0],
-        .attr = attr,
-        .sign = attr->inverse ? -1 : 1,
-        .first_position = attr->first_position,
-    };
-    parallel_for(rope.x->shape[1], ROPE_POSITIONS, args->n_threads,
-                 is_f64(rope.x) ? rope_positions_f64 : rope_positions_f32, &rope);
     return true;
 }

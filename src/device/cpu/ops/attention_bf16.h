@@ -111,7 +111,7 @@ static inline uint16x8_t bf16_rest(float32x4_t left, float32x4_t right, uint16x8
 }
 
 static const uint16_t *bf16_row(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
-    return (const uint16_t *)x->data + row_at(x, b, t, h);
+    return (const uint16_t *)x->data + block_row_at(x, b, t, h);
 }
 
 static bool takes_bf16(const struct attention *a) {

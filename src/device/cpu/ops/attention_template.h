@@ -20,7 +20,7 @@ static void NAME(load)(REAL *out, const tl_operand *x, int64_t b, int64_t t, int
                        struct NAME(part) part, REAL scale) {
     for (int64_t i = 0; i < n && part.n > 0; i++) { /* without columns x has no elements, and perhaps no address */
         REAL *restrict row = out + i * part.width;
-        const void *from = block_at(x->data, x->dtype, row_at(x, b, t + i, h) + part.d);
+        const void *from = block_at(x->data, x->dtype, block_row_at(x, b, t + i, h) + part.d);
         if (x->dtype == NAME(TYPE)) {
             memcpy(row, from, (size_t)part.n * sizeof(REAL));
         } else {

@@ -204,21 +204,21 @@ void copy_fill(const tl_operand *out, double value, int n_threads) {
 #define T float
 #define NAME(name) name##_f32
 #define ARITHMETIC float
-#include "device/cpu/ops/unview_template.h"
+#include "device/cpu/ops/copy_unview_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
 #define T double
 #define NAME(name) name##_f64
 #define ARITHMETIC double
-#include "device/cpu/ops/unview_template.h"
+#include "device/cpu/ops/copy_unview_template.h"
 #undef T
 #undef NAME
 #undef ARITHMETIC
 #define T int64_t
 #define NAME(name) name##_i64
 #define ARITHMETIC uint64_t
-#include "device/cpu/ops/unview_template.h"
+#include "device/cpu/ops/copy_unview_template.h"
 
 bool cpu_unview(const tl_kernel_args *args) {
     const struct attr_unview *attr = args->attr;

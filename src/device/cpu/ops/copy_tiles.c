@@ -97,10 +97,10 @@ VECTOR_INLINE void swap_4(vector *a, vector *b) {
 
 #define T uint32_t
 #define NAME(name) name##_4
-#include "device/cpu/ops/turn_template.h"
+#include "device/cpu/ops/copy_transpose_template.h"
 #define T uint64_t
 #define NAME(name) name##_8
-#include "device/cpu/ops/turn_template.h"
+#include "device/cpu/ops/copy_transpose_template.h"
 
 /* Elements of two rows by turns. */
 VECTOR_INLINE void zip_2(vector *low, vector *high, vector a, vector b) {

@@ -1,7 +1,7 @@
 /* elementwise_loops.h: the loops of elementwise.c for one compute type T, with NAME(x) giving a function its type's
  * suffix; part of elementwise_template.h. Every loop reads in[k][0..n) and writes out[0..n), which may be the very
  * memory of an input. Truth is 0 or 1 in T; the driver converts it to bool. */
-#include "device/cpu/ops/map_template.h"
+#include "device/cpu/ops/elementwise_map_template.h"
 
 /* ---- Rows of elementwise_list.h: a loop over the formula ------------------------------------------------ */
 

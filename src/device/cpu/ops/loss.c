@@ -1,4 +1,4 @@
-/* loss.c: log-softmax, the gather of losses from it, and binary cross entropy. */
+/* loss.c: the gather of losses from log-probabilities, and binary cross entropy. */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
 #include "device/cpu/ops/copy.h"
@@ -16,11 +16,6 @@
 
 enum { ERROR_BYTES = 200 };
 
-struct loss {
-    const tl_operand *x, *g, *out; /* the gradient of log-softmax: x is y */
-    int64_t V;
-};
-
 #define REAL float
 #define NAME(name) name##_f32
 #include "device/cpu/ops/loss_template.h"
@@ -28,20 +23,6 @@ struct loss {
 #define REAL double
 #define NAME(name) name##_f64
 #include "device/cpu/ops/loss_template.h"
-
-static bool run_rows(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
-    const tl_operand *out = &args->out[0];
-    struct loss loss = {&args->in[0], args->n_in > 1 ? &args->in[1] : NULL, out, out->shape[out->rank - 1]};
-    if (iterate_numel(out) == 0) return true;
-    parallel_for(block_rows(out), parallel_grain(4 * loss.V), args->n_threads,
-                 dtype_compute(out->dtype) == TL_F64 ? rows_f64 : rows_f32, &loss);
-    return true;
-}
-
-bool cpu_log_softmax(const tl_kernel_args *args) { return run_rows(args, log_softmax_rows_f32, log_softmax_rows_f64); }
-bool cpu_log_softmax_grad(const tl_kernel_args *args) {
-    return run_rows(args, log_softmax_grad_rows_f32, log_softmax_grad_rows_f64);
-}
 
 /* ---- nll: one element of each row ---------------------------------------------------------------------------- */
 

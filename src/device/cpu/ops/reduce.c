@@ -390,7 +390,7 @@ struct softmax_task {
 #define T float
 #define TYPE(name) name##_f32
 #define COMPUTE TL_F32
-#include "device/cpu/ops/softmax_template.h"
+#include "device/cpu/ops/reduce_softmax_template.h"
 #undef T
 #undef TYPE
 #undef COMPUTE
@@ -398,7 +398,7 @@ struct softmax_task {
 #define T double
 #define TYPE(name) name##_f64
 #define COMPUTE TL_F64
-#include "device/cpu/ops/softmax_template.h"
+#include "device/cpu/ops/reduce_softmax_template.h"
 
 static bool run_softmax(const tl_kernel_args *args, parallel_body rows_f32, parallel_body rows_f64) {
     const tl_operand *out = &args->out[0];

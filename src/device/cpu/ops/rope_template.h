@@ -1,4 +1,4 @@
-/* rope_template.h: the loop of rope in attention.c for one compute type. REAL and NAME are set by the includer. */
+/* rope_template.h: the loop of rope.c for one compute type. REAL and NAME are set by the includer. */
 
 /* The pair (x[i], x[i + D/2]) of every head turns by the angle position * frequency of i. Angles are computed in f64: positions
  * of thousands times frequencies near 1 leave few digits of an f32. */
@@ -21,7 +21,7 @@ static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
             }
             for (int64_t row = 0; row < B * H; row++) {
                 const int64_t b = row / H, h = row % H;
-                const int64_t in_at = row_at(x, b, t, h) + i0, out_at = ((b * T + t) * H + h) * D + i0;
+                const int64_t in_at = block_row_at(x, b, t, h) + i0, out_at = ((b * T + t) * H + h) * D + i0;
                 REAL in_buffer[2][ROPE_PAIRS], out_buffer[2][ROPE_PAIRS];
                 const REAL *low = NAME(block_read)(in_buffer[0], x->data, x->dtype, in_at, n);
                 const REAL *high = NAME(block_read)(in_buffer[1], x->data, x->dtype, in_at + half, n);

@@ -101,4 +101,9 @@ static inline int64_t block_rows(const tl_operand *x) {
     return n;
 }
 
+/* Elements from the first of a (B,T,H,D) operand to row (b, t, h). */
+static inline int64_t block_row_at(const tl_operand *x, int64_t b, int64_t t, int64_t h) {
+    return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
+}
+
 #endif

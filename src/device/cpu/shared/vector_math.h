@@ -38,7 +38,7 @@
 #endif
 
 /* How many elements a loop over the functions below should take at a time, through a local array: their chains of operations are
- * long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself). See map_template.h. */
+ * long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself). See elementwise_map_template.h. */
 #define VECTOR_TILE 16
 
 #if defined(__GNUC__)

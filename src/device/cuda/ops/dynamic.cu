@@ -1,5 +1,5 @@
 /* dynamic.cu: where elements are that are not 0. */
-#include "device/cuda/shared/scan.cuh"
+#include "device/cuda/shared/prefix_scan.cuh"
 
 enum { EACH = 8 }; /* elements of a thread, side by side */
 

@@ -6,7 +6,7 @@
  * states go through the workspace. Trees and orders depend on the shape alone.
  */
 #include "device/cuda/shared/common.cuh"
-#include "device/cuda/shared/scan.cuh"
+#include "device/cuda/shared/prefix_scan.cuh"
 
 union word {
     double f;

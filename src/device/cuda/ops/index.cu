@@ -12,7 +12,7 @@
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
 #include "device/cuda/ops/copy.cuh"
-#include "device/cuda/shared/scan.cuh"
+#include "device/cuda/shared/prefix_scan.cuh"
 
 static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
 

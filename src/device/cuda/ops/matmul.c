@@ -19,6 +19,7 @@
  * run that does is the batch and the rest is a loop of calls. A batch that shares b and whose a is one tall matrix
  * is one product with more rows.
  */
+#include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/kernels.h"
 #include "device/cuda/shared/state.h"
 #include "spec/attr.h"
@@ -555,10 +556,9 @@ bool cuda_matmul_acc(const tl_kernel_args *args) {
 
 static int32_t f8_type(tl_dtype dtype) { return dtype == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3; }
 
-/* out (m,n) = or += a (m,k) b^T (k,n), both with k dense, which is how cuBLASLt wants 8-bit numbers: it sees b^T and a as A^T and B. `in`: a, b and
- * their scales. */
-static bool multiply_f8(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
-                        bool accumulate) {
+/* k is dense, as cuBLASLt wants 8-bit numbers: it sees b^T and a as A^T and B. */
+bool matmul_f8(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
+               bool accumulate) {
     const struct attr_matmul_f8 *attr = args->attr;
     const tl_operand *a = &in[0], *b = &in[1];
     int64_t m = 1;
@@ -590,12 +590,4 @@ static bool multiply_f8(const tl_kernel_args *args, const tl_operand *in, const 
     key.is_timed = attr->is_timed;
     const struct extras extras = {bias ? bias->data : NULL, in[3].data, in[2].data};
     return run_plan(args, &key, out->data, a->data, b->data, &extras);
-}
-
-bool cuda_matmul_f8(const tl_kernel_args *args) {
-    return multiply_f8(args, args->in, &args->out[0], args->n_in > 7 ? &args->in[7] : NULL, false);
-}
-
-bool cuda_matmul_f8_acc(const tl_kernel_args *args) {
-    return multiply_f8(args, args->in + 1, &args->in[0], NULL, true);
 }

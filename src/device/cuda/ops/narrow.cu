@@ -2,10 +2,11 @@
  *
  *      s = amax / largest + 1e-30,   q = round(x / s), held to the format's range
  *
- * which is what nn/narrow.c emulates, in f32 as there. Where the scale is not given, a first pass finds the largest magnitude (by atomicMax on the bits,
+ * which is what nn/narrow_linear.c emulates, in f32 as there. Where the scale is not given, a first pass finds the largest magnitude (by atomicMax on the bits,
  * whose result is the same in every order; NaN is above all). One pass over the numbers makes both results, by tiles of 64 x 64 in shared memory;
  * where rows alone are asked for, 16 numbers per thread.
  */
+#include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/kernels.h"
 
@@ -161,4 +162,12 @@ extern "C" bool cuda_narrow(const tl_kernel_args *args) {
     default:
         return cuda_refuse_dtype(args, x->dtype);
     }
+}
+
+extern "C" bool cuda_matmul_f8(const tl_kernel_args *args) {
+    return matmul_f8(args, args->in, &args->out[0], args->n_in > 7 ? &args->in[7] : NULL, false);
+}
+
+extern "C" bool cuda_matmul_f8_acc(const tl_kernel_args *args) {
+    return matmul_f8(args, args->in + 1, &args->in[0], NULL, true);
 }

@@ -4,7 +4,7 @@
  * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned
  * over. The values are read again through the indices, so that each keeps its own bits.
  */
-#include "device/cuda/shared/scan.cuh"
+#include "device/cuda/shared/prefix_scan.cuh"
 #include "device/cuda/ops/sort.cuh"
 
 __device__ inline uint64_t key_of(double x) {

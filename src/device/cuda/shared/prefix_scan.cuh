@@ -1,6 +1,6 @@
-/* scan.cuh: running results inside a block, in one fixed order. */
-#ifndef CUDA_SCAN_CUH
-#define CUDA_SCAN_CUH
+/* prefix_scan.cuh: running results inside a block, in one fixed order. */
+#ifndef CUDA_PREFIX_SCAN_CUH
+#define CUDA_PREFIX_SCAN_CUH
 
 #include "device/cuda/shared/common.cuh"
 

@@ -1,4 +1,4 @@
-/* unview_template.h: target += g in row-major order, in compute type T; included by copy.c once per type. */
+/* copy_unview_template.h: target += g in row-major order, in compute type T; included by copy.c once per type. */
 
 static void NAME(add_in_order)(const tl_operand *target, const tl_operand *g) {
     struct iterate walk;

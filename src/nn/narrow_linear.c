@@ -1,4 +1,4 @@
-/* narrow.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the narrow format can hold and
+/* narrow_linear.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the narrow format can hold and
  * multiplied as they are otherwise, so that the rounding is the real one and the speed is not. fp8 on cuda is not emulated where its sizes are
  * multiples of 16: there the products are of 8-bit numbers (ops/narrow.c).
  *

@@ -1,4 +1,4 @@
-/* optimizer_template.h: the steps of optimizer.c for one compute type. The includer sets REAL, REAL_DTYPE and NAME.
+/* update_template.h: the steps of update.c for one compute type. The includer sets REAL, REAL_DTYPE and NAME.
  *
  * x[0] is the parameter, x[1] the gradient (of the same view, at most, as the parameter), the others are the states. */
 

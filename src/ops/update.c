@@ -1,4 +1,4 @@
-/* optimizer.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
+/* update.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
  *
  * Inputs are, for each parameter of the call, p, g, the states that the options ask for and a master copy where there is one; then a scale of
  * the gradients where there is one. All but the gradients and the scale are changed where they are: there are no results. With a master

@@ -1,4 +1,4 @@
-/* softmax_template.h: softmax and its gradient in compute type T; included by reduce.c once per type. */
+/* reduce_softmax_template.h: softmax and its gradient in compute type T; included by reduce.c once per type. */
 
 /* Elements first .. first+n-1 of a dense operand as an array of T: where they lie, or converted into buffer. */
 static const T *TYPE(dense_part)(const tl_operand *x, int64_t first, int64_t n, T *buffer) {
@@ -34,7 +34,7 @@ static T TYPE(block_dot)(const T *x, const T *y, int64_t n) {
     return TYPE(tree_sum)(lanes);
 }
 
-/* In tiles, as the maps of map_template.h. */
+/* In tiles, as the maps of elementwise_map_template.h. */
 static void TYPE(exp_part)(T *out, const T *x, T max, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {

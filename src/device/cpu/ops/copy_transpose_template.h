@@ -1,5 +1,5 @@
-/* turn_template.h: transposing for copy_tiles.c, for units of type T, of 4 or 8 bytes; included there once per size.
- * Steps are in bytes. */
+/* copy_transpose_template.h: transposing for copy_tiles.c, for units of type T, of 4 or 8 bytes; included there once
+ * per size. Steps are in bytes. */
 
 #define LANES (16 / (int64_t)sizeof(T))
 #define LINE (LINE_BYTES / (int64_t)sizeof(T))

@@ -1,4 +1,4 @@
-/* optimizer.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
+/* update.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
  * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as
@@ -43,12 +43,12 @@ struct optimizer {
 #define REAL float
 #define REAL_DTYPE TL_F32
 #define NAME(name) name##_f32
-#include "device/cpu/ops/optimizer_template.h"
+#include "device/cpu/ops/update_template.h"
 
 #define REAL double
 #define REAL_DTYPE TL_F64
 #define NAME(name) name##_f64
-#include "device/cpu/ops/optimizer_template.h"
+#include "device/cpu/ops/update_template.h"
 
 /* One parameter; its operands are o->n_operands of `in`. */
 static void run_one(struct optimizer *o, const tl_operand *in, int n_threads) {

@@ -1,6 +1,6 @@
-/* optimizer.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
+/* update.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
- * The formulas are those of device/cpu/ops/optimizer_template.h, in the same order of operations, and random words are the
+ * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are the
  * same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a body for one
  * element; two kernels run it: one over packs of eight, for all parameters at once that are dense and f32 or bf16, since
  * they are many and mostly small; one over anything else, a parameter at a time. The scale of the gradient stays on the

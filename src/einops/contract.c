@@ -1,4 +1,4 @@
-/* expect.c: contracts about shapes: names that are bound to sizes by the first tensor that shows them, and hold for
+/* contract.c: contracts about shapes: names that are bound to sizes by the first tensor that shows them, and hold for
  * all later ones; and parse_shape, which binds the names of one tensor. */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* map_template.h: a function of one or two numbers over arrays of one compute type T, inlined with a constant f. The
- * output may be the very memory of an input. */
+/* elementwise_map_template.h: a function of one or two numbers over arrays of one compute type T, inlined with a
+ * constant f. The output may be the very memory of an input. */
 
 /* A few instructions an element: compilers vectorise and unroll the plain loop, and a tile would only be in the way. */
 VECTOR_INLINE void NAME(each)(T *out, const T *x, int64_t n, T (*f)(T)) {
