@@ -208,7 +208,7 @@ TL_API void tl_pool_trim(tl_device *device);
 typedef struct tl_memory {
     uint64_t live_bytes;      /* numel x element size of what is held now */
     uint64_t peak_bytes;      /* the most that was ever held at once (since tl_memory_reset_peak) */
-    uint64_t allocated_bytes; /* the same as live_bytes, each block rounded up as the pool does */
+    uint64_t allocated_bytes; /* the same as live_bytes, each request rounded up to the pool's alignment */
     uint64_t reserved_bytes;  /* segments taken from the device */
     uint64_t peak_reserved_bytes;
     uint64_t live_tensors;    /* storages held now; empty and external ones are not counted */

@@ -46,7 +46,7 @@ void held_init(struct held *h);
 /* The cell of (path, purpose), made when new; SIZE_MAX when there is no memory. */
 size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose);
 
-/* Adds to or takes from a cell: `bytes` as asked for, `block_bytes` as rounded by the pool. */
+/* Adds to or takes from a cell: `bytes` as asked for, `block_bytes` rounded up to the pool's alignment. */
 void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
 void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
 void held_move(struct held *h, size_t from, size_t to, size_t bytes); /* same bytes, other purpose */

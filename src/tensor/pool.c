@@ -253,11 +253,17 @@ static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
 
 /* ---- Taking and giving ---- */
 
+/* What a request takes of a block. The block may have a tail that was too small to be cut off; whether it has one depends on what
+ * was free when the request came. What is counted follows from the requests alone, so a step counts the same whatever ran before it. */
+static size_t taken_bytes(const struct pool *pool, const struct block *b) {
+    return round_up(b->asked_bytes, pool->device->target->align_bytes);
+}
+
 static void block_bill(struct pool *pool, struct block *b, size_t bytes, size_t cell) {
     b->asked_bytes = bytes;
     b->cell = cell;
     b->serial = ++pool->n_requests;
-    held_add(&pool->held, cell, bytes, b->bytes);
+    held_add(&pool->held, cell, bytes, taken_bytes(pool, b));
 }
 
 static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
@@ -323,7 +329,7 @@ void pool_give(struct pool *pool, struct block *b) {
     POISON(block_data(b), b->segment->data ? b->bytes : 0);
     lock_take(&pool->lock);
     INVARIANT(!b->is_free && b != pool->hot); /* given back twice */
-    held_remove(&pool->held, b->cell, b->asked_bytes, b->bytes);
+    held_remove(&pool->held, b->cell, b->asked_bytes, taken_bytes(pool, b));
     hot_settle(pool);
     if (b->segment->is_small) pool->hot = b;
     else block_settle(pool, b);

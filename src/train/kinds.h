@@ -1,8 +1,8 @@
 /* kinds.h: what each kind of step costs, once, and how often it came: the price of a run, or its receipt.
  *
  * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one pools still grow), and of
- * every other kind the first; each later one must have the same totals and the same peak, or the run says so. What the pool has reserved
- * is in the ledger that is kept, and not asked of later ones: it never shrinks, so it depends on what ran between. */
+ * every other kind the first; each later one must have the same totals and the same peaks, or the run says so: they follow from the
+ * requests alone. What the pool has reserved is in the ledger that is kept, and not asked of later ones: it depends on what ran between. */
 #ifndef TRAIN_KINDS_H
 #define TRAIN_KINDS_H
 
