@@ -19,6 +19,7 @@
 #include "train/open.h"
 #include "train/rounds.h"
 #include "train/run.h"
+#include "tensor/device.h"
 #include "train/settings.h"
 
 /* ---- Same bits ---- */
@@ -704,6 +705,57 @@ static void utilisation_is_a_share_of_the_peak(void **state) {
     base_end();
 }
 
+/* A device whose every step takes two seconds by its own clock, and the first two five: however long this thread takes for what it does beside
+ * them, and whenever it reads the results. */
+static int64_t slow_marks;
+static int64_t slow_mark(tl_device *device) {
+    (void)device;
+    return ++slow_marks;
+}
+static double slow_mark_seconds(tl_device *device, int64_t from, int64_t to) {
+    (void)device, (void)from;
+    return to <= 3 ? 5 : 2; /* marks 1 and 2 are those of the first step, 3 ends the second */
+}
+
+struct speeds {
+    int n_steps, n_wrong;
+};
+static void speeds_note(void *context, const struct run_news *news) {
+    struct speeds *speeds = context;
+    if (news->text || isfinite(news->held_out)) return;
+    speeds->n_steps++;
+    if (news->step_s != (news->step <= 2 ? 5 : 2)) speeds->n_wrong++;
+}
+
+static void speed_is_that_of_the_steps_by_the_devices_clock(void **state) {
+    (void)state;
+    struct run_summary summary;
+    struct speeds speeds = {0, 0};
+    base_begin();
+    struct settings s = small_run(TL_LLAMA, 3000); /* 12 steps of 2 x 16 tokens, three evaluations */
+    set_path(&s, "out", "run"), set(&s, "save_every", "4");
+    tl_device *device = tl_device_find(s.device);
+    const struct device_functions *own = device->functions;
+    struct device_functions slow = *own;
+    slow.mark = slow_mark, slow.mark_seconds = slow_mark_seconds;
+    slow_marks = 0;
+    device->functions = &slow;
+    struct run_listener listener = {.tell = speeds_note, .context = &speeds};
+    enum run_end end = run_train(&s, &listener, &summary);
+    device->functions = own;
+    free(summary.text);
+    expect_equal(end, RUN_DONE);
+    expect_equal(speeds.n_steps, 12);
+    expect_equal(speeds.n_wrong, 0);
+    expect_near(summary.times.first_steps_s, 10, 1e-12);
+    expect_near(summary.times.steps_s, 20, 1e-12);
+    expect_near(summary.tokens_per_s, 16, 1e-12); /* 32 tokens in two seconds */
+    expect_near(summary.flops_per_s, summary.flops / 12 / 2, 1e-6 * summary.flops_per_s);
+    const struct run_times *t = &summary.times;
+    expect_true(t->start_s > 0 && t->evaluation_s > 0 && t->sampling_s > 0 && t->saving_s > 0);
+    base_end();
+}
+
 /* ---- What must not happen ---- */
 
 static void what_is_not_finite_stops_before_the_weights(void **state) {
@@ -1074,6 +1126,7 @@ int main(void) {
         TEST(memory_that_ends_on_the_way_is_told_too),
         TEST(a_run_survives_every_allocation_that_fails),
         TEST(utilisation_is_a_share_of_the_peak),
+        TEST(speed_is_that_of_the_steps_by_the_devices_clock),
         TEST(what_is_not_finite_stops_before_the_weights),
         TEST(rolling_back_repeats_nothing),
         TEST(a_run_that_never_began_may_be_given_other_settings),

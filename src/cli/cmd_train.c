@@ -231,16 +231,33 @@ static bool json_line(json_t *json) {
     return text != NULL;
 }
 
+static void times_print(const struct run_times *t) {
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = {{"start", t->start_s},
+                 {"first two steps", t->first_steps_s},
+                 {t->first_steps_s > 0 ? "other steps" : "steps", t->steps_s},
+                 {"evaluation", t->evaluation_s},
+                 {"samples", t->sampling_s},
+                 {"saving", t->saving_s}};
+    printf("  time         ");
+    for (size_t i = 0, n = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].seconds > 0) printf("%s%s %.2f s", n++ ? ", " : "", parts[i].name, parts[i].seconds);
+    printf("\n");
+}
+
 static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
-    printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the time waiting for data\n", m->tokens_per_s,
+    printf("  speed        %.0f tokens/s, %sFLOP/s, %.1f %% of the steps' time waiting for data\n", m->tokens_per_s,
            count_text(m->flops_per_s, a), 100 * m->wait_share);
+    times_print(&m->times);
     if (isfinite(m->mfu))
         printf("  of the peak  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
     if (isfinite(drift(progress)))
-        printf("  time         %.4g ms a step, predicted %.4g by the machine's profile: %+.1f %%\n",
+        printf("  step         %.4g ms, predicted %.4g by the machine's profile: %+.1f %%\n",
                1e3 * step_mean(progress), 1e3 * progress->predicted_s, 100 * drift(progress));
     printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));

@@ -86,6 +86,14 @@ static inline bool device_check(const tl_device *device, const char *what) {
 /* It works on its own: what was asked for may still be under way when a call returns, and results are fetched later. */
 static inline bool device_runs_ahead(const tl_device *device) { return device->functions->fetch_begin != NULL; }
 
+/* See device_functions; 0 where the device has no marks. */
+static inline int64_t device_mark(tl_device *device) {
+    return device->functions->mark ? device->functions->mark(device) : 0;
+}
+static inline double device_mark_seconds(tl_device *device, int64_t from, int64_t to) {
+    return from && to ? device->functions->mark_seconds(device, from, to) : 0;
+}
+
 /* Bytes that a device has for all that is on it. 0: not known, as on meta. */
 uint64_t device_memory_bytes(const tl_device *device);
 

@@ -141,10 +141,12 @@ bool log_step(struct log *l, const struct log_step *s) {
     return line_write(l, s) && event_write(l, event_scalars(wall_time(), s->step, values, n));
 }
 
-bool log_held_out(struct log *l, int64_t step, double loss) {
-    char text[32] = "null";
+bool log_held_out(struct log *l, int64_t step, double loss, double seconds) {
+    char text[32] = "null", time[48];
+    number_print(time, sizeof time, "{\"evaluation_s\":%.17g}", seconds);
     if (isfinite(loss)) number_print(text, sizeof text, "%.17g", loss);
-    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s}\n", step, text) > 0 && fflush(l->lines) == 0;
+    bool ok = fprintf(l->lines, "{\"step\":%" PRId64 ",\"held_out\":%s,\"time\":%s}\n", step, text, time) > 0 &&
+              fflush(l->lines) == 0;
     const struct event_value value = {"held_out/loss", loss};
     return (ok || failed(l, LINES)) && event_write(l, event_scalars(wall_time(), step, &value, 1));
 }

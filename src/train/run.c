@@ -26,6 +26,7 @@
 #include "train/turn.h"
 
 enum { CHANGES_TEXT = 640 }; /* leaves room for the rest of an error */
+enum { FIRST_STEPS = 2 };    /* of a process: they are slower */
 
 struct run {
     struct settings settings, saved; /* saved: of the checkpoint that it goes on from */
@@ -43,11 +44,13 @@ struct run {
     double began_s, health_s;         /* health_s: when the device was asked last */
     struct device_health health;
     double step_s, step_flops; /* of the last step that was read */
-    double step_done_s;        /* when it was */
-    struct {
-        double began_s, ended_s; /* on this thread; a device that works on its own may end later */
-    } span[2];                   /* of the steps that are not read yet, by their number */
-    double step_began_s;         /* when it had nothing else beside it; 0: it had */
+    struct step_span {
+        int64_t from, to; /* marks of the device (tensor/device.h) */
+        double asked_s;   /* that this thread took to ask for it */
+    } span[2];            /* of the steps that are not read yet, by their number */
+    int64_t n_timed;      /* steps of this process that were read; also those that were rolled back */
+    int64_t last_mark;    /* the end of the step before, if nothing came between; 0: something did */
+    double step_began_s;  /* when it had nothing else beside it; 0: it had */
     double palm_flops;           /* of a token, by PaLM's rule */
     bool is_new_best;            /* the last evaluation was */
     double wait_s, waited_s;     /* for data: in the last step, and in all of this process */
@@ -493,6 +496,7 @@ static bool receipt_write(struct run *r) {
 static bool save(struct run *r, bool is_planned) {
     struct checkpoint_part parts[TRAINER_PARTS];
     struct checkpoints *all = &r->folder.checkpoints;
+    double before = now_s();
     bool ok = !is_planned || billed_save(r->trainer, &(struct run_walker){bill_kinds, &r->kinds});
     if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
     ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
@@ -502,6 +506,7 @@ static bool save(struct run *r, bool is_planned) {
          receipt_write(r);
     if (ok) r->last_saved = r->step;
     r->is_new_best = false;
+    r->summary->times.saving_s += now_s() - before;
     free(state);
     return ok;
 }
@@ -709,12 +714,15 @@ static bool step_log(struct run *r, int64_t done, double loss, double norm, bool
     return log_step(&r->log, &line);
 }
 
-/* A step takes from its beginning, or the end of the one before it where that was later, to its end: on a device that works on its own that is when
- * its results came. */
+/* By the device's own clock: this thread may read the results of a step long after the device has finished it. A step takes from the end of the one
+ * before it to its own end, or from its beginning where something else came between. */
 static void step_time(struct run *r, int64_t at) {
-    double done = device_runs_ahead(r->trainer->device) ? now_s() : r->span[at % 2].ended_s;
-    r->step_s = done - fmax(r->span[at % 2].began_s, r->step_done_s);
-    r->step_done_s = done;
+    const struct step_span *span = &r->span[at % 2];
+    tl_device *device = r->trainer->device;
+    double seconds = device_mark_seconds(device, span->from, span->to);
+    r->step_s = seconds > 0 ? seconds : span->asked_s; /* a profile may have used up the marks */
+    struct run_times *t = &r->summary->times;
+    *(r->n_timed++ < FIRST_STEPS ? &t->first_steps_s : &t->steps_s) += r->step_s;
 }
 
 /* Reads loss and norm of the steps whose results are still unread, all but the newest `n_behind`. */
@@ -734,6 +742,7 @@ static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
 }
 
 static bool evaluate(struct run *r) {
+    double before = now_s();
     if (!billed_eval(r->trainer, &(struct run_walker){bill_kinds, &r->kinds}) ||
         !trainer_read_evaluation(r->trainer, &r->held_out))
         return false;
@@ -743,14 +752,18 @@ static bool evaluate(struct run *r) {
         r->best_step = r->step;
         r->is_new_best = true;
     }
+    double seconds = now_s() - before;
+    r->summary->times.evaluation_s += seconds;
     tell(r, r->step, r->summary->loss, NAN, r->held_out, NULL);
-    return log_held_out(&r->log, r->step, r->held_out);
+    return log_held_out(&r->log, r->step, r->held_out, seconds);
 }
 
 static bool sample(struct run *r) {
+    double before = now_s();
     bool ok = billed_sample(r->trainer, &(struct run_walker){bill_kinds, &r->kinds});
     char *text = ok ? trainer_read_text(r->trainer) : NULL;
     if (!text) return false;
+    r->summary->times.sampling_s += now_s() - before;
     tell(r, r->step, r->summary->loss, NAN, NAN, text);
     free(r->summary->text);
     r->summary->text = text;
@@ -765,14 +778,13 @@ static bool plain_step(struct run *r) {
  * own gets the same rows, so the receipt knows nothing of it. */
 static bool timed_step(struct run *r) {
     tl_device *device = r->trainer->device;
-    const struct device_functions *f = device->functions;
     tl_ledger *around = tl_ledger_begin("profile");
     if (!around) return false;
     double before = now_s();
-    int64_t from = f->mark ? f->mark(device) : 0;
+    int64_t from = device_mark(device);
     bool was_on = tl_profile(true), ok = plain_step(r);
     tl_profile(was_on);
-    double seconds = f->mark ? f->mark_seconds(device, from, f->mark(device)) : 0;
+    double seconds = device_mark_seconds(device, from, device_mark(device));
     if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
     ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
     tl_ledger_free(around);
@@ -788,13 +800,15 @@ static bool is_timed(const struct run *r) {
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
+    struct step_span *span = &r->span[r->step % 2];
     bool has_timers = is_timed(r);
+    span->from = r->last_mark ? r->last_mark : device_mark(t->device);
     /* from one step's begin to the next one's, so that what the device still does is in it */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
     if (!(has_timers ? timed_step(r) : plain_step(r))) return *end = RUN_FAILED, false;
-    r->span[r->step % 2].began_s = before;
-    r->span[r->step % 2].ended_s = now_s();
+    span->to = r->last_mark = device_mark(t->device);
+    span->asked_s = now_s() - before;
     r->step++;
     r->wait_s = tl_loader_wait_s(t->loader) - r->waited_s;
     r->waited_s += r->wait_s;
@@ -803,12 +817,14 @@ static bool advance(struct run *r, enum run_end *end) {
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
     bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
-    if (r->step != done) return true;                          /* rolled back: what was due there has been done */
+    if (r->step != done) return r->last_mark = 0, true;        /* rolled back: what was due there has been done */
     r->held_out = NAN;
     bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
     r->step_began_s = is_plain ? before : 0;
     bool ok = (!eval || evaluate(r)) && (!text || sample(r));
-    if (ok && (keep || is_stopping || (r->is_new_best && r->settings.save_best))) ok = save(r, keep);
+    bool keep_now = keep || is_stopping || (r->is_new_best && r->settings.save_best);
+    ok = ok && (!keep_now || save(r, keep));
+    if (eval || text || keep_now) r->last_mark = 0;
     if (!ok) *end = RUN_FAILED;
     else if (is_stopping && r->step < r->settings.steps) *end = RUN_STOPPED;
     return *end == RUN_DONE;
@@ -820,20 +836,27 @@ static void flops_find(struct run *r) {
     r->step_flops = flops ? number_parse(flops, NULL) : 0;
 }
 
+/* The steps that speeds are of: all but the first two of a process, if there are more. */
+static int64_t steps_timed(struct run *r) {
+    struct run_times *t = &r->summary->times;
+    if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0;
+    return r->n_timed - (t->first_steps_s > 0 ? FIRST_STEPS : 0);
+}
+
 static void summarise(struct run *r, enum run_end end) {
     struct run_summary *m = r->summary;
-    double here = now_s() - r->began_s;
-    int64_t tokens_here = (r->step - m->first_step) * trainer_step_tokens(r->trainer);
+    double here = now_s() - r->began_s, n_timed = (double)steps_timed(r), steps_s = m->times.steps_s;
     flops_find(r);
     m->steps = r->step;
     m->tokens = r->step * trainer_step_tokens(r->trainer);
     m->seconds = r->elapsed_s + here;
-    m->tokens_per_s = here > 0 ? (double)tokens_here / here : 0;
+    m->tokens_per_s = steps_s > 0 ? n_timed * (double)trainer_step_tokens(r->trainer) / steps_s : 0;
     m->flops = r->step_flops * (double)r->step;
     m->mfu = share_of_peak(r, r->palm_flops * m->tokens_per_s);
-    m->flops_per_s = here > 0 ? r->step_flops * (double)(r->step - m->first_step) / here : 0;
+    m->flops_per_s = steps_s > 0 ? r->step_flops * n_timed / steps_s : 0;
     m->hfu = share_of_peak(r, m->flops_per_s);
-    m->wait_share = here > 0 ? tl_loader_wait_s(r->trainer->loader) / here : 0;
+    double all_steps_s = steps_s + m->times.first_steps_s;
+    m->wait_share = all_steps_s > 0 ? tl_loader_wait_s(r->trainer->loader) / all_steps_s : 0;
     m->best = r->best;
     m->best_step = r->best_step;
     m->n_parameters = tl_module_parameters(r->trainer->model);
@@ -911,10 +934,13 @@ static bool run_begin(struct run *r) {
 }
 
 static bool final_write(struct run *r) {
+    double before = now_s();
     struct file_folder *final = file_folder_in(r->folder.dir, FINAL, true);
     bool ok = final && model_save_in(r->trainer->model, final);
     file_folder_close(final);
-    return ok && folder_seal(&r->folder, FINAL, FINAL_FILES, 2);
+    ok = ok && folder_seal(&r->folder, FINAL, FINAL_FILES, 2);
+    r->summary->times.saving_s += now_s() - before;
+    return ok;
 }
 
 /* Whether receipt.json says what the checkpoint says. False: recorded. */
@@ -969,10 +995,12 @@ static enum run_end train(const struct settings *s, const struct run_listener *l
     r->summary = summary;
     r->best = r->held_out = NAN;
     r->best_step = r->folder.lock = -1;
+    r->began_s = now_s();
     r->accepts_changes = s->accept_changes;
     r->settings.accept_changes = false; /* for this call, not for the run */
     enum run_end end = run_begin(r) ? RUN_DONE : RUN_FAILED;
-    r->began_s = now_s();
+    summary->times.start_s = now_s() - r->began_s;
+    r->began_s += summary->times.start_s;
     summary->first_step = r->step;
     while (end == RUN_DONE && r->step < s->steps)
         if (advance(r, &end) && r->step_flops == 0) flops_find(r);

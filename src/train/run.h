@@ -34,11 +34,21 @@ struct run_news {        /* what a listener hears after every step */
     const char *text; /* sampled text, or NULL */
 };
 
+/* Where the time of a process went, in seconds. Speeds are those of `steps_s` alone. */
+struct run_times {
+    double start_s;       /* until the first step: the price, the device, the checkpoint to resume from */
+    double first_steps_s; /* of the first two steps, in which pools grow and libraries load; in steps_s when there are no more */
+    double steps_s;       /* of the others */
+    double evaluation_s, sampling_s, saving_s;
+};
+
 struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
-    double seconds, tokens_per_s, flops, flops_per_s, loss, held_out,
+    double seconds; /* of all processes, from the first step on */
+    struct run_times times;
+    double tokens_per_s, flops, flops_per_s, loss, held_out,
         floor;                   /* held_out, floor: NAN where there is none; nats */
-    double wait_share, mfu, hfu; /* mfu, hfu: as in run_news */
+    double wait_share, mfu, hfu; /* wait: of the steps' time; mfu, hfu: as in run_news */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];

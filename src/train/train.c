@@ -80,6 +80,20 @@ static json_t *profile_json(const struct profile *p) {
     return NULL;
 }
 
+static json_t *times_json(const struct run_times *t) {
+    json_t *o = json_object();
+    bool ok = o != NULL;
+    put_number(o, "start_s", t->start_s, &ok);
+    put_number(o, "first_steps_s", t->first_steps_s, &ok);
+    put_number(o, "steps_s", t->steps_s, &ok);
+    put_number(o, "evaluation_s", t->evaluation_s, &ok);
+    put_number(o, "sampling_s", t->sampling_s, &ok);
+    put_number(o, "saving_s", t->saving_s, &ok);
+    if (ok) return o;
+    json_decref(o);
+    return NULL;
+}
+
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m) {
     static const char *const names[] = {"done", "stopped", "not finite", "failed"};
     json_t *o = json_object();
@@ -90,6 +104,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     put(o, "tokens", json_integer(m->tokens), &ok);
     put(o, "parameters", json_integer(m->n_parameters), &ok);
     put_number(o, "seconds", m->seconds, &ok);
+    put(o, "times", times_json(&m->times), &ok);
     put_number(o, "tokens_per_s", m->tokens_per_s, &ok);
     put_number(o, "flops", m->flops, &ok);
     put_number(o, "flops_per_s", m->flops_per_s, &ok);
