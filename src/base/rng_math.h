@@ -28,18 +28,13 @@
 #ifndef TALLY_BASE_RNG_MATH_H
 #define TALLY_BASE_RNG_MATH_H
 
+#include "base/device_fn.h"
 #include "base/float_bits.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-
-#ifdef __CUDACC__
-#define RNG_FN static inline __host__ __device__
-#else
-#define RNG_FN static inline
-#endif
 
 /* Which sequence: the seed of the generator, and a stream number that is unique per tensor drawn. */
 struct rng_key {
@@ -61,7 +56,7 @@ struct rng_philox_key {
     uint32_t word[2];
 };
 
-RNG_FN struct rng_philox_key rng_philox_key_of(uint64_t seed) {
+DEVICE_FN struct rng_philox_key rng_philox_key_of(uint64_t seed) {
     struct rng_philox_key key;
     key.word[0] = (uint32_t)seed;
     key.word[1] = (uint32_t)(seed >> 32);
@@ -70,13 +65,13 @@ RNG_FN struct rng_philox_key rng_philox_key_of(uint64_t seed) {
 
 /* Between rounds the key advances by two Weyl constants: the golden ratio and sqrt(3) - 1, as 32-bit
  * fractions. */
-RNG_FN struct rng_philox_key rng_philox_next_key(struct rng_philox_key key) {
+DEVICE_FN struct rng_philox_key rng_philox_next_key(struct rng_philox_key key) {
     key.word[0] += 0x9E3779B9u;
     key.word[1] += 0xBB67AE85u;
     return key;
 }
 
-RNG_FN struct rng_block rng_philox_round(struct rng_block x, struct rng_philox_key key) {
+DEVICE_FN struct rng_block rng_philox_round(struct rng_block x, struct rng_philox_key key) {
     const uint64_t product0 = (uint64_t)0xD2511F53u * x.word[0];
     const uint64_t product1 = (uint64_t)0xCD9E8D57u * x.word[2];
     struct rng_block y;
@@ -88,7 +83,7 @@ RNG_FN struct rng_block rng_philox_round(struct rng_block x, struct rng_philox_k
 }
 
 /* Philox 4x32-10 as published. */
-RNG_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_key key) {
+DEVICE_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_key key) {
     for (int round = 0; round < RNG_PHILOX_ROUNDS; round++) {
         counter = rng_philox_round(counter, key);
         key = rng_philox_next_key(key);
@@ -97,7 +92,7 @@ RNG_FN struct rng_block rng_philox(struct rng_block counter, struct rng_philox_k
 }
 
 /* Block `number` of the sequence. */
-RNG_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
+DEVICE_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
     struct rng_block counter;
     counter.word[0] = (uint32_t)number;
     counter.word[1] = (uint32_t)(number >> 32);
@@ -107,7 +102,7 @@ RNG_FN struct rng_block rng_block_at(struct rng_key key, uint64_t number) {
 }
 
 /* Draw `lane` (0 or 1) of a block in the wide layout. */
-RNG_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
+DEVICE_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
     return (uint64_t)block.word[2 * lane + 1] << 32 | block.word[2 * lane];
 }
 
@@ -115,9 +110,9 @@ RNG_FN uint64_t rng_wide_draw(struct rng_block block, int lane) {
 
 /* A product that no later addition can absorb: adding a constant +0 inside the fma changes nothing but the
  * sign of a zero, and leaves the compiler no multiplication to contract. */
-RNG_FN float rng_multiply_f32(float a, float b) { return fmaf(a, b, 0.0f); }
+DEVICE_FN float rng_multiply_f32(float a, float b) { return fmaf(a, b, 0.0f); }
 
-RNG_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
+DEVICE_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
 
 /* ---- Logarithm ---------------------------------------------------------------------------------------
  *
@@ -130,7 +125,7 @@ RNG_FN double rng_multiply_f64(double a, double b) { return fma(a, b, 0.0); }
 #define RNG_SQRT_HALF_F32 0x3F3504F3u /* bits */
 
 /* Natural logarithm of 2^e m, m from sqrt(1/2) to sqrt(2). Error at most 0.96 ulp on [2^-33, 1] (all tried). */
-RNG_FN float rng_log_parts_f32(float m, float e) {
+DEVICE_FN float rng_log_parts_f32(float m, float e) {
     const float f = m - 1.0f;
     const float s = f / (2.0f + f);
     const float z = s * s;
@@ -140,13 +135,13 @@ RNG_FN float rng_log_parts_f32(float m, float e) {
     const float log_1p = fmaf(-s, fmaf(-z, r, f), f);
     return fmaf(e, 0x1.62e43p-1f, fmaf(e, -0x1.05c61p-29f, log_1p));
 }
-RNG_FN float rng_log_f32(float x) {
+DEVICE_FN float rng_log_f32(float x) {
     const uint32_t shifted = f32_bits(x) - RNG_SQRT_HALF_F32;
     return rng_log_parts_f32(f32_of_bits((shifted & 0x7FFFFFu) + RNG_SQRT_HALF_F32), (float)((int32_t)shifted >> 23));
 }
 
 /* The same for f64. Error at most 1.2 ulp on [2^-65, 1]. */
-RNG_FN double rng_log_f64(double x) {
+DEVICE_FN double rng_log_f64(double x) {
     const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
     const uint64_t shifted = f64_bits(x) - sqrt_half;
     const double e = (double)((int64_t)shifted >> 52);
@@ -175,7 +170,7 @@ RNG_FN double rng_log_f64(double x) {
 
 enum { RNG_COS = 0, RNG_SIN = 3 }; /* quarter turns added to the angle */
 
-RNG_FN float rng_cos_quarter_f32(float t) {
+DEVICE_FN float rng_cos_quarter_f32(float t) {
     const float z = t * t;
     float p = 0x1.d9f7b8p-11f;
     p = fmaf(p, z, -0x1.55c664p-6f);
@@ -184,7 +179,7 @@ RNG_FN float rng_cos_quarter_f32(float t) {
     return fmaf(p, z, 1.0f);
 }
 
-RNG_FN float rng_sin_quarter_f32(float t) {
+DEVICE_FN float rng_sin_quarter_f32(float t) {
     const float z = t * t;
     float p = -0x1.2d9302p-8f;
     p = fmaf(p, z, 0x1.465e92p-4f);
@@ -195,7 +190,7 @@ RNG_FN float rng_sin_quarter_f32(float t) {
 }
 
 /* cos or sin of 2 pi turn / 2^32; `which` is RNG_COS or RNG_SIN. Error at most 1.4 ulp. */
-RNG_FN float rng_wave_f32(uint32_t turn, int which) {
+DEVICE_FN float rng_wave_f32(uint32_t turn, int which) {
     const uint32_t shifted = turn + (UINT32_C(1) << 29);
     const uint32_t k = ((shifted >> 30) + (uint32_t)which) & 3;
     const int32_t rest = (int32_t)(shifted & 0x3FFFFFFFu) - (INT32_C(1) << 29);
@@ -207,7 +202,7 @@ RNG_FN float rng_wave_f32(uint32_t turn, int which) {
     return (k == 1 || k == 2) ? -value : value;
 }
 
-RNG_FN double rng_cos_quarter_f64(double t) {
+DEVICE_FN double rng_cos_quarter_f64(double t) {
     const double z = t * t;
     double p = 0x1.1e2f88eadd79dp-34;
     p = fma(p, z, -0x1.b6dd82a91f665p-28);
@@ -220,7 +215,7 @@ RNG_FN double rng_cos_quarter_f64(double t) {
     return fma(p, z, 1.0);
 }
 
-RNG_FN double rng_sin_quarter_f64(double t) {
+DEVICE_FN double rng_sin_quarter_f64(double t) {
     const double z = t * t;
     double p = -0x1.6c58cc302f01ep-31;
     p = fma(p, z, 0x1.e8eec79c14274p-25);
@@ -234,7 +229,7 @@ RNG_FN double rng_sin_quarter_f64(double t) {
 }
 
 /* cos or sin of 2 pi turn / 2^64. Error at most 1.3 ulp. */
-RNG_FN double rng_wave_f64(uint64_t turn, int which) {
+DEVICE_FN double rng_wave_f64(uint64_t turn, int which) {
     const uint64_t shifted = turn + (UINT64_C(1) << 61);
     const uint64_t k = ((shifted >> 62) + (uint64_t)which) & 3;
     const int64_t rest = (int64_t)(shifted & 0x3FFFFFFFFFFFFFFFu) - (INT64_C(1) << 61);
@@ -253,7 +248,7 @@ RNG_FN double rng_wave_f64(uint64_t turn, int which) {
  * relatively.
  */
 
-RNG_FN double rng_quantile_middle(double r) {
+DEVICE_FN double rng_quantile_middle(double r) {
     double above = 2.5090809287301226727e+3;
     above = fma(above, r, 3.3430575583588128105e+4);
     above = fma(above, r, 6.7265770927008700853e+4);
@@ -273,7 +268,7 @@ RNG_FN double rng_quantile_middle(double r) {
     return above / below;
 }
 
-RNG_FN double rng_quantile_tail(double r) {
+DEVICE_FN double rng_quantile_tail(double r) {
     double above = 7.74545014278341407640e-4;
     above = fma(above, r, 2.27238449892691845833e-2);
     above = fma(above, r, 2.41780725177450611770e-1);
@@ -293,7 +288,7 @@ RNG_FN double rng_quantile_tail(double r) {
     return above / below;
 }
 
-RNG_FN double rng_quantile_far(double r) {
+DEVICE_FN double rng_quantile_far(double r) {
     double above = 2.01033439929228813265e-7;
     above = fma(above, r, 2.71155556874348757815e-5);
     above = fma(above, r, 1.24266094738807843860e-3);
@@ -315,7 +310,7 @@ RNG_FN double rng_quantile_far(double r) {
 
 /* The x whose standard normal distribution function is p, for p in [2^-1022, 1/2]; never above 0. Relative error at
  * most 1e-15 (tests/test_random.c). */
-RNG_FN double rng_quantile_f64(double p) {
+DEVICE_FN double rng_quantile_f64(double p) {
     const double q = p - 0.5;
     if (q >= -0.425) return rng_multiply_f64(q, rng_quantile_middle(fma(-q, q, 0.180625)));
     const double r = sqrt(-rng_log_f64(p));
@@ -324,7 +319,7 @@ RNG_FN double rng_quantile_f64(double p) {
 
 /* The distribution function as the inverse of the function above: the largest p in [2^-1022, 1/2] whose quantile is at most
  * x <= 0, found by bisection on the bits of p. So both have the same bits everywhere, and agree with each other. */
-RNG_FN double rng_normal_below_f64(double x) {
+DEVICE_FN double rng_normal_below_f64(double x) {
     uint64_t low = f64_bits(0x1p-1022), high = f64_bits(0.5);
     while (low < high) {
         const uint64_t middle = low + (high - low + 1) / 2;
@@ -337,30 +332,30 @@ RNG_FN double rng_normal_below_f64(double x) {
 /* ---- Distributions ----------------------------------------------------------------------------------- */
 
 /* Uniform in [0,1): the upper 24 bits of a narrow draw, all multiples of 2^-24. */
-RNG_FN float rng_uniform_f32(uint32_t draw) { return (float)(draw >> 8) * 0x1p-24f; }
+DEVICE_FN float rng_uniform_f32(uint32_t draw) { return (float)(draw >> 8) * 0x1p-24f; }
 
 /* Uniform in [0,1): the upper 53 bits of a wide draw, all multiples of 2^-53. */
-RNG_FN double rng_uniform_f64(uint64_t draw) { return (double)(draw >> 11) * 0x1p-53; }
+DEVICE_FN double rng_uniform_f64(uint64_t draw) { return (double)(draw >> 11) * 0x1p-53; }
 
 /* u of [0,1) in [low, low + width), with one rounding. What lies above `limit`, the last number that the result's dtype has in
  * the range, becomes it: rounding would make it the upper end. */
-RNG_FN float rng_between_f32(float u, float low, float width, float limit) {
+DEVICE_FN float rng_between_f32(float u, float low, float width, float limit) {
     const float x = fmaf(u, width, low);
     return x > limit ? limit : x;
 }
-RNG_FN double rng_between_f64(double u, double low, double width, double limit) {
+DEVICE_FN double rng_between_f64(double u, double low, double width, double limit) {
     const double x = fma(u, width, low);
     return x > limit ? limit : x;
 }
 
 /* Radius of Box-Muller, sqrt(-2 log u), u = (draw + 1/2) / 2^32 rounded to f32; at most 6.8. */
-RNG_FN float rng_radius_f32(uint32_t draw) {
+DEVICE_FN float rng_radius_f32(uint32_t draw) {
     const float u = fmaf((float)draw, 0x1p-32f, 0x1p-33f);
     return sqrtf(-2.0f * rng_log_f32(u));
 }
 
 /* The same from 64 bits; at most 9.5. */
-RNG_FN double rng_radius_f64(uint64_t draw) {
+DEVICE_FN double rng_radius_f64(uint64_t draw) {
     const double u = fma((double)draw, 0x1p-64, 0x1p-65);
     return sqrt(-2.0 * rng_log_f64(u));
 }
@@ -368,26 +363,26 @@ RNG_FN double rng_radius_f64(uint64_t draw) {
 /* Standard normal: the first (RNG_COS) or second (RNG_SIN) of the two that a pair of draws makes. Error at
  * most 3.3 ulp (f32, 10^8 draws tried) and 3 ulp (f64, 8 10^6 tried) against the exact transform of the
  * rounded u and the angle. */
-RNG_FN float rng_normal_f32(uint32_t radius_draw, uint32_t angle_draw, int which) {
+DEVICE_FN float rng_normal_f32(uint32_t radius_draw, uint32_t angle_draw, int which) {
     return rng_multiply_f32(rng_radius_f32(radius_draw), rng_wave_f32(angle_draw, which));
 }
 
-RNG_FN double rng_normal_f64(uint64_t radius_draw, uint64_t angle_draw, int which) {
+DEVICE_FN double rng_normal_f64(uint64_t radius_draw, uint64_t angle_draw, int which) {
     return rng_multiply_f64(rng_radius_f64(radius_draw), rng_wave_f64(angle_draw, which));
 }
 
 /* The number of 32-bit draws that mean "true" at probability p: p 2^32 to nearest, so the probability is
  * right to 2^-33. p outside [0,1] is clamped; NaN counts as 0. */
-RNG_FN uint64_t rng_threshold(double p) {
+DEVICE_FN uint64_t rng_threshold(double p) {
     if (!(p > 0.0)) return 0;
     return p >= 1.0 ? UINT64_C(1) << 32 : (uint64_t)fma(p, 0x1p32, 0.5);
 }
 
-RNG_FN bool rng_bernoulli(uint32_t draw, uint64_t threshold) { return draw < threshold; }
+DEVICE_FN bool rng_bernoulli(uint32_t draw, uint64_t threshold) { return draw < threshold; }
 
 /* Upper half of the 128-bit product; in 32-bit pieces, since there is no 128-bit type common to all
  * compilers. */
-RNG_FN uint64_t rng_multiply_high(uint64_t a, uint64_t b) {
+DEVICE_FN uint64_t rng_multiply_high(uint64_t a, uint64_t b) {
     const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
     const uint64_t low = a0 * b0;
     const uint64_t middle0 = a1 * b0 + (low >> 32);
@@ -398,26 +393,26 @@ RNG_FN uint64_t rng_multiply_high(uint64_t a, uint64_t b) {
 /* Integer in [low, high) from a wide draw, by multiply and shift. With n = high - low, each value's
  * probability differs from 1/n by less than 2^-64, that is by a relative n / 2^64: 2^-47 for a vocabulary
  * of 2^17. An empty range gives `low`. */
-RNG_FN int64_t rng_integer(uint64_t draw, int64_t low, int64_t high) {
+DEVICE_FN int64_t rng_integer(uint64_t draw, int64_t low, int64_t high) {
     const uint64_t range = high > low ? (uint64_t)high - (uint64_t)low : 0;
     return (int64_t)((uint64_t)low + rng_multiply_high(draw, range));
 }
 
 /* ---- One element by its index ------------------------------------------------------------------------ */
 
-RNG_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) { return rng_block_at(key, index / 4).word[index % 4]; }
+DEVICE_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) { return rng_block_at(key, index / 4).word[index % 4]; }
 
-RNG_FN uint64_t rng_wide_draw_at(struct rng_key key, uint64_t index) {
+DEVICE_FN uint64_t rng_wide_draw_at(struct rng_key key, uint64_t index) {
     return rng_wide_draw(rng_block_at(key, index / 2), (int)(index % 2));
 }
 
-RNG_FN float rng_normal_f32_at(struct rng_key key, uint64_t index) {
+DEVICE_FN float rng_normal_f32_at(struct rng_key key, uint64_t index) {
     const struct rng_block block = rng_block_at(key, index / 4);
     const int first = (int)(index & 2);
     return rng_normal_f32(block.word[first], block.word[first + 1], index & 1 ? RNG_SIN : RNG_COS);
 }
 
-RNG_FN double rng_normal_f64_at(struct rng_key key, uint64_t index) {
+DEVICE_FN double rng_normal_f64_at(struct rng_key key, uint64_t index) {
     const struct rng_block block = rng_block_at(key, index / 2);
     return rng_normal_f64(rng_wide_draw(block, 0), rng_wide_draw(block, 1), index & 1 ? RNG_SIN : RNG_COS);
 }

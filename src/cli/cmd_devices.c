@@ -86,12 +86,12 @@ static int chip_print(const struct hardware *h) {
 
 /* ---- JSON ---- */
 
-static int json_print(const struct hardware *only) {
+static json_t *table_json(const struct hardware *only) {
     json_t *devices = json_array();
     const struct hardware *h;
     for (int i = 0; (h = hardware_at(i)); i++)
         if (!only || h == only) json_array_append_new(devices, hardware_json(h));
-    return cli_json(json_pack("{s:s, s:o}", "schema", "tally.hardware/1", "devices", devices));
+    return json_pack("{s:s, s:o}", "schema", "tally.hardware/1", "devices", devices);
 }
 
 int cmd_devices(int argc, char **argv) {
@@ -104,7 +104,7 @@ int cmd_devices(int argc, char **argv) {
     if (code) return code;
     if (!hardware_load_default() || (file && !hardware_load(file))) return cli_error();
     const struct hardware *h = name ? hardware_find(name) : NULL;
-    code = name && !h ? cli_error() : is_json ? json_print(h) : h ? chip_print(h) : table_print();
+    code = name && !h ? cli_error() : is_json ? cli_json(table_json(h)) : h ? chip_print(h) : table_print();
     hardware_unload();
     return code;
 }

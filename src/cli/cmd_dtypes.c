@@ -86,17 +86,17 @@ static json_t *format_json(const struct format_info *f) {
                      "block", f->block, "tensor_scale", (int)f->has_tensor_scale);
 }
 
-static int json_print(void) {
+static json_t *tables_json(void) {
     json_t *dtypes = json_array(), *formats = json_array();
     for (int d = 0; d < TL_DTYPE_COUNT; d++)
         json_array_append_new(dtypes, dtype_json(dtype_info((tl_dtype)d), (tl_dtype)d));
     for (int f = 0; f < TL_FORMAT_COUNT; f++) json_array_append_new(formats, format_json(format_info((tl_format)f)));
-    return cli_json(json_pack("{s:o, s:o}", "dtypes", dtypes, "formats", formats));
+    return json_pack("{s:o, s:o}", "dtypes", dtypes, "formats", formats);
 }
 
 int cmd_dtypes(int argc, char **argv) {
     bool is_json = false;
     const struct option table[] = {{"--json", OPTION_FLAG, &is_json, 0, 0, false}, {0}};
     int code = options_read("dtypes", table, argc, argv, NULL, 0);
-    return code ? code : is_json ? json_print() : tables_print();
+    return code ? code : is_json ? cli_json(tables_json()) : tables_print();
 }

@@ -94,7 +94,7 @@ static json_t *total_json(const struct total *t) {
                      (json_int_t)t->bytes);
 }
 
-static int json_print(const tl_safetensors *f, const struct total *totals, const char *file) {
+static json_t *file_json(const tl_safetensors *f, const struct total *totals, const char *file) {
     json_t *tensors = json_array(), *by_type = json_object(), *metadata = json_object();
     tl_safetensors_info info;
     bool ok = true;
@@ -110,9 +110,9 @@ static int json_print(const tl_safetensors *f, const struct total *totals, const
     /* A file's name need not be UTF-8, JSON must be. */
     json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "file", text_is_utf8(file) ? file : "?", "tensors", tensors,
                             "totals", by_type, "metadata", metadata);
-    if (ok) return cli_json(all);
+    if (ok) return all;
     json_decref(all);
-    return cli_json(NULL);
+    return NULL;
 }
 
 int cmd_inspect(int argc, char **argv) {
@@ -131,7 +131,7 @@ int cmd_inspect(int argc, char **argv) {
     int result = EXIT_MEMORY;
     if (totals) {
         totals_take(f, totals);
-        result = wants_json ? json_print(f, totals, file) : text_print(f, totals);
+        result = wants_json ? cli_json(file_json(f, totals, file)) : text_print(f, totals);
     } else fprintf(stderr, "tally inspect: out of memory\n");
     free(totals);
     tl_safetensors_close(f);

@@ -112,11 +112,11 @@ static json_t *op_json(const tl_op *op) {
 }
 
 /* `only`: the one op, or NULL for all. */
-static int json_print(const tl_op *only) {
+static json_t *table_json(const tl_op *only) {
     json_t *all = json_array();
     for (int i = 0; i < OP_COUNT; i++)
         if (!only || only == op_table[i]) json_array_append_new(all, op_json(op_table[i]));
-    return cli_json(all);
+    return all;
 }
 
 static const tl_op *op_find(const char *name) {
@@ -139,5 +139,5 @@ int cmd_ops(int argc, char **argv) {
     if (code) return code;
     const tl_op *op = name ? op_find(name) : NULL;
     if (name && !op) return EXIT_INPUT;
-    return is_json ? json_print(op) : op ? op_print(op) : table_print();
+    return is_json ? cli_json(table_json(op)) : op ? op_print(op) : table_print();
 }

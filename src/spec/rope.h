@@ -4,16 +4,11 @@
 
 #include <math.h>
 
+#include "base/device_fn.h"
 #include "spec/attr.h"
 
-#ifdef __CUDACC__
-#define ROPE_RULE static __host__ __device__ inline
-#else
-#define ROPE_RULE static inline
-#endif
-
 /* base^(-i/half) radians per position for pair i of `half`, slowed down as tl_rope_scaled says. */
-ROPE_RULE double rope_frequency(const struct attr_rope *a, int64_t i, int64_t half) {
+DEVICE_FN double rope_frequency(const struct attr_rope *a, int64_t i, int64_t half) {
     const double plain = pow(a->base, -(double)i / (double)half);
     const tl_rope_scaling *s = &a->scaling;
     if (s->factor == 0 || s->factor == 1) return plain;

@@ -4,6 +4,7 @@
 #ifndef TALLY_TENSOR_CONVERT_ROUND_H
 #define TALLY_TENSOR_CONVERT_ROUND_H
 
+#include "base/device_fn.h"
 #include "base/float_bits.h"
 #include "tensor/convert.h"
 
@@ -11,31 +12,25 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define CONVERT_FN static inline __host__ __device__
-#else
-#define CONVERT_FN static inline
-#endif
-
 #define F64_INFINITY 0x7FF0000000000000u
 #define F32_INFINITY 0x7F800000u
 
 /* ---- Between floats and integers ---- */
 
-CONVERT_FN double clamp_f64(double x, double low, double high) {
+DEVICE_FN double clamp_f64(double x, double low, double high) {
     const double above = x > low ? x : low;
     const double clamped = above < high ? above : high;
     return x == x ? clamped : 0.0;
 }
 
-CONVERT_FN int64_t truncate_i64(double x) {
+DEVICE_FN int64_t truncate_i64(double x) {
     if (x >= 0x1p63) return INT64_MAX;
     if (x <= -0x1p63) return INT64_MIN;
     return x == x ? (int64_t)x : 0;
 }
 
 /* Rounded to odd, see convert.c. The sticky bit is bit 11: of 64 bits, 53 remain. */
-CONVERT_FN double i64_to_f64_odd(int64_t value) {
+DEVICE_FN double i64_to_f64_odd(int64_t value) {
     const uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     const uint64_t sticky = (magnitude & 0x7FF) ? 0x800 : 0;
     const bool is_exact = magnitude < UINT64_C(1) << 53;
@@ -45,7 +40,7 @@ CONVERT_FN double i64_to_f64_odd(int64_t value) {
 
 /* An f64 as f32, rounded to odd: a narrower float that is then rounded from it is as if rounded at once, since f32 has two bits more
  * than any of them, at every size. The nearest f32, one back where that is too far from 0, and odd where it is not exact. */
-CONVERT_FN float f64_to_f32_odd(double x) {
+DEVICE_FN float f64_to_f32_odd(double x) {
     const float near = (float)x;
     const uint64_t bits = f64_bits(x), back = f64_bits((double)near);
     const uint32_t is_beyond = (back << 1) > (bits << 1), is_inexact = back != bits;
@@ -56,7 +51,7 @@ CONVERT_FN float f64_to_f32_odd(double x) {
 
 /* condition ? a : b, by a mask. Compilers turn a choice that involves a float operation, which might trap,
  * into a branch, and then no longer vectorise the loop around it. */
-CONVERT_FN uint32_t choose(bool condition, uint32_t a, uint32_t b) {
+DEVICE_FN uint32_t choose(bool condition, uint32_t a, uint32_t b) {
     const uint32_t mask = 0u - (uint32_t)condition;
     return (a & mask) | (b & ~mask);
 }
@@ -72,38 +67,38 @@ struct float_format {
 };
 
 /* Functions, not tables: code of another device does not see the host's constants. */
-CONVERT_FN struct float_format f16_format(void) {
+DEVICE_FN struct float_format f16_format(void) {
     const struct float_format format = {10, 15, 0x8000, 0x7BFF, 0x7C00, 0x7C00, 0x7E00};
     return format;
 }
 
-CONVERT_FN struct float_format bf16_format(void) {
+DEVICE_FN struct float_format bf16_format(void) {
     const struct float_format format = {7, 127, 0x8000, 0x7F7F, 0x7F80, 0x7F80, 0x7FC0};
     return format;
 }
 
-CONVERT_FN struct float_format f32_format(void) {
+DEVICE_FN struct float_format f32_format(void) {
     const struct float_format format = {23, 127, 0x80000000u, 0x7F7FFFFF, 0x7F800000, 0x7F800000, 0x7FC00000};
     return format;
 }
 
-CONVERT_FN struct float_format f8e4m3_format(void) {
+DEVICE_FN struct float_format f8e4m3_format(void) {
     const struct float_format format = {3, 7, 0x80, 0x7E, 0, 0x7F, 0x7F};
     return format;
 }
 
-CONVERT_FN struct float_format f8e5m2_format(void) {
+DEVICE_FN struct float_format f8e5m2_format(void) {
     const struct float_format format = {2, 15, 0x80, 0x7B, 0x7C, 0x7C, 0x7E};
     return format;
 }
 
-CONVERT_FN struct float_format f4e2m1_format(void) {
+DEVICE_FN struct float_format f4e2m1_format(void) {
     const struct float_format format = {1, 1, 0x8, 0x7, 0, 0x7, 0x8};
     return format;
 }
 
 /* Exact, for formats of at most 8 bits, and free of branches. */
-CONVERT_FN float decode(struct float_format format, uint32_t code) {
+DEVICE_FN float decode(struct float_format format, uint32_t code) {
     const int m = format.mantissa_bits;
     const uint32_t magnitude = code & (format.sign_bit - 1);
     const float unit = f32_of_bits((uint32_t)(128 - format.bias - m) << 23); /* smallest subnormal */
@@ -116,7 +111,7 @@ CONVERT_FN float decode(struct float_format format, uint32_t code) {
 }
 
 /* Does the discarded part `rest` (in units of 2^-shift of the last kept place) round up? */
-CONVERT_FN bool rounds_up_stochastic(uint64_t rest, int shift, uint32_t random) {
+DEVICE_FN bool rounds_up_stochastic(uint64_t rest, int shift, uint32_t random) {
     const uint64_t probability = shift <= 32 ? rest << (32 - shift) : rest >> (shift - 32); /* times 2^32 */
     return (probability + random) >> 32 != 0;
 }
@@ -124,7 +119,7 @@ CONVERT_FN bool rounds_up_stochastic(uint64_t rest, int shift, uint32_t random) 
 /* The code of a finite or infinite magnitude (bits of a non-negative f64), as if the exponent had no upper
  * end. Kept bits include the implicit one, so a carry out of the mantissa moves into the exponent by
  * itself, and subnormals are only a larger shift. */
-CONVERT_FN uint64_t round_stochastic(struct float_format format, uint64_t magnitude, uint32_t random) {
+DEVICE_FN uint64_t round_stochastic(struct float_format format, uint64_t magnitude, uint32_t random) {
     const int source_exponent = (int)(magnitude >> 52);
     const int exponent = source_exponent - 1023 + format.bias; /* in the target; normal there from 1 on */
     const bool is_subnormal = exponent < 1;
@@ -143,7 +138,7 @@ CONVERT_FN uint64_t round_stochastic(struct float_format format, uint64_t magnit
 
 /* The same, to nearest and free of branches: a normal result is the upper bits, rounded by an addition below them; for a
  * subnormal one, adding 2^52 times the smallest subnormal leaves the rounded multiple in the low bits. */
-CONVERT_FN uint64_t round_nearest(struct float_format format, uint64_t magnitude) {
+DEVICE_FN uint64_t round_nearest(struct float_format format, uint64_t magnitude) {
     const int m = format.mantissa_bits, shift = 52 - m;
     const uint64_t rebased = magnitude - ((uint64_t)(1023 - format.bias) << 52);
     const uint64_t normal = (rebased + ((UINT64_C(1) << (shift - 1)) - 1) + (rebased >> shift & 1)) >> shift;
@@ -153,7 +148,7 @@ CONVERT_FN uint64_t round_nearest(struct float_format format, uint64_t magnitude
     return (subnormal & mask) | (normal & ~mask);
 }
 
-CONVERT_FN uint32_t encode(struct float_format format, double value, enum convert_mode mode, uint32_t random) {
+DEVICE_FN uint32_t encode(struct float_format format, double value, enum convert_mode mode, uint32_t random) {
     const uint64_t bits = f64_bits(value);
     const uint64_t magnitude = bits & ~(UINT64_C(1) << 63);
     const uint32_t sign = choose(bits >> 63 != 0, format.sign_bit, 0);
@@ -170,12 +165,12 @@ CONVERT_FN uint32_t encode(struct float_format format, double value, enum conver
 
 enum { E8M0_MAX = 0xFE, E8M0_NAN = 0xFF };
 
-CONVERT_FN float f8e8m0_to_f32(uint8_t code) {
+DEVICE_FN float f8e8m0_to_f32(uint8_t code) {
     const uint32_t finite = code == 0 ? 0x00400000u : (uint32_t)code << 23; /* 2^-127 is subnormal in f32 */
     return f32_of_bits(code == E8M0_NAN ? 0x7FC00000u : finite);
 }
 
-CONVERT_FN uint8_t f8e8m0_encode(double value, enum convert_mode mode, uint32_t random) {
+DEVICE_FN uint8_t f8e8m0_encode(double value, enum convert_mode mode, uint32_t random) {
     if (value == 0) return mode == CONVERT_SATURATE ? 0 : E8M0_NAN;
     if (!(value > 0)) return E8M0_NAN;
     const uint64_t fraction = f64_bits(value) & 0xFFFFFFFFFFFFFu;

@@ -19,6 +19,7 @@
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
 #include "spec/attr.h"
+#include "spec/integer_math.h"
 #include "tensor/convert.h"
 #include "tensor/convert_round.h"
 #include "tensor/dtype.h"
@@ -97,28 +98,18 @@ enum { PIECE = 256 }; /* elements that are looked at together, before: whether a
 #define IS_FLOAT 1
 #include "device/cpu/ops/elementwise_template.h"
 
-/* By squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but for 1 and -1. */
-static int64_t power(int64_t base, int64_t exponent) {
-    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
-    uint64_t result = 1;
-    for (uint64_t b = (uint64_t)base; exponent; exponent >>= 1, b *= b)
-        if (exponent & 1) result *= b;
-    return (int64_t)result;
-}
 static void pow_i64(int64_t *out, const int64_t *const *in, int64_t n, const void *attr) {
     (void)attr;
     const int64_t *a = in[0], *b = in[1];
-    for (int64_t i = 0; i < n; i++) out[i] = power(a[i], b[i]);
+    for (int64_t i = 0; i < n; i++) out[i] = integer_pow(a[i], b[i]);
 }
 
 /* attr is a flag that a divisor was 0: such an element is 0, and the call fails afterwards. */
 static void remainder_i64(int64_t *out, const int64_t *const *in, int64_t n, const void *attr) {
     const int64_t *a = in[0], *b = in[1];
     for (int64_t i = 0; i < n; i++) {
-        const int64_t divisor = b[i];
-        if (divisor == 0) atomic_store_explicit((atomic_bool *)(uintptr_t)attr, true, memory_order_relaxed);
-        const int64_t r = divisor == 0 || divisor == -1 ? 0 : a[i] % divisor;
-        out[i] = r != 0 && (r < 0) != (divisor < 0) ? r + divisor : r;
+        if (b[i] == 0) atomic_store_explicit((atomic_bool *)(uintptr_t)attr, true, memory_order_relaxed);
+        out[i] = integer_remainder(a[i], b[i]);
     }
 }
 

@@ -20,6 +20,7 @@
 #define TALLY_DEVICE_CPU_VECTOR_MATH_H
 
 #include "base/rng_math.h"
+#include "spec/integer_math.h"
 
 #include <float.h>
 #include <math.h>
@@ -611,8 +612,7 @@ static inline double vector_fmod_f64(double a, double b) { return fmod(a, b); }
 
 static inline float vector_abs_f32(float x) { return fabsf(x); }
 static inline double vector_abs_f64(double x) { return fabs(x); }
-/* The lowest number is its own magnitude: negation wraps. */
-static inline int64_t vector_abs_i64(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
+static inline int64_t vector_abs_i64(int64_t x) { return integer_abs(x); }
 
 static inline float vector_floor_f32(float x) { return floorf(x); }
 static inline double vector_floor_f64(double x) { return floor(x); }

@@ -71,8 +71,7 @@ struct f_remainder {
     __device__ double operator()(double a, double b) const { return real(a, b, fmod(a, b)); }
     __device__ int64_t operator()(int64_t a, int64_t b) const {
         if (b == 0) fault_raise(fault, FAULT_REMAINDER, a, 0);
-        const int64_t r = b == 0 || b == -1 ? 0 : a % b;
-        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+        return integer_remainder(a, b);
     }
 };
 

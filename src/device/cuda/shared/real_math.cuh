@@ -4,6 +4,7 @@
 #define CUDA_REAL_MATH_CUH
 
 #include "device/cuda/shared/common.cuh"
+#include "spec/integer_math.h"
 
 __device__ inline float real_exp(float x) { return expf(x); }
 __device__ inline double real_exp(double x) { return exp(x); }
@@ -28,11 +29,11 @@ __device__ inline double real_tanh(double x) { return tanh(x); }
 __device__ inline float real_erf(float x) { return erff(x); }
 __device__ inline double real_erf(double x) { return erf(x); }
 
-/* ---- Sign, rounding, NaN: in every compute type. The lowest integer is its own magnitude: negation wraps. ---- */
+/* ---- Sign, rounding, NaN: in every compute type. ---- */
 
 __device__ inline float real_abs(float x) { return fabsf(x); }
 __device__ inline double real_abs(double x) { return fabs(x); }
-__device__ inline int64_t real_abs(int64_t x) { return x < 0 ? (int64_t)(0 - (uint64_t)x) : x; }
+__device__ inline int64_t real_abs(int64_t x) { return integer_abs(x); }
 __device__ inline float real_floor(float x) { return floorf(x); }
 __device__ inline double real_floor(double x) { return floor(x); }
 __device__ inline int64_t real_floor(int64_t x) { return x; }
@@ -47,18 +48,11 @@ __device__ inline double real_trunc(double x) { return trunc(x); }
 __device__ inline int64_t real_trunc(int64_t x) { return x; }
 template <class C> __device__ inline bool real_isnan(C x) { return x != x; }
 
-/* ---- Powers: of integers by squaring, wrapping. A negative power of an integer is a fraction, of which 0 is left, but
- * for 1 and -1. ---- */
+/* ---- Powers ---- */
 
 __device__ inline float real_pow(float a, float b) { return powf(a, b); }
 __device__ inline double real_pow(double a, double b) { return pow(a, b); }
-__device__ inline int64_t real_pow(int64_t base, int64_t exponent) {
-    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
-    uint64_t result = 1;
-    for (uint64_t b = (uint64_t)base; exponent; exponent >>= 1, b *= b)
-        if (exponent & 1) result *= b;
-    return (int64_t)result;
-}
+__device__ inline int64_t real_pow(int64_t a, int64_t b) { return integer_pow(a, b); }
 
 /* ---- Activations ---- */
 
