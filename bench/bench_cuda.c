@@ -70,7 +70,7 @@ static void attention_step(void *context) {
     tl_tensor *q = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->H, h->D), 0, 1, TL_BF16, cuda), true);
     tl_tensor *k = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->kv, h->D), 0, 1, TL_BF16, cuda), true);
     tl_tensor *v = tl_requires_grad(tl_normal(TL_SHAPE(h->B, h->T, h->kv, h->D), 0, 1, TL_BF16, cuda), true);
-    tl_tensor *y = tl_attention(q, k, v, true, 0);
+    tl_tensor *y = tl_attention(q, k, v, TL_CAUSAL, NULL);
     tl_backward(y, y ? tl_detach(y) : NULL, 0);
     tl_scope_end(scope);
 }
@@ -85,7 +85,7 @@ static void elementwise(void *context) {
     tl_clone(x);
     tl_add(x, x);
     tl_gelu(x);
-    tl_softmax(x);
+    tl_softmax(x, -1);
     tl_rms_norm(x, tl_ones(TL_SHAPE(4096), TL_BF16, cuda), 1e-5);
     tl_sum(x, (int[]){0}, 1, false);
     tl_scope_end(scope);
@@ -102,8 +102,8 @@ static void update(void *context) {
         v = tl_keep(tl_zeros(TL_SHAPE(100000000), TL_F32, cuda));
         tl_scope_end(scope);
     }
-    tl_adamw_options o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
-    tl_adamw_(p, g, m, v, &o);
+    tl_adam_options o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
+    tl_adam_(p, g, m, v, NULL, &o);
 }
 
 /* ---- What is fused, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
@@ -128,7 +128,7 @@ static void head_step(void *context) {
         targets = tl_keep(tl_integers(TL_SHAPE(65536), 0, 50304, TL_I64, cuda));
     }
     if (context) tl_backward(tl_linear_cross_entropy(x, w, targets, NULL), NULL, 0);
-    else tl_backward(tl_mean_all(tl_cross_entropy(tl_linear(x, w, NULL), targets)), NULL, 0);
+    else tl_backward(tl_mean_all(tl_cross_entropy(tl_linear(x, w, NULL), targets, NULL)), NULL, 0);
     tl_zero_grad(x, false);
     tl_zero_grad(w, false);
     tl_scope_end(scope);

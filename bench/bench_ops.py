@@ -222,7 +222,7 @@ unary("dropout", ["dropout", 0.1], functools.partial(F.dropout, p=0.1), compares
 unary("clone", ["clone"], torch.clone, narrow=True)
 unary("cast f32->bf16", ["cast", tl.BF16], torch.Tensor.bfloat16)
 unary("cast f32->f8", ["cast", tl.F8E4M3], lambda x: x.to(torch.float8_e4m3fn))
-unary("cast saturating", ["cast_mode", tl.F8E4M3, tl.SATURATE], lambda x: x.clamp(-448, 448).to(torch.float8_e4m3fn))
+unary("cast saturating", ["round_to", tl.F8E4M3, tl.SATURATE], lambda x: x.clamp(-448, 448).to(torch.float8_e4m3fn))
 
 
 @case("cast bf16->f32")
@@ -323,7 +323,7 @@ several_axes("logsumexp", ["logsumexp"], torch.logsumexp)
 unary("cumsum", ["cumsum", 1], functools.partial(torch.cumsum, dim=1), narrow=True)
 unary("cumsum columns", ["cumsum", 0], functools.partial(torch.cumsum, dim=0))
 unary("cumprod", ["cumprod", 1], functools.partial(torch.cumprod, dim=1), gradient=True)
-unary("softmax", ["softmax"], functools.partial(torch.softmax, dim=-1), narrow=True, gradient=True)
+unary("softmax", ["softmax", -1], functools.partial(torch.softmax, dim=-1), narrow=True, gradient=True)
 unary("log_softmax", ["log_softmax", 1], functools.partial(torch.log_softmax, dim=-1), narrow=True, gradient=True)
 
 # norm.c, and the fused ones
@@ -422,7 +422,7 @@ def attention(size, dtype):
 
     def theirs(*qkv):
         return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in qkv), is_causal=True).transpose(1, 2)
-    return Case("attention", [*(p[0] for p in pairs), True, 0.0], theirs, [p[1] for p in pairs])
+    return Case("attention", [*(p[0] for p in pairs), tl.attention_options(causal=True), None], theirs, [p[1] for p in pairs])
 
 
 def rope(size, dtype):
@@ -434,7 +434,7 @@ def rope(size, dtype):
 
     def theirs(x):
         return x * cos + torch.cat((-x[..., d // 2:], x[..., :d // 2]), -1) * sin
-    return Case("rope", [x, 10000.0, 0], theirs, [xt])
+    return Case("rope", [x, 10000.0, 0, None], theirs, [xt])
 
 
 # token.c, loss.c, head.c
@@ -443,7 +443,7 @@ def rope(size, dtype):
 def cross_entropy(size, dtype):
     n, v = LOGITS[size]
     (x, xt), (t, tt) = both(normal((n, v)), dtype), both(integers(n, v))
-    return Case("cross_entropy", [x, t], F.cross_entropy if dtype == f32 else lambda x, t: F.cross_entropy(x, t).float(), [xt, tt])
+    return Case("cross_entropy", [x, t, None], F.cross_entropy if dtype == f32 else lambda x, t: F.cross_entropy(x, t).float(), [xt, tt])
 
 
 def embedding(size, dtype):
@@ -550,7 +550,7 @@ case("index_put add")(functools.partial(index_put, accumulate=True))
 def repeat_interleave(size, dtype):
     n, c = SHAPES[size]
     (x, xt), (i, it) = both(normal((n // 2, c))), both(integers(n // 2, 5))
-    return Case("repeat_interleave_by", [x, 0, i], lambda x, i: torch.repeat_interleave(x, i, 0), [xt, it])
+    return Case("repeat_counts", [x, 0, i], lambda x, i: torch.repeat_interleave(x, i, 0), [xt, it])
 
 
 @case("concat", narrow=True)
@@ -643,12 +643,8 @@ def optimizer(name, ours, n_state, options, theirs):
         shape = SHAPES[size]
         (p, pt), (g, gt) = both(normal(shape)), both(normal(shape, 64))
         state = [both(np.zeros(shape, np.float32)) for _ in range(n_state)]
-        if isinstance(options, float):
-            last = [options]
-        else:
-            last = [options()]
         arguments = ours(p, g, [s[0] for s in state]) if callable(ours) else [ours, p, g, *(s[0] for s in state)]
-        return Case(arguments[0], [*arguments[1:], *last], theirs, [[pt], [gt], *([s[1]] for s in state), [torch.ones(())]],
+        return Case(arguments[0], [*arguments[1:], options()], theirs, [[pt], [gt], *([s[1]] for s in state), [torch.ones(())]],
                     first=lambda r, a: p, torch_first=lambda r, a: pt)
     case(name)(make)
 
@@ -660,13 +656,13 @@ def adam_options(lr=1e-3, decoupled=False, weight_decay=0.0):
 
 
 ADAM = dict(amsgrad=False, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, maximize=False)
-optimizer("adamw", "adamw_", 2, lambda: tl.adamw_options(lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01, step=1),
+optimizer("adamw", lambda p, g, s: ["adam_", p, g, *s, None], 2, lambda: adam_options(decoupled=True, weight_decay=0.01),
           lambda p, g, m, v, step: torch._fused_adamw_(p, g, m, v, [], step, weight_decay=0.01, **ADAM))
 optimizer("adam", lambda p, g, s: ["adam_", p, g, *s, None], 2, adam_options,
           lambda p, g, m, v, step: torch._fused_adam_(p, g, m, v, [], step, weight_decay=0.0, **ADAM))
 SGD = dict(weight_decay=0.0, lr=1e-3, dampening=0.0, nesterov=False, maximize=False)
-optimizer("sgd", "sgd_", 0, 1e-3, lambda p, g, step: torch._fused_sgd_(p, g, [], momentum=0.0, is_first_step=False, **SGD))
-optimizer("sgd momentum", "sgd_momentum_", 1, lambda: tl.sgd_options(lr=1e-3, momentum=0.9, step=2),
+optimizer("sgd", lambda p, g, s: ["sgd_", p, g, None], 0, lambda: tl.sgd_options(lr=1e-3), lambda p, g, step: torch._fused_sgd_(p, g, [], momentum=0.0, is_first_step=False, **SGD))
+optimizer("sgd momentum", "sgd_", 1, lambda: tl.sgd_options(lr=1e-3, momentum=0.9, step=2),
           lambda p, g, b, step: torch._fused_sgd_(p, g, b, momentum=0.9, is_first_step=False, **SGD))
 optimizer("adagrad", "adagrad_", 1, lambda: tl.adagrad_options(lr=1e-2, eps=1e-10, step=1),
           lambda p, g, s, step: torch._fused_adagrad_(p, g, s, step, lr=1e-2, lr_decay=0.0, weight_decay=0.0, eps=1e-10, maximize=False))

@@ -24,7 +24,7 @@ static void products_run_narrow(void **state) {
     expect_dtype(tl_linear(x, w, NULL), TL_BF16);
     tl_tensor *wt = tl_transpose(w, 0, 1);
     expect_dtype(tl_matmul(x, wt), TL_BF16);
-    expect_dtype(tl_attention(q, q, q, true, 0), TL_BF16);
+    expect_dtype(tl_attention(q, q, q, TL_CAUSAL, NULL), TL_BF16);
     tl_tensor *wide_t = tl_transpose(wide, 0, 1);
     expect_dtype(tl_matmul(wide, wide_t), TL_F64); /* f64 stays */
     expect_equal(tl_autocast(TL_F16), TL_BF16);
@@ -39,8 +39,8 @@ static void softmax_norms_sums_and_losses_run_wide(void **state) {
     tl_tensor *x = drawn(TL_BF16, TL_SHAPE(N, C)), *w = drawn(TL_F32, TL_SHAPE(C)), *b = drawn(TL_F32, TL_SHAPE(C));
     tl_tensor *t = drawn(TL_BF16, TL_SHAPE(N, C)), *ids = tl_zeros(TL_SHAPE(N), TL_I64, NULL);
     tl_autocast(TL_BF16);
-    expect_dtype(tl_softmax(x), TL_F32);
-    expect_dtype(tl_softmax_axis(x, 0), TL_F32);
+    expect_dtype(tl_softmax(x, -1), TL_F32);
+    expect_dtype(tl_softmax(x, 0), TL_F32);
     expect_dtype(tl_log_softmax(x, -1), TL_F32);
     expect_dtype(tl_layer_norm(x, w, b, 1e-5), TL_F32);
     expect_dtype(tl_rms_norm(x, w, 1e-5), TL_F32);
@@ -49,23 +49,23 @@ static void softmax_norms_sums_and_losses_run_wide(void **state) {
     expect_dtype(tl_norm(x, 2, NULL, 0, false), TL_F32);
     expect_dtype(tl_logsumexp(x, NULL, 0, false), TL_F32);
     expect_dtype(tl_exp(x), TL_F32);
-    expect_dtype(tl_cross_entropy(x, ids), TL_F32);
+    expect_dtype(tl_cross_entropy(x, ids, NULL), TL_F32);
     expect_dtype(tl_nll_loss(x, ids, NULL), TL_F32);
-    expect_dtype(tl_mse_loss(x, t), TL_F32);
+    expect_dtype(tl_mse_loss(x, t, TL_REDUCE_MEAN), TL_F32);
     expect_dtype(tl_l1_loss(x, t, TL_REDUCE_MEAN), TL_F32);
     expect_dtype(tl_bce_with_logits(x, t, NULL, NULL, TL_REDUCE_MEAN), TL_F32);
     expect_dtype(tl_add(x, t), TL_BF16); /* what is on no list runs as it is given */
     expect_dtype(tl_gelu(x), TL_BF16);
     expect_dtype(tl_exp_(tl_detach(x)), TL_BF16); /* in place there is no other dtype */
     tl_autocast(TL_DTYPE_COUNT);
-    expect_dtype(tl_softmax(x), TL_BF16);
+    expect_dtype(tl_softmax(x, -1), TL_BF16);
 }
 
 /* loss = sum (softmax(x w^T))^2, by autocast or with the casts written out. */
 static tl_tensor *loss_of(tl_tensor *x, tl_tensor *w, bool by_hand) {
     tl_tensor *narrow_x = by_hand ? tl_cast(x, TL_BF16) : x, *narrow_w = by_hand ? tl_cast(w, TL_BF16) : w;
     tl_tensor *y = tl_linear(narrow_x, narrow_w, NULL);
-    tl_tensor *p = tl_softmax(by_hand ? tl_cast(y, TL_F32) : y);
+    tl_tensor *p = tl_softmax(by_hand ? tl_cast(y, TL_F32) : y, -1);
     return tl_sum_all(tl_mul(p, p));
 }
 

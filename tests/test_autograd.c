@@ -595,7 +595,7 @@ static void an_update_between_forward_and_backward_is_noticed(void **state) {
     (void)state;
     tl_tensor *w = LEAF(TL_SHAPE(2, 2), 1, 2, 3, 4), *x = LEAF(TL_SHAPE(2, 2), 1, 0, 0, 1);
     tl_tensor *loss = tl_sum_all(tl_matmul(x, w));
-    expect_true(tl_sgd_(w, tl_ones_like(w), 0.1));
+    expect_true(tl_sgd_(w, tl_ones_like(w), NULL, &(tl_sgd_options){.lr = 0.1}));
     expect_refused(tl_backward(loss, NULL, 0), "modified by an inplace operation");
 }
 
@@ -724,11 +724,11 @@ static void higher_derivatives_pass_views_softmax_and_reductions(void **state) {
     tl_tensor *numeric[2];
     for (int sign = 0; sign < 2; sign++) {
         tl_tensor *moved = tl_requires_grad(tl_add(tl_detach(x), tl_scale(seed, sign ? step : -step)), true);
-        tl_tensor *p = tl_select(tl_softmax(tl_slice(tl_transpose(moved, 0, 1), 1, -1, TL_END, -2)), 1, 0);
+        tl_tensor *p = tl_select(tl_softmax(tl_slice(tl_transpose(moved, 0, 1), 1, -1, TL_END, -2), -1), 1, 0);
         expect_true(tl_gradients(tl_sum_all(square(p)), NULL, &moved, 1, 0, &numeric[sign]));
     }
     tl_tensor *want = tl_scale(tl_sub(numeric[1], numeric[0]), 0.5 / step);
-    tl_tensor *p = tl_select(tl_softmax(tl_slice(tl_transpose(x, 0, 1), 1, -1, TL_END, -2)), 1, 0);
+    tl_tensor *p = tl_select(tl_softmax(tl_slice(tl_transpose(x, 0, 1), 1, -1, TL_END, -2), -1), 1, 0);
     expect_true(tl_gradients(tl_sum_all(square(p)), NULL, &x, 1, TL_CREATE_GRAPH, &grad));
     expect_true(tl_gradients(grad, seed, &x, 1, 0, &second)); /* the Hessian is symmetric */
     expect_close(second, want, 1e-8);
@@ -737,7 +737,7 @@ static void higher_derivatives_pass_views_softmax_and_reductions(void **state) {
 static void rules_without_a_second_derivative_say_so(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(1, 2, 1, 2), 0.5, -0.5, 0.25, 1), *grad, *second;
-    tl_tensor *y = tl_attention(x, x, x, true, 0);
+    tl_tensor *y = tl_attention(x, x, x, TL_CAUSAL, NULL);
     expect_true(tl_gradients(tl_sum_all(y), NULL, &x, 1, TL_CREATE_GRAPH, &grad));
     expect_refused(tl_gradients(tl_sum_all(grad), NULL, &x, 1, 0, &second),
                    "derivative for attention_grad is not implemented");

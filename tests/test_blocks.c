@@ -64,7 +64,7 @@ static tl_tensor *gpt2_forward(struct block *b, tl_tensor *x) { /* (B,T,C) -> (B
     tl_tensor *qkv = tl_unflatten(tl_linear(h, w[QKV_W], w[QKV_B]), -1,
                                   TL_SHAPE(3, (int64_t)b->s.H, (int64_t)b->s.D)); /* (B,T,3,H,D) */
     tl_tensor *a =
-        tl_attention(tl_select(qkv, 2, 0), tl_select(qkv, 2, 1), tl_select(qkv, 2, 2), true, 0); /* (B,T,H,D) */
+        tl_attention(tl_select(qkv, 2, 0), tl_select(qkv, 2, 1), tl_select(qkv, 2, 2), TL_CAUSAL, NULL); /* (B,T,H,D) */
     x = tl_add(x, tl_linear(tl_reshape(a, TL_SHAPE(B, T, C)), w[PROJ_W], w[PROJ_B]));
     h = tl_layer_norm(x, w[LN2_W], w[LN2_B], 1e-5);
     h = tl_linear(tl_gelu(tl_linear(h, w[UP_W], w[UP_B])), w[DOWN_W], w[DOWN_B]); /* (B,T,F), (B,T,C) */
@@ -92,10 +92,10 @@ static tl_tensor *llama_forward(struct block *b, tl_tensor *x) { /* (B,T,C) -> (
     const struct sizes *s = &b->s;
     tl_scope scope = tl_scope_enter("block");
     tl_tensor *h = tl_rms_norm(x, w[NORM1_W], 1e-5);                                  /* (B,T,C) */
-    tl_tensor *q = tl_rope(heads(tl_linear(h, w[Q_W], NULL), s->H, s->D), 500000, 0); /* (B,T,H,D) */
-    tl_tensor *k = tl_rope(heads(tl_linear(h, w[K_W], NULL), s->K, s->D), 500000, 0); /* (B,T,K,D) */
+    tl_tensor *q = tl_rope(heads(tl_linear(h, w[Q_W], NULL), s->H, s->D), 500000, 0, NULL); /* (B,T,H,D) */
+    tl_tensor *k = tl_rope(heads(tl_linear(h, w[K_W], NULL), s->K, s->D), 500000, 0, NULL); /* (B,T,K,D) */
     tl_tensor *v = heads(tl_linear(h, w[V_W], NULL), s->K, s->D);                     /* (B,T,K,D) */
-    x = tl_add(x, tl_linear(tl_flatten(tl_attention(q, k, v, true, 0), 2, 3), w[O_W], NULL));
+    x = tl_add(x, tl_linear(tl_flatten(tl_attention(q, k, v, TL_CAUSAL, NULL), 2, 3), w[O_W], NULL));
     h = tl_rms_norm(x, w[NORM2_W], 1e-5);
     h = tl_swiglu(tl_linear(h, w[GATE_W], NULL), tl_linear(h, w[UP2_W], NULL)); /* (B,T,F) */
     return tl_scope_return(scope, tl_add(x, tl_linear(h, w[DOWN2_W], NULL)));

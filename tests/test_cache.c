@@ -230,7 +230,7 @@ static void top_k_and_top_p_cut_the_tail(void **state) {
         for (int64_t b = 0; b < 100; b++) {
             float p[V];
             tl_tensor *logits = tl_model_next(model, tl_from_data(ids + b * 4, TL_SHAPE(1, 3), TL_I64, NULL), NULL);
-            assert_true(tl_to_data(tl_softmax(logits), p, sizeof p));
+            assert_true(tl_to_data(tl_softmax(logits, -1), p, sizeof p));
             int64_t n_larger = 0, drawn = ids[b * 4 + 3];
             double before = 0, among = 0;
             for (int v = 0; v < V; v++)

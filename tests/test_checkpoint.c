@@ -381,8 +381,8 @@ static void a_kept_result_that_was_changed_is_computed_again(void **state) {
 static bool attention_block(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     tl_tensor *w = *(tl_tensor **)context;
     (void)n_in, (void)n_out;
-    tl_tensor *q = tl_rope(tl_reshape(tl_matmul(in[0], w), TL_SHAPE(2, 5, 2, 4)), 10000, 0); /* (B,T,H,D) */
-    return (out[0] = tl_dropout(tl_attention(q, q, q, true, 0), 0.5)) != NULL;
+    tl_tensor *q = tl_rope(tl_reshape(tl_matmul(in[0], w), TL_SHAPE(2, 5, 2, 4)), 10000, 0, NULL); /* (B,T,H,D) */
+    return (out[0] = tl_dropout(tl_attention(q, q, q, TL_CAUSAL, NULL), 0.5)) != NULL;
 }
 
 static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **state) {

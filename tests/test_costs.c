@@ -260,14 +260,14 @@ static void reductions_count_one_per_element(void **state) {
     COST(tl_sum(of(TL_BOOL, TL_SHAPE(8)), NULL, 0, false), "sum", 8, 8, 8);          /* 8 bytes in, one i64 out */
     COST(tl_sum_all(tl_expand(f32(TL_SHAPE(6)), TL_SHAPE(4, 6))), "sum", 24, 24, 4); /* 24 additions of 6 f32 */
     COST(tl_max(x, &last, 1, true), "max", 24, 96, 16);
-    COST(tl_softmax(x), "softmax", 120, 96, 96); /* max, subtract, exp, sum, divide: 5 x 24 */
+    COST(tl_softmax(x, -1), "softmax", 120, 96, 96); /* max, subtract, exp, sum, divide: 5 x 24 */
     begin();
     tl_mean_all(x);
     ROW("sum", TL_FORWARD, 1, 24, 96, 4);
     ROW("affine", TL_FORWARD, 1, 1, 4, 4); /* times 1/24 */
     end();
     begin();
-    tl_backward(tl_softmax(leaf(f32(TL_SHAPE(4, 6)))), x, 0);
+    tl_backward(tl_softmax(leaf(f32(TL_SHAPE(4, 6))), -1), x, 0);
     ROW("softmax_grad", TL_BACKWARD, 1, 96, 192, 96); /* product, sum, subtract, product: 4 x 24; y and g in */
     end();
 }
@@ -370,7 +370,7 @@ static void tokens_count_what_they_fetch(void **state) {
     ROW("embedding_acc", TL_BACKWARD, 1, 48, 2 * 6 * 32 + 48, 6 * 32); /* the same, into the gradient that is there */
     end();
     begin();
-    tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)));
+    tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)), NULL);
     ROW("cross_entropy", TL_FORWARD, 1, 4 * 35, 140 + 40, 20 + 20); /* max, subtract, exp, sum; loss and lse out */
     tl_backward(loss, NULL, 0);
     ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * 35, 20 + 140 + 40 + 20, 140); /* g, logits, targets, lse */
@@ -381,7 +381,7 @@ static void tokens_count_what_they_fetch(void **state) {
 
 static void rope_rotates_pairs(void **state) {
     (void)state;
-    COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
+    COST(tl_rope(f32(TL_SHAPE(2, 3, 2, 4)), 1e4, 0, NULL), "rope", 3 * 48, 192, 192); /* 4 products, 2 sums per pair */
 }
 
 static void attention_counts_visible_pairs(void **state) {
@@ -393,17 +393,17 @@ static void attention_counts_visible_pairs(void **state) {
     const uint64_t pair = 2 * D; /* one GEMM on one pair of one head */
     /* causal T on T: T(T+1)/2 = 15 pairs; two GEMMs. k and v are two different tensors. */
     tl_tensor *v = f32(TL_SHAPE(2, 5, 2, 8));
-    COST(tl_attention(q, k, v, true, 0), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes,
+    COST(tl_attention(q, k, v, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes,
          q_bytes + lse);
-    COST(tl_attention(q, k, v, false, 0), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes,
+    COST(tl_attention(q, k, v, NULL, NULL), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes,
          q_bytes + lse);
     /* the last 5 of 7 positions: query t sees 3 + t keys: 3+4+5+6+7 = 25 */
-    COST(tl_attention(q, far, far, true, 0), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes, q_bytes + lse);
-    COST(tl_attention(q, far, far, false, 0), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes,
+    COST(tl_attention(q, far, far, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes, q_bytes + lse);
+    COST(tl_attention(q, far, far, NULL, NULL), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes,
          q_bytes + lse);
     /* 5 queries on 2 keys: the first three see nothing, then 1 + 2 */
     tl_tensor *near = f32(TL_SHAPE(2, 2, 2, 8));
-    COST(tl_attention(q, near, near, true, 0), "attention", 2 * pair * B * H * 3, q_bytes + 2 * 2 * 2 * 8 * 4,
+    COST(tl_attention(q, near, near, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * 3, q_bytes + 2 * 2 * 2 * 8 * 4,
          q_bytes + lse);
 }
 
@@ -412,8 +412,7 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4,
                    gemm = 2 * 8 * 2 * 4 * 15;
     begin();
-    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))),
-                             leaf(f32(TL_SHAPE(2, 5, 2, 8))), true, 0),
+    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), TL_CAUSAL, NULL),
                 f32(TL_SHAPE(2, 5, 4, 8)), 0);
     ROW("attention", TL_FORWARD, 1, 2 * gemm, q_bytes + 2 * k_bytes, q_bytes + lse);
     /* g v^T, p^T g, ds k, ds^T q: four; g, q, k, v, out, lse in; dq, dk, dv out */
@@ -438,7 +437,7 @@ static uint64_t attention_held(const struct attention_case *c) {
     tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, h200)), *k = leaf(tl_empty(4, k_shape, c->dtype, h200));
     tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, h200));
     begin();
-    tl_backward(tl_attention(q, k, v, c->causal, 0), tl_empty(4, q_shape, c->dtype, h200), 0);
+    tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal}, NULL), tl_empty(4, q_shape, c->dtype, h200), 0);
     tl_ledger_end(ledger);
     tl_set_fast(before);
     if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
@@ -545,18 +544,18 @@ static void attention_has_room_for_the_plans_of_a_gpu(void **state) {
 static void updates_are_billed_to_their_phase(void **state) {
     (void)state;
     tl_tensor *p = f32(TL_SHAPE(3, 4)), *g = f32(TL_SHAPE(3, 4)), *m = f32(TL_SHAPE(3, 4)), *v = f32(TL_SHAPE(3, 4));
-    tl_adamw_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .step = 1};
+    tl_adam_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
     begin();
-    tl_adamw_(p, g, m, v, &o);
+    tl_adam_(p, g, m, v, NULL, &o);
     ROW("adam", TL_UPDATE, 1, 14 * 12, 4 * 48, 3 * 48); /* p, g, m, v in; p, m, v out */
     ROW("adam", TL_FORWARD, 0, 0, 0, 0);
     end();
     begin();
-    tl_adamw_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), m, v, &o);
+    tl_adam_(of(TL_BF16, TL_SHAPE(3, 4)), of(TL_BF16, TL_SHAPE(3, 4)), m, v, NULL, &o);
     ROW("adam", TL_UPDATE, 1, 168, 24 + 24 + 48 + 48, 24 + 48 + 48);
     end();
     begin();
-    tl_sgd_(p, g, 0.1);
+    tl_sgd_(p, g, NULL, &(tl_sgd_options){.lr = 0.1});
     ROW("sgd_momentum", TL_UPDATE, 1, 24, 96, 48); /* product and difference */
     end();
 }
@@ -643,7 +642,7 @@ static void the_head_costs_its_composite_less_the_logits(void **state) {
 
     begin();
     tl_tensor *y = tl_linear(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), NULL);
-    tl_backward(tl_cross_entropy(y, targets), NULL, 0);
+    tl_backward(tl_cross_entropy(y, targets, NULL), NULL, 0);
     ROW("matmul", TL_FORWARD, 1, 2 * N * V * C, x + w, logits);
     ROW("cross_entropy", TL_FORWARD, 1, 4 * N * V, logits + ids, 2 * rows);
     ROW("cross_entropy_grad", TL_BACKWARD, 1, 3 * N * V, rows + logits + ids + rows, logits);
@@ -683,32 +682,32 @@ static void windows_count_their_pairs(void **state) {
     tl_attention_options o = tl_attention_defaults();
     o.causal = true;
     o.window = 2; /* 1 + 2 + 2 + 2 + 2 */
-    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, k, v, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * k_bytes, q_bytes + lse);
     o.window = 5; /* no less than all: 15 */
-    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, k, v, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * k_bytes, q_bytes + lse);
     o.window = 3;
     tl_tensor *far = f32(TL_SHAPE(2, 7, 2, 8)), *near = f32(TL_SHAPE(2, 4, 2, 8));
     /* the last 5 of 7 positions see 3+4+5+6+7 without a window: 3 each with it */
-    COST(tl_attention_ex(q, far, far, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * 7 * 2 * 8 * 4,
+    COST(tl_attention(q, far, far, &o, NULL), "attention", 2 * pair * heads * 15, q_bytes + 2 * 7 * 2 * 8 * 4,
          q_bytes + lse);
     /* 5 queries on 4 keys: 0 + 1 + 2 + 3 + 3 */
-    COST(tl_attention_ex(q, near, near, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * 4 * 2 * 8 * 4,
+    COST(tl_attention(q, near, near, &o, NULL), "attention", 2 * pair * heads * 9, q_bytes + 2 * 4 * 2 * 8 * 4,
          q_bytes + lse);
     /* to both sides, 5 on 5: 3 + 4 + 5 + 4 + 3; the last 5 of 7: 5 + 5 + 5 + 4 + 3; 5 on 4, the first beside none:
      * 2+3+4+4+3 */
     o.causal = false;
-    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 19, q_bytes + 2 * k_bytes, q_bytes + lse);
-    COST(tl_attention_ex(q, far, far, &o, NULL), "attention", 2 * pair * heads * 22, q_bytes + 2 * 7 * 2 * 8 * 4,
+    COST(tl_attention(q, k, v, &o, NULL), "attention", 2 * pair * heads * 19, q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, far, far, &o, NULL), "attention", 2 * pair * heads * 22, q_bytes + 2 * 7 * 2 * 8 * 4,
          q_bytes + lse);
-    COST(tl_attention_ex(q, near, near, &o, NULL), "attention", 2 * pair * heads * 16, q_bytes + 2 * 4 * 2 * 8 * 4,
+    COST(tl_attention(q, near, near, &o, NULL), "attention", 2 * pair * heads * 16, q_bytes + 2 * 4 * 2 * 8 * 4,
          q_bytes + lse);
     o.window = INT64_MAX; /* all: 25 */
-    COST(tl_attention_ex(q, k, v, &o, NULL), "attention", 2 * pair * heads * 25, q_bytes + 2 * k_bytes, q_bytes + lse);
+    COST(tl_attention(q, k, v, &o, NULL), "attention", 2 * pair * heads * 25, q_bytes + 2 * k_bytes, q_bytes + lse);
     o.causal = true;
     o.window = 3;
     /* backward: four products, and the recomputed one */
     begin();
-    tl_backward(tl_attention_ex(leaf(q), leaf(k), leaf(v), &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
+    tl_backward(tl_attention(leaf(q), leaf(k), leaf(v), &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
     ROW("attention_grad", TL_BACKWARD, 1, 4 * pair * heads * 12, 3 * q_bytes + 2 * k_bytes + lse,
         q_bytes + 2 * k_bytes);
     ROW("attention_grad", TL_RECOMPUTE, 0, pair * heads * 12, 0, 0);
@@ -721,13 +720,13 @@ static void masks_are_read_and_hide_nothing_from_the_count(void **state) {
     tl_tensor *q = f32(TL_SHAPE(2, 5, 4, 8));
     tl_attention_options o = tl_attention_defaults();
     o.mask = of(TL_BOOL, TL_SHAPE(1, 1, 5, 5)); /* 25 bytes, for all batches and heads */
-    COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 25, q_bytes + lse);
+    COST(tl_attention(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 25, q_bytes + lse);
     o.mask = f32(TL_SHAPE(2, 4, 5, 5));
-    COST(tl_attention_ex(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 800, q_bytes + lse);
+    COST(tl_attention(q, q, q, &o, NULL), "attention", 2 * 2 * 8 * 2 * 4 * 25, q_bytes + 800, q_bytes + lse);
     /* its gradient is B H T S numbers more to write, and a sum to its own 25 */
     o.mask = leaf(f32(TL_SHAPE(5, 5)));
     begin();
-    tl_backward(tl_attention_ex(q, q, q, &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
+    tl_backward(tl_attention(q, q, q, &o, NULL), f32(TL_SHAPE(2, 5, 4, 8)), 0);
     ROW("attention_grad", TL_BACKWARD, 1, 4 * 2 * 8 * 2 * 4 * 25, 3 * q_bytes + lse + 100, 3 * q_bytes + 800);
     ROW("sum", TL_BACKWARD, 1, 200, 800, 100);
     end();
@@ -743,9 +742,9 @@ static void optimizers_count_their_options(void **state) {
     call;                                        \
     ROW(op, TL_UPDATE, 1, flops, read, written); \
     end()
-    STEP(tl_sgd_momentum_(p, g, NULL, &sgd), "sgd_momentum", 2 * 12, 2 * 48, 48); /* product and difference */
+    STEP(tl_sgd_(p, g, NULL, &sgd), "sgd_momentum", 2 * 12, 2 * 48, 48); /* product and difference */
     sgd.momentum = 0.9, sgd.weight_decay = 0.1, sgd.nesterov = true; /* 2 + decay 2 + momentum 3 + nesterov 2 */
-    STEP(tl_sgd_momentum_(p, g, a, &sgd), "sgd_momentum", 9 * 12, 3 * 48, 2 * 48);
+    STEP(tl_sgd_(p, g, a, &sgd), "sgd_momentum", 9 * 12, 3 * 48, 2 * 48);
     tl_adagrad_options adagrad = tl_adagrad_defaults();
     STEP(tl_adagrad_(p, g, a, &adagrad), "adagrad", 7 * 12, 3 * 48, 2 * 48);
     adagrad.weight_decay = 0.1;
@@ -854,7 +853,7 @@ static void losses_count_their_formula(void **state) {
     ROW("log_softmax_grad", TL_BACKWARD, 1, 4 * 35, 280, 140); /* sum, exp, product, subtract; y and g in */
     end();
     begin();
-    tl_cross_entropy_options o = tl_cross_entropy_default();
+    tl_cross_entropy_options o = tl_cross_entropy_defaults();
     o.reduction = TL_REDUCE_NONE;
     tl_tensor *loss = tl_nll_loss(leaf(f32(TL_SHAPE(5, 7))), ids, &o);
     ROW("nll", TL_FORWARD, 1, 5, 20 + 40, 20); /* 5 f32 fetched, 5 ids, 5 f32 out */
@@ -883,7 +882,7 @@ static void scatters_count_the_target_when_it_is_fresh(void **state) {
     tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *v = f32(TL_SHAPE(3, 8));
     COST(tl_scatter(x, 0, at, v), "scatter", 0, 3200 + 192 + 96, 3200); /* x, indices, source; a new x */
     COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);         /* 24 f32 are written, no other is touched */
-    COST(tl_scatter_value_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);    /* one f32 for all */
+    COST(tl_scatter_scalar_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);    /* one f32 for all */
     COST(tl_scatter_add(x, 0, at, v), "scatter_add", 24, 3200 + 192 + 96, 3200);
     COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to what is there */
     tl_tensor *rows = of(TL_I32, TL_SHAPE(3));
@@ -941,7 +940,7 @@ static void sorting_counts_comparisons(void **state) {
     end();
     tl_tensor *counts = tl_full(TL_SHAPE(3), 2, TL_I64, cpu);
     begin();
-    tl_repeat_interleave_by(tl_zeros(TL_SHAPE(3), TL_F32, cpu), 0, counts);
+    tl_repeat_counts(tl_zeros(TL_SHAPE(3), TL_F32, cpu), 0, counts);
     ROW("repeat_interleave", TL_FORWARD, 1, 0, 24, 48); /* 3 i64 in, 6 out */
     end();
 }
@@ -1018,8 +1017,8 @@ static void block_formats_count_values_and_scales(void **state) {
     (void)state;
     tl_tensor *x = f32(TL_SHAPE(4, 64)); /* 256 f32 */
     tl_quantized q;
-    COST(tl_cast_mode(x, TL_BF16, TL_STOCHASTIC), "cast_mode", 0, 1024, 512); /* 256 f32 in, 256 bf16 out */
-    COST(tl_cast_mode(x, TL_F4E2M1, TL_SATURATE), "cast_mode", 0, 1024, 128); /* two f4 a byte */
+    COST(tl_round_to(x, TL_BF16, TL_STOCHASTIC), "cast_mode", 0, 1024, 512); /* 256 f32 in, 256 bf16 out */
+    COST(tl_round_to(x, TL_F4E2M1, TL_SATURATE), "cast_mode", 0, 1024, 128); /* two f4 a byte */
     COST(tl_quantize(x, TL_MXFP8_E4M3, TL_NEAREST, &q), "quantize", 2 * 256, 1024, 256 + 8); /* 8 scales */
     COST(tl_dequantize(&q, TL_F32), "dequantize", 256, 256 + 8, 1024);
     COST(tl_fake_quantize(x, TL_MXFP4, TL_NEAREST), "fake_quantize", 3 * 256, 1024, 1024);      /* 2 + 1 */

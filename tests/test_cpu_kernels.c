@@ -586,7 +586,7 @@ static void attention_gradients(const int64_t n[6], const tl_attention_options *
                        tl_normal(TL_SHAPE(n[0], n[2], n[4], n[5]), 0, 1, dtype, cpu),
                        tl_normal(TL_SHAPE(n[0], n[1], n[3], n[5]), 0, 1, dtype, cpu)};
     for (int i = 0; i < 3; i++) tl_requires_grad(x[i], true);
-    tl_tensor *y = tl_attention_ex(x[0], x[1], x[2], o, NULL);
+    tl_tensor *y = tl_attention(x[0], x[1], x[2], o, NULL);
     assert_true(tl_backward(y, x[3], 0));
     for (int i = 0; i < 3; i++) {
         const size_t own = (size_t)tl_numel(x[i]) * (size_t)tl_dtype_bits(dtype) / 8;

@@ -424,7 +424,7 @@ static void cast_everything(struct both *both, tl_device *device) {
     for (int d = TL_F32; d <= TL_F4E2M1; d++)
         for (int mode = 1; mode < 3; mode++) {
             snprintf(name, sizeof name, "cast to %s, mode %d", tl_dtype_name((tl_dtype)d), mode);
-            give(both, tl_cast_mode(wild, (tl_dtype)d, (tl_rounding)mode), name);
+            give(both, tl_round_to(wild, (tl_dtype)d, (tl_rounding)mode), name);
         }
     for (int d = 0; d < TL_DTYPE_COUNT; d++) {
         snprintf(name, sizeof name, "integers as %s", tl_dtype_name((tl_dtype)d));
@@ -547,7 +547,7 @@ static void head_gradients(enum head_form form, tl_dtype dtype, struct results *
     tl_dtype used = form == HEAD_F64 ? TL_F64 : dtype;
     x = tl_requires_grad(tl_detach(tl_cast(tl_to(x, device), used)), true);
     w = tl_requires_grad(tl_detach(tl_cast(tl_to(w, device), used)), true);
-    tl_tensor *loss = form == HEAD_PARTS ? tl_mean_all(tl_cross_entropy(tl_linear(x, w, NULL), targets))
+    tl_tensor *loss = form == HEAD_PARTS ? tl_mean_all(tl_cross_entropy(tl_linear(x, w, NULL), targets, NULL))
                                          : tl_linear_cross_entropy(x, w, targets, NULL);
     tl_backward(loss, NULL, 0);
     result_add(r, tl_grad_of(x));
@@ -619,7 +619,7 @@ static bool attention_run(const struct attention_case *c, tl_device *device, tl_
     }
     tl_device_sync(device);
     tl_ledger *ledger = tl_ledger_begin("attention");
-    tl_tensor *out = tl_attention(in[0], in[1], in[2], c->causal, 0);
+    tl_tensor *out = tl_attention(in[0], in[1], in[2], &(tl_attention_options){.causal = c->causal}, NULL);
     tl_backward(out, in[3], 0);
     tl_device_sync(device);
     tl_ledger_end(ledger);
@@ -682,7 +682,7 @@ static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores) 
         tl_tensor *ahead = tl_triu(tl_ones(TL_SHAPE(c->T, c->S), TL_F64, cpu), c->S - c->T + 1);
         scores = tl_masked_fill(scores, tl_cmp_scalar(ahead, TL_GT, tl_scalar_int(0)), -INFINITY);
     }
-    return tl_softmax(scores);
+    return tl_softmax(scores, -1);
 }
 
 /* The squares of a result, r times; of grouped heads, those of each query head before they are added up, too. */
@@ -1048,7 +1048,7 @@ static void external_memory_of_the_gpu_is_shared(void **state) {
     assert_null(tl_device_stream(cpu));
     uint64_t live = tl_device_memory(cuda).live_bytes;
     tl_scope inner = tl_scope_begin();
-    tl_tensor *y = tl_from_external_on(cuda, tl_data(x), 24, TL_SHAPE(3, 2), NULL, TL_F32, count_release, &released);
+    tl_tensor *y = tl_from_external(tl_data(x), 24, TL_SHAPE(3, 2), NULL, TL_F32, cuda, count_release, &released);
     assert_true(y && tl_device_of(y) == cuda && tl_data(y) == tl_data(x));
     assert_true(tl_device_memory(cuda).live_bytes == live);
     tl_affine_(y, 1, 1);

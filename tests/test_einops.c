@@ -67,17 +67,13 @@ static void repeat_adds_axes(void **state) {
     expect_shape(tl_repeat(check_counting(TL_SHAPE(1, 3)), "1 b -> 2 b", NULL), 2, 3);
 }
 
-static void arrays_of_lengths_are_lengths(void **state) {
+static void lengths_are_printed(void **state) {
     (void)state;
     tl_tensor *x = check_counting(TL_SHAPE(2, 6));
-    const char *names[] = {"w", "h"};
-    const int64_t sizes[] = {2, 3};
-    expect_shape(tl_rearrange_with(x, "b (h w) -> h b w", names, sizes, 2), 3, 2, 2);
-    expect_shape(tl_reduce_with(x, "b (h w) -> h", "sum", names, sizes, 1), 3);
-    expect_shape(tl_repeat_with(x, "b c -> w b c", names, sizes, 1), 2, 2, 6);
-    expect_refused(tl_rearrange_with(x, "b (h w) -> h b w", names, sizes, -1), "instead of lengths");
-    expect_refused(tl_rearrange_with(x, "b (h w) -> h b w", NULL, sizes, 1), "instead of lengths");
-    expect_refused(tl_rearrange_with(x, "b (h w) -> h b w", (const char *[]){NULL}, sizes, 1), "name of length 0");
+    expect_shape(tl_rearrange(x, "b (h w) -> h b w", tl_lengths("w=%d h=%lld", 2, 3LL)), 3, 2, 2);
+    expect_shape(tl_reduce(x, "b (h w) -> h", "sum", tl_lengths("w=%d", 2)), 3);
+    expect_shape(tl_repeat(x, "b c -> w b c", tl_lengths("w=%d", 2)), 2, 2, 6);
+    expect_refused(tl_rearrange(x, "b (h w) -> h b w", tl_lengths("w=2%2000s", "")), "2003 bytes (need 1023 or fewer)");
 }
 
 /* ---- What moves ---- */
@@ -469,7 +465,7 @@ int main(void) {
         TEST(rearrange_reorders_splits_and_merges),
         TEST(reduce_folds_what_the_right_side_lacks),
         TEST(repeat_adds_axes),
-        TEST(arrays_of_lengths_are_lengths),
+        TEST(lengths_are_printed),
         TEST(what_strides_can_say_moves_no_bytes),
         TEST(what_must_move_moves_once),
         TEST(contractions_copy_only_what_strides_cannot_say),

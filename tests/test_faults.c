@@ -166,7 +166,7 @@ static void ledgers_and_paths_survive_every_failure(void **state) {
 
 static bool attention_fn(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     (void)context, (void)n_in, (void)n_out;
-    out[0] = tl_attention(in[0], in[0], tl_tanh(in[1]), false, 0);
+    out[0] = tl_attention(in[0], in[0], tl_tanh(in[1]), NULL, NULL);
     out[1] = tl_matmul(tl_flatten(in[0], 0, 2), tl_transpose(tl_flatten(in[1], 0, 2), 0, 1));
     return out[0] && out[1];
 }

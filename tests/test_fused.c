@@ -128,7 +128,7 @@ static void head_agrees(tl_dtype dtype, int64_t N, int64_t V, int64_t C, int64_t
     tl_tensor *dx = tl_clone(tl_grad_of(c.x)), *dw = tl_clone(tl_grad_of(c.w));
     assert_int_equal(tl_purpose_of(tl_grad_of(c.w)), TL_GRADIENT);
     tl_zero_grad(c.x, false), tl_zero_grad(c.w, false);
-    tl_tensor *plain = tl_cross_entropy(tl_linear(c.x, c.w, NULL), c.targets);
+    tl_tensor *plain = tl_cross_entropy(tl_linear(c.x, c.w, NULL), c.targets, NULL);
     tl_backward(plain, half, 0);
     if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
     within("loss", loss, plain, bound);
@@ -183,7 +183,7 @@ static uint64_t head_peak(bool is_fused, uint64_t *held_between) {
     tl_ledger *l = tl_ledger_begin("head");
     tl_scope inner = tl_scope_begin();
     tl_tensor *loss =
-        is_fused ? tl_linear_cross_entropy(x, w, targets, NULL) : tl_cross_entropy(tl_linear(x, w, NULL), targets);
+        is_fused ? tl_linear_cross_entropy(x, w, targets, NULL) : tl_cross_entropy(tl_linear(x, w, NULL), targets, NULL);
     loss = tl_scope_return(inner, loss);
     *held_between = tl_device_memory(h200).live_bytes - before;
     tl_backward(loss, NULL, 0);
@@ -286,22 +286,22 @@ static void stochastic_rounding_is_right_on_average_and_repeats(void **state) {
     for (int i = 0; i < 2; i++) {
         tl_seed(11);
         p[i] = tl_ones(TL_SHAPE(n), TL_BF16, cpu);
-        assert_true(tl_sgd_momentum_(p[i], g, NULL, &o));
+        assert_true(tl_sgd_(p[i], g, NULL, &o));
         assert_int_equal(tl_generator_get().index, n);
     }
     within("twice", p[0], p[1], 0);
     /* Each is 1 or 1 - 2^-8, the latter with probability 1/4: mean 1 - 2^-10, deviation 2^-8 sqrt(3/16 / n) */
     double mean = tl_item(tl_mean_all(tl_cast(p[0], TL_F64)));
     assert_true(fabs(mean - (1 - 0x1p-10)) < 5 * 0x1p-8 * sqrt(3.0 / 16 / (double)n));
-    assert_true(tl_sgd_momentum_(p[1], g, NULL, &o)); /* other words now */
+    assert_true(tl_sgd_(p[1], g, NULL, &o)); /* other words now */
     assert_int_equal(tl_generator_get().index, 2 * n);
     tl_tensor *exact = tl_ones(TL_SHAPE(5), TL_F32, cpu), *g5 = tl_ones(TL_SHAPE(5), TL_F32, cpu);
-    assert_true(tl_sgd_momentum_(exact, g5, NULL, &o)); /* f32 is not rounded: no words */
+    assert_true(tl_sgd_(exact, g5, NULL, &o)); /* f32 is not rounded: no words */
     assert_int_equal(tl_generator_get().index, 2 * n);
     /* Strides do not change which word an element gets. */
     tl_seed(11);
     tl_tensor *t = tl_transpose(tl_ones(TL_SHAPE(200, 200), TL_BF16, cpu), 0, 1);
-    assert_true(tl_sgd_momentum_(t, tl_view(g, TL_SHAPE(200, 200)), NULL, &o));
+    assert_true(tl_sgd_(t, tl_view(g, TL_SHAPE(200, 200)), NULL, &o));
     within("transposed", tl_contiguous(t), tl_view(p[0], TL_SHAPE(200, 200)), 0);
     tl_scope_end(scope);
 }

@@ -91,9 +91,9 @@ static void phases_are_told_apart(void **state) {
     tl_tensor *m = tl_zeros_like(w), *v = tl_zeros_like(w);
     tl_tensor *loss = tl_sum_all(tl_matmul(x, w));
     expect_true(tl_backward(loss, NULL, 0));
-    tl_adamw_options options = {1e-3, 0.9, 0.95, 1e-8, 0.1, 1};
-    expect_true(tl_adamw_(w, tl_grad_of(w), m, v, &options));
-    expect_true(tl_sgd_(w, tl_grad_of(w), 0.1));
+    tl_adam_options options = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
+    expect_true(tl_adam_(w, tl_grad_of(w), m, v, NULL, &options));
+    expect_true(tl_sgd_(w, tl_grad_of(w), NULL, &(tl_sgd_options){.lr = 0.1}));
     expect_equal(tl_set_phase(TL_OTHER), TL_FORWARD);
     tl_neg(x);
     expect_equal(tl_set_phase(TL_FORWARD), TL_OTHER);
@@ -119,7 +119,7 @@ static void parts_of_a_call_are_billed_to_their_phases(void **state) {
     (void)state;
     tl_tensor *q = tl_requires_grad(tl_ones(TL_SHAPE(1, 4, 2, 8), TL_F32, NULL), true);
     tl_ledger *ledger = tl_ledger_begin("attention");
-    expect_true(tl_backward(tl_sum_all(tl_attention(q, q, q, true, 0)), NULL, 0));
+    expect_true(tl_backward(tl_sum_all(tl_attention(q, q, q, TL_CAUSAL, NULL)), NULL, 0));
     tl_ledger_end(ledger);
     uint64_t gemm = 2 * 8 * 2 * (4 * 5 / 2); /* 2D, H heads, T(T+1)/2 pairs */
     expect_count(tl_ledger_total(ledger, TL_FORWARD, "attention").flops, 2 * gemm);
@@ -335,7 +335,7 @@ static void the_same_step_costs_the_same_on_meta(void **state) {
         ledgers[d] = tl_ledger_begin("step");
         tl_tensor *w = tl_requires_grad(tl_normal(TL_SHAPE(16, 16), 0, 1, TL_F32, NULL), true);
         tl_tensor *h = tl_dropout(tl_gelu(tl_linear(tl_normal(TL_SHAPE(3, 5, 16), 0, 1, TL_F32, NULL), w, NULL)), 0.5);
-        expect_true(tl_backward(tl_mean_all(tl_softmax(tl_layer_norm(h, NULL, NULL, 1e-5))), NULL, 0));
+        expect_true(tl_backward(tl_mean_all(tl_softmax(tl_layer_norm(h, NULL, NULL, 1e-5), -1)), NULL, 0));
         tl_ledger_end(ledgers[d]);
         tl_scope_end(scope);
     }

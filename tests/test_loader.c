@@ -242,7 +242,7 @@ static char *train_with(tl_device *device, tl_token_file *file, int64_t count, i
         tl_tensor *x = tl_view(tl_embedding(w, tokens), TL_SHAPE(64, 8));
         tl_tensor *loss = tl_linear_cross_entropy(x, w, tl_view(targets, TL_SHAPE(64)), NULL);
         assert_true(tl_backward(loss, NULL, 0));
-        tl_sgd_(w, tl_grad_of(w), 0.1);
+        tl_sgd_(w, tl_grad_of(w), NULL, &(tl_sgd_options){.lr = 0.1});
         tl_zero_grad(w, true);
         tl_scope_end(scope);
     }

@@ -300,7 +300,7 @@ static void a_scale_that_failed_is_not_taken_for_none(void **state) {
     expect_equal(tl_optimizer_steps(o), 0);
     tl_sgd_options options = tl_sgd_defaults();
     options.update.grad_scale = tl_clip_scale(norm, 1, 1);
-    expect_true(!tl_sgd_momentum_(p[0], tl_grad_of(p[0]), NULL, &options));
+    expect_true(!tl_sgd_(p[0], tl_grad_of(p[0]), NULL, &options));
     expect_error(TL_ERROR_USE, "the norm must be one f32 or f64 number");
     expect_same_bits(p[0], before);
     tl_optimizer_free(o);

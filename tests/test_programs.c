@@ -103,9 +103,9 @@ static tl_tensor *change_in_place(struct program *p, tl_tensor *x) {
 static tl_tensor *attend(struct program *p, tl_tensor *x) {
     int64_t r = tl_size(x, 0);
     tl_tensor *q = tl_reshape(x, TL_SHAPE(1, r, 2, 2)), *k = tl_reshape(tl_tanh(x), TL_SHAPE(1, r, 2, 2));
-    if (pick(p, 2)) q = tl_rope(q, 100, pick(p, 5));
+    if (pick(p, 2)) q = tl_rope(q, 100, pick(p, 5), NULL);
     if (pick(p, 2)) k = tl_slice(k, 2, 0, 1, 1); /* one key head for two */
-    return tl_reshape(tl_attention(q, k, k, pick(p, 2), 0), TL_SHAPE(r, C));
+    return tl_reshape(tl_attention(q, k, k, &(tl_attention_options){.causal = pick(p, 2)}, NULL), TL_SHAPE(r, C));
 }
 
 static tl_tensor *rows_of(struct program *p, tl_tensor *x) {
@@ -219,7 +219,7 @@ static void step(struct program *p) {
         push(p, tl_linear(x, p->leaf[pick(p, 2)], p->leaf[2]));
         break;
     case 7:
-        push(p, tl_softmax(x));
+        push(p, tl_softmax(x, -1));
         break;
     case 8:
         push(p, tl_layer_norm(x, p->leaf[2], p->leaf[3], 0.1));
@@ -307,9 +307,9 @@ static void train_and_record(uint64_t seed, tl_device *device, tl_dtype dtype, s
         record_output(r, loss);
         tl_scope_end(inner);
     }
-    tl_adamw_options o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
-    if (tl_grad_of(p.leaf[0])) tl_adamw_(p.leaf[0], tl_grad_of(p.leaf[0]), m, v, &o);
-    if (tl_grad_of(p.leaf[2])) tl_sgd_(p.leaf[2], tl_grad_of(p.leaf[2]), 0.01);
+    tl_adam_options o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decoupled = true, .step = 1};
+    if (tl_grad_of(p.leaf[0])) tl_adam_(p.leaf[0], tl_grad_of(p.leaf[0]), m, v, NULL, &o);
+    if (tl_grad_of(p.leaf[2])) tl_sgd_(p.leaf[2], tl_grad_of(p.leaf[2]), NULL, &(tl_sgd_options){.lr = 0.01});
     for (int i = 0; i < N_LEAVES; i++) record_output(r, tl_grad_of(p.leaf[i]));
     for (int i = 0; i < N_LEAVES; i++) tl_zero_grad(p.leaf[i], i % 2);
     tl_ledger_end(l);

@@ -57,7 +57,7 @@ static void promotion_refuses_by_name(void **state) {
 /* The mean of N roundings of v is v within five standard errors of gap * sqrt(f (1-f) / N). */
 static void check_unbiased(double v, tl_dtype dtype) {
     tl_scope scope = tl_scope_begin();
-    tl_tensor *y = tl_cast_mode(tl_full(TL_SHAPE(N), v, TL_F32, NULL), dtype, TL_STOCHASTIC);
+    tl_tensor *y = tl_round_to(tl_full(TL_SHAPE(N), v, TL_F32, NULL), dtype, TL_STOCHASTIC);
     double *value = tensor_values(y), sum = 0, low = INFINITY, high = -INFINITY;
     const double exact = (float)v;
     for (int i = 0; i < N; i++) {
@@ -87,10 +87,10 @@ static void stochastic_casts_are_unbiased(void **state) {
 static void saturating_casts_stay_finite(void **state) {
     (void)state;
     tl_tensor *x = check_tensor(TL_SHAPE(4), 1e9, -1e9, INFINITY, 1);
-    expect_values(tl_cast_mode(x, TL_F8E4M3, TL_SATURATE), 448, -448, 448, 1);
-    expect_values(tl_cast_mode(x, TL_F16, TL_SATURATE), 65504, -65504, 65504, 1);
-    expect_values(tl_cast_mode(x, TL_F4E2M1, TL_SATURATE), 6, -6, 6, 1);
-    expect_values(tl_cast_mode(x, TL_F16, TL_NEAREST), INFINITY, -INFINITY, INFINITY, 1);
+    expect_values(tl_round_to(x, TL_F8E4M3, TL_SATURATE), 448, -448, 448, 1);
+    expect_values(tl_round_to(x, TL_F16, TL_SATURATE), 65504, -65504, 65504, 1);
+    expect_values(tl_round_to(x, TL_F4E2M1, TL_SATURATE), 6, -6, 6, 1);
+    expect_values(tl_round_to(x, TL_F16, TL_NEAREST), INFINITY, -INFINITY, INFINITY, 1);
 }
 
 static void only_stochastic_modes_take_numbers(void **state) {
@@ -98,10 +98,10 @@ static void only_stochastic_modes_take_numbers(void **state) {
     tl_tensor *x = check_counting(TL_SHAPE(2, 32));
     tl_quantized q;
     const uint64_t before = tl_generator_get().index;
-    tl_cast_mode(x, TL_BF16, TL_SATURATE);
+    tl_round_to(x, TL_BF16, TL_SATURATE);
     tl_quantize(x, TL_MXFP4, TL_NEAREST, &q);
     expect_equal(tl_generator_get().index, before);
-    tl_cast_mode(x, TL_BF16, TL_STOCHASTIC);
+    tl_round_to(x, TL_BF16, TL_STOCHASTIC);
     expect_equal(tl_generator_get().index, before + 64);
     tl_quantize(x, TL_MXFP4, TL_STOCHASTIC, &q);
     expect_equal(tl_generator_get().index, before + 128);
@@ -475,7 +475,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         tl_quantized q;
         tl_tensor *x = tl_normal_(tl_transpose(tl_zeros(TL_SHAPE(96, 801), TL_F32, NULL), 0, 1), 0, 1);
         tl_tensor *t = tl_trunc_normal(TL_SHAPE(50001), 0, 1, -1, 1, TL_F32, NULL);
-        tl_tensor *c = tl_cast_mode(x, TL_F4E2M1, TL_STOCHASTIC);
+        tl_tensor *c = tl_round_to(x, TL_F4E2M1, TL_STOCHASTIC);
         assert_true(tl_quantize(x, TL_NVFP4, TL_STOCHASTIC, &q));
         tl_tensor *made[5] = {x, t, c, tl_dequantize(&q, TL_BF16), tl_permutation(5001, NULL)};
         for (int i = 0; i < 5; i++) {

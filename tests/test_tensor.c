@@ -394,7 +394,7 @@ static void f4_views_keep_pairs_whole(void **state) {
     expect_refused(tl_cast(tl_ones(TL_SHAPE(3), TL_F32, NULL), TL_F4E2M1), "even length");
     expect_refused(tl_add(x, x), "storage only");
     unsigned char bytes[4] = {0};
-    expect_refused(tl_from_external(bytes, 4, TL_SHAPE(3, 2), (int64_t[]){1, 1}, TL_F4E2M1, NULL, NULL),
+    expect_refused(tl_from_external(bytes, 4, TL_SHAPE(3, 2), (int64_t[]){1, 1}, TL_F4E2M1, NULL, NULL, NULL),
                    "two f4e2m1 share a byte");
 }
 
@@ -452,7 +452,7 @@ static void external_memory_is_shared_and_freed_once(void **state) {
     float data[6] = {0, 1, 2, 3, 4, 5};
     int deleted = 0;
     tl_scope scope = tl_scope_begin();
-    tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2, 3), NULL, TL_F32, count_call, &deleted);
+    tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2, 3), NULL, TL_F32, NULL, count_call, &deleted);
     expect_true(tl_data(x) == data);
     expect_equal(tl_device_memory(check_cpu()).live_bytes, 0); /* not the pool's */
     tl_fill_(tl_select(x, 0, 1), 9);
@@ -469,28 +469,28 @@ static void external_memory_may_have_any_strides_inside_its_bytes(void **state) 
     (void)state;
     double data[6] = {0, 1, 2, 3, 4, 5};
     int deleted = 0;
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL), 0, 3, 1,
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL, NULL), 0, 3, 1,
                   4, 2, 5);
     /* data is the lowest address, so a negative stride starts at the other end */
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL), 5, 4, 3, 2, 1,
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL, NULL), 5, 4, 3, 2, 1,
                   0);
-    expect_values(tl_from_external(data, 8, TL_SHAPE(4), (int64_t[]){0}, TL_F64, NULL, NULL), 0, 0, 0, 0);
-    expect_refused(tl_from_external(data, 47, TL_SHAPE(6), NULL, TL_F64, count_call, &deleted), "beyond the 47 bytes");
+    expect_values(tl_from_external(data, 8, TL_SHAPE(4), (int64_t[]){0}, TL_F64, NULL, NULL, NULL), 0, 0, 0, 0);
+    expect_refused(tl_from_external(data, 47, TL_SHAPE(6), NULL, TL_F64, NULL, count_call, &deleted), "beyond the 47 bytes");
     expect_equal(deleted, 1);
-    expect_refused(tl_from_external(data, 48, TL_SHAPE(3), (int64_t[]){3}, TL_F64, count_call, &deleted), "beyond");
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(3), (int64_t[]){3}, TL_F64, NULL, count_call, &deleted), "beyond");
     expect_equal(deleted, 2);
-    expect_refused(tl_from_external(data, 48, TL_SHAPE(2), (int64_t[]){INT64_MIN}, TL_F64, count_call, &deleted),
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(2), (int64_t[]){INT64_MIN}, TL_F64, NULL, count_call, &deleted),
                    "beyond");
     expect_equal(deleted, 3);
-    expect_refused(tl_from_external(data, 48, TL_SHAPE(-1), NULL, TL_F64, count_call, &deleted), "negative");
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(-1), NULL, TL_F64, NULL, count_call, &deleted), "negative");
     expect_equal(deleted, 4);
-    expect_refused(tl_from_external(data, 48, 33, NULL, NULL, TL_F64, count_call, &deleted), "rank 33");
+    expect_refused(tl_from_external(data, 48, 33, NULL, NULL, TL_F64, NULL, count_call, &deleted), "rank 33");
     expect_equal(deleted, 5);
     expect_refused(
-        tl_from_external_on(tl_device_find("meta"), data, 48, TL_SHAPE(6), NULL, TL_F64, count_call, &deleted),
+        tl_from_external(data, 48, TL_SHAPE(6), NULL, TL_F64, tl_device_find("meta"), count_call, &deleted),
         "has no data to share");
     expect_equal(deleted, 6);
-    expect_values(tl_from_external_on(check_cpu(), data, 48, TL_SHAPE(6), NULL, TL_F64, NULL, NULL), 0, 1, 2, 3, 4, 5);
+    expect_values(tl_from_external(data, 48, TL_SHAPE(6), NULL, TL_F64, check_cpu(), NULL, NULL), 0, 1, 2, 3, 4, 5);
 }
 
 static void external_memory_is_released_once_when_any_allocation_fails(void **state) {
@@ -501,7 +501,7 @@ static void external_memory_is_released_once_when_any_allocation_fails(void **st
         int deleted = 0;
         tl_scope scope = tl_scope_begin();
         tl_fail_allocation(n, false);
-        tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2), NULL, TL_F32, count_call, &deleted);
+        tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2), NULL, TL_F32, NULL, count_call, &deleted);
         tl_fail_allocation(0, false);
         expect_equal(deleted, x ? 0 : 1);
         if (!x) expect_error(TL_ERROR_MEMORY, "out of");
@@ -518,7 +518,7 @@ static void external_memory_goes_when_the_graph_that_saved_it_goes(void **state)
     tl_scope outer = tl_scope_begin();
     tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(2), TL_F32, NULL), true);
     tl_scope inner = tl_scope_begin();
-    tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2), NULL, TL_F32, count_call, &deleted);
+    tl_tensor *x = tl_from_external(data, sizeof data, TL_SHAPE(2), NULL, TL_F32, NULL, count_call, &deleted);
     tl_tensor *loss = tl_scope_return(inner, tl_sum_all(tl_mul(x, w)));
     expect_equal(deleted, 0);
     expect_true(tl_backward(loss, NULL, 0));
@@ -748,9 +748,9 @@ static void host_data_that_travels_is_billed_as_a_transfer(void **state) {
 static void two_results_in_one_place_are_refused(void **state) {
     (void)state;
     tl_tensor *p = tl_ones(TL_SHAPE(4), TL_F32, NULL), *m = tl_zeros(TL_SHAPE(4), TL_F32, NULL);
-    tl_adamw_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
-    expect_refused(tl_adamw_(p, p, m, m, &o), "share memory");
-    expect_refused(tl_adamw_(p, tl_ones_like(p), p, m, &o), "share memory");
+    tl_adam_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decoupled = true, .step = 1};
+    expect_refused(tl_adam_(p, p, m, m, NULL, &o), "share memory");
+    expect_refused(tl_adam_(p, tl_ones_like(p), p, m, NULL, &o), "share memory");
 }
 
 static void unknown_devices_are_refused_by_name(void **state) {

@@ -379,7 +379,7 @@ static double large_product(void) {
     tl_tensor *a = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_F32, NULL),
               *b = tl_normal(TL_SHAPE(300, 300), 0, 1, TL_BF16, NULL);
     tl_tensor *y = tl_add(tl_gelu(tl_matmul(a, a)), tl_cast(tl_matmul(b, b), TL_F32));
-    double sum = tl_item(tl_sum_all(tl_softmax(tl_scale(y, 0.01)))) + tl_item(tl_sum_all(y));
+    double sum = tl_item(tl_sum_all(tl_softmax(tl_scale(y, 0.01), -1))) + tl_item(tl_sum_all(y));
     tl_scope_end(scope);
     return sum;
 }
@@ -444,9 +444,9 @@ static double much(tl_dtype dtype, int64_t n) {
     tl_tensor *b = tl_normal(TL_SHAPE(n, n), 0, 1, dtype, NULL);
     tl_tensor *small = tl_matmul(tl_reshape(b, TL_SHAPE(n / 8, 8, n)), tl_reshape(a, TL_SHAPE(n / 8, n, 8)));
     tl_tensor *q = tl_reshape(tl_matmul(a, b), TL_SHAPE(1, n, 2, n / 2));
-    tl_tensor *x = tl_reshape(tl_attention(q, q, q, true, 0), TL_SHAPE(n, n));
+    tl_tensor *x = tl_reshape(tl_attention(q, q, q, TL_CAUSAL, NULL), TL_SHAPE(n, n));
     x = tl_rms_norm(tl_layer_norm(x, NULL, NULL, 1e-5), NULL, 1e-5);
-    x = tl_swiglu(tl_log_softmax(x, 1), tl_softmax(tl_transpose(x, 0, 1)));
+    x = tl_swiglu(tl_log_softmax(x, 1), tl_softmax(tl_transpose(x, 0, 1), -1));
     x = tl_add(tl_sum(x, (int[]){0}, 1, true), tl_logsumexp(x, (int[]){0}, 1, true));
     tl_tensor *loss = tl_add(tl_sum_all(x), tl_sum_all(small));
     double result = NAN;
@@ -454,8 +454,8 @@ static double much(tl_dtype dtype, int64_t n) {
         tl_tensor *g = tl_grad_of(a), *m = tl_zeros(TL_SHAPE(n, n), dtype == TL_F64 ? TL_F64 : TL_F32, NULL),
                   *v = tl_clone(m);
         bool mode = tl_grad_mode(false);
-        const tl_adamw_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
-        tl_adamw_(a, g, m, v, &o);
+        const tl_adam_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decoupled = true, .step = 1};
+        tl_adam_(a, g, m, v, NULL, &o);
         result = tl_item(tl_sum_all(tl_cast(tl_norm(a, 3, (int[]){0}, 1, false), TL_F64)));
         tl_grad_mode(mode);
     }

@@ -102,7 +102,7 @@ def from_external(owner, address, n_bytes, shape, stride, dtype, device):
     while number in _owners:
         number += 1
     _owners[number] = owner
-    return globals()["tl_from_external_on"](device, address, n_bytes, shape, stride, dtype, ctypes.cast(_release, ctypes.c_void_p).value, number)
+    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, device, ctypes.cast(_release, ctypes.c_void_p).value, number)
 
 
 def _own(kind, address):

@@ -423,7 +423,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
-    return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_sum_dtype(input, _axes(dim), keepdim, dtype.code)
+    return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_cast(lib.tl_sum(lib.tl_cast(input, dtype.code), _axes(dim), keepdim), dtype.code)
 
 
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
@@ -573,7 +573,7 @@ def cumprod(input, dim, *, dtype=None):
 
 def softmax(input, dim, *, dtype=None):
     """e^x / sum e^x along an axis."""
-    return lib.tl_softmax_axis(_cast(input, dtype), dim)
+    return lib.tl_softmax(_cast(input, dtype), dim)
 
 
 def log_softmax(input, dim, *, dtype=None):
@@ -892,7 +892,7 @@ def repeat_interleave(input, repeats, dim=None):
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if dim is None:
         input, dim = lib.tl_reshape(input, (-1,)), 0
-    return lib.tl_repeat_interleave_by(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
+    return lib.tl_repeat_counts(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
 
 
 def flip(input, dims):
@@ -951,7 +951,7 @@ def take_along_dim(input, indices, dim=None):
 def scatter(input, dim, index, src):
     """input with [index[i][j]][j] = src[i][j] for axis 0."""
     if not isinstance(src, _Tensor):
-        return lib.tl_scatter_value(input, dim, index, src)
+        return lib.tl_scatter_scalar(input, dim, index, src)
     return lib.tl_scatter(input, dim, index, src)
 
 

@@ -413,7 +413,7 @@ static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize
         return NULL;
     Py_INCREF(args[0]);
     tl_scope scope = p_tl_scope_begin();
-    tl_tensor *x = p_tl_from_external_on(device, address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, owner_release,
+    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, device, owner_release,
                                          args[0]);
     keep(x);
     p_tl_scope_end(scope);

@@ -529,7 +529,7 @@ class Tensor(lib.TensorBase):
 
     def scatter_(self, dim, index, src=None, *, value=None):
         src = value if src is None else src
-        return lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor) else lib.tl_scatter_value_(self, dim, index, src)
+        return lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor) else lib.tl_scatter_scalar_(self, dim, index, src)
 
     def scatter_add_(self, dim, index, src):
         return lib.tl_scatter_add_(self, dim, index, src)

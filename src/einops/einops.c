@@ -12,6 +12,7 @@
  * Steps that do nothing are left out; where only split and merge are left, they are one reshape. So nothing is copied
  * but in the last step, and there once.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,8 @@
 #include "einops/einops.h"
 #include "einops/pattern.h"
 #include "engine/scope.h"
+
+enum { LENGTHS_BYTES = 1024 };
 
 /* An axis that is not split any further: those of the input in their order, then new ones. */
 struct elementary {
@@ -417,22 +420,10 @@ tl_tensor *tl_rearrange(tl_tensor *x, const char *pattern, const char *lengths) 
     return ready(&s, &x, pattern, &l) && lengths_parse(&s, lengths, &l) ? transform(&s, REARRANGE) : NULL;
 }
 
-tl_tensor *tl_rearrange_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n) {
-    struct lengths l;
-    struct subject s = {.op = "rearrange"};
-    return ready(&s, &x, pattern, &l) && lengths_collect(&s, names, sizes, n, &l) ? transform(&s, REARRANGE) : NULL;
-}
-
 tl_tensor *tl_repeat(tl_tensor *x, const char *pattern, const char *lengths) {
     struct lengths l;
     struct subject s = {.op = "repeat"};
     return ready(&s, &x, pattern, &l) && lengths_parse(&s, lengths, &l) ? transform(&s, REPEAT) : NULL;
-}
-
-tl_tensor *tl_repeat_with(tl_tensor *x, const char *pattern, const char *const *names, const int64_t *sizes, int n) {
-    struct lengths l;
-    struct subject s = {.op = "repeat"};
-    return ready(&s, &x, pattern, &l) && lengths_collect(&s, names, sizes, n, &l) ? transform(&s, REPEAT) : NULL;
 }
 
 tl_tensor *tl_reduce(tl_tensor *x, const char *pattern, const char *reduction, const char *lengths) {
@@ -443,13 +434,17 @@ tl_tensor *tl_reduce(tl_tensor *x, const char *pattern, const char *reduction, c
     return operation < 0 ? NULL : transform(&s, operation);
 }
 
-tl_tensor *tl_reduce_with(tl_tensor *x, const char *pattern, const char *reduction, const char *const *names,
-                          const int64_t *sizes, int n) {
-    struct lengths l;
-    struct subject s = {.op = "reduce"};
-    if (!ready(&s, &x, pattern, &l) || !lengths_collect(&s, names, sizes, n, &l)) return NULL;
-    int operation = reduction_find(&s, reduction);
-    return operation < 0 ? NULL : transform(&s, operation);
+/* An argument that was cut or not printed is no length, so the call that gets it fails as well. */
+const char *tl_lengths(const char *format, ...) {
+    static _Thread_local char text[LENGTHS_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    int n = format ? vsnprintf(text, sizeof text, format, arguments) : -1;
+    va_end(arguments);
+    if (n >= 0 && n < (int)sizeof text) return text;
+    error_set(TL_ERROR_USE, n < 0 ? "lengths: the format cannot be printed" : "lengths: the text has %d bytes (need %d or fewer)",
+              n, LENGTHS_BYTES - 1);
+    return "?";
 }
 
 bool einops_check(const char *pattern, bool reduces, const char *reduction, const char *lengths) {

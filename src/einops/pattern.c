@@ -288,14 +288,3 @@ bool lengths_parse(const struct subject *s, const char *text, struct lengths *l)
     }
     return true;
 }
-
-bool lengths_collect(const struct subject *s, const char *const *names, const int64_t *sizes, int n,
-                     struct lengths *l) {
-    l->n = 0;
-    if (n < 0 || (n > 0 && (!names || !sizes))) return pattern_fail(s, -1, "got NULL, or %d, instead of lengths", n);
-    for (int i = 0; i < n; i++) {
-        if (!names[i]) return pattern_fail(s, -1, "got NULL instead of the name of length %d", i);
-        if (!length_add(s, l, names[i], (int)strlen(names[i]), sizes[i])) return false;
-    }
-    return true;
-}

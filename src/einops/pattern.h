@@ -80,9 +80,6 @@ const char *name_problem(const char *text, int bytes);
  * "h=8 w=4" or "h=8, w=4"; NULL for none. `s` names the call; its pattern is shown, and the text's own mistake is
  * quoted. */
 bool lengths_parse(const struct subject *s, const char *text, struct lengths *lengths);
-/* The same from arrays. */
-bool lengths_collect(const struct subject *s, const char *const *names, const int64_t *sizes, int n,
-                     struct lengths *lengths);
 
 /* For a message: `bytes` of the text at `at`, as printf's "%.*s" takes them; of a very long name the beginning, whole
  * characters. */

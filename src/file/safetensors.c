@@ -169,5 +169,5 @@ tl_tensor *tl_safetensors_get(tl_safetensors *f, const char *name) {
     if ((uintptr_t)data % element_bytes || e->begin == e->end)
         return tl_from_data(data, e->rank, shape, dtype, tl_device_find("cpu"));
     file_map_keep(f->map);
-    return tl_from_external((void *)data, e->end - e->begin, e->rank, shape, NULL, dtype, file_map_drop, f->map);
+    return tl_from_external((void *)data, e->end - e->begin, e->rank, shape, NULL, dtype, NULL, file_map_drop, f->map);
 }

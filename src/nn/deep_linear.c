@@ -19,7 +19,7 @@ tl_tensor *deep_linear_logits(tl_module *model, tl_tensor *x) {
 }
 
 tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets) {
-    return tl_mse_loss(deep_linear_logits(model, x), targets);
+    return tl_mse_loss(deep_linear_logits(model, x), targets, TL_REDUCE_MEAN);
 }
 
 /* Weights as PyTorch's Linear has them: of order 1/sqrt(C), so that depth and width leave the scale alone. */

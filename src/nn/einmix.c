@@ -99,15 +99,13 @@ enum { WEIGHT, BIAS };
 struct einmix {
     const char *pattern, *weight_shape, *bias_shape, *lengths; /* as they were given */
     const char *split, *einsum, *merge;                        /* NULL: nothing to do */
-    const char *name[TL_MAX_RANK];                             /* lengths that split takes */
-    int64_t size[TL_MAX_RANK];
-    int n_names;
+    const char *split_lengths;                                 /* the lengths that split takes */
     char text[];
 };
 
 static tl_tensor *einmix_forward(tl_module *m, tl_tensor *x) {
     const struct einmix *e = m->state;
-    if (e->split) x = tl_rearrange_with(x, e->split, e->name, e->size, e->n_names);
+    if (e->split) x = tl_rearrange(x, e->split, e->split_lengths);
     tl_tensor *pair[] = {x, tl_module_tensor(m, WEIGHT)};
     tl_tensor *y = tl_einsum(e->einsum, pair, 2);
     tl_tensor *bias = tl_module_tensor(m, BIAS);
@@ -272,6 +270,19 @@ static const char *write_split(char **at, const struct mix *mix) {
     return begin;
 }
 
+/* The given lengths of axes on the left side: "h=8 w=4". */
+static const char *write_split_lengths(char **at, const struct mix *mix) {
+    const char *begin = *at;
+    for (int i = 0; i < mix->lengths.n; i++) {
+        const char *name = mix->lengths.item[i].name;
+        const int bytes = mix->lengths.item[i].bytes;
+        if (side_find(&mix->left, mix->about.pattern, name, bytes) < 0) continue;
+        *at += sprintf(*at, "%.*s=%lld ", bytes, name, (long long)mix->lengths.item[i].size);
+    }
+    *(*at)++ = 0;
+    return begin;
+}
+
 static const char *write_einsum(char **at, const struct mix *mix) {
     const char *begin = *at;
     write_flat(at, mix->about.pattern, &mix->left);
@@ -302,21 +313,14 @@ static void einmix_write(struct einmix *e, const struct mix *mix, const char *le
     e->split = write_split(&at, mix);
     e->einsum = write_einsum(&at, mix);
     e->merge = write_merge(&at, mix);
-    for (int i = 0; i < mix->lengths.n; i++) {
-        const char *name = mix->lengths.item[i].name;
-        const int bytes = mix->lengths.item[i].bytes;
-        if (side_find(&mix->left, mix->about.pattern, name, bytes) < 0) continue;
-        e->name[e->n_names] = at;
-        e->size[e->n_names++] = mix->lengths.item[i].size;
-        at += sprintf(at, "%.*s", bytes, name) + 1;
-    }
+    e->split_lengths = write_split_lengths(&at, mix);
 }
 
 /* A flat text is at most twice as long as what it was read from ("a(b)c"), and each is written at most three times. */
 static size_t einmix_bytes(const struct mix *mix, const char *lengths) {
     const size_t given = text_bytes(mix->about.pattern) + text_bytes(mix->about_weight.pattern) +
                          text_bytes(mix->about_bias.pattern) + text_bytes(lengths);
-    return sizeof(struct einmix) + 8 * given + 64 + 2 * TL_MAX_RANK;
+    return sizeof(struct einmix) + 8 * given + 64 + 24 * TL_MAX_RANK;
 }
 
 static bool add_parameters(tl_module *m, const struct mix *mix, tl_dtype dtype, tl_device *device) {

@@ -79,5 +79,5 @@ tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_t
     int64_t T = tl_size(q, 1), from = cache->length, n = from + T;
     if (!tl_copy_(part(cache, layer, 0, from, n), k) || !tl_copy_(part(cache, layer, 1, from, n), v)) return NULL;
     tl_tensor *keys = part(cache, layer, 0, 0, n), *values = part(cache, layer, 1, 0, n);
-    return tl_attention(q, keys, values, T > 1, 0); /* a single query sees all keys */
+    return tl_attention(q, keys, values, &(tl_attention_options){.causal = T > 1}, NULL); /* a single query sees all keys */
 }

@@ -15,7 +15,7 @@ static tl_tensor *round_f8(tl_tensor *x, tl_dtype narrow) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *amax = tl_cast(tl_max(tl_abs(x), NULL, 0, false), TL_F32);
     tl_tensor *s = tl_affine(amax, 1 / tl_finfo(narrow).max, 1e-30);
-    tl_tensor *q = tl_cast_mode(tl_div(tl_cast(x, TL_F32), s), narrow, TL_SATURATE);
+    tl_tensor *q = tl_round_to(tl_div(tl_cast(x, TL_F32), s), narrow, TL_SATURATE);
     tl_tensor *y = tl_mul_(tl_cast(q, TL_F32), s);
     return tl_scope_return(scope, tl_cast(y, tl_dtype_of(x)));
 }

@@ -30,7 +30,7 @@ struct attention {
 /* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on what a cache has before them. */
 static tl_tensor *attend(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const tl_cache *cache = a->model->cache;
-    return cache ? cache_attend(cache, a->layer, q, k, v) : tl_attention(q, k, v, true, 0);
+    return cache ? cache_attend(cache, a->layer, q, k, v) : tl_attention(q, k, v, TL_CAUSAL, NULL);
 }
 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
@@ -78,8 +78,8 @@ static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     int64_t H = a->n_heads, kv = a->n_kv_heads, D = a->head_size;
     tl_tensor *q = heads_of(m->children[Q_PROJ], x, H, D), *k = heads_of(m->children[K_PROJ], x, kv, D);
     int64_t first = tl_cache_length(a->model->cache);
-    q = tl_rope_scaled(q, a->rope_base, first, &a->rope_scaling);
-    k = tl_rope_scaled(k, a->rope_base, first, &a->rope_scaling);
+    q = tl_rope(q, a->rope_base, first, &a->rope_scaling);
+    k = tl_rope(k, a->rope_base, first, &a->rope_scaling);
     tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
     tl_tensor *o = tl_view(attend(a, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
     return tl_module_forward(m->children[O_PROJ], o);

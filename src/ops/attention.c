@@ -148,11 +148,6 @@ const tl_op op_attention_grad = {
     .workspace = attention_grad_workspace,
     .backward = gradient_missing};
 
-tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, bool causal, double scale) {
-    const tl_attention_options options = {.scale = scale, .causal = causal};
-    return tl_attention_ex(q, k, v, &options, NULL);
-}
-
 tl_attention_options tl_attention_defaults(void) { return (tl_attention_options){.scale = 0}; }
 
 /* The mask as the kernels want it: expanded to (B,H,T,S), which costs nothing. */
@@ -162,8 +157,10 @@ static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
     return tl_expand(mask, TL_SHAPE(q->shape[0], q->shape[2], q->shape[1], k->shape[1]));
 }
 
-tl_tensor *tl_attention_ex(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
-                           tl_tensor **lse) {
+tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
+                        tl_tensor **lse) {
+    const tl_attention_options defaults = tl_attention_defaults();
+    if (!options) options = &defaults;
     if (lse) *lse = NULL;
     if (!tensor_check(q, "attention")) return NULL;
     if (options->window < 0) {

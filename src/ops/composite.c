@@ -4,13 +4,6 @@
 
 tl_tensor *tl_scale(tl_tensor *x, double scale) { return tl_affine(x, scale, 0); }
 
-tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target) {
-    prediction = autocast_wide(prediction);
-    target = autocast_wide(target);
-    tl_tensor *difference = tl_sub(prediction, target);
-    return tl_mean_all(tl_mul(difference, difference));
-}
-
 tl_tensor *tl_dropout(tl_tensor *x, double p) {
     if (!tensor_check(x, "dropout")) return NULL;
     if (!(p >= 0 && p < 1)) {

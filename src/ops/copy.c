@@ -208,7 +208,7 @@ tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dty
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return NULL;
     void *host = (void *)(uintptr_t)data; /* read only: it is the source of a transfer */
-    tl_tensor *x = tl_from_external(host, SIZE_MAX / 4, rank, shape, NULL, dtype, NULL, NULL);
+    tl_tensor *x = tl_from_external(host, SIZE_MAX / 4, rank, shape, NULL, dtype, NULL, NULL, NULL);
     return tl_scope_return(scope, x ? tl_to(x, device) : NULL);
 }
 

@@ -163,12 +163,7 @@ tl_tensor *tl_integers(int rank, const int64_t *shape, int64_t low, int64_t high
 }
 
 tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *shape, const int64_t *stride,
-                            tl_dtype dtype, void (*deleter)(void *context), void *context) {
-    return tl_from_external_on(NULL, data, bytes, rank, shape, stride, dtype, deleter, context);
-}
-
-tl_tensor *tl_from_external_on(tl_device *device, void *data, size_t bytes, int rank, const int64_t *shape,
-                               const int64_t *stride, tl_dtype dtype, void (*deleter)(void *context), void *context) {
+                            tl_dtype dtype, tl_device *device, void (*deleter)(void *context), void *context) {
     int64_t numel, low = 0, high = 0;
     struct layout l;
     bool ok = shape_check("from_external", rank, shape, dtype, &numel);

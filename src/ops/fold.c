@@ -328,12 +328,6 @@ tl_tensor *tl_nansum(tl_tensor *x, const int *axes, int n_axes, bool keep) {
     return tl_sum(tl_where(is_number, x, scalar_like(x, 0)), axes, n_axes, keep);
 }
 
-tl_tensor *tl_sum_dtype(tl_tensor *x, const int *axes, int n_axes, bool keep, tl_dtype dtype) {
-    if (!tensor_check(x, "sum_dtype")) return NULL;
-    tl_tensor *sum = tl_sum(tl_cast(x, dtype), axes, n_axes, keep);
-    return sum ? tl_cast(sum, dtype) : NULL;
-}
-
 /* ---- Scans ---- */
 
 static bool scan_shape(tl_call *c) {

@@ -146,7 +146,7 @@ static void scatter_backward(tl_gradient *g) {
     const struct edge *e = &g->node->edges[0];
     tl_tensor *index = gradient_input(g, 1), *zero = zero_of(g->grad[0]);
     if (!index || !zero) return;
-    if (g->needs[0]) g->result[0] = tl_scatter_value(g->grad[0], a->axis, index, 0);
+    if (g->needs[0]) g->result[0] = tl_scatter_scalar(g->grad[0], a->axis, index, 0);
     if (!g->needs[2] || !index->numel) return;
     tl_tensor *board = tl_empty(e->rank, e->shape, TL_I64, index->storage->device), *number = numbers(index);
     tl_tensor *last = tl_gather(tl_scatter_(board, a->axis, index, number), a->axis, index);
@@ -225,10 +225,10 @@ static tl_tensor *scatter_value(tl_tensor *x, int axis, tl_tensor *index, double
     if (source) source = tl_expand(source, index->rank, index->shape);
     return source ? scatter(&op_scatter, x, axis, index, source, in_place) : NULL;
 }
-tl_tensor *tl_scatter_value(tl_tensor *x, int axis, tl_tensor *index, double value) {
+tl_tensor *tl_scatter_scalar(tl_tensor *x, int axis, tl_tensor *index, double value) {
     return scatter_value(x, axis, index, value, false);
 }
-tl_tensor *tl_scatter_value_(tl_tensor *x, int axis, tl_tensor *index, double value) {
+tl_tensor *tl_scatter_scalar_(tl_tensor *x, int axis, tl_tensor *index, double value) {
     return scatter_value(x, axis, index, value, true);
 }
 
@@ -646,7 +646,7 @@ const tl_op op_repeat_interleave = {RECORD(DYNAMIC, repeat_interleave, 1),
                                     .shape = repeat_interleave_shape,
                                     .cost = repeat_interleave_cost};
 
-tl_tensor *tl_repeat_interleave_by(tl_tensor *x, int axis, tl_tensor *counts) {
+tl_tensor *tl_repeat_counts(tl_tensor *x, int axis, tl_tensor *counts) {
     if (!tensor_check(x, "repeat_interleave") || !tensor_check(counts, "repeat_interleave")) return NULL;
     int at = index_axis("repeat_interleave", x, axis);
     if (at < 0) return NULL;
@@ -681,7 +681,7 @@ tl_tensor *tl_one_hot(tl_tensor *index, int64_t n_classes) {
     shape[index->rank] = n_classes;
     tl_tensor *zeros = tl_zeros(index->rank + 1, shape, TL_I64, index->storage->device);
     tl_tensor *column = zeros ? tl_unsqueeze(index, -1) : NULL;
-    return column ? tl_scatter_value_(zeros, -1, column, 1) : NULL;
+    return column ? tl_scatter_scalar_(zeros, -1, column, 1) : NULL;
 }
 
 tl_tensor *tl_bincount(tl_tensor *x, int64_t n_bins, tl_tensor *weights) {

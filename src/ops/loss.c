@@ -72,8 +72,8 @@ static tl_tensor *reduced(tl_tensor *loss, tl_reduction reduction) {
 
 /* ---- Cross entropy and nll with options ---- */
 
-tl_cross_entropy_options tl_cross_entropy_default(void) {
-    return (tl_cross_entropy_options){.ignore_index = -100, .reduction = TL_REDUCE_MEAN};
+tl_cross_entropy_options tl_cross_entropy_defaults(void) {
+    return (tl_cross_entropy_options){.ignore_index = TL_IGNORE_NONE, .reduction = TL_REDUCE_MEAN};
 }
 
 /* What a loss per row looks like: the shape of x (V), (N,V) or (N,V,d1,...) without its classes. */
@@ -145,8 +145,8 @@ struct rows {
 static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_entropy_options *o, tl_dtype dtype) {
     tl_device *device = targets->storage->device;
     tl_tensor *zero = tl_zeros(TL_SCALAR, targets->dtype, device);
-    tl_tensor *ignored = tl_full(TL_SCALAR, (double)o->ignore_index, targets->dtype, device);
-    rows->is_counted = tl_cmp(targets, TL_NE, ignored);
+    if (o->ignore_index == TL_IGNORE_NONE) rows->is_counted = tl_ones(targets->rank, targets->shape, TL_BOOL, device);
+    else rows->is_counted = tl_cmp(targets, TL_NE, tl_full(TL_SCALAR, (double)o->ignore_index, targets->dtype, device));
     rows->ids = tl_where(rows->is_counted, targets, zero);
     if (!rows->ids) return false;
     if (!o->weight) {
@@ -212,12 +212,22 @@ static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const 
     return reduced(loss, o->reduction);
 }
 
-tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
-    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+/* The mean over rows that all count: what training asks for, in one op. */
+static tl_tensor *plain_loss(struct frame *f, tl_tensor *logits, tl_tensor *targets) {
+    logits = tl_contiguous(frame_classes(f, logits));
+    targets = tl_contiguous(frame_targets(f, targets));
+    return tl_mean_all(op_apply2(&op_cross_entropy, logits, targets, NULL, 0));
+}
+
+tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
+    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_defaults();
+    const bool is_plain = !o.weight && o.ignore_index == TL_IGNORE_NONE && o.label_smoothing == 0 &&
+                          o.reduction == TL_REDUCE_MEAN;
     struct frame f;
     if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
     if (!frame_begin(&f, "cross_entropy", logits, targets) || !options_check("cross_entropy", &f, logits, &o))
         return NULL;
+    if (is_plain && !dtype_is_float(targets->dtype)) return plain_loss(&f, logits, targets);
     logits = frame_classes(&f, logits);
     targets = frame_targets(&f, targets);
     if (!logits || !targets) return NULL;
@@ -225,18 +235,8 @@ tl_tensor *tl_cross_entropy_with(tl_tensor *logits, tl_tensor *targets, const tl
     return frame_end(&f, is_float ? probability_loss(logits, targets, &o) : ids_loss(logits, targets, &o), o.reduction);
 }
 
-tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets) {
-    struct frame f;
-    if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
-    if (dtype_is_float(targets->dtype)) return tl_cross_entropy_with(logits, targets, NULL);
-    if (!frame_begin(&f, "cross_entropy", logits, targets)) return NULL;
-    logits = tl_contiguous(frame_classes(&f, logits));
-    targets = tl_contiguous(frame_targets(&f, targets));
-    return tl_mean_all(op_apply2(&op_cross_entropy, logits, targets, NULL, 0));
-}
-
 tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_options *options) {
-    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_default();
+    const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_defaults();
     struct frame f;
     struct rows rows;
     if (!tensor_check(x, "nll_loss") || !tensor_check(targets, "nll_loss")) return NULL;
@@ -256,7 +256,7 @@ tl_tensor *tl_nll_loss(tl_tensor *x, tl_tensor *targets, const tl_cross_entropy_
 
 /* ---- Losses of elements ---- */
 
-tl_tensor *tl_mse_loss_with(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
+tl_tensor *tl_mse_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction reduction) {
     if (!reduction_check("mse_loss", reduction)) return NULL;
     prediction = autocast_wide(prediction);
     target = autocast_wide(target);

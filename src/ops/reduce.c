@@ -227,7 +227,7 @@ const tl_op op_softmax_grad = {RECORD(KERNEL, softmax_grad, 1),
                                .cost = softmax_grad_cost,
                                .backward = gradient_missing};
 
-tl_tensor *tl_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }
+static tl_tensor *last_softmax(tl_tensor *x) { return op_apply1(&op_softmax, tl_contiguous(x), NULL, 0); }
 
 /* ---- log_softmax over the last axis: y = x - log sum e^x ---- */
 
@@ -273,5 +273,5 @@ static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tenso
     return tl_contiguous(tl_transpose(f(tl_transpose(x, at, -1)), at, -1));
 }
 
-tl_tensor *tl_softmax_axis(tl_tensor *x, int axis) { return along("softmax_axis", tl_softmax, x, axis); }
+tl_tensor *tl_softmax(tl_tensor *x, int axis) { return along("softmax", last_softmax, x, axis); }
 tl_tensor *tl_log_softmax(tl_tensor *x, int axis) { return along("log_softmax", last_log_softmax, x, axis); }

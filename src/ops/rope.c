@@ -31,11 +31,8 @@ static tl_tensor *rope(tl_tensor *x, double base, int64_t first_position, bool i
     a.scaling = scaling;
     return op_apply1(&op_rope, with_dense_rows(x), ATTR(a));
 }
-tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position) {
-    return tensor_check(x, "rope") ? rope(x, base, first_position, false, (tl_rope_scaling){0}) : NULL;
-}
 
-tl_tensor *tl_rope_scaled(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling) {
+tl_tensor *tl_rope(tl_tensor *x, double base, int64_t first_position, const tl_rope_scaling *scaling) {
     if (!tensor_check(x, "rope")) return NULL;
     const tl_rope_scaling none = {0}, *s = scaling ? scaling : &none;
     bool is_whole = s->factor >= 0 && s->original_context >= 0 &&

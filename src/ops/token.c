@@ -132,7 +132,7 @@ static tl_tensor *cross_entropy_slope(tl_gradient *g) {
     if (!logits || !targets) return NULL;
     struct attr_nll a = {logits->shape[1]};
     tl_tensor *at_target = op_apply2(&op_nll_grad, tl_contiguous(g->grad[0]), targets, ATTR(a));
-    tl_tensor *p = tl_softmax(tl_cast(logits, statistics_dtype(logits->dtype)));
+    tl_tensor *p = tl_softmax(tl_cast(logits, statistics_dtype(logits->dtype)), -1);
     return tl_add(tl_mul(p, tl_unsqueeze(g->grad[0], 1)), at_target);
 }
 

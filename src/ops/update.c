@@ -179,8 +179,9 @@ static bool step_check(const char *what, int64_t step, bool needs_buffer, bool h
 tl_sgd_options tl_sgd_defaults(void) { return (tl_sgd_options){.lr = 1e-3, .step = 1}; }
 
 bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *options) {
+    const int64_t step = options->momentum != 0 ? options->step : 1; /* only a buffer asks whether it is the first */
     for (int t = 0; t < n; t++)
-        if (!step_check("sgd_momentum", options->step, options->momentum != 0, list[t].state[0] != NULL)) return false;
+        if (!step_check("sgd_momentum", step, options->momentum != 0, list[t].state[0] != NULL)) return false;
     if (options->nesterov && (options->momentum <= 0 || options->dampening != 0))
         return error_set(TL_ERROR_USE, "sgd_momentum: Nesterov momentum requires a momentum and zero dampening");
     struct attr_sgd_momentum a;
@@ -189,13 +190,11 @@ bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *
     return list_apply(&op_sgd_momentum, list, n, &options->update, ATTR(a));
 }
 
-bool tl_sgd_momentum_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options) {
+bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *buffer, const tl_sgd_options *options) {
+    const tl_sgd_options defaults = tl_sgd_defaults();
+    if (!options) options = &defaults;
     if (!tensor_check(parameter, "sgd_momentum") || !tensor_check(grad, "sgd_momentum")) return false;
     return update_sgd(&(struct update_tensors){parameter, grad, {buffer}, options->update.master}, 1, options);
-}
-
-bool tl_sgd_(tl_tensor *parameter, tl_tensor *grad, double lr) {
-    return tl_sgd_momentum_(parameter, grad, NULL, &(tl_sgd_options){.lr = lr, .step = 1});
 }
 
 /* ---- Adagrad ---- */
@@ -213,6 +212,8 @@ bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_o
 }
 
 bool tl_adagrad_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *sum, const tl_adagrad_options *options) {
+    const tl_adagrad_options defaults = tl_adagrad_defaults();
+    if (!options) options = &defaults;
     if (!tensor_check(parameter, "adagrad") || !tensor_check(grad, "adagrad")) return false;
     return update_adagrad(&(struct update_tensors){parameter, grad, {sum}, options->update.master}, 1, options);
 }
@@ -237,6 +238,8 @@ bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_o
 
 bool tl_rmsprop_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *square, tl_tensor *mean, tl_tensor *buffer,
                  const tl_rmsprop_options *options) {
+    const tl_rmsprop_options defaults = tl_rmsprop_defaults();
+    if (!options) options = &defaults;
     if (!tensor_check(parameter, "rmsprop") || !tensor_check(grad, "rmsprop")) return false;
     return update_rmsprop(&(struct update_tensors){parameter, grad, {square, mean, buffer}, options->update.master}, 1,
                           options);
@@ -262,17 +265,8 @@ bool update_adam(const struct update_tensors *list, int n, const tl_adam_options
 
 bool tl_adam_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, tl_tensor *max,
               const tl_adam_options *options) {
+    const tl_adam_options defaults = tl_adam_defaults();
+    if (!options) options = &defaults;
     if (!tensor_check(parameter, "adam") || !tensor_check(grad, "adam")) return false;
     return update_adam(&(struct update_tensors){parameter, grad, {m, v, max}, options->update.master}, 1, options);
-}
-
-bool tl_adamw_(tl_tensor *parameter, tl_tensor *grad, tl_tensor *m, tl_tensor *v, const tl_adamw_options *options) {
-    return tl_adam_(parameter, grad, m, v, NULL,
-                    &(tl_adam_options){.lr = options->lr,
-                                       .beta1 = options->beta1,
-                                       .beta2 = options->beta2,
-                                       .eps = options->eps,
-                                       .weight_decay = options->weight_decay,
-                                       .decoupled = true,
-                                       .step = options->step});
 }

@@ -7,7 +7,7 @@
 #include "base/device_fn.h"
 #include "spec/attr.h"
 
-/* base^(-i/half) radians per position for pair i of `half`, slowed down as tl_rope_scaled says. */
+/* base^(-i/half) radians per position for pair i of `half`, slowed down as tl_rope says. */
 DEVICE_FN double rope_frequency(const struct attr_rope *a, int64_t i, int64_t half) {
     const double plain = pow(a->base, -(double)i / (double)half);
     const tl_rope_scaling *s = &a->scaling;

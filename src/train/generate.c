@@ -15,7 +15,7 @@ tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.t
 /* values (B,k), falling, already divided by the temperature: those beyond the first that have top_p together become -inf. The likeliest
  * always stays: nothing comes before it. */
 static tl_tensor *nucleus(tl_tensor *values, double top_p) {
-    tl_tensor *p = tl_softmax(values);
+    tl_tensor *p = tl_softmax(values, -1);
     tl_tensor *before = tl_sub(tl_cumsum(p, 1), p); /* what those before it have together */
     return tl_masked_fill(values, tl_cmp_scalar(before, TL_GE, tl_scalar_float(top_p)), -INFINITY);
 }
@@ -32,7 +32,7 @@ struct request {
  * run that only wanted to look: its softmax is NaN throughout, so all are taken for equal, and the place that was
  * drawn becomes 0. */
 static tl_tensor *draw_from(tl_tensor *x, const struct request *r) {
-    tl_tensor *p = tl_softmax(x);
+    tl_tensor *p = tl_softmax(x, -1);
     if (!r->is_total) return tl_multinomial(p, 1, true);
     tl_tensor *is_void = tl_isnan(p); /* (B,k) */
     tl_tensor *place = tl_multinomial(tl_masked_fill(p, is_void, 1), 1, true);

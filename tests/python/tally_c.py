@@ -94,7 +94,7 @@ class Tally:
         self.library.tl_error_policy(self.header.constants["TL_RETURN"])
 
     def __getattr__(self, name):
-        """tl.add is tl_add, tl.F32 is TL_F32, tl.adamw_options is the struct."""
+        """tl.add is tl_add, tl.F32 is TL_F32, tl.adam_options is the struct."""
         header = self.header
         if "TL_" + name in header.constants:
             value = header.constants["TL_" + name]

@@ -116,16 +116,12 @@ def transform_case(r):
     return operation, pattern, shape, dict(sorted(lengths.items(), key=lambda _: r.random()))
 
 
-def strings(texts):
-    return (ctypes.c_char_p * max(1, len(texts)))(*[t.encode() for t in texts])
+def lengths_text(lengths):
+    return " ".join(f"{name}={size}" for name, size in lengths.items())
 
 
 def ours_transform(operation, x, pattern, reduction, lengths):
-    names, sizes = strings(list(lengths)), (ctypes.c_int64 * max(1, len(lengths)))(*lengths.values())
-    t = tl.tensor(x)
-    if operation == "reduce":
-        return tl.reduce_with(t, pattern, reduction, names, sizes, len(lengths))
-    return (tl.rearrange_with if operation == "rearrange" else tl.repeat_with)(t, pattern, names, sizes, len(lengths))
+    return getattr(tl, operation)(tl.tensor(x), pattern, *([reduction] if operation == "reduce" else []), lengths_text(lengths))
 
 
 def outcome(f):
@@ -166,11 +162,11 @@ def test_patterns_are_accepted_and_refused_as_by_einops():
     assert n_accepted > N_PATTERNS // 3 and n_refused > N_PATTERNS // 10
 
 
-def test_lengths_as_text_and_as_arrays_are_one():
-    for case in range(2000):
+def test_lengths_may_be_separated_by_commas():
+    for case in range(500):
         r = random.Random(case)
         operation, pattern, shape, lengths = transform_case(r)
-        if operation == "reduce" or any("_" in n[:1] or not n for n in lengths):
+        if operation == "reduce" or not lengths:
             continue
         x = values(r, shape)
         text = r.choice((" ", ", ", ",")).join(f"{n}={s}" for n, s in lengths.items())
@@ -333,10 +329,9 @@ def test_gradients_of_patterns_are_torchs_through_einops():
         theirs, _ = outcome(lambda: theirs_transform(operation, theirs_in, pattern, reduction, lengths))
         if theirs is None or min(lengths.values(), default=0) < 0:
             continue  # what is refused is compared elsewhere; torch takes a length of -1 for "as it is"
-        names, sizes = strings(list(lengths)), (ctypes.c_int64 * max(1, len(lengths)))(*lengths.values())
         ours_in = tl.requires_grad(tl.tensor(x), True)
-        arguments = [ours_in, pattern, *([reduction] if operation == "reduce" else []), names, sizes, len(lengths)]
-        same_gradients(r, getattr(tl, operation + "_with")(*arguments), [ours_in], theirs, [theirs_in], what)
+        arguments = [ours_in, pattern, *([reduction] if operation == "reduce" else []), lengths_text(lengths)]
+        same_gradients(r, getattr(tl, operation)(*arguments), [ours_in], theirs, [theirs_in], what)
         n[reduction if operation == "reduce" else operation] += 1
     assert min(n.values()) > N_GRADIENTS // 60, n
 

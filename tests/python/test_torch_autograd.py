@@ -102,7 +102,7 @@ SMOOTH = {
     "sum": (any_axis, torch.sum, lambda x, a: tl.sum(x, [a], 1, False)),
     "mean": (any_axis, torch.mean, lambda x, a: tl.mean(x, [a], 1, False)),
     "max": (any_axis, torch.amax, lambda x, a: tl.max(x, [a], 1, False)),
-    "softmax": (last_axis, lambda x: F.softmax(x, -1), tl.softmax),
+    "softmax": (last_axis, lambda x: F.softmax(x, -1), lambda x: tl.softmax(x, -1)),
     "gelu": (nothing, lambda x: F.gelu(x, approximate="tanh"), tl.gelu),
     "silu": (nothing, F.silu, tl.silu),
     "layer_norm": (last_axis, lambda x: F.layer_norm(x, x.shape[-1:]), lambda x: tl.layer_norm(x, None, None, 1e-5)),

@@ -168,7 +168,7 @@ def test_bf16_error_is_no_more_than_twice_torchs(B, T, H, D):
         return [out.detach(), *torch.autograd.grad(out, (q, k, v), to_torch(values[3]).to(dtype))]
 
     inputs = [tl.requires_grad(tl.tensor(x), True) for x in values[:3]]
-    out = tl.attention(*inputs, True, 0.0)
+    out = tl.attention(*inputs, tl.attention_options(causal=True), None)
     ours = [x.numpy().astype(np.float64) for x in [out, *tl.gradients_of(out, inputs, tl.tensor(values[3]))]]
     for name, exact, theirs, own in zip(["out", "dq", "dk", "dv"], by_torch(torch.float64), by_torch(torch.bfloat16), ours):
         exact, theirs = exact.numpy(), theirs.double().numpy()
@@ -190,14 +190,14 @@ def test_windows(B, T, S, H, G, D, window, causal):
     options = attention_options(causal=causal, window=window)
     names = FLOATS if window > 1 and T < 9 else ["float64", "float32"] if window > 1 else ["float64"]  # of one key: q and k have gradient 0
     if not visible(T, S, causal, window).any(1).all():  # queries without keys: torch's formula has NaN on the way back
-        out, lse = with_second(tl.library.tl_attention_ex, *(tl.tensor(v) for v in values), options)
+        out, lse = with_second(tl.library.tl_attention, *(tl.tensor(v) for v in values), options)
         expected, expected_lse = plain_attention(*(torch.from_numpy(v) for v in values), mask, 0)
         assert_near(out.numpy(), expected.contiguous().numpy(), "window")
         assert_near(lse.numpy(), expected_lse.contiguous().numpy(), "lse")
         return
-    check(f"window {window}", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0],
+    check(f"window {window}", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0],
           lambda q, k, v: plain_attention(q, k, v, mask, 0)[0], values, names=names, ulps=2)
-    check(f"window {window} by torch", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0],
+    check(f"window {window} by torch", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0],
           lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=visible(T, S, causal, window),
                                                          enable_gqa=H != G).transpose(1, 2), values, names=names[:2])
 
@@ -217,14 +217,14 @@ def test_masks(B, T, S, H, G, D, kind, full, causal):
     # in memory with the axes in another order
     ours_mask = tl.permute(tl.tensor(np.ascontiguousarray(mask.transpose(3, 0, 2, 1))), [1, 3, 2, 0])
     options = attention_options(ours_mask, causal, scale=0.6)
-    out, lse = with_second(tl.library.tl_attention_ex, *(tl.tensor(v) for v in values), options)
+    out, lse = with_second(tl.library.tl_attention, *(tl.tensor(v) for v in values), options)
     expected, expected_lse = plain_attention(*(torch.from_numpy(v) for v in values), added, 0.6)
     assert_near(out.numpy(), expected.contiguous().numpy(), "masked")
     assert_near(lse.numpy(), expected_lse.contiguous().numpy(), "lse")
     if not torch.isinf(expected_lse).any():
         def theirs(q, k, v):
             return plain_attention(q, k, v, added, 0.6)[0]
-        check("masked", lambda q, k, v: with_second(tl.library.tl_attention_ex, q, k, v, options)[0], theirs, values, names=["float64", "float32"])
+        check("masked", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0], theirs, values, names=["float64", "float32"])
     if not causal:
         theirs = F.scaled_dot_product_attention(*(torch.from_numpy(v).transpose(1, 2) for v in values), attn_mask=torch.from_numpy(mask), scale=0.6,
                                                 enable_gqa=H != G).transpose(1, 2)
@@ -237,7 +237,7 @@ def test_a_query_that_a_mask_blinds_gets_no_gradient():
     q, k, v = (tl.requires_grad(tl.tensor(normal(rng, 1, 3, 1, 4)), True) for _ in range(3))
     mask = np.ones((3, 3), np.bool_)
     mask[1] = False
-    out, lse = with_second(tl.library.tl_attention_ex, q, k, v, attention_options(tl.tensor(mask)))
+    out, lse = with_second(tl.library.tl_attention, q, k, v, attention_options(tl.tensor(mask)))
     assert (out.numpy()[:, 1] == 0).all() and np.isneginf(lse.numpy()[0, 0, 1])
     tl.backward(out, tl.ones_like(out), 0)
     assert (q.grad.numpy()[:, 1] == 0).all()
@@ -256,7 +256,7 @@ def test_an_added_mask_has_a_gradient(B, T, S, H, G, D, shape, causal, window):
     hidden = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, causal, window), -torch.inf)
 
     def ours(q, k, v, mask):
-        out, lse = with_second(tl.library.tl_attention_ex, q, k, v, attention_options(mask, causal, window, 0.4))
+        out, lse = with_second(tl.library.tl_attention, q, k, v, attention_options(mask, causal, window, 0.4))
         return tl.add(tl.sum_all(tl.mul(out, out)), tl.sum_all(tl.mul(lse, lse)))
 
     def theirs(q, k, v, mask):
@@ -273,7 +273,7 @@ def test_lse_has_a_gradient(use):
     options = attention_options(causal=True, window=4)
 
     def ours(q, k, v):
-        out, lse = with_second(tl.library.tl_attention_ex, q, k, v, options)
+        out, lse = with_second(tl.library.tl_attention, q, k, v, options)
         return lse if use == "lse" else tl.add(tl.sum_all(tl.mul(out, out)), tl.sum_all(tl.mul(lse, lse)))
 
     def theirs(q, k, v):
@@ -289,7 +289,7 @@ def test_attention_refuses():
                              (attention_options(tl.tensor(np.zeros((2, 3)))), "attention|expand"),
                              (attention_options(tl.tensor(np.zeros((3, 3), np.int64))), "attention")):
         with pytest.raises(TallyError, match=message):
-            with_second(tl.library.tl_attention_ex, q, q, q, options)
+            with_second(tl.library.tl_attention, q, q, q, options)
 
 
 # ---- Optimizers ----
@@ -330,7 +330,7 @@ class Ours:
 
     def step(self, number, grad):
         self.o.step = number
-        function = {"sgd": tl.sgd_momentum_, "adagrad": tl.adagrad_, "rmsprop": tl.rmsprop_}.get(self.kind, tl.adam_)
+        function = {"sgd": tl.sgd_, "adagrad": tl.adagrad_, "rmsprop": tl.rmsprop_}.get(self.kind, tl.adam_)
         assert function(self.parameter, grad, *self.states, self.o)
 
 
@@ -390,11 +390,11 @@ def test_stochastic_rounding_takes_a_neighbour(kind, options):
 def test_optimizers_refuse():
     p, g, s = (tl.tensor(np.ones(3, np.float32)) for _ in range(3))
     with pytest.raises(TallyError, match="Nesterov momentum requires a momentum and zero dampening"):
-        tl.sgd_momentum_(p, g, None, tl.sgd_options(lr=1, nesterov=True, step=1))
+        tl.sgd_(p, g, None, tl.sgd_options(lr=1, nesterov=True, step=1))
     with pytest.raises(ValueError, match="Nesterov momentum requires a momentum and zero dampening"):
         torch.optim.SGD([torch.ones(3)], lr=1, nesterov=True)
     with pytest.raises(TallyError, match="a buffer is given exactly when there is momentum"):
-        tl.sgd_momentum_(p, g, s, tl.sgd_options(lr=1, step=1))
+        tl.sgd_(p, g, s, tl.sgd_options(lr=1, step=1))
     with pytest.raises(TallyError, match="state must be f32"):
         tl.adagrad_(p, g, tl.tensor(np.ones(3)), tl.adagrad_defaults())
     with pytest.raises(TallyError, match="the parameter's shape"):

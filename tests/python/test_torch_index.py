@@ -103,7 +103,7 @@ def test_scatter_with_distinct_indices(case):
     values = [normal(rng, *shape), normal(rng, *index.shape), index]
     check(f"scatter {shape} {axis}", lambda x, s, i: tl.scatter(x, axis, i, s), lambda x, s, i: torch.scatter(x, axis, i, s), values)
     check("scatter_", lambda x, s, i: tl.scatter_(tl.clone(x), axis, i, s), lambda x, s, i: x.clone().scatter_(axis, i, s), values)
-    check("scatter value", lambda x, i: tl.scatter_value(x, axis, i, 0.5), lambda x, i: torch.scatter(x, axis, i, 0.5), [values[0], index])
+    check("scatter value", lambda x, i: tl.scatter_scalar(x, axis, i, 0.5), lambda x, i: torch.scatter(x, axis, i, 0.5), [values[0], index])
 
 
 def test_the_last_of_several_stays_and_has_the_gradient():
@@ -377,7 +377,7 @@ def test_flip_roll_repeat(case):
     n = int(rng.integers(0, 4))
     check("repeat_interleave", lambda x: tl.repeat_interleave(x, axes[0], n), lambda x: torch.repeat_interleave(x, n, axes[0]), [x], ulps=2)
     each = rng.integers(0, 4, shape[axes[0]])
-    check("repeat_interleave", lambda x, c: tl.repeat_interleave_by(x, axes[0], c), lambda x, c: torch.repeat_interleave(x, c, axes[0]), [x, each], ulps=2)
+    check("repeat_interleave", lambda x, c: tl.repeat_counts(x, axes[0], c), lambda x, c: torch.repeat_interleave(x, c, axes[0]), [x, each], ulps=2)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3), (2, 3, 3), (1, 1), (0, 3), (2, 0)])
@@ -548,8 +548,8 @@ REFUSED = [
     ("reflect too far", lambda: tl.pad(tl.tensor(X), [0, 4], [0, 0], tl.PAD_REFLECT, 0), lambda: F.pad(to_torch(X), [4, 0], mode="reflect")),
     ("flip twice", lambda: tl.flip(tl.tensor(X), [0, -2], 2), lambda: torch.flip(to_torch(X), [0, -2])),
     ("tile negative", lambda: tl.tile(tl.tensor(X), 2, [1, -2]), lambda: torch.tile(to_torch(X), (1, -2))),
-    ("repeat counts", lambda: tl.repeat_interleave_by(tl.tensor(X), 0, tl.tensor(ONE)), lambda: torch.repeat_interleave(to_torch(X), i64(ONE), 0)),
-    ("repeat negative", lambda: tl.repeat_interleave_by(tl.tensor(V), 0, tl.tensor(np.array([1, -1, 2, 1]))), lambda: torch.repeat_interleave(to_torch(V), i64([1, -1, 2, 1]), 0)),
+    ("repeat counts", lambda: tl.repeat_counts(tl.tensor(X), 0, tl.tensor(ONE)), lambda: torch.repeat_interleave(to_torch(X), i64(ONE), 0)),
+    ("repeat negative", lambda: tl.repeat_counts(tl.tensor(V), 0, tl.tensor(np.array([1, -1, 2, 1]))), lambda: torch.repeat_interleave(to_torch(V), i64([1, -1, 2, 1]), 0)),
     ("topk too many", lambda: results(tl.topk, tl.tensor(V), 5, 0, True), lambda: torch.topk(to_torch(V), 5)),
     ("sort axis", lambda: results(tl.sort, tl.tensor(V), 1, True), lambda: torch.sort(to_torch(V), 1)),
     ("search in a scalar", lambda: tl.searchsorted(tl.tensor(np.array(1.0)), tl.tensor(V), False), lambda: torch.searchsorted(torch.tensor(1.0), to_torch(V))),

@@ -74,7 +74,7 @@ def test_saturating_casts_equal_a_clamp_in_torch(name, target):
     limit = torch.finfo(TORCH[target]).max
     if name == target:
         return
-    mine = tl.cast_mode(tl.tensor(x), NUMPY[target], tl.SATURATE).numpy()
+    mine = tl.round_to(tl.tensor(x), NUMPY[target], tl.SATURATE).numpy()
     theirs = from_torch(to_torch(x).double().clamp(-limit, limit).to(TORCH[target]))
     exact = to_torch(x).double().clamp(-limit, limit).numpy()
     differs = mine.astype(np.float64) != theirs.astype(np.float64)
@@ -86,19 +86,19 @@ def test_saturating_casts_equal_a_clamp_in_torch(name, target):
 @pytest.mark.parametrize("target", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_stochastic_casts_pick_one_of_two_neighbours(target):
     x = np.random.default_rng(4).uniform(-6, 6, (50, 40)).astype(np.float32)
-    got = tl.cast_mode(tl.tensor(x), NUMPY[target], tl.STOCHASTIC).numpy()
+    got = tl.round_to(tl.tensor(x), NUMPY[target], tl.STOCHASTIC).numpy()
     down = from_torch(torch.from_numpy(x).to(TORCH[target])).astype(np.float64)
     gap = torch.finfo(TORCH[target]).eps * 2.0 ** np.floor(np.log2(np.maximum(np.abs(x), torch.finfo(TORCH[target]).tiny)))
     got = got.astype(np.float64)
     assert (np.abs(got - x) < gap).all() and (got != down).any()
     assert got.shape == x.shape
-    exact = tl.cast_mode(tl.tensor(down.astype(np.float32)), NUMPY[target], tl.STOCHASTIC).numpy()
+    exact = tl.round_to(tl.tensor(down.astype(np.float32)), NUMPY[target], tl.STOCHASTIC).numpy()
     assert np.array_equal(exact.astype(np.float64), down)
 
 
 def test_gradients_pass_through_casts_with_a_mode():
     x = tl.requires_grad(tl.tensor(np.array([1.3, -2.7, 100.0], np.float32)), True)
-    y = tl.cast_mode(x, NUMPY["bfloat16"], tl.STOCHASTIC)
+    y = tl.round_to(x, NUMPY["bfloat16"], tl.STOCHASTIC)
     tl.backward(tl.sum_all(y), None, 0)
     t = torch.tensor([1.3, -2.7, 100.0], requires_grad=True)
     t.to(torch.bfloat16).sum().backward()

@@ -187,7 +187,7 @@ def test_special_values(name):
                      [0, -0.0, 0, -0.0, 0], [5, 5, -5, -5, 1], [-inf, 1, 2, -inf, 0]])
     ours = {"norm": lambda x: tl.norm(x, 2, [1], 1, False), "norm_inf": lambda x: tl.norm(x, inf, [1], 1, False),
             "var": lambda x: tl.var(x, [1], 1, 1, False), "cumsum": lambda x: tl.cumsum(x, 1), "cumprod": lambda x: tl.cumprod(x, 1),
-            "log_softmax": lambda x: tl.log_softmax(x, 1), "softmax": lambda x: tl.softmax_axis(x, 1)}.get(name) or \
+            "log_softmax": lambda x: tl.log_softmax(x, 1), "softmax": lambda x: tl.softmax(x, 1)}.get(name) or \
         (lambda x: getattr(tl, name)(x, [1], 1, False))
     theirs = {"norm": lambda x: torch.linalg.vector_norm(x, 2, 1), "norm_inf": lambda x: torch.linalg.vector_norm(x, inf, 1),
               "min": lambda x: torch.amin(x, 1)}.get(name) or (lambda x: getattr(torch, name)(x, 1))
@@ -215,8 +215,8 @@ def test_integers(name):
              "min": (lambda x: tl.min(x, [1], 1, False), lambda x: torch.amin(x, 1)),
              "cumsum": (lambda x: tl.cumsum(x, 0), lambda x: torch.cumsum(x, 0)),
              "cumprod": (lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1)),
-             "sum_i32": (lambda x: tl.sum_dtype(x, [0], 1, True, tl.I32), lambda x: torch.sum(x, 0, True, dtype=torch.int32)),
-             "sum_f32": (lambda x: tl.sum_dtype(x, [], 0, False, tl.F32), lambda x: torch.sum(x, dtype=torch.float32))}
+             "sum_i32": (lambda x: tl.cast(tl.sum(tl.cast(x, tl.I32), [0], 1, True), tl.I32), lambda x: torch.sum(x, 0, True, dtype=torch.int32)),
+             "sum_f32": (lambda x: tl.sum(tl.cast(x, tl.F32), [], 0, False), lambda x: torch.sum(x, dtype=torch.float32))}
     ours, theirs = pairs[name]
     for dtype in INTEGERS:
         x = np.random.default_rng(3).integers(0 if dtype in ("bool", "uint8") else -9, 2 if dtype == "bool" else 10, (4, 30)).astype(NUMPY[dtype])
@@ -227,7 +227,7 @@ def test_integers(name):
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "softmax", "log_softmax"])
 def test_along_an_axis(name):
-    ours = {"softmax": tl.softmax_axis}.get(name) or getattr(tl, name)
+    ours = getattr(tl, name)
     theirs = getattr(torch, name)
     draw = positive if name == "cumprod" else normal
     for i, shape in enumerate([(), (1,), (7,), (3, 5), (2, 3, 4), (3000,) if name != "cumprod" else (40,), (0, 3), (3, 0), (2, 1, 3, 2)]):
@@ -254,7 +254,8 @@ REDUCTION = {"none": 0, "mean": 1, "sum": 2}
 
 
 def options(**fields):
-    o = tl.cross_entropy_default()
+    o = tl.cross_entropy_defaults()
+    o.ignore_index = -100  # torch's default
     for name, value in fields.items():
         setattr(o, name, value)
     return o
@@ -274,7 +275,7 @@ def test_cross_entropy(reduction, smoothing, weighted):
         weight = positive(rng, v)
 
         def ours(x, w=None):
-            return tl.cross_entropy_with(x, tl.tensor(targets), options(
+            return tl.cross_entropy(x, tl.tensor(targets), options(
                 weight=w._as_parameter_ if w is not None else None, ignore_index=ignored, label_smoothing=smoothing, reduction=REDUCTION[reduction]))
 
         def theirs(x, w=None):
@@ -307,7 +308,7 @@ def test_cross_entropy_with_probabilities(reduction, smoothing, weighted):
         if weighted:
             keep.append(tl.tensor(w.astype(x.dtype)))
             o.weight = keep[-1]._as_parameter_
-        return tl.cross_entropy_with(x, t, o)
+        return tl.cross_entropy(x, t, o)
 
     def theirs(x, t):
         return F.cross_entropy(x, t, torch.tensor(w, dtype=x.dtype) if weighted else None, label_smoothing=smoothing, reduction=reduction)
@@ -352,28 +353,28 @@ def test_losses_of_any_rank(shape, reduction):
             return {"weight": torch.tensor(w, dtype=x.dtype) if weighted else None, "reduction": reduction}
         what, names = f"{shape} {reduction} {weighted} {smoothing} {ignored}", ["float64", "float32"]
         t = torch.tensor(ids)
-        check("ids " + what, lambda x: tl.cross_entropy_with(x, tl.tensor(ids), set_up(x)),
+        check("ids " + what, lambda x: tl.cross_entropy(x, tl.tensor(ids), set_up(x)),
               lambda x: F.cross_entropy(x, t, ignore_index=ignored, label_smoothing=smoothing, **more(x)), [normal(rng, *shape)], names=names)
         if ignored < 0 or smoothing:
-            check("probabilities " + what, lambda x, y: tl.cross_entropy_with(x, y, set_up(x)),
+            check("probabilities " + what, lambda x, y: tl.cross_entropy(x, y, set_up(x)),
                   lambda x, y: F.cross_entropy(x, y, label_smoothing=smoothing, **more(x)), [normal(rng, *shape), p], names=names)
         if not smoothing:  # contiguous: torch's gradient of four axes refuses other strides
             check("nll " + what, lambda x: tl.nll_loss(x, tl.tensor(ids), set_up(x)),
                   lambda x: F.nll_loss(x.contiguous(), t, ignore_index=ignored, **more(x)), [normal(rng, *shape)], names=names)
-    check("plain", lambda x: tl.cross_entropy(x, tl.tensor(ids)), lambda x: F.cross_entropy(x, t), [normal(rng, *shape)], names=names)
-    check("plain, probabilities", tl.cross_entropy, F.cross_entropy, [normal(rng, *shape), p], names=names)
+    check("plain", lambda x: tl.cross_entropy(x, tl.tensor(ids), None), lambda x: F.cross_entropy(x, t), [normal(rng, *shape)], names=names)
+    check("plain, probabilities", lambda x, t: tl.cross_entropy(x, t, None), F.cross_entropy, [normal(rng, *shape), p], names=names)
 
 
 def test_everything_ignored():
     targets = np.full(3, -100)
     x = normal(np.random.default_rng(0), 3, 4)
     for reduction in REDUCTION:
-        ours = tl.cross_entropy_with(tl.tensor(x), tl.tensor(targets), options(reduction=REDUCTION[reduction]))
+        ours = tl.cross_entropy(tl.tensor(x), tl.tensor(targets), options(reduction=REDUCTION[reduction]))
         theirs = F.cross_entropy(to_torch(x), torch.tensor(targets), reduction=reduction)
         assert_near(ours.numpy(), from_torch(theirs), reduction)
 
 
-LOSSES = {"mse": (tl.mse_loss_with, F.mse_loss), "l1": (tl.l1_loss, F.l1_loss),
+LOSSES = {"mse": (tl.mse_loss, F.mse_loss), "l1": (tl.l1_loss, F.l1_loss),
           "smooth_l1": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0.75, r), lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0.75, reduction=reduction)),
           "smooth_l1_0": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0, r), lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0, reduction=reduction)),
           "bce": (lambda a, b, r: tl.bce_with_logits(a, b, None, None, r), F.binary_cross_entropy_with_logits)}
@@ -413,9 +414,9 @@ def test_bce_weights_and_large_logits():
 SECOND = {
     "log_softmax": (lambda x: tl.log_softmax(x, 1), lambda x: torch.log_softmax(x, 1)),
     "log_softmax axis 0": (lambda x: tl.log_softmax(x, 0), lambda x: torch.log_softmax(x, 0)),
-    "softmax axis 0": (lambda x: tl.softmax_axis(x, 0), lambda x: torch.softmax(x, 0)),
-    "cross_entropy": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3]))), lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]))),
-    "cross_entropy, smoothed": (lambda x: tl.cross_entropy_with(x, tl.tensor(np.array([1, 0, 3])), options(label_smoothing=0.1)),
+    "softmax axis 0": (lambda x: tl.softmax(x, 0), lambda x: torch.softmax(x, 0)),
+    "cross_entropy": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])), None), lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]))),
+    "cross_entropy, smoothed": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])), options(label_smoothing=0.1)),
                                 lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]), label_smoothing=0.1)),
     "nll of log_softmax": (lambda x: tl.nll_loss(tl.log_softmax(x, 1), tl.tensor(np.array([1, 0, 3])), None),
                            lambda x: F.nll_loss(torch.log_softmax(x, 1), torch.tensor([1, 0, 3]))),
@@ -463,12 +464,12 @@ REFUSED = {
     "log_softmax of integers": (lambda: tl.log_softmax(tl.tensor(F64.astype(int)), 0), lambda: torch.log_softmax(to_torch(F64.astype(int)), 0)),
     "log_softmax axis": (lambda: tl.log_softmax(tl.tensor(F64), -3), lambda: torch.log_softmax(to_torch(F64), -3)),
     "target outside": (lambda: tl.nll_loss(tl.tensor(F64), tl.tensor(np.array([0, 3])), None), lambda: F.nll_loss(to_torch(F64), torch.tensor([0, 3]))),
-    "too few targets": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.array([0])), None), lambda: F.cross_entropy(to_torch(F64), torch.tensor([0]))),
-    "targets with classes": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.zeros((2, 3), np.int64)), None),
+    "too few targets": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0])), None), lambda: F.cross_entropy(to_torch(F64), torch.tensor([0]))),
+    "targets with classes": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.zeros((2, 3), np.int64)), None),
                              lambda: F.cross_entropy(to_torch(F64), torch.zeros((2, 3), dtype=torch.int64))),
-    "no classes": (lambda: tl.cross_entropy(tl.tensor(F64[0, 0]), tl.tensor(np.int64(0))), lambda: F.cross_entropy(to_torch(F64[0, :1])[0], torch.tensor(0))),
-    "probabilities too few": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(F64[0])), lambda: F.cross_entropy(to_torch(F64), to_torch(F64[0]))),
-    "smoothing of 2": (lambda: tl.cross_entropy_with(tl.tensor(F64), tl.tensor(np.array([0, 1])), options(label_smoothing=2)),
+    "no classes": (lambda: tl.cross_entropy(tl.tensor(F64[0, 0]), tl.tensor(np.int64(0)), None), lambda: F.cross_entropy(to_torch(F64[0, :1])[0], torch.tensor(0))),
+    "probabilities too few": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(F64[0]), None), lambda: F.cross_entropy(to_torch(F64), to_torch(F64[0]))),
+    "smoothing of 2": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0, 1])), options(label_smoothing=2)),
                        lambda: F.cross_entropy(to_torch(F64), torch.tensor([0, 1]), label_smoothing=2)),
     "negative beta": (lambda: tl.smooth_l1_loss(tl.tensor(F64), tl.tensor(F64), -1, 0), lambda: F.smooth_l1_loss(to_torch(F64), to_torch(F64), beta=-1)),
     "bce of other shape": (lambda: tl.bce_with_logits(tl.tensor(F64), tl.tensor(F64[0]), None, None, 1), lambda: F.binary_cross_entropy_with_logits(to_torch(F64), to_torch(F64[0]))),
@@ -487,10 +488,10 @@ def test_refused(name):
 def test_means_of_many_narrow_numbers():
     many = np.full(70000, 3, np.float16)
     assert tl.mean_all(tl.tensor(many)).numpy() == 3  # their sum is no f16
-    assert tl.mse_loss(tl.tensor(many), tl.tensor(many - 1)).numpy() == 1
+    assert tl.mse_loss(tl.tensor(many), tl.tensor(many - 1), tl.REDUCE_MEAN).numpy() == 1
     x = np.full((1001, 2), -2.5).astype(NUMPY["bfloat16"])  # bf16 has no 1001
     ids = np.zeros(1001, np.int64)
-    assert tl.nll_loss(tl.tensor(x), tl.tensor(ids), tl.cross_entropy_default()).numpy() == 2.5
+    assert tl.nll_loss(tl.tensor(x), tl.tensor(ids), tl.cross_entropy_defaults()).numpy() == 2.5
     leaf = tl.requires_grad(tl.tensor(many), True)
     tl.backward(tl.mean_all(leaf), None, 0)
     assert np.allclose(leaf.grad.numpy().astype(np.float64), 1 / 70000, rtol=2e-3)

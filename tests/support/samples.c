@@ -902,8 +902,8 @@ REDUCTION(nansum)
 REDUCTION(any)
 REDUCTION(all)
 REDUCTION(count_nonzero)
-CALL(sum_dtype_call) { return one(out, tl_sum_dtype(in[0], NULL, 0, false, (tl_dtype)s->n[0])); }
-CALL(mse_call) { return one(out, tl_mse_loss_with(in[0], in[1], (tl_reduction)s->n[0])); }
+static tl_tensor *mean_mse(tl_tensor *x, tl_tensor *t) { return tl_mse_loss(x, t, TL_REDUCE_MEAN); }
+CALL(mse_call) { return one(out, tl_mse_loss(in[0], in[1], (tl_reduction)s->n[0])); }
 CALL(l1_call) { return one(out, tl_l1_loss(in[0], in[1], (tl_reduction)s->n[0])); }
 CALL(smooth_l1_call) { return one(out, tl_smooth_l1_loss(in[0], in[1], s->d[0], (tl_reduction)s->n[0])); }
 #define REDUCTIONS(call_, kind_)                                                                                 \
@@ -932,7 +932,7 @@ const struct sample samples_sum[] = {
     {"i16", 0, .call = sum_call, .in = {IN(I16, PERMUTED, 3, 5)}},
     {"mean of rows", GRAD, .call = mean_call, .in = {F(3, 4)}, .n = {1, 1, [5] = true}, .roundings = 2},
     {"mean of all", GRAD, .unary = tl_mean_all, .in = {IN(FLOAT, REVERSED, 3, 4)}, .roundings = 2},
-    {"mse loss", GRAD, .binary = tl_mse_loss, .in = {F(3, 4), F(3, 4)}, .roundings = 6},
+    {"mse loss", GRAD, .binary = mean_mse, .in = {F(3, 4), F(3, 4)}, .roundings = 6},
     {"several chunks", LARGE | GRAD, .call = sum_call, .in = {F(3, 9000)}, .n = {1, 1}},
     {"several chunks of one", LARGE | GRAD, .unary = tl_sum_all, .in = {IN(FLOAT, PERMUTED, 150, 151)}},
     {"columns of many rows", LARGE | GRAD, .call = sum_call, .in = {F(5000, 17)}, .n = {1, 0}},
@@ -941,8 +941,6 @@ const struct sample samples_sum[] = {
     {"any of nothing, u8", 0, .call = any_call, .in = {IN(U8, DENSE, 3, 0)}, .n = {1, 1, [5] = true}},
     {"all", 0, .call = all_call, .in = {IN(BOOL, REVERSED, 6, 2)}, .n = {1, 1}},
     {"count_nonzero", 0, .call = count_nonzero_call, .in = {IN(I64, EXPANDED, 3, 4)}},
-    {"in f32", GRAD | ROUNDS, .call = sum_dtype_call, .in = {F(3, 4)}, .n = {TL_F32}},
-    {"in i32", 0, .call = sum_dtype_call, .in = {IN(U8, DENSE, 3, 4)}, .n = {TL_I32}},
     {"mse, sum", GRAD, .call = mse_call, .in = {F(3, 4), F(4)}, .n = {TL_REDUCE_SUM}, .roundings = 6},
     {"l1", GRAD, .call = l1_call, .in = {F(3, 4), F(3, 4)}, .n = {TL_REDUCE_MEAN}, .roundings = 6},
     {"smooth l1", GRAD, .call = smooth_l1_call, .in = {F(3, 4), IN(FLOAT, REVERSED, 3, 4)}, .n = {TL_REDUCE_MEAN}, .d = {0.84}, .roundings = 8},
@@ -960,29 +958,30 @@ const struct sample samples_max[] = {
     {"of nothing, nowhere", 0, .call = max_call, .in = {F(0, 0)}, .n = {1, 1}, .error = "the maximum of no elements does not exist"},
     END};
 
-CALL(softmax_axis_call) { return one(out, tl_softmax_axis(in[0], (int)s->n[0])); }
+static tl_tensor *last_softmax(tl_tensor *x) { return tl_softmax(x, -1); }
+CALL(softmax_axis_call) { return one(out, tl_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_softmax[] = {
     {"columns", GRAD, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {0}},
     {"middle axis of permuted", GRAD, .call = softmax_axis_call, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}, .n = {1}},
     {"axis of a scalar", GRAD, .call = softmax_axis_call, .in = {SCALAR(FLOAT)}, .n = {0}},
-    {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax_axis: Dimension out of range"},
-    {"rows", GRAD, .unary = tl_softmax, .in = {F(3, 5)}},
-    {"one vector", GRAD, .unary = tl_softmax, .in = {F(6)}},
-    {"rows of one", GRAD, .unary = tl_softmax, .in = {F(4, 1)}},
-    {"no rows", GRAD, .unary = tl_softmax, .in = {F(0, 5)}},
-    {"rows of none", GRAD, .unary = tl_softmax, .in = {F(3, 0)}},
-    {"permuted", GRAD, .unary = tl_softmax, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}},
-    {"expanded", GRAD, .unary = tl_softmax, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
-    {"large", LARGE | GRAD, .unary = tl_softmax, .in = {F(70, 601)}},
-    {"scalar", 0, .unary = tl_softmax, .in = {SCALAR(FLOAT)}, .error = "softmax: needs at least one axis"},
-    NO_INTEGERS(tl_softmax),
+    {"no such axis", 0, .call = softmax_axis_call, .in = {F(3, 5)}, .n = {-3}, .error = "softmax: Dimension out of range"},
+    {"rows", GRAD, .unary = last_softmax, .in = {F(3, 5)}},
+    {"one vector", GRAD, .unary = last_softmax, .in = {F(6)}},
+    {"rows of one", GRAD, .unary = last_softmax, .in = {F(4, 1)}},
+    {"no rows", GRAD, .unary = last_softmax, .in = {F(0, 5)}},
+    {"rows of none", GRAD, .unary = last_softmax, .in = {F(3, 0)}},
+    {"permuted", GRAD, .unary = last_softmax, .in = {IN(FLOAT, PERMUTED, 2, 3, 4)}},
+    {"expanded", GRAD, .unary = last_softmax, .in = {IN(FLOAT, EXPANDED, 3, 4)}},
+    {"large", LARGE | GRAD, .unary = last_softmax, .in = {F(70, 601)}},
+    {"scalar", 0, .unary = last_softmax, .in = {SCALAR(FLOAT)}, .error = "softmax: needs at least one axis"},
+    NO_INTEGERS(last_softmax),
     END};
 static tl_tensor *softmax_grad(tl_tensor *y, tl_tensor *g) { return op_apply2(&op_softmax_grad, tl_contiguous(y), tl_contiguous(g), NULL, 0); }
 const struct sample samples_softmax_grad[] = {
     {"rows", 0, .binary = softmax_grad, .in = {K(3, 5), K(3, 5)}},
     {"rows of one", 0, .binary = softmax_grad, .in = {K(3, 1), K(3, 1)}},
     {"no rows", 0, .binary = softmax_grad, .in = {K(0, 5), K(0, 5)}},
-    {"by way of backward", GRAD | VIA_BACKWARD, .unary = tl_softmax, .in = {F(2, 2, 3)}},
+    {"by way of backward", GRAD | VIA_BACKWARD, .unary = last_softmax, .in = {F(2, 2, 3)}},
     {"large", LARGE, .binary = softmax_grad, .in = {K(70, 601), K(70, 601)}},
     END};
 
@@ -1252,33 +1251,34 @@ CALL(cross_entropy_rows) {
     out[1] = c.output[1];
     return 2;
 }
-static tl_tensor *target_outside(tl_tensor *x) { return tl_cross_entropy(x, tl_full(TL_SHAPE(2), -1, TL_I64, NULL)); }
+static tl_tensor *mean_cross_entropy(tl_tensor *x, tl_tensor *t) { return tl_cross_entropy(x, t, NULL); }
+static tl_tensor *target_outside(tl_tensor *x) { return tl_cross_entropy(x, tl_full(TL_SHAPE(2), -1, TL_I64, NULL), NULL); }
 /* n: reduction, whether there is a weight (input 2), ignore_index; d: smoothing */
 CALL(options_call) {
-    tl_cross_entropy_options o = tl_cross_entropy_default();
+    tl_cross_entropy_options o = tl_cross_entropy_defaults();
     o.reduction = (tl_reduction)s->n[0], o.weight = s->n[1] ? in[2] : NULL, o.label_smoothing = s->d[0];
     if (s->n[2]) o.ignore_index = s->n[2];
-    return one(out, s->n[3] ? tl_cross_entropy_with(in[0], in[1], &o) : tl_nll_loss(in[0], in[1], &o));
+    return one(out, s->n[3] ? tl_cross_entropy(in[0], in[1], &o) : tl_nll_loss(in[0], in[1], &o));
 }
 const struct sample samples_cross_entropy[] = {
     {"rows, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS32(3, 9)}, .n = {TL_REDUCE_NONE, 0, 1, true}},
     {"weighted mean, some left out", GRAD, .call = options_call, .in = {F(9, 3), IDS(3, 9), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_MEAN, 1, 2, true}, .roundings = 2},
     {"weighted sum", GRAD, .call = options_call, .in = {IN(FLOAT, PERMUTED, 4, 5), IDS(5, 4), IN(POSITIVE, REVERSED, 5)}, .n = {TL_REDUCE_SUM, 1, 0, true}, .roundings = 2},
-    {"mean", GRAD, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 4)}, .roundings = 2},
+    {"mean", GRAD, .binary = mean_cross_entropy, .in = {F(4, 5), IDS(5, 4)}, .roundings = 2},
     {"rows and lse", GRAD, .call = cross_entropy_rows, .in = {F(4, 5), IDS32(5, 4)}},
-    {"one class", GRAD, .binary = tl_cross_entropy, .in = {F(3, 1), IDS(1, 3)}},
+    {"one class", GRAD, .binary = mean_cross_entropy, .in = {F(3, 1), IDS(1, 3)}},
     {"no rows", GRAD, .call = cross_entropy_rows, .in = {F(0, 5), IDS(5, 0)}},
-    {"permuted logits, reversed targets", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}, .roundings = 2},
-    {"large", LARGE | GRAD, .binary = tl_cross_entropy, .in = {F(90, 611), IDS(611, 90)}, .roundings = 2},
-    {"one row alone", GRAD, .binary = tl_cross_entropy, .in = {F(5), {.kind = IN_INDEX, .limit = 5}}, .roundings = 2},
-    {"classes inside", GRAD, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 2, 3)}, .roundings = 2},
-    {"classes inside, permuted", GRAD, .binary = tl_cross_entropy, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 2), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(2, 2, 2), .limit = 3}}, .roundings = 2},
+    {"permuted logits, reversed targets", GRAD, .binary = mean_cross_entropy, .in = {IN(FLOAT, PERMUTED, 4, 5), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(4), .limit = 5}}, .roundings = 2},
+    {"large", LARGE | GRAD, .binary = mean_cross_entropy, .in = {F(90, 611), IDS(611, 90)}, .roundings = 2},
+    {"one row alone", GRAD, .binary = mean_cross_entropy, .in = {F(5), {.kind = IN_INDEX, .limit = 5}}, .roundings = 2},
+    {"classes inside", GRAD, .binary = mean_cross_entropy, .in = {F(2, 5, 3), IDS(5, 2, 3)}, .roundings = 2},
+    {"classes inside, permuted", GRAD, .binary = mean_cross_entropy, .in = {IN(FLOAT, PERMUTED, 2, 3, 2, 2), {.kind = IN_INDEX, .layout = LAY_REVERSED, DIMS(2, 2, 2), .limit = 3}}, .roundings = 2},
     {"classes inside, weighted, some left out", GRAD, .call = options_call, .in = {F(2, 3, 4), IDS(3, 2, 4), IN(POSITIVE, DENSE, 3)}, .n = {TL_REDUCE_NONE, 1, 2, true}, .roundings = 2},
     {"classes inside, no rows", GRAD, .call = options_call, .in = {F(2, 3, 0), IDS(3, 2, 0)}, .n = {TL_REDUCE_SUM, 0, 0, true}},
-    {"one target too few", 0, .binary = tl_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
-    {"targets of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), IDS(5, 3, 2)}, .error = "one target per row"},
-    {"probabilities of another shape", 0, .binary = tl_cross_entropy, .in = {F(2, 5, 3), F(2, 3)}, .error = "probabilities must have the shape of the logits"},
-    {"no classes", 0, .binary = tl_cross_entropy, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}}, .error = "logits have an axis of classes"},
+    {"one target too few", 0, .binary = mean_cross_entropy, .in = {F(4, 5), IDS(5, 3)}, .error = "one target per row"},
+    {"targets of another shape", 0, .binary = mean_cross_entropy, .in = {F(2, 5, 3), IDS(5, 3, 2)}, .error = "one target per row"},
+    {"probabilities of another shape", 0, .binary = mean_cross_entropy, .in = {F(2, 5, 3), F(2, 3)}, .error = "probabilities must have the shape of the logits"},
+    {"no classes", 0, .binary = mean_cross_entropy, .in = {SCALAR(FLOAT), {.kind = IN_INDEX, .limit = 1}}, .error = "logits have an axis of classes"},
     {"target outside", CPU_ONLY, .unary = target_outside, .in = {F(2, 5)}, .error = "-1 is outside [0, 5)"},
     END};
 CALL(cross_entropy_grad_call) {
@@ -1291,15 +1291,15 @@ CALL(cross_entropy_grad_call) {
 const struct sample samples_cross_entropy_grad[] = {
     {"rows", 0, .call = cross_entropy_grad_call, .in = {IN(STATE, DENSE, 4), K(4, 5), IDS(5, 4), IN(STATE, DENSE, 4)}},
     {"no rows", 0, .call = cross_entropy_grad_call, .in = {IN(STATE, DENSE, 0), K(0, 5), IDS(5, 0), IN(STATE, DENSE, 0)}},
-    {"by way of backward", GRAD | VIA_BACKWARD, .binary = tl_cross_entropy, .in = {F(3, 4), IDS(4, 3)}, .roundings = 2},
+    {"by way of backward", GRAD | VIA_BACKWARD, .binary = mean_cross_entropy, .in = {F(3, 4), IDS(4, 3)}, .roundings = 2},
     {"large", LARGE, .call = cross_entropy_grad_call, .in = {IN(STATE, DENSE, 90), K(90, 611), IDS(611, 90), IN(STATE, DENSE, 90)}},
     END};
 
 /* ---- attention.c ---- */
 
-CALL(rope_call) { return one(out, tl_rope(in[0], s->d[0], s->n[0])); }
+CALL(rope_call) { return one(out, tl_rope(in[0], s->d[0], s->n[0], NULL)); }
 CALL(rope_scaled_call) {
-    return one(out, tl_rope_scaled(in[0], s->d[0], s->n[0], &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]}));
+    return one(out, tl_rope(in[0], s->d[0], s->n[0], &(tl_rope_scaling){s->d[1], 1, 4, s->n[1]}));
 }
 const struct sample samples_rope[] = {
     {"a longer context, linear", GRAD, .call = rope_scaled_call, .in = {F(1, 3, 2, 4)}, .d = {100, 8}, .n = {7}},
@@ -1324,18 +1324,18 @@ static tl_attention_options attention_options(const struct sample *s, tl_tensor 
 }
 CALL(attention_ex_call) {
     tl_attention_options o = attention_options(s, in);
-    out[0] = tl_attention_ex(in[0], in[1], in[2], &o, &out[1]);
+    out[0] = tl_attention(in[0], in[1], in[2], &o, &out[1]);
     return out[0] ? 2 : 0;
 }
 /* Both results take part in the gradient, or lse alone. */
 CALL(attention_lse_call) {
     tl_attention_options o = attention_options(s, in);
-    tl_tensor *lse, *y = tl_attention_ex(in[0], in[1], in[2], &o, &lse);
+    tl_tensor *lse, *y = tl_attention(in[0], in[1], in[2], &o, &lse);
     if (!y || s->n[3]) return one(out, y ? lse : NULL);
     y = tl_sum_all(tl_mul(y, y));
     return one(out, tl_add(y, tl_sum_all(tl_mul(lse, lse))));
 }
-CALL(attention_call) { return one(out, tl_attention(in[0], in[1], in[2], s->n[0], s->d[0])); }
+CALL(attention_call) { return one(out, tl_attention(in[0], in[1], in[2], &(tl_attention_options){.causal = s->n[0], .scale = s->d[0]}, NULL)); }
 const struct sample samples_attention[] = {
     {"causal", GRAD, .call = attention_call, .in = {F(2, 4, 2, 3), F(2, 4, 2, 3), F(2, 4, 2, 3)}, .n = {true}},
     {"all see all", GRAD, .call = attention_call, .in = {F(1, 3, 2, 4), F(1, 5, 2, 4), F(1, 5, 2, 4)}},
@@ -1419,11 +1419,11 @@ const struct sample samples_nonzero[] = {
 
 /* ---- quantize.c ---- */
 
-CALL(cast_mode_call) { return one(out, tl_cast_mode(in[0], (tl_dtype)s->n[0], (tl_rounding)s->n[1])); }
+CALL(cast_mode_call) { return one(out, tl_round_to(in[0], (tl_dtype)s->n[0], (tl_rounding)s->n[1])); }
 /* Every second row of an f4 tensor: rows with gaps between them. */
 CALL(cast_mode_packed) {
     tl_tensor *packed = tl_cast(in[0], TL_F4E2M1);
-    return one(out, tl_cast_mode(tl_slice(packed, 0, 0, TL_END, 2), (tl_dtype)s->n[0], (tl_rounding)s->n[1]));
+    return one(out, tl_round_to(tl_slice(packed, 0, 0, TL_END, 2), (tl_dtype)s->n[0], (tl_rounding)s->n[1]));
 }
 const struct sample samples_cast_mode[] = {
     {"stochastic bf16", GRAD | ROUNDS, DT_FLOATS & ~DT(TL_BF16), .call = cast_mode_call, .in = {F(3, 4)}, .n = {TL_BF16, TL_STOCHASTIC}},
@@ -1736,7 +1736,7 @@ const struct sample samples_cumprod_grad[] = {
 
 CALL(log_softmax_call) { return one(out, tl_log_softmax(in[0], (int)s->n[0])); }
 const struct sample samples_log_softmax[] = {
-    {"cross entropy with probabilities", GRAD, .binary = tl_cross_entropy, .in = {F(2, 4, 2), F(2, 4, 2)}, .roundings = 2},
+    {"cross entropy with probabilities", GRAD, .binary = mean_cross_entropy, .in = {F(2, 4, 2), F(2, 4, 2)}, .roundings = 2},
     {"cross entropy of probabilities", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, SLICED, 4, 5)}, .n = {TL_REDUCE_MEAN, 0, 0, true}, .roundings = 2},
     {"the same, smoothed and weighted", GRAD, .call = options_call, .in = {F(4, 5), IN(POSITIVE, DENSE, 4, 5), IN(POSITIVE, DENSE, 5)}, .n = {TL_REDUCE_NONE, 1, 0, true}, .d = {0.25}, .roundings = 2},
     {"probabilities of another shape", 0, .call = options_call, .in = {F(4, 5), F(4, 4)}, .n = {0, 0, 0, true}, .error = "probabilities must have the shape of the logits"},
@@ -1846,8 +1846,8 @@ const struct sample samples_gather[] = {
 
 CALL(scatter_call) { return one(out, tl_scatter(in[0], (int)s->n[0], in[1], in[2])); }
 CALL(scatter_in_place) { return one(out, tl_scatter_(tl_clone(in[0]), (int)s->n[0], in[1], in[2])); }
-CALL(scatter_value_call) { return one(out, tl_scatter_value(in[0], (int)s->n[0], in[1], s->d[0])); }
-CALL(scatter_value_in_place) { return one(out, tl_scatter_value_(tl_clone(in[0]), (int)s->n[0], in[1], s->d[0])); }
+CALL(scatter_value_call) { return one(out, tl_scatter_scalar(in[0], (int)s->n[0], in[1], s->d[0])); }
+CALL(scatter_value_in_place) { return one(out, tl_scatter_scalar_(tl_clone(in[0]), (int)s->n[0], in[1], s->d[0])); }
 CALL(one_hot_call) { return one(out, tl_one_hot(in[0], s->n[0])); }
 CALL(scatter_add_call) { return one(out, tl_scatter_add(in[0], (int)s->n[0], in[1], in[2])); }
 CALL(scatter_add_in_place) { return one(out, tl_scatter_add_(tl_clone(in[0]), (int)s->n[0], in[1], in[2])); }
@@ -1984,8 +1984,8 @@ const struct sample samples_index_put[] = {
     {"outside", CPU_ONLY, .unary = put_outside, .in = {F(2, 4)}, .error = "index 4 is out of bounds for dimension 1 with size 4"},
     END};
 
-CALL(repeat_by_call) { return one(out, tl_repeat_interleave_by(in[0], (int)s->n[0], in[1])); }
-static tl_tensor *repeat_negative(tl_tensor *x) { return tl_repeat_interleave_by(x, 0, tl_full(TL_SCALAR, -1, TL_I64, NULL)); }
+CALL(repeat_by_call) { return one(out, tl_repeat_counts(in[0], (int)s->n[0], in[1])); }
+static tl_tensor *repeat_negative(tl_tensor *x) { return tl_repeat_counts(x, 0, tl_full(TL_SCALAR, -1, TL_I64, NULL)); }
 const struct sample samples_repeat_interleave[] = {
     {"rows", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {F(4, 3), IDS(3, 4)}, .n = {0}},
     {"columns, i32", CPU_ONLY | GRAD, .call = repeat_by_call, .in = {IN(FLOAT, PERMUTED, 2, 4), IDS32(3, 4)}, .n = {1}},
@@ -2254,7 +2254,7 @@ static int changed(tl_tensor **in, int n_states, tl_tensor **out) {
 CALL(sgd_momentum_call) {
     tl_sgd_options o = {.lr = 0.0625, .momentum = s->d[0], .dampening = s->d[1], .weight_decay = s->d[2], .nesterov = s->d[3] != 0, .step = s->n[0], .update = update_options(s, in)};
     bool has_buffer = s->d[0] != 0;
-    return tl_sgd_momentum_(in[0], in[1], has_buffer ? in[2] : NULL, &o) ? changed(in, has_buffer, out) : 0;
+    return tl_sgd_(in[0], in[1], has_buffer ? in[2] : NULL, &o) ? changed(in, has_buffer, out) : 0;
 }
 CALL(adagrad_call) {
     tl_adagrad_options o = {.lr = 0.0625, .lr_decay = 0.125, .weight_decay = s->d[0], .eps = 1e-8, .step = s->n[0], .update = update_options(s, in)};

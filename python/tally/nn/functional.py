@@ -232,8 +232,8 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     options = _entropy_options(weight, ignore_index, label_smoothing, _reduction(reduction, size_average, reduce))
     _check_classes(input, target)
     if input.dtype.bits < 32:  # the library's loss is f32, torch's has the input's dtype
-        return lib.tl_cast(lib.tl_cross_entropy_with(input, target, ctypes.addressof(options)), _loss_dtype(input))
-    return lib.tl_cross_entropy_with(input, target, ctypes.addressof(options))
+        return lib.tl_cast(lib.tl_cross_entropy(input, target, ctypes.addressof(options)), _loss_dtype(input))
+    return lib.tl_cross_entropy(input, target, ctypes.addressof(options))
 
 
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
@@ -275,8 +275,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     _warn_sizes(input, target)
     reduction = _reduction(reduction, size_average, reduce)
     if weight is not None:
-        return _weighted(lambda r: lib.tl_mse_loss_with(input, target, r), weight, reduction)
-    return lib.tl_mse_loss_with(input, target, reduction)
+        return _weighted(lambda r: lib.tl_mse_loss(input, target, r), weight, reduction)
+    return lib.tl_mse_loss(input, target, reduction)
 
 
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
@@ -382,11 +382,8 @@ def _flash(query, key, value, mask, _dropout, is_causal, scale):
         mask, is_causal = _causal_mask(n_queries, n_keys, q), False
     q, k, v = (lib.tl_transpose(x, 1, 2) for x in (q, k, v))
     scale = 0.0 if scale is None else float(scale)
-    if mask is None:
-        y = lib.tl_attention(q, k, v, is_causal, scale)
-    else:
-        options = structs["tl_attention_options"](scale, False, 0, lib.address_of(mask))
-        y = lib.tl_attention_ex(q, k, v, ctypes.addressof(options))[0]
+    options = structs["tl_attention_options"](scale, is_causal, 0, None if mask is None else lib.address_of(mask))
+    y = lib.tl_attention(q, k, v, ctypes.addressof(options))[0]
     y = lib.tl_transpose(y, 1, 2)
     for _ in range(n_new):
         y = lib.tl_select(y, 0, 0)
@@ -411,7 +408,7 @@ def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
         scores = lib.tl_where_scalar(mask, scores, -math.inf)
     elif mask is not None:
         scores = lib.tl_add(scores, mask)
-    weights = lib.tl_softmax(scores)
+    weights = lib.tl_softmax(scores, -1)
     if mask is not None:  # a query that sees nothing has the result 0
         weights = lib.tl_where_scalar(lib.tl_cmp_scalar(lib.tl_max(scores, (-1,), True), constants["TL_GT"], -math.inf), weights, 0.0)
     return lib.tl_matmul(dropout(weights, dropout_p), value)

@@ -34,7 +34,7 @@ class SGD(Fused):
                 buffer = states[p]["momentum_buffer"] = zeros_for(p)
         options = _options("tl_sgd_options", lr=float(group["lr"]), momentum=group["momentum"], dampening=group["dampening"],
                            weight_decay=group["weight_decay"], nesterov=group["nesterov"], step=step)
-        lib.tl_sgd_momentum_(p, grad, buffer, ctypes.addressof(options))
+        lib.tl_sgd_(p, grad, buffer, ctypes.addressof(options))
 
 
 class Adagrad(Fused):
