@@ -17,6 +17,37 @@
 
 /* ---- Text ---- */
 
+static void numbers_are_written_as_people_write_them(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *amount, *dollars;
+    } rows[] = {{0, "0", "$0.00"},
+                {4.321, "4.321", "$4.32"},
+                {143.93, "143.9", "$143.93"},
+                {999.96, "1,000", "$999.96"},
+                {2476.4, "2,476", "$2,476"},
+                {22157, "22,160", "$22,160"},
+                {66468, "66,470", "$66,470"},
+                {999949, "999,900", "$999,900"},
+                {999960, "1 million", "$1 million"},
+                {3537000, "3.54 million", "$3.54 million"},
+                {25.84e6, "25.8 million", "$25.8 million"},
+                {999.6e6, "1 billion", "$1 billion"},
+                {1.4e12, "1.4 trillion", "$1.4 trillion"},
+                {4.3219e15, "4,322 trillion", "$4,322 trillion"},
+                {1e30, "1e+30", "$1e+30"}};
+    char text[32];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        expect_text(amount_text(rows[i].value, text), rows[i].amount);
+        expect_text(dollars_text(rows[i].value, text), rows[i].dollars);
+    }
+    expect_text(grouped_text(0, text), "0");
+    expect_text(grouped_text(999, text), "999");
+    expect_text(grouped_text(8030261248, text), "8,030,261,248");
+    expect_text(grouped_text(UINT64_MAX, text), "18,446,744,073,709,551,615");
+}
+
 static void what_a_terminal_would_obey_is_shown(void **state) {
     (void)state;
     static const char *const rows[][2] = {
@@ -222,6 +253,7 @@ static void a_stream_is_read_up_to_its_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(numbers_are_written_as_people_write_them),
         TEST(what_a_terminal_would_obey_is_shown),
         TEST(shown_text_is_cut_between_characters),
         TEST(messages_are_printable),

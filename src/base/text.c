@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,5 +171,43 @@ const char *count_text(double value, char *buffer) {
     int u = 0;
     for (; value >= 1000 && u < 5; u++) value /= 1000;
     number_print(buffer, 32, u ? "%.3f%s" : "%.0f%s", value, unit[u]);
+    return buffer;
+}
+
+const char *grouped_text(uint64_t n, char *buffer) {
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n), used = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) buffer[used++] = ',';
+        buffer[used++] = digits[i];
+    }
+    buffer[used] = 0;
+    return buffer;
+}
+
+/* Four significant digits, as a whole number: 22,157 becomes 22,160. */
+static uint64_t four_digits(double value) {
+    double unit = 1;
+    while (value / unit >= 10000) unit *= 10;
+    return (uint64_t)(floor(value / unit + 0.5) * unit);
+}
+
+const char *amount_text(double value, char *buffer) {
+    static const char *const unit[] = {"million", "billion", "trillion"};
+    int u = 0;
+    if (!(value < 1e18)) return number_print(buffer, 32, "%.3g", value), buffer;
+    if (value < 999.95) return number_print(buffer, 32, "%.4g", value), buffer;
+    if (four_digits(value) < 1000000) return grouped_text(four_digits(value), buffer);
+    for (value /= 1e6; value >= 999.5 && u < 2; u++) value /= 1000;
+    if (value < 999.5) return number_print(buffer, 32, "%.3g %s", value, unit[u]), buffer;
+    char n[32];
+    snprintf(buffer, 32, "%.20s %s", grouped_text(four_digits(value), n), unit[u]);
+    return buffer;
+}
+
+const char *dollars_text(double value, char *buffer) {
+    char amount[32];
+    if (value < 999.995) number_print(buffer, 32, "$%.2f", value);
+    else snprintf(buffer, 32, "$%.30s", amount_text(value, amount));
     return buffer;
 }

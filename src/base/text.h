@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length of the character that begins at `text`, and its code point; 0 when it is not well-formed UTF-8 (overlong, surrogate,
- * beyond U+10FFFF, cut off by the end of the text). */
+/* Length of the character that begins at `text`, and its code point; 0 when it is not well-formed UTF-8 (overlong,
+ * surrogate, beyond U+10FFFF, cut off by the end of the text). */
 int text_character(const char *text, uint32_t *code_point);
 
 /* Letters and digits of ASCII, in every locale: those of <ctype.h> are others in some. */
@@ -16,8 +16,9 @@ static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c 
 static inline char text_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static inline char text_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
-/* What changes a screen instead of being seen on it: control characters (C0, DEL and C1, which some terminals obey as they
- * do ESC), separators of lines, and those that turn the direction of the text around them (U+202A to 202E, 2066 to 2069). */
+/* What changes a screen instead of being seen on it: control characters (C0, DEL and C1, which some terminals obey
+ * as they do ESC), separators of lines, and those that turn the direction of the text around them (U+202A to 202E,
+ * 2066 to 2069). */
 bool text_is_control(uint32_t code_point);
 
 /* Well-formed UTF-8 without control characters: what a name in a file of ours may be. */
@@ -26,8 +27,8 @@ bool text_is_name(const char *text);
 /* Well-formed UTF-8. */
 bool text_is_utf8(const char *text);
 
-/* For messages and tables: a text from outside with control characters as \n or \u001b and bytes that are no UTF-8 as \xff, cut
- * with "..." where it does not fit. What may be printed stays as it is. */
+/* For messages and tables: a text from outside with control characters as \n or \u001b and bytes that are no UTF-8
+ * as \xff, cut with "..." where it does not fit. What may be printed stays as it is. */
 const char *text_show(char *buffer, size_t size, const char *text);
 /* The character that begins at `text` (a 0 is one) as text_show writes it; how many bytes it had. */
 enum { TEXT_PIECE = 8 };
@@ -42,13 +43,22 @@ void text_copy(char *to, size_t size, const char *from);
 /* "500", "10MB" (10^7), "2GiB", "1.5kB": a number of bytes from 1 on. False: it is none. */
 bool text_size(const char *text, uint64_t *bytes);
 
-/* For people: "12.3 MiB", "4.56 G" (10^9); into a buffer of 32, which is returned. */
+/* Numbers as people write them, into a buffer of 32, which is returned.
+ *   bytes_text    "12.30 MiB"
+ *   count_text    "4.560 G" (10^9)
+ *   grouped_text  "8,030,261,248"
+ *   amount_text   "143.9", "22,160", "25.8 million": four digits below a million, three above
+ *   dollars_text  "$4.32", "$66,470", "$1.2 million" */
 const char *bytes_text(double bytes, char *buffer);
 const char *count_text(double value, char *buffer);
+const char *grouped_text(uint64_t n, char *buffer);
+const char *amount_text(double value, char *buffer);
+const char *dollars_text(double value, char *buffer);
 
 /* The known word nearest to `word`, or NULL when none is near. */
 const char *text_nearest(const char *word, const char *const *known, int n_known);
-/* What a message says after an unknown word: `, did you mean "near"?`, without quotes for a flag (--near); "" for NULL. */
+/* What a message says after an unknown word: `, did you mean "near"?`, without quotes for a flag (--near); "" for
+ * NULL. */
 enum { TEXT_MEANT = 96 };
 const char *text_meant(char buffer[TEXT_MEANT], const char *near);
 

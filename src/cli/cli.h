@@ -11,13 +11,13 @@
 
 /* How every command ends; `tally --help` and docs/program.md say it in words. */
 enum {
-    EXIT_USAGE = 1,   /* the command line: an unknown command or option, a word too many, a value that is missing */
-    EXIT_INPUT = 2,   /* a value, a setting or a file's content that is no good; price and receipt that differ */
-    EXIT_IO = 3,      /* the system: a file that cannot be read or written, a thread that cannot be started */
-    EXIT_MEMORY = 4,  /* out of memory, or of the memory limit */
-    EXIT_NUMERIC = 5, /* train: loss or gradient not finite */
-    EXIT_NO_FIT = 6,  /* fit: nothing fits */
-    EXIT_AGAIN = 75,  /* train: saved; the same command goes on */
+    EXIT_USAGE = 1,     /* the command line: an unknown command or option, a word too many, a value that is missing */
+    EXIT_INPUT = 2,     /* a value, a setting or a file's content that is no good; price and receipt that differ */
+    EXIT_IO = 3,        /* the system: a file that cannot be read or written, a thread that cannot be started */
+    EXIT_MEMORY = 4,    /* out of memory, or of the memory limit */
+    EXIT_NUMERIC = 5,   /* train: loss or gradient not finite */
+    EXIT_NO_FIT = 6,    /* fit: nothing fits */
+    EXIT_AGAIN = 75,    /* train: saved; the same command goes on */
     EXIT_STOPPED = 130, /* generate: Ctrl-C; what was there is printed */
 };
 
@@ -47,9 +47,9 @@ int cmd_data(int argc, char **argv);
 extern const char help_train[], help_plan[], help_fit[], help_generate[], help_eval[], help_diff[], help_ops[],
     help_napkin[], help_roofline[], help_calibrate[], help_devices[], help_dtypes[], help_inspect[], help_data[];
 
-/* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE sets many. *taken: how
- * many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting is unknown beside the nearest of the
- * settings and of `table`. */
+/* A flag that is a setting of a run: --lr 1e-3, --lr=1e-3, --weight-decay 0; a truth alone is true; --config FILE
+ * sets many. *taken: how many arguments it had. 0, or the exit code after words on stderr; a flag that is no setting
+ * is unknown beside the nearest of the settings and of `table`. */
 int settings_flag(struct settings *s, const char *command, const struct option *table, char **argv, int left,
                   int *taken);
 
@@ -57,7 +57,8 @@ int settings_flag(struct settings *s, const char *command, const struct option *
 int cli_error(void);
 int cli_error_of(const char *command);
 
-/* The device that a command measures, which must compute: meta is refused. NULL, after words on stderr: *code is the exit code. */
+/* The device that a command measures, which must compute: meta is refused. NULL, after words on stderr: *code is the
+ * exit code. */
 tl_device *cli_device_measured(const char *command, const char *name, int *code);
 
 /* Prints a value as JSON and frees it; the exit code. NULL is a lack of memory. */

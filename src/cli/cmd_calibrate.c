@@ -1,4 +1,5 @@
-/* cmd_calibrate.c: tally calibrate: measures this machine, keeps and shows the profile, and says how long a priced run will take. */
+/* cmd_calibrate.c: tally calibrate: measures this machine, keeps and shows the profile, and says how long a priced
+ * run will take. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,20 +15,21 @@
 const char help_calibrate[] =
     "usage: tally calibrate [--device cpu|cuda] [--out FILE] [--quick] [--json]\n"
     "       tally calibrate --show [--profile FILE] [--json]\n"
-    "       tally calibrate --price PRICE.json [--profile FILE] [--json]\n\n"
-    "Measures this machine, in about a minute: multiply-adds in registers, matrix products by size and type, memory "
-    "by\n"
-    "size of the working set, and every op of training steps at many sizes. It should be idle meanwhile. The result is "
-    "a\n"
-    "profile (tally.machine/2), kept in ~/.config/tally/machine-DEVICE.json or in --out FILE, and shown beside the "
-    "chip's\n"
-    "data sheet and beside units x work x clock, where these are known; differences of more than 15 % are noted.\n\n"
-    "  --device NAME    what is measured (cpu)\n"
-    "  --quick          fewer sizes: some ten seconds, and rougher predictions\n"
-    "  --show           the kept profile, without measuring\n"
-    "  --price FILE     how long a step will take here: FILE is a price (`tally train --price`) or a ledger\n"
-    "  --profile FILE   another profile than the kept one\n"
-    "  --json           the profile, or the prediction, as JSON\n\n"
+    "       tally calibrate --price PRICE.json [--profile FILE] [--json]\n"
+    "\n"
+    "Measures this machine, in about a minute: multiply-adds in registers, matrix products by size and type, memory\n"
+    "by size of the working set, and every op of training steps of many sizes. The machine should be idle. The\n"
+    "result is a profile (tally.machine/2), stored in ~/.config/tally/machine-DEVICE.json or in --out FILE. It is\n"
+    "shown beside the chip's data sheet and beside units x work x clock, if these are known; differences of more\n"
+    "than 15 % are reported.\n"
+    "\n"
+    "  --device NAME    the device to measure (cpu)\n"
+    "  --quick          fewer sizes: about ten seconds, and rougher predictions\n"
+    "  --show           show the stored profile without measuring\n"
+    "  --price FILE     predict the time of a step here; FILE is a price (`tally train --price`) or a ledger\n"
+    "  --profile FILE   another profile than the stored one\n"
+    "  --json           the profile or the prediction as JSON\n"
+    "\n"
     "examples:\n"
     "  tally calibrate\n"
     "  tally calibrate --show --json | jq .measured.bf16\n"
@@ -65,15 +67,14 @@ static void disagreements(const struct machine *p) {
         const char *name = hardware_quantities[q].name;
         disagree(name, "units x work x clock", p->product[q], "measured in registers", p->measured[q]);
         disagree(name, "the sheet", p->sheet[q], "measured in registers", p->measured[q]);
-        disagree(name, "the sheet", p->sheet[q], "the best product of matrices",
-                 best_product(p, (enum hardware_quantity)q));
+        disagree(name, "the sheet", p->sheet[q], "the best matrix product", best_product(p, (enum hardware_quantity)q));
         disagree(name, "the sheet", p->sheet[q], "units x work x clock", p->product[q]);
     }
     disagree("bandwidth", "the sheet", p->sheet_bandwidth, "measured", machine_bandwidth(p));
 }
 
 static void peaks_print(const struct machine *p) {
-    printf("\nGFLOP/s          sheet  units x clk    registers     products  of the most\n");
+    printf("\nGFLOP/s          sheet  units x clk    registers     products   best share\n");
     for (int q = 0; q < HARDWARE_N_PEAKS; q++) {
         double best = best_product(p, (enum hardware_quantity)q),
                most = fmax(p->measured[q], fmax(p->product[q], p->sheet[q]));
@@ -89,13 +90,13 @@ static void peaks_print(const struct machine *p) {
 }
 
 static void products_print(const struct machine *p) {
-    printf("\nproducts of n x n matrices, GFLOP/s\n");
+    printf("\nmatrix products n x n, GFLOP/s\n");
     for (int i = 0; i < p->n_products; i++) {
         const struct machine_product *r = &p->products[i];
         if (!i || r->dtype != r[-1].dtype) printf("%s%-5s", i ? "\n" : "", tl_dtype_name(r->dtype));
         printf("  %.0f: %.4g", r->n, r->flops_per_s / 1e9);
     }
-    printf("\n\n%-12s %9s %9s %9s %9s   GB/s, by bytes of the working set\n", "memory", "read", "write", "copy", "add");
+    printf("\n\n%-12s %9s %9s %9s %9s   GB/s, by size of the working set\n", "memory", "read", "write", "copy", "add");
     for (int i = 0; i < p->n_streams; i++) {
         const struct machine_stream *s = &p->streams[i];
         char text[32];
@@ -114,7 +115,7 @@ static void ops_print(const struct machine *p) {
     struct predict_machine m = predict_machine_of(p);
     double *shares = malloc((size_t)p->n_samples * sizeof *shares + 1);
     if (!shares) return;
-    printf("\n%-24s %-5s %6s %10s %10s %10s   of max(FLOPs / peak, bytes / bandwidth)\n", "op", "dtype", "sizes",
+    printf("\n%-24s %-5s %6s %10s %10s %10s   share of max(FLOPs / peak, bytes / bandwidth)\n", "op", "dtype", "sizes",
            "least", "median", "most");
     for (int i = 0; i < p->n_samples; i++) {
         const struct machine_sample *first = &p->samples[i];
@@ -147,9 +148,9 @@ static int profile_print(const struct machine *p, bool is_json) {
     peaks_print(p);
     products_print(p);
     ops_print(p);
-    printf("\nbesides its kernels a step takes %.2f us per op call and %.2f %% of their time\n", 1e6 * p->call_s,
+    printf("\noutside kernels a step takes %.2f us per op call plus %.2f %% of the kernels' time\n", 1e6 * p->call_s,
            100 * p->rest_share);
-    if (p->host_call_s > 0) printf("it takes at least %.2f us per op call to ask for it\n", 1e6 * p->host_call_s);
+    if (p->host_call_s > 0) printf("the host needs %.2f us to queue an op\n", 1e6 * p->host_call_s);
     return 0;
 }
 
@@ -167,9 +168,9 @@ static int prediction_print(const struct machine *p, const char *file, bool is_j
                                   p->machine, "step_s", r.seconds, "bound_s", r.bound_s, "compute_s", r.compute_s,
                                   "memory_s", r.memory_s, "sampled", r.sampled));
     printf("a step takes %.4g s on %s\n", r.seconds, p->machine);
-    printf("  it cannot take less than %.4g s: FLOPs at the peaks %.4g s, bytes at the fastest memory %.4g s\n",
-           r.bound_s, r.compute_s, r.memory_s);
-    printf("  %.1f %% of it rests on measurements of the same ops and types\n", 100 * r.sampled);
+    printf("  it takes at least %.4g s: FLOPs at the peaks %.4g s, bytes at the fastest memory %.4g s\n", r.bound_s,
+           r.compute_s, r.memory_s);
+    printf("  %.1f %% of it is based on measurements of the same ops and types\n", 100 * r.sampled);
     return 0;
 }
 
@@ -202,13 +203,13 @@ static int measure(tl_device *device, bool is_quick, const char *out, bool is_js
     struct calibrate_options o = {device, is_quick, note, NULL};
     char *path = out ? NULL : machine_default_path(tl_device_name(device));
     if (!out && !path) {
-        fprintf(stderr, "tally calibrate: there is no home to keep the profile in; give --out FILE\n");
+        fprintf(stderr, "tally calibrate: there is no home folder for the profile; give --out FILE\n");
         return EXIT_INPUT;
     }
     bool is_made = machine_can_write(out ? out : path) && hardware_load_default() && calibrate(&o, &p);
     int code = is_made && keep(&p, out ? out : path) ? 0 : cli_error();
     if (!code) {
-        fprintf(stderr, "  kept in %s\n", out ? out : path);
+        fprintf(stderr, "  stored in %s\n", out ? out : path);
         code = profile_print(&p, is_json);
     }
     if (is_made) machine_free(&p);

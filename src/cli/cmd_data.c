@@ -11,16 +11,19 @@
 #include "cli/output.h"
 
 const char help_data[] =
-    "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   stories with a known entropy\n"
-    "       tally data tokens FILE --out FILE [options] [--json]            into our own token format\n"
-    "       tally data info   FILE|builtin [options] [--json]               what a file says about itself\n"
-    "       tally data check  FILE [options] [--json]                       every id and every checksum\n"
-    "       tally data show   FILE [--at N] [--count N] [options] [--json]  some tokens\n\n"
-    "  --format auto|tally|u16|u32|llmc|npy|bytes   how to read FILE (default auto: by its first bytes, else .bin is\n"
-    "                                               u16 or u32, and anything else bytes)\n"
-    "  --vocabulary N                               ids must be below N (files of ours and bytes say it themselves)\n"
-    "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n\n"
-    "Progress goes to stderr. Files are written whole or not at all. docs/data.md has the formats and the entropy.\n\n"
+    "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   write stories with a known entropy\n"
+    "       tally data tokens FILE --out FILE [options] [--json]            convert to Tally's token format\n"
+    "       tally data info   FILE|builtin [options] [--json]               show what a file says about itself\n"
+    "       tally data check  FILE [options] [--json]                       check every id and every checksum\n"
+    "       tally data show   FILE [--at N] [--count N] [options] [--json]  show some tokens\n"
+    "\n"
+    "  --format auto|tally|u16|u32|llmc|npy|bytes   the format of FILE (default auto: by its first bytes; otherwise\n"
+    "                                               .bin is u16 or u32, and anything else is bytes)\n"
+    "  --vocabulary N                               ids must be below N (Tally's files and bytes have their own)\n"
+    "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n"
+    "\n"
+    "Progress goes to stderr. Files are written atomically. docs/data.md describes the formats and the entropy.\n"
+    "\n"
     "examples:\n"
     "  tally data make --bytes 10MB --seed 1 --out corpus.txt\n"
     "  tally data tokens corpus.txt --out corpus.tok\n"
@@ -40,7 +43,7 @@ struct request {
 /* ---- Reading the command line ---- */
 
 static int usage_error(const char *problem, const char *what) {
-    fprintf(stderr, "tally data: %s%s; see `tally data --help`\n", problem, what);
+    fprintf(stderr, "tally data: %s%s (see `tally data --help`)\n", problem, what);
     return EXIT_USAGE;
 }
 
@@ -228,9 +231,9 @@ static int data_info(const struct request *o) {
            tl_token_format_name(info.format), (long long)info.count, info.token_bytes,
            info.is_signed ? " (signed)" : "");
     if (info.vocabulary) printf("vocabulary       %lld\n", (long long)info.vocabulary);
-    else printf("vocabulary       not said\n");
+    else printf("vocabulary       unknown\n");
     printf("vocabulary hash  %s\nchecksums        %s\ndata from byte   %llu\nfile             %s\n",
-           info.vocabulary_hash ? hash : "not said", info.has_checksums ? "yes" : "no",
+           info.vocabulary_hash ? hash : "unknown", info.has_checksums ? "yes" : "no",
            (unsigned long long)info.data_begin, bytes_text((double)info.file_bytes, size));
     return 0;
 }
@@ -252,8 +255,8 @@ static int data_check(const struct request *o) {
         return cli_json(json_pack("{s:s, s:b, s:I, s:I, s:b}", "file", name_of(o->file), "ok", 1, "tokens",
                                   (json_int_t)info.count, "largest", (json_int_t)largest, "checksums",
                                   info.has_checksums));
-    printf("%s: good: %lld tokens, the largest is %lld%s\n", o->file, (long long)info.count, (long long)largest,
-           info.has_checksums ? ", all checksums hold" : " (no checksums in this format)");
+    printf("%s: valid: %lld tokens, the largest is %lld%s\n", o->file, (long long)info.count, (long long)largest,
+           info.has_checksums ? ", all checksums match" : " (no checksums in this format)");
     return 0;
 }
 
@@ -322,7 +325,7 @@ int cmd_data(int argc, char **argv) {
             return result ? result : runs[i](&o);
         }
     char meant[TEXT_MEANT];
-    fprintf(stderr, "tally data: there is no \"%s\"%s; see `tally data --help`\n", argv[1],
+    fprintf(stderr, "tally data: there is no \"%s\"%s (see `tally data --help`)\n", argv[1],
             text_meant(meant, text_nearest(argv[1], names, N)));
     return EXIT_USAGE;
 }

@@ -6,14 +6,16 @@
 #include "cli/options.h"
 
 const char help_devices[] =
-    "usage: tally devices [NAME] [--hardware FILE] [--json]\n\n"
-    "The chips whose figures are known: dense peaks in TFLOP/s (products summed in f32), memory, bandwidth, links,\n"
-    "power. With a NAME every figure of one chip, with the type that products are summed in, its source, its year, "
-    "how\n"
-    "sure it is, and the product of units, work per clock and clock that must give it. What is not known is missing:\n"
-    "nothing is taken from another chip.\n\n"
-    "  --hardware FILE   chips of your own, tally.hardware/1; ~/.config/tally/hardware.json is read when it is there\n"
-    "  --json            the same as JSON, a table of tally.hardware/1\n\n"
+    "usage: tally devices [NAME] [--hardware FILE] [--json]\n"
+    "\n"
+    "Lists the known chips: dense peaks in TFLOP/s (products accumulated in f32), memory, bandwidth, links, power.\n"
+    "With a NAME, lists every figure of one chip: the accumulation type of products, the source and its year, the\n"
+    "confidence, and the product of units, work per clock and clock that must equal it. Unknown figures are left\n"
+    "out; none is taken from another chip.\n"
+    "\n"
+    "  --hardware FILE   your own chips, tally.hardware/1; ~/.config/tally/hardware.json is read if it exists\n"
+    "  --json            the same as JSON, a table of tally.hardware/1\n"
+    "\n"
     "examples:\n"
     "  tally devices\n"
     "  tally devices H100\n"
@@ -44,7 +46,7 @@ static int table_print(void) {
         number_print(h, HARDWARE_POWER, 1, 6);
         printf("%s\n", h->is_own ? "  yours" : "");
     }
-    printf("\n?: not confirmed, or by third parties. `tally devices NAME` has sources, years and more.\n");
+    printf("\n?: unconfirmed, or from third parties. `tally devices NAME` shows sources and years.\n");
     return 0;
 }
 
@@ -76,11 +78,11 @@ static int chip_print(const struct hardware *h) {
     printf("%s%s%s%s%s\n", h->name, h->vendor ? ", " : "", h->vendor ? h->vendor : "", h->aliases ? "; also " : "",
            h->aliases ? h->aliases : "");
     if (h->note) printf("  note: %s\n", h->note);
-    printf("  %-12s %15s  %-3s  %-11s %-4s %-36s %s\n", "", "dense", "sum", "sure", "year", "product", "source");
+    printf("  %-12s %15s  %-3s  %-11s %-4s %-36s %s\n", "", "dense", "sum", "confidence", "year", "product", "source");
     for (int q = 0; q < HARDWARE_COUNT; q++) cell_print(h, (enum hardware_quantity)q);
     double bf16 = hardware_value(h, HARDWARE_BF16), bandwidth = hardware_value(h, HARDWARE_BANDWIDTH);
     if (bf16 > 0 && bandwidth > 0)
-        printf("  ridge of bf16: %.1f FLOP/B; below it a program is bound by memory\n", bf16 / bandwidth);
+        printf("  ridge of bf16: %.1f FLOP/B; below it an op is memory-bound\n", bf16 / bandwidth);
     return 0;
 }
 

@@ -10,11 +10,14 @@
 #include "cli/cli.h"
 
 const char help_diff[] =
-    "usage: tally diff PRICE.json RECEIPT.json\n\n"
-    "Compares two ledgers (schema tally.ledger/1) or two runs (tally.run/1, a ledger for each kind of step): every\n"
-    "row's calls, FLOPs and bytes, and the peaks by purpose and path. Exits 0 when they tally, 2 when they do not,\n"
-    "with a table of what differs. Times are said where both files have them (a price from `tally plan --price`, the\n"
-    "receipt of a run), and decide nothing. One of the two may be -, standard input. Each has at most 64 MiB.\n\n"
+    "usage: tally diff PRICE.json RECEIPT.json\n"
+    "\n"
+    "Compares two ledgers (schema tally.ledger/1) or two runs (tally.run/1, a ledger for each kind of step): the\n"
+    "calls, FLOPs and bytes of every row, and the peaks by purpose and path. Exits with 0 if they agree. If they\n"
+    "differ, prints the differences and exits with 2. If both files have times (a price from `tally plan --price`,\n"
+    "the receipt of a run), prints them too; times are not differences. One of the files may be -, standard input.\n"
+    "Each may have at most 64 MiB.\n"
+    "\n"
     "examples:\n"
     "  tally diff runs/first/price.json runs/first/receipt.json && echo paid\n"
     "  tally plan --steps 50 --price plan.json --short && tally train --steps 50 --out runs/a &&\n"
@@ -44,11 +47,11 @@ static void times_print(const char *price, const char *receipt) {
     json_t *a = json_parse(price, NULL), *b = json_parse(receipt, NULL);
     double said = seconds_of(a, "step_s"), bound = seconds_of(a, "bound_s"), took = seconds_of(b, "step_s");
     if (took > 0 && said > 0)
-        printf("time of a step: %.6g s predicted, %.6g s taken: the prediction is off by %+.1f %%\n", said, took,
+        printf("time of a step: %.6g s predicted, %.6g s measured: the prediction is off by %+.1f %%\n", said, took,
                100 * (said / took - 1));
     if (took > 0 && bound > 0)
-        printf("time of a step: at least %.6g s by the bound, %.6g s taken%s\n", bound, took,
-               took < bound ? ": THE BOUND IS WRONG" : "");
+        printf("time of a step: at least %.6g s, %.6g s measured%s\n", bound, took,
+               took < bound ? ": the bound is wrong" : "");
     json_decref(a);
     json_decref(b);
 }
@@ -59,7 +62,7 @@ int cmd_diff(int argc, char **argv) {
         return EXIT_USAGE;
     }
     if (!strcmp(argv[1], "-") && !strcmp(argv[2], "-")) {
-        fprintf(stderr, "tally diff: only one of the two can be standard input; see `tally diff --help`\n");
+        fprintf(stderr, "tally diff: only one of the files can be standard input (see `tally diff --help`)\n");
         return EXIT_USAGE;
     }
     char *price = ledger_text(argv[1]), *receipt = price ? ledger_text(argv[2]) : NULL, *report = NULL;
@@ -68,9 +71,10 @@ int cmd_diff(int argc, char **argv) {
     else {
         int n = tl_ledger_diff(price, receipt, &report);
         if (n < 0) result = cli_error();
-        else if (n == 0) result = printf("they tally: 0 differences\n") < 0 ? EXIT_IO : 0;
+        else if (n == 0) result = printf("0 differences: price and receipt tally\n") < 0 ? EXIT_IO : 0;
         else
-            result = printf("%s%d difference%s: they do not tally\n", report ? report : "", n, n == 1 ? "" : "s") < 0
+            result = printf("%s%d difference%s: price and receipt do not tally\n", report ? report : "", n,
+                            n == 1 ? "" : "s") < 0
                          ? EXIT_IO
                          : EXIT_INPUT;
         if (n >= 0) times_print(price, receipt);

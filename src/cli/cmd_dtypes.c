@@ -9,13 +9,15 @@
 #include "tensor/format.h"
 
 const char help_dtypes[] =
-    "usage: tally dtypes [--json]\n\n"
-    "Lists every element type: its size, its range, its precision, what 1e-8 becomes in it, and its names elsewhere. "
-    "Then\n"
-    "the block-scaled formats: their parts, and what an element costs with its share of the scales.\n\n"
+    "usage: tally dtypes [--json]\n"
+    "\n"
+    "Lists every element type: size, range, precision, the value of 1e-8 in it, and its names in other libraries.\n"
+    "Then lists the block-scaled formats: their parts, and the bytes per element including its share of the scales.\n"
+    "\n"
     "  max         the largest finite value           min normal  the smallest positive value with full precision\n"
     "  eps         from 1 to the next larger value    digits      decimal digits: log10(2) x significant bits\n"
-    "  1e-8        the usual epsilon of optimizers, after a cast to this type\n\n"
+    "  1e-8        the usual epsilon of optimizers, after a cast to this type\n"
+    "\n"
     "examples:\n"
     "  tally dtypes\n"
     "  tally dtypes --json | jq '.dtypes[] | select(.name == \"bf16\") | .eps'\n";

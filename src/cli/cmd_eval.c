@@ -12,22 +12,19 @@
 const char help_eval[] =
     "usage: tally eval --checkpoint FOLDER [--data FILE] [options]\n"
     "\n"
-    "The loss of a model on a text or token file, over every token of it: in nats per token, as perplexity, and as "
-    "bits per byte.\n"
-    "FOLDER is a run's folder (its newest checkpoint, or another: --step, --best), one of its checkpoints, or a "
-    "Hugging Face folder\n"
-    "with config.json and model.safetensors. Without --data a run is measured on what it held out; data that has "
-    "changed since is refused.\n"
+    "Computes the loss of a model on every token of a text or token file: nats per token, perplexity and bits per\n"
+    "byte. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of its\n"
+    "checkpoints, or a Hugging Face folder with config.json and model.safetensors. Without --data, a run is\n"
+    "evaluated on its held-out data; it is an error if that has changed since training.\n"
     "\n"
-    "  --checkpoint FOLDER  (or --model FOLDER) what is measured\n"
+    "  --checkpoint FOLDER  (or --model FOLDER) the model\n"
     "  --data FILE          text, or tokens in any format of `tally data`\n"
-    "  --batch N            sequences at once (default: the run's, else 8); the result does not depend on it, up to "
-    "rounding\n"
-    "  --seq N              tokens in a sequence (default: the run's, else the model's context); each begins without "
-    "memory\n"
-    "  --batches N          at most so many full batches (default: all of the data)\n"
-    "  --bytes N            bytes of the text that the tokens stand for, where tokens are not bytes\n"
-    "  --step N, --best     another checkpoint of the run than the newest\n"
+    "  --batch N            sequences at once (default: the run's, else 8); affects the result only by rounding\n"
+    "  --seq N              tokens per sequence (default: the run's, else the model's context); each starts with an\n"
+    "                       empty context\n"
+    "  --batches N          stop after N full batches (default: all of the data)\n"
+    "  --bytes N            bytes of text that the tokens represent, if tokens are not bytes\n"
+    "  --step N, --best     another checkpoint of the run\n"
     "  --device cpu|cuda    --threads N   --json\n"
     "\n"
     "examples:\n"
@@ -65,7 +62,7 @@ static bool part_open(const struct request *r, struct opened *o, struct source *
         *s.val_data = 0;
         s.val_share = 0;
     } else if (!o->is_run) {
-        fprintf(stderr, "tally eval: --data is needed: a folder that is no run's has held nothing out\n");
+        fprintf(stderr, "tally eval: --data is required: this folder is not a run and has no held-out data\n");
         return false;
     }
     if (!source_open(source, &s, vocabulary, false)) return false;
@@ -73,7 +70,7 @@ static bool part_open(const struct request *r, struct opened *o, struct source *
     *part = r->data ? source->train : source->held_out;
     *is_bytes = source->is_bytes;
     if (part->last) return true;
-    fprintf(stderr, "tally eval: --data is needed: this run held nothing out\n");
+    fprintf(stderr, "tally eval: --data is required: this run has no held-out data\n");
     return false;
 }
 
@@ -85,7 +82,7 @@ static void print_text(const struct request *r, const struct opened *o, const st
     printf("  loss           %.6f nats per token\n", m->loss);
     printf("  perplexity     %.4f\n", exp(m->loss));
     if (bytes) printf("  bits per byte  %.6f\n", m->loss * (double)m->n_tokens / (double)bytes / log(2));
-    else printf("  bits per byte  not known: --bytes N says how many bytes the tokens stand for\n");
+    else printf("  bits per byte  unknown (give --bytes N, the bytes of text that the tokens represent)\n");
 }
 
 static void print_json(const struct opened *o, const struct measured *m, int64_t bytes) {

@@ -9,35 +9,37 @@
 #include "plan/fit.h"
 
 const char help_fit[] =
-    "usage: tally fit [batch|seq|layers|channels|model|devices] [--SETTING VALUE ...] [--device NAME] [--json]\n\n"
-    "The largest batch, sequence, depth or width with which a training fits a device, the largest model of a family, "
-    "or\n"
-    "the fewest devices that hold it: by pricing sizes, as `tally plan` does, until one fits and the next does not.\n"
-    "Without a word for what, the first four. The settings are those of `tally train`; what is searched for begins at\n"
-    "its setting.\n\n"
-    "What is certain: the bytes in blocks at the peak grow with every size that is searched, and the pool never "
-    "reserves\n"
-    "less. So sizes above the answer are tried one by one until blocks alone are too many; the answer says whether "
-    "that\n"
-    "point was reached, and whether blocks grew between all sizes that were priced.\n\n"
+    "usage: tally fit [batch|seq|layers|channels|model|devices] [--SETTING VALUE ...] [--device NAME] [--json]\n"
+    "\n"
+    "Finds the largest batch, sequence, depth or width with which a training run fits a device, the largest model\n"
+    "of a family, or the smallest number of devices that hold the run. It prices sizes, as `tally plan` does, until\n"
+    "one fits and the next does not. Without a word it searches the first four. The settings are those of\n"
+    "`tally train`; the search starts at the given setting.\n"
+    "\n"
+    "The bytes in blocks at the peak grow with every size, and the pool never reserves less. Sizes above the answer\n"
+    "are therefore tried one by one until the blocks alone exceed the limit. The answer says whether this point was\n"
+    "reached, and whether the bytes in blocks grew between all sizes that were priced.\n"
+    "\n"
     "  --device NAME            cpu or this, or a chip of `tally devices`\n"
-    "  --devices N              devices that share the work; with --shard none, zero1, zero2, zero3. An estimate\n"
-    "  --memory-limit N         in place of the device's memory: 80GB, 24GiB\n"
-    "  --peak X                 FLOP/s of the recipe's products, in place of the device's\n"
-    "  --unit N                 sizes are multiples of it [1; 128 for sequences from 1024 on; whole groups of heads]\n"
-    "  --family TEXT            model: only those whose name begins so: gpt2, llama-3, qwen2.5\n"
-    "  --days X, --money X      what the training may take at most, by the device's sheet: a bound that no run beats\n"
-    "  --price-per-hour X       of one device; --money needs it\n"
-    "  --tokens D               of the training: 300B [with a budget, --tokens-per-parameter]\n"
+    "  --devices N              devices that share the work, with --shard none, zero1, zero2, zero3 (an estimate)\n"
+    "  --memory-limit N         instead of the device's memory: 80GB, 24GiB\n"
+    "  --peak X                 FLOP/s of the recipe's products, instead of the device's\n"
+    "  --unit N                 sizes are multiples of N [1; 128 for sequences from 1024; whole groups of heads]\n"
+    "  --family TEXT            model: only names that begin with TEXT: gpt2, llama-3, qwen2.5\n"
+    "  --days X, --money X      limits on the run's time and on its cost in dollars, by the data sheet: lower bounds\n"
+    "  --price-per-hour X       dollars per device and hour; required by --money\n"
+    "  --tokens D               tokens of the run: 300B [with a limit: --tokens-per-parameter]\n"
     "  --tokens-per-parameter X [20]\n"
-    "  --hardware FILE, --config FILE, --json: as in `tally plan`\n\n"
+    "  --hardware FILE, --config FILE, --json: as in `tally plan`\n"
+    "\n"
     "examples:\n"
     "  tally fit batch --model gpt2-124m --recipe bf16 --seq 1024 --device 'RTX 4090'\n"
     "  tally fit --model llama-3.2-1b --recipe bf16 --seq 4096 --batch 1 --checkpoint full --device A100-80\n"
     "  tally fit model --family llama --recipe bf16 --seq 4096 --batch 1 --device H200 --devices 8 --shard zero3\n"
-    "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 --price-per-hour "
-    "2\n\n"
-    "Where something fits it ends with 0, where nothing does with 6.\n";
+    "  tally fit model --family gpt2 --recipe bf16 --seq 1024 --batch 8 --device H100 --money 100 \\\n"
+    "            --price-per-hour 2\n"
+    "\n"
+    "The exit code is 0 if something fits, and 6 if nothing does.\n";
 
 /* ---- Words ---- */
 
@@ -47,23 +49,23 @@ static void point_print(const struct fit_point *p, const struct fit_question *q)
     uint64_t limit = price_target_limit(&q->target),
              bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
     printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
-    if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool gives unused segments back on the way)");
+    if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool releases unused segments)");
     if (has_tokens && p->run.days > 0) printf(", at least %s", duration_text(p->run.days * 86400, a));
-    if (has_tokens && p->run.money > 0) printf(", %.4g money", p->run.money);
+    if (has_tokens && p->run.money > 0) printf(", %s", dollars_text(p->run.money, a));
 }
 
 static void breaks_print(const struct fit_answer *a, const struct fit_question *q) {
     const struct fit_point *p = &a->next;
-    const char *module;
     char text[32];
     if (p->limit == FIT_REFUSED) printf("%s", p->why);
-    else if (p->limit == FIT_DAYS) printf("it takes %.4g days or more, of %.4g", p->run.days, q->days);
-    else if (p->limit == FIT_MONEY) printf("it costs %.4g or more, of %.4g", p->run.money, q->money);
-    else {
-        tl_purpose grows = fit_growth(a, &module);
-        printf("it needs %s; %s %s%s%s", bytes_text((double)p->bytes, text),
-               a->best.size ? "what grows is" : "most of it is", tl_purpose_name(grows), *module ? ", most in " : "",
-               module);
+    else if (p->limit == FIT_DAYS) printf("it takes at least %.4g days, and the limit is %.4g", p->run.days, q->days);
+    else if (p->limit == FIT_MONEY) {
+        char limit[32];
+        printf("it costs at least %s, and the limit is %s", dollars_text(p->run.money, text),
+               dollars_text(q->money, limit));
+    } else {
+        char grows[GROWTH_TEXT];
+        printf("it needs %s, %s", bytes_text((double)p->bytes, text), growth_text(a, grows));
     }
 }
 
@@ -81,10 +83,10 @@ static void answer_print(const struct fit_question *q, const char *what, const s
         printf("%-9s %" PRId64 " does not: ", "", a->next.size);
         breaks_print(a, q);
         printf("\n");
-    } else printf("%-9s nothing stops it up to there\n", "");
+    } else printf("%-9s no limit up to there\n", "");
     printf("%-9s %d sizes priced; %s%s\n", "", a->n_priced,
-           a->is_proven ? "no larger one fits" : "larger ones were tried, but not all of them",
-           a->is_monotone ? "" : "; NOTE: a larger size had fewer bytes in blocks");
+           a->is_proven ? "no larger one fits" : "some larger ones were not tried",
+           a->is_monotone ? "" : "; note: a larger size had fewer bytes in blocks");
 }
 
 /* ---- Sizes ---- */
@@ -194,8 +196,7 @@ static int fit_devices(const struct plan_flags *f) {
     uint64_t limit = price_target_limit(&f->target);
     char a[32], b[32];
     if (!limit)
-        return fprintf(stderr, "tally fit: nobody knows how much memory %s has (give --memory-limit)\n",
-                       f->target.name),
+        return fprintf(stderr, "tally fit: the memory of %s is unknown (give --memory-limit)\n", f->target.name),
                EXIT_INPUT;
     if (!price_make(&price, &f->settings, &f->target)) return cli_error();
     enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
@@ -214,28 +215,29 @@ static int fit_devices(const struct plan_flags *f) {
                            "device", f->target.name, "is_estimate", 1, "shard", shard_names[mode], "devices",
                            fits ? json_integer(high) : json_null(), "bytes", (double)e.total_bytes));
     else if (fits)
-        printf("devices   %" PRId64 " of them hold it with shard %s: %s of %s on each (an estimate)\n", high,
-               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+        printf("devices   %" PRId64 " with shard %s: %s of %s on each (an estimate)\n", high, shard_names[mode],
+               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
     else
-        printf("devices   nothing fits: with shard %s, %s of %s on each is not cut up (an estimate)\n",
-               shard_names[mode], bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
+        printf("devices   nothing fits: with shard %s, each needs at least %s of %s (an estimate)\n", shard_names[mode],
+               bytes_text((double)e.total_bytes, a), bytes_text((double)limit, b));
     return fits ? 0 : EXIT_NO_FIT;
 }
 
 /* ---- The command ---- */
 
 static int usage_error(const char *text) {
-    fprintf(stderr, "tally fit: %s; see `tally fit --help`\n", text);
+    fprintf(stderr, "tally fit: %s (see `tally fit --help`)\n", text);
     return EXIT_USAGE;
 }
 
 static int fit_run(struct plan_flags *f) {
-    if (f->n_sweeps) return usage_error("--sweep is for plan");
+    if (f->n_sweeps) return usage_error("--sweep is an option of `tally plan`");
     if (f->money > 0 && !(f->options.price_per_hour > 0)) return usage_error("--money needs --price-per-hour");
     bool has_budget = f->days > 0 || f->money > 0;
     if (has_budget && f->options.tokens == 0 && f->tokens_per_parameter == 0) f->tokens_per_parameter = 20;
     if (has_budget && !(f->target.speed.bandwidth > 0)) {
-        fprintf(stderr, "tally fit: %s has no figures of speed, so nothing is known of days (`tally devices`)\n",
+        fprintf(stderr,
+                "tally fit: the speed of %s is unknown, so --days and --money cannot be checked (`tally devices`)\n",
                 f->target.name);
         return EXIT_INPUT;
     }
@@ -244,7 +246,7 @@ static int fit_run(struct plan_flags *f) {
         if (!strcmp(f->what, fit_axis_names[axis])) return fit_sizes(f, axis);
     if (!strcmp(f->what, "model")) return fit_model(f);
     if (!strcmp(f->what, "devices")) return fit_devices(f);
-    return usage_error("what is to fit is one of batch, seq, layers, channels, model, devices");
+    return usage_error("the first argument is one of batch, seq, layers, channels, model, devices");
 }
 
 int cmd_fit(int argc, char **argv) {

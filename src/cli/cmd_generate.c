@@ -14,26 +14,22 @@
 const char help_generate[] =
     "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"
     "\n"
-    "Continues a text. FOLDER is a run's folder (its newest checkpoint, or another: --step, --best), one of its "
-    "checkpoints, or a\n"
-    "Hugging Face folder with config.json and model.safetensors. Models of 256 tokens read and write bytes; others "
-    "need the prompt as\n"
-    "numbers (--ids) and answer with numbers. Keys and values are cached: each token costs one pass over those before "
-    "it.\n"
-    "On a terminal, and in the text of --json, \"?\" stands for what is no printable UTF-8; a file or a pipe gets the "
-    "model's bytes\n"
-    "as they are.\n"
+    "Continues a text. FOLDER is a run's folder (its newest checkpoint; --step and --best select another), one of\n"
+    "its checkpoints, or a Hugging Face folder with config.json and model.safetensors. Models with 256 tokens read\n"
+    "and write bytes; others need the prompt as token ids (--ids) and print ids. Keys and values are cached.\n"
+    "On a terminal, and in the text of --json, \"?\" stands for bytes that are not printable UTF-8; a file or a pipe\n"
+    "gets the model's bytes unchanged.\n"
     "\n"
-    "  --model FOLDER     (or --checkpoint FOLDER) who speaks\n"
-    "  --prompt TEXT      what is continued (default: the run's prompt)\n"
-    "  --ids N,N,...      the same as numbers of tokens\n"
-    "  --tokens N         how many follow (default 200, at most 10 million); Ctrl-C prints those that are there\n"
-    "  --temperature X    below 1 more likely tokens, above 1 more surprising ones; 0 always takes the likeliest "
-    "(default 0.8)\n"
-    "  --top-k N          only among the N likeliest (default 0: all)\n"
-    "  --top-p X          only among the likeliest that have the share X together (default 1: all)\n"
-    "  --seed N           of the random numbers (default 1): the same seed gives the same text\n"
-    "  --step N, --best   another checkpoint of the run than the newest\n"
+    "  --model FOLDER     (or --checkpoint FOLDER) the model\n"
+    "  --prompt TEXT      the text to continue (default: the run's prompt)\n"
+    "  --ids N,N,...      the prompt as token ids\n"
+    "  --tokens N         tokens to generate (default 200, at most 10 million); Ctrl-C prints those made so far\n"
+    "  --temperature X    below 1: more likely tokens; above 1: more surprising ones; 0: always the most likely\n"
+    "                     (default 0.8)\n"
+    "  --top-k N          sample from the N most likely tokens (default 0: all)\n"
+    "  --top-p X          sample from the most likely tokens with total probability X (default 1: all)\n"
+    "  --seed N           seed of the random numbers (default 1): the same seed gives the same text\n"
+    "  --step N, --best   another checkpoint of the run\n"
     "  --device cpu|cuda  --threads N   --json\n"
     "\n"
     "examples:\n"
@@ -64,7 +60,7 @@ static int request_read(struct request *r, int argc, char **argv) {
     *r = (struct request){.tokens = 200, .temperature = 0.8, .top_p = 1, .seed = 1};
     int code = trained_flags_read(&r->model, "generate", "--model", table, argc, argv);
     if (code || !r->ids || !r->prompt) return code;
-    fprintf(stderr, "tally generate: either --prompt or --ids, not both\n");
+    fprintf(stderr, "tally generate: give --prompt or --ids, not both\n");
     return EXIT_USAGE;
 }
 

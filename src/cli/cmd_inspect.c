@@ -9,11 +9,12 @@
 #include "file/safetensors.h"
 
 const char help_inspect[] =
-    "usage: tally inspect FILE.safetensors [--json]\n\n"
-    "Lists the tensors of a safetensors file in the order of their data (name, type, shape, bytes), then elements and "
-    "bytes\n"
-    "by type, then the file's metadata. The whole header is checked first; the data is not read.\n"
-    "Types marked * can be listed and not loaded.\n\n"
+    "usage: tally inspect FILE.safetensors [--json]\n"
+    "\n"
+    "Lists the tensors of a safetensors file in the order of their data (name, type, shape, bytes), then elements\n"
+    "and bytes by type, then the metadata. The whole header is checked first; the data is not read.\n"
+    "Types marked * can be listed but not loaded.\n"
+    "\n"
     "examples:\n"
     "  tally inspect model.safetensors\n"
     "  tally inspect model.safetensors --json | jq '.totals.BF16.bytes'\n";

@@ -18,30 +18,30 @@
 #include "tensor/dtype.h"
 
 const char help_napkin[] =
-    "usage: tally napkin FORM [options] [--json]\n\n"
-    "Closed forms, by name, printed with the numbers in them:\n\n"
+    "usage: tally napkin FORM [options] [--json]\n"
+    "\n"
+    "Evaluates a closed form and prints the formula with its numbers:\n"
+    "\n"
     "  time         days of a run:             --params N --tokens D --devices n --mfu X (--device NAME | --peak X)\n"
-    "               or the devices it takes:   --days X instead of --devices; --model and --seq instead of --params\n"
+    "               or devices for it:         --days X instead of --devices; --model and --seq instead of --params\n"
     "  fit          the largest model:         (--memory B | --device NAME) --devices n [--bytes-per-param 16]\n"
     "  flops        by every convention:       --model MODEL --seq S [--tokens D], or --params N --tokens D\n"
     "  memory       bytes of a tensor:         --shape 49152,12288 --dtype f32\n"
-    "  activations  bytes of a GPT, per GPU:   --layers L --channels h --heads a --seq s --batch b --tensor t "
-    "--pipeline p\n"
-    "               [--interleave m] [--bytes-per-param 18]\n"
+    "  activations  bytes of a GPT, per GPU:   --layers L --channels h --heads a --seq s --batch b --tensor t\n"
+    "               --pipeline p [--interleave m] [--bytes-per-param 18]\n"
     "  intensity    FLOPs per byte of an op:   --op relu|gelu|dot|matvec|matmul --n N, or --m M --k K --n N\n"
     "               [--dtype T] [--device NAME]\n"
     "  chinchilla   best size for a budget:    --flops C, or --params N, or --tokens D [--tokens-per-param 20]\n"
     "  mfu          by every convention:       --model MODEL --seq S (--tokens-per-second X | --batch B --seconds X)\n"
-    "               (--device NAME | --peak X) --devices n; a GPT of --layers --channels --vocabulary instead of "
-    "--model\n"
-    "  loss         E + A/N^a + B/D^b through  --runs FILE (lines of N,D,loss), and the next: --params N --tokens D\n"
-    "               your runs:                 [--alpha X] [--beta X] hold an exponent\n"
-    "  references   known runs and thresholds: [--flops C | --params N --tokens D]\n\n"
-    "A MODEL is a preset (`tally train --models`) or a config.json. Numbers may be 70e9 or 70B, 80GB or 80GiB. --dtype "
-    "says which\n"
-    "peak is used (bf16). --peak X is in FLOP/s and wins over the table. --hardware FILE adds devices of your own. "
-    "Without a device\n"
-    "there are numbers and no percentages.\n\n"
+    "               (--device NAME | --peak X) --devices n; or a GPT of --layers --channels --vocabulary\n"
+    "  loss         fit E + A/N^a + B/D^b to   --runs FILE (lines of N,D,loss), and predict --params N --tokens D\n"
+    "               your runs:                 [--alpha X] [--beta X] fix an exponent\n"
+    "  references   known runs and thresholds: [--flops C | --params N --tokens D]\n"
+    "\n"
+    "MODEL is a preset (`tally train --models`) or a config.json. Numbers may be written 70e9 or 70B, 80GB or\n"
+    "80GiB. --dtype selects the peak (bf16). --peak X is in FLOP/s and overrides the table. --hardware FILE adds\n"
+    "your own devices. Without a device there are numbers but no percentages.\n"
+    "\n"
     "examples:\n"
     "  tally napkin time --params 70e9 --tokens 15e12 --device H100 --devices 1024 --mfu 0.5\n"
     "  tally napkin fit --memory 80e9 --devices 8 --bytes-per-param 16\n"
@@ -133,7 +133,7 @@ static int machine_find(const char *form, const struct asked *q, struct machine 
     m->chip = hardware_find(q->device);
     if (!m->chip) return cli_error();
     if (q->peak > 0 && hardware_doubt(m->chip, kind, q->peak, doubt))
-        return bad(form, "--peak: %s (leave --device out to use it all the same)", doubt);
+        return bad(form, "--peak: %s (leave out --device to use it anyway)", doubt);
     if (!(q->peak > 0)) m->peak = hardware_value(m->chip, kind);
     if (!(m->peak > 0))
         return bad(form, "no peak of %s is known for %s (give --peak, in FLOP/s)", m->dtype, m->chip->name);
@@ -154,17 +154,17 @@ static int model_find(const char *form, const struct asked *q, struct napkin_mod
     *name = q->model;
     if (!q->model) {
         if (!(q->layers > 0 && q->channels > 0 && q->vocabulary > 0))
-            return bad(form, "which model? (give --model, or --layers, --channels and --vocabulary)");
+            return bad(form, "no model (give --model, or --layers, --channels and --vocabulary)");
         *m = napkin_gpt(q->layers, q->channels, q->vocabulary, q->seq);
         *name = "a GPT";
-        return m->parameters <= LARGEST_MODEL ? 0 : bad(form, "%.3g parameters are no model", m->parameters);
+        return m->parameters <= LARGEST_MODEL ? 0 : bad(form, "%.3g parameters are too many", m->parameters);
     }
     bool is_file = strchr(q->model, '/') || strstr(q->model, ".json");
     if (!(is_file ? tl_model_config_read(q->model, &c) : tl_model_preset(q->model, &c))) return cli_error();
     if (!tl_model_config_check(&c)) return cli_error();
     /* learned positions are as many as the sequence has, unless the file says how many */
     if (!is_file && c.family == TL_GPT2 && q->seq > (double)c.context)
-        return bad(form, "%s has %" PRId64 " positions, --seq %g is more", q->model, c.context, q->seq);
+        return bad(form, "%s has %" PRId64 " positions; --seq %g exceeds them", q->model, c.context, q->seq);
     *m = napkin_model_of(&c);
     return 0;
 }
@@ -177,13 +177,13 @@ static int form_time(const struct asked *q, struct answer *a) {
     const char *name;
     int code = machine_find("time", q, &machine);
     if (code) return code;
-    if (!(machine.peak > 0)) return lacks("time", "on what? (give --device NAME, or --peak in FLOP/s)");
+    if (!(machine.peak > 0)) return lacks("time", "no device (give --device NAME, or --peak in FLOP/s)");
     double flops = q->flops, params = q->params;
     char count[128];
     if (q->model) {
         const struct napkin_convention *c = napkin_convention_find(q->convention);
         if (!c) return cli_error();
-        if (!(q->seq > 0 && q->tokens > 0)) return lacks("time", "a model needs --seq and --tokens too");
+        if (!(q->seq > 0 && q->tokens > 0)) return lacks("time", "--model also needs --seq and --tokens");
         if ((code = model_find("time", q, &m, &name))) return code;
         flops = c->flops(&m, q->seq) * q->tokens;
         params = m.parameters;
@@ -193,7 +193,8 @@ static int form_time(const struct asked *q, struct answer *a) {
         flops = 6 * params * q->tokens;
         snprintf(count, sizeof count, "6 x %.4g x %.4g", params, q->tokens);
     } else
-        return lacks("time", "how much work? (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
+        return lacks("time",
+                     "no amount of work (give --params and --tokens, or --flops, or --model, --seq and --tokens)");
     if (q->days > 0) {
         double devices = flops / (q->days * NAPKIN_DAY * machine.peak * q->mfu);
         formula(a, "devices = FLOPs / (time x peak x MFU) = %s / (%.4g days x 86400 x %.4g x %.3g)", count, q->days,
@@ -208,14 +209,15 @@ static int form_time(const struct asked *q, struct answer *a) {
     formula(a, "time = FLOPs / (devices x peak x MFU) = %s / (%.0f x %.4g x %.3g) = %.4g s", count, q->devices,
             machine.peak, q->mfu, s);
     machine_say(a, &machine);
-    if (params > 0) value(a, "parameters", params, "%.0f", params);
+    char n[32];
+    if (params > 0) value(a, "parameters", params, "%s", grouped_text((uint64_t)params, n));
     value(a, "flops", flops, "%.4g", flops);
-    value(a, "seconds", s, "%.4g", s);
-    value(a, "days", s / NAPKIN_DAY, "%.4g", s / NAPKIN_DAY);
-    value(a, "device_hours", s / 3600 * q->devices, "%.4g", s / 3600 * q->devices);
+    value(a, "seconds", s, "%s", amount_text(s, n));
+    value(a, "days", s / NAPKIN_DAY, "%s", amount_text(s / NAPKIN_DAY, n));
+    value(a, "device_hours", s / 3600 * q->devices, "%s", amount_text(s / 3600 * q->devices, n));
     if (machine.chip && hardware_value(machine.chip, HARDWARE_POWER) > 0) {
         double mwh = s / 3600 * q->devices * hardware_value(machine.chip, HARDWARE_POWER) / 1e6;
-        value(a, "megawatt_hours", mwh, "%.4g, the chips alone, at their most", mwh);
+        value(a, "megawatt_hours", mwh, "%s, for the chips alone at full power", amount_text(mwh, n));
     }
     return 0;
 }
@@ -227,14 +229,15 @@ static int form_fit(const struct asked *q, struct answer *a) {
     const struct hardware *chip = NULL;
     if (q->device && !(chip = hardware_find(q->device))) return cli_error();
     if (!(memory > 0) && chip) memory = hardware_memory_bytes(chip);
-    if (chip && !(memory > 0)) return bad("fit", "the memory of %s is not known (give --memory)", chip->name);
-    if (!(memory > 0)) return lacks("fit", "into what? (give --memory in bytes, or --device NAME)");
+    if (chip && !(memory > 0)) return bad("fit", "the memory of %s is unknown (give --memory)", chip->name);
+    if (!(memory > 0)) return lacks("fit", "no memory size (give --memory in bytes, or --device NAME)");
     double n = floor(memory * q->devices / each);
     formula(a, "parameters = memory x devices / bytes per parameter = %.11g x %.0f / %.4g = %.4g", memory, q->devices,
             each, n);
     if (chip) word(a, "device", chip->name);
     value(a, "memory", memory, "%.11g B, %.2f GiB", memory, memory / 1073741824.0);
-    value(a, "parameters", n, "%.4g, sharded over all devices; nothing is left for activations", n);
+    char text[32];
+    value(a, "parameters", n, "%s, sharded over all devices; nothing is left for activations", amount_text(n, text));
     return 0;
 }
 
@@ -279,14 +282,14 @@ static int form_flops(const struct asked *q, struct answer *a) {
     struct napkin_model m;
     const char *name;
     if (q->params > 0 && !q->model) {
-        if (!(q->tokens > 0)) return lacks("flops", "how many --tokens?");
+        if (!(q->tokens > 0)) return lacks("flops", "--tokens is required");
         formula(a, "FLOPs = 6 N D = 6 x %.4g x %.4g = %.4g", q->params, q->tokens, 6 * q->params * q->tokens);
         value(a, "flops", 6 * q->params * q->tokens, "%.4g", 6 * q->params * q->tokens);
         return 0;
     }
     int code = model_find("flops", q, &m, &name);
     if (code) return code;
-    if (!(q->seq > 0)) return lacks("flops", "of which --seq?");
+    if (!(q->seq > 0)) return lacks("flops", "--seq is required");
     formula(a, "training FLOPs per token of %s; L = %.0f layers, d = %.0f, S = %.0f", name, m.layers, m.attention,
             q->seq);
     model_say(a, &m, name);
@@ -300,16 +303,16 @@ static int form_mfu(const struct asked *q, struct answer *a) {
     const char *name;
     int code = machine_find("mfu", q, &machine);
     if (code || (code = model_find("mfu", q, &m, &name))) return code;
-    if (!(q->seq > 0)) return lacks("mfu", "of which --seq?");
+    if (!(q->seq > 0)) return lacks("mfu", "--seq is required");
     double rate = q->tokens_per_second;
     if (!(rate > 0) && q->seconds > 0 && q->batch > 0) rate = q->batch * q->seq / q->seconds;
     if (!(rate > 0))
-        return lacks("mfu", "how fast? (give --tokens-per-second, or --batch and --seconds of an iteration)");
+        return lacks("mfu", "no speed (give --tokens-per-second, or --batch and --seconds of an iteration)");
     if (machine.peak > 0)
         formula(a,
                 "MFU = FLOPs per token x tokens per second / (devices x peak) = FLOPs per token x %.6g / (%.0f x %.5g)",
                 rate, q->devices, machine.peak);
-    else formula(a, "FLOP/s = FLOPs per token x %.6g; no device was named, so there are no percentages", rate);
+    else formula(a, "FLOP/s = FLOPs per token x %.6g; without a device there are no percentages", rate);
     machine_say(a, &machine);
     model_say(a, &m, name);
     value(a, "tokens_per_second", rate, "%.6g on %.0f devices", rate, q->devices);
@@ -336,7 +339,7 @@ static int form_memory(const struct asked *q, struct answer *a) {
         return bad("memory", "there is no dtype \"%s\"%s (`tally dtypes` lists them)", q->dtype,
                    text_meant(meant, text_nearest(q->dtype, names, TL_DTYPE_COUNT)));
     }
-    if (!q->shape) return lacks("memory", "of which --shape?");
+    if (!q->shape) return lacks("memory", "--shape is required");
     json_t *shape = json_array();
     bool ok = *q->shape != 0;
     for (const char *at = q->shape; ok && *at;) {
@@ -383,7 +386,7 @@ static int form_activations(const struct asked *q, struct answer *a) {
     for (int k = 0; k < KEEP_COUNT; k++) {
         double bytes = napkin_activations(&s, (enum napkin_keep)k);
         static const char *const words[] = {"nothing recomputed", "sequence parallelism", "attention recomputed",
-                                            "both", "block inputs alone"};
+                                            "both", "only block inputs kept"};
         value(a, napkin_keep_names[k], bytes, "%.0f B, %.10g GiB, %.2f %%: %s", bytes, bytes / 1073741824.0,
               100 * bytes / all, words[k]);
     }
@@ -421,9 +424,9 @@ static int form_intensity(const struct asked *q, struct answer *a) {
     tl_dtype dtype = dtype_from_name(q->dtype);
     if (dtype == TL_DTYPE_COUNT)
         return bad("intensity", "there is no dtype \"%s\" (`tally dtypes` lists them)", q->dtype);
-    if (!(q->n > 0)) return lacks("intensity", "of which size? (give --n, or --m, --k and --n)");
+    if (!(q->n > 0)) return lacks("intensity", "no size (give --n, or --m, --k and --n)");
     if (q->op && !op_of(q, &c))
-        return bad("intensity", "there is no --op \"%s\" here (there are relu, gelu, dot, matvec, matmul)", q->op);
+        return bad("intensity", "--op \"%s\" is not one of relu, gelu, dot, matvec, matmul", q->op);
     if (!q->op && !(q->m > 0 && q->k > 0))
         return lacks("intensity", "give --op NAME, or --m, --k and --n of a product");
     double bytes = c.elements * dtype_info(dtype)->bits / 8, intensity = c.flops / bytes;
@@ -438,7 +441,7 @@ static int form_intensity(const struct asked *q, struct answer *a) {
     if (!(bandwidth > 0)) return 0;
     double ridge = machine.peak / bandwidth, s = fmax(c.flops / machine.peak, bytes / bandwidth);
     value(a, "ridge", ridge, "%.4g FLOP/B = %.5g / %.5g", ridge, machine.peak, bandwidth);
-    value(a, "seconds", s, "%.4g at least, bound by %s", s, intensity < ridge ? "memory" : "compute");
+    value(a, "seconds", s, "at least %.4g; %s-bound", s, intensity < ridge ? "memory" : "compute");
     word(a, "bound", intensity < ridge ? "memory" : "compute");
     return 0;
 }
@@ -448,7 +451,7 @@ static int form_intensity(const struct asked *q, struct answer *a) {
 static int form_chinchilla(const struct asked *q, struct answer *a) {
     double r = q->tokens_per_param, N, D, C;
     if ((q->flops > 0) + (q->params > 0) + (q->tokens > 0) != 1)
-        return lacks("chinchilla", "give one of --flops, --params and --tokens");
+        return lacks("chinchilla", "give --flops, --params or --tokens");
     if (q->flops > 0) {
         N = sqrt(q->flops / (6 * r));
         formula(a, "N = sqrt(C / (6 x %.4g)) = sqrt(%.4g / %.4g) = %.4g;  D = %.4g N", r, q->flops, 6 * r, N, r);
@@ -458,8 +461,9 @@ static int form_chinchilla(const struct asked *q, struct answer *a) {
     }
     D = r * N;
     C = 6 * N * D;
-    value(a, "parameters", N, "%.4g", N);
-    value(a, "tokens", D, "%.4g", D);
+    char text[32];
+    value(a, "parameters", N, "%s", amount_text(N, text));
+    value(a, "tokens", D, "%s", amount_text(D, text));
     value(a, "flops", C, "%.4g", C);
     json_t *laws = json_object();
     for (const struct napkin_law_row *row = napkin_laws; row->name; row++) {
@@ -502,9 +506,9 @@ static int runs_read(const char *path, struct napkin_run *runs, int *n_runs) {
         bool is_run = n == 3;
         for (int i = 0; is_run && i < 3; i++) is_run = v[i] > 0 && v[i] <= LARGEST_DATA;
         if (n == 3 && !is_run)
-            code =
-                bad("loss", "%s:%d: parameters, tokens and loss are above 0 and at most %g", path, line, LARGEST_DATA);
-        else if (n < 3) code = bad("loss", "%s:%d: needs three numbers: parameters, tokens, loss", path, line);
+            code = bad("loss", "%s:%d: parameters, tokens and loss must be above 0 and at most %g", path, line,
+                       LARGEST_DATA);
+        else if (n < 3) code = bad("loss", "%s:%d: a line needs three numbers: parameters, tokens, loss", path, line);
         else if (*n_runs == MOST_RUNS) code = bad("loss", "%s: more than %d runs", path, MOST_RUNS);
         else runs[(*n_runs)++] = (struct napkin_run){v[0], v[1], v[2]};
     }
@@ -518,7 +522,7 @@ static int run_order(const void *x, const void *y) {
     return (c > d) - (c < d);
 }
 
-/* The honest error: the law through all runs but the largest, asked for the largest. */
+/* The simplest check: fit the law to all runs but the largest, and predict the largest. */
 static void holdout_say(const struct asked *q, struct answer *a, const struct napkin_run *runs, int n) {
     struct napkin_fit f;
     if (n < 4 || !napkin_fit_loss(runs, n - 1, q->alpha, q->beta, &f)) {
@@ -530,7 +534,7 @@ static void holdout_say(const struct asked *q, struct answer *a, const struct na
     json_object_set_new(a->json, "holdout",
                         json_pack("{s:f, s:f, s:f, s:f, s:f}", "parameters", last->parameters, "tokens", last->tokens,
                                   "predicted", said, "measured", last->loss, "relative_error", said / last->loss - 1));
-    fprintf(a->text, "  %-18s the others predict %.4f for the largest run, which has %.4f: %+.2f %%\n", "holdout", said,
+    fprintf(a->text, "  %-18s the other runs predict %.4f for the largest, which has %.4f: %+.2f %%\n", "holdout", said,
             last->loss, 100 * (said / last->loss - 1));
 }
 
@@ -545,7 +549,7 @@ static int loss_answer(const struct asked *q, struct answer *a, struct napkin_ru
                         json_pack("{s:f, s:f, s:f, s:f, s:f}", "E", law->E, "A", law->A, "B", law->B, "alpha",
                                   law->alpha, "beta", law->beta));
     json_object_set_new(a->json, "runs", json_integer(n));
-    value(a, "rms", f.rms, "%.3f %% of the loss: how far the runs lie from the law", 100 * f.rms);
+    value(a, "rms", f.rms, "%.3f %% of the loss: distance of the runs from the law", 100 * f.rms);
     if (law->alpha > 0 && law->beta > 0 && law->A > 0 && law->B > 0)
         value(a, "data_exponent", law->alpha / (law->alpha + law->beta), "best N grows as C^%.3f, best D as C^%.3f",
               law->beta / (law->alpha + law->beta), law->alpha / (law->alpha + law->beta));
@@ -554,17 +558,16 @@ static int loss_answer(const struct asked *q, struct answer *a, struct napkin_ru
     double loss = napkin_loss(law, q->params, q->tokens), error = napkin_fit_error(&f, q->params, q->tokens);
     value(a, "loss", loss, "%.4f for %.4g parameters on %.4g tokens", loss, q->params, q->tokens);
     if (isfinite(error)) value(a, "error", error, "%.4f: one standard error", error);
-    else value(a, "error", error, "unknown: as many parameters as runs");
+    else value(a, "error", error, "unknown: there are as many unknowns as runs");
     double most = runs[n - 1].parameters * runs[n - 1].tokens;
     if (q->params * q->tokens > 100 * most)
-        fprintf(stderr,
-                "tally napkin loss: that is %.0f times the compute of the largest run: far outside what was seen\n",
+        fprintf(stderr, "tally napkin loss: this is %.0f times the compute of the largest run, far outside the data\n",
                 q->params * q->tokens / most);
     return 0;
 }
 
 static int form_loss(const struct asked *q, struct answer *a) {
-    if (!q->runs) return lacks("loss", "which --runs? (a file with lines of parameters, tokens, loss)");
+    if (!q->runs) return lacks("loss", "--runs is required: a file with lines of parameters, tokens, loss");
     struct napkin_run *runs = malloc(MOST_RUNS * sizeof *runs);
     int n, code = runs ? runs_read(q->runs, runs, &n) : EXIT_MEMORY;
     if (!code) code = loss_answer(q, a, runs, n);
@@ -663,7 +666,7 @@ static const struct form *form_find(const char *name) {
         names[i] = forms[i].name;
     }
     char meant[TEXT_MEANT];
-    fprintf(stderr, "tally napkin: there is no form \"%s\"%s; see `tally napkin --help`\n",
+    fprintf(stderr, "tally napkin: there is no form \"%s\"%s (see `tally napkin --help`)\n",
             text_show(shown, sizeof shown, name), text_meant(meant, text_nearest(name, names, N_FORMS)));
     return NULL;
 }
@@ -688,8 +691,7 @@ static int answer_print(const struct form *form, const struct asked *q) {
     if (a.text && fclose(a.text) != 0) code = EXIT_MEMORY;
     if (code == EXIT_MEMORY) fprintf(stderr, "tally napkin %s: out of memory for the answer\n", form->name);
     if (!code && has_infinity(text))
-        code =
-            bad(form->name, "with these numbers the answer is beyond all bounds (look for a zero too many or too few)");
+        code = bad(form->name, "the answer is out of range (check the numbers for a missing or extra zero)");
     if (!code && q->is_json) code = cli_json(json_incref(a.json));
     else if (!code) fputs(text, stdout);
     free(text);

@@ -8,14 +8,17 @@
 #include "ops/ops.h"
 
 const char help_ops[] =
-    "usage: tally ops [NAME] [--json]\n\n"
-    "Lists every op, or the one named: a row of facts, and below it shapes | dtypes | FLOPs, in words.\n\n"
-    "  kind      VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on data and is refused on meta,\n"
-    "            TRANSFER moves between devices\n"
-    "  gradient  yes; none: no gradient flows through it; no rule: asking for one is an error\n"
-    "  scratch   whether it may ask for memory while it runs\n"
-    "  saved     the inputs and outputs that its gradient reads, kept until then\n"
-    "  FLOPs     n is the number of elements of the result; other letters are those of the shapes\n\n"
+    "usage: tally ops [NAME] [--json]\n"
+    "\n"
+    "Lists every op, or one: a row of facts, then its shapes | dtypes | FLOPs.\n"
+    "\n"
+    "  kind      VIEW costs nothing, KERNEL runs on every device, DYNAMIC depends on data and cannot run on meta,\n"
+    "            TRANSFER moves data between devices\n"
+    "  gradient  yes; none: no gradient flows through it; no rule: asking for a gradient is an error\n"
+    "  scratch   whether it may need a workspace\n"
+    "  saved     the inputs and outputs that its gradient reads; they are kept until then\n"
+    "  FLOPs     n is the number of elements of the result; other letters are those of the shapes\n"
+    "\n"
     "examples:\n"
     "  tally ops\n"
     "  tally ops matmul\n"
@@ -126,7 +129,7 @@ static const tl_op *op_find(const char *name) {
         if (!strcmp(name, names[i])) return op_table[i];
     }
     char meant[TEXT_MEANT];
-    fprintf(stderr, "tally ops: there is no op \"%s\"%s; `tally ops` lists them\n", name,
+    fprintf(stderr, "tally ops: there is no op \"%s\"%s (`tally ops` lists them)\n", name,
             text_meant(meant, text_nearest(name, names, OP_COUNT)));
     return NULL;
 }

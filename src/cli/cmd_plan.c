@@ -16,51 +16,39 @@
 #include "train/recipe.h"
 
 const char help_plan[] =
-    "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n\n"
-    "What a training needs, before it runs: the trainer's own steps are run on meta, which has shapes and no data, "
-    "under\n"
-    "the device's rules of memory. Bytes, FLOPs and the verdict are exact for one device; times follow from its "
-    "sheet;\n"
-    "several devices are an estimate on top. The settings are those of `tally train` (`tally train --settings`).\n\n"
+    "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n"
+    "\n"
+    "Shows what a training run needs before it runs. Tally runs the trainer's own steps on meta, which has shapes\n"
+    "but no data, under the device's memory rules. Bytes, FLOPs and the verdict are exact for one device. Times\n"
+    "follow from the data sheet, and several devices are an estimate. The settings are those of `tally train`\n"
+    "(`tally train --settings`).\n"
+    "\n"
     "  --device NAME        cpu or this, or a chip of `tally devices`: H200, A100-80, 'RTX 4090'\n"
     "  --devices N          devices that share the work [1]\n"
-    "  --shard MODE         none, zero1, zero2, zero3: what they cut up between them [none]\n"
-    "  --link GB/S          of one device, one way [the chip's within 8 devices, 50 beyond]\n"
-    "  --tokens D           of the whole training: 300B, 15T [steps x batch x seq x accum]\n"
-    "  --price-per-hour X   of one device, in any currency\n"
-    "  --memory-limit N     in place of the device's memory: 80GB, 24GiB\n"
-    "  --peak X             FLOP/s of the recipe's products, in place of the device's: 989e12\n"
-    "  --short              not what stops it from growing, nor advice\n"
-    "  --sweep NAME=a,b,c   every combination of such values, one line each; may be repeated\n"
-    "  --inference          what using the model costs: a prompt of --seq tokens in --batch sequences, then token by "
-    "token\n"
-    "  --new-tokens N       with --inference: tokens that follow the prompt [128]\n"
-    "  --price FILE         the price itself, tally.run/1, to be compared with a receipt by `tally diff`\n"
-    "  --hardware FILE      chips of your own, tally.hardware/1\n"
-    "  --config FILE        settings from a JSON object\n"
-    "  --json               tally.plan/1 on stdout; a sweep gives one object per line\n\n"
+    "  --shard MODE         none, zero1, zero2, zero3: what they split [none]\n"
+    "  --link GB/S          bandwidth of one device, one way [the chip's link up to 8 devices, then 50]\n"
+    "  --tokens D           tokens of the whole run: 300B, 15T [steps x batch x seq x accum]\n"
+    "  --price-per-hour X   dollars per device and hour\n"
+    "  --memory-limit N     instead of the device's memory: 80GB, 24GiB\n"
+    "  --peak X             FLOP/s of the recipe's products, instead of the device's: 989e12\n"
+    "  --short              leave out growth limits and advice\n"
+    "  --sweep NAME=a,b,c   plan every combination of these values, one line each; may be repeated\n"
+    "  --inference          cost of using the model: a prompt of --seq tokens for --batch sequences, then decoding\n"
+    "  --new-tokens N       with --inference: tokens after the prompt [128]\n"
+    "  --price FILE         write the price (tally.run/1), for `tally diff` with a receipt\n"
+    "  --hardware FILE      your own chips, tally.hardware/1\n"
+    "  --config FILE        read settings from a JSON object\n"
+    "  --json               tally.plan/1 on stdout; a sweep prints one object per line\n"
+    "\n"
     "examples:\n"
     "  tally plan --model gpt2-124m --recipe bf16 --batch 64 --seq 1024 --device H200\n"
     "  tally plan --model llama-3-8b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H200 --tokens 1T\n"
     "  tally plan --model llama-3.1-405b --recipe bf16 --seq 8192 --batch 1 --checkpoint full --device H100 \\\n"
     "             --devices 16384 --shard zero3 --tokens 15T --price-per-hour 2\n"
     "  tally plan --model qwen2.5-1.5b --device 'RTX 4090' --sweep batch=1,2,4,8 --sweep seq=1024,2048\n"
-    "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n\n"
-    "A plan that was made ends with 0, whether the run fits or not.\n";
-
-/* ---- Numbers ---- */
-
-/* 8,030,261,248 */
-static const char *grouped(uint64_t n, char *buffer) {
-    char digits[32];
-    int length = snprintf(digits, sizeof digits, "%" PRIu64, n), used = 0;
-    for (int i = 0; i < length; i++) {
-        if (i && (length - i) % 3 == 0) buffer[used++] = ',';
-        buffer[used++] = digits[i];
-    }
-    buffer[used] = 0;
-    return buffer;
-}
+    "  tally plan --inference --model llama-3-8b --recipe bf16 --batch 32 --seq 2048 --new-tokens 512 --device H100\n"
+    "\n"
+    "The exit code is 0 if the plan was made, whether the run fits or not.\n";
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
@@ -72,19 +60,19 @@ static void head_print(const struct plan *plan) {
     const tl_model_config *c = &p->config;
     char n[32], a[32];
     printf("%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " heads", s->model,
-           grouped((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
-    if (c->n_kv_heads != c->n_heads) printf(" (%" PRId64 " of keys and values)", c->n_kv_heads);
+           grouped_text((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
+    if (c->n_kv_heads != c->n_heads) printf(" (%" PRId64 " for keys and values)", c->n_kv_heads);
     printf(", MLP %" PRId64 ", vocabulary %" PRId64 "\n", c->ff, c->vocabulary);
     printf("step: %s tokens = %" PRId64 " micro-batch%s of %" PRId64 " x %" PRId64 "; recipe %s",
-           grouped((uint64_t)p->n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
+           grouped_text((uint64_t)p->n_tokens, a), s->accum, s->accum == 1 ? "" : "es", s->batch, s->seq,
            settings_choice(s, "recipe"));
     printf(", %s", settings_choice(s, "optimizer"));
     printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
     printf("device: %s", p->target.chip ? p->target.chip->name : p->target.name);
     if (p->target.memory_bytes) printf(", %s", bytes_text((double)p->target.memory_bytes, a));
     if (p->target.outside_bytes)
-        printf(", of which %s are the driver's and libraries'", bytes_text((double)p->target.outside_bytes, a));
-    if (!p->target.has_kernels) printf("; Tally does not run there: its memory rules are taken to be cuda's");
+        printf(", of which driver and libraries take %s", bytes_text((double)p->target.outside_bytes, a));
+    if (!p->target.has_kernels) printf("; Tally does not run on it: CUDA's memory rules are assumed");
     printf("\n");
 }
 
@@ -92,13 +80,13 @@ static void verdict_print(const struct plan *plan) {
     const struct price *p = &plan->price;
     uint64_t limit = price_target_limit(&p->target), need = p->reserved_bytes;
     char a[32], b[32], c[32];
-    printf("\nmemory of one device%s: ", plan->options.n_devices > 1 ? " that has everything" : "");
-    if (p->verdict == PRICE_UNKNOWN) printf("%s; how much there is is not known\n", bytes_text((double)need, a));
+    printf("\nmemory of one device%s: ", plan->options.n_devices > 1 ? " without sharding" : "");
+    if (p->verdict == PRICE_UNKNOWN) printf("needs %s; the device's memory is unknown\n", bytes_text((double)need, a));
     else if (p->verdict == PRICE_TOO_LARGE)
-        printf("TOO LARGE: needs %s of %s, %s too many\n", bytes_text((double)need, a), bytes_text((double)limit, b),
+        printf("TOO LARGE: needs %s of %s, %s too much\n", bytes_text((double)need, a), bytes_text((double)limit, b),
                bytes_text((double)need - (double)limit, c));
     else if (p->verdict == PRICE_FITS_TIGHTLY)
-        printf("fits tightly: the pool would take %s of %s, and must give unused segments back on the way\n",
+        printf("fits tightly: the pool would take %s of %s, and has to release unused segments\n",
                bytes_text((double)need, a), bytes_text((double)limit, b));
     else
         printf("fits: %s of %s, %s to spare\n", bytes_text((double)need, a), bytes_text((double)limit, b),
@@ -110,7 +98,7 @@ static void memory_print(const struct plan *plan) {
     const struct held_window *w = price_window(p, p->peak_kind);
     char a[32];
     verdict_print(plan);
-    printf("  %-28s %14s %8s\n", "held at the peak, for", "", "share");
+    printf("  %-28s %14s %8s\n", "held at the peak", "", "share");
     for (int i = 0; i < TL_PURPOSE_COUNT; i++)
         if (w->peak_by_purpose[i])
             printf("    %-26s %14s %6.1f %%\n", tl_purpose_name((tl_purpose)i),
@@ -120,8 +108,8 @@ static void memory_print(const struct plan *plan) {
            bytes_text((double)(p->reserved_bytes - p->held_bytes), a),
            percent((double)(p->reserved_bytes - p->held_bytes), (double)p->reserved_bytes));
     printf("    %-26s %14s\n", "reserved", bytes_text((double)p->reserved_bytes, a));
-    if (p->peak_kind != KIND_STEP) printf("  the peak is in a step of kind %s\n", kind_name(p->peak_kind));
-    if (!p->is_steady) printf("  note: steps 2 and 3 differ\n");
+    if (p->peak_kind != KIND_STEP) printf("  the peak occurs during: %s\n", kind_name(p->peak_kind));
+    if (!p->is_steady) printf("  note: steps 2 and 3 have different costs\n");
 }
 
 static tl_purpose most_of(const struct plan_group *g) {
@@ -176,10 +164,10 @@ static void conventions_print(const struct plan *plan) {
                plan_conventions[i].rule);
     }
     if (peak > 0 && s > 0)
-        printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes no longer than below\n", count_text(peak, a),
+        printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes the time below\n", count_text(peak, a),
                plan->price.target.has_given_peak  ? "given"
                : plan->price.target.speed.profile ? "measured"
-                                                  : "sheet's dense",
+                                                  : "data sheet's dense",
                tl_dtype_name(plan->dtype));
 }
 
@@ -208,34 +196,39 @@ static void ops_print(const struct plan *plan) {
     if (rest > 0) printf("  %-90s %9s\n", "others", duration_text(rest, a));
 }
 
+/* Whose hours a run takes. The table has GPUs, and chips of other makers that are called otherwise. */
+static const char *hours_of(const struct price_target *target) {
+    const char *vendor = target->chip ? target->chip->vendor : NULL;
+    return vendor && (!strcmp(vendor, "NVIDIA") || !strcmp(vendor, "AMD")) ? "GPU" : "device";
+}
+
 static void time_print(const struct plan *plan) {
     const struct plan_run *r = &plan->run;
     bool is_measured = plan->time.predicted_s > 0;
     char a[32], b[32], c[32];
     if (plan->time.roofline_s == 0) {
         printf(
-            "\ntime: not known; there are no figures of %s for this (`tally calibrate`, `tally devices`, --hardware)\n",
+            "\ntime: unknown; there is no peak or bandwidth for %s (`tally calibrate`, `tally devices`, --hardware)\n",
             plan->price.target.name);
         return;
     }
-    printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or what must move; no step is shorter\n", "bound",
-           duration_text(plan->time.bound_s, a),
-           plan->price.target.has_given_peak ? "given" : (is_measured ? "measured" : "sheet's"));
-    printf("  %-12s %s: every op at its peak or at the memory's bandwidth, one after the other\n", "roofline",
+    printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or bytes at full bandwidth; no step is shorter\n",
+           "bound", duration_text(plan->time.bound_s, a),
+           plan->price.target.has_given_peak ? "given" : (is_measured ? "measured" : "data sheet's"));
+    printf("  %-12s %s: every op at its peak or at memory bandwidth, one after the other\n", "roofline",
            duration_text(plan->time.roofline_s, a));
     if (is_measured)
         printf("  %-12s %s: from this machine's measurements\n", "predicted", duration_text(plan->time.predicted_s, a));
     if (plan->options.n_devices > 1 && r->step_s > plan_step_s(&plan->time))
-        printf("  %-12s %s: what is sent takes longer than what is computed\n", "on the link",
-               duration_text(r->step_s, a));
+        printf("  %-12s %s: communication takes longer than computation\n", "on the link", duration_text(r->step_s, a));
     printf("  %s tokens/s%s\n",
-           count_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a),
+           amount_text((double)plan->options.n_devices * (double)plan->price.n_tokens / r->step_s, a),
            is_measured ? "" : " at most");
-    printf("training: %s tokens in %s steps: %s%s", count_text(r->tokens, a), count_text(r->steps, b),
+    printf("training: %s tokens in %s steps: %s%s", amount_text(r->tokens, a), amount_text(r->steps, b),
            duration_text(r->days * 86400, c), is_measured ? "" : " or more");
-    printf(", %.4g device-hours", r->device_hours);
-    if (r->energy_kwh > 0) printf(", %.4g kWh at the chip's power", r->energy_kwh);
-    if (r->money > 0) printf(", %.4g money", r->money);
+    printf(", %s %s-hours", amount_text(r->device_hours, a), hours_of(&plan->price.target));
+    if (r->energy_kwh > 0) printf(", %s kWh at the chip's power", amount_text(r->energy_kwh, a));
+    if (r->money > 0) printf(", %s", dollars_text(r->money, a));
     printf("\n");
 }
 
@@ -244,24 +237,24 @@ static void devices_print(const struct plan *plan) {
     uint64_t limit = price_target_limit(&plan->price.target);
     char a[32], b[32];
     if (plan->options.n_devices < 2) return;
-    printf("\n%" PRId64 " devices, shard %s (an estimate on top of the exact count of one)\n", plan->options.n_devices,
+    printf("\n%" PRId64 " devices, shard %s (an estimate, based on the exact count for one)\n", plan->options.n_devices,
            shard_names[plan->options.shard]);
     const struct {
         const char *name;
         uint64_t bytes;
     } rows[] = {{"weights", e->weights_bytes},
-                {"gradients, all of them", e->gradients_bytes},
+                {"gradients", e->gradients_bytes},
                 {"master copy and moments", e->states_bytes},
-                {"gathered while it is used", e->gathered_bytes},
-                {"all else at the peak", e->other_bytes}};
+                {"gathered while in use", e->gathered_bytes},
+                {"everything else at the peak", e->other_bytes}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("    %-26s %14s\n", rows[i].name, bytes_text((double)rows[i].bytes, a));
-    printf("    %-26s %14s", "most at one time", bytes_text((double)e->total_bytes, a));
+    printf("    %-26s %14s", "peak", bytes_text((double)e->total_bytes, a));
     if (limit) printf("   %s %s", e->total_bytes <= limit ? "fits" : "TOO LARGE for", bytes_text((double)limit, b));
-    printf("\n    each sends %s in a step", bytes_text(e->sent_bytes, a));
+    printf("\n    each sends %s per step", bytes_text(e->sent_bytes, a));
     if (e->link_s > 0)
         printf(": %s at %.0f GB/s%s", duration_text(e->link_s, a), e->link / 1e9,
-               e->is_network ? " (a network between nodes of 8, assumed; --link says otherwise)" : "");
+               e->is_network ? " (assumed: a network between nodes of 8; set --link)" : "");
     printf("\n");
 }
 
@@ -271,10 +264,10 @@ static void scale_print(const struct plan *plan) {
     const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];
     char a[32], b[32], c[32], d[32], e[32];
     printf("  %-9s ", "devices");
-    if (!fits) printf("too large on each, up to %" PRId64 "; ", last->devices);
-    else if (fits > plan->options.n_devices) printf("fits from %" PRId64 " on; ", fits);
-    if (binds) printf("from %" PRId64 " on sending takes longer than computing", binds);
-    else if (last->efficiency > 0) printf("sending hides behind computing up to %" PRId64, last->devices);
+    if (!fits) printf("too large for each of up to %" PRId64 "; ", last->devices);
+    else if (fits > plan->options.n_devices) printf("fits from %" PRId64 "; ", fits);
+    if (binds) printf("from %" PRId64 ", communication takes longer than computation", binds);
+    else if (last->efficiency > 0) printf("communication overlaps with computation up to %" PRId64, last->devices);
     else printf("what sending takes is not known (--link)");
     printf(" (shard %s, an estimate)\n", shard_names[plan->options.shard]);
     if (!(last->efficiency > 0) && plan->options.shard == SHARD_NONE) return; /* every line would be the same */
@@ -296,22 +289,20 @@ static void scale_print(const struct plan *plan) {
 static void growth_print(const struct plan *plan) {
     char a[32];
     if (!plan->has_growth) return;
-    printf("\nwhat stops it from growing\n");
+    printf("\nlimits of growth\n");
     for (int i = 0; i < FIT_N_AXES; i++) {
         const struct fit_answer *g = &plan->growth[i];
-        const char *module;
-        tl_purpose grows = fit_growth(g, &module);
+        char grows[GROWTH_TEXT];
         if (!g->next.size) {
-            printf("  %-9s nothing up to %" PRId64 "\n", fit_axis_names[i], g->best.size);
+            printf("  %-9s no limit up to %" PRId64 "\n", fit_axis_names[i], g->best.size);
             continue;
         }
-        if (g->best.size) printf("  %-9s %" PRId64 " is the last that fits; ", fit_axis_names[i], g->best.size);
+        if (g->best.size) printf("  %-9s %" PRId64 " is the largest that fits; ", fit_axis_names[i], g->best.size);
         else printf("  %-9s no size fits; ", fit_axis_names[i]);
         if (g->next.limit == FIT_REFUSED) printf("%" PRId64 ": %s", g->next.size, g->next.why);
         else
-            printf("%" PRId64 " needs %s; %s %s%s%s", g->next.size, bytes_text((double)g->next.bytes, a),
-                   g->best.size ? "what grows is" : "most of it is", tl_purpose_name(grows),
-                   *module ? ", most in " : "", module);
+            printf("%" PRId64 " needs %s, %s", g->next.size, bytes_text((double)g->next.bytes, a),
+                   growth_text(g, grows));
         printf("%s\n", g->is_proven ? "" : " (larger ones may fit)");
     }
     scale_print(plan);
@@ -413,8 +404,8 @@ static void part_print(const char *name, const struct infer_part *p) {
 }
 
 static void batch_print(const char *what, int64_t n) {
-    if (n > 0) printf("  %s from batch %" PRId64 " on\n", what, n);
-    else if (n == 0) printf("  %s at no batch: every sequence brings a cache of its own\n", what);
+    if (n > 0) printf("  %s from batch %" PRId64 "\n", what, n);
+    else if (n == 0) printf("  %s at no batch size: every sequence has its own cache\n", what);
 }
 
 static void inference_print(const struct infer_question *q, const struct infer_answer *a) {
@@ -427,7 +418,7 @@ static void inference_print(const struct infer_question *q, const struct infer_a
     printf("\nmemory: %s", bytes_text((double)a->reserved_bytes, n));
     if (limit) printf(" of %s, %s", bytes_text((double)limit, b), a->verdict == PRICE_FITS ? "fits" : "TOO LARGE");
     printf("\n  weights %s, cache %s", bytes_text((double)a->weights_bytes, n), bytes_text((double)a->cache_bytes, b));
-    printf(" (%s for each token of a sequence)\n", bytes_text((double)a->cache_token_bytes, c));
+    printf(" (%s per token of a sequence)\n", bytes_text((double)a->cache_token_bytes, c));
     if (a->largest_batch >= 0) printf("  the largest batch that fits: %" PRId64 "\n", a->largest_batch);
     printf("\n%-24s %10s %12s %9s %-8s %10s%s\n", "one pass", "FLOPs", "bytes moved", "FLOP/B", "bound by", "at least",
            a->first.predicted_s > 0 ? "  predicted" : "");
@@ -436,11 +427,11 @@ static void inference_print(const struct infer_question *q, const struct infer_a
     part_print("decode, last token", &a->last);
     if (a->decode_s > 0) {
         const char *most = a->first.predicted_s > 0 ? "" : " at most";
-        printf("\n%s tokens/s of prompt%s, ", count_text(a->prefill_tokens_per_s, n), most);
-        printf("%s new tokens/s in all%s\n", count_text(a->decode_tokens_per_s, b), most);
+        printf("\n%s tokens/s of prompt%s, ", amount_text(a->prefill_tokens_per_s, n), most);
+        printf("%s new tokens/s in total%s\n", amount_text(a->decode_tokens_per_s, b), most);
     }
-    batch_print("products with weights are bound by arithmetic", a->compute_bound_products);
-    batch_print("a decode step as a whole is", a->compute_bound_all);
+    batch_print("products with weights are compute-bound", a->compute_bound_products);
+    batch_print("a whole decode step is compute-bound", a->compute_bound_all);
 }
 
 static int infer_one(const struct plan_flags *f) {

@@ -10,20 +10,20 @@
 #include "plan/roofline.h"
 
 const char help_roofline[] =
-    "usage: tally roofline [--model NAME] [--batch B] [--seq T] [--recipe R] [--svg FILE] [--json]\n\n"
-    "Measures every op of a training step, of inference one token at a time, and of a small standard set (ReLU, GELU, "
-    "dot product,\n"
-    "matrix times vector, square products), and shows how many FLOPs per byte each does, how fast it runs, and what "
-    "the\n"
-    "machine's memory and arithmetic would allow. The roof comes from the kept profile (`tally calibrate`); without "
-    "one,\n"
-    "peaks and memory are measured now, in some seconds.\n\n"
+    "usage: tally roofline [--model NAME] [--batch B] [--seq T] [--recipe R] [--svg FILE] [--json]\n"
+    "\n"
+    "Measures every op of a training step, of inference one token at a time, and of a small standard set (ReLU,\n"
+    "GELU, dot product, matrix times vector, square products). Shows the FLOPs per byte of each op, its speed, and\n"
+    "the limit set by the machine's memory and arithmetic. The limits come from the stored profile\n"
+    "(`tally calibrate`); without one, peaks and memory are measured first, which takes a few seconds.\n"
+    "\n"
     "  --model NAME     a preset or a config.json (tiny)          --batch B, --seq T   of a step (8 x 128)\n"
-    "  --layers N, --channels C, --heads H, --vocabulary V        sizes in place of the model's own\n"
+    "  --layers N, --channels C, --heads H, --vocabulary V        sizes instead of the model's own\n"
     "  --recipe R       precision: fp32, bf16, ... (fp32)         --device NAME        cpu or cuda (cpu)\n"
-    "  --set NAME       only one of standard, training, inference\n"
-    "  --profile FILE   a profile other than the kept one\n"
-    "  --svg FILE       the picture                               --json               everything as JSON\n\n"
+    "  --set NAME       only standard, training or inference\n"
+    "  --profile FILE   another profile than the stored one\n"
+    "  --svg FILE       draw a picture                            --json               everything as JSON\n"
+    "\n"
     "examples:\n"
     "  tally roofline --svg roofline.svg\n"
     "  tally roofline --model gpt2-124m --layers 2 --batch 2 --seq 256 --recipe bf16\n"
@@ -100,7 +100,7 @@ static void sums_print(const struct roofline *r) {
             if (p->is_memory_bound) bound += p->seconds;
         }
         if (seconds > 0)
-            printf("%-10s %8.4g FLOP/B over all ops, %8.4g GFLOP/s; %5.1f %% of the time in ops bound by memory\n",
+            printf("%-10s %8.4g FLOP/B over all ops, %8.4g GFLOP/s; %5.1f %% of the time in memory-bound ops\n",
                    roofline_set_names[set], flops / bytes, flops / seconds / 1e9, 100 * bound / seconds);
     }
 }
@@ -141,7 +141,7 @@ static int set_find(const char *name, bool sets[ROOFLINE_SETS]) {
     }
     if (is_known) return 0;
     char meant[TEXT_MEANT];
-    fprintf(stderr, "tally roofline: there is no set \"%s\"%s (there are standard, training, inference)\n", name,
+    fprintf(stderr, "tally roofline: there is no set \"%s\"%s (use standard, training or inference)\n", name,
             text_meant(meant, text_nearest(name, roofline_set_names, ROOFLINE_SETS)));
     return EXIT_INPUT;
 }

@@ -19,34 +19,32 @@
 const char help_train[] =
     "usage: tally train [--config FILE.json] [--SETTING VALUE ...]\n"
     "\n"
-    "Trains a language model from a text or token file. First the run is priced on meta, then it trains, and at the "
-    "end price\n"
-    "and receipt are compared. The run's folder holds config.json, price.json, receipt.json, log.jsonl and "
-    "checkpoints/, and run.json,\n"
-    "which lists what is the run's: nothing else there is touched, and data and model must lie elsewhere. The same\n"
-    "command run again resumes from the newest whole checkpoint, bit for bit; data, model or settings that are not "
-    "those of the\n"
-    "start are refused (--settings marks what may change). Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save first. At "
-    "the end\n"
-    "final/ has the weights as Hugging Face's library reads them; `tensorboard --logdir` shows the folder.\n"
+    "Trains a language model on a text or token file. Tally first prices the run on meta, then trains it, and\n"
+    "finally compares price and receipt. The run's folder holds config.json, price.json, receipt.json, log.jsonl,\n"
+    "checkpoints/ and run.json, which lists the files of the run. Other files there are never touched; data and\n"
+    "model must be in another place. After the last step, final/ has the weights in the form that Hugging Face's\n"
+    "library reads. `tensorboard --logdir` shows the folder.\n"
+    "\n"
+    "Run the same command again to resume from the newest whole checkpoint; the result is bitwise identical. Tally\n"
+    "stops if data, model or settings have changed since the start (--settings marks settings that may change).\n"
+    "Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU save a checkpoint first.\n"
     "\n"
     "examples:\n"
     "  tally train                                        the nano model on built-in stories, about a minute\n"
-    "  tally train --channels 128 --seq 1024 --context 1024 --batch 1 --recipe bf16 --steps 9000 --lr 2.5e-3 --out "
-    "runs/ten\n"
-    "                                                     wider, longer windows: ten minutes\n"
+    "  tally train --channels 128 --seq 1024 --context 1024 --batch 1 --recipe bf16 --steps 9000 --lr 2.5e-3 \\\n"
+    "              --out runs/ten                         a wider model, longer windows: ten minutes\n"
     "  tally train --model small --steps 2000 --batch 16 --seq 256 --recipe bf16 --out runs/small\n"
     "  tally train --data corpus.txt --model tiny-gpt2 --dropout 0.1 --out runs/mine\n"
     "  tally train --model gpt2-124m --data train.bin --price        what it would cost, without training\n"
-    "  tally train --memory-limit 2GiB --batch 64         what does not fit is told first, with the batch that does\n"
-    "  tally train --peak 166e9                           the machine's FLOP/s: progress then shows utilisation (MFU)\n"
-    "  tally train --settings                             every setting, its default and what it means\n"
+    "  tally train --memory-limit 2GiB --batch 64         too large: says so first, and names a batch that fits\n"
+    "  tally train --peak 166e9                           the machine's FLOP/s: shows utilisation (MFU)\n"
+    "  tally train --settings                             every setting, its default and its meaning\n"
     "  tally train --models                               the models that have a name\n"
     "\n"
-    "  --config FILE   settings from a JSON object; flags that follow it win\n"
+    "  --config FILE   read settings from a JSON object; later flags override it\n"
     "  --price         only price the run: tally.run/1 on stdout\n"
-    "  --json          the summary as JSON on stdout\n"
-    "  --profile[=N]   times every op of N steps (10), from the third on; tables by op and by module at the end\n"
+    "  --json          print the summary as JSON on stdout\n"
+    "  --profile[=N]   time every op of N steps (10), starting with the third; print tables by op and by module\n"
     "  --quiet         no progress\n";
 
 struct options {
@@ -68,9 +66,8 @@ static void settings_print(void) {
         if (strlen(row->kind) >= 40) printf("\n  %-44s %s", "", row->kind);
         printf("\n");
     }
-    printf("\n* may change when a run resumes. The others, and what is in its data and model, are what the run is: a "
-           "change is "
-           "refused, or\n  accepted with --accept-changes.\n");
+    printf("\n* may change when a run resumes. Other settings, the data and the model must stay the same;\n"
+           "  --accept-changes resumes anyway.\n");
 }
 
 static void models_print(void) {
@@ -89,7 +86,7 @@ static int profile_read(struct options *o, const char *value) {
     errno = 0;
     long long n = *value ? strtoll(value + 1, &end, 10) : 10;
     if ((*value && (end == value + 1 || *end)) || errno || n < 1) {
-        fprintf(stderr, "tally train: profile: \"%s\" is not a number of steps, 1 or more\n", value + 1);
+        fprintf(stderr, "tally train: --profile=%s: not a number of steps of at least 1\n", value + 1);
         return EXIT_INPUT;
     }
     o->profile_steps = n;
@@ -173,8 +170,8 @@ static void tell(void *context, const struct run_news *n) {
     p->has_line = p->is_terminal;
 }
 
-/* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged; threads that were refused. What
- * else the library logs is about its pool. */
+/* A checkpoint that is damaged, or was made elsewhere; a file of the run that was damaged; threads that were
+ * refused. What else the library logs is about its pool. */
 static void log_tell(const char *line, void *context) {
     bool is_run = !strncmp(line, "run: ", 5);
     if (!is_run && strncmp(line, "checkpoint ", 11) && strncmp(line, "threads: ", 9)) return;
@@ -254,12 +251,12 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
            count_text(m->flops_per_s, a), 100 * m->wait_share);
     times_print(&m->times);
     if (isfinite(m->mfu))
-        printf("  of the peak  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
+        printf("  utilisation  MFU %.2f %% (PaLM's rule: 6N + 12LTd per token), hardware FLOPs %.2f %%, of %sFLOP/s\n",
                100 * m->mfu, 100 * m->hfu, count_text(o->settings.peak, a));
     if (isfinite(drift(progress)))
-        printf("  step         %.4g ms, predicted %.4g by the machine's profile: %+.1f %%\n",
+        printf("  step         %.4g ms, %.4g predicted from the machine's profile: %+.1f %%\n",
                1e3 * step_mean(progress), 1e3 * progress->predicted_s, 100 * drift(progress));
-    printf("  model        %" PRId64 " parameters; %sFLOP in all\n", m->n_parameters, count_text(m->flops, b));
+    printf("  model        %" PRId64 " parameters; %sFLOP in total\n", m->n_parameters, count_text(m->flops, b));
     printf("  peak         %s", bytes_text((double)m->peak_bytes, a));
     for (int p = 0, n = 0; p < TL_PURPOSE_COUNT; p++)
         if (m->peak_by_purpose[p])
@@ -273,7 +270,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
     const tl_device *device = o->settings.fast ? tl_device_find(o->settings.device) : NULL;
     if (device && device->kind == DEVICE_CUDA) /* the others have no such kernels */
-        printf("  fast         some kernels give other last bits each time\n");
+        printf("  fast         some kernels are not deterministic\n");
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",
@@ -295,11 +292,11 @@ static int finish(const struct options *o, enum run_end end, const struct run_su
     if (end == RUN_FAILED) return cli_error();
     if (o->is_json && !json_line(summary_json(o, end, m, p))) return cli_error();
     if (end == RUN_STOPPED) {
-        fprintf(stderr, "tally train: saved after %" PRId64 " steps; the same command goes on\n", m->steps);
+        fprintf(stderr, "tally train: saved after %" PRId64 " steps; run the same command to resume\n", m->steps);
         return EXIT_AGAIN;
     }
     if (end == RUN_NOT_FINITE) {
-        fprintf(stderr, "tally train: %s (on_nonfinite skip or rollback goes on)\n", m->problem);
+        fprintf(stderr, "tally train: %s (--on-nonfinite skip or rollback would continue)\n", m->problem);
         return EXIT_NUMERIC;
     }
     if (!o->is_json) summary_print(o, m, p);

@@ -14,35 +14,31 @@
 
 static const struct command commands[] = {
     {"train", "train a language model: price, run, checkpoints, receipt", help_train, cmd_train},
-    {"plan", "what a training needs: memory, FLOPs, time, money; what stops it from growing", help_plan, cmd_plan},
+    {"plan", "what a training run needs: memory, FLOPs, time, cost, limits of growth", help_plan, cmd_plan},
     {"fit", "the largest batch, context, depth, width or model that fits a device or a budget", help_fit, cmd_fit},
     {"generate", "continue a text with a trained model", help_generate, cmd_generate},
     {"eval", "the loss of a trained model on a text: nats, perplexity, bits per byte", help_eval, cmd_eval},
     {"diff", "compare a price with a receipt, to the last byte and FLOP", help_diff, cmd_diff},
-    {"ops", "list every op with its kind, cost rule and what its gradient saves", help_ops, cmd_ops},
+    {"ops", "list every op with its kind, cost rule and saved tensors", help_ops, cmd_ops},
     {"napkin", "closed forms: time, memory, FLOPs, utilisation, scaling laws", help_napkin, cmd_napkin},
-    {"roofline", "the ops of a step as points under this machine's roof", help_roofline, cmd_roofline},
-    {"calibrate", "measure this machine: peaks, memory, every op of training steps", help_calibrate, cmd_calibrate},
-    {"devices", "the chips whose peaks, memory and links are known, with sources", help_devices, cmd_devices},
-    {"dtypes", "what each element type holds: range, precision, names elsewhere", help_dtypes, cmd_dtypes},
-    {"inspect", "what is in a safetensors file: names, types, shapes, bytes, metadata", help_inspect, cmd_inspect},
-    {"data", "make, convert, check and show files of tokens", help_data, cmd_data},
+    {"roofline", "the ops of a step under this machine's roofline", help_roofline, cmd_roofline},
+    {"calibrate", "measure this machine: peaks, memory, every op of a training step", help_calibrate, cmd_calibrate},
+    {"devices", "known chips: peaks, memory and links, with sources", help_devices, cmd_devices},
+    {"dtypes", "element types: range, precision, names in other libraries", help_dtypes, cmd_dtypes},
+    {"inspect", "list the tensors and metadata of a safetensors file", help_inspect, cmd_inspect},
+    {"data", "make, convert, check and show token files", help_data, cmd_data},
 };
 #define N_COMMANDS ((int)(sizeof commands / sizeof *commands))
 
 static const char exit_codes[] =
-    "\nexit codes: 0 done; 1 the command line is wrong (an unknown option, a value that is missing); 2 a value, a "
-    "setting "
-    "or a\n"
-    "file's content is no good, or price and receipt differ; 3 a file cannot be read or written, or a thread not "
-    "started;\n"
-    "4 out of memory; 5 train: loss or gradient not finite; 6 fit: nothing fits; 75 train: saved, the same command "
-    "goes "
-    "on;\n"
-    "130 generate: stopped by Ctrl-C\n";
+    "\n"
+    "exit codes:\n"
+    "  0 success    1 wrong command line    2 invalid value, setting or file content; price and receipt differ\n"
+    "  3 a file or a thread failed    4 out of memory    5 train: loss or gradient not finite\n"
+    "  6 fit: nothing fits    75 train: saved; the same command resumes    130 generate: stopped by Ctrl-C\n";
 
 static void usage(FILE *to) {
-    fprintf(to, "tally %s: language-model training whose price and receipt agree\n\nusage: tally COMMAND [options]\n\n",
+    fprintf(to, "tally %s: train language models and know the cost beforehand\n\nusage: tally COMMAND [options]\n\n",
             tl_version());
     for (int i = 0; i < N_COMMANDS; i++) fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fprintf(to,
@@ -82,7 +78,7 @@ tl_device *cli_device_measured(const char *command, const char *name, int *code)
     if (!device) *code = cli_error();
     else if (device->kind != DEVICE_META) return device;
     else {
-        fprintf(stderr, "tally %s: meta computes nothing that could be measured\n", command);
+        fprintf(stderr, "tally %s: meta computes nothing, so there is nothing to measure\n", command);
         *code = EXIT_INPUT;
     }
     return NULL;
@@ -101,7 +97,7 @@ static int command_run(int argc, char **argv) {
         return commands[i].run(argc - 1, argv + 1);
     }
     char meant[TEXT_MEANT];
-    fprintf(stderr, "tally: there is no command \"%s\"%s; `tally --help` lists them\n", argv[1],
+    fprintf(stderr, "tally: there is no command \"%s\"%s (`tally --help` lists them)\n", argv[1],
             text_meant(meant, text_nearest(argv[1], names, N_COMMANDS)));
     return EXIT_USAGE;
 }

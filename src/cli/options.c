@@ -19,7 +19,8 @@ bool number_read(const char *text, double *value) {
                     {"kB", 1e3},   {"MB", 1e6},      {"GB", 1e9},         {"TB", 1e12},
                     {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
     char *end;
-    /* no hexadecimal numbers, no words for infinity, no blanks: what begins a number here is a digit, a sign or a point */
+    /* no hexadecimal numbers, no words for infinity, no blanks: what begins a number here is a digit, a sign or a
+     * point */
     if (!*text || !strchr("0123456789+-.", *text) || strpbrk(text, "xXnN")) return false;
     double number = number_parse(text, &end);
     for (size_t i = 0; end != text && i < sizeof suffixes / sizeof *suffixes; i++)
@@ -33,8 +34,9 @@ bool number_read(const char *text, double *value) {
 static int value_bad(const char *command, const struct option *o, const char *value) {
     char shown[64];
     fprintf(stderr, "tally %s: %s is \"%s\" (need a %s %s %g", command, o->name, text_show(shown, sizeof shown, value),
-            o->kind == OPTION_INTEGER ? "whole number" : "number", o->is_open ? "above" : "from", o->least);
-    fprintf(stderr, o->most < 1e30 ? " to %g)\n" : " on)\n", o->most);
+            o->kind == OPTION_INTEGER ? "whole number" : "number", o->is_open ? "above" : "of at least", o->least);
+    if (o->most < 1e30) fprintf(stderr, " and at most %g", o->most);
+    fprintf(stderr, ")\n");
     return EXIT_INPUT;
 }
 
@@ -70,20 +72,22 @@ static int value_take(const char *command, const struct option *o, const char *v
 int option_unknown(const char *command, const char *flag, const char *const *names, int n) {
     char shown[64], name[64], meant[TEXT_MEANT];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(flag, "="), flag);
-    fprintf(stderr, "tally %s: there is no option %s%s; see `tally %s --help`\n", command,
+    fprintf(stderr, "tally %s: there is no option %s%s (see `tally %s --help`)\n", command,
             text_show(shown, sizeof shown, flag), text_meant(meant, text_nearest(name, names, n)), command);
     return EXIT_USAGE;
 }
 
 int option_lacks(const char *command, const char *flag) {
-    fprintf(stderr, "tally %s: %s needs a value; see `tally %s --help`\n", command, flag, command);
+    fprintf(stderr, "tally %s: %s needs a value (see `tally %s --help`)\n", command, flag, command);
     return EXIT_USAGE;
 }
 
-int option_surplus(const char *command, const char *word) {
+int option_surplus(const char *command, const char *word, const char *meant) {
     char shown[64];
-    fprintf(stderr, "tally %s: \"%s\" is one word too many; see `tally %s --help`\n", command,
-            text_show(shown, sizeof shown, word), command);
+    text_show(shown, sizeof shown, word);
+    fprintf(stderr, "tally %s: unexpected argument \"%s\"", command, shown);
+    if (meant) fprintf(stderr, ", did you mean %s %s?", meant, shown);
+    fprintf(stderr, " (see `tally %s --help`)\n", command);
     return EXIT_USAGE;
 }
 
@@ -100,7 +104,7 @@ int options_read(const char *command, const struct option *table, int argc, char
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
         if (strncmp(argument, "--", 2)) {
-            if (n >= n_words) return option_surplus(command, argument);
+            if (n >= n_words) return option_surplus(command, argument, NULL);
             words[n++] = argument;
             continue;
         }

@@ -21,18 +21,20 @@ struct option {
     bool is_open; /* the least itself is not allowed */
 };
 
-/* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is not touched). 0, or the
- * exit code after words on stderr: EXIT_USAGE for an unknown flag or a missing value, EXIT_INPUT for a value that is no good. */
+/* Reads `--name value`, `--name=value` and words without dashes, at most `n_words` of them (the rest of `words` is not
+ * touched). Returns 0, or the exit code after a message on stderr: EXIT_USAGE for an unknown flag or a missing value,
+ * EXIT_INPUT for an invalid value. */
 int options_read(const char *command, const struct option *table, int argc, char **argv, const char **words,
                  int n_words);
 
-/* A value that is missing, and a word that nobody asked for, are said; the exit code. */
+/* Reports a missing value, or an unexpected argument; `meant` is the option that it may have been for, or NULL.
+ * Returns the exit code. */
 int option_lacks(const char *command, const char *flag);
-int option_surplus(const char *command, const char *word);
-/* Says that there is no such option, beside the nearest of `names`; the exit code. */
+int option_surplus(const char *command, const char *word, const char *meant);
+/* Reports an unknown option and suggests the nearest of `names`. Returns the exit code. */
 int option_unknown(const char *command, const char *flag, const char *const *names, int n);
 
-/* "70e9", "70B" (10^9), "80GB", "80GiB", "1.5k". False: it is no such number, or not finite. */
+/* "70e9", "70B" (10^9), "80GB", "80GiB", "1.5k". False if it is not such a number, or not finite. */
 bool number_read(const char *text, double *value);
 
 #endif

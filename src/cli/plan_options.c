@@ -18,7 +18,7 @@ static int sweep_add(struct plan_flags *f, const char *command, const char *valu
         f->sweep[f->n_sweeps++] = value;
         return 0;
     }
-    fprintf(stderr, "tally %s: --sweep needs NAME=a,b,c, and there are at most %d\n", command, PLAN_SWEEPS);
+    fprintf(stderr, "tally %s: --sweep needs NAME=a,b,c, and may be given at most %d times\n", command, PLAN_SWEEPS);
     return EXIT_USAGE;
 }
 
@@ -31,7 +31,8 @@ int plan_flags_read(struct plan_flags *f, const char *command, const struct opti
         const struct option *o = option_of(table, argv[i]);
         bool has_value = i + 1 < argc;
         taken = 1;
-        if (strncmp(argv[i], "--", 2)) own[n++] = argv[i];
+        if (strncmp(argv[i], "--", 2) && !n_words) code = option_surplus(command, argv[i], "--model");
+        else if (strncmp(argv[i], "--", 2)) own[n++] = argv[i];
         else if (o) {
             taken = o->kind == OPTION_FLAG || strchr(argv[i], '=') || !has_value ? 1 : 2;
             for (int k = 0; k < taken; k++) own[n++] = argv[i + k];
@@ -78,6 +79,14 @@ int plan_target_read(struct plan_flags *f) {
     machine_look(f);
     price_target_override(&f->target, &f->settings);
     return 0;
+}
+
+const char *growth_text(const struct fit_answer *answer, char buffer[GROWTH_TEXT]) {
+    const char *module;
+    const char *purpose = tl_purpose_name(fit_growth(answer, &module));
+    bool has_module = *module && strcmp(module, "-"); /* "-": outside all modules */
+    snprintf(buffer, GROWTH_TEXT, "mostly %s%s%s", purpose, has_module ? " in " : "", has_module ? module : "");
+    return buffer;
 }
 
 const char *duration_text(double s, char *buffer) {

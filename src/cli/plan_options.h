@@ -3,6 +3,7 @@
 #define CLI_PLAN_OPTIONS_H
 
 #include "cli/options.h"
+#include "plan/fit.h"
 #include "plan/plan.h"
 
 #define PLAN_SWEEPS 8
@@ -27,7 +28,8 @@ struct plan_flags {
     int n_sweeps;
 };
 
-/* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, --sweep, and settings. 0, or the exit code. */
+/* Reads the arguments of `command`: flags of `table` (which point into *f), --config FILE, --sweep, and settings. 0,
+ * or the exit code. */
 int plan_flags_read(struct plan_flags *f, const char *command, const struct option *table, int argc, char **argv,
                     int n_words);
 /* Finds the device, with the memory that was given in its place. 0, or the exit code. */
@@ -36,5 +38,9 @@ void plan_flags_free(struct plan_flags *f);
 
 /* "1.2 s", "3.4 h", "12 days"; buffer of 32. */
 const char *duration_text(double s, char *buffer);
+
+/* What takes the most room in the first size that does not fit: "mostly activation in model.*.mlp". */
+enum { GROWTH_TEXT = 200 };
+const char *growth_text(const struct fit_answer *answer, char buffer[GROWTH_TEXT]);
 
 #endif

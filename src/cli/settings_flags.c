@@ -5,7 +5,8 @@
 #include "cli/options.h"
 #include "train/settings.h"
 
-/* The flag's name as the table spells it. `--checkpoint` is short for a name that is long. Returns what follows "=", or NULL. */
+/* The flag's name as the table spells it. `--checkpoint` is short for a name that is long. Returns what follows "=",
+ * or NULL. */
 static const char *flag_name(const char *flag, char *name, size_t size) {
     const char *equals = strchr(flag, '=');
     size_t length = equals ? (size_t)(equals - flag) : strlen(flag);
@@ -43,7 +44,7 @@ int settings_flag(struct settings *s, const char *command, const struct option *
     char name[64];
     const char *flag = argv[0];
     *taken = 1;
-    if (strncmp(flag, "--", 2)) return option_surplus(command, flag);
+    if (strncmp(flag, "--", 2)) return option_surplus(command, flag, "--model");
     const char *value = flag_name(flag + 2, name, sizeof name);
     const struct setting_row *row = row_of(name);
     bool is_file = !strcmp(name, "config"), is_truth = row && !*row->kind;

@@ -27,11 +27,13 @@ int trained_flags_read(struct trained_flags *f, const char *command, const char 
     memcpy(table, own, (size_t)n * sizeof *own);
     memcpy(table + n, shared, sizeof shared);
     *f = (struct trained_flags){.device = "cpu", .step = STEP_NEWEST};
-    int code = options_read(command, table, argc, argv, NULL, 0);
+    const char *word = NULL;
+    int code = options_read(command, table, argc, argv, &word, 1);
     if (code) return code;
+    if (word) return option_surplus(command, word, needed);
     if (f->is_best) f->step = STEP_BEST;
     if (f->folder) return 0;
-    fprintf(stderr, "tally %s: %s is needed; see `tally %s --help`\n", command, needed, command);
+    fprintf(stderr, "tally %s: %s is required (see `tally %s --help`)\n", command, needed, command);
     return EXIT_USAGE;
 }
 

@@ -11,8 +11,9 @@ struct trained_flags {
     bool is_best, is_json;
 };
 
-/* Reads the flags of `own` (which point elsewhere) and those of *f, which is filled with its defaults first. `needed` is the name that
- * the command's help gives to the folder, which must be there: --model or --checkpoint. 0, or the exit code. */
+/* Reads the flags of `own` (which point elsewhere) and those of *f, which is filled with its defaults first.
+ * `needed` is the name that the command's help gives to the folder, which must be there: --model or --checkpoint. 0,
+ * or the exit code. */
 int trained_flags_read(struct trained_flags *f, const char *command, const char *needed, const struct option *own,
                        int argc, char **argv);
 /* Finds the device and opens the model (train/open.h). 0, or the exit code, and nothing is open. */
