@@ -66,12 +66,14 @@ on     = $(filter-out 0 no,$($(1)))
 # ---------------------------------------------------------------------------------------------- sources, by folder
 
 CPU_SRC     := $(wildcard src/device/cpu/*.c src/device/cpu/*/*.c)
-LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC))
+# What a price needs of a device is part of the library, also where the device's kernels are a plugin.
+CUDA_HOST   := $(addprefix src/device/cuda/,rules.c targets.c driver.c)
+LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC) $(CUDA_HOST))
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
                  $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/autograd/*.c src/einops/*.c))
-CUDA_SRC    := $(sort $(foreach ext,c cu,$(wildcard src/device/cuda/*.$(ext) src/device/cuda/*/*.$(ext))))
+CUDA_SRC    := $(sort $(filter-out $(CUDA_HOST),$(foreach ext,c cu,$(wildcard src/device/cuda/*.$(ext) src/device/cuda/*/*.$(ext)))))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))

@@ -210,7 +210,7 @@ TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision
 TL_API bool tl_set_fast(bool is_fast);
 
 /* Caps what the device's pool may reserve. 0: no cap other than the target's memory. */
-TL_API void tl_pool_limit(tl_device *device, size_t limit_bytes);
+TL_API void tl_pool_limit(tl_device *device, uint64_t limit_bytes);
 /* Returns unused segments to the device. An allocation that would otherwise fail does the same. */
 TL_API void tl_pool_trim(tl_device *device);
 
@@ -318,8 +318,8 @@ TL_API int64_t tl_stride(const tl_tensor *x, int axis); /* in elements */
 TL_API const int64_t *tl_shape(const tl_tensor *x);     /* rank sizes, valid as long as x */
 TL_API int64_t tl_offset(const tl_tensor *x);
 TL_API int64_t tl_numel(const tl_tensor *x);
-TL_API size_t tl_bytes(const tl_tensor *x);         /* numel x element size */
-TL_API size_t tl_storage_bytes(const tl_tensor *x); /* of the whole storage that x is a view of */
+TL_API uint64_t tl_bytes(const tl_tensor *x);         /* numel x element size */
+TL_API uint64_t tl_storage_bytes(const tl_tensor *x); /* of the whole storage that x is a view of */
 TL_API tl_dtype tl_dtype_of(const tl_tensor *x);
 TL_API tl_device *tl_device_of(const tl_tensor *x);
 TL_API tl_purpose tl_purpose_of(const tl_tensor *x);
@@ -1568,7 +1568,7 @@ typedef struct tl_op_def {
     int n_inputs, n_outputs;                  /* 1 to TL_MAX_INPUTS, 1 to TL_MAX_OUTPUTS */
     bool (*shape)(tl_call *call);             /* checks the inputs, sets the outputs */
     uint64_t (*flops)(const tl_call *call);   /* required: every op has a cost */
-    size_t (*workspace)(const tl_call *call); /* bytes; may be NULL */
+    uint64_t (*workspace)(const tl_call *call); /* bytes; may be NULL */
     void (*backward)(tl_gradient *g);         /* NULL: no derivative */
     tl_saves saves;                           /* inputs and outputs that backward reads */
     tl_kernel cpu, cuda;                      /* at least one; on the other device the op is an error */

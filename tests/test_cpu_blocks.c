@@ -3,7 +3,8 @@
  * 8 threads, and all four must give the same bits. */
 #include "device/cpu/shared/kernels.h"
 #include "spec/attr.h"
-#include "spec/gemm.h"
+#include "device/cpu/shared/gemm_sizes.h"
+#include "device/cpu/shared/limits.h"
 #include "tensor/convert.h"
 #include "tensor/dtype.h"
 

@@ -19,7 +19,7 @@ static bool polar_shape(tl_call *call) {
 }
 /* 2 products, a sum, scale: 4; the total: 1 */
 static uint64_t polar_flops(const tl_call *call) { return 5 * (uint64_t)tl_numel(tl_call_input(call, 0)); }
-static size_t polar_workspace(const tl_call *call) { return (size_t)tl_numel(tl_call_input(call, 0)) * sizeof(double); }
+static uint64_t polar_workspace(const tl_call *call) { return (uint64_t)tl_numel(tl_call_input(call, 0)) * sizeof(double); }
 
 static bool polar_cpu(const tl_kernel_args *args) {
     const struct attr_polar *a = args->attr;

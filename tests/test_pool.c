@@ -21,17 +21,17 @@ static const struct target small_target = {.name = "small",
                                            .segment_align_bytes = 8192};
 
 static int segments_out, refuse_segments;
-static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
+static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *error) {
     if (refuse_segments) {
         refuse_segments--;
         snprintf(error, 200, "the shop is closed");
         return false;
     }
-    *data = device->own ? malloc(bytes) : NULL;
+    *data = device->own ? malloc((size_t)bytes) : NULL;
     segments_out++;
     return true;
 }
-static void segment_free(tl_device *device, void *data, size_t bytes) {
+static void segment_free(tl_device *device, void *data, uint64_t bytes) {
     (void)device, (void)bytes;
     free(data);
     segments_out--;
@@ -45,7 +45,7 @@ static int n_devices;
 static tl_device *device_new(const struct target *target, bool has_memory) {
     tl_device *d = &devices[n_devices++];
     *d = (tl_device){
-        .kind = DEVICE_CPU, .name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
+        .name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
     d->pool = pool_new(d);
     assert_non_null(d->pool);
     return d;

@@ -31,6 +31,6 @@ bool memory_grow(void **array, size_t *capacity, size_t count, size_t element_by
 /* Checked arithmetic on sizes: false on overflow. */
 static inline bool size_mul(int64_t a, int64_t b, int64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 static inline bool size_add(int64_t a, int64_t b, int64_t *sum) { return !__builtin_add_overflow(a, b, sum); }
-static inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+static inline uint64_t round_up(uint64_t n, uint64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 #endif

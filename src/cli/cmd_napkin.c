@@ -331,7 +331,7 @@ static int form_mfu(const struct asked *q, struct answer *a) {
 static int form_memory(const struct asked *q, struct answer *a) {
     tl_dtype dtype = dtype_from_name(q->dtype);
     int64_t elements = 1;
-    size_t bytes;
+    uint64_t bytes;
     if (dtype == TL_DTYPE_COUNT) {
         const char *names[TL_DTYPE_COUNT];
         for (int d = 0; d < TL_DTYPE_COUNT; d++) names[d] = tl_dtype_name((tl_dtype)d);
@@ -358,11 +358,11 @@ static int form_memory(const struct asked *q, struct answer *a) {
     if (!ok || !dtype_bytes(dtype, elements, &bytes))
         return bad("memory", "--shape \"%s\" is not a list of sizes whose product fits 63 bits", q->shape);
     double bits = dtype_info(dtype)->bits;
-    formula(a, "bytes = elements x bits / 8 = %" PRId64 " x %.0f / 8 = %zu", elements, bits, bytes);
+    formula(a, "bytes = elements x bits / 8 = %" PRId64 " x %.0f / 8 = %" PRIu64, elements, bits, bytes);
     word(a, "dtype", dtype_info(dtype)->name);
     json_object_set_new(a->json, "elements", json_integer(elements));
     char text[32];
-    fprintf(a->text, "  %-18s %zu (%s; %.6g MB)\n", "bytes", bytes, bytes_text((double)bytes, text),
+    fprintf(a->text, "  %-18s %" PRIu64 " (%s; %.6g MB)\n", "bytes", bytes, bytes_text((double)bytes, text),
             (double)bytes / 1e6);
     json_object_set_new(a->json, "bytes", json_integer((json_int_t)bytes));
     json_object_set_new(a->json, "mebibytes", json_real((double)bytes / 1048576));

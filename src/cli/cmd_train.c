@@ -269,7 +269,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
     const tl_device *device = o->settings.fast ? tl_device_find(o->settings.device) : NULL;
-    if (device && device->kind == DEVICE_CUDA) /* the others have no such kernels */
+    if (device && !device_is_host(device)) /* the cpu has no such kernels */
         printf("  fast         some kernels are not deterministic\n");
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)

@@ -76,7 +76,7 @@ int cli_json(json_t *value) {
 tl_device *cli_device_measured(const char *command, const char *name, int *code) {
     tl_device *device = tl_device_find(name);
     if (!device) *code = cli_error();
-    else if (device->kind != DEVICE_META) return device;
+    else if (device_has_data(device)) return device;
     else {
         fprintf(stderr, "tally %s: meta computes nothing, so there is nothing to measure\n", command);
         *code = EXIT_INPUT;

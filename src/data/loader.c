@@ -165,7 +165,7 @@ static bool options_check(const tl_loader_options *o) {
         return error_set(TL_ERROR_USE, "loader: no sampling has the number %d", (int)o->sampling);
     if (o->n_buffers < 1 || o->n_buffers > 64)
         return error_set(TL_ERROR_USE, "loader: %d buffers (need 1 to 64)", o->n_buffers);
-    if (!o->file && o->device->kind != DEVICE_META)
+    if (!o->file && device_has_data(o->device))
         return error_set(TL_ERROR_USE, "loader: no token file (only meta goes without)");
     return true;
 }
@@ -187,11 +187,11 @@ static bool part_check(tl_loader *l) {
     return true;
 }
 
-static bool in_host_memory(const tl_loader *l) { return l->o.device->target->kind == DEVICE_CPU; }
+static bool in_host_memory(const tl_loader *l) { return device_prices_host(l->o.device); }
 
 /* Host memory: the cpu's pool, or where meta stands for the cpu, meta's. */
 static bool ring_new(tl_loader *l) {
-    bool is_real = l->o.device->kind != DEVICE_META;
+    bool is_real = device_has_data(l->o.device);
     if (!is_real && !in_host_memory(l)) return true;
     tl_scope scope = tl_scope_enter("data");
     if (!scope.depth) return false;
@@ -202,7 +202,7 @@ static bool ring_new(tl_loader *l) {
 }
 
 static bool reading_start(tl_loader *l) {
-    if (l->o.device->kind == DEVICE_META) return true;
+    if (!device_has_data(l->o.device)) return true;
     size_t room = ((size_t)l->o.time + 1) * sizeof *l->row;
     l->row = memory_new(room);
     if (!l->row) return error_memory(room, "a row of tokens");
@@ -311,7 +311,7 @@ bool tl_loader_next(tl_loader *l, int64_t step, tl_tensor **tokens, tl_tensor **
     if (tl_loader_where(l, step, l->o.batch - 1, NULL) < 0)
         return error_set(TL_ERROR_USE, "loader_next: step %lld (need 0 or more, and fewer than 2^56 windows so far)",
                          (long long)step);
-    if (l->o.device->kind == DEVICE_META) return batch_give(l, NULL, tokens, targets);
+    if (!device_has_data(l->o.device)) return batch_give(l, NULL, tokens, targets);
     if (l->generation != process_generation())
         return error_set(TL_ERROR_USE,
                          "loader_next: the loader was made before fork(): its thread is not in this process");

@@ -1,9 +1,8 @@
 /* devices.c: which devices there are. The only file that knows all of them.
  *
- * Devices are opened on first use and never closed. cuda lives in a library of its own, which is looked for when
- * somebody asks for it, so that the same program runs with and without a GPU.
+ * Devices are opened on first use and never closed. A kind of device is one row of `drivers`; meta is none of them: it has no
+ * kernels, and stands in for any target of any kind.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,10 +12,14 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "device/cpu/device.h"
-#include "device/cpu/isa.h"
+#include "device/cuda/rules.h"
 #include "device/meta/device.h"
 #include "tensor/pool.h"
+
+#define MAX_DRIVERS 8
+static const struct device_driver *drivers[MAX_DRIVERS + 1] = {&cpu_driver, &cuda_driver}; /* NULL after the last */
 
 #define MAX_DEVICES 32
 
@@ -28,88 +31,102 @@ void devices_hold(void) { pthread_mutex_lock(&devices_lock); }
 void devices_release(void) { pthread_mutex_unlock(&devices_lock); }
 tl_device *device_at(int index) { return index >= 0 && index < n_open ? open_devices[index] : NULL; }
 
-bool device_check_cuda(const tl_device *device, const char *what) {
-    return device->generation == process_generation() ||
-           error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what,
-                     device->name);
-}
-
 uint64_t device_memory_bytes(const tl_device *device) {
     uint64_t used, total = 0;
-    if (device->kind == DEVICE_CPU) return process_memory_bytes();
+    if (device_is_host(device)) return process_memory_bytes();
     return device->functions->used && device->functions->used(device, &used, &total) ? total : 0;
+}
+
+/* ---- Kinds and targets ---- */
+
+static const struct device_driver *driver_find(const char *name, size_t length) {
+    for (int i = 0; drivers[i]; i++)
+        if (!strncmp(drivers[i]->name, name, length) && !drivers[i]->name[length]) return drivers[i];
+    return NULL;
+}
+
+bool device_register(const struct device_driver *driver) {
+    pthread_mutex_lock(&devices_lock);
+    int n = 0;
+    while (drivers[n]) n++;
+    bool ok = n < MAX_DRIVERS && strcmp(driver->name, "meta") && !driver_find(driver->name, strlen(driver->name));
+    if (ok) drivers[n] = driver;
+    pthread_mutex_unlock(&devices_lock);
+    return ok;
+}
+
+const struct target *target_at(int index) {
+    for (int i = 0; index >= 0 && drivers[i]; i++)
+        for (const struct target *t = drivers[i]->targets; t->name; t++)
+            if (index-- == 0) return t;
+    return NULL;
+}
+
+const struct target *target_find(const char *name) {
+    const struct target *t;
+    for (int i = 0; (t = target_at(i)); i++)
+        if (!strcmp(t->name, name)) return t;
+    return NULL;
+}
+
+const char *tl_target_name(int index) {
+    const struct target *t = target_at(index);
+    return t ? t->name : NULL;
+}
+
+/* With the lock held: a card that is open may have a target that no table has. */
+static const struct target *target_of_any(const char *name) {
+    const struct target *t = target_find(name);
+    for (int i = 0; !t && i < n_open; i++)
+        if (!strcmp(open_devices[i]->target->name, name)) t = open_devices[i]->target;
+    return t;
+}
+
+static bool target_fail(const char *device, const char *name) {
+    char known[400] = "";
+    for (int i = 0; tl_target_name(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", tl_target_name(i));
+    return error_set(TL_ERROR_DEVICE, "%s: there is no target %s (there are %s)", device, name, known);
 }
 
 /* ---- Opening ---- */
 
-static bool open_cpu(tl_device *d) {
-    d->kind = DEVICE_CPU;
-    d->target = target_find("cpu");
-    d->functions = &cpu_functions;
-    struct cpu_isa isa;
-    char why[200];
-    if (!cpu_isa_choose(getenv("TALLY_ISA"), &isa, why)) return error_set(TL_ERROR_DEVICE, "cpu: %s", why);
-    d->kernels = isa.kernels;
-    d->isa = isa.name;
-    return true;
-}
-
-static bool open_meta(tl_device *d, const char *target) {
-    d->kind = DEVICE_META;
+static bool open_meta(tl_device *d, const char *name, const char *target) {
     d->functions = &meta_functions;
-    d->target = target_find(target);
-    if (d->target) return true;
-    char known[200] = "";
-    for (int i = 0; tl_target_name(i); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", tl_target_name(i));
-    return error_set(TL_ERROR_DEVICE, "meta:%s: no such target; there are: %s", target, known);
+    d->target = target_of_any(target);
+    return d->target || target_fail(name, target);
 }
 
-/* The plugin lies beside the library, or where the loader looks. */
-static void *plugin_open(char *why, size_t size) {
-    char path[4096];
-    Dl_info info;
-    void *plugin = NULL;
-    if (dladdr((void *)(uintptr_t)plugin_open, &info) && info.dli_fname) {
-        const char *slash = strrchr(info.dli_fname, '/');
-        int n = snprintf(path, sizeof path, "%.*slibtally_cuda.so", slash ? (int)(slash - info.dli_fname + 1) : 0,
-                         info.dli_fname);
-        if (slash && n < (int)sizeof path) plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (!plugin) plugin = dlopen("libtally_cuda.so", RTLD_NOW | RTLD_LOCAL);
-    if (!plugin) snprintf(why, size, "%s", dlerror());
-    return plugin;
-}
-
-static bool open_cuda(tl_device *d, int index) {
-    static void *plugin;
-    char why[400] = "";
-    if (!plugin) plugin = plugin_open(why, sizeof why);
-    if (!plugin)
-        return error_set(TL_ERROR_DEVICE,
-                         "cuda: libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
-    device_open_fn open = NULL;
-    void *symbol = dlsym(plugin, CUDA_DEVICE_OPEN);
-    memcpy(&open, &symbol, sizeof open); /* ISO C has no cast from object to function pointer */
-    if (!open) return error_set(TL_ERROR_DEVICE, "cuda: libtally_cuda.so does not offer " CUDA_DEVICE_OPEN);
-    if (!open(index, d, why)) return error_set(TL_ERROR_DEVICE, "cuda:%d: %s", index, why);
-    d->kind = DEVICE_CUDA;
-    d->generation = process_generation();
-    if (!d->target) d->target = target_find("h200");
+/* NAME, NAME:N, and either with @TARGET. */
+static bool open_driver(tl_device *d, const struct device_driver *driver, const char *name, const char *number) {
+    const char *at = strchr(number, '@');
+    const struct target *as = at ? target_of_any(at + 1) : NULL;
+    char error[400] = "", *end = NULL;
+    long index = 0;
+    errno = 0;
+    if (driver->is_numbered) index = strtol(number + 1, &end, 10);
+    bool is_number = driver->is_numbered ? number[0] == ':' && end != number + 1 && (!*end || end == at) && !errno
+                                         : !*number || number == at;
+    if (!is_number || index < 0 || index > 63)
+        return error_set(TL_ERROR_DEVICE, "%s: no such device; %s devices are called %s%s", name, driver->name,
+                         driver->name, driver->is_numbered ? ":0, :1, ..." : "");
+    if (at && !as) return target_fail(name, at + 1);
+    if (!driver->open(d, (int)index, as, error)) return error_set(TL_ERROR_DEVICE, "%s: %s", name, error);
     return true;
 }
 
 static bool open_by_name(tl_device *d, const char *name) {
-    if (!strcmp(name, "cpu")) return open_cpu(d);
-    if (!strcmp(name, "meta:cpu")) return open_meta(d, "cpu");
-    if (!strncmp(name, "meta:", 5)) return open_meta(d, name + 5);
-    if (!strncmp(name, "cuda:", 5) && name[5]) {
-        char *end;
-        errno = 0;
-        long index = strtol(name + 5, &end, 10);
-        if (!*end && !errno && index >= 0 && index < 64) return open_cuda(d, (int)index);
-    }
+    const struct device_driver *driver = driver_find(name, strcspn(name, ":@"));
+    if (!strncmp(name, "meta:", 5)) return open_meta(d, name, name + 5);
+    if (driver) return open_driver(d, driver, name, name + strlen(driver->name));
     return error_set(TL_ERROR_DEVICE, "%s: no such device; there are cpu, meta, meta:TARGET, cuda, cuda:N", name);
+}
+
+/* A device that runs as another has no more memory than that one gives a pool. */
+static void limit_set(tl_device *d) {
+    const struct target *t = d->target;
+    if (strchr(d->name, '@') && t->memory_bytes > t->outside_bytes)
+        tl_pool_limit(d, t->memory_bytes - t->outside_bytes);
 }
 
 /* With the lock held. */
@@ -124,16 +141,26 @@ static tl_device *device_open(const char *name) {
         return NULL;
     }
     memset(d, 0, sizeof *d);
-    snprintf(d->name, sizeof d->name, "%s", name);
+    text_copy(d->name, sizeof d->name, name);
     if (!open_by_name(d, name) || !(d->pool = pool_new(d))) {
         if (tl_error() == TL_OK) error_memory(sizeof *d, "a pool");
         memory_free(d);
         return NULL;
     }
-    snprintf(d->name, sizeof d->name, "%s", name);
+    limit_set(d);
     open_devices[n_open++] = d;
     if (device_opened) device_opened(d);
     return d;
+}
+
+/* One device has one name: "cuda" is "cuda:0", "cuda@t4" is "cuda:0@t4", "meta" is "meta:cpu". With the lock held. */
+static const char *name_complete(const char *name, char *full, size_t size) {
+    const size_t length = strcspn(name, ":@");
+    const struct device_driver *driver = driver_find(name, length);
+    if (!strcmp(name, "meta")) return "meta:cpu";
+    if (!driver || !driver->is_numbered || name[length] == ':') return name;
+    snprintf(full, size, "%.*s:0%s", (int)length, name, name + length);
+    return full;
 }
 
 tl_device *tl_device_find(const char *name) {
@@ -141,9 +168,10 @@ tl_device *tl_device_find(const char *name) {
         error_set(TL_ERROR_USE, "tl_device_find: got NULL instead of a name");
         return NULL;
     }
-    const char *full = !strcmp(name, "meta") ? "meta:cpu" : !strcmp(name, "cuda") ? "cuda:0" : name;
-    pthread_mutex_lock(&devices_lock);
+    char buffer[128];
     tl_device *found = NULL;
+    pthread_mutex_lock(&devices_lock);
+    const char *full = name_complete(name, buffer, sizeof buffer);
     for (int i = 0; i < n_open && !found; i++)
         if (!strcmp(open_devices[i]->name, full)) found = open_devices[i];
     if (!found) found = device_open(full);

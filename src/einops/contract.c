@@ -363,7 +363,7 @@ static bool check_device(const struct check *k) {
     const char *wanted = k->s->pattern + k->c->device_at, *found = tl_device_name(device);
     size_t bytes = (size_t)k->c->device_bytes;
     bool same = strncmp(found, wanted, bytes) == 0 && (found[bytes] == 0 || found[bytes] == ':');
-    return !bytes || same || device->kind == DEVICE_META ||
+    return !bytes || same || !device_has_data(device) ||
            pattern_fail(k->s, k->c->device_at, "%s is on %s (need %.*s)", k->name, found, (int)bytes, wanted);
 }
 

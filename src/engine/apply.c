@@ -120,7 +120,7 @@ static bool call_check(tl_call *c) {
     }
     if (!c->out_device) c->out_device = c->device;
     if (!device_check(c->device, c->op->name) || !device_check(c->out_device, c->op->name)) return false;
-    if (c->op->kind == OP_DYNAMIC && c->device->kind == DEVICE_META)
+    if (c->op->kind == OP_DYNAMIC && !device_has_data(c->device))
         return call_fail_need(c, "its result depends on data, and meta has none", "a real device");
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0 && !writes_are_safe(c, overwritten(c, j))) return false;
@@ -137,7 +137,7 @@ static void outputs_drop(tl_call *c, int n) {
 static tl_tensor *output_new(tl_call *c, int j) {
     struct layout *l = &c->out[j];
     int64_t numel;
-    size_t bytes;
+    uint64_t bytes;
     if (!shape_numel(l->rank, l->shape, &numel) || !dtype_bytes(l->dtype, numel, &bytes)) {
         call_fail(c, "the result has more elements than can be counted");
         return NULL;
@@ -176,14 +176,15 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
                            .n_out = c->n_outputs,
                            .attr = c->attr,
                            .workspace = workspace ? workspace->data : NULL,
-                           .workspace_bytes = workspace ? workspace->bytes : 0,
+                           .workspace_bytes = workspace ? (size_t)workspace->bytes : 0,
                            .n_threads = process_threads(),
                            .stream = c->device->stream,
                            .error = error};
     const tl_device *d = c->device;
-    tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : c->op->kernels[d->kind];
+    const struct device_rules *rules = d->target->rules;
+    tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : rules->custom ? rules->custom(c->op->user) : NULL;
     bool ok;
-    if (d->kind == DEVICE_CPU && !scratch_ready()) return error_memory(SCRATCH_BYTES, "the scratch of a thread");
+    if (device_is_host(d) && !scratch_ready()) return error_memory(SCRATCH_BYTES, "the scratch of a thread");
     if (c->op->run) ok = c->op->run(c, error);
     else if (!kernel) ok = snprintf(error, sizeof error, "it has no kernel on %s", d->name) < 0;
     else ok = kernel(&args);
@@ -212,13 +213,19 @@ static void versions_advance(const tl_call *c) {
         if (c->op->changes(c, i)) c->input[i]->storage->version++;
 }
 
+static uint64_t workspace_bytes(const tl_call *c) {
+    const struct target *t = c->device->target;
+    const workspace_rule rule = t->rules->workspace && c->op->id >= 0 ? t->rules->workspace[c->op->id] : NULL;
+    return rule ? rule(c, t) : c->op->workspace ? c->op->workspace(c) : 0;
+}
+
 /* The kernel, in its workspace and between marks of time. */
 static bool call_compute(tl_call *c, struct ledger_entry *entry) {
-    size_t bytes = c->op->workspace ? c->op->workspace(c, c->device->target) : 0;
+    uint64_t bytes = workspace_bytes(c);
     struct storage *workspace = bytes ? storage_new(c->device, bytes, entry->key.path, TL_WORKSPACE) : NULL;
     if (bytes && !workspace) return false;
     bool ok = true;
-    if (c->device->kind != DEVICE_META && c->out_device->kind != DEVICE_META) {
+    if (device_has_data(c->device) && device_has_data(c->out_device)) {
         const struct device_functions *f = c->device->functions;
         bool is_timed = ledger_is_profiling && f->mark;
         int64_t from = is_timed ? f->mark(c->device) : 0;

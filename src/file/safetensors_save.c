@@ -127,10 +127,10 @@ static bool header_make(struct saving *s, const char *path) {
 
 /* ---- The data ---- */
 
-static bool is_plain(const tl_tensor *x) { return x->storage->device->kind == DEVICE_CPU && tensor_is_dense(x); }
+static bool is_plain(const tl_tensor *x) { return device_is_host(x->storage->device) && tensor_is_dense(x); }
 
 static bool piece_write(struct saving *s, struct file_writer *w, tl_tensor *x) {
-    size_t bytes = tl_bytes(x);
+    size_t bytes = (size_t)tl_bytes(x);
     return tl_to_data(x, s->piece, bytes) && file_writer_write(w, s->piece, bytes);
 }
 
@@ -212,7 +212,7 @@ static bool items_take(struct saving *s, const char *path, const char *const *na
         if (!strcmp(names[i], SAFETENSORS_METADATA)) return refuse(path, names[i], "no tensor may have this name");
         if (!tensors[i] && tl_error() == TL_OK) return refuse(path, names[i], "the tensor is NULL");
         if (!tensor_check(tensors[i], "safetensors_save")) return false;
-        if (tensors[i]->storage->device->kind == DEVICE_META)
+        if (!device_has_data(tensors[i]->storage->device))
             return refuse(path, names[i], "is on meta, which has no data");
         s->items[i] = (struct item){names[i], tensors[i], safetensors_type_of(tensors[i]->dtype)};
     }

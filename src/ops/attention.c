@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "spec/attention.h"
 #include "ops/ops.h"
 
 static atomic_bool fast;
@@ -67,17 +66,6 @@ static void attention_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * gemm_flops(c->input[0], c->input[1], a));
 }
 
-static bool is_done_by_cudnn(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a,
-                             const struct target *target, struct attention_sizes *sizes) {
-    *sizes = (struct attention_sizes){q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3]};
-    return target->kind == DEVICE_CUDA && attention_fits_cudnn(sizes, dtype_info(q->dtype)->bits == 16, a);
-}
-
-static size_t attention_workspace(const tl_call *c, const struct target *target) {
-    struct attention_sizes sizes;
-    return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
-}
-
 static bool attention_grad_shape(tl_call *c) {
     const struct attr_attention *a = c->attr;
     c->n_outputs = a->has_mask_grad ? 4 : 3;
@@ -89,21 +77,6 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     count gemm = gemm_flops(c->input[1], c->input[2], a);
     cost_traffic(c, cost, 4 * gemm);
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
-}
-
-/* delta = rowsum(g out), one per query and head. Then, on the cpu, sums of dq in f32 for 16-bit dtypes; on cuda, what cuDNN
- * wants (attention.h), or nothing more for our own kernels. */
-static size_t attention_grad_workspace(const tl_call *c, const struct target *target) {
-    const struct attr_attention *a = c->attr;
-    const tl_tensor *q = c->input[1], *k = c->input[2];
-    size_t element = statistics_dtype(q->dtype) == TL_F64 ? 8 : 4;
-    size_t delta = round_up((size_t)(q->shape[0] * q->shape[1] * q->shape[2]) * element, target->align_bytes);
-    struct attention_sizes sizes;
-    if (is_done_by_cudnn(q, k, a, target, &sizes))
-        return delta + attention_scratch_bytes(&sizes, a->is_fast) + attention_lengths_bytes(sizes.S, sizes.B) +
-               ATTENTION_PLAN_BYTES;
-    if (target->kind == DEVICE_CUDA) return delta;
-    return delta + (dtype_info(q->dtype)->bits < 32 ? (size_t)q->numel * element : 0);
 }
 
 /* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds */
@@ -133,7 +106,6 @@ const tl_op op_attention = {RECORD(KERNEL, attention, 2),
                             .flops = "4BHD per visible pair of query and key; causal, T on T: T(T+1)/2 pairs",
                             .shape = attention_shape,
                             .cost = attention_cost,
-                            .workspace = attention_workspace,
                             .backward = attention_backward,
                             .is_costly = true,
                             .saves_any =
@@ -145,7 +117,6 @@ const tl_op op_attention_grad = {
     .flops = "8BHD per visible pair of query and key; in phase recompute 2BHD",
     .shape = attention_grad_shape,
     .cost = attention_grad_cost,
-    .workspace = attention_grad_workspace,
     .backward = gradient_missing};
 
 tl_attention_options tl_attention_defaults(void) { return (tl_attention_options){.scale = 0}; }

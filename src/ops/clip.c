@@ -19,12 +19,11 @@ static void sum_squares_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, flops);
 }
 
-static size_t sum_squares_workspace(const tl_call *c, const struct target *target) {
+static uint64_t sum_squares_workspace(const tl_call *c) {
     const struct attr_sum_squares *a = c->attr;
-    size_t chunks = 0;
-    (void)target;
+    uint64_t chunks = 0;
     for (int i = a->has_start; i < c->n_inputs; i++)
-        chunks += (size_t)(c->input[i]->numel / REDUCE_CHUNK + (c->input[i]->numel % REDUCE_CHUNK != 0));
+        chunks += (uint64_t)(c->input[i]->numel / REDUCE_CHUNK + (c->input[i]->numel % REDUCE_CHUNK != 0));
     return chunks * sizeof(double);
 }
 

@@ -1,4 +1,5 @@
 /* copy.c: moving elements: dense copies, casts, assignment, other devices. No FLOPs. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "account/ledger.h"
@@ -139,7 +140,7 @@ struct attr_transfer {
 }; /* where the gradient goes back to */
 
 static bool transfer_shape(tl_call *c) {
-    if (c->device->kind == DEVICE_META && c->out_device->kind != DEVICE_META)
+    if (!device_has_data(c->device) && device_has_data(c->out_device))
         return call_fail(c, "meta has no data to send to %s", c->out_device->name);
     return call_output_like(c, 0, 0);
 }
@@ -150,13 +151,13 @@ static void transfer_backward(tl_gradient *g) {
     g->result[0] = tl_to(g->grad[0], ((const struct attr_transfer *)g->node->attr)->from);
 }
 static bool transfer_run(const tl_call *c, char *error) {
-    size_t bytes = c->output[0]->storage->bytes;
+    size_t bytes = (size_t)c->output[0]->storage->bytes;
     if (!bytes) return true;
     void *to = tensor_data(c->output[0]);
     const void *from = tensor_data(c->input[0]);
-    if (c->device->kind == DEVICE_CPU)
+    if (device_is_host(c->device))
         return c->out_device->functions->copy(c->out_device, to, from, bytes, COPY_TO_DEVICE, error);
-    if (c->out_device->kind == DEVICE_CPU)
+    if (device_is_host(c->out_device))
         return c->device->functions->copy(c->device, to, from, bytes, COPY_TO_HOST, error);
     return c->device->functions->copy(c->device, to, from, bytes, COPY_INSIDE, error);
 }
@@ -190,7 +191,7 @@ bool transfer_bill(const tl_tensor *x) {
     struct ledger_entry entry = {
         .key = {op_transfer.name, s->path, (uint8_t)s->phase, (uint8_t)x->dtype, (uint8_t)dtype_accumulate(x->dtype)},
         .cost = {.n_parts = 1, .part[0].phase = COST_HERE}};
-    if (x->storage->device->target->kind == DEVICE_CPU) entry.cost.part[0].bytes_read = tl_bytes(x);
+    if (device_prices_host(x->storage->device)) entry.cost.part[0].bytes_read = tl_bytes(x);
     else entry.cost.transfer_bytes = tl_bytes(x);
     return ledger_bill(&entry);
 }
@@ -200,9 +201,9 @@ bool transfer_bill(const tl_tensor *x) {
 tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
     device = device_or_default(device);
     if (!device) return NULL;
-    if (device->kind == DEVICE_CPU) {
+    if (device_is_host(device)) {
         tl_tensor *x = tl_empty(rank, shape, dtype, device);
-        if (x && x->storage->bytes) memcpy(tensor_data(x), data, x->storage->bytes);
+        if (x && x->storage->bytes) memcpy(tensor_data(x), data, (size_t)x->storage->bytes);
         return x;
     }
     tl_scope scope = tl_scope_begin();
@@ -215,10 +216,10 @@ tl_tensor *tl_from_data(const void *data, int rank, const int64_t *shape, tl_dty
 bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     if (!tensor_check(x, "to_data")) return false;
     if (bytes != tl_bytes(x))
-        return error_set(TL_ERROR_USE, "to_data: the tensor has %zu bytes, the buffer %zu", tl_bytes(x), bytes);
+        return error_set(TL_ERROR_USE, "to_data: the tensor has %" PRIu64 " bytes, the buffer %zu", tl_bytes(x), bytes);
     tl_device *device = x->storage->device;
     if (!device_check(device, "to_data")) return false;
-    if (device->kind == DEVICE_META) return error_set(TL_ERROR_USE, "to_data: meta has no data");
+    if (!device_has_data(device)) return error_set(TL_ERROR_USE, "to_data: meta has no data");
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *dense = scope.depth ? tl_contiguous(x) : NULL;

@@ -28,7 +28,7 @@ const tl_op op_random = {RECORD(KERNEL, random, 1),
 static bool shape_check(const char *what, int rank, const int64_t *shape, tl_dtype dtype, int64_t *numel) {
     if (rank < 0 || rank > TL_MAX_RANK)
         return error_set(TL_ERROR_USE, "%s: rank %d is not between 0 and %d", what, rank, TL_MAX_RANK);
-    size_t bytes;
+    uint64_t bytes;
     if (!dtype_info(dtype)) return error_set(TL_ERROR_USE, "%s: no dtype has the number %d", what, (int)dtype);
     if (!shape_numel(rank, shape, numel) || !dtype_bytes(dtype, *numel, &bytes)) {
         char text[TL_MAX_RANK * 21 + 3];
@@ -54,7 +54,7 @@ static tl_tensor *make(const tl_op *op, int rank, const int64_t *shape, tl_dtype
 
 tl_tensor *tl_empty(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
     int64_t numel;
-    size_t bytes;
+    uint64_t bytes;
     device = device_or_default(device);
     if (!device || !device_check(device, "empty") || !shape_check("empty", rank, shape, dtype, &numel)) return NULL;
     dtype_bytes(dtype, numel, &bytes);
@@ -185,7 +185,7 @@ tl_tensor *tl_from_external(void *data, size_t bytes, int rank, const int64_t *s
     }
     if (!device) device = tl_device_find("cpu");
     ok = ok && device && device_check(device, "from_external");
-    if (ok && device->kind == DEVICE_META)
+    if (ok && !device_has_data(device))
         ok = error_set(TL_ERROR_USE, "from_external: %s has no data to share", device->name);
     struct storage *s = ok ? storage_external(device, data, bytes, deleter, context) : NULL;
     if (!s) {

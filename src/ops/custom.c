@@ -26,8 +26,7 @@ static void custom_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, def->flops(c));
 }
 
-static size_t custom_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t custom_workspace(const tl_call *c) {
     const tl_op_def *def = c->op->user;
     return def->workspace(c);
 }
@@ -81,8 +80,7 @@ const tl_op *tl_op_register(const tl_op_def *def) {
                       .workspace = def->workspace ? custom_workspace : NULL,
                       .backward = def->backward,
                       .saves_any = def->saves.inputs | (saved_set)def->saves.outputs << TL_MAX_INPUTS,
-                      .user = &own->def,
-                      .kernels = {[DEVICE_CPU] = def->cpu, [DEVICE_CUDA] = def->cuda}};
+                      .user = &own->def};
     own->older = atomic_exchange(&newest, own);
     return &own->op;
 }

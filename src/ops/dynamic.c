@@ -61,7 +61,7 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *result = NULL;
     if (scope.depth &&
-        x->storage->device->kind == DEVICE_META) { /* named for what was asked, not for the count inside */
+        !device_has_data(x->storage->device)) { /* named for what was asked, not for the count inside */
         struct attr_nonzero none = {0};
         op_apply1(&op_nonzero, x, ATTR(none));
     } else if (scope.depth) {

@@ -64,8 +64,7 @@ static void norm_cost(const tl_call *c, struct cost *cost) {
 /* max, subtract, exp, sum; the logarithm */
 static void logsumexp_cost(const tl_call *c, struct cost *cost) { input_cost(c, cost, 4, 1); }
 
-static size_t fold_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t fold_workspace(const tl_call *c) {
     return reduce_chunk_bytes(c, FOLD_STATE_BYTES);
 }
 
@@ -340,11 +339,10 @@ static bool cumprod_grad_shape(tl_call *c) {
 }
 /* products before: 1; r: product and sum; their product */
 static void cumprod_grad_cost(const tl_call *c, struct cost *cost) { input_cost(c, cost, 4, 0); }
-static size_t cumprod_grad_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t cumprod_grad_workspace(const tl_call *c) {
     const tl_tensor *x = c->input[0];
     int64_t n = x->shape[x->rank - 1], rows = n ? x->numel / n : 0;
-    return (size_t)(rows * ((n + SCAN_BLOCK - 1) / SCAN_BLOCK)) * sizeof(double);
+    return (uint64_t)(rows * ((n + SCAN_BLOCK - 1) / SCAN_BLOCK)) * sizeof(double);
 }
 
 /* every element is in the sums from its own on: running sums of g the other way */

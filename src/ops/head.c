@@ -9,41 +9,14 @@
  */
 #include <string.h>
 
-#include "base/memory.h"
-#include "spec/gemm.h"
 #include "ops/ops.h"
 
-/* Bytes of logits that a chunk may have, unless one row is larger. Every chunk lays the whole weight out anew, twice, and adds to
- * all the sums of its gradient: on a cpu GPT-2's head on 1024 rows in bf16 takes 1.2 times as long with 24 MiB, and 0.95 times with 100. A GPU
- * adds to 150 MB of such sums in a chunk of GPT-2's, while its products want thousands of rows. */
-#define CHUNK_BYTES ((int64_t)64 << 20)
-#define CHUNK_BYTES_CUDA ((int64_t)512 << 20)
-
-/* A row of logits as it lies in the workspace: how many elements, and the bytes of one. */
-static int64_t row_elements(int64_t V, const struct target *target) {
-    return (int64_t)round_up((size_t)V, target->kind == DEVICE_CUDA ? HEAD_ALIGN : 1);
-}
-static int64_t logit_bytes(tl_dtype dtype, const struct target *target) {
-    return target->kind == DEVICE_CUDA && dtype_info(dtype)->bits < 32 ? 2 : statistics_dtype(dtype) == TL_F64 ? 8 : 4;
-}
-
-/* As few chunks as fit, of one size. */
-static int64_t chunk_rows(int64_t N, int64_t V, tl_dtype dtype, const struct target *target) {
-    int64_t row_bytes = row_elements(V, target) * logit_bytes(dtype, target);
-    int64_t wanted = target->kind == DEVICE_CUDA ? CHUNK_BYTES_CUDA : CHUNK_BYTES;
-    int64_t most = row_bytes && row_bytes < wanted ? wanted / row_bytes : 1;
-    if (most >= N) return N > 0 ? N : 1;
-    int64_t even = most >= 64 ? 16 : 1; /* products like even sizes */
-    if (target->kind == DEVICE_CUDA && most >= 1024) even = 256;
-    most = most / even * even;
-    int64_t n_chunks = (N - 1) / most + 1;
-    return ((N - 1) / n_chunks / even + 1) * even;
-}
-
-/* Of few rows the bf16 gradient of all logits takes no more than f32 sums of dweight do: then there is one product of all rows in
- * place of one for each chunk, which would lay the weight out anew and go through all the sums. */
-static bool is_gathered(int64_t N, int64_t C, tl_dtype dtype, const struct target *target) {
-    return target->kind == DEVICE_CPU && dtype == TL_BF16 && 2 * N <= 4 * C;
+/* Ranks are checked later, by the shape rule. */
+static struct head_cut cut_of(const tl_tensor *x, const tl_tensor *weight) {
+    const struct target *t = x->storage->device->target;
+    if (x->rank != 2 || weight->rank != 2) return (struct head_cut){.chunk_rows = 1};
+    if (!t->rules->head) return (struct head_cut){.chunk_rows = x->shape[0] > 0 ? x->shape[0] : 1};
+    return t->rules->head(t, x->dtype, x->shape[0], weight->shape[0], x->shape[1]);
 }
 
 static bool linear_cross_entropy_shape(tl_call *c) {
@@ -77,37 +50,6 @@ static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
             (struct cost_part){TL_BACKWARD, 3 * N * V + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
 }
 
-/* What the products of a chunk need: logits, dx and dweight, one after the other. */
-static size_t product_workspace(const tl_call *c, const struct target *target) {
-    const struct attr_linear_cross_entropy *a = c->attr;
-    const tl_dtype dtype = c->input[0]->dtype;
-    if (target->kind == DEVICE_CUDA || dtype == TL_F64) return target->gemm_workspace_bytes;
-    const int64_t n = a->chunk_rows, C = c->input[0]->shape[1], V = c->input[1]->shape[0];
-    const int64_t n_back = a->is_gathered ? c->input[0]->shape[0] : n;
-    const struct gemm_sizes logits = {1, n, V, C}, dx = {1, n_back, C, V}, dweight = {1, V, C, n_back};
-    const bool is_bf16 = dtype == TL_BF16, is_narrow = dtype != TL_F32;
-    size_t most = gemm_workspace_bytes(&logits, is_bf16, false);
-    const size_t of_dx = a->gives_dx ? gemm_workspace_bytes(&dx, is_bf16, is_narrow) : 0;
-    const size_t of_dweight = a->gives_dweight ? gemm_workspace_bytes(&dweight, is_bf16, a->is_gathered) : 0;
-    if (of_dx > most) most = of_dx;
-    return of_dweight > most ? of_dweight : most;
-}
-
-static size_t linear_cross_entropy_workspace(const tl_call *c, const struct target *target) {
-    const struct attr_linear_cross_entropy *a = c->attr;
-    const tl_tensor *x = c->input[0], *w = c->input[1];
-    const size_t V = (size_t)w->shape[0], C = (size_t)w->shape[1];
-    const size_t row = (size_t)row_elements(w->shape[0], target),
-                 element = statistics_dtype(x->dtype) == TL_F64 ? 8 : 4;
-    const bool is_narrow = dtype_info(w->dtype)->bits < 32;
-    size_t bytes = round_up((size_t)a->chunk_rows * row * (size_t)logit_bytes(x->dtype, target), 64);
-    bytes += round_up((size_t)x->shape[0] * element, 64);
-    if (a->is_gathered) bytes += round_up((size_t)x->shape[0] * row * 2, 64);
-    else if (a->gives_dweight && is_narrow) bytes += round_up(row * C * element, 64);
-    if (is_narrow && row != V) bytes += round_up(row * C * 2, 64); /* the longer weight */
-    return bytes + product_workspace(c, target);
-}
-
 /* What forward left, times the gradient of the loss: in place where nobody will come again. */
 static tl_tensor *scaled(tl_gradient *g, int output) {
     tl_tensor *x = gradient_output(g, output);
@@ -135,7 +77,6 @@ const tl_op op_linear_cross_entropy = {RECORD(KERNEL, linear_cross_entropy, 3),
                                        .flops = "2NVC + 4NV + N + 1; in phase backward 3NV and 2NVC per gradient",
                                        .shape = linear_cross_entropy_shape,
                                        .cost = linear_cross_entropy_cost,
-                                       .workspace = linear_cross_entropy_workspace,
                                        .backward = linear_cross_entropy_backward,
                                        .saves_any = TL_OUTPUT(1) | TL_OUTPUT(2)};
 
@@ -164,13 +105,11 @@ tl_tensor *tl_linear_cross_entropy(tl_tensor *x, tl_tensor *weight, tl_tensor *t
         a.is_sum = options->is_sum;
         a.is_fast = matmul_is_fast();
         a.is_timed = fast_is_on();
-        a.chunk_rows = x->rank == 2 && weight->rank == 2
-                           ? chunk_rows(x->shape[0], weight->shape[0], input[0]->dtype, x->storage->device->target)
-                           : 1;
+        const struct head_cut cut = cut_of(input[0], input[1]);
+        a.chunk_rows = cut.chunk_rows;
         a.gives_dx = is_recording && tensor_needs_grad(input[0]);
         a.gives_dweight = is_recording && tensor_needs_grad(input[1]);
-        a.is_gathered = a.gives_dweight && x->rank == 2 &&
-                        is_gathered(x->shape[0], x->shape[1], input[0]->dtype, x->storage->device->target);
+        a.is_gathered = a.gives_dweight && cut.is_gathered;
         tl_call c;
         call_begin(&c, &op_linear_cross_entropy, input, 3, ATTR(a));
         loss = op_apply(&c);

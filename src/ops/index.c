@@ -127,9 +127,8 @@ static void put_cost(const tl_call *c, struct cost *cost, int64_t n, bool adds) 
 }
 static void scatter_cost(const tl_call *c, struct cost *cost) { put_cost(c, cost, c->input[1]->numel, false); }
 static void scatter_add_cost(const tl_call *c, struct cost *cost) { put_cost(c, cost, c->input[1]->numel, true); }
-static size_t scatter_add_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
-    return index_sums_are_wider(c->input[0]->dtype) ? (size_t)c->input[0]->numel * sizeof(float) : 0;
+static uint64_t scatter_add_workspace(const tl_call *c) {
+    return index_sums_are_wider(c->input[0]->dtype) ? (uint64_t)c->input[0]->numel * sizeof(float) : 0;
 }
 
 static tl_tensor *zero_of(const tl_tensor *x) { return tl_zeros(TL_SCALAR, x->dtype, x->storage->device); }
@@ -277,14 +276,13 @@ static void index_cost(const tl_call *c, struct cost *cost) {
 }
 
 /* One int64 for each element of the indices' common shape. */
-static size_t places_bytes(const tl_call *c, int first) {
+static uint64_t places_bytes(const tl_call *c, int first) {
     int rank;
     int64_t shape[TL_MAX_RANK], numel;
     if (!index_broadcast(c, first, &rank, shape) || !shape_numel(rank, shape, &numel)) return 0;
-    return (size_t)numel * sizeof(int64_t);
+    return (uint64_t)numel * sizeof(int64_t);
 }
-static size_t index_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t index_workspace(const tl_call *c) {
     return places_bytes(c, 1);
 }
 
@@ -344,10 +342,9 @@ static void index_put_cost(const tl_call *c, struct cost *cost) {
     if (indexed_shape(c, 2, &rank, shape)) shape_numel(rank, shape, &n);
     put_cost(c, cost, n, ((const struct attr_index *)c->attr)->accumulates);
 }
-static size_t index_put_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t index_put_workspace(const tl_call *c) {
     bool is_wide = ((const struct attr_index *)c->attr)->accumulates && index_sums_are_wider(c->input[0]->dtype);
-    return places_bytes(c, 2) + (is_wide ? (size_t)c->input[0]->numel * sizeof(float) : 0);
+    return places_bytes(c, 2) + (is_wide ? (uint64_t)c->input[0]->numel * sizeof(float) : 0);
 }
 
 /* For each place that the indices name: whether the value put there is the last one, bool, of the indices' shape and with
@@ -469,7 +466,7 @@ static bool masks_count(const char *what, struct indices *list) {
             i++;
             continue;
         }
-        if (mask->storage->device->kind == DEVICE_META)
+        if (!device_has_data(mask->storage->device))
             return error_set(TL_ERROR_USE,
                              "%s: how many a mask names depends on data, and meta has none (need a real device)", what);
         tl_tensor *places = tl_nonzero(mask); /* (n, rank) */
@@ -662,7 +659,7 @@ tl_tensor *tl_repeat_counts(tl_tensor *x, int axis, tl_tensor *counts) {
                   "repeat_interleave: repeats must have the same size as input along dim, but got "
                   "repeats.size(0) = %lld and input.size(%d) = %lld",
                   (long long)counts->numel, at, (long long)size);
-    else if (x && counts && counts->storage->device->kind != DEVICE_META) a.total = tl_item_int(tl_sum_all(counts));
+    else if (x && counts && device_has_data(counts->storage->device)) a.total = tl_item_int(tl_sum_all(counts));
     if (a.total < 0) a.total = 0; /* the kernel names the count that is negative */
     tl_tensor *index = tl_error() == TL_OK ? op_apply1(&op_repeat_interleave, counts, ATTR(a)) : NULL;
     return tl_scope_return(scope, index ? tl_index_select(x, at, index) : NULL);

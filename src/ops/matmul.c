@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "spec/rows.h"
-#include "spec/gemm.h"
 #include "ops/ops.h"
 
 static atomic_int precision = TL_MATMUL_HIGHEST;
@@ -112,31 +111,6 @@ static void matmul_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, 2 * n * k + (has_bias ? n : 0));
 }
 
-/* The products that the cpu's kernel will see. */
-static struct gemm_sizes product_sizes(const tl_call *c) {
-    const struct attr_matmul *at = c->attr;
-    const tl_tensor *a = c->input[first_factor(c)], *b = c->input[first_factor(c) + 1], *out = c->output[0];
-    int row = a->rank - 2 + at->transpose_a, n_axes = at->folds ? 0 : out->rank - 2;
-    struct gemm_sizes s = {.n_batches = 1,
-                           .m = matrix_size(a, at->folds, at->transpose_a),
-                           .n = matrix_size(b, at->folds, !at->transpose_b),
-                           .k = matrix_size(a, at->folds, !at->transpose_a)};
-    for (int i = 0; i < n_axes; i++) s.n_batches *= out->shape[i];
-    if (n_axes > 0 && gemm_joins(n_axes, out->shape, a->shape, a->stride, b->shape, s.m, a->stride[row]))
-        s = (struct gemm_sizes){.n_batches = 1, .m = s.m * s.n_batches, .n = s.n, .k = s.k};
-    return s;
-}
-
-/* A GPU's library gets the same for every product; on the cpu it is the packed operands (gemm.h). f64 is the library's work,
- * which packs in memory of its own. */
-static size_t matmul_workspace(const tl_call *c, const struct target *target) {
-    const tl_tensor *a = c->input[first_factor(c)], *out = c->output[0];
-    if (!out->numel) return 0;
-    if (target->kind == DEVICE_CUDA || out->dtype == TL_F64) return target->gemm_workspace_bytes;
-    struct gemm_sizes s = product_sizes(c);
-    return gemm_workspace_bytes(&s, a->dtype == TL_BF16, out->dtype != TL_F32);
-}
-
 static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
@@ -197,7 +171,6 @@ const tl_op op_matmul = {
     .flops = "2mkn per matrix of the result; bias mn",
     .shape = matmul_shape,
     .cost = matmul_cost,
-    .workspace = matmul_workspace,
     .backward = matmul_backward,
     .saves = {TL_INPUT(1), TL_INPUT(0)},
     .is_costly = true};
@@ -208,7 +181,6 @@ const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
                              .flops = "2mkn",
                              .shape = matmul_acc_shape,
                              .cost = matmul_cost,
-                             .workspace = matmul_workspace,
                              .backward = matmul_acc_backward,
                              .overwrites = {OVERWRITES(0)},
                              .saves = {0, TL_INPUT(2), TL_INPUT(1)},
@@ -294,11 +266,12 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     return y;
 }
 
-/* A GPU's library adds a bias to 16-bit products of even sizes before it writes them: one pass over y less. */
+/* Where the device's product adds a bias before it writes: one pass over y less. */
 bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
-    if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
-    return x->rank >= 2 && weight->rank == 2 && weight->shape[0] % 8 == 0 && weight->shape[1] % 8 == 0 &&
-           x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
+    const struct target *t = x->storage->device->target;
+    if (!t->rules->adds_bias) return false;
+    return x->rank >= 2 && weight->rank == 2 &&
+           t->rules->adds_bias(t, x->dtype, weight->shape[0], weight->shape[1]) && x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
            bias->stride[0] == 1 && weight->dtype == x->dtype && bias->dtype == x->dtype &&
            bias->storage->device == x->storage->device;
 }

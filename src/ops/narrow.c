@@ -34,13 +34,9 @@ static bool narrow_shape(tl_call *c) {
 static void narrow_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (count)(c->n_inputs > 1 ? 1 : 2) * (uint64_t)c->input[0]->numel);
 }
-static size_t narrow_workspace(const tl_call *c, const struct target *target) {
-    return target->kind == DEVICE_CUDA && c->n_inputs == 1 ? NARROW_BYTES : 0;
-}
 const tl_op op_narrow = {RECORD(KERNEL, narrow, 3),
                          .shape = narrow_shape,
                          .cost = narrow_cost,
-                         .workspace = narrow_workspace,
                          .shapes = "x (...,C) [, scale ()] -> [rows (...,C)] [, turned (C,rows)] [, scale ()]",
                          .dtypes = "floats to f8e4m3 or f8e5m2",
                          .flops = "2 per element, 1 with a given scale"};
@@ -119,11 +115,6 @@ static void matmul_f8_acc_cost(const tl_call *c, struct cost *cost) {
 }
 static tl_dtype matmul_f8_acc_dtype(const tl_call *c) { return c->input[1]->dtype; }
 
-/* As every product has it. */
-static size_t matmul_f8_workspace(const tl_call *c, const struct target *target) {
-    return target->kind == DEVICE_CUDA && c->output[0]->numel ? target->gemm_workspace_bytes : 0;
-}
-
 /* Added to `into` when there is one that fits. */
 static tl_tensor *product(tl_tensor *a, tl_tensor *b, tl_tensor *scale_a, tl_tensor *scale_b, tl_dtype dtype,
                           tl_tensor *into) {
@@ -164,7 +155,6 @@ const tl_op op_matmul_f8 = {RECORD(KERNEL, matmul_f8, 1),
                             .flops = "2mkn; bias mn",
                             .shape = matmul_f8_shape,
                             .cost = matmul_f8_cost,
-                            .workspace = matmul_f8_workspace,
                             .backward = matmul_f8_backward,
                             .saves_any = TL_INPUT(SCALE_A) | TL_INPUT(SCALE_B) | TL_INPUT(WEIGHT) | TL_INPUT(TURNED),
                             .is_costly = true};
@@ -174,17 +164,17 @@ const tl_op op_matmul_f8_acc = {RECORD(KERNEL, matmul_f8_acc, 1),
                                 .flops = "2mkn",
                                 .shape = matmul_f8_acc_shape,
                                 .cost = matmul_f8_acc_cost,
-                                .workspace = matmul_f8_workspace,
                                 .overwrites = {OVERWRITES(0)},
                                 .compute_dtype = matmul_f8_acc_dtype};
 
-/* What an 8-bit product wants of its sizes, and of nothing else it depends: so a price knows it. */
+/* It depends on the target and on sizes, and on nothing else: so a price knows it. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
-    if (x->storage->device->target->kind != DEVICE_CUDA || dtype_info(x->dtype)->bits != 16) return false;
+    const struct target *t = x->storage->device->target;
+    if (!t->rules->multiplies_f8) return false;
     if (x->rank < 2 || weight->rank != 2 || weight->dtype != x->dtype || !x->numel || !weight->numel) return false;
     if (x->shape[x->rank - 1] != weight->shape[1]) return false;
-    return x->numel / weight->shape[1] % 16 == 0 && weight->shape[0] % 16 == 0 && weight->shape[1] % 16 == 0 &&
-           (!bias || matmul_takes_bias(x, weight, bias));
+    const int64_t n = weight->shape[0], k = weight->shape[1];
+    return t->rules->multiplies_f8(t, x->dtype, x->numel / k, n, k) && (!bias || matmul_takes_bias(x, weight, bias));
 }
 
 tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {

@@ -43,13 +43,6 @@ static bool norm_grad_shape_of(tl_call *c, int n) {
 static bool norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 1); }
 static bool add_norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 2); }
 
-/* Per-run sums of the weights' gradients. */
-static size_t norm_grad_workspace(const tl_call *c, const struct target *target) {
-    size_t element = statistics_dtype(c->input[1]->dtype) == TL_F64 ? 8 : 4;
-    size_t n_runs = target->kind == DEVICE_CUDA ? NORM_RUNS : NORM_CHUNKS;
-    return (size_t)(c->n_outputs - 1) * n_runs * (size_t)row_length(c->input[1]) * element;
-}
-
 /* The gradients in ops, so that they can be differentiated again: dx like x, g xhat (dweight, once it is summed) and g (dbias). The
  * statistics are made anew from x, since the way to them counts now. */
 struct slopes {
@@ -150,7 +143,6 @@ const tl_op op_layer_norm_grad = {RECORD(KERNEL, layer_norm_grad, 3),
                                   .flops = "9e; with weights 13e; e elements of x",
                                   .shape = norm_grad_shape,
                                   .cost = layer_norm_grad_cost,
-                                  .workspace = norm_grad_workspace,
                                   .backward = gradient_missing};
 
 tl_tensor *tl_layer_norm(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, double eps) {
@@ -188,7 +180,6 @@ const tl_op op_rms_norm_grad = {RECORD(KERNEL, rms_norm_grad, 2),
                                 .flops = "5e; with weight 9e; e elements of x",
                                 .shape = norm_grad_shape,
                                 .cost = rms_norm_grad_cost,
-                                .workspace = norm_grad_workspace,
                                 .backward = gradient_missing};
 
 tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
@@ -232,7 +223,6 @@ const tl_op op_add_rms_norm_grad = {RECORD(KERNEL, add_rms_norm_grad, 2),
                                     .flops = "6e; with weight 10e: rms_norm_grad's and a sum; e elements of sum",
                                     .shape = add_norm_grad_shape,
                                     .cost = add_rms_norm_grad_cost,
-                                    .workspace = norm_grad_workspace,
                                     .backward = gradient_missing};
 const tl_op op_add_layer_norm = {RECORD(KERNEL, add_layer_norm, 4),
                                  .shapes = "x, residual (...,C) [, weight, bias (C)]: sum, y like x; mean, rstd (...)",
@@ -249,7 +239,6 @@ const tl_op op_add_layer_norm_grad = {RECORD(KERNEL, add_layer_norm_grad, 3),
                                       .flops = "10e; with weights 14e: layer_norm_grad's and a sum; e elements of sum",
                                       .shape = add_norm_grad_shape,
                                       .cost = add_layer_norm_grad_cost,
-                                      .workspace = norm_grad_workspace,
                                       .backward = gradient_missing};
 
 tl_tensor *tl_add_rms_norm(tl_tensor *x, tl_tensor *residual, tl_tensor *weight, double eps, tl_tensor **sum) {

@@ -8,13 +8,7 @@
 #include "engine/apply.h"
 #include "engine/scope.h"
 #include "spec/attr.h"
-
-enum op_id {
-#define OP(kind, name) OP_ID_##name,
-#include "spec/op_list.h"
-#undef OP
-    OP_COUNT
-};
+#include "spec/op_id.h"
 
 #define OP(kind, name) extern const tl_op op_##name;
 #include "spec/op_list.h"

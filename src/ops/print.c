@@ -226,11 +226,11 @@ static void put_grad_fn(struct printer *p, size_t *used, const char *op) {
 static void put_suffixes(struct printer *p, bool needs_grad) {
     tl_tensor *x = p->x;
     const tl_device *device = x->storage->device;
-    bool is_meta = device->kind == DEVICE_META, is_empty = is_meta || x->numel == 0;
+    bool is_meta = !device_has_data(device), is_empty = is_meta || x->numel == 0;
     bool is_default = x->dtype == TL_F32 || (!is_empty && (x->dtype == TL_I64 || x->dtype == TL_BOOL));
     size_t used = p->length - p->line_start + 2;
     char text[100];
-    if (device->kind != DEVICE_CPU) {
+    if (!device_is_host(device)) {
         bool is_plain_meta = strcmp(device->name, "meta:cpu") == 0; /* what tl_device_find("meta") gives */
         snprintf(text, sizeof text, "device='%s'", is_plain_meta ? "meta" : device->name);
         put_suffix(p, &used, text);
@@ -247,7 +247,7 @@ static void put_suffixes(struct printer *p, bool needs_grad) {
 /* Fetches and prints the elements. */
 static bool put_data(struct printer *p) {
     const tl_device *device = p->x->storage->device;
-    if (device->kind == DEVICE_CUDA && device->generation != process_generation())
+    if (!device_is_reachable(device))
         return error_set(TL_ERROR_USE, "print: %s was opened before fork() and cannot be used in the child",
                          device->name);
     if (!elements_new(p) || !fetch(p, 0, p->x->offset)) return false;
@@ -267,7 +267,7 @@ size_t tl_print(tl_tensor *x, char *buffer, size_t size) {
                         .is_float = dtype_is_float(x->dtype)};
     bool ok = true;
     put(&p, PREFIX);
-    if (x->storage->device->kind == DEVICE_META) put(&p, "...");
+    if (!device_has_data(x->storage->device)) put(&p, "...");
     else if (x->numel == 0) put(&p, "[]");
     else ok = put_data(&p);
     memory_free(p.elements);

@@ -83,10 +83,9 @@ static bool quantize_shape(tl_call *c) {
 static void quantize_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (count)c->n_outputs * (uint64_t)c->input[0]->numel);
 }
-static size_t quantize_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t quantize_workspace(const tl_call *c) {
     const int64_t n_blocks = format_of(c)->has_tensor_scale ? c->input[0]->numel / format_of(c)->block : 0;
-    return (size_t)((n_blocks + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK) * sizeof(double);
+    return (uint64_t)((n_blocks + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK) * sizeof(double);
 }
 const tl_op op_quantize = {RECORD(KERNEL, quantize, 3),
                            .shape = quantize_shape,

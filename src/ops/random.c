@@ -143,9 +143,8 @@ static bool permutation_shape(tl_call *c) {
     return true;
 }
 static void permutation_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
-static size_t permutation_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
-    return (size_t)c->out[0].shape[0] * 32;
+static uint64_t permutation_workspace(const tl_call *c) {
+    return (uint64_t)c->out[0].shape[0] * 32;
 }
 const tl_op op_permutation = {RECORD(KERNEL, permutation, 1),
                               .shape = permutation_shape,
@@ -190,18 +189,9 @@ static void multinomial_cost(const tl_call *c, struct cost *cost) {
     const struct attr_multinomial *a = c->attr;
     cost_traffic(c, cost, (count)(uint64_t)c->input[0]->numel * (a->has_replacement ? 1 : 2));
 }
-/* For SORT_SLOTS rows, after which come the next; a GPU takes all of them at once where they are not sorted. */
-static size_t multinomial_workspace(const tl_call *c, const struct target *target) {
-    const struct attr_multinomial *a = c->attr;
-    const tl_tensor *p = c->input[0];
-    int64_t rows = p->rank == 2 ? p->shape[0] : 1;
-    if (rows > SORT_SLOTS && !(a->has_replacement && target->kind == DEVICE_CUDA)) rows = SORT_SLOTS;
-    return (size_t)rows * (size_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
-}
 const tl_op op_multinomial = {RECORD(KERNEL, multinomial, 1),
                               .shape = multinomial_shape,
                               .cost = multinomial_cost,
-                              .workspace = multinomial_workspace,
                               .shapes = "p (K) -> (n); p (N,K) -> (N,n)",
                               .dtypes = "floats to i64",
                               .flops = "1 per weight; 2 without replacement"};

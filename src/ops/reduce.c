@@ -75,13 +75,12 @@ static bool min_shape(tl_call *c) { return extreme_shape(c, "minimum"); }
 
 void reduce_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, (count)c->input[0]->numel); }
 
-size_t reduce_chunk_bytes(const tl_call *c, size_t bytes) {
+uint64_t reduce_chunk_bytes(const tl_call *c, uint64_t bytes) {
     int64_t outputs = c->output[0]->numel;
     int64_t chunks = (reduce_count(c->input[0], outputs) + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
-    return chunks > 1 ? (size_t)outputs * (size_t)chunks * bytes : 0;
+    return chunks > 1 ? (uint64_t)outputs * (uint64_t)chunks * bytes : 0;
 }
-static size_t reduce_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t reduce_workspace(const tl_call *c) {
     return reduce_chunk_bytes(c, sizeof(double));
 }
 

@@ -26,7 +26,7 @@ tl_tensor *reduce_apply(const tl_op *op, tl_tensor *x, const int *axes, int n_ax
 /* One FLOP per element of x. */
 void reduce_cost(const tl_call *c, struct cost *cost);
 /* `bytes` for each (output, chunk), where several chunks make one output. */
-size_t reduce_chunk_bytes(const tl_call *c, size_t bytes);
+uint64_t reduce_chunk_bytes(const tl_call *c, uint64_t bytes);
 
 /* Of running products: fold.c. */
 void prod_backward(tl_gradient *g);

@@ -30,11 +30,10 @@ static void sort_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (count)c->input[0]->numel * levels(c->input[0]->shape[a->axis]));
 }
 /* Two arrays of (key, index) for each slot. */
-static size_t sort_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
+static uint64_t sort_workspace(const tl_call *c) {
     int64_t size = c->input[0]->shape[((const struct attr_sort *)c->attr)->axis];
     int64_t lines = size ? c->input[0]->numel / size : 0;
-    return (size_t)(lines < SORT_SLOTS ? lines : SORT_SLOTS) * (size_t)size * 32;
+    return (uint64_t)(lines < SORT_SLOTS ? lines : SORT_SLOTS) * (uint64_t)size * 32;
 }
 /* dx = zeros with g where the values came from */
 static void sort_backward(tl_gradient *g) {
@@ -165,7 +164,7 @@ static bool unique(tl_tensor *x, tl_call *c, tl_tensor **input) {
     tl_tensor *flat = tl_reshape(x, TL_SHAPE(x->numel));
     if (!flat) return false;
     input[0] = input[1] = flat;
-    bool is_meta = x->storage->device->kind == DEVICE_META; /* refused for what was asked, not for the count inside */
+    bool is_meta = !device_has_data(x->storage->device); /* refused for what was asked, not for the count inside */
     if (!is_meta && !tl_sort(flat, 0, false, &input[0], &input[1])) return false;
     if (!is_meta) a.n = count_distinct(input[0]);
     if (tl_error() != TL_OK) return false;

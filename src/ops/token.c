@@ -29,9 +29,8 @@ static void embedding_grad_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (count)c->input[0]->numel);
 }
 /* First place, count and list of the rows of each id. */
-static size_t embedding_grad_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
-    return (size_t)(((const struct attr_embedding *)c->attr)->n_rows + 1 + c->input[1]->numel) * sizeof(int32_t);
+static uint64_t embedding_grad_workspace(const tl_call *c) {
+    return (uint64_t)(((const struct attr_embedding *)c->attr)->n_rows + 1 + c->input[1]->numel) * sizeof(int32_t);
 }
 
 static bool embedding_acc_shape(tl_call *c) {
@@ -47,9 +46,8 @@ static void embedding_acc_cost(const tl_call *c, struct cost *cost) {
     *cost = (struct cost){.n_parts = 1,
                           .part[0] = {COST_HERE, (count)g->numel, 2 * rows + tensor_traffic(c->input[2]), rows}};
 }
-static size_t embedding_acc_workspace(const tl_call *c, const struct target *target) {
-    (void)target;
-    return (size_t)(c->input[0]->shape[0] + 1 + c->input[2]->numel) * sizeof(int32_t);
+static uint64_t embedding_acc_workspace(const tl_call *c) {
+    return (uint64_t)(c->input[0]->shape[0] + 1 + c->input[2]->numel) * sizeof(int32_t);
 }
 
 /* sum[id] += g: dsum = its gradient, d row = that of the row of its id */

@@ -140,7 +140,7 @@ static const double longest_product_s = 0.5;
 
 static bool products_measure(const struct calibrate_options *o, struct machine *p) {
     static const tl_dtype dtypes[] = {TL_F32, TL_BF16, TL_F16, TL_F64};
-    int64_t largest = o->device->kind == DEVICE_CUDA ? 8192 : o->is_quick ? 512 : 1024;
+    int64_t largest = !device_is_host(o->device) ? 8192 : o->is_quick ? 512 : 1024;
     for (int d = 0; d < 4; d++) {
         tell(o, "products of %s", tl_dtype_name(dtypes[d]));
         for (int64_t n = 32; n <= largest; n *= 2) {
@@ -171,7 +171,7 @@ static bool stream_measure(const struct calibrate_options *o, struct machine *p,
 }
 
 static bool streams_measure(const struct calibrate_options *o, struct machine *p) {
-    int64_t largest = o->device->kind == DEVICE_CUDA ? (int64_t)4 << 30 : (int64_t)256 << 20;
+    int64_t largest = !device_is_host(o->device) ? (int64_t)4 << 30 : (int64_t)256 << 20;
     int most = 20;
     tell(o, "memory");
     p->streams = memory_new((size_t)most * sizeof *p->streams);
@@ -389,7 +389,7 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
 /* Its rows become samples; of the trial itself only the times stay. */
 static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
                          struct trial *trial, int *n_disturbed) {
-    const bool is_gpu = o->device->kind == DEVICE_CUDA;
+    const bool is_gpu = !device_is_host(o->device);
     const struct calibrate_case c = calibrate_case_at(i, is_gpu);
     struct settings s = settings_of(&c, o->device);
     tl_model_config config;
@@ -410,7 +410,7 @@ static bool case_measure(const struct calibrate_options *o, struct machine *p, i
 
 static bool steps_measure(const struct calibrate_options *o, struct machine *p) {
     enum { MOST = 20000 };
-    bool is_large = o->device->kind == DEVICE_CUDA;
+    bool is_large = !device_is_host(o->device);
     int n = o->is_quick ? CALIBRATE_QUICK : is_large ? CALIBRATE_LARGE : CALIBRATE_CASES, n_disturbed = 0;
     double *weights = memory_new(MOST * sizeof *weights);
     struct trial *trials = memory_new(CALIBRATE_CASES * sizeof *trials);

@@ -69,7 +69,7 @@ double machine_bandwidth_of(const struct machine *p, double bytes) {
 void machine_name(tl_device *device, char *text, size_t size) {
     char chip[DEVICE_TEXT] = "an unknown chip", libraries[DEVICE_TEXT];
     if (device->functions->describe) device->functions->describe(device, chip, libraries);
-    if (device->kind == DEVICE_CUDA) snprintf(text, size, "%s", chip);
+    if (!device_is_host(device)) snprintf(text, size, "%s", chip);
     else snprintf(text, size, "%s, %ld cores", chip, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
@@ -92,7 +92,7 @@ bool machine_find(struct machine *p, tl_device *device, char *why) {
     machine_name(device, machine, sizeof machine);
     const char *isa = device->isa ? device->isa : "";
     if (is_there && (strcmp(p->machine, machine) || strcmp(p->isa, isa) ||
-                     (device->kind == DEVICE_CPU && p->threads != process_threads()))) {
+                     (device_is_host(device) && p->threads != process_threads()))) {
         snprintf(why, 200, "the profile is of %.60s, %d threads, %.16s; this is %.60s, %d threads, %.16s", p->machine,
                  p->threads, p->isa, machine, process_threads(), isa);
         machine_free(p);

@@ -159,7 +159,7 @@ static void advise_widths(struct plan *plan) {
     const tl_model_config *c = &plan->price.config;
     const int64_t widths[] = {c->channels, c->ff}, even = 128 / dtype_info(plan->dtype)->bits;
     static const char *const names[] = {"channels", "ff"};
-    if (plan->price.target.device->target->kind != DEVICE_CUDA || dtype_info(plan->dtype)->bits > 16) return;
+    if (!plan->price.target.device->target->capability || dtype_info(plan->dtype)->bits > 16) return;
     for (int i = 0; i < 2; i++)
         if (widths[i] % even)
             advise(plan,

@@ -94,7 +94,6 @@ struct attr_matmul {
  * x, weight and turned are not read: gradients are those of x and weight, and read weight and turned.
  * matmul_f8_acc (sum dense (m,n), a, b, scale_a, scale_b) -> sum itself, to which the product is added.
  * On cuda m, k and n are multiples of 16. */
-#define NARROW_BYTES 256
 struct attr_narrow {
     tl_dtype dtype;
     bool gives_rows, gives_turned;
@@ -111,8 +110,6 @@ struct attr_matmul_f8 {
  * last may be shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has
  * NORM_CHUNKS x C x (1 or 2) of them: dweight runs first, then dbias runs. On cuda there are NORM_RUNS, two for each multiprocessor of
  * the largest Hopper, summed and added in another fixed order. */
-#define NORM_CHUNKS 64
-#define NORM_RUNS 264
 struct attr_norm { double eps; };
 
 /* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails.
@@ -373,10 +370,9 @@ struct attr_clamp {
  * products are products of bf16 matrices. Sums of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not
  * ignored fails. is_gathered: the gradient of all logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded
  * up to 64 bytes: the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower
- * than f32, its sums, and what the largest of the products needs (spec/gemm.h). On cuda a row of logits is as long as a multiple of
+ * than f32, its sums, and what the largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as a multiple of
  * HEAD_ALIGN: its products want even sizes, and vocabularies are odd. Where x is narrower than f32 the sums have that many rows too, and where V is
  * no such multiple there is a copy of weight of that size. */
-#define HEAD_ALIGN 64
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;

@@ -1,7 +1,7 @@
 /* op.h: what an op is, and what is known about one call of it.
  *
- * An op is a record of rules: which shapes it takes and gives (`shape`), what it costs (`cost`), how much scratch it
- * wants (`workspace`), what its gradient is (`backward`) and what that gradient needs (`saves`). Rules touch no data.
+ * An op is a record of rules: which shapes it takes and gives (`shape`), what it costs (`cost`), how much scratch its
+ * kernels get (`workspace`, unless devices differ in it), what its gradient is (`backward`) and what that gradient needs (`saves`). Rules touch no data.
  * The data is touched by a kernel, one per device, which sees raw pointers, shapes and strides (tl_kernel_args).
  */
 #ifndef SPEC_OP_H
@@ -57,8 +57,8 @@ struct tl_op {
 
     bool (*shape)(tl_call *call);                         /* checks inputs, fills out[]; false: call_fail */
     void (*cost)(const tl_call *call, struct cost *cost); /* mandatory: cost_free for what is free */
-    size_t (*workspace)(const tl_call *call, const struct target *target); /* bytes; NULL: none */
-    void (*backward)(tl_gradient *g);                                      /* NULL: no gradient flows through it */
+    uint64_t (*workspace)(const tl_call *call); /* bytes, where devices do not differ in them (else device_rules) */
+    void (*backward)(tl_gradient *g);           /* NULL: no gradient flows through it */
 
     uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
     bool (*changes)(const tl_call *call,
@@ -69,9 +69,8 @@ struct tl_op {
     bool (*run)(const tl_call *call, char *error);  /* instead of a kernel: transfers, which are between devices */
     tl_dtype (*compute_dtype)(const tl_call *call); /* for the ledger; NULL: input 0's */
 
-    void (*forget)(void *attr);           /* frees what attributes hold; NULL: plain data */
-    const void *user;                     /* ops from outside: their definition */
-    tl_kernel kernels[DEVICE_KIND_COUNT]; /* ops from outside: by device kind */
+    void (*forget)(void *attr); /* frees what attributes hold; NULL: plain data */
+    const void *user;           /* ops from outside: their definition, a tl_op_def */
 
     /* saves[i]: which inputs and outputs the gradient of input i reads (TL_INPUT, TL_OUTPUT); saves_any: which are read
      * whichever gradient is asked for. Only what a wanted gradient needs is kept. */

@@ -1,8 +1,11 @@
 /* device.h: what a device is: a handful of functions, a table of kernels, a target and a pool.
  *
- * A *target* is what a price needs to know about a machine: how its pool rounds and grows, and how much
- * workspace its libraries get. The cpu and each GPU have one; `meta` borrows one, and that is all the
- * difference between pricing an H200 and pricing a laptop.
+ * A *target* is what a price needs to know about a machine: how its pool rounds and grows, how much workspace its
+ * libraries get, which products it computes natively, and the *rules* of its kind of device. The cpu and each GPU have
+ * one; `meta` borrows one, and that is all the difference between pricing an H200 and pricing a laptop.
+ *
+ * Rules are host code beside the kernels (device/KIND/rules.c). They are always linked, so that a device can be priced
+ * where its kernels are not. Ops ask rules, and never which device it is.
  */
 #ifndef TENSOR_DEVICE_H
 #define TENSOR_DEVICE_H
@@ -10,21 +13,63 @@
 #include "tally.h"
 
 struct pool;
+struct target;
 
-enum device_kind { DEVICE_CPU, DEVICE_META, DEVICE_CUDA, DEVICE_KIND_COUNT };
+/* Bytes of workspace that one call gets. */
+typedef uint64_t (*workspace_rule)(const tl_call *call, const struct target *target);
+
+/* How linear_cross_entropy is cut up; see attr_linear_cross_entropy. */
+struct head_cut {
+    int64_t chunk_rows; /* rows of logits that exist at a time */
+    bool is_gathered;
+};
+
+struct device_rules {
+    bool is_host; /* kernels run in the calling thread, on the host's memory */
+    /* By op id; NULL: what the op's record says. */
+    const workspace_rule *workspace;
+    /* linear_cross_entropy of x (N,C) and weight (V,C). NULL: all rows at once. */
+    struct head_cut (*head)(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C);
+    /* Whether a product of rows (...,k) and a weight (n,k) can add a bias itself. NULL: never. */
+    bool (*adds_bias)(const struct target *target, tl_dtype dtype, int64_t n, int64_t k);
+    /* Whether (m,k) and (n,k) of this dtype can be rounded to 8-bit floats and multiplied as such. NULL: never. */
+    bool (*multiplies_f8)(const struct target *target, tl_dtype dtype, int64_t m, int64_t n, int64_t k);
+    /* Which kernel of an op from outside is this device's. NULL: none. */
+    tl_kernel (*custom)(const tl_op_def *def);
+};
+
+/* Where the figures of a target come from. */
+enum target_origin {
+    TARGET_MEASURED, /* Tally ran on it, and price and receipt agreed */
+    TARGET_SHEET,    /* public figures and rules by compute capability; Tally never ran on it */
+    TARGET_DRIVER    /* not in the table: what its driver says, and rules by compute capability */
+};
 
 struct target {
-    const char *name;      /* "h200" */
-    enum device_kind kind; /* which kernels it runs: DEVICE_CPU or DEVICE_CUDA */
+    const char *name; /* "h200" */
+    const struct device_rules *rules;
     /* Pool: blocks are rounded up to `align_bytes`; requests up to `small_bytes` are cut from segments of
      * `small_segment_bytes`, larger ones from segments of `large_segment_bytes`, and from `huge_bytes` on each request
      * has a segment of its own, rounded up to `segment_align_bytes`. */
-    size_t align_bytes, small_bytes, small_segment_bytes, large_segment_bytes, huge_bytes, segment_align_bytes;
-    size_t memory_bytes;         /* what the pool may reserve at most; 0: unknown */
-    size_t gemm_workspace_bytes; /* given to every matmul */
+    uint64_t align_bytes, small_bytes, small_segment_bytes, large_segment_bytes, huge_bytes, segment_align_bytes;
+    uint64_t memory_bytes;         /* of the device, as its driver reports it; 0: unknown */
+    uint64_t outside_bytes;        /* of these, what is never the pool's: the driver's context and library code */
+    uint64_t gemm_workspace_bytes; /* given to every matmul */
+    uint32_t native;               /* TARGET_NATIVE(dtype): products of it are computed natively; others are emulated */
+    int capability;                /* NVIDIA's compute capability, 90 for 9.0; 0: it has none */
+    enum target_origin origin;
+    const char *chip;   /* as the driver calls it, "NVIDIA H200"; NULL for the cpu */
+    const char *source; /* of memory_bytes */
 };
+#define TARGET_NATIVE(dtype) ((uint32_t)1 << (dtype))
 
-extern const struct target target_table[]; /* ends with a row without a name */
+static inline bool target_has_native(const struct target *t, tl_dtype dtype) {
+    return t->native & TARGET_NATIVE(dtype);
+}
+
+/* The targets of every kind of device, in order; NULL after the last. By name; NULL: there is none. (A card that is in no table
+ * has a target too, from its driver: `meta:NAME` knows it while the card is open.) */
+const struct target *target_at(int index);
 const struct target *target_find(const char *name);
 
 enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_MARKS = 8192, DEVICE_TEXT = 96 };
@@ -39,8 +84,8 @@ struct device_health {
 
 /* `error` has room for 200 bytes. */
 struct device_functions {
-    bool (*segment_new)(tl_device *device, size_t bytes, void **data, char *error);
-    void (*segment_free)(tl_device *device, void *data, size_t bytes);
+    bool (*segment_new)(tl_device *device, uint64_t bytes, void **data, char *error);
+    void (*segment_free)(tl_device *device, void *data, uint64_t bytes);
     bool (*copy)(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
                  char *error); /* has happened, as far as the host can tell, when it returns */
     bool (*sync)(tl_device *device, char *error);
@@ -65,22 +110,33 @@ struct device_functions {
 };
 
 struct tl_device {
-    enum device_kind kind;
-    char name[32];
+    char name[48];
     const struct target *target;
     const struct device_functions *functions;
-    const tl_kernel *kernels; /* by op id; NULL on meta */
+    const tl_kernel *kernels; /* by op id; NULL on meta, which has no data */
     const char *isa;          /* cpu: the instruction set of the kernels */
     void *stream;
     void *own; /* the device's private state */
     struct pool *pool;
-    int generation; /* cuda: of the process that opened it; a forked child must not touch it */
+    bool is_lost_in_fork; /* a forked child must not touch it, as with a GPU */
+    int generation;       /* of the process that opened it */
 };
 
-/* False, recorded: a GPU that was opened before fork(), used in the child. `what` names the caller. */
-bool device_check_cuda(const tl_device *device, const char *what);
+/* False on meta: there are shapes, and nothing to compute with. */
+static inline bool device_has_data(const tl_device *device) { return device->kernels != NULL; }
+/* Its data is the host's own memory. */
+static inline bool device_is_host(const tl_device *device) {
+    return device_has_data(device) && device->target->rules->is_host;
+}
+/* Its kernels read the host's memory, or those it stands in for would. */
+static inline bool device_prices_host(const tl_device *device) { return device->target->rules->is_host; }
+
+/* False: it was opened before fork(), and this is the child. */
+bool device_is_reachable(const tl_device *device);
+/* The same, recorded. `what` names the caller. */
+bool device_check_fork(const tl_device *device, const char *what);
 static inline bool device_check(const tl_device *device, const char *what) {
-    return device->kind != DEVICE_CUDA || device_check_cuda(device, what);
+    return !device->is_lost_in_fork || device_check_fork(device, what);
 }
 
 /* It works on its own: what was asked for may still be under way when a call returns, and results are fetched later. */
@@ -105,8 +161,18 @@ tl_device *device_at(int index);
 /* Set by the ledger: told of every device that opens (while they are held), so that open brackets see its memory too. */
 extern void (*device_opened)(tl_device *device);
 
-/* The plugin's door (libtally_cuda.so): fills device number `index`, or writes to `error` why it cannot. */
-typedef bool (*device_open_fn)(int index, tl_device *device, char *error);
-#define CUDA_DEVICE_OPEN "tally_cuda_open"
+/* A kind of device. devices.c lists those of the library; device_register adds one. */
+struct device_driver {
+    const char *name; /* "cuda": devices are called NAME, or NAME:0, NAME:1, ... where is_numbered */
+    bool is_numbered;
+    const struct target *targets; /* what `meta` can stand in for; ends with a row without a name */
+    /* Fills a zeroed device: target, functions, kernels, and what is its own. `as` is NULL, or the target that the caller
+     * asked for (NAME:0@TARGET), which may differ from the device's own. False: why is in `error` (400 bytes). */
+    bool (*open)(tl_device *device, int index, const struct target *as, char *error);
+};
+/* Makes a kind of device known until the process ends: the way for devices that are not the library's own, as those of
+ * tests. Not part of the public API, so its caller is linked with the library's objects. False: the name is taken, or
+ * there are too many. */
+bool device_register(const struct device_driver *driver);
 
 #endif

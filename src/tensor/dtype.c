@@ -122,16 +122,14 @@ tl_dtype dtype_from_name(const char *name) {
     return TL_DTYPE_COUNT;
 }
 
-bool dtype_bytes(tl_dtype dtype, int64_t numel, size_t *bytes) {
+bool dtype_bytes(tl_dtype dtype, int64_t numel, uint64_t *bytes) {
     const struct dtype_info *info = dtype_info(dtype);
     if (!info || numel < 0) return false;
     const uint64_t count = (uint64_t)numel;
     const uint64_t whole_bytes = (uint64_t)info->bits / 8;
-    if (whole_bytes > 0 && count > SIZE_MAX / whole_bytes) return false;
+    if (whole_bytes > 0 && count > UINT64_MAX / whole_bytes) return false;
     /* The one dtype below a byte halves its count; the division comes first, so nothing overflows. */
-    const uint64_t result = whole_bytes > 0 ? count * whole_bytes : count / 2 + count % 2;
-    if (result > SIZE_MAX) return false;
-    *bytes = (size_t)result;
+    *bytes = whole_bytes > 0 ? count * whole_bytes : count / 2 + count % 2;
     return true;
 }
 

@@ -48,7 +48,7 @@ tl_dtype dtype_from_name(const char *name);
 
 /* Bytes that `numel` elements take, rounded up to whole bytes. False, and *bytes untouched, when the number
  * is negative or does not fit. */
-bool dtype_bytes(tl_dtype dtype, int64_t numel, size_t *bytes);
+bool dtype_bytes(tl_dtype dtype, int64_t numel, uint64_t *bytes);
 
 /* torch.promote_types. TL_DTYPE_COUNT where torch refuses: an 8- or 4-bit float with anything but itself, and
  * u16 with another integer or bool. */

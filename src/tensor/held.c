@@ -67,7 +67,7 @@ static inline void cell_change(struct held *h, size_t cell) {
     if (!h->cells[cell].has_changed) cell_note(h, cell);
 }
 
-void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
+void held_add(struct held *h, size_t cell, uint64_t bytes, uint64_t block_bytes) {
     cell_change(h, cell);
     h->cells[cell].bytes += bytes;
     h->by_purpose[h->cells[cell].purpose] += bytes;
@@ -115,7 +115,7 @@ static void window_keep(struct held *h) {
     cells_copy(h, w);
 }
 
-void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes) {
+void held_remove(struct held *h, size_t cell, uint64_t bytes, uint64_t block_bytes) {
     if (bytes) window_keep(h);
     cell_change(h, cell);
     h->cells[cell].bytes -= bytes;
@@ -125,7 +125,7 @@ void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes) 
     h->n_storages--;
 }
 
-void held_move(struct held *h, size_t from, size_t to, size_t bytes) {
+void held_move(struct held *h, size_t from, size_t to, uint64_t bytes) {
     cell_change(h, from);
     cell_change(h, to);
     h->cells[from].bytes -= bytes;

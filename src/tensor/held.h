@@ -47,9 +47,9 @@ void held_init(struct held *h);
 size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose);
 
 /* Adds to or takes from a cell: `bytes` as asked for, `block_bytes` rounded up to the pool's alignment. */
-void held_add(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
-void held_remove(struct held *h, size_t cell, size_t bytes, size_t block_bytes);
-void held_move(struct held *h, size_t from, size_t to, size_t bytes); /* same bytes, other purpose */
+void held_add(struct held *h, size_t cell, uint64_t bytes, uint64_t block_bytes);
+void held_remove(struct held *h, size_t cell, uint64_t bytes, uint64_t block_bytes);
+void held_move(struct held *h, size_t from, size_t to, uint64_t bytes); /* same bytes, other purpose */
 void held_reserve(struct held *h, int64_t bytes);
 
 void held_window_open(struct held *h, struct held_window *w);

@@ -13,6 +13,7 @@
  */
 #include "tensor/pool.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,12 +24,12 @@
 
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
-#define POWERS 56 /* for requests of up to SIZE_MAX / 4 bytes in units of 64 */
+#define POWERS 56 /* for requests of up to UINT64_MAX / 4 bytes in units of 64 */
 #define SCAN 8    /* blocks of the request's own bin that are looked at before going to larger bins */
 
 struct segment {
     void *data;
-    size_t bytes;
+    uint64_t bytes;
     struct block *first;
     struct segment *next, *previous;
     bool is_small;
@@ -36,10 +37,11 @@ struct segment {
 
 struct block {
     struct segment *segment;
-    size_t offset, bytes;          /* within the segment */
+    uint64_t offset, bytes;        /* within the segment */
     struct block *before, *after;  /* neighbours in the segment */
     struct block *next, *previous; /* in its bin, when free */
-    size_t asked_bytes, cell;      /* when taken */
+    uint64_t asked_bytes;          /* when taken */
+    size_t cell;                   /* of the account, when taken */
     uint64_t serial;               /* when taken: of the request */
     bool is_free;
 };
@@ -57,7 +59,7 @@ struct pool {
     struct segment *segments;
     struct block *hot;   /* the small block given back last: in no bin, merged with nobody */
     struct block *spare; /* block structs for reuse */
-    size_t limit_bytes;
+    uint64_t limit_bytes;
     uint64_t n_requests; /* that were met */
     int align_shift; /* log2 of the target's alignment */
     char why[200];   /* the last refusal of the device; not on the stack of every request */
@@ -78,7 +80,7 @@ struct pool *pool_new(tl_device *device) {
 /* ---- Bins ---- */
 
 /* Sizes below 32 units each have a bin; from there on a power of two has 32. */
-static void bin_of(size_t units, int *power, int *step) {
+static void bin_of(uint64_t units, int *power, int *step) {
     if (units < STEPS) {
         *power = 0;
         *step = (int)units;
@@ -121,7 +123,7 @@ static void bin_remove(struct pool *pool, struct block *b) {
 }
 
 /* A free block of at least `bytes`: first among those of its own bin, then the head of the next filled bin. */
-static struct block *bin_find(struct pool *pool, struct heap *heap, size_t bytes) {
+static struct block *bin_find(struct pool *pool, struct heap *heap, uint64_t bytes) {
     int power, step;
     bin_of(bytes >> pool->align_shift, &power, &step);
     struct block *b = heap->bin[power][step];
@@ -191,8 +193,8 @@ static void hot_settle(struct pool *pool) {
 }
 
 /* Returns every wholly free segment to the device; how many bytes that was. */
-static size_t trim(struct pool *pool) {
-    size_t bytes = 0;
+static uint64_t trim(struct pool *pool) {
+    uint64_t bytes = 0;
     hot_settle(pool);
     for (struct segment *s = pool->segments, *next; s; s = next) {
         next = s->next;
@@ -204,13 +206,13 @@ static size_t trim(struct pool *pool) {
 }
 
 /* A new segment with room for `bytes`, as one free block; NULL when the device or the limit refuses. */
-static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small) {
+static struct block *segment_new(struct pool *pool, uint64_t bytes, bool is_small) {
     const struct target *t = pool->device->target;
-    size_t size = is_small                ? t->small_segment_bytes
-                  : bytes < t->huge_bytes ? t->large_segment_bytes
-                                          : round_up(bytes, t->segment_align_bytes);
+    uint64_t size = is_small                ? t->small_segment_bytes
+                    : bytes < t->huge_bytes ? t->large_segment_bytes
+                                            : round_up(bytes, t->segment_align_bytes);
     if (pool->limit_bytes && pool->held.reserved_bytes + size > pool->limit_bytes) {
-        snprintf(pool->why, sizeof pool->why, "its pool may reserve %zu bytes", pool->limit_bytes);
+        snprintf(pool->why, sizeof pool->why, "its pool may reserve %" PRIu64 " bytes", pool->limit_bytes);
         return NULL;
     }
     struct segment *s = memory_new(sizeof *s);
@@ -236,9 +238,9 @@ static struct block *segment_new(struct pool *pool, size_t bytes, bool is_small)
 
 /* Cuts the tail off a block when it is worth keeping: any tail of a small block, a tail that could not have been a
  * small block of a large one. */
-static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
+static bool block_split(struct pool *pool, struct block *b, uint64_t bytes) {
     const struct target *t = pool->device->target;
-    size_t tail = b->bytes - bytes;
+    uint64_t tail = b->bytes - bytes;
     if (tail == 0 || (!b->segment->is_small && tail <= t->small_bytes)) return true;
     struct block *rest = block_new(pool);
     if (!rest) return false;
@@ -255,20 +257,20 @@ static bool block_split(struct pool *pool, struct block *b, size_t bytes) {
 
 /* What a request takes of a block. The block may have a tail that was too small to be cut off; whether it has one depends on what
  * was free when the request came. What is counted follows from the requests alone, so a step counts the same whatever ran before it. */
-static size_t taken_bytes(const struct pool *pool, const struct block *b) {
+static uint64_t taken_bytes(const struct pool *pool, const struct block *b) {
     return round_up(b->asked_bytes, pool->device->target->align_bytes);
 }
 
-static void block_bill(struct pool *pool, struct block *b, size_t bytes, size_t cell) {
+static void block_bill(struct pool *pool, struct block *b, uint64_t bytes, size_t cell) {
     b->asked_bytes = bytes;
     b->cell = cell;
     b->serial = ++pool->n_requests;
     held_add(&pool->held, cell, bytes, taken_bytes(pool, b));
 }
 
-static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
+static struct block *take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose) {
     const struct target *t = pool->device->target;
-    size_t rounded = round_up(bytes, t->align_bytes);
+    uint64_t rounded = round_up(bytes, t->align_bytes);
     bool is_small = rounded <= t->small_bytes;
     size_t cell = held_cell_of(&pool->held, path, purpose);
     if (cell == SIZE_MAX || memory_fault()) return NULL;
@@ -284,9 +286,9 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
         b = bin_find(pool, &pool->heap[is_small], rounded);
     }
     if (!b) b = segment_new(pool, rounded, is_small);
-    size_t returned = b ? 0 : trim(pool);
+    uint64_t returned = b ? 0 : trim(pool);
     if (returned) b = segment_new(pool, rounded, is_small);
-    if (returned) log_line("%s: returned %zu unused bytes to make room for %zu", pool->device->name, returned, rounded);
+    if (returned) log_line("%s: returned %" PRIu64 " unused bytes to make room for %" PRIu64, pool->device->name, returned, rounded);
     if (!b) return NULL;
     bin_remove(pool, b);
     if (!block_split(pool, b, rounded)) {
@@ -298,7 +300,7 @@ static struct block *take(struct pool *pool, size_t bytes, uint32_t path, tl_pur
 }
 
 /* The message is written without the lock, from a copy. */
-__attribute__((noinline)) static bool out_of_memory(struct pool *pool, size_t bytes) {
+__attribute__((noinline)) static bool out_of_memory(struct pool *pool, uint64_t bytes) {
     char why[sizeof pool->why];
     lock_take(&pool->lock);
     const struct held held = pool->held, *h = &held;
@@ -310,15 +312,15 @@ __attribute__((noinline)) static bool out_of_memory(struct pool *pool, size_t by
         if (h->by_purpose[p] && used < sizeof what)
             used += (size_t)snprintf(what + used, sizeof what - used, "%s%s %llu", used ? ", " : "",
                                      tl_purpose_name((tl_purpose)p), (unsigned long long)h->by_purpose[p]);
-    return error_set(TL_ERROR_MEMORY, "out of memory on %s: %zu bytes asked, %llu live (%s), %llu reserved%s%s",
+    return error_set(TL_ERROR_MEMORY, "out of memory on %s: %" PRIu64 " bytes asked, %llu live (%s), %llu reserved%s%s",
                      pool->device->name, bytes, (unsigned long long)h->live_bytes, used ? what : "nothing",
                      (unsigned long long)h->reserved_bytes, *why ? "; " : "", why);
 }
 
-struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose) {
+struct block *pool_take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose) {
     lock_take(&pool->lock);
     pool->why[0] = 0;
-    struct block *b = bytes > SIZE_MAX / 4 ? NULL : take(pool, bytes, path, purpose);
+    struct block *b = bytes > UINT64_MAX / 4 ? NULL : take(pool, bytes, path, purpose);
     lock_release(&pool->lock);
     if (!b) out_of_memory(pool, bytes);
     else UNPOISON(block_data(b), b->segment->data ? bytes : 0);
@@ -391,7 +393,7 @@ bool pool_layout_read(struct pool *pool, struct pool_layout *l) {
 
 /* ---- Public ---- */
 
-void tl_pool_limit(tl_device *device, size_t limit_bytes) {
+void tl_pool_limit(tl_device *device, uint64_t limit_bytes) {
     if (device) device->pool->limit_bytes = limit_bytes ? limit_bytes : device->target->memory_bytes;
 }
 

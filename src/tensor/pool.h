@@ -14,7 +14,7 @@ struct block; /* a piece of a segment */
 struct pool *pool_new(tl_device *device);
 
 /* A block of at least `bytes` (> 0), billed to (path, purpose). NULL: recorded as an error. */
-struct block *pool_take(struct pool *pool, size_t bytes, uint32_t path, tl_purpose purpose);
+struct block *pool_take(struct pool *pool, uint64_t bytes, uint32_t path, tl_purpose purpose);
 void pool_give(struct pool *pool, struct block *block);
 void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
 

@@ -2,9 +2,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/process.h"
 
-static struct storage *storage_alone(tl_device *device, size_t bytes, tl_purpose purpose) {
+static struct storage *storage_alone(tl_device *device, uint64_t bytes, tl_purpose purpose) {
     struct storage *s = memory_take(sizeof *s);
     if (!s) {
         error_memory(sizeof *s, "a storage");
@@ -14,7 +13,7 @@ static struct storage *storage_alone(tl_device *device, size_t bytes, tl_purpose
     return s;
 }
 
-struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_purpose purpose) {
+struct storage *storage_new(tl_device *device, uint64_t bytes, uint32_t path, tl_purpose purpose) {
     struct storage *s = storage_alone(device, bytes, purpose);
     if (!s || bytes == 0) return s;
     s->block = pool_take(device->pool, bytes, path, purpose);
@@ -26,7 +25,7 @@ struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_p
     return s;
 }
 
-struct storage *storage_external(tl_device *device, void *data, size_t bytes, void (*deleter)(void *), void *context) {
+struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, void (*deleter)(void *), void *context) {
     struct storage *s = storage_alone(device, bytes, TL_DATA);
     if (!s) return NULL;
     s->data = data;
@@ -41,7 +40,7 @@ void storage_drop(struct storage *s) {
     if (s->deleter) {
         /* Our pool knows the order of the device's work; whoever gets this memory back does not. */
         char error[200];
-        if (s->device->kind == DEVICE_CUDA && s->device->generation == process_generation())
+        if (device_runs_ahead(s->device) && device_is_reachable(s->device))
             s->device->functions->sync(s->device,
                                        error); /* a failure stays with the device and is told by the next op */
         s->deleter(s->context);

@@ -11,7 +11,7 @@ struct storage {
     tl_purpose purpose;
     tl_device *device;
     void *data; /* NULL on meta and when there are no bytes */
-    size_t bytes;
+    uint64_t bytes;
     uint64_t version;    /* counts in-place changes */
     struct block *block; /* NULL when empty or external */
     void (*deleter)(void *context);
@@ -19,9 +19,9 @@ struct storage {
 };
 
 /* Takes `bytes` from the device's pool, billed to (path, purpose). NULL: recorded as an error. */
-struct storage *storage_new(tl_device *device, size_t bytes, uint32_t path, tl_purpose purpose);
+struct storage *storage_new(tl_device *device, uint64_t bytes, uint32_t path, tl_purpose purpose);
 /* Memory of somebody else. The deleter runs when the last view goes, after all work of the device; not when this fails. */
-struct storage *storage_external(tl_device *device, void *data, size_t bytes, void (*deleter)(void *), void *context);
+struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, void (*deleter)(void *), void *context);
 
 static inline struct storage *storage_keep(struct storage *s) {
     refs_keep(&s->refs);

@@ -181,10 +181,10 @@ tl_purpose tl_purpose_of(const tl_tensor *x) {
     return tensor_check(x, "tl_purpose_of") ? x->storage->purpose : TL_TEMPORARY;
 }
 
-size_t tl_storage_bytes(const tl_tensor *x) { return tensor_check(x, "tl_storage_bytes") ? x->storage->bytes : 0; }
+uint64_t tl_storage_bytes(const tl_tensor *x) { return tensor_check(x, "tl_storage_bytes") ? x->storage->bytes : 0; }
 
-size_t tl_bytes(const tl_tensor *x) {
-    size_t bytes = 0;
+uint64_t tl_bytes(const tl_tensor *x) {
+    uint64_t bytes = 0;
     if (tensor_check(x, "tl_bytes")) dtype_bytes(x->dtype, x->numel, &bytes);
     return bytes;
 }

@@ -109,7 +109,7 @@ void advice_add(const struct settings *s, const tl_device *device) {
     struct need need;
     text_copy(before, sizeof before, tl_error_message());
     tl_policy policy = tl_error_policy(TL_RETURN);
-    bool is_meta = device->kind == DEVICE_META;
+    bool is_meta = !device_has_data(device);
     /* where no limit was set and memory ended all the same, what could be had is what there is */
     uint64_t limit = *s->memory_limit ? settings_memory_limit(s)
                      : is_meta        ? 0

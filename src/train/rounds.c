@@ -63,7 +63,7 @@ static void search_end(struct search *s) {
 
 bool rounds_run(struct trainer *t, int64_t n, bool (*round)(struct trainer *, int64_t, void *), void *context) {
     struct search search = {.most = 1};
-    bool ok = true, is_cycle = false, is_watched = t->device->kind == DEVICE_META && !rounds_are_all_run;
+    bool ok = true, is_cycle = false, is_watched = !device_has_data(t->device) && !rounds_are_all_run;
     for (int64_t k = 0; ok && k < n; k++) {
         ok = round(t, k, context) && (!is_watched || n - k < 3 || search_step(&search, t, &is_cycle));
         if (!ok || !is_cycle) continue;

@@ -916,7 +916,7 @@ static bool run_begin(struct run *r) {
     if (s->threads) tl_set_threads((int)s->threads);
     tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
-    if (device && device->kind == DEVICE_META)
+    if (device && !device_has_data(device))
         return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
                          s->device);
     if (!device || !trainer_can_hold(s, &config, weights, device) || !folder_begin(r)) return false;

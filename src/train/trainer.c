@@ -85,7 +85,7 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device) {
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
-    if (device->kind == DEVICE_META) return true;
+    if (!device_has_data(device)) return true;
     return (!*weights || model_weights_fit(config, weights)) && recipe &&
            model_fits(config, recipe->parameters, device);
 }
@@ -161,7 +161,7 @@ static bool model_make(struct trainer *t) {
     tl_generator_set(before);
     if (!t->model || !tl_model_set_checkpointing(t->model, policy_of(s), (int)s->checkpoint_k)) return false;
     linear_set_mode(t->model, t->recipe->linear);
-    return t->device->kind == DEVICE_META || !*weights || tl_model_load(t->model, weights);
+    return !device_has_data(t->device) || !*weights || tl_model_load(t->model, weights);
 }
 
 static bool optimizer_make(struct trainer *t) {

@@ -2,29 +2,33 @@
  * times as much, and a pool that keeps its segments pays once. */
 #include "device/cpu/device.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include "device/cpu/chip.h"
+#include "device/cpu/isa.h"
 #include "device/cpu/probe.h"
+#include "device/cpu/rules.h"
 
-static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
+static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *error) {
     (void)device;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = bytes > SIZE_MAX ? MAP_FAILED : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
-        snprintf(error, 200, "the system has no %zu bytes", bytes);
+        snprintf(error, 200, "the system has no %" PRIu64 " bytes", bytes);
         return false;
     }
-    madvise(p, bytes, MADV_HUGEPAGE); /* a wish: refusal costs nothing but speed */
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* a wish: refusal costs nothing but speed */
     *data = p;
     return true;
 }
 
-static void segment_free(tl_device *device, void *data, size_t bytes) {
+static void segment_free(tl_device *device, void *data, uint64_t bytes) {
     (void)device;
-    munmap(data, bytes);
+    munmap(data, (size_t)bytes);
 }
 
 static bool copy(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
@@ -52,7 +56,7 @@ static double mark_seconds(tl_device *device, int64_t from, int64_t to) {
     return 1e-9 * (double)(to - from);
 }
 
-const struct device_functions cpu_functions = {.segment_new = segment_new,
+static const struct device_functions functions = {.segment_new = segment_new,
                                                .segment_free = segment_free,
                                                .copy = copy,
                                                .sync = sync,
@@ -61,3 +65,20 @@ const struct device_functions cpu_functions = {.segment_new = segment_new,
                                                .peak = cpu_peak,
                                                .clock = cpu_clock,
                                                .describe = cpu_describe};
+
+static bool cpu_open(tl_device *d, int index, const struct target *as, char *error) {
+    struct cpu_isa isa;
+    (void)index;
+    if (as && as != cpu_targets) {
+        snprintf(error, 400, "this machine's cpu cannot run as %.40s", as->name);
+        return false;
+    }
+    if (!cpu_isa_choose(getenv("TALLY_ISA"), &isa, error)) return false;
+    d->target = cpu_targets;
+    d->functions = &functions;
+    d->kernels = isa.kernels;
+    d->isa = isa.name;
+    return true;
+}
+
+const struct device_driver cpu_driver = {.name = "cpu", .targets = cpu_targets, .open = cpu_open};

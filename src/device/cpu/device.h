@@ -3,6 +3,6 @@
 
 #include "tensor/device.h"
 
-extern const struct device_functions cpu_functions;
+extern const struct device_driver cpu_driver;
 
 #endif

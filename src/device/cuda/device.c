@@ -16,8 +16,9 @@
  * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
  * That also makes the plan caches and the cuDNN handle, which is not thread-safe, safe to use.
  */
-#include "device/cuda/shared/state.h"
+#include "device/cuda/rules.h"
 #include "device/cuda/shared/kernels.h"
+#include "device/cuda/shared/state.h"
 #include "tensor/device.h"
 
 #include <cublasLt.h>
@@ -31,20 +32,20 @@ _Static_assert((int)STAGING_SLOTS >= (int)FETCH_SLOTS, "device.h says how many f
 
 /* ---- The device's functions --------------------------------------------------------------------------- */
 
-static bool segment_new(tl_device *device, size_t bytes, void **data, char *error) {
+static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *error) {
     struct cuda_state *state = device->own;
     if (!cuda_select(state, error)) return false;
-    const cudaError_t status = cudaMalloc(data, bytes);
+    const cudaError_t status = cudaMalloc(data, (size_t)bytes);
     if (status == cudaSuccess) return true;
     cudaGetLastError(); /* forget it, or the next launch would be blamed */
     size_t free_bytes = 0, total_bytes = 0;
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) cudaGetLastError();
-    snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %zu bytes: %s (%zu of %zu bytes free on %s)", bytes,
+    snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %llu bytes: %s (%zu of %zu bytes free on %s)", (unsigned long long)bytes,
              cudaGetErrorString(status), free_bytes, total_bytes, device->name);
     return false;
 }
 
-static void segment_free(tl_device *device, void *data, size_t bytes) {
+static void segment_free(tl_device *device, void *data, uint64_t bytes) {
     (void)bytes;
     char error[CUDA_ERROR_BYTES];
     /* cudaFree waits for the device, so work still queued on this memory is done first. An error here is an
@@ -230,6 +231,7 @@ static void state_free(struct cuda_state *state) {
     free(state);
 }
 
+TL_API bool tally_cuda_card(int index, struct cuda_card *card, char *error);
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
 
 /* The runtime says the same of a driver that is too old and of none. Its library is there or is not. */
@@ -250,33 +252,46 @@ static bool count_devices(int *n_devices, char *error) {
     return false;
 }
 
-/* The caller sets what is not the plugin's to know: target, pool, generation. */
-bool tally_cuda_open(int index, tl_device *device, char *error) {
+bool tally_cuda_card(int index, struct cuda_card *card, char *error) {
+    struct cudaDeviceProp properties;
+    size_t free_bytes = 0, total_bytes = 0;
     int n_devices = 0;
     if (!count_devices(&n_devices, error)) return false;
-    if (index < 0 || index >= n_devices || index >= CUDA_MAX_DEVICES) {
+    if (index < 0 || index >= n_devices) {
         snprintf(error, CUDA_ERROR_BYTES, "there is no cuda:%d (this machine has %d)", index, n_devices);
         return false;
     }
-    if (!cuda_state_table[index]) {
-        struct cuda_state *state = calloc(1, sizeof *state);
-        if (!state) {
-            snprintf(error, CUDA_ERROR_BYTES, "out of memory for the state of cuda:%d", index);
-            return false;
-        }
-        state->index = index;
-        if (!state_fill(state, error)) {
-            state_free(state);
-            return false;
-        }
-        memset(state->fault, 0, sizeof *state->fault);
-        cuda_state_table[index] = state;
+    if (!cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties", error) ||
+        !cuda_check(cudaSetDevice(index), "cudaSetDevice", error) ||
+        !cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", error))
+        return false;
+    snprintf(card->name, sizeof card->name, "%.90s", properties.name);
+    card->capability = 10 * properties.major + properties.minor;
+    card->memory_bytes = total_bytes;
+    return true;
+}
+
+/* The caller sets what is not the plugin's to know: pool, generation; and before the call the target, by whose compute
+ * capability kernels choose. A card that is opened under two targets has a state, and a stream, for each. */
+bool tally_cuda_open(int index, tl_device *device, char *error) {
+    int slot = 0;
+    while (slot < CUDA_MAX_DEVICES && cuda_state_table[slot]) slot++;
+    struct cuda_state *state = slot < CUDA_MAX_DEVICES ? calloc(1, sizeof *state) : NULL;
+    if (!state) {
+        snprintf(error, CUDA_ERROR_BYTES, "no room for the state of cuda:%d (%d are open)", index, slot);
+        return false;
     }
-    device->kind = DEVICE_CUDA;
-    snprintf(device->name, sizeof device->name, "cuda:%d", index);
+    state->index = index;
+    state->capability = device->target->capability;
+    if (!state_fill(state, error)) {
+        state_free(state);
+        return false;
+    }
+    memset(state->fault, 0, sizeof *state->fault);
+    cuda_state_table[slot] = state;
     device->functions = &cuda_functions;
     device->kernels = cuda_kernel_table;
-    device->stream = cuda_state_table[index]->stream;
-    device->own = cuda_state_table[index];
+    device->stream = state->stream;
+    device->own = state;
     return true;
 }

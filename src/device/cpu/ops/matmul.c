@@ -18,7 +18,7 @@
 #include "device/cpu/shared/tile.h"
 #include "spec/attr.h"
 #include "spec/rows.h"
-#include "spec/gemm.h"
+#include "device/cpu/shared/gemm_sizes.h"
 #include "tensor/dtype.h"
 
 #include <cblas.h>

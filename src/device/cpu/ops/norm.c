@@ -15,6 +15,7 @@
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
 #include "device/cpu/shared/kernels.h"
+#include "device/cpu/shared/limits.h"
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
 #include "spec/attr.h"

@@ -5,7 +5,7 @@
  * again close: a panel of b (12 columns) in the first cache, a slice of a (128 rows) in the second, the rest of the
  * packed operands in the third.
  *
- *   for each block of the output, at most GEMM_M x GEMM_N                     (spec/gemm.h)
+ *   for each block of the output, at most GEMM_M x GEMM_N                     (device/cpu/shared/gemm_sizes.h)
  *     for each block of terms
  *       pack both operands into the workspace                                 all threads, by panels
  *       for each slice of rows and run of columns                             all threads
@@ -27,7 +27,7 @@
 #include "device/cpu/shared/block.h"
 #include "device/cpu/shared/gemm_kernels.h"
 #include "device/cpu/shared/parallel.h"
-#include "spec/gemm.h"
+#include "device/cpu/shared/gemm_sizes.h"
 
 #include "device/cpu/shared/gemm_pack.h"
 #include "device/cpu/shared/gemm_thin.h"

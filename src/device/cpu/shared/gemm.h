@@ -22,7 +22,7 @@ struct gemm {
     bool is_fast; /* f32 operands may be split into two bf16 parts each; see TL_MATMUL_HIGH */
 };
 
-/* With the workspace of gemm_workspace_bytes (spec/gemm.h). Same bits for any n_threads. */
+/* With the workspace of gemm_workspace_bytes (device/cpu/shared/gemm_sizes.h). Same bits for any n_threads. */
 void gemm_multiply(const struct gemm *g, void *workspace, int n_threads);
 
 /* The same on this thread, from its arena (base/scratch.h). */

@@ -2,7 +2,7 @@
  * cannot.
  *
  * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * spec/attention.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is ours.
+ * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is ours.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths, cuDNN
  * up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys beyond the
@@ -32,7 +32,7 @@
 #include "device/cuda/ops/attention_graph.h"
 #include "device/cuda/shared/kernels.h"
 #include "device/cuda/shared/state.h"
-#include "spec/attention.h"
+#include "device/cuda/shared/attention_rule.h"
 
 #include <float.h>
 #include <math.h>
@@ -440,9 +440,11 @@ static bool rows_fit_cudnn(const struct attention_rows *rows) {
            (rows->stride_b | rows->stride_t | rows->stride_h) % 8 == 0;
 }
 
-static bool call_fits_cudnn(const struct attention_call *call, const struct attr_attention *attr, enum pass pass) {
+static bool call_fits_cudnn(const struct attention_call *call, const tl_kernel_args *args, enum pass pass) {
     const struct attention_sizes sizes = sizes_of(call);
-    if (!attention_fits_cudnn(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, attr)) return false;
+    const int capability = cuda_state_of(args->stream)->capability;
+    if (!attention_fits_cudnn(&sizes, call->dtype == TL_BF16 || call->dtype == TL_F16, args->attr, capability))
+        return false;
     if (!rows_fit_cudnn(&call->q) || !rows_fit_cudnn(&call->k) || !rows_fit_cudnn(&call->v) ||
         !rows_fit_cudnn(&call->out))
         return false;
@@ -466,7 +468,7 @@ static bool try_cudnn(const tl_kernel_args *args, const struct attention_call *c
     if (!cache) return false;
     const bool is_fast = ((const struct attr_attention *)args->attr)->is_fast;
     const enum pass pass = !is_backward ? FORWARD : is_fast ? BACKWARD_FAST : BACKWARD_DETERMINISTIC;
-    if (!call_fits_cudnn(call, args->attr, pass)) return true;
+    if (!call_fits_cudnn(call, args, pass)) return true;
     const size_t workspace_bytes = args->workspace ? args->workspace_bytes : 0;
     const struct plan *plan = plan_find(cache, call, pass, workspace_bytes);
     if (pass == BACKWARD_FAST && (!plan || !plan->execution))

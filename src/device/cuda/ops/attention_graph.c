@@ -10,7 +10,7 @@
  */
 #include "device/cuda/ops/attention_graph.h"
 
-#include "spec/attention.h"
+#include "device/cuda/shared/attention_rule.h"
 
 #include <string.h>
 

@@ -16,6 +16,7 @@
  * longer weight.
  */
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/limits.h"
 
 template <class C> struct head {
     const void *targets;

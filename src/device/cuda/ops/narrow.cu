@@ -8,6 +8,7 @@
  */
 #include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/limits.h"
 #include "device/cuda/shared/kernels.h"
 
 #include <cuda_fp8.h>

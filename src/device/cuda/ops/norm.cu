@@ -9,6 +9,7 @@
  * columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
+#include "device/cuda/shared/limits.h"
 
 __device__ inline float rsqrt_of(float x) { return 1.0f / sqrtf(x); }
 __device__ inline double rsqrt_of(double x) { return 1.0 / sqrt(x); }

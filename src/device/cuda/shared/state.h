@@ -1,7 +1,7 @@
 /* state.h: what one opened GPU keeps: streams, library handles, plan caches and the fault cell.
  *
  * A kernel is told its stream and nothing else, so the stream is also how it finds its state. There is one state per
- * GPU, made by tally_cuda_open and never freed.
+ * GPU and target, made by tally_cuda_open and never freed.
  */
 #ifndef CUDA_STATE_H
 #define CUDA_STATE_H
@@ -59,6 +59,7 @@ struct cuda_slot {
 
 struct cuda_state {
     int index;                        /* of the GPU */
+    int capability;                   /* of the target, which decides what kernels do; the GPU's may be higher */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
     cudaEvent_t *marks; /* DEVICE_MARKS of them, NULL until first needed: profiling */
     int64_t n_marks;

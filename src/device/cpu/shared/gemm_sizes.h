@@ -1,4 +1,4 @@
-/* gemm.h: the block sizes of the cpu's matrix product, and the workspace that follows from them.
+/* gemm_sizes.h: the block sizes of the cpu's matrix product, and the workspace that follows from them.
  *
  * A product is cut into blocks of at most GEMM_M rows, GEMM_N columns and a few hundred terms of each sum; the block of
  * both operands is laid out anew ("packed") in the workspace, by all threads together, and then multiplied. These sizes are a
@@ -7,8 +7,8 @@
  *
  * Small matrices are packed on the stack of one thread, thin ones not at all: they need no workspace.
  */
-#ifndef SPEC_GEMM_H
-#define SPEC_GEMM_H
+#ifndef DEVICE_CPU_GEMM_SIZES_H
+#define DEVICE_CPU_GEMM_SIZES_H
 
 #include "tally.h"
 
@@ -50,28 +50,28 @@ static inline bool gemm_joins(int n_batch_axes, const int64_t *out_shape, const 
     return true;
 }
 
-static inline size_t gemm_round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+static inline uint64_t gemm_round_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int64_t gemm_k(bool is_bf16) { return is_bf16 ? GEMM_K_BF16 : GEMM_K_F32; }
 
 /* One packed operand of n rows or columns, at most `limit` at a time. */
-static inline size_t gemm_operand_bytes(int64_t n, int64_t limit, int64_t k, bool is_bf16) {
-    size_t lines = (size_t)(gemm_min(n, limit) + GEMM_MARGIN);
-    size_t terms = (size_t)(gemm_min(k, gemm_k(is_bf16)) + 32);
+static inline uint64_t gemm_operand_bytes(int64_t n, int64_t limit, int64_t k, bool is_bf16) {
+    uint64_t lines = (uint64_t)(gemm_min(n, limit) + GEMM_MARGIN);
+    uint64_t terms = (uint64_t)(gemm_min(k, gemm_k(is_bf16)) + 32);
     return gemm_round_up(lines * terms * (is_bf16 ? 2 : 4) + GEMM_SLACK);
 }
 
 /* Sums of a 16-bit result whose terms come in more than one block wait in f32 for the last. */
-static inline size_t gemm_sums_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
+static inline uint64_t gemm_sums_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
     if (!is_narrow || s->k <= gemm_k(is_bf16)) return 0;
-    return gemm_round_up((size_t)(gemm_min(s->m, GEMM_M) + GEMM_MARGIN) *
-                         (size_t)(gemm_min(s->n, GEMM_N) + GEMM_MARGIN) * 4);
+    return gemm_round_up((uint64_t)(gemm_min(s->m, GEMM_M) + GEMM_MARGIN) *
+                         (uint64_t)(gemm_min(s->n, GEMM_N) + GEMM_MARGIN) * 4);
 }
 
 /* is_bf16: both operands are; is_narrow: the result has 16 bits. */
-static inline size_t gemm_workspace_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
+static inline uint64_t gemm_workspace_bytes(const struct gemm_sizes *s, bool is_bf16, bool is_narrow) {
     if (s->n_batches <= 0 || s->m <= 0 || s->n <= 0 || s->k <= 0 || gemm_is_small(s) || gemm_is_thin(s->m, s->n))
         return 0;
     return gemm_operand_bytes(s->n, GEMM_N, s->k, is_bf16) + gemm_operand_bytes(s->m, GEMM_M, s->k, is_bf16) +

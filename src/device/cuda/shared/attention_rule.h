@@ -1,4 +1,4 @@
-/* attention.h: which calls of attention cuDNN does on a GPU, and the workspace that its gradient gets there.
+/* attention_rule.h: which calls of attention cuDNN does on a GPU, and the workspace that its gradient gets there.
  *
  * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/ops/attention.c) both read this, so
  * that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of its strides or
@@ -9,8 +9,8 @@
  * whole tiles all the same, so the rule rounds lengths up to whole tiles, and T queries run in the same slices as the next
  * multiple of a tile.
  */
-#ifndef SPEC_ATTENTION_H
-#define SPEC_ATTENTION_H
+#ifndef DEVICE_CUDA_ATTENTION_RULE_H
+#define DEVICE_CUDA_ATTENTION_RULE_H
 
 #include "base/memory.h"
 #include "spec/attr.h"
@@ -22,67 +22,73 @@ enum {
 };
 /* The repeatable backward may store this many bytes of scores for one key head and its queries; for more, our own
  * kernels run. */
-#define ATTENTION_SCORES_MOST ((size_t)1 << 30)
+#define ATTENTION_SCORES_MOST ((uint64_t)1 << 30)
 
 struct attention_sizes {
     int64_t B, T, S, H, H_kv, D;
 };
 
+/* cuDNN's attention needs compute capability 8.0; heads of more than 128 are for Hopper's engines alone. */
+static inline int64_t attention_largest_head(int capability) {
+    return capability < 80 ? 0 : capability / 10 == 9 ? 256 : 128;
+}
+
 /* Our cuDNN graphs have no mask, no window and no gradient of lse, and causal ones need as many queries as keys. */
-static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is_16_bit,
-                                        const struct attr_attention *a) {
+static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is_16_bit, const struct attr_attention *a,
+                                        int capability) {
     const bool has_window = a->window > 0 && a->window < s->S + s->T;
     const bool has_option = a->has_mask || a->has_lse_grad || has_window || (a->causal && s->T != s->S);
     const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= INT32_MAX && s->S <= INT32_MAX;
-    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= 256;
+    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 &&
+                            s->D <= attention_largest_head(capability);
     return is_16_bit && !has_option && fits_lengths && fits_heads;
 }
 
-static inline size_t attention_whole_tiles(int64_t length) { return round_up((size_t)length, ATTENTION_TILE); }
+static inline uint64_t attention_whole_tiles(int64_t length) { return round_up((uint64_t)length, ATTENTION_TILE); }
 
 static inline bool attention_tells_lengths(int64_t n_keys) { return n_keys % ATTENTION_TILE != 0; }
 
 /* Two arrays of one i32 per batch entry. */
-static inline size_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) {
-    return attention_tells_lengths(n_keys) ? 2 * round_up((size_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES) : 0;
+static inline uint64_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) {
+    return attention_tells_lengths(n_keys) ? 2 * round_up((uint64_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES) : 0;
 }
 
-/* What the repeatable backward stores for n_heads query heads: the gradients of their scores, in 16 bits. SIZE_MAX on
+/* What the repeatable backward stores for n_heads query heads: the gradients of their scores, in 16 bits. UINT64_MAX on
  * overflow. */
-static inline size_t attention_score_bytes(const struct attention_sizes *s, int64_t n_heads) {
-    const size_t head = 2 * attention_whole_tiles(s->T) * attention_whole_tiles(s->S);
-    size_t bytes;
-    return s->T > INT32_MAX / 2 || s->S > INT32_MAX / 2 || __builtin_mul_overflow(head, (size_t)n_heads, &bytes)
-               ? SIZE_MAX
+static inline uint64_t attention_score_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    const uint64_t head = 2 * attention_whole_tiles(s->T) * attention_whole_tiles(s->S);
+    uint64_t bytes;
+    return s->T > INT32_MAX / 2 || s->S > INT32_MAX / 2 || __builtin_mul_overflow(head, (uint64_t)n_heads, &bytes)
+               ? UINT64_MAX
                : bytes;
 }
 
 /* What both backwards store of grouped heads: dk and dv of n_heads query heads, in 16 bits, before they are added up. */
-static inline size_t attention_group_bytes(const struct attention_sizes *s, int64_t n_heads) {
-    return s->H == s->H_kv ? 0 : 2 * 2 * (size_t)(n_heads * s->D) * attention_whole_tiles(s->S);
+static inline uint64_t attention_group_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    return s->H == s->H_kv ? 0 : 2 * 2 * (uint64_t)(n_heads * s->D) * attention_whole_tiles(s->S);
 }
 
 /* What a plan of the repeatable backward for n_heads query heads asks for, at most. cuDNN 9.14 on Hopper asks for
  *     256 + 2 n_heads round_up(T, 64) round_up(S, 128), and with grouped heads 4 n_heads S D more. */
-static inline size_t attention_slice_bytes(const struct attention_sizes *s, int64_t n_heads) {
-    size_t bytes;
+static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, int64_t n_heads) {
+    uint64_t bytes;
     return __builtin_add_overflow(attention_score_bytes(s, n_heads),
                                   attention_group_bytes(s, n_heads) + ATTENTION_PLAN_BYTES, &bytes)
-               ? SIZE_MAX
+               ? UINT64_MAX
                : bytes;
 }
 
 /* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form keeps the
  * scores of a slice of the batch there: as much as dq in f32 holds, and at least one key head with its queries. Of grouped
  * heads there is room for dk and dv of as many query heads as have their scores there. */
-static inline size_t attention_scratch_bytes(const struct attention_sizes *s, bool is_fast) {
-    const size_t dq = (size_t)(s->B * s->H * s->D) * sizeof(float) * attention_whole_tiles(s->T);
+static inline uint64_t attention_scratch_bytes(const struct attention_sizes *s, bool is_fast) {
+    const uint64_t dq = (uint64_t)(s->B * s->H * s->D) * sizeof(float) * attention_whole_tiles(s->T);
     if (is_fast) return dq + attention_group_bytes(s, s->B * s->H);
     const int64_t n_heads = s->B * s->H, group = s->H / s->H_kv;
-    const size_t least = attention_score_bytes(s, group), one = attention_score_bytes(s, 1);
-    const size_t room = least > dq && least <= ATTENTION_SCORES_MOST ? least : dq;
-    const size_t n_fit = room / one < (size_t)n_heads ? room / one : (size_t)n_heads;
-    return n_fit < (size_t)group ? room : room + attention_group_bytes(s, (int64_t)n_fit);
+    const uint64_t least = attention_score_bytes(s, group), one = attention_score_bytes(s, 1);
+    const uint64_t room = least > dq && least <= ATTENTION_SCORES_MOST ? least : dq;
+    const uint64_t n_fit = room / one < (uint64_t)n_heads ? room / one : (uint64_t)n_heads;
+    return n_fit < (uint64_t)group ? room : room + attention_group_bytes(s, (int64_t)n_fit);
 }
 
 #endif

@@ -1,0 +1,9 @@
+/* rules.h: what a price must know of the cpu. */
+#ifndef DEVICE_CPU_RULES_H
+#define DEVICE_CPU_RULES_H
+
+#include "tensor/device.h"
+
+extern const struct target cpu_targets[]; /* the cpu's own, and a row without a name */
+
+#endif

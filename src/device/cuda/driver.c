@@ -1,0 +1,86 @@
+/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is looked for when somebody asks
+ * for it, so that the same program runs with and without a GPU. This file is part of libtally. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/process.h"
+#include "device/cuda/rules.h"
+
+/* The plugin lies beside the library, or where the loader looks. */
+static void *plugin_find(char *why, size_t size) {
+    char path[4096];
+    Dl_info info;
+    void *plugin = NULL;
+    if (dladdr((void *)(uintptr_t)plugin_find, &info) && info.dli_fname) {
+        const char *slash = strrchr(info.dli_fname, '/');
+        int n = snprintf(path, sizeof path, "%.*slibtally_cuda.so", slash ? (int)(slash - info.dli_fname + 1) : 0,
+                         info.dli_fname);
+        if (slash && n < (int)sizeof path) plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    if (!plugin) plugin = dlopen("libtally_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    if (!plugin) snprintf(why, size, "%s", dlerror());
+    return plugin;
+}
+
+/* ISO C has no cast from object to function pointer: through their bytes. */
+static bool symbol_find(void *plugin, const char *name, void *function, size_t bytes, char *error) {
+    void *symbol = dlsym(plugin, name);
+    memcpy(function, &symbol, bytes);
+    if (!symbol) snprintf(error, 400, "libtally_cuda.so does not offer %s; build it with `make cuda`", name);
+    return symbol != NULL;
+}
+
+/* With devices held, so that one thread is here at a time. */
+static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
+    static void *plugin;
+    char why[280] = "";
+    if (!plugin) plugin = plugin_find(why, sizeof why);
+    if (!plugin)
+        snprintf(error, 400, "libtally_cuda.so is not there or does not load (%s); build it with `make cuda`", why);
+    return plugin && symbol_find(plugin, CUDA_CARD, card, sizeof *card, error) &&
+           symbol_find(plugin, CUDA_OPEN, open, sizeof *open, error);
+}
+
+/* A card that is in no table has a target of its own, as long as the process lives, as its device does. */
+struct own_target {
+    struct target target;
+    struct cuda_card card;
+    char name[32];
+};
+
+static const struct target *target_of(const struct cuda_card *card, char *error) {
+    struct own_target *own = memory_new(sizeof *own);
+    if (!own) {
+        snprintf(error, 400, "out of memory for the target of a card");
+        return NULL;
+    }
+    own->card = *card;
+    const struct target *t = cuda_target_of(&own->card, &own->target, own->name);
+    if (t != &own->target) memory_free(own);
+    return t;
+}
+
+static bool cuda_open(tl_device *d, int index, const struct target *as, char *error) {
+    cuda_card_fn card_of;
+    cuda_open_fn open;
+    struct cuda_card card;
+    if (!plugin_open(&card_of, &open, error) || !card_of(index, &card, error)) return false;
+    if (card.capability < CUDA_LEAST_CAPABILITY) {
+        snprintf(error, 400, "%.90s has compute capability %d.%d (need %d.%d)", card.name, card.capability / 10,
+                 card.capability % 10, CUDA_LEAST_CAPABILITY / 10, CUDA_LEAST_CAPABILITY % 10);
+        return false;
+    }
+    if (as && !cuda_card_can_be(&card, as, error)) return false;
+    d->target = as ? as : target_of(&card, error);
+    if (!d->target || !open(index, d, error)) {
+        if (d->target && !as && d->target->origin == TARGET_DRIVER) memory_free((void *)(uintptr_t)d->target);
+        return false;
+    }
+    d->is_lost_in_fork = true;
+    d->generation = process_generation();
+    return true;
+}
+
+const struct device_driver cuda_driver = {.name = "cuda", .is_numbered = true, .targets = cuda_targets, .open = cuda_open};

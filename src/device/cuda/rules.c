@@ -1,0 +1,134 @@
+/* rules.c: workspaces and layouts of the CUDA kernels, and of the libraries that they call. Which of these a call uses
+ * depends on the target's compute capability, never on the card that is there: so a price holds on the card that it is for,
+ * and a larger card can run as if it were that one. */
+#include "device/cuda/rules.h"
+
+#include "base/memory.h"
+#include "device/cuda/shared/attention_rule.h"
+#include "device/cuda/shared/limits.h"
+#include "spec/op.h"
+#include "spec/attr.h"
+#include "spec/head.h"
+#include "spec/op_id.h"
+
+static uint64_t sum_bytes(tl_dtype dtype) { return dtype == TL_F64 ? 8 : 4; } /* f32, or f64 for f64 */
+
+/* ---- Products ---- */
+
+/* The library gets the same for every product. */
+static uint64_t product_workspace(const tl_call *c, const struct target *target) {
+    return c->output[0]->numel ? target->gemm_workspace_bytes : 0;
+}
+
+/* The library adds a bias to 16-bit products of even sizes before it writes them: one pass over y less. */
+static bool adds_bias(const struct target *target, tl_dtype dtype, int64_t n, int64_t k) {
+    (void)target;
+    return dtype_info(dtype)->bits == 16 && n % 8 == 0 && k % 8 == 0;
+}
+
+static uint64_t narrow_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    return c->n_inputs == 1 ? NARROW_BYTES : 0;
+}
+
+/* What an 8-bit product wants of the chip and of its sizes. */
+static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m, int64_t n, int64_t k) {
+    return target_has_native(target, TL_F8E4M3) && dtype_info(dtype)->bits == 16 && m % 16 == 0 && n % 16 == 0 &&
+           k % 16 == 0;
+}
+
+/* ---- linear_cross_entropy ---- */
+
+/* Bytes of logits that a chunk may have, unless one row is larger. Each chunk of GPT-2's adds to 150 MB of sums of dweight,
+ * and products want thousands of rows. */
+#define CHUNK_BYTES ((int64_t)512 << 20)
+
+/* A row of logits as it lies in the workspace: how many elements, and the bytes of one. */
+static int64_t row_elements(int64_t V) { return (int64_t)round_up((uint64_t)V, HEAD_ALIGN); }
+static int64_t logit_bytes(tl_dtype dtype) { return dtype_info(dtype)->bits < 32 ? 2 : (int64_t)sum_bytes(dtype); }
+
+static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C) {
+    (void)target, (void)C;
+    return (struct head_cut){.chunk_rows =
+                                 head_chunk_rows(N, row_elements(V) * logit_bytes(dtype), CHUNK_BYTES, 256)};
+}
+
+static uint64_t head_workspace(const tl_call *c, const struct target *target) {
+    const struct attr_linear_cross_entropy *a = c->attr;
+    const tl_tensor *x = c->input[0], *w = c->input[1];
+    const uint64_t C = (uint64_t)w->shape[1], row = (uint64_t)row_elements(w->shape[0]), element = sum_bytes(x->dtype);
+    const bool is_narrow = dtype_info(w->dtype)->bits < 32;
+    uint64_t bytes = round_up((uint64_t)a->chunk_rows * row * (uint64_t)logit_bytes(x->dtype), 64);
+    bytes += round_up((uint64_t)x->shape[0] * element, 64);
+    if (a->gives_dweight && is_narrow) bytes += round_up(row * C * element, 64);
+    if (is_narrow && row != (uint64_t)w->shape[0]) bytes += round_up(row * C * 2, 64); /* the longer weight */
+    return bytes + target->gemm_workspace_bytes;
+}
+
+/* ---- Attention ---- */
+
+static bool is_done_by_cudnn(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a,
+                             const struct target *target, struct attention_sizes *sizes) {
+    *sizes = (struct attention_sizes){q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3]};
+    return attention_fits_cudnn(sizes, dtype_info(q->dtype)->bits == 16, a, target->capability);
+}
+
+static uint64_t attention_workspace(const tl_call *c, const struct target *target) {
+    struct attention_sizes sizes;
+    return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
+}
+
+/* delta = rowsum(g out), one per query and head; then what cuDNN wants (attention.h), or nothing more for our kernels. */
+static uint64_t attention_grad_workspace(const tl_call *c, const struct target *target) {
+    const struct attr_attention *a = c->attr;
+    const tl_tensor *q = c->input[1], *k = c->input[2];
+    struct attention_sizes s;
+    const uint64_t rows = (uint64_t)(q->shape[0] * q->shape[1] * q->shape[2]);
+    const uint64_t delta = round_up(rows * sum_bytes(q->dtype), target->align_bytes);
+    if (!is_done_by_cudnn(q, k, a, target, &s)) return delta;
+    return delta + attention_scratch_bytes(&s, a->is_fast) + attention_lengths_bytes(s.S, s.B) + ATTENTION_PLAN_BYTES;
+}
+
+/* ---- The others ---- */
+
+/* Per-run sums of the weights' gradients. */
+static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const tl_tensor *x = c->input[1];
+    const int64_t length = x->rank ? x->shape[x->rank - 1] : 0;
+    return (uint64_t)(c->n_outputs - 1) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
+}
+
+/* All rows at once, but for SORT_SLOTS of those that must be sorted. */
+static uint64_t multinomial_workspace(const tl_call *c, const struct target *target) {
+    (void)target;
+    const struct attr_multinomial *a = c->attr;
+    const tl_tensor *p = c->input[0];
+    int64_t rows = p->rank == 2 ? p->shape[0] : 1;
+    if (rows > SORT_SLOTS && !a->has_replacement) rows = SORT_SLOTS;
+    return (uint64_t)rows * (uint64_t)p->shape[p->rank - 1] * MULTINOMIAL_BYTES(a->has_replacement);
+}
+
+static tl_kernel custom(const tl_op_def *def) { return def->cuda; }
+
+static const workspace_rule workspace[OP_COUNT] = {
+    [OP_ID_matmul] = product_workspace,
+    [OP_ID_matmul_acc] = product_workspace,
+    [OP_ID_narrow] = narrow_workspace,
+    [OP_ID_matmul_f8] = product_workspace,
+    [OP_ID_matmul_f8_acc] = product_workspace,
+    [OP_ID_linear_cross_entropy] = head_workspace,
+    [OP_ID_layer_norm_grad] = norm_workspace,
+    [OP_ID_rms_norm_grad] = norm_workspace,
+    [OP_ID_add_layer_norm_grad] = norm_workspace,
+    [OP_ID_add_rms_norm_grad] = norm_workspace,
+    [OP_ID_attention] = attention_workspace,
+    [OP_ID_attention_grad] = attention_grad_workspace,
+    [OP_ID_multinomial] = multinomial_workspace,
+};
+
+const struct device_rules cuda_rules = {.workspace = workspace,
+                                        .head = head_cut,
+                                        .adds_bias = adds_bias,
+                                        .multiplies_f8 = multiplies_f8,
+                                        .custom = custom};

@@ -1,0 +1,12 @@
+/* limits.h: numbers that the CUDA kernels and their rules share. */
+#ifndef DEVICE_CUDA_LIMITS_H
+#define DEVICE_CUDA_LIMITS_H
+
+/* Norms: runs of rows whose weight gradients are summed apart, two for each multiprocessor of the largest Hopper. */
+#define NORM_RUNS 264
+/* linear_cross_entropy: elements of a row of logits are a multiple of this. */
+#define HEAD_ALIGN 64
+/* narrow: room for the largest magnitude. */
+#define NARROW_BYTES 256
+
+#endif
