@@ -1,7 +1,7 @@
 /* devices.c: which devices there are. The only file that knows all of them.
  *
- * Devices are opened on first use and never closed. A kind of device is one row of `drivers`; meta is none of them: it has no
- * kernels, and stands in for any target of any kind.
+ * Devices are opened on first use and never closed. A kind of device is one row of `drivers`; meta is none of them:
+ * it has no kernels, and stands in for any target of any kind.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -60,8 +60,7 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
     bool mode = tl_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *result = NULL;
-    if (scope.depth &&
-        !device_has_data(x->storage->device)) { /* named for what was asked, not for the count inside */
+    if (scope.depth && !device_has_data(x->storage->device)) { /* named for what was asked, not for the count inside */
         struct attr_nonzero none = {0};
         op_apply1(&op_nonzero, x, ATTR(none));
     } else if (scope.depth) {

@@ -143,9 +143,7 @@ static bool permutation_shape(tl_call *c) {
     return true;
 }
 static void permutation_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
-static uint64_t permutation_workspace(const tl_call *c) {
-    return (uint64_t)c->out[0].shape[0] * 32;
-}
+static uint64_t permutation_workspace(const tl_call *c) { return (uint64_t)c->out[0].shape[0] * 32; }
 const tl_op op_permutation = {RECORD(KERNEL, permutation, 1),
                               .shape = permutation_shape,
                               .cost = permutation_cost,
@@ -189,12 +187,9 @@ static void multinomial_cost(const tl_call *c, struct cost *cost) {
     const struct attr_multinomial *a = c->attr;
     cost_traffic(c, cost, (count)(uint64_t)c->input[0]->numel * (a->has_replacement ? 1 : 2));
 }
-const tl_op op_multinomial = {RECORD(KERNEL, multinomial, 1),
-                              .shape = multinomial_shape,
-                              .cost = multinomial_cost,
-                              .shapes = "p (K) -> (n); p (N,K) -> (N,n)",
-                              .dtypes = "floats to i64",
-                              .flops = "1 per weight; 2 without replacement"};
+const tl_op op_multinomial = {RECORD(KERNEL, multinomial, 1), .shape = multinomial_shape,
+                              .cost = multinomial_cost,       .shapes = "p (K) -> (n); p (N,K) -> (N,n)",
+                              .dtypes = "floats to i64",      .flops = "1 per weight; 2 without replacement"};
 
 tl_tensor *tl_multinomial(tl_tensor *p, int64_t n_samples, bool replacement) {
     if (!tensor_check(p, "multinomial")) return NULL;

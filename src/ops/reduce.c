@@ -80,9 +80,7 @@ uint64_t reduce_chunk_bytes(const tl_call *c, uint64_t bytes) {
     int64_t chunks = (reduce_count(c->input[0], outputs) + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
     return chunks > 1 ? (uint64_t)outputs * (uint64_t)chunks * bytes : 0;
 }
-static uint64_t reduce_workspace(const tl_call *c) {
-    return reduce_chunk_bytes(c, sizeof(double));
-}
+static uint64_t reduce_workspace(const tl_call *c) { return reduce_chunk_bytes(c, sizeof(double)); }
 
 /* every summand gets g */
 static void sum_backward(tl_gradient *g) {

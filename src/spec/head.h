@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* As few chunks as fit into `wanted` bytes, all of one size, unless one row is larger. Products like even sizes: from 64
- * rows on a chunk has a multiple of 16, from 1024 on a multiple of `even`. */
+/* As few chunks as fit into `wanted` bytes, all of one size, unless one row is larger. Products like even sizes:
+ * from 64 rows on a chunk has a multiple of 16, from 1024 on a multiple of `even`. */
 static inline int64_t head_chunk_rows(int64_t n_rows, int64_t row_bytes, int64_t wanted, int64_t even) {
     int64_t most = row_bytes && row_bytes < wanted ? wanted / row_bytes : 1;
     if (most >= n_rows) return n_rows > 0 ? n_rows : 1;

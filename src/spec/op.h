@@ -1,8 +1,9 @@
 /* op.h: what an op is, and what is known about one call of it.
  *
- * An op is a record of rules: which shapes it takes and gives (`shape`), what it costs (`cost`), how much scratch its
- * kernels get (`workspace`, unless devices differ in it), what its gradient is (`backward`) and what that gradient needs (`saves`). Rules touch no data.
- * The data is touched by a kernel, one per device, which sees raw pointers, shapes and strides (tl_kernel_args).
+ * An op is a record of rules: which shapes it takes and gives (`shape`), what it costs (`cost`), how much scratch
+ * its kernels get (`workspace`, unless devices differ in it), what its gradient is (`backward`) and what that
+ * gradient needs (`saves`). Rules touch no data. The data is touched by a kernel, one per device, which sees raw
+ * pointers, shapes and strides (tl_kernel_args).
  */
 #ifndef SPEC_OP_H
 #define SPEC_OP_H

@@ -25,7 +25,8 @@ struct storage *storage_new(tl_device *device, uint64_t bytes, uint32_t path, tl
     return s;
 }
 
-struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, void (*deleter)(void *), void *context) {
+struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, void (*deleter)(void *),
+                                 void *context) {
     struct storage *s = storage_alone(device, bytes, TL_DATA);
     if (!s) return NULL;
     s->data = data;

@@ -16,7 +16,8 @@
 
 static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *error) {
     (void)device;
-    void *p = bytes > SIZE_MAX ? MAP_FAILED : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = bytes > SIZE_MAX ? MAP_FAILED
+                               : mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
         snprintf(error, 200, "the system has no %" PRIu64 " bytes", bytes);
         return false;
@@ -57,14 +58,14 @@ static double mark_seconds(tl_device *device, int64_t from, int64_t to) {
 }
 
 static const struct device_functions functions = {.segment_new = segment_new,
-                                               .segment_free = segment_free,
-                                               .copy = copy,
-                                               .sync = sync,
-                                               .mark = mark,
-                                               .mark_seconds = mark_seconds,
-                                               .peak = cpu_peak,
-                                               .clock = cpu_clock,
-                                               .describe = cpu_describe};
+                                                  .segment_free = segment_free,
+                                                  .copy = copy,
+                                                  .sync = sync,
+                                                  .mark = mark,
+                                                  .mark_seconds = mark_seconds,
+                                                  .peak = cpu_peak,
+                                                  .clock = cpu_clock,
+                                                  .describe = cpu_describe};
 
 static bool cpu_open(tl_device *d, int index, const struct target *as, char *error) {
     struct cpu_isa isa;

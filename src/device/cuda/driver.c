@@ -1,5 +1,5 @@
-/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is looked for when somebody asks
- * for it, so that the same program runs with and without a GPU. This file is part of libtally. */
+/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is looked for when
+ * somebody asks for it, so that the same program runs with and without a GPU. This file is part of libtally. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,4 +83,5 @@ static bool cuda_open(tl_device *d, int index, const struct target *as, char *er
     return true;
 }
 
-const struct device_driver cuda_driver = {.name = "cuda", .is_numbered = true, .targets = cuda_targets, .open = cuda_open};
+const struct device_driver cuda_driver = {
+    .name = "cuda", .is_numbered = true, .targets = cuda_targets, .open = cuda_open};

@@ -1,6 +1,6 @@
-/* rules.c: workspaces and layouts of the CUDA kernels, and of the libraries that they call. Which of these a call uses
- * depends on the target's compute capability, never on the card that is there: so a price holds on the card that it is for,
- * and a larger card can run as if it were that one. */
+/* rules.c: workspaces and layouts of the CUDA kernels, and of the libraries that they call. Which of these a call
+ * uses depends on the target's compute capability, never on the card that is there: so a price holds on the card
+ * that it is for, and a larger card can run as if it were that one. */
 #include "device/cuda/rules.h"
 
 #include "base/memory.h"
@@ -39,8 +39,8 @@ static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m
 
 /* ---- linear_cross_entropy ---- */
 
-/* Bytes of logits that a chunk may have, unless one row is larger. Each chunk of GPT-2's adds to 150 MB of sums of dweight,
- * and products want thousands of rows. */
+/* Bytes of logits that a chunk may have, unless one row is larger. Each chunk of GPT-2's adds to 150 MB of sums of
+ * dweight, and products want thousands of rows. */
 #define CHUNK_BYTES ((int64_t)512 << 20)
 
 /* A row of logits as it lies in the workspace: how many elements, and the bytes of one. */
@@ -49,8 +49,7 @@ static int64_t logit_bytes(tl_dtype dtype) { return dtype_info(dtype)->bits < 32
 
 static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C) {
     (void)target, (void)C;
-    return (struct head_cut){.chunk_rows =
-                                 head_chunk_rows(N, row_elements(V) * logit_bytes(dtype), CHUNK_BYTES, 256)};
+    return (struct head_cut){.chunk_rows = head_chunk_rows(N, row_elements(V) * logit_bytes(dtype), CHUNK_BYTES, 256)};
 }
 
 static uint64_t head_workspace(const tl_call *c, const struct target *target) {
@@ -78,7 +77,8 @@ static uint64_t attention_workspace(const tl_call *c, const struct target *targe
     return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
 }
 
-/* delta = rowsum(g out), one per query and head; then what cuDNN wants (attention.h), or nothing more for our kernels. */
+/* delta = rowsum(g out), one per query and head; then what cuDNN wants (attention.h), or nothing more for our
+ * kernels. */
 static uint64_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
     const tl_tensor *q = c->input[1], *k = c->input[2];
@@ -127,8 +127,5 @@ static const workspace_rule workspace[OP_COUNT] = {
     [OP_ID_multinomial] = multinomial_workspace,
 };
 
-const struct device_rules cuda_rules = {.workspace = workspace,
-                                        .head = head_cut,
-                                        .adds_bias = adds_bias,
-                                        .multiplies_f8 = multiplies_f8,
-                                        .custom = custom};
+const struct device_rules cuda_rules = {
+    .workspace = workspace, .head = head_cut, .adds_bias = adds_bias, .multiplies_f8 = multiplies_f8, .custom = custom};

@@ -1,9 +1,10 @@
 /* targets.c: the GPUs that have a name, and what is concluded of the others.
  *
- * Pool and kernels are the same on all of them; what differs is memory, and what follows from the compute capability: the
- * workspace that cuBLAS's manual recommends, and which products the chip computes natively. Memory is what the runtime reports
- * (cudaMemGetInfo), less than what the label says. Only the H200's was read by us; the others' are figures that users of the
- * cards have published, rounded down to whole MiB, since drivers differ by some of them. */
+ * Pool and kernels are the same on all of them; what differs is memory, and what follows from the compute
+ * capability: the workspace that cuBLAS's manual recommends, and which products the chip computes natively. Memory
+ * is what the runtime reports (cudaMemGetInfo), less than what the label says. Only the H200's was read by us; the
+ * others' are figures that users of the cards have published, rounded down to whole MiB, since drivers differ by
+ * some of them. */
 #include "device/cuda/rules.h"
 
 #include <stdio.h>
@@ -13,29 +14,30 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* 512-byte blocks, as CUDA code expects. Outside the pool are the context, library handles and their code: 754 MB on an H200
- * (docs/devices.md), and taken to be that on the others. */
-#define SEGMENTS                                                                                       \
-    .align_bytes = 512, .small_bytes = MIB, .small_segment_bytes = 2 * MIB,                            \
-    .large_segment_bytes = 32 * MIB, .huge_bytes = 16 * MIB, .segment_align_bytes = 2 * MIB,           \
-    .outside_bytes = 754000000, .rules = &cuda_rules
+/* 512-byte blocks, as CUDA code expects. Outside the pool are the context, library handles and their code: 754 MB on
+ * an H200 (docs/devices.md), and taken to be that on the others. */
+#define SEGMENTS                                                                                             \
+    .align_bytes = 512, .small_bytes = MIB, .small_segment_bytes = 2 * MIB, .large_segment_bytes = 32 * MIB, \
+    .huge_bytes = 16 * MIB, .segment_align_bytes = 2 * MIB, .outside_bytes = 754000000, .rules = &cuda_rules
 
-/* Each is in one place, as an expression of the compute capability, so that rows of the table and cards that are in no table
- * agree. From the cuBLAS manual (cublasSetWorkspace): 32 MiB on 9.x and 10.x, 12 MiB on 12.x, 4 MiB before. */
-#define GEMM_WORKSPACE(capability) \
-    ((capability) >= 120 ? 12 * MIB : (capability) >= 90 ? 32 * MIB : 4 * MIB)
-#define NATIVE(capability)                                                                              \
-    (TARGET_NATIVE(TL_F64) | TARGET_NATIVE(TL_F32) | TARGET_NATIVE(TL_F16) |                            \
-     ((capability) >= 80 ? TARGET_NATIVE(TL_BF16) : 0) |                                                \
+/* Each is in one place, as an expression of the compute capability, so that rows of the table and cards that are in
+ * no table agree. From the cuBLAS manual (cublasSetWorkspace): 32 MiB on 9.x and 10.x, 12 MiB on 12.x, 4 MiB before. */
+#define GEMM_WORKSPACE(capability) ((capability) >= 120 ? 12 * MIB : (capability) >= 90 ? 32 * MIB : 4 * MIB)
+#define NATIVE(capability)                                                   \
+    (TARGET_NATIVE(TL_F64) | TARGET_NATIVE(TL_F32) | TARGET_NATIVE(TL_F16) | \
+     ((capability) >= 80 ? TARGET_NATIVE(TL_BF16) : 0) |                     \
      ((capability) >= 89 ? TARGET_NATIVE(TL_F8E4M3) | TARGET_NATIVE(TL_F8E5M2) : 0))
 
-#define GPU(name_, chip_, capability_, memory_, origin_, source_)                                       \
-    {.name = name_, .chip = chip_, SEGMENTS, .memory_bytes = memory_, .capability = capability_,         \
-     .gemm_workspace_bytes = GEMM_WORKSPACE(capability_), .native = NATIVE(capability_), .origin = origin_, \
-     .source = source_}
+#define GPU(name_, chip_, capability_, memory_, origin_, source_)                                              \
+    {                                                                                                          \
+        .name = name_, .chip = chip_, SEGMENTS, .memory_bytes = memory_, .capability = capability_,            \
+        .gemm_workspace_bytes = GEMM_WORKSPACE(capability_), .native = NATIVE(capability_), .origin = origin_, \
+        .source = source_                                                                                      \
+    }
 #define REPORTED "cudaMemGetInfo, as users report it"
 
-/* Of several names that a driver has for a chip, each stands between bars. The names here are those that `meta:NAME` takes. */
+/* Of several names that a driver has for a chip, each stands between bars. The names here are those that `meta:NAME`
+ * takes. */
 const struct target cuda_targets[] = {
     GPU("h200", "NVIDIA H200", 90, 150109880320, TARGET_MEASURED, "cudaMemGetInfo on the card"),
     GPU("a100-40", "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", 80, 40536 * MIB, TARGET_SHEET, REPORTED),
@@ -120,8 +122,8 @@ bool cuda_card_can_be(const struct cuda_card *card, const struct target *t, char
         return false;
     }
     if (lacks)
-        snprintf(error, 400, "%s computes %s natively, and this card, %.90s of compute capability %d.%d, does not", t->name,
-                 lacks & TARGET_NATIVE(TL_BF16) ? "bf16" : "fp8", card->name, card->capability / 10,
+        snprintf(error, 400, "%s computes %s natively, and this card, %.90s of compute capability %d.%d, does not",
+                 t->name, lacks & TARGET_NATIVE(TL_BF16) ? "bf16" : "fp8", card->name, card->capability / 10,
                  card->capability % 10);
     return !lacks;
 }

@@ -1,9 +1,10 @@
 /* gemm_sizes.h: the block sizes of the cpu's matrix product, and the workspace that follows from them.
  *
- * A product is cut into blocks of at most GEMM_M rows, GEMM_N columns and a few hundred terms of each sum; the block of
- * both operands is laid out anew ("packed") in the workspace, by all threads together, and then multiplied. These sizes are a
- * rule for every chip: a price made on one machine is the receipt of another, whatever instructions either has. So the
- * workspace is what the most demanding kernel needs, and the cuts are the same for any number of threads.
+ * A product is cut into blocks of at most GEMM_M rows, GEMM_N columns and a few hundred terms of each sum; the block
+ * of both operands is laid out anew ("packed") in the workspace, by all threads together, and then multiplied. These
+ * sizes are a rule for every chip: a price made on one machine is the receipt of another, whatever instructions
+ * either has. So the workspace is what the most demanding kernel needs, and the cuts are the same for any number of
+ * threads.
  *
  * Small matrices are packed on the stack of one thread, thin ones not at all: they need no workspace.
  */
@@ -27,8 +28,8 @@ struct gemm_sizes {
     int64_t n_batches, m, n, k;
 };
 
-/* One thread multiplies a matrix of the batch, and needs no workspace: products below 96^3 with results below 256^2, and large
- * batches of products below 512^3, which keep every thread busy with a matrix of its own. */
+/* One thread multiplies a matrix of the batch, and needs no workspace: products below 96^3 with results below 256^2,
+ * and large batches of products below 512^3, which keep every thread busy with a matrix of its own. */
 static inline bool gemm_is_small(const struct gemm_sizes *s) {
     double work = (double)s->m * (double)s->n * (double)s->k;
     return (work <= 96. * 96 * 96 && (double)s->m * (double)s->n <= 256. * 256) ||

@@ -1,13 +1,13 @@
 /* attention_rule.h: which calls of attention cuDNN does on a GPU, and the workspace that its gradient gets there.
  *
- * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/ops/attention.c) both read this, so
- * that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of its strides or
- * addresses gets the same workspace, and our own kernels run in it.
+ * The workspace rule (attention.c) and the kernel that cuts the workspace up (device/cuda/ops/attention.c) both read
+ * this, so that `meta` prices what runs. Only sizes and attributes decide. A call that cuDNN cannot take because of
+ * its strides or addresses gets the same workspace, and our own kernels run in it.
  *
- * cuDNN's backward works on tiles of ATTENTION_TILE keys. Where the last tile is not full, it is told the lengths (one i32
- * per batch entry for queries, and one for keys) and masks the rest of the tile: no tensor is copied. Its scratch covers
- * whole tiles all the same, so the rule rounds lengths up to whole tiles, and T queries run in the same slices as the next
- * multiple of a tile.
+ * cuDNN's backward works on tiles of ATTENTION_TILE keys. Where the last tile is not full, it is told the lengths
+ * (one i32 per batch entry for queries, and one for keys) and masks the rest of the tile: no tensor is copied. Its
+ * scratch covers whole tiles all the same, so the rule rounds lengths up to whole tiles, and T queries run in the
+ * same slices as the next multiple of a tile.
  */
 #ifndef DEVICE_CUDA_ATTENTION_RULE_H
 #define DEVICE_CUDA_ATTENTION_RULE_H
@@ -39,8 +39,8 @@ static inline bool attention_fits_cudnn(const struct attention_sizes *s, bool is
     const bool has_window = a->window > 0 && a->window < s->S + s->T;
     const bool has_option = a->has_mask || a->has_lse_grad || has_window || (a->causal && s->T != s->S);
     const bool fits_lengths = s->T > 1 && s->S > 0 && s->T <= INT32_MAX && s->S <= INT32_MAX;
-    const bool fits_heads = s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 &&
-                            s->D <= attention_largest_head(capability);
+    const bool fits_heads =
+        s->B > 0 && s->H > 0 && s->D > 0 && s->D % 8 == 0 && s->D <= attention_largest_head(capability);
     return is_16_bit && !has_option && fits_lengths && fits_heads;
 }
 
@@ -50,7 +50,8 @@ static inline bool attention_tells_lengths(int64_t n_keys) { return n_keys % ATT
 
 /* Two arrays of one i32 per batch entry. */
 static inline uint64_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) {
-    return attention_tells_lengths(n_keys) ? 2 * round_up((uint64_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES) : 0;
+    return attention_tells_lengths(n_keys) ? 2 * round_up((uint64_t)n_batch * sizeof(int32_t), ATTENTION_PART_BYTES)
+                                           : 0;
 }
 
 /* What the repeatable backward stores for n_heads query heads: the gradients of their scores, in 16 bits. UINT64_MAX on
@@ -63,7 +64,8 @@ static inline uint64_t attention_score_bytes(const struct attention_sizes *s, in
                : bytes;
 }
 
-/* What both backwards store of grouped heads: dk and dv of n_heads query heads, in 16 bits, before they are added up. */
+/* What both backwards store of grouped heads: dk and dv of n_heads query heads, in 16 bits, before they are added
+ * up. */
 static inline uint64_t attention_group_bytes(const struct attention_sizes *s, int64_t n_heads) {
     return s->H == s->H_kv ? 0 : 2 * 2 * (uint64_t)(n_heads * s->D) * attention_whole_tiles(s->S);
 }
@@ -78,9 +80,9 @@ static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, in
                : bytes;
 }
 
-/* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form keeps the
- * scores of a slice of the batch there: as much as dq in f32 holds, and at least one key head with its queries. Of grouped
- * heads there is room for dk and dv of as many query heads as have their scores there. */
+/* Besides the row sums. The fast form keeps dq in f32 there, of grouped heads also dk and dv. The repeatable form
+ * keeps the scores of a slice of the batch there: as much as dq in f32 holds, and at least one key head with its
+ * queries. Of grouped heads there is room for dk and dv of as many query heads as have their scores there. */
 static inline uint64_t attention_scratch_bytes(const struct attention_sizes *s, bool is_fast) {
     const uint64_t dq = (uint64_t)(s->B * s->H * s->D) * sizeof(float) * attention_whole_tiles(s->T);
     if (is_fast) return dq + attention_group_bytes(s, s->B * s->H);
