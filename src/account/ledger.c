@@ -14,6 +14,7 @@
 #include "base/lock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "device/devices.h"
 #include "tensor/pool.h"
 
 static lock ledger_lock = LOCK_INIT;

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "device/cpu/device.h"
 #include "device/cuda/rules.h"
+#include "device/devices.h"
 #include "device/meta/device.h"
 #include "tensor/pool.h"
 
@@ -26,6 +27,7 @@ static const struct device_driver *drivers[MAX_DRIVERS + 1] = {&cpu_driver, &cud
 static tl_device *open_devices[MAX_DEVICES];
 static int n_open;
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+void (*device_opened)(tl_device *device);
 
 void devices_hold(void) { pthread_mutex_lock(&devices_lock); }
 void devices_release(void) { pthread_mutex_unlock(&devices_lock); }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/devices.h"
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "tensor/device.h"

@@ -4,8 +4,6 @@
 #include "base/error.h"
 #include "base/process.h"
 
-void (*device_opened)(tl_device *device);
-
 bool device_is_reachable(const tl_device *device) {
     return !device->is_lost_in_fork || device->generation == process_generation();
 }

@@ -67,11 +67,6 @@ static inline bool target_has_native(const struct target *t, tl_dtype dtype) {
     return t->native & TARGET_NATIVE(dtype);
 }
 
-/* The targets of every kind of device, in order; NULL after the last. By name; NULL: there is none. (A card that is in no table
- * has a target too, from its driver: `meta:NAME` knows it while the card is open.) */
-const struct target *target_at(int index);
-const struct target *target_find(const char *name);
-
 enum { FETCH_BYTES = 256, FETCH_SLOTS = 16, DEVICE_MARKS = 8192, DEVICE_TEXT = 96 };
 
 enum copy_direction { COPY_TO_DEVICE, COPY_TO_HOST, COPY_INSIDE };
@@ -150,17 +145,6 @@ static inline double device_mark_seconds(tl_device *device, int64_t from, int64_
     return from && to ? device->functions->mark_seconds(device, from, to) : 0;
 }
 
-/* Bytes that a device has for all that is on it. 0: not known, as on meta. */
-uint64_t device_memory_bytes(const tl_device *device);
-
-/* Between these two no other thread opens a device. What is declared below is used between them only. */
-void devices_hold(void);
-void devices_release(void);
-/* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
-tl_device *device_at(int index);
-/* Set by the ledger: told of every device that opens (while they are held), so that open brackets see its memory too. */
-extern void (*device_opened)(tl_device *device);
-
 /* A kind of device. devices.c lists those of the library; device_register adds one. */
 struct device_driver {
     const char *name; /* "cuda": devices are called NAME, or NAME:0, NAME:1, ... where is_numbered */
@@ -170,9 +154,4 @@ struct device_driver {
      * asked for (NAME:0@TARGET), which may differ from the device's own. False: why is in `error` (400 bytes). */
     bool (*open)(tl_device *device, int index, const struct target *as, char *error);
 };
-/* Makes a kind of device known until the process ends: the way for devices that are not the library's own, as those of
- * tests. Not part of the public API, so its caller is linked with the library's objects. False: the name is taken, or
- * there are too many. */
-bool device_register(const struct device_driver *driver);
-
 #endif

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "device/devices.h"
 #include "nn/model.h"
 #include "tensor/device.h"
 #include "train/advice.h"
