@@ -18,7 +18,7 @@ enum {
     EXIT_NUMERIC = 5,   /* train: loss or gradient not finite */
     EXIT_NO_FIT = 6,    /* fit: nothing fits */
     EXIT_AGAIN = 75,    /* train: saved; the same command goes on */
-    EXIT_STOPPED = 130, /* generate: Ctrl-C; what was there is printed */
+    EXIT_STOPPED = 130, /* generate, data: Ctrl-C */
 };
 
 struct settings;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
@@ -122,6 +123,13 @@ static void progress_end(const struct progress *p) {
 /* A file's name need not be UTF-8, JSON must be. */
 static const char *name_of(const char *file) { return text_is_utf8(file) ? file : "?"; }
 
+/* The end of work that failed, or that Ctrl-C stopped; files are written whole or not at all. */
+static int work_failed(void) {
+    if (!is_interrupted) return cli_error();
+    fprintf(stderr, "tally data: stopped by Ctrl-C\n");
+    return EXIT_STOPPED;
+}
+
 static tl_token_file *file_open(const struct request *o) {
     tl_token_file *f = tl_token_file_open(o->file, o->format);
     if (f && o->vocabulary && !tl_token_file_expect(f, o->vocabulary, 0)) tl_token_file_close(f), f = NULL;
@@ -135,7 +143,7 @@ static int data_make(const struct request *o) {
     struct progress p = progress_begin("stories", "B");
     bool ok = tl_corpus_write(o->out, (uint64_t)o->seed, o->bytes, progress_tell, &p);
     progress_end(&p);
-    if (!ok) return cli_error();
+    if (!ok) return work_failed();
     double rate = tl_corpus_entropy_bits_per_byte();
     if (o->wants_json)
         return cli_json(json_pack("{s:s, s:I, s:I, s:f, s:f}", "file", name_of(o->out), "seed", (json_int_t)o->seed,
@@ -152,7 +160,7 @@ static bool tokens_copy(tl_token_file *f, tl_token_writer *w, int64_t count, str
     enum { AT_ONCE = 1 << 16 };
     int32_t *ids = malloc(AT_ONCE * sizeof *ids);
     bool ok = ids != NULL;
-    if (!ok) fprintf(stderr, "tally data: out of memory\n");
+    if (!ok) error_memory(AT_ONCE * sizeof *ids, "tokens");
     for (int64_t from = 0; ok && from < count; from += AT_ONCE) {
         int64_t n = count - from < AT_ONCE ? count - from : AT_ONCE;
         ok = tl_token_file_read(f, ids, from, n) && tl_token_writer_add(w, ids, n) &&
@@ -189,8 +197,7 @@ static int data_tokens(const struct request *o) {
         else tl_token_writer_discard(w);
         progress_end(&p);
         if (ok) result = tokens_print(o, &info, width, vocabulary);
-        else if (tl_error() != TL_OK) result = cli_error();
-        else result = is_interrupted ? EXIT_INPUT : EXIT_MEMORY;
+        else result = work_failed();
     }
     tl_token_file_close(f);
     return result;
@@ -250,7 +257,7 @@ static int data_check(const struct request *o) {
     bool ok = tl_token_file_check(f, &largest, progress_tell, &p);
     progress_end(&p);
     tl_token_file_close(f);
-    if (!ok) return cli_error();
+    if (!ok) return work_failed();
     if (o->wants_json)
         return cli_json(json_pack("{s:s, s:b, s:I, s:I, s:b}", "file", name_of(o->file), "ok", 1, "tokens",
                                   (json_int_t)info.count, "largest", (json_int_t)largest, "checksums",

@@ -194,7 +194,7 @@ def _check_end(r, command):
         raise Finding("hang", what, f"hang: {command}" + (", interrupted" if r.interrupted else "") + (", asleep" if r.cpu < 1 else ""))
     if r.code < 0 and not (r.interrupted and r.code == -signal.SIGINT):
         raise Finding("signal", signal.Signals(-r.code).name + ": " + text[-300:], f"signal: {command}, {signal.Signals(-r.code).name}")
-    if r.code >= 0 and r.code not in DOCUMENTED | ({5, 75} if command == "train" else set()) and not (r.interrupted and r.code == 130):
+    if r.code >= 0 and r.code not in DOCUMENTED | ({"train": {5, 75}, "fit": {6}}.get(command, set())) and not (r.interrupted and r.code == 130):
         raise Finding("exit-code", f"{r.code}: {text[-300:]}", f"exit-code: {command}, {r.code}")
     if r.code > 0 and not (r.stdout.strip() or r.stderr.strip()):
         raise Finding("wordless", f"exit {r.code} without a word", f"wordless: {command}")
