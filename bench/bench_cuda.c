@@ -102,7 +102,8 @@ static void update(void *context) {
         v = tl_keep(tl_zeros(TL_SHAPE(100000000), TL_F32, cuda));
         tl_scope_end(scope);
     }
-    tl_adam_options o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
+    tl_adam_options o = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
     tl_adam_(p, g, m, v, NULL, &o);
 }
 

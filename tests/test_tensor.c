@@ -469,15 +469,17 @@ static void external_memory_may_have_any_strides_inside_its_bytes(void **state) 
     (void)state;
     double data[6] = {0, 1, 2, 3, 4, 5};
     int deleted = 0;
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL, NULL), 0, 3, 1,
-                  4, 2, 5);
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(3, 2), (int64_t[]){1, 3}, TL_F64, NULL, NULL, NULL), 0,
+                  3, 1, 4, 2, 5);
     /* data is the lowest address, so a negative stride starts at the other end */
-    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL, NULL), 5, 4, 3, 2, 1,
-                  0);
+    expect_values(tl_from_external(data, sizeof data, TL_SHAPE(6), (int64_t[]){-1}, TL_F64, NULL, NULL, NULL), 5, 4, 3,
+                  2, 1, 0);
     expect_values(tl_from_external(data, 8, TL_SHAPE(4), (int64_t[]){0}, TL_F64, NULL, NULL, NULL), 0, 0, 0, 0);
-    expect_refused(tl_from_external(data, 47, TL_SHAPE(6), NULL, TL_F64, NULL, count_call, &deleted), "beyond the 47 bytes");
+    expect_refused(tl_from_external(data, 47, TL_SHAPE(6), NULL, TL_F64, NULL, count_call, &deleted),
+                   "beyond the 47 bytes");
     expect_equal(deleted, 1);
-    expect_refused(tl_from_external(data, 48, TL_SHAPE(3), (int64_t[]){3}, TL_F64, NULL, count_call, &deleted), "beyond");
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(3), (int64_t[]){3}, TL_F64, NULL, count_call, &deleted),
+                   "beyond");
     expect_equal(deleted, 2);
     expect_refused(tl_from_external(data, 48, TL_SHAPE(2), (int64_t[]){INT64_MIN}, TL_F64, NULL, count_call, &deleted),
                    "beyond");
@@ -486,9 +488,8 @@ static void external_memory_may_have_any_strides_inside_its_bytes(void **state) 
     expect_equal(deleted, 4);
     expect_refused(tl_from_external(data, 48, 33, NULL, NULL, TL_F64, NULL, count_call, &deleted), "rank 33");
     expect_equal(deleted, 5);
-    expect_refused(
-        tl_from_external(data, 48, TL_SHAPE(6), NULL, TL_F64, tl_device_find("meta"), count_call, &deleted),
-        "has no data to share");
+    expect_refused(tl_from_external(data, 48, TL_SHAPE(6), NULL, TL_F64, tl_device_find("meta"), count_call, &deleted),
+                   "has no data to share");
     expect_equal(deleted, 6);
     expect_values(tl_from_external(data, 48, TL_SHAPE(6), NULL, TL_F64, check_cpu(), NULL, NULL), 0, 1, 2, 3, 4, 5);
 }

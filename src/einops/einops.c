@@ -442,8 +442,9 @@ const char *tl_lengths(const char *format, ...) {
     int n = format ? vsnprintf(text, sizeof text, format, arguments) : -1;
     va_end(arguments);
     if (n >= 0 && n < (int)sizeof text) return text;
-    error_set(TL_ERROR_USE, n < 0 ? "lengths: the format cannot be printed" : "lengths: the text has %d bytes (need %d or fewer)",
-              n, LENGTHS_BYTES - 1);
+    error_set(TL_ERROR_USE,
+              n < 0 ? "lengths: the format cannot be printed" : "lengths: the text has %d bytes (need %d or fewer)", n,
+              LENGTHS_BYTES - 1);
     return "?";
 }
 

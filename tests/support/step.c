@@ -42,7 +42,8 @@ static tl_tensor *layer_forward(void *context, int l, tl_tensor *x) { /* (B,T,C)
     tl_tensor *part[3];
     for (int i = 0; i < 3; i++) part[i] = tl_unflatten(tl_slice(qkv, 2, i * C, (i + 1) * C, 1), 2, TL_SHAPE(H, D));
     tl_tensor *a =
-        tl_attention(tl_rope(part[0], 10000, 0, NULL), tl_rope(part[1], 10000, 0, NULL), part[2], TL_CAUSAL, NULL); /* (B,T,H,D) */
+        /* (B,T,H,D) */
+        tl_attention(tl_rope(part[0], 10000, 0, NULL), tl_rope(part[1], 10000, 0, NULL), part[2], TL_CAUSAL, NULL);
     x = tl_add(x, tl_linear(tl_flatten(a, 2, 3), y->out, NULL));
     tl_tensor *h = tl_gelu(tl_linear(tl_rms_norm(x, y->norm2, 1e-5), y->up, NULL));
     return tl_scope_return(scope, tl_add(x, tl_linear(tl_dropout(h, 0.1), y->down, NULL)));
@@ -78,7 +79,13 @@ bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpo
                   *targets = tl_integers(TL_SHAPE(B, T), 0, V, TL_I32, NULL);
         tl_tensor *l = net_loss(&u.net, ids, targets, checkpoint);
         ok = l && tl_backward(l, NULL, 0);
-        tl_adam_options options = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.01, .decoupled = true, .step = step};
+        tl_adam_options options = {.lr = 1e-2,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.01,
+                                   .decoupled = true,
+                                   .step = step};
         for (int i = 0; ok && i < N_PARAMETERS; i++) {
             ok = tl_adam_(u.parameters[i], tl_grad_of(u.parameters[i]), m[i], v[i], NULL, &options);
             tl_zero_grad(u.parameters[i], step % 2);
