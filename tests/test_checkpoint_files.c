@@ -211,11 +211,11 @@ static void manifests_with_a_right_checksum_are_not_believed_either(void **state
         {"{\"block_bytes\":1048576,\"files\":[{\"bytes\":1,\"crc32c\":[\"0\"],\"name\":\"../"
          "x\"}],\"schema\":\"tally.checkpoint/"
          "1\",\"step\":40}",
-         "has not name, bytes and crc32c"},
+         "lacks name, bytes or crc32c"},
         {"{\"block_bytes\":1048576,\"files\":[{\"bytes\":-1,\"crc32c\":[],\"name\":\"state.json\"}],\"schema\":"
          "\"tally.checkpoint/1\",\"step\":40}",
          "state.json: "},
-        {"{\"block_bytes\":1048576,\"files\":[7],\"schema\":\"tally.checkpoint/1\",\"step\":40}", "has not name"},
+        {"{\"block_bytes\":1048576,\"files\":[7],\"schema\":\"tally.checkpoint/1\",\"step\":40}", "lacks name"},
         {"{\"block_bytes\":1048576,\"files\":{},\"schema\":\"tally.checkpoint/1\",\"step\":40}",
          "is not the manifest of step"},
         {"{\"block_bytes\":1,\"files\":[],\"schema\":\"tally.checkpoint/1\",\"step\":40}",

@@ -160,7 +160,7 @@ static void saves_stay_when_newer_ones_are_damaged(void **state) {
         if (keep == 2) damage(&s, step_file(saved == 9 ? 6 : 9, "optimizer.safetensors"), 'h');
         struct run_summary again = train(&s, 4, RUN_STOPPED);
         expect_equal(again.first_step, 0);
-        assert_non_null(strstr(lines, "is damaged and set aside as "));
+        assert_non_null(strstr(lines, "is damaged and renamed to "));
         assert_non_null(strstr(lines, "no whole checkpoint is left"));
         expect_equal(n_entries(&s, "checkpoints", "damaged-step-"), keep);
         expect_true(has(&s, step_file(again.steps, "manifest.json")));
@@ -201,7 +201,7 @@ static void what_cannot_be_read_is_not_damaged(void **state) {
     struct settings s = quick_run("run");
     int64_t saved = train(&s, 5, RUN_STOPPED).steps;
     file_fault = weights_are_not_ours;
-    expect_refusal(&s, "Permission denied (whether this checkpoint is whole cannot be told; rename ");
+    expect_refusal(&s, "Permission denied (cannot check whether this checkpoint is whole; rename ");
     file_fault = NULL;
     expect_equal(n_entries(&s, "checkpoints", "damaged-"), 0);
     expect_equal(train(&s, 0, RUN_DONE).first_step, saved);
@@ -296,13 +296,13 @@ static void a_lost_record_is_found_again_or_refused(void **state) {
         expect_text(lines, "");
         damage(&s, "run.json", hows[i]);
         shell("rm -r '%s'/checkpoints/step-*", s.out);
-        expect_refusal(&s, hows[i] == 'd' ? "checkpoints: is there" : "run.json: is there");
+        expect_refusal(&s, hows[i] == 'd' ? "checkpoints: exists" : "run.json: exists");
         expect_same(&whole, &s, "final/model.safetensors");
     }
     struct settings s = quick_run("mixed"); /* a checkpoint makes no run's file of a file that has its name */
     train(&s, 5, RUN_STOPPED);
     damage(&s, "run.json", 'd'), put(&s, "price.json", "mine\n");
-    expect_refusal(&s, "price.json: is there, and nothing says that a run made it");
+    expect_refusal(&s, "price.json: exists, and no record says that a run made it");
     expect_text_in(path_of(&s, "price.json"), "mine\n");
     base_end();
 }
@@ -337,7 +337,7 @@ static void no_link_is_followed(void **state) {
         shell("cp -r '%s' '%s'", given.out, s.out);
         shell("mv '%s' '%s'", path_of(&s, places[i]), target);
         assert_int_equal(symlink(target, path_of(&s, places[i])), 0);
-        expect_refusal(&s, "is a symbolic link, and no link is followed here");
+        expect_refusal(&s, "is a symbolic link, and links are not followed here");
         shell("diff -r '%s' '%s' >/dev/null", path_of(&given, places[i]), target);
     }
     struct settings s = given; /* parts of a checkpoint: it is damaged then, and trained anew */

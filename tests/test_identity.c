@@ -254,7 +254,7 @@ static void other_data_is_not_taken_for_the_runs(void **state) {
         if (i == 0) assert_true(identity_check_data(o.made_from, &o.settings, &source));
         else
             expect_refused(identity_check_data(o.made_from, &o.settings, &source),
-                           "the run's data is not what it was trained with: data: other contents");
+                           "the run's data has changed since training: data: other contents");
         source_close(&source);
         byte_flip(s.data, 1999);
     }
@@ -483,8 +483,7 @@ static void broken_records_are_told(void **state) {
     json_t *now = record_of(&s);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         json_t *then = json_loads(broken[i], JSON_DECODE_ANY, NULL);
-        expect_text(identity_compare(then, now, text, sizeof text),
-                    "its record of what it was made from cannot be read");
+        expect_text(identity_compare(then, now, text, sizeof text), "its record of data and model cannot be read");
         expect_true(!identity_model(then, &c));
         json_decref(then);
     }

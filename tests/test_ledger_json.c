@@ -688,22 +688,22 @@ static void texts_that_are_no_ledgers_are_refused(void **state) {
         {"{}", "is not a tally.ledger/1 (its schema is \"?\")"},
         {"{\"schema\":1}", "is not a tally.ledger/1"},
         {"{\"schema\":\"tally.ledger/2\",\"target\":\"cpu\",\"rows\":[]}", "(its schema is \"tally.ledger/2\")"},
-        {"{\"schema\":\"tally.ledger/1\",\"rows\":[]}", "no good \"target\""},
-        {"{\"schema\":\"tally.ledger/1\",\"target\":null,\"rows\":[]}", "no good \"target\""},
+        {"{\"schema\":\"tally.ledger/1\",\"rows\":[]}", "no valid \"target\""},
+        {"{\"schema\":\"tally.ledger/1\",\"target\":null,\"rows\":[]}", "no valid \"target\""},
         {LEDGER("\"x\":1"), "\"rows\" is not an array"},
         {LEDGER("\"rows\":{}"), "\"rows\" is not an array"},
         {LEDGER("\"rows\":null"), "\"rows\" is not an array"},
         {LEDGER("\"rows\":7"), "\"rows\" is not an array"},
         {LEDGER("\"rows\":[],\"rows\":[]"), "duplicate"},
         {LEDGER("\"rows\":[{\"path\":\"\",\"path\":\"\"}]"), "duplicate"},
-        {LEDGER("\"rows\":[1,2,3]"), "rows[0] has no good \"path\""},
-        {LEDGER("\"rows\":[" ROW ",null]"), "rows[1] has no good \"path\""},
-        {LEDGER("\"rows\":[[]]"), "rows[0] has no good \"path\""},
-        {LEDGER("\"rows\":[{}]"), "rows[0] has no good \"path\""},
+        {LEDGER("\"rows\":[1,2,3]"), "rows[0] has no valid \"path\""},
+        {LEDGER("\"rows\":[" ROW ",null]"), "rows[1] has no valid \"path\""},
+        {LEDGER("\"rows\":[[]]"), "rows[0] has no valid \"path\""},
+        {LEDGER("\"rows\":[{}]"), "rows[0] has no valid \"path\""},
         {LEDGER("\"rows\":[" ROW "," ROW "]"), "two entries of one name"},
-        {LEDGER("\"rows\":[],\"memory\":3"), "memory has no good \"peak_bytes\""},
-        {LEDGER("\"rows\":[],\"memory\":null"), "memory has no good \"peak_bytes\""},
-        {LEDGER("\"rows\":[],\"memory\":{\"peak_bytes\":\"0\"}"), "no good \"peak_allocated_bytes\""},
+        {LEDGER("\"rows\":[],\"memory\":3"), "memory has no valid \"peak_bytes\""},
+        {LEDGER("\"rows\":[],\"memory\":null"), "memory has no valid \"peak_bytes\""},
+        {LEDGER("\"rows\":[],\"memory\":{\"peak_bytes\":\"0\"}"), "no valid \"peak_allocated_bytes\""},
     };
     const char *good = LEDGER("\"rows\":[" ROW "]");
     expect_equal(tl_ledger_diff(good, good, NULL), 0);
@@ -733,7 +733,7 @@ static void values_of_the_wrong_kind_are_refused(void **state) {
                   {json_array_get(json_object_get(memory, "peak_live"), 1), "bytes"}};
     for (size_t p = 0; p < COUNT_OF(places); p++) {
         json_t *was = json_incref(json_object_get(places[p].object, places[p].key));
-        snprintf(part, sizeof part, "has no good \"%s\"", places[p].key);
+        snprintf(part, sizeof part, "has no valid \"%s\"", places[p].key);
         for (size_t v = 0; v <= COUNT_OF(values); v++) {
             if (v == COUNT_OF(values)) json_object_del(places[p].object, places[p].key);
             else json_object_set_new(places[p].object, places[p].key, json_loads(values[v], JSON_DECODE_ANY, NULL));
@@ -749,7 +749,7 @@ static void values_of_the_wrong_kind_are_refused(void **state) {
         json_t *was = json_incref(json_object_get(row, texts[t]));
         json_object_set_new(row, texts[t], json_integer(1));
         char *bad = dump(root);
-        snprintf(part, sizeof part, "rows[1] has no good \"%s\"", texts[t]);
+        snprintf(part, sizeof part, "rows[1] has no valid \"%s\"", texts[t]);
         expect_refused_text(good, bad, part);
         free(bad);
         json_object_set_new(row, texts[t], was);
@@ -947,9 +947,9 @@ static void a_file_is_written_whole_or_the_reason_is_said(void **state) {
     char *after = file_get(file, 1 << 20, &(size_t){0});
     expect_text(after, before); /* what was there stays */
     memory_free(before), memory_free(after);
-    expect_unwritable(ledger, "/dev/full", "/dev/full: is there and not a regular file");
+    expect_unwritable(ledger, "/dev/full", "/dev/full: exists and is not a regular file");
     expect_unwritable(ledger, missing, "No such file or directory");
-    expect_unwritable(ledger, folder, "is there and not a regular file");
+    expect_unwritable(ledger, folder, "exists and is not a regular file");
     expect_unwritable(ledger, "", "is not the name of a file");
     expect_refused(tl_ledger_write(ledger, check_cpu(), NULL), "got NULL instead of a file's name");
     expect_refused(tl_ledger_write(NULL, check_cpu(), file), "got NULL instead of a ledger");

@@ -344,8 +344,8 @@ static void wrong_options_are_refused(void **state) {
     REFUSED(o.world = 0, "rank 0 of 0");
     REFUSED(o.n_buffers = 0, "0 buffers (need 1 to 64)");
     REFUSED(o.n_buffers = 65, "65 buffers");
-    REFUSED(o.sampling = (tl_sampling)9, "no sampling has the number 9");
-    REFUSED(o.file = NULL, "no token file (only meta goes without)");
+    REFUSED(o.sampling = (tl_sampling)9, "9 is not a sampling mode");
+    REFUSED(o.file = NULL, "no token file (only meta needs none)");
     REFUSED(o.last = 101, "no tokens 0 to 100 (the file has 100)");
     REFUSED(o.first = 100, "no tokens 100 to 99");
     REFUSED(o.first = -1, "no tokens -1");

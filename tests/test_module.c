@@ -68,10 +68,10 @@ static void wrong_names_and_trees_are_refused(void **state) {
     (void)state;
     tl_module *m = two_layers();
     expect_refused(tl_module_add(m, "0", tl_nn_silu()), "has a \"0\" already");
-    expect_refused(tl_module_add(m, "a.b", tl_nn_silu()), "is no name");
-    expect_refused(tl_module_add(m, "", tl_nn_silu()), "is no name");
+    expect_refused(tl_module_add(m, "a.b", tl_nn_silu()), "is not a valid name");
+    expect_refused(tl_module_add(m, "", tl_nn_silu()), "is not a valid name");
     expect_refused(tl_module_add(m, "x", NULL), "NULL instead of a module");
-    expect_refused(tl_module_add(tl_module_child(m, 0), "x", tl_module_child(m, 1)), "somebody's child already");
+    expect_refused(tl_module_add(tl_module_child(m, 0), "x", tl_module_child(m, 1)), "already has a parent");
     expect_refused(tl_module_forward(tl_module_add(m, "list", tl_nn_list()), tl_ones(TL_SHAPE(1), TL_F32, NULL)),
                    "only holds other modules");
     expect_refused(tl_module_tie(m, "2.weight", "none"), "there is no parameter \"none\"");

@@ -92,14 +92,14 @@ static void wrong_settings_are_refused_by_name(void **state) {
     expect_true(tl_optimizer_add(o, "w", p, &options));
     expect_refused(tl_optimizer_add(adam, "w", p, &options), "w: beta1 is 7 (need 0 or more, below 1)");
     expect_refused(tl_optimizer_add(o, "v", p, NULL), "v: this parameter was added before, as w");
-    expect_refused(tl_optimizer_add(o, "w", q, NULL), "there is a parameter w already");
-    expect_refused(tl_optimizer_add(o, "", q, NULL), "is no name");
-    expect_refused(tl_optimizer_add(o, "a\nb", q, NULL), "is no name");
+    expect_refused(tl_optimizer_add(o, "w", q, NULL), "there is already a parameter w");
+    expect_refused(tl_optimizer_add(o, "", q, NULL), "is not a valid name");
+    expect_refused(tl_optimizer_add(o, "a\nb", q, NULL), "is not a valid name");
     expect_refused(tl_optimizer_add(o, "i", tl_ones(TL_SHAPE(2), TL_I32, NULL), NULL), "not implemented for int32");
     expect_refused(tl_optimizer_add(NULL, "w", p, NULL), "NULL instead of an optimizer");
     expect_refused(tl_optimizer_step(o, NAN, NULL), "lr_factor is nan");
     expect_refused(tl_optimizer_step(NULL, 1, NULL), "NULL instead of an optimizer");
-    expect_refused(tl_optimizer_new((tl_optimizer_kind)9), "9 is no kind");
+    expect_refused(tl_optimizer_new((tl_optimizer_kind)9), "9 is not a kind");
     tl_optimizer_set_steps(o, -1);
     expect_error(TL_ERROR_USE, "-1 steps");
     tl_set_grad(p, tl_ones_like(p));
@@ -437,10 +437,10 @@ static void schedules_have_their_closed_forms(void **state) {
 static void wrong_schedules_are_refused(void **state) {
     (void)state;
     expect_refused(tl_schedule_check(&(tl_schedule){.kind = TL_SCHEDULE_COSINE, .warmup_steps = 5, .total_steps = 3}),
-                   "5 steps of warm-up are more than 3");
+                   "5 steps of warm-up exceed the total of 3");
     expect_refused(tl_schedule_check(&(tl_schedule){.min_factor = NAN}), "min_factor is nan");
     expect_refused(tl_schedule_check(&(tl_schedule){.warmup_steps = -1}), "need 0 or more");
-    expect_refused(tl_schedule_check(&(tl_schedule){.kind = (tl_schedule_kind)77}), "77 is no kind");
+    expect_refused(tl_schedule_check(&(tl_schedule){.kind = (tl_schedule_kind)77}), "77 is not a kind");
     expect_true(tl_schedule_check(&(tl_schedule){.kind = TL_SCHEDULE_CONSTANT, .warmup_steps = 5}));
 }
 

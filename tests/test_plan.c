@@ -488,7 +488,7 @@ static void nonsense_is_refused_with_words(void **state) {
     struct price_target target;
     struct settings s = settings_default();
     expect_no_price("heads", "7", "heads: 7 heads do not divide 128 channels");
-    expect_no_price("channels", "100", "channels: 100 cannot be cut into heads of 32");
+    expect_no_price("channels", "100", "channels: 100 is not a multiple of the head size 32");
     expect_no_price("kv_heads", "3", "4 heads cannot share 3 heads of keys and values");
     expect_no_price("seq", "1000", "exceed the model's context of 512 (--context changes it)");
     expect_no_price("channels", "1099511627776", "model: ff is 3023656976384 (need 1 to 2^40)");

@@ -221,7 +221,7 @@ static void a_price_as_a_file_is_predicted_too(void **state) {
     expect_near(again.seconds, r.seconds, 0);
     json_t *first = json_array_get(json_object_get(ledger, "rows"), 0);
     json_object_set_new(first, "flops", json_string("-5"));
-    expect_refused(predict_json(&m, ledger, &r), "no good \"flops\"");
+    expect_refused(predict_json(&m, ledger, &r), "no valid \"flops\"");
     json_object_set_new(first, "flops", json_string("5"));
     json_object_set_new(first, "phase", json_string("lunch"));
     expect_refused(predict_json(&m, ledger, &r), "no op, phase or calls");
@@ -262,7 +262,7 @@ static void a_profile_that_is_damaged_is_refused(void **state) {
         {"host_call_s", "-1", "\"host_call_s\" is not a number"},
         {"samples", "{}", "\"samples\" is not a list"},
         {"samples", "[{}]", "\"op\" is not a text"},
-        {"samples", "[{\"op\": \"add\", \"dtype\": \"f31\"}]", "\"dtype\" names none"},
+        {"samples", "[{\"op\": \"add\", \"dtype\": \"f31\"}]", "\"dtype\" is not a dtype"},
         {"streams", "[{\"bytes\": 0}]", "\"bytes\" is not a number"},
         {"measured", "[]", "there is no \"measured\""},
         {"products", "null", "\"products\" is not a list"},

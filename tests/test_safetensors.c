@@ -292,7 +292,7 @@ static const struct {
     {"{" TENSOR("a", "U8", "[1]", "[0,1]") " " TENSOR("b", "U8", "[1]", "[1,2]") "}", 2,
      "neither , nor } after a value"},
     {"{" TENSOR("a", "U8", "[1]", "[0,1]") ",}", 1, "no \" (need a string)"},
-    {"{" TENSOR("a", "U8", "[1,]", "[0,1]") "}", 1, "no whole number"},
+    {"{" TENSOR("a", "U8", "[1,]", "[0,1]") "}", 1, "not a whole number"},
     {"{" TENSOR("a", "U8", "[1 1]", "[0,1]") "}", 1, "neither , nor ] after a value"},
     {"{" TENSOR("a\x80", "U8", "[1]", "[0,1]") "}", 1, "at byte 11: not UTF-8"},
     {"{" TENSOR("\xed\xa0\x80", "U8", "[1]", "[0,1]") "}", 1, "not UTF-8"},
@@ -304,8 +304,8 @@ static const struct {
     {"{" TENSOR("\\u00g0", "U8", "[1]", "[0,1]") "}", 1, "\\u without four hexadecimal digits"},
     {"{" TENSOR("\\x", "U8", "[1]", "[0,1]") "}", 1, "an unknown escape in a string"},
     {"{\"a", 0, "a string without an end"},
-    {"{" TENSOR("a", "U7", "[1]", "[0,1]") "}", 1, "a dtype the format does not have"},
-    {"{" TENSOR("a", "u8", "[1]", "[0,1]") "}", 1, "a dtype the format does not have"},
+    {"{" TENSOR("a", "U7", "[1]", "[0,1]") "}", 1, "an unknown dtype"},
+    {"{" TENSOR("a", "u8", "[1]", "[0,1]") "}", 1, "an unknown dtype"},
     {"{\"a\":{\"dtype\":8,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "no \" (need a string)"},
     {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "a tensor without dtype, shape or data_offsets"},
     {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "a tensor without dtype, shape or data_offsets"},
@@ -315,12 +315,12 @@ static const struct {
     {"{\"a\":{\"x\":1.,\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "a number without digits"},
     {"{\"a\":{\"x\":1e,\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "a number without digits"},
     {"{\"a\":{\"x\":nul,\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "no value"},
-    {"{" TENSOR("a", "U8", "[-1]", "[0,1]") "}", 1, "no whole number of 0 or more"},
+    {"{" TENSOR("a", "U8", "[-1]", "[0,1]") "}", 1, "not a whole number of 0 or more"},
     {"{" TENSOR("a", "U8", "[1.0]", "[0,1]") "}", 1, "a number with a fraction or exponent"},
     {"{" TENSOR("a", "U8", "[1e0]", "[0,1]") "}", 1, "a number with a fraction or exponent"},
     {"{" TENSOR("a", "U8", "[01]", "[0,1]") "}", 1, "a number that begins with 0"},
     {"{" TENSOR("a", "U8", "[9223372036854775808]", "[0,1]") "}", 1, "a number beyond 2^63 - 1"},
-    {"{" TENSOR("a", "U8", "[\"1\"]", "[0,1]") "}", 1, "no whole number"},
+    {"{" TENSOR("a", "U8", "[\"1\"]", "[0,1]") "}", 1, "not a whole number"},
     {"{" TENSOR("a", "U8", "1", "[0,1]") "}", 1, "no [ (need an array)"},
     {"{" TENSOR("a", "U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]") "}", 1,
      "a shape of more than 32 axes"},
@@ -393,10 +393,10 @@ static void a_length_that_lies_is_refused(void **state) {
     uint64_t lengths[] = {1, 100000000, 100000001, 1ull << 63, UINT64_MAX, UINT64_MAX - 7};
     const char *parts[] = {"a header of 1 bytes does not fit a file of 8",
                            "a header of 100000000 bytes does not fit",
-                           "a header of 100000001 bytes is not believed (need at most 100000000)",
-                           "is not believed",
-                           "is not believed",
-                           "is not believed"};
+                           "a header of 100000001 bytes is too long (need at most 100000000)",
+                           "is too long",
+                           "is too long",
+                           "is too long"};
     for (int i = 0; i < 6; i++) {
         put_bytes(&lengths[i], 8);
         expect_refused(tl_safetensors_open(path), parts[i]);
@@ -472,9 +472,9 @@ static void targets_that_are_no_files_are_refused(void **state) {
     (void)state;
     tl_tensor *x = tl_ones(TL_SHAPE(2), TL_F32, NULL);
     const char *name = "x", *targets[] = {"/dev/full", "/dev/null", folder, "", "/tmp/", "/does/not/exist/x"};
-    const char *parts[] = {"/dev/full: is there and not a regular file",
-                           "/dev/null: is there and not",
-                           "is there and not",
+    const char *parts[] = {"/dev/full: exists and is not a regular file",
+                           "/dev/null: exists and is not",
+                           "exists and is not",
                            "is not the name of a file",
                            "is not the name of a file",
                            "/does/not/exist/x: cannot be written: no temporary can be made beside it: No such file"};

@@ -190,7 +190,7 @@ static void a_tree_too_large_is_refused_before_it_is_made(void **state) {
     expect_true(json_read(path, JSON_MOST_LEDGER) == NULL);
     expect_error(TL_ERROR_USE, ": too many values: they would take more than 512 MiB of memory");
     expect_true(json_read(path, 1000) == NULL);
-    expect_error(TL_ERROR_USE, "has 6000010 bytes (at most 1000 are taken)");
+    expect_error(TL_ERROR_USE, "has 6000010 bytes (at most 1000 are allowed)");
     expect_equal(taken, 0);
     json_set_alloc_funcs(malloc, free);
     unlink(path);

@@ -206,8 +206,8 @@ static void state_change(const struct settings *s, const char *record, const cha
  * that is none is told and does no harm. In each case the run goes on, here to the same bits. */
 static void a_checkpoint_says_where_it_was_made(void **state) {
     (void)state;
-    static const char other[] = " resumes, but not surely bit for bit: made with ",
-                      broken[] = " has a record of where it was made that cannot be read: ";
+    static const char other[] = " resumes, but the result may not be bitwise identical: it was made with ",
+                      broken[] = " has an unreadable machine record: ";
     static const struct {
         const char *record, *key, *value, *line, *part; /* what is put where, and what is in the line then */
     } cases[] = {
@@ -220,7 +220,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
         {"made_on", "threads", "4096", "", ""},
         {"made_on", "new_key", "[]", "", ""},
         {NULL, "made_on", NULL, "", ""},
-        {NULL, "made_from", NULL, " has no record of what the run was made from: ", "data and model are not compared"},
+        {NULL, "made_from", NULL, " has no record of data and model: ", "without comparing them"},
         {NULL, "made_on", "5", broken, ""},
         {NULL, "made_on", "[]", broken, ""},
         {NULL, "made_on", "{}", broken, ""},
@@ -610,7 +610,7 @@ static void what_does_not_fit_is_told_before_the_first_step(void **state) {
     expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
     expect_equal(tl_error(), TL_ERROR_MEMORY);
     const char *message = tl_error_message();
-    if (!strstr(message, "this run needs") || !strstr(message, "may have 130.00 MiB") ||
+    if (!strstr(message, "this run needs") || !strstr(message, "may use 130.00 MiB") ||
         !strstr(message, "bytes asked") || !strstr(message, "activation") || !strstr(message, "--checkpointing"))
         fail_msg("the message is: %s", message);
     expect_true(!has_file(&s, "log.jsonl"));
@@ -628,7 +628,7 @@ static void what_does_not_fit_is_told_before_the_first_step(void **state) {
     expect_equal(tl_error(), TL_ERROR_MEMORY);
     tl_error_clear();
     set(&s, "memory_limit", "a lot");
-    expect_refused(run_price(&s), "memory_limit: \"a lot\" is no number of bytes");
+    expect_refused(run_price(&s), "memory_limit: \"a lot\" is not a number of bytes");
     base_end();
 }
 
@@ -861,9 +861,9 @@ static void wrong_runs_are_refused_by_name(void **state) {
     other = s, set(&other, "model", "gpt7");
     expect_failed(&other, "there is no model \"gpt7\"");
     other = s, set(&other, "model", "deep-linear");
-    expect_failed(&other, "is no model of language");
+    expect_failed(&other, "is not a language model");
     other = s, set(&other, "dropout", "0.5");
-    expect_failed(&other, "dropout: models of the llama family have none");
+    expect_failed(&other, "dropout: models of the llama family do not support it");
     other = s, set(&other, "data", "/nonexistent"), set_path(&other, "out", "x1");
     expect_failed(&other, "/nonexistent");
     other = s, set(&other, "out", "/proc/run");

@@ -53,7 +53,7 @@ static bool list_check(const json_t *list, const char *name, const char *const *
     if (!json_is_array(list)) return error_set(TL_ERROR_USE, "the %s: \"%s\" is not an array", which, name);
     json_array_foreach(list, i, item) {
         const char *bad = bad_field(item, texts, counts);
-        if (bad) return error_set(TL_ERROR_USE, "the %s: %s[%zu] has no good \"%s\"", which, name, i, bad);
+        if (bad) return error_set(TL_ERROR_USE, "the %s: %s[%zu] has no valid \"%s\"", which, name, i, bad);
     }
     return true;
 }
@@ -63,7 +63,7 @@ static bool ledger_check(const json_t *root, const char *which) {
         return error_set(TL_ERROR_USE, "the %s is not a tally.ledger/1 (its schema is \"%.100s\")", which,
                          text_of(root, "schema"));
     if (!json_is_string(json_object_get(root, "target")))
-        return error_set(TL_ERROR_USE, "the %s has no good \"target\"", which);
+        return error_set(TL_ERROR_USE, "the %s has no valid \"target\"", which);
     if (!list_check(json_object_get(root, "rows"), "rows", row_texts, row_counts, which)) return false;
     const json_t *memory = json_object_get(root, "memory");
     if (!memory) return true;
@@ -71,7 +71,7 @@ static bool ledger_check(const json_t *root, const char *which) {
     for (int p = 0; p < TL_PURPOSE_COUNT; p++) purposes[p] = tl_purpose_name((tl_purpose)p);
     const char *bad = bad_field(memory, NULL, peaks);
     if (!bad) bad = bad_field(json_object_get(memory, "peak_by_purpose"), NULL, purposes);
-    if (bad) return error_set(TL_ERROR_USE, "the %s: memory has no good \"%s\"", which, bad);
+    if (bad) return error_set(TL_ERROR_USE, "the %s: memory has no valid \"%s\"", which, bad);
     return list_check(json_object_get(memory, "peak_live"), "peak_live", cell_texts, cell_counts, which);
 }
 
@@ -84,7 +84,7 @@ static bool run_check(const json_t *root, const char *which) {
     if (!json_is_object(kinds)) return error_set(TL_ERROR_USE, "the %s: \"kinds\" is not an object", which);
     json_object_foreach(kinds, name, kind) {
         if (bad_field(kind, NULL, (const char *const[]){"count", NULL}))
-            return error_set(TL_ERROR_USE, "the %s: kind \"%.100s\" has no good \"count\"", which, name);
+            return error_set(TL_ERROR_USE, "the %s: kind \"%.100s\" has no valid \"count\"", which, name);
         if (!ledger_check(json_object_get(kind, "ledger"), which)) return false;
     }
     return true;

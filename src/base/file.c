@@ -89,9 +89,10 @@ static bool refuse(struct file_place at, enum file_kind kind, enum file_kind nee
     char text[FILE_TEXT];
     file_text(at, text);
     if (kind == FILE_LINK && at.folder)
-        return error_set(TL_ERROR_IO, "%s: is a symbolic link, and no link is followed here (put the %s itself there)",
-                         text, need == FILE_FOLDER ? "folder" : "file");
-    return error_set(TL_ERROR_IO, "%s: is there and not a %s", text, need == FILE_FOLDER ? "folder" : "regular file");
+        return error_set(TL_ERROR_IO,
+                         "%s: is a symbolic link, and links are not followed here (put the %s itself there)", text,
+                         need == FILE_FOLDER ? "folder" : "file");
+    return error_set(TL_ERROR_IO, "%s: exists and is not a %s", text, need == FILE_FOLDER ? "folder" : "regular file");
 }
 
 bool file_expect(struct file_place at, enum file_kind need) {
@@ -170,7 +171,8 @@ bool file_read_at(int fd, struct file_place at, void *to, size_t bytes, size_t o
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return failed(at, "cannot be read");
         if (n == 0)
-            return error_set(TL_ERROR_IO, "%s: ends at byte %zu while it is read", file_text(at, text), offset + done);
+            return error_set(TL_ERROR_IO, "%s: ended at byte %zu while it was read", file_text(at, text),
+                             offset + done);
         done += (size_t)n;
     }
     return true;
@@ -181,7 +183,7 @@ char *file_get_at(struct file_place at, size_t limit, size_t *bytes) {
     int fd = file_open_at(at, bytes);
     if (fd < 0) return NULL;
     if (*bytes > limit)
-        error_set(TL_ERROR_USE, "%s: has %zu bytes (at most %zu are taken)", file_text(at, path), *bytes, limit);
+        error_set(TL_ERROR_USE, "%s: has %zu bytes (at most %zu are allowed)", file_text(at, path), *bytes, limit);
     else if (!(text = memory_new(*bytes + 1))) error_memory(*bytes + 1, "a file");
     if (text) text[*bytes] = 0;
     if (text && !file_read_at(fd, at, text, *bytes, 0)) {
@@ -487,7 +489,7 @@ bool file_make_folder(const char *path) {
     }
     struct stat status;
     if (ok && (stat(path, &status) < 0 || !S_ISDIR(status.st_mode)))
-        ok = error_set(TL_ERROR_IO, "%s: is there and not a folder", path);
+        ok = error_set(TL_ERROR_IO, "%s: exists and is not a folder", path);
     memory_free(part);
     return ok;
 }

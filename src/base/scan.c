@@ -129,7 +129,7 @@ static bool is_digit(const struct scan *s) { return s->at < s->end && *s->at >= 
 bool scan_size(struct scan *s, int64_t *value) {
     if (s->problem) return false;
     space_skip(s);
-    if (!is_digit(s)) return scan_fail(s, "no whole number of 0 or more");
+    if (!is_digit(s)) return scan_fail(s, "not a whole number of 0 or more");
     bool is_padded = *s->at == '0' && s->end - s->at > 1 && s->at[1] >= '0' && s->at[1] <= '9';
     if (is_padded) return scan_fail(s, "a number that begins with 0");
     for (*value = 0; is_digit(s); s->at++)

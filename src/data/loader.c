@@ -145,7 +145,7 @@ static bool thread_start(tl_loader *l) {
     l->has_thread = reason == 0;
     if (reason == ENOMEM) return error_set(TL_ERROR_MEMORY, "loader: no thread can be started: %s", strerror(reason));
     return l->has_thread ||
-           error_set(TL_ERROR_SYSTEM, "loader: no thread can be started: %s (`ulimit -u` says how many there may be)",
+           error_set(TL_ERROR_SYSTEM, "loader: no thread can be started: %s (`ulimit -u` shows the limit)",
                      strerror(reason));
 }
 
@@ -162,11 +162,11 @@ static bool options_check(const tl_loader_options *o) {
     if (o->world < 1 || o->rank < 0 || o->rank >= o->world)
         return error_set(TL_ERROR_USE, "loader: rank %d of %d (need 0 <= rank < world)", o->rank, o->world);
     if ((unsigned)o->sampling >= TL_SAMPLING_COUNT)
-        return error_set(TL_ERROR_USE, "loader: no sampling has the number %d", (int)o->sampling);
+        return error_set(TL_ERROR_USE, "loader: %d is not a sampling mode", (int)o->sampling);
     if (o->n_buffers < 1 || o->n_buffers > 64)
         return error_set(TL_ERROR_USE, "loader: %d buffers (need 1 to 64)", o->n_buffers);
     if (!o->file && device_has_data(o->device))
-        return error_set(TL_ERROR_USE, "loader: no token file (only meta goes without)");
+        return error_set(TL_ERROR_USE, "loader: no token file (only meta needs none)");
     return true;
 }
 

@@ -36,8 +36,8 @@ static bool header_load(tl_safetensors *f, int fd, size_t bytes) {
                          bytes);
     if (!file_read(fd, f->path, &length, sizeof length, 0)) return false;
     if (length > SAFETENSORS_HEADER_MAX)
-        return error_set(TL_ERROR_USE, "safetensors: %s: a header of %llu bytes is not believed (need at most %d)",
-                         f->path, (unsigned long long)length, SAFETENSORS_HEADER_MAX);
+        return error_set(TL_ERROR_USE, "safetensors: %s: a header of %llu bytes is too long (need at most %d)", f->path,
+                         (unsigned long long)length, SAFETENSORS_HEADER_MAX);
     if (length > bytes - sizeof length)
         return error_set(TL_ERROR_USE, "safetensors: %s: a header of %llu bytes does not fit a file of %zu", f->path,
                          (unsigned long long)length, bytes);

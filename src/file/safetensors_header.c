@@ -84,7 +84,7 @@ static void offsets_read(struct reading *r, struct header_entry *e) {
 static void type_read(struct reading *r, struct header_entry *e) {
     const char *name = scan_string(&r->scan);
     e->type = name ? safetensors_type_named(name) : NULL;
-    if (!e->type) scan_fail(&r->scan, "a dtype the format does not have");
+    if (!e->type) scan_fail(&r->scan, "an unknown dtype");
 }
 
 static void entry_read(struct reading *r, const char *name) {

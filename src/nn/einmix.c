@@ -181,7 +181,7 @@ static bool check_weight(const struct mix *mix) {
     for (int g = 0; g < mix->weight.n_groups; g++) {
         const struct pattern_group *group = &mix->weight.group[g];
         if (group->n_axes != 1 || w[group->at] == '(')
-            return pattern_fail(s, group->at, "an axis of the weight without a name of its own (need names alone)");
+            return pattern_fail(s, group->at, "an axis of the weight without a name (need names only)");
         const struct pattern_axis *a = &mix->weight.axis[group->first];
         const int64_t size = size_of(mix, w, a);
         if (size < 0)
@@ -219,13 +219,13 @@ static bool check_bias(const struct mix *mix) {
         const struct pattern_axis *a = &mix->bias.axis[i];
         const int at = side_find(&mix->right, p, b + a->at, a->bytes);
         if (at < 0)
-            return pattern_fail(s, a->at, "the bias' axis \"%.*s\" is not in the output of \"%s\"",
+            return pattern_fail(s, a->at, "the bias axis \"%.*s\" is not in the output of \"%s\"",
                                 PART(b, a->at, a->bytes), p);
         if (size_of(mix, b, a) < 0)
-            return pattern_fail(s, a->at, "the bias' axis \"%.*s\" needs a length", PART(b, a->at, a->bytes));
+            return pattern_fail(s, a->at, "the bias axis \"%.*s\" needs a length", PART(b, a->at, a->bytes));
         if (at < mix->right.ellipsis)
             return pattern_fail(s, a->at,
-                                "the bias' axis \"%.*s\" comes before the ellipsis of the output (need it after)",
+                                "the bias axis \"%.*s\" comes before the ellipsis of the output (need it after)",
                                 PART(b, a->at, a->bytes));
     }
     return true;

@@ -26,7 +26,7 @@ static const struct family *family_of(const tl_module *model) {
     const tl_module_kind *kind = tl_module_kind_of(model);
     for (int i = 0; i < TL_FAMILY_COUNT; i++)
         if (kind == &families[i].kind) return &families[i];
-    error_set(TL_ERROR_USE, "this module is no model (need one from tl_model_new)");
+    error_set(TL_ERROR_USE, "this module is not a model (need one from tl_model_new)");
     return NULL;
 }
 
@@ -45,7 +45,7 @@ bool model_fits(const tl_model_config *c, tl_dtype dtype, const tl_device *devic
 tl_module *tl_model_new(const tl_model_config *config, tl_dtype dtype, tl_device *device) {
     if (!tl_model_config_check(config)) return NULL;
     if ((unsigned)dtype > TL_BF16) {
-        error_set(TL_ERROR_USE, "tl_model_new: parameters cannot be %s (need a float that computes)",
+        error_set(TL_ERROR_USE, "tl_model_new: parameters cannot be %s (need f64, f32, f16 or bf16)",
                   tl_dtype_name(dtype));
         return NULL;
     }

@@ -81,7 +81,7 @@ static void module_touch(tl_module *m) {
 
 static bool name_is_free(const tl_module *m, const char *name, const char *what) {
     if (!name || !*name || !text_is_name(name) || strchr(name, '.'))
-        return error_set(TL_ERROR_USE, "%s: \"%s\" is no name (need UTF-8 without dots and control characters)", what,
+        return error_set(TL_ERROR_USE, "%s: \"%s\" is not a valid name (need UTF-8 without dots and control characters)", what,
                          name ? name : "");
     bool is_taken = false;
     for (size_t i = 0; i < m->n_slots; i++) is_taken |= strcmp(m->slots[i].name, name) == 0;
@@ -111,7 +111,7 @@ static bool name_child(tl_module *parent, const char *name, tl_module *child) {
 tl_module *tl_module_add(tl_module *parent, const char *name, tl_module *child) {
     bool ok = module_check(parent, "tl_module_add") && module_check(child, "tl_module_add") &&
               name_is_free(parent, name, "tl_module_add");
-    if (ok && child->parent) ok = error_set(TL_ERROR_USE, "tl_module_add: this module is somebody's child already");
+    if (ok && child->parent) ok = error_set(TL_ERROR_USE, "tl_module_add: this module already has a parent");
     else if (ok && !memory_grow((void **)&parent->children, &parent->child_capacity, parent->n_children,
                                 sizeof *parent->children))
         ok = error_memory(sizeof *parent->children, "a module");
@@ -361,7 +361,7 @@ bool tl_module_to(tl_module *m, tl_device *device) {
 
 bool tl_module_cast(tl_module *m, tl_dtype dtype) {
     if ((unsigned)dtype > TL_BF16)
-        return error_set(TL_ERROR_USE, "tl_module_cast: parameters cannot be %s (need a float that computes)",
+        return error_set(TL_ERROR_USE, "tl_module_cast: parameters cannot be %s (need f64, f32, f16 or bf16)",
                          tl_dtype_name(dtype));
     return module_replace(m, NULL, dtype);
 }

@@ -307,7 +307,7 @@ static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache
                          (long long)cache->batch);
     }
     return cache->length + tl_size(tokens, 1) <= cache->capacity ||
-           error_set(TL_ERROR_USE, "model: %lld tokens behind the cache's %lld exceed its %lld",
+           error_set(TL_ERROR_USE, "model: %lld tokens after the %lld in the cache exceed its capacity of %lld",
                      (long long)tl_size(tokens, 1), (long long)cache->length, (long long)cache->capacity);
 }
 

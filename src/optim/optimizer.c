@@ -122,7 +122,7 @@ static void list_cut(tl_optimizer *o, size_t n) {
 
 tl_optimizer *tl_optimizer_new(tl_optimizer_kind kind) {
     if ((unsigned)kind >= TL_OPTIMIZER_KIND_COUNT) {
-        error_set(TL_ERROR_USE, "tl_optimizer_new: %d is no kind of optimizer", (int)kind);
+        error_set(TL_ERROR_USE, "tl_optimizer_new: %d is not a kind of optimizer", (int)kind);
         return NULL;
     }
     tl_optimizer *o = memory_new(sizeof *o);
@@ -206,7 +206,7 @@ static bool slots_grow(tl_optimizer *o) {
 static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
     if (!optimizer_check(o, "tl_optimizer_add") || !tensor_check(x, "tl_optimizer_add")) return false;
     if (!name || !*name || !text_is_name(name))
-        return error_set(TL_ERROR_USE, "tl_optimizer_add: \"%s\" is no name (need UTF-8 without control characters)",
+        return error_set(TL_ERROR_USE, "tl_optimizer_add: \"%s\" is not a valid name (need UTF-8 without control characters)",
                          name && text_is_utf8(name) ? name : "");
     if (!dtype_is_float(x->dtype) || dtype_info(x->dtype)->is_storage_only)
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: not implemented for %s (need a floating point dtype)",
@@ -216,7 +216,7 @@ static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: this parameter was added before, as %s", name,
                          same->name);
     return !o->n_slots || !find(o, name_hash(name), name, NULL) ||
-           error_set(TL_ERROR_USE, "tl_optimizer_add: there is a parameter %s already", name);
+           error_set(TL_ERROR_USE, "tl_optimizer_add: there is already a parameter %s", name);
 }
 
 /* "what.name", or the name alone. */

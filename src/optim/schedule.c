@@ -13,7 +13,7 @@ const char *tl_schedule_kind_name(tl_schedule_kind kind) {
 bool tl_schedule_check(const tl_schedule *s) {
     if (!s) return error_set(TL_ERROR_USE, "tl_schedule_check: got NULL instead of a schedule");
     if ((unsigned)s->kind >= TL_SCHEDULE_KIND_COUNT)
-        return error_set(TL_ERROR_USE, "schedule: %d is no kind", (int)s->kind);
+        return error_set(TL_ERROR_USE, "schedule: %d is not a kind", (int)s->kind);
     if (s->warmup_steps < 0 || s->total_steps < 0 || s->decay_steps < 0)
         return error_set(TL_ERROR_USE,
                          "schedule: steps are %lld for warm-up, %lld for decay, %lld in all (need 0 or more)",
@@ -22,7 +22,7 @@ bool tl_schedule_check(const tl_schedule *s) {
         return error_set(TL_ERROR_USE, "schedule: min_factor is %g (need 0 to 1)", s->min_factor);
     bool has_end = s->kind == TL_SCHEDULE_LINEAR || s->kind == TL_SCHEDULE_COSINE || s->kind == TL_SCHEDULE_WSD;
     if (has_end && s->warmup_steps > s->total_steps)
-        return error_set(TL_ERROR_USE, "schedule: %lld steps of warm-up are more than %lld in all",
+        return error_set(TL_ERROR_USE, "schedule: %lld steps of warm-up exceed the total of %lld",
                          (long long)s->warmup_steps, (long long)s->total_steps);
     return true;
 }

@@ -148,7 +148,7 @@ struct search {
 };
 
 static bool look(struct search *s, int64_t size, struct fit_point *point) {
-    if (s->n == MOST_PRICED) return error_set(TL_ERROR_USE, "fit: no end after %d prices", s->n);
+    if (s->n == MOST_PRICED) return error_set(TL_ERROR_USE, "fit: the search did not end after %d prices", s->n);
     if (!try_size(s->q, size, !s->is_whole, point)) {
         if (s->n == 0 || tl_error() != TL_ERROR_USE) return false;
         *point =
@@ -253,7 +253,7 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
     *answer = (struct fit_answer){0};
     bool agrees = false,
          ok = price_target_limit(&q->target) || q->days > 0 || q->money > 0 ||
-              error_set(TL_ERROR_USE, "fit: nobody knows how much memory %s has (give --memory-limit)", q->target.name);
+              error_set(TL_ERROR_USE, "fit: the memory of %s is unknown (give --memory-limit)", q->target.name);
     tl_policy policy = tl_error_policy(TL_RETURN);
     for (int pass = 0; ok && pass < 2 && !agrees; pass++) {
         *s = (struct search){.q = q, .is_whole = pass == 1};

@@ -327,7 +327,7 @@ static bool cell_take(struct own *o, const json_t *v, enum hardware_quantity q, 
         return error_set(TL_ERROR_USE, "%s: %s: \"%s\" is not a positive number below 1e24 (in %s)", path, o->chip.name,
                          name, hardware_quantities[q].unit);
     if (json_is_false(json_object_get(v, "dense")))
-        return error_set(TL_ERROR_USE, "%s: %s: \"%s\" is not a dense peak: those for sparsity are not used here", path,
+        return error_set(TL_ERROR_USE, "%s: %s: \"%s\" is not a dense peak (figures for sparsity are not used)", path,
                          o->chip.name, name);
     char doubt[300];
     if (hardware_doubt(&o->chip, q, number, doubt)) return error_set(TL_ERROR_USE, "%s: %s", path, doubt);

@@ -83,7 +83,7 @@ bool machine_find(struct machine *p, tl_device *device, char *why) {
     char *path = machine_default_path(device->name), machine[128];
     bool is_there = path && access(path, R_OK) == 0;
     *why = 0;
-    if (!is_there) snprintf(why, 200, "there is no profile of this machine: `tally calibrate` makes one");
+    if (!is_there) snprintf(why, 200, "there is no profile of this machine (`tally calibrate` makes one)");
     else if (!machine_read(p, path)) {
         snprintf(why, 200, "%.180s", tl_error_message());
         tl_error_clear();
@@ -172,7 +172,7 @@ static double real_at(struct reader *r, const json_t *object, const char *key, d
     const json_t *v = json_object_get(object, key);
     double x = json_number_value(v);
     if (r->ok && !(json_is_number(v) && x >= least && x < 1e30))
-        r->ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not a number from %g on", r->path, key, least);
+        r->ok = error_set(TL_ERROR_USE, "%s: \"%s\" is not a number of at least %g", r->path, key, least);
     return x;
 }
 
@@ -186,7 +186,7 @@ static void text_at(struct reader *r, const json_t *object, const char *key, cha
 static tl_dtype dtype_at(struct reader *r, const json_t *object) {
     const char *text = json_string_value(json_object_get(object, "dtype"));
     tl_dtype dtype = text ? dtype_from_name(text) : TL_DTYPE_COUNT;
-    if (r->ok && dtype == TL_DTYPE_COUNT) r->ok = error_set(TL_ERROR_USE, "%s: \"dtype\" names none", r->path);
+    if (r->ok && dtype == TL_DTYPE_COUNT) r->ok = error_set(TL_ERROR_USE, "%s: \"dtype\" is not a dtype", r->path);
     return dtype;
 }
 

@@ -187,7 +187,7 @@ static bool runs_check(const struct napkin_run *runs, int n, int n_free) {
         n_data += is_new_data;
     }
     if (n < n_free)
-        return error_set(TL_ERROR_USE, "%d runs cannot fix %d parameters (give more, or --alpha and --beta)", n,
+        return error_set(TL_ERROR_USE, "%d runs cannot determine %d parameters (give more runs, or --alpha and --beta)", n,
                          n_free);
     if (n_sizes < 2 || n_data < 2)
         return error_set(TL_ERROR_USE, "the runs have %d sizes and %d amounts of data (need 2 or more of each)",
@@ -208,7 +208,7 @@ bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, do
     q.N0 = exp(q.N0);
     q.D0 = exp(q.D0);
     struct point best = descend(&q, descend(&q, grid(&q))); /* once more: a simplex may have fallen flat */
-    if (!isfinite(best.sum)) return error_set(TL_ERROR_USE, "no law of this form goes through these runs");
+    if (!isfinite(best.sum)) return error_set(TL_ERROR_USE, "no law of this form fits these runs");
     f->law = (struct napkin_law){best.p[E_], best.p[A_] * pow(q.N0, best.p[ALPHA]),
                                  best.p[B_] * pow(q.D0, best.p[BETA]), best.p[ALPHA], best.p[BETA]};
     f->parameters = q.N0;

@@ -17,8 +17,8 @@
 const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
     {"palm", "6 N + 12 L T d per token; N counts all parameters"},
     {"causal", "6 N + 6 L T d per token: half of the attention is masked"},
-    {"products", "matrix products of the ledger, forward and backward"},
-    {"hardware", "all of the ledger, with what is computed again"},
+    {"products", "matrix products in the ledger, forward and backward"},
+    {"hardware", "everything in the ledger, including recomputation"},
 };
 
 /* d is the width of all heads together. The head's loss is billed with its product, of which 6 V C per token are counted here. */
@@ -106,7 +106,7 @@ static bool advise_checkpointing(struct plan *plan) {
             advise(plan, "--checkpointing %s is the cheapest that fits: %s, %+.1f %% FLOPs", policies[i], bytes,
                    change);
         else if (point.flops < plan->total_flops)
-            advise(plan, "--checkpointing %s fits too, with %s, and computes %.1f %% less", policies[i], bytes,
+            advise(plan, "--checkpointing %s also fits, with %s, and needs %.1f %% fewer FLOPs", policies[i], bytes,
                    -change);
         return true;
     }
@@ -151,7 +151,7 @@ static void advise_devices(struct plan *plan) {
     }
     advise(
         plan,
-        "no number of devices holds it: what is not cut up is too large; a smaller batch or seq, or --checkpointing");
+        "no number of devices holds it: the part that is not sharded is too large (try a smaller batch or seq, or --checkpointing)");
 }
 
 /* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as long as with 5,504. */
@@ -163,8 +163,8 @@ static void advise_widths(struct plan *plan) {
     for (int i = 0; i < 2; i++)
         if (widths[i] % even)
             advise(plan,
-                   "--%s %" PRId64 ": %" PRId64 " is no multiple of %" PRId64
-                   ", and a GPU's products with it are several times slower",
+                   "--%s %" PRId64 ": %" PRId64 " is not a multiple of %" PRId64
+                   ", which makes products on a GPU several times slower",
                    names[i], (widths[i] + even - 1) / even * even, widths[i], even);
 }
 

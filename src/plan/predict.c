@@ -280,7 +280,7 @@ static bool count_at(const json_t *row, const char *key, count *to) {
     char *end;
     double value = text ? number_parse(text, &end) : -1;
     if (!text || *end || !(value >= 0 && value < 1e38))
-        return error_set(TL_ERROR_USE, "a row of the ledger has no good \"%s\"", key);
+        return error_set(TL_ERROR_USE, "a row of the ledger has no valid \"%s\"", key);
     *to = (count)value; /* 53 bits of it are enough for a time */
     return true;
 }

@@ -70,7 +70,7 @@ static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
         double seconds[MOST_STEPS];
         for (int k = 0; k < n; k++) {
             if (ledgers[k]->n_rows != n_rows || ledger_row_order(&ledgers[k]->rows[i], &trial->rows[i]))
-                return error_set(TL_ERROR_USE, "two steps of one run cost different things");
+                return error_set(TL_ERROR_USE, "two steps of one run have different costs");
             seconds[k] = ledgers[k]->rows[i].time_s;
         }
         trial->rows[i].time_s = median(seconds, n);

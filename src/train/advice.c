@@ -100,7 +100,7 @@ __attribute__((noinline)) static void add_settings(char *text, size_t size, cons
     if (policy)
         add(text, size, "; it fits with --batch 1 --checkpointing %s (%s)", policy,
             bytes_text((double)need.reserved, a));
-    else add(text, size, "; no batch fits, however much is computed anew");
+    else add(text, size, "; no batch fits, even with full recomputation");
 }
 
 void advice_add(const struct settings *s, const tl_device *device) {
@@ -118,7 +118,7 @@ void advice_add(const struct settings *s, const tl_device *device) {
     text_copy(text, sizeof text, "this run needs ");
     if (fits(*s, everything, &need)) {
         add_need(text, sizeof text, &need);
-        if (limit) add(text, sizeof text, " and may have %s", bytes_text((double)limit, a));
+        if (limit) add(text, sizeof text, " and may use %s", bytes_text((double)limit, a));
         if (limit || is_meta)
             add_settings(text, sizeof text, s, limit); /* 0 of a real device: it gave nothing at all */
         error_set(TL_ERROR_MEMORY, "%s; %s", text, before);

@@ -246,7 +246,7 @@ bool checkpoint_any(const struct checkpoints *all, bool *any) {
 static bool step_set_aside(const struct checkpoints *all, int64_t step, const char *why) {
     char name[NAME_BYTES], aside[FILE_ASIDE], path[FILE_TEXT];
     if (!file_set_aside(all->folder, step_name(step, name), aside)) return false;
-    log_line("checkpoint of step %" PRId64 " is damaged and set aside as %s: %s", step,
+    log_line("checkpoint of step %" PRId64 " is damaged and renamed to %s: %s", step,
              file_text(file_in(all->folder, aside), path), why);
     return true;
 }
@@ -266,11 +266,11 @@ static bool step_judge(struct checkpoints *all, int64_t step, bool set_aside, bo
     tl_error_clear();
     file_text(file_in(all->folder, step_name(step, name)), path);
     if (status != TL_ERROR_USE)
-        return error_set(status, "%s (whether this checkpoint is whole cannot be told; rename %s to go on without it)",
+        return error_set(status, "%s (cannot check whether this checkpoint is whole; rename %s to continue without it)",
                          why, path);
     verified_set(all, step, false);
     if (set_aside) return step_set_aside(all, step, why);
-    log_line("checkpoint passed over: %s", why);
+    log_line("checkpoint ignored: %s", why);
     return true;
 }
 

@@ -141,7 +141,7 @@ static bool record_read(struct folder *f, char *why, size_t size) {
         json_is_array(json_object_get(f->record, "names")) && json_is_object(json_object_get(f->record, "sealed"));
     if (is_ours) return true;
     if (!f->record && tl_error() != TL_ERROR_USE) return false;
-    snprintf(why, size, "%s", f->record ? "run.json has not names and sealed" : tl_error_message());
+    snprintf(why, size, "%s", f->record ? "run.json lacks names or sealed" : tl_error_message());
     tl_error_clear();
     json_decref(f->record);
     f->record = NULL;
@@ -153,8 +153,8 @@ static bool record_read(struct folder *f, char *why, size_t size) {
 static bool refuse(const struct folder *f, const char *name, const char *why) {
     char path[FILE_TEXT];
     return error_set(TL_ERROR_USE,
-                     "%s: is there, and nothing says that a run made it%s%s: it stays as it is (give another out "
-                     "folder, or move it away)",
+                     "%s: exists, and no record says that a run made it%s%s; it is left as it is (give another "
+                     "--out, or move it away)",
                      file_text(file_in(f->dir, name), path), *why ? "; " : "", why);
 }
 
@@ -226,7 +226,7 @@ static bool record_settle(struct folder *f, bool is_damaged) {
     char aside[FILE_ASIDE], path[FILE_TEXT];
     if (is_damaged) {
         if (!file_set_aside(f->dir, RECORD, aside)) return false;
-        log_line("run: %s was damaged and is set aside as %s: written again", file_text(file_in(f->dir, RECORD), path),
+        log_line("run: %s was damaged; it is renamed to %s and rewritten", file_text(file_in(f->dir, RECORD), path),
                  aside);
     }
     return record_write(f);

@@ -267,7 +267,7 @@ const char *identity_compare(const json_t *then, const json_t *now, char *text, 
     struct words w = {.text = text, .size = size};
     const json_t *model = json_object_get(then, "model"), *files = json_object_get(then, "files");
     *text = 0;
-    if (!json_is_object(model) || !json_is_object(files)) say(&w, "its record of what it was made from cannot be read");
+    if (!json_is_object(model) || !json_is_object(files)) say(&w, "its record of data and model cannot be read");
     else {
         model_compare(&w, model, json_object_get(now, "model"));
         files_compare(&w, files, json_object_get(now, "files"));
@@ -288,7 +288,8 @@ bool identity_check_data(const json_t *then, const struct settings *s, const str
         if (was || is) file_compare(&w, roles[i], was, is);
     }
     json_decref(now);
-    return ok && (!*text ||
-                  error_set(TL_ERROR_USE,
-                            "the run's data is not what it was trained with: %s (--data measures other data)", text));
+    return ok &&
+           (!*text ||
+            error_set(TL_ERROR_USE,
+                      "the run's data has changed since training: %s (give --data to evaluate other data)", text));
 }

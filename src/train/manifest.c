@@ -94,7 +94,7 @@ bool manifest_verify(const struct file_folder *folder, const json_t *entry, bool
     const char *name = json_string_value(json_object_get(entry, "name"));
     const json_t *length = json_object_get(entry, "bytes"), *blocks = json_object_get(entry, "crc32c");
     if (!name_is_safe(name) || !json_is_integer(length) || !json_is_array(blocks))
-        return error_set(TL_ERROR_USE, "%s: an entry of its files has not name, bytes and crc32c", where);
+        return error_set(TL_ERROR_USE, "%s: an entry of its files lacks name, bytes or crc32c", where);
     char path[FILE_TEXT];
     struct compare c = {file_text(file_in(folder, name), path), blocks, 0};
     size_t bytes = 0;

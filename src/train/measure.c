@@ -51,8 +51,7 @@ bool measure(tl_module *model, const struct source_part *part, int64_t batch, in
     double sum = 0, began = now_s();
     *result = (struct measured){0};
     if (targets < 1)
-        return error_set(TL_ERROR_USE, "the data has %lld tokens (need two, one to see and one to predict)",
-                         (long long)(targets + 1));
+        return error_set(TL_ERROR_USE, "the data has %lld tokens (need at least two)", (long long)(targets + 1));
     if (most > 0 && windows / batch >= most) windows = most * batch, rest = 0;
     bool grad = tl_grad_mode(false), ok = true;
     if (windows) ok = windows_add(model, part, part->first, windows, batch, time, &sum, &result->n_tokens);

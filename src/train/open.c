@@ -46,7 +46,7 @@ static bool best_step(struct checkpoints *all, const char *folder, int64_t *step
     checkpoint_close(c);
     if (tl_error() != TL_OK) return false;
     return has_best ||
-           error_set(TL_ERROR_USE, "%s: no checkpoint there is known as the best (need evaluations)", folder);
+           error_set(TL_ERROR_USE, "%s: there is no best checkpoint (the run needs evaluations)", folder);
 }
 
 /* What a checkpoint says of its tokens; runs of before it was written there trained on bytes when they had 256 of them. */
@@ -122,7 +122,7 @@ static bool folder_open(struct opened *o, const char *folder, tl_device *device)
     tl_model_config config;
     snprintf(path, sizeof path, "%s/config.json", folder);
     if (!tl_model_config_read(path, &config)) return false;
-    if (config.family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "%s: is no model of language", folder);
+    if (config.family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "%s: is not a language model", folder);
     if (!model_weights_fit(&config, folder)) return false;
     o->model = tl_model_new(&config, o->recipe->parameters, device);
     o->is_bytes = config.vocabulary == 256;
@@ -138,7 +138,7 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     if (ok) strcpy(run, path), split_step(run, &step);
     o->is_run = ok && is_there(run, "checkpoints");
     if (ok && step != STEP_NEWEST && !o->is_run)
-        ok = error_set(TL_ERROR_USE, "%s: is no run's folder, and has no steps to choose from", path);
+        ok = error_set(TL_ERROR_USE, "%s: is not a run's folder, so there is no other step to choose", path);
     ok = ok && (o->is_run ? run_open(o, run, step, device) : folder_open(o, run, device));
     if (!ok) return opened_close(o), false;
     tl_module_train(o->model, false);

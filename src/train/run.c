@@ -319,7 +319,7 @@ __attribute__((noinline)) static bool config_check(struct run *r) {
     if (!settings_resume(r)) return false;
     if (!has_state && !has_config) return true; /* only what is given now is known */
     if (has_config && !*settings_conflict(&r->saved, &config, false, words, sizeof words)) return true;
-    log_line("run: %s/%s was missing or damaged: written again", r->settings.out, CONFIG);
+    log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, CONFIG);
     return folder_put(&r->folder, CONFIG, settings_json(&r->saved));
 }
 
@@ -332,7 +332,7 @@ static bool newest_find(struct run *r) {
     if (r->found) return true;
     *r->changes = 0; /* there is nothing that they could change */
     if (!folder_renew(r)) return false;
-    log_line("run: no whole checkpoint is left in %s: training begins again at step 0", r->settings.out);
+    log_line("run: no whole checkpoint is left in %s: training starts again at step 0", r->settings.out);
     return true;
 }
 
@@ -479,7 +479,7 @@ static bool machine_write(struct run *r) {
         bool is_good = json && origin_read(&there, json);
         json_decref(json);
         if (is_good || !made_on || !origin_read(&there, made_on)) return true;
-        log_line("run: %s/%s was missing or damaged: written again", r->settings.out, MACHINE);
+        log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, MACHINE);
     }
     json = r->step >= r->settings.steps ? json_incref(made_on) : origin_json(&r->origin);
     char *text = json ? json_print(json, JSON_INDENT(1)) : NULL;
@@ -527,10 +527,10 @@ static void origin_look(const struct run *r, const json_t *made_on) {
     if (!made_on || r->step >= r->settings.steps) return;
     if (!origin_read(&then, made_on))
         log_line("checkpoint of step %" PRId64
-                 " has a record of where it was made that cannot be read: it resumes, perhaps not bit for bit",
+                 " has an unreadable machine record: it resumes, but the result may not be bitwise identical",
                  r->step);
     else if (*origin_compare(&then, &r->origin, text, sizeof text))
-        log_line("checkpoint of step %" PRId64 " resumes, but not surely bit for bit: made with %s", r->step, text);
+        log_line("checkpoint of step %" PRId64 " resumes, but the result may not be bitwise identical: it was made with %s", r->step, text);
 }
 
 /* Another number of steps: the schedule is a function of the step and of how many there are, and remembers nothing.
@@ -563,7 +563,7 @@ static bool state_read(struct run *r, const char *text) {
                           "log_bytes", &log_bytes, "event_bytes", &event_bytes, "best", &best, "has_best", &has_best,
                           "best_step", &best_step, "n_skipped", &n_skipped) == 0 &&
               step >= 0 && log_bytes >= 0 && event_bytes >= 0;
-    if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not one of a run");
+    if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not a run's state");
     kinds_free(&r->kinds);
     ok = ok && trainer_set_state(r->trainer, json_object_get(root, "trainer")) &&
          kinds_read(&r->kinds, json_object_get(root, "kinds"));
@@ -606,7 +606,7 @@ static bool resume_found(struct run *r) {
 static bool resume_newest(struct run *r) {
     struct checkpoint *c = checkpoint_open_newest(&r->folder.checkpoints, true);
     if (!c && tl_error() == TL_OK)
-        error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to go back to", r->settings.out);
+        error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to roll back to", r->settings.out);
     return c && resume(r, c);
 }
 
@@ -625,7 +625,7 @@ static bool inputs_check(struct run *r) {
     if (then) return changes_allow(r, identity_compare(then, r->made_from, words, sizeof words));
     if (checkpoint_step(r->found) < r->settings.steps)
         log_line("checkpoint of step %" PRId64
-                 " has no record of what the run was made from: it resumes, and data and model are not compared",
+                 " has no record of data and model: it resumes without comparing them",
                  checkpoint_step(r->found));
     return true;
 }
@@ -918,7 +918,7 @@ static bool run_begin(struct run *r) {
     tl_set_matmul_precision((tl_matmul_precision)s->matmul_precision); /* the choices have its order */
     tl_device *device = settings_check(s) && trainer_model(s, &config, weights) ? tl_device_find(s->device) : NULL;
     if (device && !device_has_data(device))
-        return error_set(TL_ERROR_USE, "device: %s has no data to train with (`tally plan` says what a run costs)",
+        return error_set(TL_ERROR_USE, "device: %s has no data to train with (use `tally plan` to price a run)",
                          s->device);
     if (!device || !trainer_can_hold(s, &config, weights, device) || !folder_begin(r)) return false;
     bool ok = r->found ? inputs_open(r, &config, weights) && price_begin(r)
@@ -963,8 +963,8 @@ static bool receipt_look(struct run *r, bool *is_good) {
 static bool run_repair(struct run *r) {
     bool has_final, has_receipt;
     if (!final_look(r, &has_final) || !receipt_look(r, &has_receipt)) return false;
-    if (!has_final) log_line("run: %s/%s was missing or damaged: written again", r->settings.out, FINAL);
-    if (!has_receipt) log_line("run: %s/%s was missing or damaged: written again", r->settings.out, RECEIPT);
+    if (!has_final) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, FINAL);
+    if (!has_receipt) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RECEIPT);
     return (has_final || final_write(r)) && (has_receipt || receipt_write(r));
 }
 

@@ -270,14 +270,14 @@ size_t settings_memory_limit(const struct settings *s) {
 
 bool settings_check(const struct settings *s) {
     if (*s->memory_limit && !settings_memory_limit(s))
-        return error_set(TL_ERROR_USE, "memory_limit: \"%s\" is no number of bytes (need 2GiB, 800MB, 123456)",
+        return error_set(TL_ERROR_USE, "memory_limit: \"%s\" is not a number of bytes (need 2GiB, 800MB, 123456)",
                          s->memory_limit);
-    if (!*s->out) return error_set(TL_ERROR_USE, "out: a run needs a folder");
+    if (!*s->out) return error_set(TL_ERROR_USE, "out: is empty (need a folder)");
     if (s->warmup > s->steps)
-        return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up are more than the run's %" PRId64,
-                         s->warmup, s->steps);
+        return error_set(TL_ERROR_USE, "warmup: %" PRId64 " steps of warm-up exceed the run's %" PRId64, s->warmup,
+                         s->steps);
     if (s->nesterov && s->momentum == 0) return error_set(TL_ERROR_USE, "nesterov: needs a momentum");
-    return s->lr > 0 || error_set(TL_ERROR_USE, "lr: a learning rate of 0 learns nothing");
+    return s->lr > 0 || error_set(TL_ERROR_USE, "lr: is 0 (need a learning rate above 0)");
 }
 
 static bool is_same(const struct settings *a, const struct settings *b, const struct setting *row) {

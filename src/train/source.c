@@ -123,9 +123,9 @@ static bool stories_take(struct source *source, const struct settings *s, tl_tok
 
 static bool stories_check(const struct settings *s, int64_t vocabulary) {
     if (vocabulary < 256)
-        return error_set(TL_ERROR_USE, "data: the stories are bytes, and the model knows only %" PRId64 " tokens",
+        return error_set(TL_ERROR_USE, "data: the stories need a vocabulary of 256, and the model has %" PRId64 " tokens",
                          vocabulary);
-    return !*s->val_data || error_set(TL_ERROR_USE, "val_data: the built-in stories hold out their own (val_share)");
+    return !*s->val_data || error_set(TL_ERROR_USE, "val_data: the built-in stories have their own held-out part (use val_share)");
 }
 
 static bool take(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price,

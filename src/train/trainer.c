@@ -24,7 +24,7 @@ static bool width_change(const struct settings *s, tl_model_config *c) {
         c->channels = s->channels;
         c->ff = (int64_t)((double)c->ff / (double)before * (double)c->channels + 0.5);
         if (!s->heads && c->channels % c->head_size)
-            return error_set(TL_ERROR_USE, "channels: %" PRId64 " cannot be cut into heads of %" PRId64, c->channels,
+            return error_set(TL_ERROR_USE, "channels: %" PRId64 " is not a multiple of the head size %" PRId64, c->channels,
                              c->head_size);
         if (!s->heads) c->n_heads = c->channels / c->head_size;
     }
@@ -67,11 +67,11 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     snprintf(path, sizeof path, "%s%s", s->model, is_folder ? "/config.json" : "");
     snprintf(weights, SETTING_TEXT, "%s", is_folder && !is_preset ? s->model : "");
     if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
-    if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is no model of language", s->model);
+    if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is not a language model", s->model);
     if (s->dropout > 0 && config->family != TL_GPT2)
-        return error_set(TL_ERROR_USE, "dropout: models of the %s family have none", tl_family_name(config->family));
+        return error_set(TL_ERROR_USE, "dropout: models of the %s family do not support it", tl_family_name(config->family));
     if (*weights && is_model_changed(s))
-        return error_set(TL_ERROR_USE, "model: the weights in %s have sizes of their own (give its config.json alone)",
+        return error_set(TL_ERROR_USE, "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
                          s->model);
     if (!model_change(s, config)) return false;
     if (s->seq > config->context)
@@ -422,7 +422,7 @@ bool trainer_set_state(struct trainer *t, const json_t *state) {
         json_unpack((json_t *)(uintptr_t)state, "{s:I, s:F, s:I, s:I, s:I}", "optimizer_steps", &steps, "loss_scale",
                     &scale, "loss_scale_steps", &n_good, "overflows", &overflows, "data_shift", &shift) != 0 ||
         steps < 0 || shift < 0 || !(scale >= 1))
-        return error_set(TL_ERROR_USE, "the checkpoint's state.json is not one of a trainer");
+        return error_set(TL_ERROR_USE, "the checkpoint's state.json is not a trainer's state");
     tl_optimizer_set_steps(t->optimizer, steps);
     t->scaler.scale = scale;
     t->scaler.n_good = n_good;

@@ -355,7 +355,7 @@ class Chain:
 
     def _class(self, text):
         """A refusal without what differs from run to run."""
-        lines = [line for line in text.strip().splitlines() if line.startswith("tally") and "passed over" not in line]
+        lines = [line for line in text.strip().splitlines() if line.startswith("tally") and "checkpoint ignored" not in line]
         line = re.sub(re.escape(self.home) + r"/*", "", (lines or text.strip().splitlines() or ["no words"])[-1])
         line = re.sub(r"\b[0-9a-f]{8,}\b|-?\d+(\.\d+)?(e[-+]?\d+)?", "N", line)
         return re.sub(r'"[^"]{12,}"|\'[^\']*\'', '"..."', line)[:110]
