@@ -759,7 +759,7 @@ static void unknown_devices_are_refused_by_name(void **state) {
     expect_true(tl_device_find("meta") == tl_device_find("meta:cpu"));
     expect_text(tl_device_name(tl_device_find("meta:h200")), "meta:h200");
     tl_device_find("meta:abacus");
-    expect_error(TL_ERROR_DEVICE, "meta:abacus: there is no target abacus (there are cpu, h200");
+    expect_error(TL_ERROR_DEVICE, "meta:abacus: no such target (there are cpu, h200");
     tl_device_find("tpu");
     expect_error(TL_ERROR_DEVICE, "tpu: no such device");
     tl_device_find("cuda:x");

@@ -1,9 +1,11 @@
 /* cmd_devices.c: tally devices */
+#include <inttypes.h>
 #include <jansson.h>
 
-#include "plan/hardware.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "plan/hardware.h"
+#include "device/devices.h"
 
 const char help_devices[] =
     "usage: tally devices [NAME] [--hardware FILE] [--json]\n"
@@ -27,8 +29,29 @@ static void number_print(const struct hardware *h, enum hardware_quantity q, dou
     double value = hardware_value(h, q);
     char text[32] = "-";
     if (value > 0)
-        snprintf(text, sizeof text, "%.5g%s", value / unit, h->cells[q].confidence < HARDWARE_MEDIUM ? "?" : "");
+        snprintf(text, sizeof text, "%.5g%s", value / unit,
+                 hardware_cell(h, q).confidence < HARDWARE_MEDIUM ? "?" : "");
     printf(" %*s", width, text);
+}
+
+/* The targets: what `plan --device`, `train --price --device` and meta: can price, by rules of their own. */
+static void targets_print(void) {
+    static const char *const origins[] = {
+        [TARGET_MEASURED] = "price and receipt agreed on it", [TARGET_SHEET] = "never run", [TARGET_DRIVER] = "driver"};
+    const struct target *t;
+    printf("\n%-12s %8s %14s  %-20s %s\n", "targets", "compute", "memory, B", "native products", "");
+    for (int i = 0; (t = target_at(i)); i++) {
+        char compute[16] = "-", memory[32] = "-";
+        if (t->capability) snprintf(compute, sizeof compute, "%d.%d", t->capability / 10, t->capability % 10);
+        if (t->memory_bytes) snprintf(memory, sizeof memory, "%" PRIu64, t->memory_bytes);
+        printf("%-12s %8s %14s  f32, f16%-12s %s\n", t->name, compute, memory,
+               target_has_native(t, TL_F8E4M3) ? ", bf16, f8"
+               : target_has_native(t, TL_BF16) ? ", bf16"
+                                               : "",
+               origins[t->origin]);
+    }
+    puts("Products in narrower dtypes are emulated: operands are rounded, and multiplied in 16 bits. A target without\n"
+         "bf16 refuses recipes that need it. `cuda:0@TARGET` runs on a larger card as if it were the target.");
 }
 
 static int table_print(void) {
@@ -47,12 +70,13 @@ static int table_print(void) {
         printf("%s\n", h->is_own ? "  yours" : "");
     }
     printf("\n?: unconfirmed, or from third parties. `tally devices NAME` shows sources and years.\n");
+    targets_print();
     return 0;
 }
 
 /* In units that read well: TFLOP/s, GB, GB/s, W. */
 static void cell_print(const struct hardware *h, enum hardware_quantity q) {
-    const struct hardware_cell *cell = &h->cells[q];
+    const struct hardware_cell own = hardware_cell(h, q), *cell = &own;
     const struct hardware_quantity_info *info = &hardware_quantities[q];
     bool is_peak = q < HARDWARE_N_PEAKS;
     char value[48], product[64] = "";

@@ -58,6 +58,7 @@ static void head_print(const struct plan *plan) {
     const struct price *p = &plan->price;
     const struct settings *s = &p->settings;
     const tl_model_config *c = &p->config;
+    const struct target *own = p->target.device->target;
     char n[32], a[32];
     printf("%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " heads", s->model,
            grouped_text((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
@@ -73,7 +74,15 @@ static void head_print(const struct plan *plan) {
     if (p->target.outside_bytes)
         printf(", of which driver and libraries take %s", bytes_text((double)p->target.outside_bytes, a));
     if (!p->target.has_kernels) printf("; Tally does not run on it: CUDA's memory rules are assumed");
+    else if (p->target.is_assumed) printf("; it has no target of its own: the memory rules of the H200 are assumed");
+    else if (own->origin != TARGET_MEASURED)
+        printf("; Tally never ran on it: rules by compute capability %d.%d", own->capability / 10,
+               own->capability % 10);
     printf("\n");
+    const char *emulated = recipe_emulated(recipe_find(settings_choice(s, "recipe")), own);
+    if (emulated)
+        printf("        %s products are emulated: operands are rounded to %s and multiplied in bf16\n", emulated,
+               emulated);
 }
 
 static void verdict_print(const struct plan *plan) {

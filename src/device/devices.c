@@ -84,11 +84,11 @@ static const struct target *target_of_any(const char *name) {
     return t;
 }
 
-static bool target_fail(const char *device, const char *name) {
+static bool target_fail(const char *device) {
     char known[400] = "";
     for (int i = 0; tl_target_name(i); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", tl_target_name(i));
-    return error_set(TL_ERROR_DEVICE, "%s: there is no target %s (there are %s)", device, name, known);
+    return error_set(TL_ERROR_DEVICE, "%s: no such target (there are %s)", device, known);
 }
 
 /* ---- Opening ---- */
@@ -96,7 +96,7 @@ static bool target_fail(const char *device, const char *name) {
 static bool open_meta(tl_device *d, const char *name, const char *target) {
     d->functions = &meta_functions;
     d->target = target_of_any(target);
-    return d->target || target_fail(name, target);
+    return d->target || target_fail(name);
 }
 
 /* NAME, NAME:N, and either with @TARGET. */
@@ -112,7 +112,7 @@ static bool open_driver(tl_device *d, const struct device_driver *driver, const 
     if (!is_number || index < 0 || index > 63)
         return error_set(TL_ERROR_DEVICE, "%s: no such device; %s devices are called %s%s", name, driver->name,
                          driver->name, driver->is_numbered ? ":0, :1, ..." : "");
-    if (at && !as) return target_fail(name, at + 1);
+    if (at && !as) return target_fail(name);
     if (!driver->open(d, (int)index, as, error)) return error_set(TL_ERROR_DEVICE, "%s: %s", name, error);
     return true;
 }
@@ -179,6 +179,27 @@ tl_device *tl_device_find(const char *name) {
     if (!found) found = device_open(full);
     pthread_mutex_unlock(&devices_lock);
     return found;
+}
+
+/* The card's own target; the first of its kind where no card opens, which is no error. */
+static const struct target *target_of_card(const struct device_driver *driver, const char *name) {
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    const bool had_error = tl_error() != TL_OK;
+    const tl_device *card = tl_device_find(name);
+    if (!card && !had_error) tl_error_clear();
+    tl_error_policy(policy);
+    return card ? card->target : driver->targets;
+}
+
+tl_device *device_stand_in(const char *name) {
+    const char *target = strchr(name, '@');
+    const struct device_driver *driver = driver_find(name, strcspn(name, ":@"));
+    char meta[128];
+    if (!strcmp(name, "meta") || !strncmp(name, "meta:", 5)) return tl_device_find(name);
+    if (target) target++;
+    else if (driver) target = driver->is_numbered ? target_of_card(driver, name)->name : driver->targets->name;
+    snprintf(meta, sizeof meta, "meta:%s", target ? target : name);
+    return tl_device_find(meta);
 }
 
 const char *tl_device_name(const tl_device *device) { return device ? device->name : "NULL"; }

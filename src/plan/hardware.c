@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "device/devices.h"
 
 const struct hardware_quantity_info hardware_quantities[HARDWARE_COUNT] = {
     [HARDWARE_F64] = {"f64", "FLOP/s", "f64"},
@@ -183,12 +184,21 @@ const struct hardware *hardware_find(const char *name) {
 
 /* ---- Cells ---- */
 
+struct hardware_cell hardware_cell(const struct hardware *h, enum hardware_quantity quantity) {
+    const struct hardware_cell *own = &h->cells[quantity];
+    const struct target *t = quantity == HARDWARE_MEMORY_SEEN && h->target ? target_find(h->target) : NULL;
+    if (!t || own->value > 0) return *own;
+    return (struct hardware_cell){.value = (double)t->memory_bytes,
+                                  .confidence = t->origin == TARGET_MEASURED ? HARDWARE_HIGH : HARDWARE_MEDIUM,
+                                  .source = t->source};
+}
+
 double hardware_value(const struct hardware *h, enum hardware_quantity quantity) {
-    return h && quantity < HARDWARE_COUNT ? h->cells[quantity].value : 0;
+    return h && quantity < HARDWARE_COUNT ? hardware_cell(h, quantity).value : 0;
 }
 
 const char *hardware_source(const struct hardware *h, enum hardware_quantity quantity) {
-    const char *own = h->cells[quantity].source;
+    const char *own = hardware_cell(h, quantity).source;
     return own ? own : h->source;
 }
 
@@ -452,7 +462,7 @@ bool hardware_load_default(void) {
 /* ---- As JSON ---- */
 
 static json_t *cell_json(const struct hardware *h, enum hardware_quantity q) {
-    const struct hardware_cell *cell = &h->cells[q];
+    const struct hardware_cell own = hardware_cell(h, q), *cell = &own;
     json_t *json = json_pack("{s:f, s:s, s:s?, s:s?, s:s}", "value", cell->value, "unit", hardware_quantities[q].unit,
                              "source", hardware_source(h, q), "date", hardware_date(h, q), "confidence",
                              hardware_confidence_name(cell->confidence));
@@ -482,7 +492,7 @@ json_t *hardware_json(const struct hardware *h) {
     json_t *json = json_pack("{s:s, s:o, s:s?, s:s?, s:s?, s:s?}", "name", h->name, "aliases", aliases_json(h->aliases),
                              "vendor", h->vendor, "source", h->source, "date", h->date, "note", h->note);
     for (int q = 0; json && q < HARDWARE_COUNT; q++)
-        if (h->cells[q].value > 0)
+        if (hardware_value(h, (enum hardware_quantity)q) > 0)
             json_object_set_new(json, hardware_quantities[q].name, cell_json(h, (enum hardware_quantity)q));
     return json;
 }

@@ -52,6 +52,7 @@ struct hardware_cell {
 struct hardware {
     const char *name, *aliases; /* aliases: divided by commas */
     const char *vendor, *source, *date, *note;
+    const char *target; /* of Tally's own, which has the memory that the driver reports; NULL: none */
     struct hardware_cell cells[HARDWARE_COUNT];
     bool is_own; /* from a file of the user's */
 };
@@ -63,6 +64,8 @@ const struct hardware *hardware_at(int index);
 const struct hardware *hardware_find(const char *name);
 const struct hardware *hardware_seek(const char *name);
 
+/* The figure of a chip: its row's own, or, of the memory that the driver reports, that of its target. */
+struct hardware_cell hardware_cell(const struct hardware *h, enum hardware_quantity quantity);
 /* 0: not known. */
 double hardware_value(const struct hardware *h, enum hardware_quantity quantity);
 const char *hardware_source(const struct hardware *h, enum hardware_quantity quantity);

@@ -14,8 +14,6 @@
 #define FAIRLY(v) FAIR(v, 0, 0, 0)
 #define OPENLY(v) CELL(HARDWARE_UNCONFIRMED, v, 0, 0, 0)
 #define PINS(v, pins, rate) SURE(v, pins, 0.125, rate)
-#define READ(v, where) {.value = (v), .confidence = HARDWARE_HIGH, .source = where}
-#define MIB *1048576.0
 #define GIB *1073741824.0
 
 /* ---- NVIDIA, data centre ---- */
@@ -64,6 +62,7 @@
            [HARDWARE_LINK] = SAID(32e9),
            [HARDWARE_POWER] = SAID(250)}},
 {.name = "A100 40GB SXM",
+ .target = "a100-40",
  .aliases = "a100-40, a100 40gb, a100 sxm 40gb, a100-sxm4-40gb",
  .vendor = "NVIDIA",
  .source = "Ampere whitepaper and A100 data sheet",
@@ -73,11 +72,11 @@
            [HARDWARE_F16] = SURE(312e12, 108, 2048, 1.41),
            [HARDWARE_BF16] = SURE(312e12, 108, 2048, 1.41),
            [HARDWARE_MEMORY] = SAID(40e9),
-           [HARDWARE_MEMORY_SEEN] = READ(42405855232.0, "cudaMemGetInfo"),
            [HARDWARE_BANDWIDTH] = PINS(1555e9, 5120, 2.43),
            [HARDWARE_LINK] = SAID(600e9),
            [HARDWARE_POWER] = SAID(400)}},
 {.name = "A100 80GB SXM",
+ .target = "a100-80",
  .aliases = "a100, a100-80, a100 80gb, a100 sxm, a100 sxm 80gb, a100-sxm4-80gb",
  .vendor = "NVIDIA",
  .source = "A100 data sheet",
@@ -87,11 +86,11 @@
            [HARDWARE_F16] = SURE(312e12, 108, 2048, 1.41),
            [HARDWARE_BF16] = SURE(312e12, 108, 2048, 1.41),
            [HARDWARE_MEMORY] = SAID(80e9),
-           [HARDWARE_MEMORY_SEEN] = READ(81920 MIB, "nvidia-smi"),
            [HARDWARE_BANDWIDTH] = PINS(2039e9, 5120, 3.186),
            [HARDWARE_LINK] = SAID(600e9),
            [HARDWARE_POWER] = SAID(400)}},
 {.name = "A100 80GB PCIe",
+ .target = "a100-80",
  .aliases = "a100 pcie, a100 pcie 80gb, a100-pcie-80gb",
  .vendor = "NVIDIA",
  .source = "A100 data sheet",
@@ -106,6 +105,7 @@
            [HARDWARE_LINK] = SAID(600e9),
            [HARDWARE_POWER] = SAID(300)}},
 {.name = "H100 SXM5",
+ .target = "h100",
  .aliases = "h100, h100 sxm, h100-80, h100 80gb, h100 80gb hbm3",
  .vendor = "NVIDIA",
  .source = "Hopper whitepaper",
@@ -117,11 +117,11 @@
            [HARDWARE_BF16] = SURE(989.4e12, 132, 4096, 1.83),
            [HARDWARE_F8] = SURE(1978.9e12, 132, 8192, 1.83),
            [HARDWARE_MEMORY] = SAID(80e9),
-           [HARDWARE_MEMORY_SEEN] = READ(81559 MIB, "nvidia-smi"),
            [HARDWARE_BANDWIDTH] = SAID(3350e9),
            [HARDWARE_LINK] = SAID(900e9),
            [HARDWARE_POWER] = SAID(700)}},
 {.name = "H100 PCIe",
+ .target = "h100-pcie",
  .aliases = "h100-pcie, h100 pcie 80gb",
  .vendor = "NVIDIA",
  .source = "product brief PB-11133 and Hopper whitepaper",
@@ -152,6 +152,7 @@
            [HARDWARE_LINK] = FAIRLY(600e9),
            [HARDWARE_POWER] = FAIRLY(400)}},
 {.name = "H200 SXM",
+ .target = "h200",
  .aliases = "h200, h200 sxm 141gb",
  .vendor = "NVIDIA",
  .source = "H200 data sheet",
@@ -163,7 +164,6 @@
            [HARDWARE_BF16] = SURE(989.4e12, 132, 4096, 1.83),
            [HARDWARE_F8] = SURE(1978.9e12, 132, 8192, 1.83),
            [HARDWARE_MEMORY] = SAID(141e9),
-           [HARDWARE_MEMORY_SEEN] = READ(150109880320.0, "cudaMemGetInfo, as docs/devices.md says"),
            [HARDWARE_BANDWIDTH] = PINS(4800e9, 6144, 6.25),
            [HARDWARE_LINK] = SAID(900e9),
            [HARDWARE_POWER] = SAID(700)}},
@@ -181,6 +181,7 @@
            [HARDWARE_LINK] = OPENLY(900e9),
            [HARDWARE_POWER] = FAIRLY(600)}},
 {.name = "B200",
+ .target = "b200",
  .aliases = "b200 sxm, hgx b200",
  .vendor = "NVIDIA",
  .source = "Blackwell data sheet, as torchtitan's table has it",
@@ -213,6 +214,7 @@
            [HARDWARE_LINK] = SAID(1800e9),
            [HARDWARE_POWER] = SAID(1200)}},
 {.name = "L40S",
+ .target = "l40s",
  .aliases = "l40s 48gb",
  .vendor = "NVIDIA",
  .source = "L40S data sheet",
@@ -224,11 +226,11 @@
            [HARDWARE_BF16] = FAIR(362.05e12, 142, 1024, 2.52),
            [HARDWARE_F8] = FAIR(733e12, 142, 2048, 2.52),
            [HARDWARE_MEMORY] = FAIRLY(48e9),
-           [HARDWARE_MEMORY_SEEN] = READ(46068 MIB, "nvidia-smi"),
            [HARDWARE_BANDWIDTH] = PINS(864e9, 384, 18),
            [HARDWARE_LINK] = SAID(64e9),
            [HARDWARE_POWER] = SAID(350)}},
 {.name = "L4",
+ .target = "l4",
  .aliases = "l4 24gb",
  .vendor = "NVIDIA",
  .source = "L4 data sheet, halved: it prints sparse peaks",
@@ -239,13 +241,13 @@
            [HARDWARE_BF16] = SURE(121e12, 58, 1024, 2.04),
            [HARDWARE_F8] = SURE(242.5e12, 58, 2048, 2.04),
            [HARDWARE_MEMORY] = SAID(24e9),
-           [HARDWARE_MEMORY_SEEN] = READ(23034 MIB, "nvidia-smi"),
            [HARDWARE_BANDWIDTH] = PINS(300e9, 192, 12.5),
            [HARDWARE_LINK] = SAID(64e9),
            [HARDWARE_POWER] = SAID(72)}},
 
 /* ---- NVIDIA, consumer: products that accumulate in f32 run at half the rate of those in f16 ---- */
 {.name = "RTX 3090",
+ .target = "rtx-3090",
  .aliases = "3090",
  .vendor = "NVIDIA",
  .source = "GA102 whitepaper",
@@ -260,6 +262,7 @@
            [HARDWARE_LINK] = SAID(112.5e9),
            [HARDWARE_POWER] = SAID(350)}},
 {.name = "RTX 4090",
+ .target = "rtx-4090",
  .aliases = "4090",
  .vendor = "NVIDIA",
  .source = "Ada whitepaper",
@@ -276,6 +279,7 @@
            [HARDWARE_LINK] = SAID(64e9),
            [HARDWARE_POWER] = SAID(450)}},
 {.name = "RTX 5090",
+ .target = "rtx-5090",
  .aliases = "5090",
  .vendor = "NVIDIA",
  .source = "RTX Blackwell whitepaper",
@@ -460,6 +464,4 @@
 #undef FAIRLY
 #undef OPENLY
 #undef PINS
-#undef READ
-#undef MIB
 #undef GIB

@@ -35,9 +35,10 @@ static json_t *model_json(const struct price *p) {
 }
 
 static json_t *device_json(const struct price_target *t) {
-    return json_pack("{s:s, s:o, s:s, s:o, s:o, s:b}", "name", t->name, "chip",
-                     t->chip ? json_string(t->chip->name) : json_null(), "rules", t->device->target->name,
-                     "memory_bytes", t->memory_bytes ? count_json(t->memory_bytes) : json_null(), "outside_bytes",
+    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:o, s:b}", "name", t->name, "chip",
+                     t->chip ? json_string(t->chip->name) : json_null(), "rules", t->device->target->name, "origin",
+                     price_target_origin(t), "memory_bytes",
+                     t->memory_bytes ? count_json(t->memory_bytes) : json_null(), "outside_bytes",
                      count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
 }
 

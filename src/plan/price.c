@@ -1,8 +1,9 @@
 /* price.c: the trainer's loop on meta, billed.
  *
- * The walk is made twice at most. First with a pool that may reserve anything: that gives every count, also of a run that is too large. If
- * the pool reserved more than the device has, the run may still fit, since a pool that is refused returns its unused segments and asks
- * again. Whether it does is not guessed: the second walk has the device's own limit. */
+ * The walk is made twice at most. First with a pool that may reserve anything: that gives every count, also of a run
+ * that is too large. If the pool reserved more than the device has, the run may still fit, since a pool that is
+ * refused returns its unused segments and asks again. Whether it does is not guessed: the second walk has the
+ * device's own limit. */
 #include "plan/price.h"
 
 #include <inttypes.h>
@@ -12,13 +13,11 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "device/devices.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
 
 /* ---- The machine ---- */
-
-/* Context, stream, library handles and code on a GPU; see docs/devices.md. */
-#define CUDA_OUTSIDE_BYTES 754000000u
 
 static bool target_is_cpu(struct price_target *t) {
     t->device = tl_device_find("meta");
@@ -27,23 +26,59 @@ static bool target_is_cpu(struct price_target *t) {
     return t->device != NULL;
 }
 
-/* Every GPU has the pool's rules of the one that was measured, and memory of its own. */
-static bool target_is_chip(struct price_target *t, const char *name) {
-    t->chip = hardware_find(name);
-    t->device = t->chip ? tl_device_find("meta:h200") : NULL;
-    if (!t->device) return false;
-    t->has_kernels = t->chip->vendor && !strcmp(t->chip->vendor, "NVIDIA");
-    t->speed = predict_machine_of_chip(t->chip);
-    t->memory_bytes = (uint64_t)hardware_memory_bytes(t->chip);
-    t->outside_bytes = CUDA_OUTSIDE_BYTES;
+/* The rules and the memory of a target. */
+static bool target_take(struct price_target *t, tl_device *device) {
+    t->device = device;
+    if (!device) return false;
+    t->has_kernels = true;
+    t->memory_bytes = device->target->memory_bytes;
+    t->outside_bytes = device->target->outside_bytes;
+    return true;
+}
+
+/* A chip of the table. One without a target of its own is priced by the rules of the H200, the GPU that was
+ * measured, within its own memory. */
+static bool target_is_chip(struct price_target *t, const struct hardware *chip) {
+    char meta[64];
+    snprintf(meta, sizeof meta, "meta:%s", chip->target ? chip->target : "h200");
+    if (!target_take(t, tl_device_find(meta))) return false;
+    t->chip = chip;
+    t->has_kernels = chip->vendor && !strcmp(chip->vendor, "NVIDIA");
+    t->is_assumed = !chip->target;
+    t->speed = predict_machine_of_chip(chip);
+    t->memory_bytes = (uint64_t)hardware_memory_bytes(chip);
+    return true;
+}
+
+/* A device or a target by Tally's own name: "cuda", "cuda:0@t4", "meta:t4", "t4". Its chip is the row of the table
+ * that has this target, or the driver's name. */
+static bool target_is_own(struct price_target *t, tl_device *device) {
+    if (!target_take(t, device)) return false;
+    const struct target *own = device->target;
+    const struct hardware *h;
+    for (int i = 0; (h = hardware_at(i)) && !t->chip; i++)
+        if (h->target && !strcmp(h->target, own->name)) t->chip = h;
+    if (!t->chip && own->chip) t->chip = hardware_seek(own->chip);
+    if (t->chip) t->speed = predict_machine_of_chip(t->chip);
     return true;
 }
 
 bool price_target_find(struct price_target *t, const char *name) {
     *t = (struct price_target){0};
     snprintf(t->name, sizeof t->name, "%s", name);
-    if (!strcmp(name, "cpu") || !strcmp(name, "this")) return target_is_cpu(t);
-    return target_is_chip(t, strncmp(name, "cuda", 4) ? name : "H200");
+    if (!strcmp(name, "cpu") || !strcmp(name, "this") || !strcmp(name, "meta:cpu")) return target_is_cpu(t);
+    const struct hardware *chip = hardware_seek(name);
+    if (chip) return target_is_chip(t, chip);
+    if (target_find(name) || strpbrk(name, ":@") || !strcmp(name, "cuda"))
+        return target_is_own(t, device_stand_in(name));
+    hardware_find(name);
+    return false;
+}
+
+const char *price_target_origin(const struct price_target *t) {
+    static const char *const names[] = {
+        [TARGET_MEASURED] = "measured", [TARGET_SHEET] = "never run", [TARGET_DRIVER] = "driver"};
+    return t->is_assumed ? "assumed" : names[t->device->target->origin];
 }
 
 void price_target_measured(struct price_target *t, const struct machine *machine) {

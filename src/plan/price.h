@@ -21,10 +21,15 @@ struct price_target {
     uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
     bool has_given_peak;          /* of the products' dtype: the settings say it */
     bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
+    bool is_assumed;              /* it has no target of its own: the rules are those of the H200 */
 };
 
-/* "cpu" and "this" are this machine; "cuda" is the H200; any chip of the hardware table. False: recorded. */
+/* "cpu" and "this" are this machine; "cuda" is its GPU, and an H200 where there is none; any target; any chip of the
+ * hardware table. False: recorded. */
 bool price_target_find(struct price_target *target, const char *name);
+/* How sure its rules are: "measured" (price and receipt agreed on that card), "never run", "driver" (a card that is in no
+ * table), "assumed" (those of another card). */
+const char *price_target_origin(const struct price_target *target);
 /* The machine's own measurements (`tally calibrate`), which must outlive the target, in place of a sheet. */
 void price_target_measured(struct price_target *target, const struct machine *machine);
 /* The settings' memory_limit and peak, where they are given, stand in the place of the device's own. */

@@ -21,3 +21,17 @@ const struct recipe *recipe_find(const char *name) {
     error_set(TL_ERROR_USE, "recipe: there is no \"%s\"", name);
     return NULL;
 }
+
+bool recipe_check(const struct recipe *r, const struct target *t) {
+    const tl_dtype dtype = recipe_product_dtype(r);
+    return target_has_native(t, dtype) ||
+           error_set(TL_ERROR_USE,
+                     "recipe: %s multiplies in %s, which %s (compute capability %d.%d) does not (need --recipe fp16 or "
+                     "fp32)",
+                     r->name, tl_dtype_name(dtype), t->name, t->capability / 10, t->capability % 10);
+}
+
+const char *recipe_emulated(const struct recipe *r, const struct target *t) {
+    if (r->linear == LINEAR_FP8 && !target_has_native(t, TL_F8E4M3)) return "fp8";
+    return r->linear == LINEAR_FP4 && !target_has_native(t, TL_F4E2M1) ? "fp4" : NULL;
+}

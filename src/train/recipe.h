@@ -4,6 +4,7 @@
 
 #include "nn/layers.h"
 #include "tally.h"
+#include "tensor/device.h"
 
 struct recipe {
     const char *name;
@@ -17,6 +18,12 @@ struct recipe {
 
 /* By name; NULL: an error with those there are. */
 const struct recipe *recipe_find(const char *name);
+
+/* Whether a target computes the recipe's products. False, recorded: it has no bf16, for example. What it emulates,
+ * as fp8 products by rounding their operands, it has. Price and run ask the same target. */
+bool recipe_check(const struct recipe *r, const struct target *target);
+/* The narrow products that the target emulates under this recipe: "fp8"; NULL: none. */
+const char *recipe_emulated(const struct recipe *r, const struct target *target);
 
 static inline tl_dtype recipe_product_dtype(const struct recipe *r) {
     return r->autocast < TL_DTYPE_COUNT ? r->autocast : r->parameters;

@@ -128,13 +128,7 @@ static bool bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl
 /* ---- The price ---- */
 
 /* The device that stands in for the run's own; meta for itself. */
-tl_device *run_stand_in(const struct settings *s) {
-    char name[SETTING_TEXT + 8];
-    if (!strcmp(s->device, "cpu")) return tl_device_find("meta");
-    if (!strncmp(s->device, "meta", 4)) return tl_device_find(s->device);
-    snprintf(name, sizeof name, "meta:%s", strncmp(s->device, "cuda", 4) ? s->device : "h200");
-    return tl_device_find(name);
-}
+tl_device *run_stand_in(const struct settings *s) { return device_stand_in(s->device); }
 
 /* The first step behind `from` after which a kind is due. */
 static int64_t first_due(int64_t every, int64_t from, int64_t steps) {

@@ -85,8 +85,9 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device) {
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
+    if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
-    return (!*weights || model_weights_fit(config, weights)) && recipe &&
+    return (!*weights || model_weights_fit(config, weights)) &&
            model_fits(config, recipe->parameters, device);
 }
 

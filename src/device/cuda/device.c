@@ -40,8 +40,8 @@ static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *er
     cudaGetLastError(); /* forget it, or the next launch would be blamed */
     size_t free_bytes = 0, total_bytes = 0;
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) cudaGetLastError();
-    snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %llu bytes: %s (%zu of %zu bytes free on %s)", (unsigned long long)bytes,
-             cudaGetErrorString(status), free_bytes, total_bytes, device->name);
+    snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %llu bytes: %s (%zu of %zu bytes free on %s)",
+             (unsigned long long)bytes, cudaGetErrorString(status), free_bytes, total_bytes, device->name);
     return false;
 }
 
@@ -116,8 +116,7 @@ static bool fetch_end(tl_device *device, void *fetch, void *to, size_t bytes, ch
 
 static bool device_sync(tl_device *device, char *error) {
     struct cuda_state *state = device->own;
-    return cuda_select(state, error) &&
-           cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
+    return cuda_select(state, error) && cuda_check(cudaStreamSynchronize(state->stream), "the device failed", error) &&
            cuda_fault_report(state, error);
 }
 
