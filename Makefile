@@ -24,7 +24,7 @@
 #: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h;
 #:                       "most": the most able one alone, which is faster to build
 #: CUDA=0                leave the CUDA plugin out even where nvcc is found
-#: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default "80 90 100"
+#: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default, 7.5 to 12.x
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
 #: CFLAGS=, LDFLAGS=     optimisation and link options of your own; PKG_CONFIG_PATH is respected
 #: V=1                   show whole commands
@@ -197,7 +197,8 @@ CUDA_HOME ?= $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -
 CUDNN_HOME ?= $(CUDA_HOME)
 CUDA      ?= 1
 NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
-CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),80 90 100)
+# Code of a generation runs on the later minor versions of it too: 86 on 8.7, 100 on 10.3. 89 has 8-bit products of its own.
+CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),75 80 86 89 90 100 120)
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
 CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) -lcudart -lcublasLt -lcudnn -ldl
 # Machine code for each generation, and PTX of the newest for GPUs that are yet to come. --fmad=false: see -ffp-contract.
