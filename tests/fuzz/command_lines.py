@@ -173,7 +173,11 @@ class Grammar:
         numbers = [i for i in range(2, len(line)) if re.fullmatch(r"[\d.]+(e\d+)?", line[i])]
         files = [i for i in range(1, len(line)) if line[i] in self.good]
         if what < 0.4 and numbers:
-            line[rng.choice(numbers)] = rng.choice(SIZES if rng.random() < 0.8 else SHARES)
+            at = rng.choice(numbers)
+            line[at] = rng.choice(SIZES if rng.random() < 0.8 else SHARES)
+            # Thousands of layers are allowed, but a step of so many ops takes longer than a process may here.
+            if line[at - 1] == "--layers" and line[at] == "4096":
+                line[at] = "100"
         elif what < 0.7 and files:
             line[rng.choice(files)] = rng.choice(self.bad if rng.random() < 0.6 else self.good)
         elif line[0] in ("train", "plan", "fit") and len(line) > 2:
