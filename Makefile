@@ -6,6 +6,7 @@
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
 #: make fuzz             clang's libFuzzer on what reads patterns and files (tests/fuzz; FUZZ="files" and FUZZ_READERS="tokens"
 #:                       choose), under the sanitizers, each for FUZZ_SECONDS=60 or FUZZ_RUNS=N inputs, from FUZZ_SEED=1
+#: make sweep            price against receipt in 500 random configurations; SWEEP="--device cuda --runs 200 --seconds 450"
 #: make soak             1,000 kills of training processes, with damaged files between them (tests/soak/run --help); SOAK="--kills 50 --seed 7"
 #: make fuzz-programs    20,000 command lines and 2,000 damaged files of each kind, each a process under the sanitizers
 #:                       (tests/fuzz/command_lines.py and mutate.py); FUZZ_PROGRAMS="--runs 100 --seed 7" goes to both
@@ -218,7 +219,7 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak bench docs format install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak sweep bench docs format install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -344,6 +345,8 @@ fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
 	    $(foreach f,$(FUZZ),$(if $(filter files,$f),$(FUZZ_READERS:%=files/%),$f))
 $(call objects,$(wildcard tests/fuzz/*.c)): EXTRA_CFLAGS = -Itests -Wno-frame-larger-than
 
+sweep: $(BUILD)/tests/test_sweep
+	@$< $(or $(SWEEP),--runs 500)
 soak: $(BUILD)/tally
 	@$(PYTHON) tests/soak/run --tally $< $(SOAK)
 fuzz-programs: $(BUILD)/tally

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "train/identity.h"
 #include "train/open.h"
+#include "step/price.h"
 #include "train/run.h"
 
 static void expect_done(const struct settings *s) {
@@ -515,7 +516,7 @@ static void *second_train(void *context) {
     if (run_train(second->settings, NULL, &summary) == RUN_FAILED)
         snprintf(second->in_thread, sizeof second->in_thread, "%s", tl_error_message());
     tl_error_clear();
-    char *price = run_price(second->settings);
+    char *price = price_text(second->settings);
     if (!price) snprintf(second->price, sizeof second->price, "%s", tl_error_message());
     free(price);
     tl_error_clear();

@@ -8,8 +8,8 @@
 #include "account/ledger.h"
 #include "device/cuda/rules.h"
 #include "device/devices.h"
-#include "plan/price.h"
-#include "train/recipe.h"
+#include "plan/plan_target.h"
+#include "step/recipe.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -161,14 +161,14 @@ static void settings_fill(struct settings *s, const char *device, const char *re
 static void what_a_target_cannot_compute_is_refused_or_emulated(void **state) {
     (void)state;
     struct settings s;
-    struct price_target t;
+    struct plan_target t;
     static struct price price;
-    expect_true(price_target_find(&t, "t4"));
+    expect_true(plan_target_find(&t, "t4"));
     settings_fill(&s, "t4", "bf16");
-    expect_true(!price_make(&price, &s, &t));
+    expect_true(!price_make(&price, &s, t.device, plan_target_limit(&t)));
     expect_error(TL_ERROR_USE, "recipe: bf16 multiplies in bf16, which t4 (compute capability 7.5) does not");
     settings_fill(&s, "t4", "fp16");
-    expect_true(price_make(&price, &s, &t));
+    expect_true(price_make(&price, &s, t.device, plan_target_limit(&t)));
     price_free(&price);
     expect_text(recipe_emulated(recipe_find("fp8"), target("a100-80")), "fp8");
     expect_true(!recipe_emulated(recipe_find("fp8"), target("l4")));
@@ -177,10 +177,11 @@ static void what_a_target_cannot_compute_is_refused_or_emulated(void **state) {
 
 static uint64_t reserved_of(const char *device, const char *recipe) {
     struct settings s;
-    struct price_target t;
+    struct plan_target t;
     static struct price price;
     settings_fill(&s, device, recipe);
-    if (!price_target_find(&t, device) || !price_make(&price, &s, &t)) fail_msg("%s", tl_error_message());
+    if (!plan_target_find(&t, device) || !price_make(&price, &s, t.device, plan_target_limit(&t)))
+        fail_msg("%s", tl_error_message());
     uint64_t bytes = price.held_bytes;
     price_free(&price);
     return bytes;
@@ -188,16 +189,16 @@ static uint64_t reserved_of(const char *device, const char *recipe) {
 
 static void prices_say_which_card_they_are_of(void **state) {
     (void)state;
-    struct price_target t;
-    expect_true(price_target_find(&t, "A100-80"));
+    struct plan_target t;
+    expect_true(plan_target_find(&t, "A100-80"));
     expect_text(t.device->target->name, "a100-80");
-    expect_text(price_target_origin(&t), "never run");
+    expect_text(plan_target_origin(&t), "never run");
     expect_equal(t.memory_bytes, 81251 * MIB);
-    expect_true(price_target_find(&t, "H200"));
-    expect_text(price_target_origin(&t), "measured");
-    expect_true(price_target_find(&t, "V100"));
-    expect_text(price_target_origin(&t), "assumed");
-    expect_true(price_target_find(&t, "meta:orin-64"));
+    expect_true(plan_target_find(&t, "H200"));
+    expect_text(plan_target_origin(&t), "measured");
+    expect_true(plan_target_find(&t, "V100"));
+    expect_text(plan_target_origin(&t), "assumed");
+    expect_true(plan_target_find(&t, "meta:orin-64"));
     expect_true(!t.chip && t.memory_bytes == 62800 * MIB);
     expect_true(reserved_of("A100-80", "bf16") < reserved_of("H200", "bf16")); /* by the workspace of products */
     expect_true(reserved_of("a100-40", "fp8") != reserved_of("l4", "fp8"));    /* emulated there, native here */

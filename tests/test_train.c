@@ -17,10 +17,11 @@
 #include "train/checkpoint.h"
 #include "train/measure.h"
 #include "train/open.h"
-#include "train/rounds.h"
+#include "step/rounds.h"
+#include "step/price.h"
 #include "train/run.h"
 #include "tensor/device.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 /* ---- Same bits ---- */
 
@@ -173,7 +174,7 @@ static void state_change(const struct settings *s, const char *record, const cha
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
     tl_named_tensor tensors[2][64];
     tl_safetensors *opened[2];
-    struct checkpoint_part parts[2];
+    struct trainer_part parts[2];
     struct file_folder *run = file_folder_open(s->out);
     struct checkpoints all;
     assert_true(run && checkpoints_open(&all, run, false));
@@ -186,7 +187,7 @@ static void state_change(const struct settings *s, const char *record, const cha
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/step-%012lld/%s", all.folder->path, (long long)checkpoint_step(c), files[i]);
         assert_non_null(opened[i] = tl_safetensors_open(path));
-        parts[i] = (struct checkpoint_part){files[i], tensors[i], tl_safetensors_count(opened[i])};
+        parts[i] = (struct trainer_part){files[i], tensors[i], tl_safetensors_count(opened[i])};
         assert_true(parts[i].n <= 64);
         for (int t = 0; t < parts[i].n; t++) {
             const char *name = tl_safetensors_name(opened[i], t);
@@ -262,23 +263,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
     base_end();
 }
 
-/* ---- Price = receipt ---- */
-
-static void the_price_is_the_receipt_in_every_configuration(void **state) {
-    (void)state;
-    const char *soak = getenv("TALLY_SOAK");
-    int n = soak ? 200 : 30;
-    base_begin();
-    for (int i = 0; i < n; i++) {
-        struct run_summary summary;
-        struct settings s = configuration(i);
-        expect_equal(train_until(&s, 0, &summary), RUN_DONE);
-        if (summary.differences || *summary.problem)
-            fail_msg("configuration %d (%s): %d differences; %s", i, settings_choice(&s, "recipe"), summary.differences,
-                     summary.problem);
-    }
-    base_end();
-}
+/* ---- Price = receipt; random configurations are swept in test_sweep.c ---- */
 
 /* A sample of a long text reserves more than a step of two tokens, so whoever comes first changes what the other finds. */
 static void kinds_are_priced_in_the_order_of_the_run(void **state) {
@@ -628,7 +613,7 @@ static void what_does_not_fit_is_told_before_the_first_step(void **state) {
     expect_equal(tl_error(), TL_ERROR_MEMORY);
     tl_error_clear();
     set(&s, "memory_limit", "a lot");
-    expect_refused(run_price(&s), "memory_limit: \"a lot\" is not a number of bytes");
+    expect_refused(price_text(&s), "memory_limit: \"a lot\" is not a number of bytes");
     base_end();
 }
 
@@ -1065,9 +1050,9 @@ static void skipped_rounds_cost_what_rounds_cost(void **state) {
         set(&s, "steps", "4");
         set(&s, "warmup", "1");
         set(&s, "sample_tokens", "3");
-        char *quick = run_price(&s);
+        char *quick = price_text(&s);
         rounds_are_all_run = true;
-        char *all = run_price(&s);
+        char *all = price_text(&s);
         rounds_are_all_run = false;
         if (!quick || !all) fail_msg("no price: %s", tl_error_message());
         if (strcmp(quick, all))
@@ -1087,7 +1072,7 @@ static void a_million_rounds_are_priced_as_fast_as_ten(void **state) {
         set(&s, "accum", i ? "1000000" : "10");
         set(&s, "eval_batches", i ? "1000000000" : "10");
         set(&s, "sample_tokens", "0");
-        char *price = run_price(&s);
+        char *price = price_text(&s);
         json_t *root = price ? json_loads(price, 0, NULL) : NULL;
         const json_t *step = json_object_get(json_object_get(root, "kinds"), "step");
         const char *text =
@@ -1110,7 +1095,6 @@ int main(void) {
         TEST(a_finished_run_is_not_run_again),
         TEST(damaged_stories_are_told_again),
         TEST(a_checkpoint_says_where_it_was_made),
-        TEST(the_price_is_the_receipt_in_every_configuration),
         TEST(kinds_are_priced_in_the_order_of_the_run),
         TEST(one_batch_is_learnt_by_heart),
         TEST(stories_are_learnt_beyond_counting),

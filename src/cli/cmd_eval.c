@@ -7,7 +7,7 @@
 #include "cli/trained_options.h"
 #include "train/identity.h"
 #include "train/measure.h"
-#include "train/source.h"
+#include "step/source.h"
 
 const char help_eval[] =
     "usage: tally eval --checkpoint FOLDER [--data FILE] [options]\n"

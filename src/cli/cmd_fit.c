@@ -46,7 +46,7 @@ const char help_fit[] =
 static void point_print(const struct fit_point *p, const struct fit_question *q) {
     char a[32], b[32];
     bool has_tokens = q->options.tokens > 0 || q->tokens_per_parameter > 0;
-    uint64_t limit = price_target_limit(&q->target),
+    uint64_t limit = plan_target_limit(&q->target),
              bytes = p->verdict == PRICE_FITS_TIGHTLY && p->bytes > limit ? limit : p->bytes;
     printf("%s of %s", bytes_text((double)bytes, a), bytes_text((double)limit, b));
     if (p->verdict == PRICE_FITS_TIGHTLY) printf(" (the pool releases unused segments)");
@@ -193,22 +193,23 @@ static int fit_model(const struct plan_flags *f) {
 /* The bytes of a device do not grow with their number: halving finds the fewest. */
 static int fit_devices(const struct plan_flags *f) {
     static struct price price;
-    uint64_t limit = price_target_limit(&f->target);
+    uint64_t limit = plan_target_limit(&f->target);
     char a[32], b[32];
     if (!limit)
         return fprintf(stderr, "tally fit: the memory of %s is unknown (give --memory-limit)\n", f->target.name),
                EXIT_INPUT;
-    if (!price_make(&price, &f->settings, &f->target)) return cli_error();
+    if (!price_make(&price, &f->settings, f->target.device, limit)) return cli_error();
     enum shard_mode mode = f->shard ? f->options.shard : SHARD_ZERO3;
     int64_t low = 0, high = 1; /* low does not hold it */
-    while (high < 1 << 24 && shard_estimate(&price, high, mode, 0).total_bytes > limit) low = high, high *= 2;
-    bool fits = shard_estimate(&price, high, mode, 0).total_bytes <= limit;
+    while (high < 1 << 24 && shard_estimate(&price, &f->target, high, mode, 0).total_bytes > limit)
+        low = high, high *= 2;
+    bool fits = shard_estimate(&price, &f->target, high, mode, 0).total_bytes <= limit;
     while (fits && high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (shard_estimate(&price, middle, mode, 0).total_bytes <= limit) high = middle;
+        if (shard_estimate(&price, &f->target, middle, mode, 0).total_bytes <= limit) high = middle;
         else low = middle;
     }
-    struct shard_estimate e = shard_estimate(&price, high, mode, 0);
+    struct shard_estimate e = shard_estimate(&price, &f->target, high, mode, 0);
     price_free(&price);
     if (f->is_json)
         cli_json(json_pack("{s:s, s:s, s:s, s:b, s:s, s:o, s:f}", "schema", "tally.fit/1", "model", f->settings.model,

@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/trained_options.h"
+#include "step/generate.h"
 
 const char help_generate[] =
     "usage: tally generate --model FOLDER [--prompt TEXT] [options]\n"

@@ -13,7 +13,7 @@
 #include "cli/plan_options.h"
 #include "plan/infer.h"
 #include "plan/plan.h"
-#include "train/recipe.h"
+#include "step/recipe.h"
 
 const char help_plan[] =
     "usage: tally plan [--SETTING VALUE ...] [--device NAME] [--devices N --shard MODE] [--tokens D] [--json]\n"
@@ -58,7 +58,7 @@ static void head_print(const struct plan *plan) {
     const struct price *p = &plan->price;
     const struct settings *s = &p->settings;
     const tl_model_config *c = &p->config;
-    const struct target *own = p->target.device->target;
+    const struct target *own = plan->target.device->target;
     char n[32], a[32];
     printf("%s: %s parameters; %" PRId64 " layers, %" PRId64 " channels, %" PRId64 " heads", s->model,
            grouped_text((uint64_t)p->n_parameters, n), c->n_layers, c->channels, c->n_heads);
@@ -69,12 +69,12 @@ static void head_print(const struct plan *plan) {
            settings_choice(s, "recipe"));
     printf(", %s", settings_choice(s, "optimizer"));
     printf(", checkpointing %s\n", settings_choice(s, "checkpointing"));
-    printf("device: %s", p->target.chip ? p->target.chip->name : p->target.name);
-    if (p->target.memory_bytes) printf(", %s", bytes_text((double)p->target.memory_bytes, a));
-    if (p->target.outside_bytes)
-        printf(", of which driver and libraries take %s", bytes_text((double)p->target.outside_bytes, a));
-    if (!p->target.has_kernels) printf("; Tally does not run on it: CUDA's memory rules are assumed");
-    else if (p->target.is_assumed) printf("; it has no target of its own: the memory rules of the H200 are assumed");
+    printf("device: %s", plan->target.chip ? plan->target.chip->name : plan->target.name);
+    if (plan->target.memory_bytes) printf(", %s", bytes_text((double)plan->target.memory_bytes, a));
+    if (plan->target.outside_bytes)
+        printf(", of which driver and libraries take %s", bytes_text((double)plan->target.outside_bytes, a));
+    if (!plan->target.has_kernels) printf("; Tally does not run on it: CUDA's memory rules are assumed");
+    else if (plan->target.is_assumed) printf("; it has no target of its own: the memory rules of the H200 are assumed");
     else if (own->origin != TARGET_MEASURED)
         printf("; Tally never ran on it: rules by compute capability %d.%d", own->capability / 10,
                own->capability % 10);
@@ -87,7 +87,7 @@ static void head_print(const struct plan *plan) {
 
 static void verdict_print(const struct plan *plan) {
     const struct price *p = &plan->price;
-    uint64_t limit = price_target_limit(&p->target), need = p->reserved_bytes;
+    uint64_t limit = plan_target_limit(&plan->target), need = p->reserved_bytes;
     char a[32], b[32], c[32];
     printf("\nmemory of one device%s: ", plan->options.n_devices > 1 ? " without sharding" : "");
     if (p->verdict == PRICE_UNKNOWN) printf("needs %s; the device's memory is unknown\n", bytes_text((double)need, a));
@@ -118,7 +118,8 @@ static void memory_print(const struct plan *plan) {
            percent((double)(p->reserved_bytes - p->held_bytes), (double)p->reserved_bytes));
     printf("    %-26s %14s\n", "reserved", bytes_text((double)p->reserved_bytes, a));
     if (p->peak_kind != KIND_STEP) printf("  the peak occurs during: %s\n", kind_name(p->peak_kind));
-    if (!p->is_steady) printf("  note: steps 2 and 3 have different costs\n");
+    if (!p->is_steady)
+        printf("  note: the pool does not return to an earlier layout; it may reserve slightly more later\n");
 }
 
 static tl_purpose most_of(const struct plan_group *g) {
@@ -174,9 +175,9 @@ static void conventions_print(const struct plan *plan) {
     }
     if (peak > 0 && s > 0)
         printf("  %% of %sFLOP/s, the %s peak of %s, if a step takes the time below\n", count_text(peak, a),
-               plan->price.target.has_given_peak  ? "given"
-               : plan->price.target.speed.profile ? "measured"
-                                                  : "data sheet's dense",
+               plan->target.has_given_peak  ? "given"
+               : plan->target.speed.profile ? "measured"
+                                            : "data sheet's dense",
                tl_dtype_name(plan->dtype));
 }
 
@@ -187,7 +188,7 @@ static void ops_print(const struct plan *plan) {
            "ridge", "bound by", "at least");
     for (size_t i = 0, n = 0; i < plan->ops.n; i++) {
         const struct plan_group *g = &plan->ops.group[i];
-        struct plan_bound bound = plan_bound_of(g, &plan->price.target.speed);
+        struct plan_bound bound = plan_bound_of(g, &plan->target.speed);
         double s = fmax(bound.arithmetic_s, bound.memory_s);
         if (!g->bytes) continue;
         if (n >= 12 && (whole == 0 || s < 0.01 * whole)) {
@@ -206,7 +207,7 @@ static void ops_print(const struct plan *plan) {
 }
 
 /* Whose hours a run takes. The table has GPUs, and chips of other makers that are called otherwise. */
-static const char *hours_of(const struct price_target *target) {
+static const char *hours_of(const struct plan_target *target) {
     const char *vendor = target->chip ? target->chip->vendor : NULL;
     return vendor && (!strcmp(vendor, "NVIDIA") || !strcmp(vendor, "AMD")) ? "GPU" : "device";
 }
@@ -218,12 +219,12 @@ static void time_print(const struct plan *plan) {
     if (plan->time.roofline_s == 0) {
         printf(
             "\ntime: unknown; there is no peak or bandwidth for %s (`tally calibrate`, `tally devices`, --hardware)\n",
-            plan->price.target.name);
+            plan->target.name);
         return;
     }
     printf("\ntime of a step\n  %-12s %s: FLOPs at the %s peaks, or bytes at full bandwidth; no step is shorter\n",
            "bound", duration_text(plan->time.bound_s, a),
-           plan->price.target.has_given_peak ? "given" : (is_measured ? "measured" : "data sheet's"));
+           plan->target.has_given_peak ? "given" : (is_measured ? "measured" : "data sheet's"));
     printf("  %-12s %s: every op at its peak or at memory bandwidth, one after the other\n", "roofline",
            duration_text(plan->time.roofline_s, a));
     if (is_measured)
@@ -235,7 +236,7 @@ static void time_print(const struct plan *plan) {
            is_measured ? "" : " at most");
     printf("training: %s tokens in %s steps: %s%s", amount_text(r->tokens, a), amount_text(r->steps, b),
            duration_text(r->days * 86400, c), is_measured ? "" : " or more");
-    printf(", %s %s-hours", amount_text(r->device_hours, a), hours_of(&plan->price.target));
+    printf(", %s %s-hours", amount_text(r->device_hours, a), hours_of(&plan->target));
     if (r->energy_kwh > 0) printf(", %s kWh at the chip's power", amount_text(r->energy_kwh, a));
     if (r->money > 0) printf(", %s", dollars_text(r->money, a));
     printf("\n");
@@ -243,7 +244,7 @@ static void time_print(const struct plan *plan) {
 
 static void devices_print(const struct plan *plan) {
     const struct shard_estimate *e = &plan->shard;
-    uint64_t limit = price_target_limit(&plan->price.target);
+    uint64_t limit = plan_target_limit(&plan->target);
     char a[32], b[32];
     if (plan->options.n_devices < 2) return;
     printf("\n%" PRId64 " devices, shard %s (an estimate, based on the exact count for one)\n", plan->options.n_devices,
@@ -419,7 +420,7 @@ static void batch_print(const char *what, int64_t n) {
 
 static void inference_print(const struct infer_question *q, const struct infer_answer *a) {
     const struct settings *s = &q->settings;
-    uint64_t limit = price_target_limit(&q->target);
+    uint64_t limit = plan_target_limit(&q->target);
     char n[32], b[32], c[32];
     printf("%s on %s: %" PRId64 " sequence%s, a prompt of %" PRId64 " tokens, %" PRId64 " new ones; recipe %s\n",
            s->model, q->target.chip ? q->target.chip->name : q->target.name, s->batch, s->batch == 1 ? "" : "s", s->seq,
@@ -459,7 +460,7 @@ static int infer_one(const struct plan_flags *f) {
 
 /* The price as `tally train` makes it, and beside it the time of a step, where one is known. */
 static int price_write(const struct plan_flags *f, const struct plan *plan) {
-    char *text = run_price_on(&f->settings, f->target.device);
+    char *text = price_text_on(&f->settings, f->target.device);
     json_t *price = text ? json_parse(text, NULL) : NULL;
     json_t *step = json_object_get(json_object_get(price, "kinds"), kind_name(KIND_STEP));
     const struct plan_time *t = &plan->time;

@@ -1,4 +1,4 @@
-/* cmd_train.c: `tally train`: price, train, receipt, verdict. The settings are the table's (train/settings_list.h). */
+/* cmd_train.c: `tally train`: price, train, receipt, verdict. The settings are the table's (step/settings_list.h). */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,8 @@
 #include "plan/expect.h"
 #include "tensor/device.h"
 #include "train/run.h"
-#include "train/settings.h"
+#include "step/price.h"
+#include "step/settings.h"
 
 const char help_train[] =
     "usage: tally train [--config FILE.json] [--SETTING VALUE ...]\n"
@@ -310,7 +311,7 @@ int cmd_train(int argc, char **argv) {
     int code = flags_read(&o, argc, argv);
     if (code) return code;
     if (o.only_price) {
-        char *price = run_price(&o.settings);
+        char *price = price_text(&o.settings);
         if (!price) return cli_error();
         puts(price);
         free(price);

@@ -61,7 +61,7 @@ static void machine_look(struct plan_flags *f) {
     }
     if (!f->has_machine) f->has_machine = device && machine_find(&f->machine, device, why);
     tl_error_clear(); /* no GPU here: the plan is for one that is elsewhere */
-    if (f->has_machine) price_target_measured(&f->target, &f->machine);
+    if (f->has_machine) plan_target_measured(&f->target, &f->machine);
 }
 
 void plan_flags_free(struct plan_flags *f) {
@@ -75,9 +75,9 @@ int plan_target_read(struct plan_flags *f) {
         return cli_error();
     f->has_hardware = true;
     if (f->shard && !shard_find(f->shard, &f->options.shard)) return cli_error();
-    if (!price_target_find(&f->target, f->settings.device)) return cli_error();
+    if (!plan_target_find(&f->target, f->settings.device)) return cli_error();
     machine_look(f);
-    price_target_override(&f->target, &f->settings);
+    plan_target_override(&f->target, &f->settings);
     return 0;
 }
 

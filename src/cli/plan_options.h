@@ -11,7 +11,7 @@
 struct plan_flags {
     struct settings settings;
     struct plan_options options;
-    struct price_target target;
+    struct plan_target target;
     struct machine machine;         /* what was measured of this one */
     bool has_machine, has_hardware; /* read already */
     const char *shard, *hardware, *price_file;

@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 /* The flag's name as the table spells it. `--checkpoint` is short for a name that is long. Returns what follows "=",
  * or NULL. */

@@ -21,7 +21,7 @@
 #include "plan/predict.h"
 #include "plan/trial.h"
 #include "tensor/device.h"
-#include "train/trainer.h"
+#include "step/trainer.h"
 
 static void tell(const struct calibrate_options *o, const char *format, ...) TL_PRINTF(2, 3);
 static void tell(const struct calibrate_options *o, const char *format, ...) {

@@ -4,13 +4,13 @@
 
 #include "base/json.h"
 #include "plan/predict.h"
-#include "train/recipe.h"
-#include "train/run.h"
+#include "step/recipe.h"
+#include "step/price.h"
 
 static double step_predict(const struct machine *profile, const struct settings *s) {
     struct predict_machine m = predict_machine_of(profile);
     struct prediction p = {0};
-    char *text = run_price(s);
+    char *text = price_text(s);
     json_t *price = text ? json_parse(text, NULL) : NULL;
     if (!price || !predict_json(&m, price, &p)) p.seconds = 0;
     json_decref(price);

@@ -2,7 +2,7 @@
 #ifndef PLAN_EXPECT_H
 #define PLAN_EXPECT_H
 
-#include "train/settings.h"
+#include "step/settings.h"
 
 struct expectation {
     double peak;   /* FLOP/s of the run's products; 0: there is no profile */

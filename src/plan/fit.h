@@ -1,14 +1,11 @@
 /* fit.h: the largest size that fits, by pricing sizes until one fits and the next does not.
  *
- * What the pool reserves is no smooth function of a size: segments are rounded, blocks leave gaps. But the bytes in blocks at the peak are
- * monotone in every size that is searched here, and never more than what is reserved. So the search looks for a size that fits while the
- * next one does not, and then tries every size further up until the blocks alone are too many: from there on nothing can fit. That the
- * blocks are monotone is checked on all sizes that were priced. */
+ * The search is that of step/search.h, along one of four sizes, within memory and budgets. */
 #ifndef PLAN_FIT_H
 #define PLAN_FIT_H
 
 #include "plan/group.h"
-#include "plan/price.h"
+#include "plan/plan_target.h"
 #include "plan/shard.h"
 
 struct plan_options {
@@ -23,7 +20,8 @@ struct plan_options {
 struct plan_run {
     double tokens, steps, step_s, days, device_hours, energy_kwh, money;
 };
-struct plan_run plan_run_of(const struct price *price, const struct plan_options *options);
+struct plan_run plan_run_of(const struct price *price, const struct plan_target *target,
+                            const struct plan_options *options);
 
 enum fit_axis { FIT_BATCH, FIT_SEQ, FIT_LAYERS, FIT_CHANNELS, FIT_N_AXES };
 extern const char *const fit_axis_names[FIT_N_AXES]; /* names of settings */
@@ -51,7 +49,7 @@ struct fit_point { /* one size that was priced */
 struct fit_question {
     enum fit_axis axis;
     struct settings settings;
-    struct price_target target;
+    struct plan_target target;
     struct plan_options options;
     int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
     int n_above;                 /* sizes above the best that are tried one by one */
@@ -70,7 +68,7 @@ struct fit_answer {
 tl_purpose fit_growth(const struct fit_answer *answer, const char **module);
 
 /* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of heads. False: recorded. */
-bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct price_target *target,
+bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options);
 /* False: recorded. */
 bool fit_search(const struct fit_question *q, struct fit_answer *answer);

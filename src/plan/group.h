@@ -2,7 +2,7 @@
 #ifndef PLAN_GROUP_H
 #define PLAN_GROUP_H
 
-#include "plan/price.h"
+#include "plan/plan_target.h"
 
 struct plan_group {
     char name[64];

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "nn/layers.h"
-#include "train/recipe.h"
-#include "train/trainer.h"
+#include "step/recipe.h"
+#include "step/trainer.h"
 
 /* ---- One pass ---- */
 
@@ -132,7 +132,7 @@ static bool batch_try(const struct infer_question *q, enum batch_test test, int6
         arithmetic += (double)row->flops / q->target.speed.peak[row->key.dtype];
         memory += (double)(row->bytes_read + row->bytes_written) / q->target.speed.bandwidth;
     }
-    *is_so = test == BATCH_TOO_LARGE ? reserved_of(&p, q->target.device) > price_target_limit(&q->target)
+    *is_so = test == BATCH_TOO_LARGE ? reserved_of(&p, q->target.device) > plan_target_limit(&q->target)
                                      : arithmetic >= memory;
     passes_free(&p);
     return true;
@@ -160,7 +160,7 @@ static bool batch_first(const struct infer_question *q, enum batch_test test, in
 }
 
 static bool batches_find(const struct infer_question *q, struct infer_answer *a) {
-    bool has_speed = a->first.memory_s > 0, has_limit = price_target_limit(&q->target) > 0;
+    bool has_speed = a->first.memory_s > 0, has_limit = plan_target_limit(&q->target) > 0;
     int64_t too_large = 0;
     a->compute_bound_products = a->compute_bound_all = a->largest_batch = -1;
     if (has_speed && (!batch_first(q, BATCH_PRODUCTS, &a->compute_bound_products) ||
@@ -184,7 +184,7 @@ bool infer_price(const struct infer_question *q, struct infer_answer *a) {
     const struct predict_machine *m = &q->target.speed;
     const struct recipe *recipe = recipe_find(settings_choice(&q->settings, "recipe"));
     tl_dtype dtype = recipe->autocast < TL_DTYPE_COUNT ? recipe->autocast : recipe->parameters;
-    uint64_t limit = price_target_limit(&q->target), tokens = (uint64_t)(q->settings.seq + q->n_new);
+    uint64_t limit = plan_target_limit(&q->target), tokens = (uint64_t)(q->settings.seq + q->n_new);
     a->weights_bytes = p.weights_bytes;
     a->cache_token_bytes =
         (uint64_t)(c->n_layers * 2 * c->n_kv_heads * c->head_size) * (uint64_t)tl_dtype_bits(dtype) / 8;

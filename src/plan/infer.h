@@ -5,11 +5,11 @@
 #ifndef PLAN_INFER_H
 #define PLAN_INFER_H
 
-#include "plan/price.h"
+#include "plan/plan_target.h"
 
 struct infer_question {
     struct settings settings; /* model, recipe, batch (sequences), seq (tokens of a prompt) */
-    struct price_target target;
+    struct plan_target target;
     int64_t n_new; /* tokens that follow, of each sequence */
 };
 

@@ -10,7 +10,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "tensor/dtype.h"
-#include "train/recipe.h"
+#include "step/recipe.h"
 
 /* ---- What others call a FLOP ---- */
 
@@ -43,17 +43,17 @@ void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS
 
 /* ---- The whole training ---- */
 
-struct plan_run plan_run_of(const struct price *p, const struct plan_options *o) {
+struct plan_run plan_run_of(const struct price *p, const struct plan_target *target, const struct plan_options *o) {
     struct plan_run run = {0};
-    struct plan_time time = plan_time_of(p);
+    struct plan_time time = plan_time_of(p, &target->speed);
     double n = (double)o->n_devices, step_tokens = n * (double)p->n_tokens;
-    double watts = p->target.chip ? hardware_value(p->target.chip, HARDWARE_POWER) : 0;
+    double watts = target->chip ? hardware_value(target->chip, HARDWARE_POWER) : 0;
     run.steps = o->tokens > 0 ? ceil(o->tokens / step_tokens) : (double)p->settings.steps;
     run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
     run.step_s = plan_step_s(&time);
     if (run.step_s == 0) return run;
     if (o->n_devices > 1) { /* what is sent hides behind what is computed, at best */
-        struct shard_estimate e = shard_estimate(p, o->n_devices, o->shard, o->link);
+        struct shard_estimate e = shard_estimate(p, target, o->n_devices, o->shard, o->link);
         if (e.link_s > run.step_s) run.step_s = e.link_s;
     }
     run.days = run.steps * run.step_s / 86400;
@@ -77,11 +77,11 @@ static void advise(struct plan *plan, const char *format, ...) {
 __attribute__((noinline)) static bool try_settings(const struct plan *plan, const struct settings *s,
                                                    struct fit_point *point) {
     struct fit_question q;
-    return fit_begin(&q, FIT_BATCH, s, &plan->price.target, &plan->options) && fit_try_steps(&q, s->batch, point);
+    return fit_begin(&q, FIT_BATCH, s, &plan->target, &plan->options) && fit_try_steps(&q, s->batch, point);
 }
 
 static bool is_too_large(const struct plan *plan) {
-    uint64_t limit = price_target_limit(&plan->price.target);
+    uint64_t limit = plan_target_limit(&plan->target);
     if (plan->options.n_devices > 1) return limit && plan->shard.total_bytes > limit;
     return plan->price.verdict == PRICE_TOO_LARGE;
 }
@@ -120,7 +120,7 @@ static void advise_batch(struct plan *plan) {
     int64_t sequences = s->batch * s->accum;
     if (!best->size || best->size == s->batch) return;
     char bytes[32];
-    uint64_t limit = price_target_limit(&plan->price.target);
+    uint64_t limit = plan_target_limit(&plan->target);
     bytes_text((double)(best->bytes < limit ? best->bytes : limit), bytes);
     if (best->size > s->batch && s->accum > 1) {
         int64_t most = best->size < sequences ? best->size : sequences;
@@ -139,10 +139,10 @@ static void advise_batch(struct plan *plan) {
 
 /* The fewest devices that hold it when everything that is kept is cut up. */
 static void advise_devices(struct plan *plan) {
-    uint64_t limit = price_target_limit(&plan->price.target);
+    uint64_t limit = plan_target_limit(&plan->target);
     char bytes[32];
     for (int64_t n = 2; n <= 1 << 20; n *= 2) {
-        struct shard_estimate e = shard_estimate(&plan->price, n, SHARD_ZERO3, plan->options.link);
+        struct shard_estimate e = shard_estimate(&plan->price, &plan->target, n, SHARD_ZERO3, plan->options.link);
         if (e.total_bytes > limit) continue;
         if (n > plan->options.n_devices || plan->options.shard != SHARD_ZERO3)
             advise(plan, "--devices %" PRId64 " --shard zero3 would hold it: %s on each (estimate)", n,
@@ -159,7 +159,7 @@ static void advise_widths(struct plan *plan) {
     const tl_model_config *c = &plan->price.config;
     const int64_t widths[] = {c->channels, c->ff}, even = 128 / dtype_info(plan->dtype)->bits;
     static const char *const names[] = {"channels", "ff"};
-    if (!plan->price.target.device->target->capability || dtype_info(plan->dtype)->bits > 16) return;
+    if (!plan->target.device->target->capability || dtype_info(plan->dtype)->bits > 16) return;
     for (int i = 0; i < 2; i++)
         if (widths[i] % even)
             advise(plan,
@@ -170,13 +170,13 @@ static void advise_widths(struct plan *plan) {
 
 /* What is computed does not change; what is sent grows with (N - 1) / N, and from a node on goes through a network. */
 static void scale_find(struct plan *plan) {
-    uint64_t limit = price_target_limit(&plan->price.target);
+    uint64_t limit = plan_target_limit(&plan->target);
     double own_s = plan_step_s(&plan->time);
     int64_t n = plan->options.n_devices;
     for (int i = 0; i < PLAN_DOUBLINGS; i++, n *= 2) {
         struct plan_scale *p = &plan->scale[i];
         *p = (struct plan_scale){.devices = n};
-        p->shard = shard_estimate(&plan->price, n, plan->options.shard, plan->options.link);
+        p->shard = shard_estimate(&plan->price, &plan->target, n, plan->options.shard, plan->options.link);
         p->fits = n == 1 ? plan->price.verdict != PRICE_TOO_LARGE : p->shard.total_bytes <= limit;
         if (!(own_s > 0) || (n > 1 && !(p->shard.link_s > 0)))
             continue; /* nothing is known of its speed, or its link */
@@ -201,21 +201,20 @@ int64_t plan_scale_binds(const struct plan *plan) {
 __attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis) {
     const struct price *p = &plan->price;
     struct fit_question q;
-    if (!fit_begin(&q, axis, &p->settings, &p->target, &plan->options)) return false;
+    if (!fit_begin(&q, axis, &p->settings, &plan->target, &plan->options)) return false;
     q.n_above = 8;
     return fit_search(&q, &plan->growth[axis]);
 }
 
 static bool grow(struct plan *plan) {
-    const struct price *p = &plan->price;
-    if (!price_target_limit(&p->target)) return true;
+    if (!plan_target_limit(&plan->target)) return true;
     plan->has_growth = true;
     scale_find(plan);
     for (int axis = 0; axis < FIT_N_AXES; axis++)
         if (!grow_along(plan, (enum fit_axis)axis)) return false;
     if (!advise_checkpointing(plan)) return false;
     advise_batch(plan);
-    if (is_too_large(plan) && p->target.chip) advise_devices(plan);
+    if (is_too_large(plan) && plan->target.chip) advise_devices(plan);
     advise_widths(plan);
     return true;
 }
@@ -232,18 +231,19 @@ static bool derive(struct plan *plan) {
     }
     plan_convention_flops(p, plan->convention);
     plan->dtype = recipe_product_dtype(recipe_find(settings_choice(&p->settings, "recipe")));
-    plan->peak = p->target.speed.peak[plan->dtype];
-    plan->run = plan_run_of(p, &plan->options);
-    plan->shard = shard_estimate(p, plan->options.n_devices, plan->options.shard, plan->options.link);
-    plan->time = plan_time_of(p);
+    plan->peak = plan->target.speed.peak[plan->dtype];
+    plan->run = plan_run_of(p, &plan->target, &plan->options);
+    plan->shard = shard_estimate(p, &plan->target, plan->options.n_devices, plan->options.shard, plan->options.link);
+    plan->time = plan_time_of(p, &plan->target.speed);
     return groups_by_module(&plan->modules, p, KIND_STEP) && groups_by_op(&plan->ops, p, KIND_STEP);
 }
 
-bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
+bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options, bool has_growth) {
     memset(plan, 0, sizeof *plan);
     plan->options = *options;
-    if (!price_sketch(&plan->price, s, target)) return false;
+    plan->target = *target;
+    if (!price_sketch(&plan->price, s, target->device, plan_target_limit(target))) return false;
     if (derive(plan) && (!has_growth || grow(plan))) return true;
     plan_free(plan);
     return false;

@@ -8,7 +8,7 @@
 
 #include "plan/fit.h"
 #include "plan/group.h"
-#include "plan/price.h"
+#include "plan/plan_target.h"
 #include "plan/shard.h"
 
 /* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed again. */
@@ -34,7 +34,7 @@ struct plan_time {
     double roofline_s; /* every op at the peak or at the memory's bandwidth, whichever is slower, one after the other */
     double predicted_s; /* by the machine's own measurements */
 };
-struct plan_time plan_time_of(const struct price *price);
+struct plan_time plan_time_of(const struct price *price, const struct predict_machine *machine);
 /* The best that is known: what was predicted, or the roofline. */
 double plan_step_s(const struct plan_time *time);
 
@@ -50,6 +50,7 @@ struct plan_scale {
 
 struct plan {
     struct price price;
+    struct plan_target target;
     struct plan_options options;
     struct plan_groups modules, ops; /* of a step; what modules hold is at the peak of the run's largest kind */
     count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
@@ -66,7 +67,7 @@ struct plan {
 };
 
 /* `has_growth`: also search for what stops it, and advise. False: recorded, nothing is left behind. */
-bool plan_make(struct plan *plan, const struct settings *s, const struct price_target *target,
+bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 

@@ -34,17 +34,16 @@ static json_t *model_json(const struct price *p) {
                      (json_int_t)c->ff, "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context);
 }
 
-static json_t *device_json(const struct price_target *t) {
+static json_t *device_json(const struct plan_target *t) {
     return json_pack("{s:s, s:o, s:s, s:s, s:o, s:o, s:b}", "name", t->name, "chip",
                      t->chip ? json_string(t->chip->name) : json_null(), "rules", t->device->target->name, "origin",
-                     price_target_origin(t), "memory_bytes",
-                     t->memory_bytes ? count_json(t->memory_bytes) : json_null(), "outside_bytes",
-                     count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
+                     plan_target_origin(t), "memory_bytes", t->memory_bytes ? count_json(t->memory_bytes) : json_null(),
+                     "outside_bytes", count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
 }
 
 static json_t *memory_json(const struct plan *plan) {
     const struct price *p = &plan->price;
-    uint64_t limit = price_target_limit(&p->target);
+    uint64_t limit = plan_target_limit(&plan->target);
     const struct held_window *w = price_window(p, p->peak_kind);
     json_t *live = json_array();
     for (size_t i = 0; i < plan->modules.n; i++) {
@@ -84,7 +83,7 @@ static json_t *ops_json(const struct plan *plan) {
     json_t *array = json_array();
     for (size_t i = 0; i < plan->ops.n; i++) {
         const struct plan_group *g = &plan->ops.group[i];
-        struct plan_bound b = plan_bound_of(g, &plan->price.target.speed);
+        struct plan_bound b = plan_bound_of(g, &plan->target.speed);
         if (!g->bytes && !group_flops(g)) continue; /* views */
         json_array_append_new(array, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "op", g->name,
                                                "dtype", tl_dtype_name(g->dtype), "calls", (json_int_t)g->calls, "flops",
@@ -180,7 +179,7 @@ json_t *plan_json(const struct plan *plan) {
     json_t *settings = text ? json_parse(text, NULL) : NULL;
     free(text);
     json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1",
-                             "settings", settings, "model", model_json(p), "device", device_json(&p->target),
+                             "settings", settings, "model", model_json(p), "device", device_json(&plan->target),
                              "step_tokens", (json_int_t)p->n_tokens, "is_steady", (int)p->is_steady, "memory",
                              memory_json(plan), "flops", flops_json(plan), "ops", ops_json(plan), "run", run_json(plan),
                              "devices", shard_json(plan), "advice", advice);

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "tensor/dtype.h"
-#include "train/trainer.h"
+#include "step/trainer.h"
 
 /* ---- Machines ---- */
 

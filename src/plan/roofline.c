@@ -10,8 +10,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "plan/trial.h"
-#include "train/recipe.h"
-#include "train/trainer.h"
+#include "step/recipe.h"
+#include "step/trainer.h"
 
 const char *const roofline_set_names[ROOFLINE_SETS] = {"standard", "training", "inference"};
 

@@ -9,7 +9,7 @@
 
 #include "plan/machine.h"
 #include "plan/predict.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 enum roofline_set { ROOFLINE_STANDARD, ROOFLINE_TRAINING, ROOFLINE_INFERENCE, ROOFLINE_SETS };
 extern const char *const roofline_set_names[ROOFLINE_SETS];

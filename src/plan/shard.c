@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "train/recipe.h"
+#include "step/recipe.h"
 
 const char *const shard_names[SHARD_COUNT] = {"none", "zero1", "zero2", "zero3"};
 
@@ -30,8 +30,8 @@ static uint64_t share(uint64_t bytes, int64_t n, bool is_cut) {
     return is_cut ? bytes / parts + (bytes % parts != 0) : bytes;
 }
 
-static void link_find(struct shard_estimate *e, const struct price *p, int64_t n, double link) {
-    double own = p->target.chip ? hardware_value(p->target.chip, HARDWARE_LINK) / 2 : 0;
+static void link_find(struct shard_estimate *e, const struct plan_target *t, int64_t n, double link) {
+    double own = t->chip ? hardware_value(t->chip, HARDWARE_LINK) / 2 : 0;
     e->is_network = link == 0 && n > SHARD_NODE && own > 0;
     e->link = link > 0 ? link : e->is_network && own > SHARD_NETWORK ? SHARD_NETWORK : own;
     if (e->link > 0) e->link_s = e->sent_bytes / e->link;
@@ -44,7 +44,8 @@ static uint64_t total_of(const struct price *p, const struct shard_estimate *e, 
     return e->weights_bytes + e->states_bytes + e->gradients_bytes + e->gathered_bytes + e->other_bytes;
 }
 
-struct shard_estimate shard_estimate(const struct price *p, int64_t n, enum shard_mode mode, double link) {
+struct shard_estimate shard_estimate(const struct price *p, const struct plan_target *target, int64_t n,
+                                     enum shard_mode mode, double link) {
     struct shard_estimate e = {0};
     const struct recipe *recipe = recipe_find(settings_choice(&p->settings, "recipe"));
     const struct held_window *w = price_window(p, KIND_STEP);
@@ -68,6 +69,6 @@ struct shard_estimate shard_estimate(const struct price *p, int64_t n, enum shar
                         : mode == SHARD_ZERO1 ? G + W
                         : mode == SHARD_ZERO2 ? k * g + W
                                               : k * (2 * W + g));
-    link_find(&e, p, n, link);
+    link_find(&e, target, n, link);
     return e;
 }

@@ -12,7 +12,7 @@
 #ifndef PLAN_SHARD_H
 #define PLAN_SHARD_H
 
-#include "plan/price.h"
+#include "plan/plan_target.h"
 
 enum shard_mode { SHARD_NONE, SHARD_ZERO1, SHARD_ZERO2, SHARD_ZERO3, SHARD_COUNT };
 extern const char *const shard_names[SHARD_COUNT];
@@ -33,6 +33,7 @@ struct shard_estimate {
 #define SHARD_NODE 8
 #define SHARD_NETWORK 50e9
 
-struct shard_estimate shard_estimate(const struct price *price, int64_t n_devices, enum shard_mode mode, double link);
+struct shard_estimate shard_estimate(const struct price *price, const struct plan_target *target, int64_t n_devices,
+                                     enum shard_mode mode, double link);
 
 #endif

@@ -15,9 +15,8 @@ struct plan_bound plan_bound_of(const struct plan_group *op, const struct predic
 }
 
 /* Products of a dtype whose peak nobody knows make the roofline unknown: nothing is taken from another row of the table. */
-struct plan_time plan_time_of(const struct price *p) {
+struct plan_time plan_time_of(const struct price *p, const struct predict_machine *m) {
     struct plan_time time = {0};
-    const struct predict_machine *m = &p->target.speed;
     const tl_ledger *l = p->kind[KIND_STEP].ledger;
     bool is_known = m->bandwidth > 0;
     for (size_t i = 0; is_known && i < l->n_rows; i++) {

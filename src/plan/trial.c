@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "train/trainer.h"
+#include "step/trainer.h"
 
 /* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches of time, in which there are
  * at least so many steps. */

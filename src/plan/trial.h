@@ -6,7 +6,7 @@
 #define PLAN_TRIAL_H
 
 #include "account/ledger.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 struct trial {
     double step_s;           /* of a step without timing inside: the median */

@@ -73,8 +73,7 @@ static void verified_set(struct checkpoints *all, int64_t step, bool value) {
 
 /* ---- The manifest ---- */
 
-static bool manifest_write(const struct file_folder *own, int64_t step, const struct checkpoint_part *parts,
-                           int n_parts) {
+static bool manifest_write(const struct file_folder *own, int64_t step, const struct trainer_part *parts, int n_parts) {
     json_t *files = json_array();
     bool ok = files != NULL || error_memory(64, "a manifest");
     for (int i = 0; ok && i <= n_parts; i++) {
@@ -177,7 +176,7 @@ static bool step_remove(struct checkpoints *all, int64_t step) {
 
 /* ---- Saving ---- */
 
-static bool parts_write(const struct file_folder *own, const struct checkpoint_part *part) {
+static bool parts_write(const struct file_folder *own, const struct trainer_part *part) {
     const char **names = memory_new(((size_t)part->n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new(((size_t)part->n + 1) * sizeof *tensors);
     bool ok = names && tensors;
@@ -189,7 +188,7 @@ static bool parts_write(const struct file_folder *own, const struct checkpoint_p
     return ok;
 }
 
-bool checkpoint_save(struct checkpoints *all, int64_t step, const struct checkpoint_part *parts, int n_parts,
+bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
                      const char *state_json) {
     char name[NAME_BYTES];
     struct file_folder *own = step_remove(all, step) ? file_folder_in(all->folder, step_name(step, name), true) : NULL;
@@ -351,7 +350,7 @@ bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *n
     return opened != NULL;
 }
 
-bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part) {
+bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part) {
     char path[FILE_TEXT];
     struct file_place at = file_in(c->folder, part->file);
     tl_safetensors *file = safetensors_open_at(at);

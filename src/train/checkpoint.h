@@ -14,13 +14,8 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "base/file.h"
+#include "step/trainer.h"
 #include "tally.h"
-
-struct checkpoint_part {
-    const char *file; /* "model.safetensors" */
-    const tl_named_tensor *tensors;
-    int n;
-};
 
 /* A run's checkpoints: the open folder they are in, and which of them this process has verified to the last byte. */
 struct checkpoints {
@@ -36,7 +31,7 @@ void checkpoints_close(struct checkpoints *all);
 
 /* Saves and reads back. False: an error that names the file; what was saved before is untouched. Saving a step anew
  * replaces it. */
-bool checkpoint_save(struct checkpoints *all, int64_t step, const struct checkpoint_part *parts, int n_parts,
+bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
                      const char *state_json);
 
 /* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged ones
@@ -58,7 +53,7 @@ const char *checkpoint_state(const struct checkpoint *c);
 /* How many numbers a file of it has, in all tensors. False: recorded. */
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers);
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
-bool checkpoint_load(const struct checkpoint *c, const struct checkpoint_part *part);
+bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part);
 
 /* Removes what interrupted saves have left: folders without a manifest, and temporaries of processes that no longer
  * live. For whoever holds the run's lock. */

@@ -11,7 +11,7 @@
 #include "train/log.h"
 #include "train/manifest.h"
 #include "train/origin.h"
-#include "train/source.h"
+#include "step/source.h"
 
 #define SCHEMA "tally.folder/1"
 #define LARGEST_JSON ((size_t)64 << 20)

@@ -20,7 +20,7 @@
 
 #include "base/file.h"
 #include "train/checkpoint.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 struct folder {
     struct file_folder *dir;

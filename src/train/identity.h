@@ -19,8 +19,8 @@
 #include <jansson.h>
 
 #include "tally.h"
-#include "train/settings.h"
-#include "train/source.h"
+#include "step/settings.h"
+#include "step/source.h"
 
 /* The record of a run with these settings. `weights`: the folder of its first weights, or "". NULL: recorded. */
 json_t *identity_new(const struct settings *s, const tl_model_config *config, const char *weights,

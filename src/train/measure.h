@@ -3,7 +3,7 @@
 #define TRAIN_MEASURE_H
 
 #include "tally.h"
-#include "train/source.h"
+#include "step/source.h"
 
 struct measured {
     double loss;      /* nats per token, over all targets */

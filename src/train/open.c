@@ -11,7 +11,7 @@
 #include "nn/model.h"
 #include "train/checkpoint.h"
 #include "train/identity.h"
-#include "train/trainer.h"
+#include "step/trainer.h"
 
 #define PATH_BYTES (SETTING_TEXT + 64)
 
@@ -59,7 +59,7 @@ static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
 }
 
 static bool weights_load(struct opened *o, const struct checkpoint *c) {
-    struct checkpoint_part part = {.file = "model.safetensors"};
+    struct trainer_part part = {.file = "model.safetensors"};
     part.tensors = tl_module_list(o->model, &part.n);
     o->is_bytes = has_bytes(c, tl_model_config_of(o->model)->vocabulary);
     o->step = checkpoint_step(c);

@@ -2,20 +2,20 @@
  *
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
- *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, as Hugging Face writes them
+ *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, for Hugging Face
  *         machine.json   where it is trained (origin.h)  run.json            what of this is the run's (folder.h)
  *
- * The same settings and the same folder go on where the newest whole checkpoint is: bit for bit on the same machine, and with a line in the
- * log where chip, instruction set or libraries are others than the checkpoint's. */
+ * The same settings and the same folder go on where the newest whole checkpoint is: bit for bit on the same machine,
+ * and with a line in the log where chip, instruction set or libraries are others than the checkpoint's. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
 #include <signal.h>
 
 #include "tally.h"
-#include "train/kinds.h"
+#include "step/kinds.h"
 #include "train/profile.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 enum run_end {
     RUN_DONE,
@@ -36,9 +36,10 @@ struct run_news {        /* what a listener hears after every step */
 
 /* Where the time of a process went, in seconds. Speeds are those of `steps_s` alone. */
 struct run_times {
-    double start_s;       /* until the first step: the price, the device, the checkpoint to resume from */
-    double first_steps_s; /* of the first two steps, in which pools grow and libraries load; in steps_s when there are no more */
-    double steps_s;       /* of the others */
+    double start_s; /* until the first step: the price, the device, the checkpoint to resume from */
+    /* Of the first two steps, in which pools grow and libraries load; part of steps_s when there are no more. */
+    double first_steps_s;
+    double steps_s; /* of the others */
     double evaluation_s, sampling_s, saving_s;
 };
 
@@ -46,8 +47,7 @@ struct run_summary {
     int64_t steps, tokens, first_step, n_skipped;
     double seconds; /* of all processes, from the first step on */
     struct run_times times;
-    double tokens_per_s, flops, flops_per_s, loss, held_out,
-        floor;                   /* held_out, floor: NAN where there is none; nats */
+    double tokens_per_s, flops, flops_per_s, loss, held_out, floor; /* held_out, floor: NAN where there is none; nats */
     double wait_share, mfu, hfu; /* wait: of the steps' time; mfu, hfu: as in run_news */
     double best;                 /* the lowest held-out loss, and its step; NAN and -1: none */
     int64_t best_step;
@@ -69,26 +69,9 @@ struct run_listener {
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 
-/* News and summary as JSON objects: what is not known is left out, a loss that is not finite is null. NULL: recorded. */
+/* News and summary as JSON objects: what is not known is left out, a loss that is not finite is null. NULL:
+ * recorded. */
 json_t *run_news_json(const struct run_news *n);
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m);
-
-/* The run's own loop on a device without data: steps until the pool has its size, and every other kind when it is first due. `bill` hears of
- * each stretch when it has ended and takes its ledger over; false ends the walk. `counts`: how often each kind comes in the whole run. */
-struct run_walker {
-    bool (*bill)(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device);
-    void *context;
-};
-bool run_walk(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
-/* The same for memory alone: of evaluations and samples only as much is made as has peaks of its own, so their counts are too low. A fifth of
- * the time. */
-bool run_sketch(const struct settings *s, tl_device *device, const struct run_walker *w, int64_t counts[KIND_COUNT]);
-
-/* The device on meta that stands in for the run's own. */
-tl_device *run_stand_in(const struct settings *s);
-/* The price of the whole run, made on meta: the text of tally.run/1, free() it. NULL: recorded. */
-char *run_price(const struct settings *s);
-char *run_price_on(const struct settings *s,
-                   tl_device *device); /* under the rules of another device than the settings' */
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "step/price.h"
 #include "train/run.h"
 
 /* ---- What a run tells, as JSON ---- */
@@ -165,7 +166,7 @@ char *tl_train(const char *settings, tl_train_fn listener, void *context) {
 
 char *tl_train_price(const char *settings) {
     struct settings s = settings_default();
-    return settings_take(&s, settings) ? run_price(&s) : NULL;
+    return settings_take(&s, settings) ? price_text(&s) : NULL;
 }
 
 char *tl_train_settings(void) {

@@ -16,8 +16,8 @@
 #include "data/token_file.h"
 #include "tally.h"
 #include "train/checkpoint.h"
-#include "train/kinds.h"
-#include "train/settings.h"
+#include "step/kinds.h"
+#include "step/settings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 
 #include "tally.h"
 #include "train/run.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 extern char base[64]; /* the folder, between base_begin and base_end */
 void base_begin(void);

@@ -1,17 +1,17 @@
 /* trainer.h: one run's model, optimizer, data and random numbers, and the kinds of steps it makes.
  *
- * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch in them asks where
- * they are, but for rounds that are known to be the same again (rounds.h). Nothing inside waits for the device; what the host wants to know it reads from `results` afterwards. */
-#ifndef TRAIN_TRAINER_H
-#define TRAIN_TRAINER_H
+ * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch
+ * in them asks where they are, but for rounds that are known to be the same again (rounds.h). Nothing inside waits
+ * for the device; what the host wants to know it reads from `results` afterwards. */
+#ifndef STEP_TRAINER_H
+#define STEP_TRAINER_H
 
 #include <jansson.h>
 
 #include "tally.h"
-#include "train/checkpoint.h"
-#include "train/recipe.h"
-#include "train/settings.h"
-#include "train/source.h"
+#include "step/recipe.h"
+#include "step/settings.h"
+#include "step/source.h"
 
 struct trainer {
     struct settings settings;
@@ -38,8 +38,8 @@ struct trainer {
 
 /* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
-/* Whether the files of weights, if there are any, have what the model takes, and a device has room for its parameters. Asked before anything
- * is priced or made; meta takes every model. False: recorded. */
+/* Whether the files of weights, if there are any, have what the model takes, and a device has room for its
+ * parameters. Asked before anything is priced or made; meta takes every model. False: recorded. */
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device);
 
@@ -48,7 +48,8 @@ void trainer_free(struct trainer *t); /* NULL allowed */
 
 /* One optimizer step: `accum` micro-batches, the gradient's norm, the update. Steps are counted from 0. */
 bool trainer_step(struct trainer *t, int64_t step);
-/* Loss and gradient norm of a step, which must be one of the last two. Waits for that step, not for the one after it. */
+/* Loss and gradient norm of a step, which must be one of the last two. Waits for that step, not for the one after
+ * it. */
 bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm);
 double trainer_lr(const struct trainer *t, int64_t step);
 int64_t trainer_step_tokens(const struct trainer *t);
@@ -59,9 +60,14 @@ bool trainer_read_evaluation(struct trainer *t, double *loss);
 bool trainer_sample(struct trainer *t);
 char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: recorded */
 
-/* Everything that a step depends on: tensors as parts of a checkpoint, numbers as JSON. */
+/* Everything that a step depends on: tensors by the files that a checkpoint keeps them in, numbers as JSON. */
 enum { TRAINER_PARTS = 2 };
-bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS]);
+struct trainer_part {
+    const char *file; /* "model.safetensors" */
+    const tl_named_tensor *tensors;
+    int n;
+};
+bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);
 /* What a save of these parts costs the device; on meta too, where nothing is saved. */
 bool trainer_bill_save(struct trainer *t);
 json_t *trainer_state(const struct trainer *t);

@@ -1,6 +1,6 @@
 /* settings.h: what a run is asked to do. */
-#ifndef TRAIN_SETTINGS_H
-#define TRAIN_SETTINGS_H
+#ifndef STEP_SETTINGS_H
+#define STEP_SETTINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ struct settings {
 #define TEXT(name, role, value, help) char name[SETTING_TEXT];
 #define CHOICE(name, role, value, choices, help) int name; /* its place among the choices */
 #define TRUTH(name, role, value, help) bool name;
-#include "train/settings_list.h"
+#include "step/settings_list.h"
 #undef GROUP
 #undef INTEGER
 #undef REAL

@@ -1,4 +1,4 @@
-#include "train/recipe.h"
+#include "step/recipe.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "train/source.h"
+#include "step/source.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +22,8 @@ int64_t source_stories(const struct settings *s) {
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 
-/* Whether a file has these stories, byte for byte: an earlier process may have been another version, and a disk forgets. */
+/* Whether a file has these stories, byte for byte: an earlier process may have been another version, and a disk
+ * forgets. */
 static bool text_compare(int fd, struct file_place at, const char *text, size_t bytes, size_t from) {
     char piece[1024];
     bool same = true;
@@ -123,9 +124,11 @@ static bool stories_take(struct source *source, const struct settings *s, tl_tok
 
 static bool stories_check(const struct settings *s, int64_t vocabulary) {
     if (vocabulary < 256)
-        return error_set(TL_ERROR_USE, "data: the stories need a vocabulary of 256, and the model has %" PRId64 " tokens",
+        return error_set(TL_ERROR_USE,
+                         "data: the stories need a vocabulary of 256, and the model has %" PRId64 " tokens",
                          vocabulary);
-    return !*s->val_data || error_set(TL_ERROR_USE, "val_data: the built-in stories have their own held-out part (use val_share)");
+    return !*s->val_data ||
+           error_set(TL_ERROR_USE, "val_data: the built-in stories have their own held-out part (use val_share)");
 }
 
 static bool take(struct source *source, const struct settings *s, int64_t vocabulary, bool is_price,

@@ -1,5 +1,5 @@
 /* settings.c: one table of settings, read in every direction. See settings_list.h. */
-#include "train/settings.h"
+#include "step/settings.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,7 +36,7 @@ static const struct setting table[] = {
 #define TEXT(name, role, value, help) {IS_TEXT, role, #name, AT(name), value, 0, 0, NULL, help},
 #define CHOICE(name, role, value, choices, help) {IS_CHOICE, role, #name, AT(name), value, 0, 0, choices, help},
 #define TRUTH(name, role, value, help) {IS_TRUTH, role, #name, AT(name), #value, 0, 0, NULL, help},
-#include "train/settings_list.h"
+#include "step/settings_list.h"
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 

@@ -1,4 +1,4 @@
-#include "train/kinds.h"
+#include "step/kinds.h"
 
 #include <inttypes.h>
 #include <stdio.h>

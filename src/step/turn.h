@@ -4,8 +4,8 @@
  * to the process: two runs at once would be counted into each other's receipts and change each other's bits. So a
  * second run is refused while one is trained, in whatever thread, and so is a price; prices, which take a moment, wait
  * for each other. A process that was forked from one that trains is free. */
-#ifndef TRAIN_TURN_H
-#define TRAIN_TURN_H
+#ifndef STEP_TURN_H
+#define STEP_TURN_H
 
 #include <stdbool.h>
 

@@ -1,10 +1,10 @@
 /* source.h: the tokens of a run: what is trained on, and what is held out. */
-#ifndef TRAIN_SOURCE_H
-#define TRAIN_SOURCE_H
+#ifndef STEP_SOURCE_H
+#define STEP_SOURCE_H
 
 #include "base/file.h"
 #include "tally.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 struct source_part {
     tl_token_file *file; /* NULL: none is needed, for a price */

@@ -1,6 +1,6 @@
 /* evaluate.c: the loss on text that is never trained on. */
-#include "train/rounds.h"
-#include "train/trainer.h"
+#include "step/rounds.h"
+#include "step/trainer.h"
 
 static bool batch_add(struct trainer *t, int64_t batch, void *context) {
     tl_tensor *total = context;

@@ -1,15 +1,16 @@
 /* kinds.h: what each kind of step costs, once, and how often it came: the price of a run, or its receipt.
  *
- * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one pools still grow), and of
- * every other kind the first; each later one must have the same totals and the same peaks, or the run says so: they follow from the
- * requests alone. What the pool has reserved is in the ledger that is kept, and not asked of later ones: it depends on what ran between. */
-#ifndef TRAIN_KINDS_H
-#define TRAIN_KINDS_H
+ * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one
+ * pools still grow), and of every other kind the first; each later one must have the same totals and the same peaks,
+ * or the run says so: they follow from the requests alone. What the pool has reserved is in the ledger that is kept,
+ * and not asked of later ones: it depends on what ran between. */
+#ifndef STEP_KINDS_H
+#define STEP_KINDS_H
 
 #include <jansson.h>
 
 #include "tally.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 enum step_kind { KIND_STEP, KIND_EVAL, KIND_SAMPLE, KIND_SAVE, KIND_COUNT };
 
@@ -22,8 +23,8 @@ struct kind_sum { /* of a ledger, without times */
 struct kind {
     int64_t count;  /* in the whole run */
     int64_t n_here; /* in this process */
-    int64_t
-        n_unplanned; /* saves that no setting asked for: at a new best, when the run was told to stop. Not in count, not compared */
+    /* Saves that no setting asked for: at a new best, when the run was told to stop. Not in count, not compared. */
+    int64_t n_unplanned;
     json_t *ledger; /* tally.ledger/1; NULL: none yet */
     double seconds; /* that `n_timed` of them took; the mean is in the file and is not compared */
     int64_t n_timed;

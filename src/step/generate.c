@@ -7,13 +7,13 @@
 #include "base/text.h"
 #include "nn/kv_cache.h"
 #include "nn/model.h"
-#include "train/open.h"
-#include "train/trainer.h"
+#include "step/generate.h"
+#include "step/trainer.h"
 
 tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.temperature = 1, .top_p = 1}; }
 
-/* values (B,k), falling, already divided by the temperature: those beyond the first that have top_p together become -inf. The likeliest
- * always stays: nothing comes before it. */
+/* values (B,k), falling, already divided by the temperature: those beyond the first that have top_p together become
+ * -inf. The likeliest always stays: nothing comes before it. */
 static tl_tensor *nucleus(tl_tensor *values, double top_p) {
     tl_tensor *p = tl_softmax(values, -1);
     tl_tensor *before = tl_sub(tl_cumsum(p, 1), p); /* what those before it have together */
@@ -23,8 +23,8 @@ static tl_tensor *nucleus(tl_tensor *values, double top_p) {
 /* Asked of whoever generates: how to draw, and what for. */
 struct request {
     tl_generate_options options;
-    bool is_sketch; /* see trainer.h */
-    bool is_total;  /* logits that are not finite give token 0 and no error */
+    bool is_sketch;                    /* see trainer.h */
+    bool is_total;                     /* logits that are not finite give token 0 and no error */
     const volatile sig_atomic_t *stop; /* set by a signal: end after this token; NULL: there is none */
 };
 
@@ -52,8 +52,8 @@ static tl_tensor *draw(tl_tensor *logits, const struct request *r) {
     return tl_gather(indices, 1, draw_from(values, r));
 }
 
-/* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full it is filled anew with the last
- * three quarters of what it can hold: a model sees at most its context. */
+/* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full it is filled
+ * anew with the last three quarters of what it can hold: a model sees at most its context. */
 static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, int64_t capacity, int64_t *first,
                  const struct request *r) {
     if (n - *first > capacity) {
@@ -81,9 +81,9 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
                      o->temperature, (long long)o->top_k, o->top_p);
 }
 
-/* A pass over one token takes as much memory as the one before it: a sketch makes the first three after the cache was filled, and the last. */
-static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r,
-                     int64_t *n_done) {
+/* A pass over one token takes as much memory as the one before it: a sketch makes the first three after the cache
+ * was filled, and the last. */
+static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r, int64_t *n_done) {
     if (!request_check(model, text, n_prompt, &r->options)) return false;
     int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;
     int64_t capacity = N - 1 < context ? N - 1 : context, since = 0; /* nothing follows the last token */

@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "step/trainer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "nn/model.h"
 #include "ops/ops.h"
-#include "train/rounds.h"
+#include "step/rounds.h"
 
 /* One stream for each use of random numbers, so that one more draw here moves nothing there. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
@@ -24,8 +24,8 @@ static bool width_change(const struct settings *s, tl_model_config *c) {
         c->channels = s->channels;
         c->ff = (int64_t)((double)c->ff / (double)before * (double)c->channels + 0.5);
         if (!s->heads && c->channels % c->head_size)
-            return error_set(TL_ERROR_USE, "channels: %" PRId64 " is not a multiple of the head size %" PRId64, c->channels,
-                             c->head_size);
+            return error_set(TL_ERROR_USE, "channels: %" PRId64 " is not a multiple of the head size %" PRId64,
+                             c->channels, c->head_size);
         if (!s->heads) c->n_heads = c->channels / c->head_size;
     }
     if (s->heads) {
@@ -69,9 +69,11 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
     if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is not a language model", s->model);
     if (s->dropout > 0 && config->family != TL_GPT2)
-        return error_set(TL_ERROR_USE, "dropout: models of the %s family do not support it", tl_family_name(config->family));
+        return error_set(TL_ERROR_USE, "dropout: models of the %s family do not support it",
+                         tl_family_name(config->family));
     if (*weights && is_model_changed(s))
-        return error_set(TL_ERROR_USE, "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
+        return error_set(TL_ERROR_USE,
+                         "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
                          s->model);
     if (!model_change(s, config)) return false;
     if (s->seq > config->context)
@@ -87,8 +89,7 @@ bool trainer_can_hold(const struct settings *s, const tl_model_config *config, c
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe || !recipe_check(recipe, device->target)) return false;
     if (!device_has_data(device)) return true;
-    return (!*weights || model_weights_fit(config, weights)) &&
-           model_fits(config, recipe->parameters, device);
+    return (!*weights || model_weights_fit(config, weights)) && model_fits(config, recipe->parameters, device);
 }
 
 static tl_optimizer_kind optimizer_kind(const struct settings *s) {
@@ -269,8 +270,8 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-/* Hears of a narrow gradient when it is complete, adds it to its f32 sum and lets it go: the narrow gradients of the whole model are
- * never there at once. What fails here is found by the error it leaves. */
+/* Hears of a narrow gradient when it is complete, adds it to its f32 sum and lets it go: the narrow gradients of the
+ * whole model are never there at once. What fails here is found by the error it leaves. */
 static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
     tl_tensor **sum = context;
     bool grad = tl_grad_mode(false);
@@ -377,16 +378,16 @@ bool trainer_read(struct trainer *t, int64_t step, double *loss, double *norm) {
 
 /* ---- For checkpoints ---- */
 
-bool trainer_parts(struct trainer *t, struct checkpoint_part parts[TRAINER_PARTS]) {
-    parts[0] = (struct checkpoint_part){.file = "model.safetensors"};
-    parts[1] = (struct checkpoint_part){.file = "optimizer.safetensors"};
+bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]) {
+    parts[0] = (struct trainer_part){.file = "model.safetensors"};
+    parts[1] = (struct trainer_part){.file = "optimizer.safetensors"};
     parts[0].tensors = tl_module_list(t->model, &parts[0].n);
     parts[1].tensors = tl_optimizer_list(t->optimizer, &parts[1].n);
     return parts[0].tensors && (parts[1].tensors || parts[1].n == 0);
 }
 
 bool trainer_bill_save(struct trainer *t) {
-    struct checkpoint_part parts[TRAINER_PARTS];
+    struct trainer_part parts[TRAINER_PARTS];
     tl_phase phase = tl_set_phase(TL_OTHER);
     tl_scope scope = tl_scope_enter("save");
     bool ok = scope.depth && trainer_parts(t, parts);

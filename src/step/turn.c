@@ -1,4 +1,4 @@
-#include "train/turn.h"
+#include "step/turn.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "train/settings.h"
+#include "step/settings.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t is_over = PTHREAD_COND_INITIALIZER;

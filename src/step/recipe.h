@@ -1,6 +1,6 @@
 /* recipe.h: which numbers a run keeps and multiplies in which dtype. One row each. */
-#ifndef TRAIN_RECIPE_H
-#define TRAIN_RECIPE_H
+#ifndef STEP_RECIPE_H
+#define STEP_RECIPE_H
 
 #include "nn/layers.h"
 #include "tally.h"

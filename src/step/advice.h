@@ -1,0 +1,13 @@
+/* advice.h: what would fit, when a run does not. */
+#ifndef STEP_ADVICE_H
+#define STEP_ADVICE_H
+
+#include "tally.h"
+#include "step/settings.h"
+
+/* The pending error is that a pool could not give the memory that a run needs. Adds to its message what the run
+ * needs in all, and settings that fit, each of them priced: the largest batch, and the cheapest checkpointing.
+ * `device` is where it failed. What was known before stays when nothing can be found. */
+void advice_add(const struct settings *s, const tl_device *device);
+
+#endif

@@ -1,0 +1,18 @@
+/* generate.h: text that a model goes on with, for whoever may have to stop. */
+#ifndef STEP_GENERATE_H
+#define STEP_GENERATE_H
+
+#include <signal.h>
+
+#include "tally.h"
+
+/* tl_generate until *stop is set, which a signal may do. `n_done`: tokens of the text that are there, the prompt's
+ * too. */
+bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const tl_generate_options *options,
+                    const volatile sig_atomic_t *stop, int64_t *n_done);
+
+/* Bytes as UTF-8 text, malloc'ed: what is no UTF-8, and control characters but line ends and tabs, become "?". NULL:
+ * recorded. */
+char *text_of_tokens(const int64_t *ids, int64_t n);
+
+#endif

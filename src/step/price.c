@@ -1,0 +1,147 @@
+/* price.c: the walk, billed.
+ *
+ * It is made twice at most. First with a pool that may reserve anything: that gives every count, also of a run that
+ * is too large. If the pool reserved more than the device has, the run may still fit, since a pool that is refused
+ * returns its unused segments and asks again. Whether it does is not guessed: the second walk has the device's own
+ * limit. */
+#include "step/price.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "step/advice.h"
+#include "step/trainer.h"
+
+static const uint64_t anything = (uint64_t)3 << 60; /* bytes that a pool may reserve where nothing is refused */
+
+const char *price_verdict_text(enum price_verdict verdict) {
+    static const char *const texts[] = {"fits", "fits tightly", "too large", "not known"};
+    return texts[verdict];
+}
+
+const struct held_window *price_window(const struct price *p, enum step_kind kind) {
+    const tl_ledger *ledger = p->kind[kind].ledger;
+    for (int i = 0; ledger && i < ledger->n_devices; i++)
+        if (ledger->memory[i].device == p->device) return &ledger->memory[i].window;
+    return NULL;
+}
+
+/* ---- The walk ---- */
+
+struct billing {
+    struct price *price;
+    int64_t n_steps;
+};
+
+static void peaks_note(struct price *p, enum step_kind kind, const tl_ledger *ledger, const tl_device *device) {
+    uint64_t held = tl_ledger_peak(ledger, device, TL_ALL), allocated = tl_ledger_peak_allocated(ledger, device),
+             reserved = tl_ledger_peak_reserved(ledger, device);
+    if (held > p->held_bytes) p->peak_kind = kind;
+    if (held > p->held_bytes) p->held_bytes = held;
+    if (allocated > p->allocated_bytes) p->allocated_bytes = allocated;
+    if (reserved > p->reserved_bytes) p->reserved_bytes = reserved;
+}
+
+/* Of the steps the second is kept: in the first one the pool still grows. */
+static bool bill(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    struct billing *b = context;
+    struct price_kind *own = &b->price->kind[kind];
+    peaks_note(b->price, kind, ledger, device);
+    bool is_second_step = kind == KIND_STEP && ++b->n_steps == 2;
+    tl_ledger *unused = is_second_step ? own->ledger : own->ledger ? ledger : NULL;
+    if (unused != ledger) own->ledger = ledger;
+    tl_ledger_free(unused);
+    return true;
+}
+
+static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    (void)context, (void)kind, (void)device;
+    tl_ledger_free(ledger);
+    return true;
+}
+
+/* Reserved more than there is: does it fit when what is unused goes back? */
+static bool fits_when_trimmed(const struct price *p, bool *fits) {
+    struct walk walk = {.is_sketch = true};
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *fits = walk_run(&walk, &p->settings, p->device, p->limit_bytes, &(struct walker){bill_nothing, NULL});
+    tl_error_policy(policy);
+    if (*fits) return true;
+    bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
+    if (is_refused) tl_error_clear();
+    return is_refused;
+}
+
+static bool verdict_find(struct price *p) {
+    bool fits = false;
+    p->verdict = !p->limit_bytes ? PRICE_UNKNOWN : p->reserved_bytes <= p->limit_bytes ? PRICE_FITS : PRICE_TOO_LARGE;
+    if (p->verdict != PRICE_TOO_LARGE || p->allocated_bytes > p->limit_bytes)
+        return true; /* requests alone are too many */
+    if (!fits_when_trimmed(p, &fits)) return false;
+    if (fits) p->verdict = PRICE_FITS_TIGHTLY;
+    return true;
+}
+
+static bool price_with(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes,
+                       bool is_sketch) {
+    char weights[SETTING_TEXT];
+    memset(p, 0, sizeof *p); /* too large to be built on the stack first */
+    p->settings = *s;
+    p->device = device;
+    p->limit_bytes = limit_bytes;
+    if (!settings_check(s) || !trainer_model(s, &p->config, weights)) return false;
+    p->n_parameters = tl_model_config_parameters(&p->config);
+    if (__builtin_mul_overflow(s->accum, s->batch, &p->n_tokens) ||
+        __builtin_mul_overflow(p->n_tokens, s->seq, &p->n_tokens))
+        return error_set(TL_ERROR_USE, "batch: a step of more than 2^63 - 1 tokens");
+    struct billing billing = {p, 0};
+    struct walk walk = {.is_sketch = is_sketch};
+    bool ok = walk_run(&walk, s, device, anything, &(struct walker){bill, &billing}) && verdict_find(p);
+    p->is_steady = walk.is_settled;
+    for (int i = 0; i < KIND_COUNT; i++) p->kind[i].count = walk.counts[i];
+    if (!ok) price_free(p);
+    return ok;
+}
+
+bool price_make(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes) {
+    return price_with(p, s, device, limit_bytes, false);
+}
+bool price_sketch(struct price *p, const struct settings *s, tl_device *device, uint64_t limit_bytes) {
+    return price_with(p, s, device, limit_bytes, true);
+}
+
+void price_free(struct price *p) {
+    for (int i = 0; i < KIND_COUNT; i++) tl_ledger_free(p->kind[i].ledger);
+    memset(p->kind, 0, sizeof p->kind);
+}
+
+/* ---- As a text ---- */
+
+static char *text_of(const struct settings *s, const struct kinds *before, int64_t from, tl_device *device,
+                     int64_t walked) {
+    struct kinds kinds = {0};
+    struct walk walk = {.from = walked};
+    char *text = NULL;
+    if (device && walk_run(&walk, s, device, settings_memory_limit(s), &(struct walker){walk_bill_kinds, &kinds})) {
+        const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
+        for (int i = 0; i < KIND_COUNT; i++) {
+            int64_t behind = before ? before->kind[i].count : 0;
+            kinds.kind[i].count = behind + (walk.counts[i] ? walk_n_due(every[i], from, s->steps) : 0);
+        }
+        text = kinds_text(&kinds, s);
+    }
+    kinds_free(&kinds);
+    return text;
+}
+
+char *price_text_on(const struct settings *s, tl_device *device) { return text_of(s, NULL, 0, device, 0); }
+char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked) {
+    return text_of(s, before, from, walk_stand_in(s), walked);
+}
+
+char *price_text(const struct settings *s) {
+    char *text = price_text_on(s, walk_stand_in(s));
+    if (!text && tl_error() == TL_ERROR_MEMORY) advice_add(s, walk_stand_in(s));
+    return text;
+}

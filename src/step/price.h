@@ -1,0 +1,58 @@
+/* price.h: what a run costs on a device, found by walking through it on meta under that device's memory rules (walk.h).
+ *
+ * Nothing here knows what a model is: bytes and FLOPs are those of the ledger. */
+#ifndef STEP_PRICE_H
+#define STEP_PRICE_H
+
+#include "account/ledger.h"
+#include "step/settings.h"
+#include "step/walk.h"
+#include "tally.h"
+
+enum price_verdict {
+    PRICE_FITS,
+    PRICE_FITS_TIGHTLY, /* the pool must give unused segments back to the device on the way */
+    PRICE_TOO_LARGE,
+    PRICE_UNKNOWN /* nobody knows how much memory there is */
+};
+
+struct price_kind {
+    tl_ledger *ledger; /* of the second step; of the first one of every other kind; NULL: it never comes */
+    int64_t count;     /* in the whole run */
+};
+
+struct price {
+    struct settings settings;
+    tl_device *device;    /* on meta */
+    uint64_t limit_bytes; /* that the pool may reserve; 0: not known */
+    tl_model_config config;
+    int64_t n_parameters;
+    int64_t n_tokens; /* of a step */
+    struct price_kind kind[KIND_COUNT];
+    uint64_t held_bytes, allocated_bytes, reserved_bytes; /* the most of the whole run */
+    enum step_kind peak_kind;                             /* the kind that holds the most */
+    enum price_verdict verdict;
+    bool is_steady; /* see walk.h: is_settled */
+};
+
+/* The price of a run on a device of meta whose pool may reserve so many bytes (0: nobody knows). False: recorded,
+ * and nothing is left behind. A run that does not fit is priced all the same. */
+bool price_make(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
+/* The same with a fifth of the work: steps, peaks and verdict are exact, the counts of samples are too low. */
+bool price_sketch(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
+void price_free(struct price *price);
+
+const char *price_verdict_text(enum price_verdict verdict);
+
+/* What was live at the peak: cells of (path, purpose) of a price's own device. */
+const struct held_window *price_window(const struct price *price, enum step_kind kind);
+
+/* The price of the whole run as a text, tally.run/1; free() it. NULL: recorded, where memory is short with advice
+ * (advice.h). */
+char *price_text(const struct settings *s);
+char *price_text_on(const struct settings *s, tl_device *device); /* under the rules of another device; no advice */
+/* The same of a run that has come so far: `before` of each kind are behind it (NULL: none) after `from` steps, and
+ * ledgers are those of a process that begins after `walked` steps. */
+char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked);
+
+#endif

@@ -1,0 +1,184 @@
+#include "step/walk.h"
+
+#include "device/devices.h"
+#include "step/cycle.h"
+#include "step/source.h"
+#include "step/turn.h"
+#include "tensor/device.h"
+
+/* Of a stretch, or of equal events, that are run before the walk gives up to wait for a cycle. */
+enum { MOST_STEPS = 48, MOST_EVENTS = 16 };
+
+/* ---- When what happens. `done` steps are behind us. ---- */
+
+static int64_t every_of(const struct trainer *t, enum step_kind kind) {
+    const struct settings *s = &t->settings;
+    const int64_t every[KIND_COUNT] = {1, s->eval_every, s->sample_every, s->save_every};
+    return every[kind];
+}
+
+static bool has_kind(const struct trainer *t, enum step_kind kind) {
+    return kind == KIND_EVAL ? t->held_out != NULL : kind != KIND_SAMPLE || t->text;
+}
+
+bool walk_is_due(const struct trainer *t, enum step_kind kind, int64_t done) {
+    int64_t every = every_of(t, kind);
+    return has_kind(t, kind) && (done == t->settings.steps || (every > 0 && done % every == 0));
+}
+
+int64_t walk_n_due(int64_t every, int64_t from, int64_t steps) {
+    if (from >= steps) return 0;
+    return every > 0 ? steps / every - from / every + (steps % every != 0) : 1;
+}
+
+/* The first number of steps above `done` at which a kind is due; that of all where it never comes. */
+static int64_t next_due(const struct trainer *t, enum step_kind kind, int64_t done) {
+    int64_t every = every_of(t, kind), steps = t->settings.steps;
+    return has_kind(t, kind) && every > 0 && every <= steps && done / every < steps / every ? (done / every + 1) * every
+                                                                                            : steps;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- One billed stretch ---- */
+
+static bool kind_run(struct trainer *t, enum step_kind kind, int64_t step) {
+    return kind == KIND_STEP     ? trainer_step(t, step)
+           : kind == KIND_EVAL   ? trainer_evaluate(t)
+           : kind == KIND_SAMPLE ? trainer_sample(t)
+                                 : trainer_bill_save(t);
+}
+
+bool walk_kind(struct trainer *t, enum step_kind kind, int64_t step, const struct walker *w) {
+    tl_ledger *ledger = tl_ledger_begin(kind_name(kind));
+    if (!ledger) return false;
+    bool ok = kind_run(t, kind, step);
+    if (tl_ledger_end(ledger) && ok) return w->bill(w->context, kind, ledger, t->device);
+    tl_ledger_free(ledger);
+    return false;
+}
+
+bool walk_bill_kinds(void *context, enum step_kind kind, tl_ledger *ledger, tl_device *device) {
+    bool ok = kinds_add(context, kind, ledger, device);
+    tl_ledger_free(ledger);
+    return ok;
+}
+
+/* ---- The walk ---- */
+
+struct tour {
+    struct trainer *t;
+    const struct walker *w;
+    int64_t done;
+    bool is_settled, has_seen[KIND_COUNT];
+};
+
+/* Steps until so many are done, but for whole cycles of them. Where none is found the walk jumps. */
+static bool steps_to(struct tour *r, int64_t until) {
+    struct cycle cycle = {0};
+    bool ok = true, is_watched = true;
+    for (int n = 1; ok && r->done < until; n++) {
+        ok = walk_kind(r->t, KIND_STEP, r->done++, r->w);
+        enum cycle_news news = ok && is_watched ? cycle_look(&cycle, r->t) : CYCLE_NONE;
+        if (news == CYCLE_FAILED) ok = false;
+        if (news == CYCLE_FOUND) {
+            r->done += (until - r->done) / cycle.n_since * cycle.n_since;
+            is_watched = false; /* what is left of a cycle is run */
+        } else if (n == MOST_STEPS && is_watched && r->done < until) {
+            r->done = until;
+            r->is_settled = false;
+        }
+    }
+    cycle_end(&cycle);
+    return ok;
+}
+
+/* What is due after this many steps, in the run's order. Saves change no pool, so the first stands for all. */
+static bool event(struct tour *r, bool *is_first) {
+    bool ok = true;
+    *is_first = false;
+    for (int kind = KIND_EVAL; ok && kind < KIND_COUNT; kind++) {
+        if (!walk_is_due(r->t, (enum step_kind)kind, r->done) || (kind == KIND_SAVE && r->has_seen[kind])) continue;
+        *is_first = *is_first || !r->has_seen[kind];
+        r->has_seen[kind] = true;
+        ok = walk_kind(r->t, (enum step_kind)kind, 0, r->w);
+    }
+    return ok;
+}
+
+/* The next number of steps at which the pool may change otherwise than by steps, or the first save comes. */
+static int64_t next_event(const struct tour *r) {
+    int64_t next = least(next_due(r->t, KIND_EVAL, r->done), next_due(r->t, KIND_SAMPLE, r->done));
+    return r->has_seen[KIND_SAVE] ? next : least(next, next_due(r->t, KIND_SAVE, r->done));
+}
+
+/* Evaluations alone that follow each other, or samples alone, with equal stretches between them: how many more come
+ * before anything else, and how far apart. 0: what is due now is something else. */
+static int64_t n_equal(const struct tour *r, int64_t *apart) {
+    bool is_eval = walk_is_due(r->t, KIND_EVAL, r->done), is_sample = walk_is_due(r->t, KIND_SAMPLE, r->done);
+    if (is_eval == is_sample) return 0;
+    *apart = every_of(r->t, is_eval ? KIND_EVAL : KIND_SAMPLE);
+    int64_t other = next_due(r->t, is_eval ? KIND_SAMPLE : KIND_EVAL, r->done);
+    if (!r->has_seen[KIND_SAVE]) other = least(other, next_due(r->t, KIND_SAVE, r->done));
+    return *apart > 0 ? (other - 1 - r->done) / *apart : 0;
+}
+
+static bool has_seen_all(const struct tour *r) {
+    for (int kind = KIND_EVAL; kind < KIND_COUNT; kind++)
+        if (has_kind(r->t, (enum step_kind)kind) && !r->has_seen[kind]) return false;
+    return true;
+}
+
+/* Until every kind has come, and then as far as steps tell what they reserve after it. */
+static bool tour_run(struct tour *r) {
+    struct cycle cycle = {0}; /* of equal events */
+    int n_events = 0;
+    bool ok = true, is_first = false;
+    while (ok && r->done < r->t->settings.steps && !has_seen_all(r)) {
+        int64_t apart = 0;
+        ok = steps_to(r, next_event(r)) && event(r, &is_first);
+        int64_t n = ok ? n_equal(r, &apart) : 0;
+        if (n == 0 || is_first) cycle_end(&cycle), n_events = 0;
+        if (n == 0) continue;
+        enum cycle_news news = cycle_look(&cycle, r->t);
+        if (news == CYCLE_FAILED) ok = false;
+        if (news == CYCLE_FOUND) r->done += n / cycle.n_since * cycle.n_since * apart;
+        else if (++n_events == MOST_EVENTS) r->done += n * apart, r->is_settled = false;
+        if (news == CYCLE_FOUND || n_events == MOST_EVENTS) cycle_end(&cycle), n_events = 0;
+    }
+    cycle_end(&cycle);
+    return ok && steps_to(r, next_event(r));
+}
+
+static bool walk_trainer(struct walk *walk, struct trainer *t, const struct walker *w) {
+    struct tour tour = {.t = t, .w = w, .done = walk->from, .is_settled = true};
+    t->is_sketch = walk->is_sketch;
+    for (int kind = 0; kind < KIND_COUNT; kind++)
+        walk->counts[kind] =
+            has_kind(t, (enum step_kind)kind) ? walk_n_due(every_of(t, (enum step_kind)kind), 0, t->settings.steps) : 0;
+    bool ok = tour_run(&tour);
+    walk->is_settled = tour.is_settled;
+    return ok;
+}
+
+bool walk_run(struct walk *walk, const struct settings *s, tl_device *device, uint64_t memory_bytes,
+              const struct walker *w) {
+    tl_model_config config;
+    char weights[SETTING_TEXT];
+    struct source source = {0};
+    if (!turn_take(NULL)) return false;
+    bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
+              source_open(&source, s, config.vocabulary, true);
+    if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
+    if (ok) tl_pool_limit(device, memory_bytes);
+    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    ok = t && walk_trainer(walk, t, w);
+    trainer_free(t);
+    source_close(&source);
+    if (device) tl_pool_trim(device);
+    if (device) tl_pool_limit(device, 0);
+    turn_give();
+    return ok;
+}
+
+tl_device *walk_stand_in(const struct settings *s) { return device_stand_in(s->device); }

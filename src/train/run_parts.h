@@ -1,0 +1,109 @@
+/* run_parts.h: a run while it runs, for the files that are parts of it: run.c has the loop, run_folder.c what it
+ * finds in its folder when it begins, run_price.c its price there and the verdict, run_save.c checkpoints and what
+ * it leaves, run_report.c times and what it tells. */
+#ifndef TRAIN_RUN_PARTS_H
+#define TRAIN_RUN_PARTS_H
+
+#include "step/kinds.h"
+#include "step/source.h"
+#include "step/trainer.h"
+#include "step/walk.h"
+#include "tensor/device.h"
+#include "train/checkpoint.h"
+#include "train/folder.h"
+#include "train/log.h"
+#include "train/origin.h"
+#include "train/run.h"
+
+#define RUN_CONFIG "config.json"
+#define RUN_PRICE "price.json"
+#define RUN_RECEIPT "receipt.json"
+#define RUN_MACHINE "machine.json"
+#define RUN_FINAL "final"
+extern const char *const run_final_files[2];
+
+enum { RUN_CHANGES_TEXT = 640 }; /* leaves room for the rest of an error */
+enum { RUN_FIRST_STEPS = 2 };    /* of a process: they are slower */
+
+struct run {
+    struct settings settings, saved; /* saved: of the checkpoint that it goes on from */
+    const struct run_listener *listener;
+    struct run_summary *summary;
+    struct source source;
+    struct origin origin;
+    struct trainer *trainer;
+    struct kinds kinds;
+    struct log log;
+    int64_t log_bytes, event_bytes; /* of the log when the last checkpoint was made */
+    int64_t step, n_read;           /* steps done, and of how many loss and norm were read */
+    int64_t best_step, last_saved, n_rollbacks;
+    double best, held_out, elapsed_s; /* elapsed: before this process */
+    double began_s, health_s;         /* health_s: when the device was asked last */
+    struct device_health health;
+    double step_s, step_flops; /* of the last step that was read */
+    struct step_span {
+        int64_t from, to;    /* marks of the device (tensor/device.h) */
+        double asked_s;      /* that this thread took to ask for it */
+    } span[2];               /* of the steps that are not read yet, by their number */
+    int64_t n_timed;         /* steps of this process that were read; also those that were rolled back */
+    int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */
+    double step_began_s;     /* when it had nothing else beside it; 0: it had */
+    double palm_flops;       /* of a token, by PaLM's rule */
+    bool is_new_best;        /* the last evaluation was */
+    double wait_s, waited_s; /* for data: in the last step, and in all of this process */
+    struct folder folder;
+    struct checkpoint *found; /* the newest whole one, until it is resumed from */
+    json_t *state;            /* its state; NULL: there is none */
+    bool needs_price;         /* price.json was damaged */
+    json_t *made_from;        /* see identity.h */
+    bool accepts_changes;
+    char changes[RUN_CHANGES_TEXT]; /* of the run's identity, accepted, and of its length; "": none */
+};
+
+/* ---- run_folder.c ---- */
+
+/* Opens the folder and the newest whole checkpoint, and settles what the run is. A folder that another run has made
+ * is not this run's. False: recorded, here and below. */
+bool run_folder_begin(struct run *r);
+/* The data and what the run is made from, compared with the checkpoint's. `weights`: the folder of the first
+ * weights, or "". */
+bool run_inputs_open(struct run *r, const tl_model_config *config, const char *weights);
+bool run_final_look(struct run *r, bool *is_whole); /* the weights in final/ */
+void run_changes_add(struct run *r, const char *words);
+
+/* ---- run_price.c ---- */
+
+bool run_price_begin(struct run *r); /* before anything else: what does not fit is told before the first step */
+bool run_memory_suffices(struct run *r, tl_device *device);
+bool run_price_again(struct run *r, const struct settings *before); /* when it resumes; before: when it was saved */
+bool run_price_repair(struct run *r);
+bool run_verdict(struct run *r); /* price against receipt, both as they lie in the folder */
+
+/* ---- run_save.c ---- */
+
+bool run_log_begin(struct run *r);
+bool run_changes_log(struct run *r);
+bool run_machine_write(struct run *r);
+bool run_save(struct run *r, bool is_planned);
+/* The settings that a checkpoint was made with; those of now where it does not say. */
+bool run_settings_of(const json_t *state, const struct settings *now, struct settings *then);
+bool run_resume_found(struct run *r);  /* from the checkpoint that was found when the run began, if there is one */
+bool run_resume_newest(struct run *r); /* in the middle of a run */
+bool run_complete(struct run *r);      /* once every step is done: the weights for others, the receipt, the verdict */
+
+/* ---- run_report.c ---- */
+
+/* `norm`, `held_out`: NAN, `text`: NULL where there is none. */
+void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text);
+bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped);
+void run_step_time(struct run *r, int64_t at); /* of a step whose results have been read */
+void run_flops_find(struct run *r);            /* of a step, once one is in the receipt */
+void run_summarise(struct run *r, enum run_end end);
+double run_palm_flops(const tl_model_config *c, const struct settings *s); /* of a token */
+
+/* Runs a kind of step and bills it to the receipt. */
+static inline bool run_kind(struct run *r, enum step_kind kind) {
+    return walk_kind(r->trainer, kind, r->step, &(struct walker){walk_bill_kinds, &r->kinds});
+}
+
+#endif

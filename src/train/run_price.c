@@ -1,0 +1,137 @@
+/* run_price.c: the price in a run's folder, and the receipt against it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "device/devices.h"
+#include "step/price.h"
+#include "train/run_parts.h"
+
+static bool price_write(struct run *r, char *text) {
+    static const char *const names[] = {RUN_PRICE};
+    return folder_put(&r->folder, RUN_PRICE, text) && folder_seal(&r->folder, NULL, names, 1);
+}
+
+/* Whether price.json is one, and the one that was written. */
+static bool price_look(struct run *r, bool *is_good) {
+    enum folder_state state;
+    json_t *price = NULL;
+    if (!folder_look(&r->folder, NULL, RUN_PRICE, &state) || !folder_json(&r->folder, RUN_PRICE, &price)) return false;
+    const char *schema = json_string_value(json_object_get(price, "schema"));
+    *is_good = state != FOLDER_DAMAGED && schema && !strcmp(schema, "tally.run/1");
+    json_decref(price);
+    return true;
+}
+
+/* The price is made before anything else: what does not fit is told before the first step. */
+bool run_price_begin(struct run *r) {
+    bool is_good;
+    if (!price_look(r, &is_good)) return false;
+    if (is_good && !*r->settings.memory_limit) return true;
+    char *price = price_text(&r->settings);
+    r->needs_price = r->found && !is_good;
+    if (price && is_good) return free(price), true;
+    return price && price_write(r, price);
+}
+
+/* The most that any kind of step reserves, by the price in the folder. */
+static bool price_peak(struct run *r, uint64_t *most) {
+    json_t *price = NULL, *kind;
+    const char *name;
+    if (!folder_json(&r->folder, RUN_PRICE, &price)) return false;
+    *most = 0;
+    json_object_foreach(json_object_get(price, "kinds"), name, kind) {
+        const json_t *memory = json_object_get(json_object_get(kind, "ledger"), "memory");
+        const char *text = json_string_value(json_object_get(memory, "peak_reserved_bytes"));
+        uint64_t bytes = text ? strtoull(text, NULL, 10) : 0;
+        if (bytes > *most) *most = bytes;
+    }
+    json_decref(price);
+    return true;
+}
+
+/* Without a limit that was given, what the device has is one. A pool that is refused gives back what it does not use
+ * and asks again, so whether a price above that fits is found by pricing under it. */
+__attribute__((noinline)) bool run_memory_suffices(struct run *r, tl_device *device) {
+    uint64_t have = device_memory_bytes(device), need;
+    if (*r->settings.memory_limit || !have) return true;
+    if (!price_peak(r, &need) || need <= have) return tl_error() == TL_OK;
+    struct settings limited = r->settings;
+    snprintf(limited.memory_limit, sizeof limited.memory_limit, "%" PRIu64, have);
+    char *price = price_text(&limited);
+    free(price);
+    return price != NULL;
+}
+
+/* Whether the price in the folder is that of these settings: a process that was given others may have ended before its
+ * first save. False: recorded. */
+__attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
+    struct settings priced = settings_default();
+    json_t *price;
+    if (!folder_json(&r->folder, RUN_PRICE, &price)) return false;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    *is = settings_take_json(&priced, RUN_PRICE, json_object_get(price, "settings")) &&
+          settings_cost_same(&priced, &r->settings);
+    tl_error_policy(policy);
+    json_decref(price);
+    if (tl_error() == TL_ERROR_MEMORY) return false;
+    tl_error_clear();
+    return true;
+}
+
+/* A run that resumes with settings that cost something else keeps what was counted, and is priced anew for the rest;
+ * the ledgers are those from now on. `before`: when it was saved. */
+bool run_price_again(struct run *r, const struct settings *before) {
+    const struct settings *s = &r->settings;
+    bool is_ours;
+    if (r->step == s->steps) return true;
+    if (!price_is_ours(r, &is_ours)) return false;
+    if (settings_cost_same(before, s) && !*r->changes && is_ours) return true;
+    kinds_forget(&r->kinds);
+    return price_write(r, price_text_rest(s, &r->kinds, r->step, r->step)) &&
+           folder_put(&r->folder, RUN_CONFIG, settings_json(s));
+}
+
+/* A price that was damaged, from what is counted in the checkpoint: of a run that is done, by the settings that it had.
+ * */
+bool run_price_repair(struct run *r) {
+    const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
+    if (!r->needs_price) return true;
+    log_line("run: %s/%s was missing or damaged: the run is priced again", r->settings.out, RUN_PRICE);
+    return price_write(r, price_text_rest(s, &r->kinds, r->step, 0));
+}
+
+/* The receipt's memory is not the run's alone when the process holds tensors of its own beside it: then the price's
+ * stands in for it. */
+static char *without_memory(const char *receipt_text, const char *price_json) {
+    json_t *receipt = json_parse(receipt_text, NULL), *price = json_parse(price_json, NULL), *kind;
+    const char *name;
+    json_object_foreach(json_object_get(receipt, "kinds"), name, kind) {
+        json_t *other = json_object_get(json_object_get(json_object_get(price, "kinds"), name), "ledger");
+        json_t *memory = json_object_get(other, "memory");
+        if (memory) json_object_set(json_object_get(kind, "ledger"), "memory", memory);
+    }
+    char *text = receipt ? json_print(receipt, 0) : NULL;
+    if (!text) error_memory(strlen(receipt_text), "a comparison of ledgers");
+    json_decref(receipt);
+    json_decref(price);
+    return text;
+}
+
+/* Price against receipt, both as they lie in the folder. */
+bool run_verdict(struct run *r) {
+    size_t bytes;
+    char *price = file_get_at(file_in(r->folder.dir, RUN_PRICE), JSON_MOST_LEDGER, &bytes);
+    char *receipt = price ? file_get_at(file_in(r->folder.dir, RUN_RECEIPT), JSON_MOST_LEDGER, &bytes) : NULL;
+    char *compared = receipt && r->summary->foreign_bytes ? without_memory(receipt, price) : NULL;
+    bool ok = receipt && (compared || !r->summary->foreign_bytes);
+    r->summary->differences = ok ? tl_ledger_diff(price, compared ? compared : receipt, NULL) : -1;
+    memory_free(price);
+    memory_free(receipt);
+    free(compared);
+    return r->summary->differences >= 0;
+}

@@ -1,0 +1,128 @@
+/* run_report.c: how long steps take, and what a run says of itself. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "train/run_parts.h"
+
+/* Of the machine's peak, as the settings give it; NAN: it is not known. Nothing falls back to another machine's. */
+static double share_of_peak(const struct run *r, double flops_per_s) {
+    return r->settings.peak > 0 ? flops_per_s / r->settings.peak : NAN;
+}
+
+void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text) {
+    if (!r->listener || !r->listener->tell) return;
+    double done_here = (double)(r->step - r->summary->first_step), here_s = now_s() - r->began_s;
+    double tokens_per_s = (double)trainer_step_tokens(r->trainer) / r->step_s, flops_per_s = r->step_flops / r->step_s;
+    struct run_news news = {
+        .step = done,
+        .steps = r->settings.steps,
+        .loss = loss,
+        .norm = norm,
+        .lr = trainer_lr(r->trainer, done - 1),
+        .step_s = r->step_s,
+        .tokens_per_s = tokens_per_s,
+        .flops_per_s = flops_per_s,
+        .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
+        .hfu = share_of_peak(r, flops_per_s),
+        .wait_share = here_s > 0 ? tl_loader_wait_s(r->trainer->loader) / here_s : 0,
+        .eta_s = done_here > 0 ? here_s / done_here * (double)(r->settings.steps - r->step) : NAN,
+        .peak_bytes = tl_device_memory(r->trainer->device).peak_bytes,
+        .held_out = held_out,
+        .text = text,
+    };
+    r->listener->tell(r->listener->context, &news);
+}
+
+/* Clock, power and heat of a device that knows them, once a second. */
+static const struct device_health *health_of(struct run *r) {
+    const tl_device *device = r->trainer->device;
+    double now = now_s();
+    if (!device->functions->health || now - r->health_s < 1) return NULL;
+    r->health_s = now;
+    return device->functions->health(device, &r->health) ? &r->health : NULL;
+}
+
+bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped) {
+    if (done % r->settings.log_every != 0 && done != r->settings.steps) return true;
+    int64_t tokens = trainer_step_tokens(r->trainer);
+    double tokens_per_s = (double)tokens / r->step_s;
+    const struct log_step line = {.step = done,
+                                  .tokens = done * tokens,
+                                  .loss = loss,
+                                  .norm = norm,
+                                  .lr = trainer_lr(r->trainer, done - 1),
+                                  .step_s = r->step_s,
+                                  .tokens_per_s = tokens_per_s,
+                                  .wait_s = r->wait_s,
+                                  .mfu = share_of_peak(r, r->palm_flops * tokens_per_s),
+                                  .is_skipped = is_skipped,
+                                  .health = health_of(r)};
+    return log_step(&r->log, &line);
+}
+
+/* By the device's own clock: this thread may read the results of a step long after the device has finished it. A
+ * step takes from the end of the one before it to its own end, or from its beginning where something else came
+ * between. */
+void run_step_time(struct run *r, int64_t at) {
+    const struct step_span *span = &r->span[at % 2];
+    tl_device *device = r->trainer->device;
+    double seconds = device_mark_seconds(device, span->from, span->to);
+    r->step_s = seconds > 0 ? seconds : span->asked_s; /* a profile may have used up the marks */
+    struct run_times *t = &r->summary->times;
+    *(r->n_timed++ < RUN_FIRST_STEPS ? &t->first_steps_s : &t->steps_s) += r->step_s;
+}
+
+void run_flops_find(struct run *r) {
+    const json_t *totals = json_object_get(r->kinds.kind[KIND_STEP].ledger, "totals");
+    const char *flops = json_string_value(json_object_get(totals, "flops"));
+    r->step_flops = flops ? number_parse(flops, NULL) : 0;
+}
+
+/* The steps that speeds are of: all but the first two of a process, if there are more. */
+static int64_t steps_timed(struct run *r) {
+    struct run_times *t = &r->summary->times;
+    if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0;
+    return r->n_timed - (t->first_steps_s > 0 ? RUN_FIRST_STEPS : 0);
+}
+
+void run_summarise(struct run *r, enum run_end end) {
+    struct run_summary *m = r->summary;
+    double here = now_s() - r->began_s, n_timed = (double)steps_timed(r), steps_s = m->times.steps_s;
+    run_flops_find(r);
+    m->steps = r->step;
+    m->tokens = r->step * trainer_step_tokens(r->trainer);
+    m->seconds = r->elapsed_s + here;
+    m->tokens_per_s = steps_s > 0 ? n_timed * (double)trainer_step_tokens(r->trainer) / steps_s : 0;
+    m->flops = r->step_flops * (double)r->step;
+    m->mfu = share_of_peak(r, r->palm_flops * m->tokens_per_s);
+    m->flops_per_s = steps_s > 0 ? r->step_flops * n_timed / steps_s : 0;
+    m->hfu = share_of_peak(r, m->flops_per_s);
+    double all_steps_s = steps_s + m->times.first_steps_s;
+    m->wait_share = all_steps_s > 0 ? tl_loader_wait_s(r->trainer->loader) / all_steps_s : 0;
+    m->best = r->best;
+    m->best_step = r->best_step;
+    m->n_parameters = tl_module_parameters(r->trainer->model);
+    m->floor = r->source.is_builtin ? tl_corpus_floor() : NAN;
+    const json_t *memory = json_object_get(r->kinds.kind[KIND_STEP].ledger, "memory");
+    const json_t *by = json_object_get(memory, "peak_by_purpose");
+    const char *peak = json_string_value(json_object_get(memory, "peak_bytes"));
+    m->peak_bytes = peak ? strtoull(peak, NULL, 10) : 0;
+    for (int p = 0; p < TL_PURPOSE_COUNT; p++) {
+        const char *n = json_string_value(json_object_get(by, tl_purpose_name((tl_purpose)p)));
+        m->peak_by_purpose[p] = n ? strtoull(n, NULL, 10) : 0;
+    }
+    profile_sort(&m->profile);
+    if (end == RUN_DONE && *r->kinds.difference) snprintf(m->problem, sizeof m->problem, "%s", r->kinds.difference);
+}
+
+/* PaLM's rule: 6 N for every parameter's part in forward and backward, and 12 L T d for attention that sees all T,
+ * with d = H D. */
+double run_palm_flops(const tl_model_config *c, const struct settings *s) {
+    return 6 * (double)tl_model_config_parameters(c) +
+           12 * (double)c->n_layers * (double)s->seq * (double)(c->n_heads * c->head_size);
+}

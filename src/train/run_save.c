@@ -1,0 +1,231 @@
+/* run_save.c: what a run saves and goes on from, and what it leaves when it is done. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "nn/model.h"
+#include "train/run_parts.h"
+
+const char *const run_final_files[2] = {"config.json", "model.safetensors"};
+
+bool run_log_begin(struct run *r) { return log_open(&r->log, r->folder.dir, r->log_bytes, r->event_bytes); }
+
+static char *state_text(struct run *r) {
+    char *settings_text = settings_json(&r->settings);
+    json_t *kinds = kinds_json(&r->kinds), *trainer = trainer_state(r->trainer), *made_on = origin_json(&r->origin);
+    json_t *settings = settings_text ? json_parse(settings_text, NULL) : NULL;
+    free(settings_text);
+    double elapsed = r->elapsed_s + now_s() - r->began_s;
+    json_t *root = kinds && trainer && settings && made_on
+                       ? json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:f, s:I, s:I, s:f, s:b, s:I, s:I}", "step",
+                                   (json_int_t)r->step, "trainer", trainer, "kinds", kinds, "settings", settings,
+                                   "made_on", made_on, "made_from", r->made_from, "elapsed_s", elapsed, "log_bytes",
+                                   (json_int_t)r->log_bytes, "event_bytes", (json_int_t)r->event_bytes, "best",
+                                   isfinite(r->best) ? r->best : 0.0, "has_best", (int)isfinite(r->best), "best_step",
+                                   (json_int_t)r->best_step, "n_skipped", (json_int_t)r->summary->n_skipped)
+                       : NULL;
+    char *text = root ? json_print(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    if (!text) error_memory(4096, "a checkpoint's state");
+    json_decref(root);
+    json_decref(kinds);
+    json_decref(settings);
+    json_decref(trainer);
+    json_decref(made_on);
+    return text;
+}
+
+/* Where it is trained now; a run that is done was trained where its checkpoint says. */
+bool run_machine_write(struct run *r) {
+    struct origin there;
+    json_t *json = NULL, *made_on = json_object_get(r->state, "made_on");
+    if (r->step >= r->settings.steps) {
+        if (!folder_json(&r->folder, RUN_MACHINE, &json)) return false;
+        bool is_good = json && origin_read(&there, json);
+        json_decref(json);
+        if (is_good || !made_on || !origin_read(&there, made_on)) return true;
+        log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_MACHINE);
+    }
+    json = r->step >= r->settings.steps ? json_incref(made_on) : origin_json(&r->origin);
+    char *text = json ? json_print(json, JSON_INDENT(1)) : NULL;
+    if (json && !text) error_memory(256, "a record of this machine");
+    json_decref(json);
+    return folder_put(&r->folder, RUN_MACHINE, text);
+}
+
+static bool receipt_write(struct run *r) {
+    return folder_put(&r->folder, RUN_RECEIPT, kinds_text(&r->kinds, &r->settings));
+}
+
+/* It is billed first: the state that is saved counts this save, which is made when the state is. It is saved when it
+ * was read back, older ones were pruned, and it is still there. */
+bool run_save(struct run *r, bool is_planned) {
+    struct trainer_part parts[TRAINER_PARTS];
+    struct checkpoints *all = &r->folder.checkpoints;
+    double before = now_s();
+    bool ok = !is_planned || run_kind(r, KIND_SAVE);
+    if (!is_planned) r->kinds.kind[KIND_SAVE].n_unplanned++;
+    ok = ok && log_sync(&r->log, &r->log_bytes, &r->event_bytes);
+    char *state = ok && trainer_parts(r->trainer, parts) ? state_text(r) : NULL;
+    ok = state && checkpoint_save(all, r->step, parts, TRAINER_PARTS, state) &&
+         checkpoint_prune(all, (int)r->settings.keep, r->best_step, r->step) && checkpoint_check(all, r->step) &&
+         receipt_write(r);
+    if (ok) r->last_saved = r->step;
+    r->is_new_best = false;
+    r->summary->times.saving_s += now_s() - before;
+    free(state);
+    return ok;
+}
+
+/* The settings that a checkpoint was made with; those of now where it does not say. */
+__attribute__((noinline)) bool run_settings_of(const json_t *state, const struct settings *now, struct settings *then) {
+    const json_t *settings = json_object_get(state, "settings");
+    *then = settings ? settings_default() : *now;
+    return !settings || settings_take_json(then, "the checkpoint's state.json", settings);
+}
+
+/* The bits are promised for the machine that made the checkpoint. Those of before there was a record say nothing. */
+static void origin_look(const struct run *r, const json_t *made_on) {
+    struct origin then;
+    char text[440];
+    if (!made_on || r->step >= r->settings.steps) return;
+    if (!origin_read(&then, made_on))
+        log_line("checkpoint of step %" PRId64
+                 " has an unreadable machine record: it resumes, but the result may not be bitwise identical",
+                 r->step);
+    else if (*origin_compare(&then, &r->origin, text, sizeof text))
+        log_line("checkpoint of step %" PRId64
+                 " resumes, but the result may not be bitwise identical: it was made with %s",
+                 r->step, text);
+}
+
+/* Another number of steps: the schedule is a function of the step and of how many there are, and remembers nothing.
+ * The weights of an end that is none any more go. */
+static bool length_change(struct run *r, int64_t before) {
+    int64_t now = r->settings.steps;
+    enum file_kind kind;
+    char words[128];
+    if (before == now || r->step >= now) return true;
+    number_print(words, sizeof words, "steps was %" PRId64 ", is %" PRId64 ": the next learning rate is %.3g", before,
+                 now, trainer_lr(r->trainer, r->step));
+    if (!strstr(r->changes, words)) run_changes_add(r, words); /* it may have been rolled back */
+    if (!file_look(file_in(r->folder.dir, RUN_FINAL), &kind)) return false;
+    if (kind != FILE_FOLDER) return true;
+    struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, false);
+    bool ok = final && file_remove(file_in(final, run_final_files[1]));
+    file_folder_close(final);
+    return ok;
+}
+
+static bool state_read(struct run *r, const char *text) {
+    struct settings before;
+    json_error_t problem;
+    json_t *root = json_parse(text, &problem);
+    json_int_t step, log_bytes, event_bytes = 0, best_step, n_skipped;
+    double elapsed, best;
+    int has_best;
+    bool ok = root &&
+              json_unpack(root, "{s:I, s:F, s:I, s?I, s:F, s:b, s:I, s:I}", "step", &step, "elapsed_s", &elapsed,
+                          "log_bytes", &log_bytes, "event_bytes", &event_bytes, "best", &best, "has_best", &has_best,
+                          "best_step", &best_step, "n_skipped", &n_skipped) == 0 &&
+              step >= 0 && log_bytes >= 0 && event_bytes >= 0;
+    if (!ok) error_set(TL_ERROR_USE, "the checkpoint's state.json is not a run's state");
+    kinds_free(&r->kinds);
+    ok = ok && trainer_set_state(r->trainer, json_object_get(root, "trainer")) &&
+         kinds_read(&r->kinds, json_object_get(root, "kinds"));
+    if (ok) {
+        r->step = r->n_read = r->last_saved = step;
+        r->elapsed_s = elapsed;
+        r->log_bytes = log_bytes;
+        r->event_bytes = event_bytes;
+        r->best = has_best ? best : NAN;
+        r->best_step = best_step;
+        r->summary->n_skipped = n_skipped;
+        origin_look(r, json_object_get(root, "made_on"));
+    }
+    ok = ok && run_settings_of(root, &r->settings, &before) && length_change(r, before.steps) &&
+         run_price_again(r, &before);
+    json_decref(root);
+    return ok;
+}
+
+/* Takes over a checkpoint and closes it. */
+static bool resume(struct run *r, struct checkpoint *c) {
+    struct trainer_part parts[TRAINER_PARTS];
+    bool ok = trainer_parts(r->trainer, parts);
+    for (int i = 0; ok && i < TRAINER_PARTS; i++) ok = checkpoint_load(c, &parts[i]);
+    ok = ok && state_read(r, checkpoint_state(c));
+    checkpoint_close(c);
+    return ok;
+}
+
+/* Takes over the checkpoint that was found when the run began, and removes those that a killed process should have
+ * pruned, by the rule that it had or by that of now, whichever keeps more. */
+bool run_resume_found(struct run *r) {
+    struct checkpoint *c = r->found;
+    int64_t keep = r->saved.keep > r->settings.keep ? r->saved.keep : r->settings.keep;
+    r->found = NULL;
+    return !c || (resume(r, c) && run_price_repair(r) &&
+                  checkpoint_prune(&r->folder.checkpoints, (int)keep, r->best_step, r->step));
+}
+
+/* Goes back to the newest checkpoint in the middle of a run, which has saved one. */
+bool run_resume_newest(struct run *r) {
+    struct checkpoint *c = checkpoint_open_newest(&r->folder.checkpoints, true);
+    if (!c && tl_error() == TL_OK)
+        error_set(TL_ERROR_IO, "%s: no whole checkpoint is left to roll back to", r->settings.out);
+    return c && resume(r, c);
+}
+
+/* What was told to go on with other inputs, settings or steps is in the log, and a line says it. */
+bool run_changes_log(struct run *r) {
+    if (!*r->changes || r->step >= r->settings.steps) return true;
+    log_line("checkpoint of step %" PRId64 " resumes with changes: %s", r->step, r->changes);
+    return log_change(&r->log, r->step, r->changes);
+}
+
+static bool final_write(struct run *r) {
+    double before = now_s();
+    struct file_folder *final = file_folder_in(r->folder.dir, RUN_FINAL, true);
+    bool ok = final && model_save_in(r->trainer->model, final);
+    file_folder_close(final);
+    ok = ok && folder_seal(&r->folder, RUN_FINAL, run_final_files, 2);
+    r->summary->times.saving_s += now_s() - before;
+    return ok;
+}
+
+/* Whether receipt.json says what the checkpoint says. False: recorded. */
+static bool receipt_look(struct run *r, bool *is_good) {
+    json_t *found;
+    char *text = kinds_text(&r->kinds, &r->settings);
+    json_t *need = text ? json_parse(text, NULL) : NULL;
+    if (text && !need) error_memory(strlen(text), "a receipt");
+    bool ok = need && folder_json(&r->folder, RUN_RECEIPT, &found);
+    *is_good = ok && json_equal(json_object_get(found, "kinds"), json_object_get(need, "kinds"));
+    if (ok) json_decref(found);
+    json_decref(need);
+    free(text);
+    return ok;
+}
+
+/* What a run that is done has left, and writes again where it is damaged: the weights and the receipt are those of its
+ * checkpoint. */
+static bool run_repair(struct run *r) {
+    bool has_final, has_receipt;
+    if (!run_final_look(r, &has_final) || !receipt_look(r, &has_receipt)) return false;
+    if (!has_final) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_FINAL);
+    if (!has_receipt) log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_RECEIPT);
+    return (has_final || final_write(r)) && (has_receipt || receipt_write(r));
+}
+
+/* The weights as others read them, and the receipt, once every step is done: also when the process that did the last
+ * step could not. */
+bool run_complete(struct run *r) {
+    bool was_done = r->step == r->summary->first_step;
+    return (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && run_verdict(r);
+}

@@ -1,0 +1,312 @@
+/* Random configurations: what a run is priced at is what it costs, to the last byte, FLOP and call.
+ *
+ *     build/tests/test_sweep                                       the tests: 30 runs and 30 prices, all tiny
+ *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
+ *
+ * Each number of a seed is one configuration. It is trained on the device (price = receipt, no step costs anything
+ * else than those before it, the plan's price is the receipt too); and a wider one is priced under the device's
+ * rules and compared with all of its steps run on meta one by one, with nothing left out. A failure prints one line
+ * with the seed that repeats it. */
+#include "support/check.h"
+#include "support/runs.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "step/price.h"
+#include "step/source.h"
+#include "step/trainer.h"
+#include "step/turn.h"
+#include "tensor/device.h"
+#include "tensor/pool.h"
+
+/* ---- Drawing a configuration ---- */
+
+static uint64_t dice;
+static int64_t draw(int64_t from, int64_t to) { /* both included */
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return from + (int64_t)((dice >> 33) % (uint64_t)(to - from + 1));
+}
+static bool one_in(int64_t n) { return draw(1, n) == 1; }
+static void set_number(struct settings *s, const char *name, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    set(s, name, text);
+}
+#define SET_ONE_OF(s, name, ...)                                  \
+    do {                                                          \
+        static const char *const all[] = {__VA_ARGS__};           \
+        set(s, name, all[draw(0, sizeof all / sizeof *all - 1)]); \
+    } while (0)
+
+struct scale { /* the most that is drawn */
+    int64_t heads, head_pairs, layers, ff, vocabulary, batch, seq, steps;
+};
+static const struct scale tiny = {4, 5, 3, 150, 900, 4, 40, 9}, gpu = {6, 24, 6, 1100, 9000, 12, 700, 12},
+                          wide = {9, 40, 9, 4000, 50000, 8, 1500, 40};
+
+static void sizes_draw(struct settings *s, const struct scale *m, bool is_fp4) {
+    int64_t heads = draw(1, m->heads), size = 2 * draw(1, m->head_pairs), unit = is_fp4 ? 16 : 1;
+    int64_t kv = draw(1, heads);
+    while (heads % kv) kv--;
+    if (is_fp4) size = (size + 15) / 16 * 16;
+    set_number(s, "channels", heads * size);
+    set_number(s, "heads", heads);
+    set_number(s, "kv_heads", kv);
+    set_number(s, "ff", (draw(3, m->ff) + unit - 1) / unit * unit);
+    set_number(s, "layers", draw(1, m->layers));
+    set_number(s, "vocabulary", (draw(256, one_in(3) ? m->vocabulary : 300) + unit - 1) / unit * unit);
+    set_number(s, "context", 4096);
+}
+
+static struct settings configuration_draw(uint64_t seed, const struct scale *m) {
+    struct settings s = settings_default();
+    dice = seed * 0x9E3779B97F4A7C15u + (uint64_t)m->heads;
+    for (int i = 0; i < 4; i++) draw(0, 1);
+    bool is_gpt2 = one_in(2);
+    set(&s, "model", is_gpt2 ? "tiny-gpt2" : "nano");
+    SET_ONE_OF(&s, "recipe", "fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4");
+    sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
+    if (is_gpt2) set(&s, "kv_heads", "0");
+    if (is_gpt2 && one_in(3)) set(&s, "dropout", "0.1");
+    SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop");
+    if (one_in(3)) set(&s, "momentum", "0.9");
+    SET_ONE_OF(&s, "checkpointing", "none", "every-k", "sqrt", "full", "nothing", "selective");
+    set_number(&s, "checkpoint_k", draw(1, 4));
+    set_number(&s, "batch", draw(1, m->batch));
+    set_number(&s, "seq", draw(1, m->seq));
+    if (one_in(3)) set_number(&s, "accum", draw(2, 5));
+    set_number(&s, "steps", draw(1, m->steps));
+    set(&s, "warmup", "0");
+    set_number(&s, "eval_every", one_in(3) ? 0 : draw(1, m->steps));
+    set_number(&s, "sample_every", one_in(2) ? 0 : draw(1, m->steps));
+    set_number(&s, "save_every", one_in(2) ? 0 : draw(1, m->steps));
+    set_number(&s, "eval_batches", draw(1, 4));
+    set_number(&s, "sample_tokens", one_in(2) ? 0 : draw(1, 30));
+    if (one_in(3)) set(&s, "clip", "0");
+    set(&s, "on_nonfinite", "skip"); /* what is learnt is not looked at here */
+    set(&s, "threads", "1");
+    set_path(&s, "data", "text");
+    return s;
+}
+
+/* ---- One configuration ---- */
+
+static char problem[600];
+static bool complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool complain(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    for (char *c = problem; *c; c++)
+        if (*c == '\n') *c = ' ';
+    tl_error_clear();
+    return false;
+}
+
+static bool plan_is(const struct settings *s, const char *price) {
+    static struct price p;
+    json_t *root = json_loads(price, 0, NULL), *kinds = json_object_get(root, "kinds");
+    bool ok = root && price_make(&p, s, walk_stand_in(s), 0);
+    if (!ok) return json_decref(root), complain("no plan: %s", tl_error_message());
+    for (int kind = 0; ok && kind < KIND_COUNT; kind++) {
+        const json_t *entry = json_object_get(kinds, kind_name((enum step_kind)kind));
+        if (!p.kind[kind].ledger && !entry) continue;
+        char *mine = tl_ledger_json(p.kind[kind].ledger, p.device),
+             *theirs = json_dumps(json_object_get(entry, "ledger"), 0);
+        int n = mine && theirs ? tl_ledger_diff(mine, theirs, NULL) : -1;
+        ok = n == 0 && p.kind[kind].count == json_integer_value(json_object_get(entry, "count"));
+        if (!ok) complain("plan and price differ in %s: %d differences", kind_name((enum step_kind)kind), n);
+        free(mine);
+        free(theirs);
+    }
+    if (ok && !p.is_steady) ok = complain("the pool does not settle");
+    price_free(&p);
+    json_decref(root);
+    return ok;
+}
+
+/* A recipe that the target cannot compute (--device cuda:0@t4): the run is refused as the price was. */
+static bool is_refused_alike(const struct settings *s) {
+    struct run_summary summary;
+    char why[300];
+    snprintf(why, sizeof why, "%s", tl_error_message());
+    if (tl_error() != TL_ERROR_USE || !strstr(why, "recipe: ")) return complain("no price: %s", why);
+    tl_error_clear();
+    enum run_end end = run_until(s, 0, &summary);
+    bool ok = end == RUN_FAILED && !strcmp(tl_error_message(), why);
+    if (!ok) complain("the price says \"%s\", the run \"%s\"", why, tl_error_message());
+    tl_error_clear();
+    return ok;
+}
+
+static bool trained(const struct settings *s, bool *is_refused) {
+    struct run_summary summary;
+    char *price = price_text(s);
+    *is_refused = !price;
+    if (!price) return is_refused_alike(s);
+    bool ok = plan_is(s, price);
+    free(price);
+    if (!ok) return false;
+    enum run_end end = run_until(s, 0, &summary);
+    profile_free(&summary.profile);
+    if (end == RUN_FAILED) return complain("the run failed: %s", tl_error_message());
+    if (end != RUN_DONE) return complain("the run ended: %s", summary.problem);
+    if (summary.differences || *summary.problem)
+        return complain("%d differences; %s", summary.differences, summary.problem);
+    return true;
+}
+
+/* All of a run on meta, nothing left out: what its receipt would be. */
+static char *receipt_on_meta(const struct settings *s, tl_device *device, char *difference, size_t size) {
+    tl_model_config config;
+    char weights[SETTING_TEXT], *text = NULL;
+    struct source source = {0};
+    struct kinds kinds = {0};
+    const struct walker walker = {walk_bill_kinds, &kinds};
+    bool ok = trainer_model(s, &config, weights) && source_open(&source, s, config.vocabulary, true);
+    tl_pool_trim(device);
+    tl_pool_limit(device, (uint64_t)1 << 60);
+    struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
+    ok = t != NULL;
+    for (int64_t done = 1; ok && done <= s->steps; done++) {
+        ok = walk_kind(t, KIND_STEP, done - 1, &walker);
+        for (int kind = KIND_EVAL; ok && kind < KIND_COUNT; kind++)
+            if (walk_is_due(t, (enum step_kind)kind, done)) ok = walk_kind(t, (enum step_kind)kind, 0, &walker);
+    }
+    snprintf(difference, size, "%s", kinds.difference);
+    if (ok) text = kinds_text(&kinds, s);
+    kinds_free(&kinds);
+    trainer_free(t);
+    source_close(&source);
+    tl_pool_trim(device);
+    tl_pool_limit(device, 0);
+    return text;
+}
+
+static bool walked(const struct settings *given) {
+    struct settings s = *given;
+    tl_device *device = walk_stand_in(&s);
+    char difference[200];
+    set(&s, "memory_limit", "1000000000000000"); /* whatever it takes */
+    char *price = price_text_on(&s, device),
+         *all = price ? receipt_on_meta(&s, device, difference, sizeof difference) : NULL;
+    bool ok = price && all;
+    if (!ok) complain("wide: no price: %s", tl_error_message());
+    else if (*difference) ok = complain("wide: %s", difference);
+    else if (strcmp(price, all))
+        ok = complain("wide: %d differences between the price and all steps", tl_ledger_diff(price, all, NULL));
+    free(price);
+    free(all);
+    return ok;
+}
+
+/* ---- Many of them ---- */
+
+struct sweep {
+    const char *device;
+    int64_t seed, runs;
+    double seconds; /* 0: no limit */
+    bool is_quiet;
+};
+
+static bool one(const struct sweep *w, int64_t seed, bool *is_refused) {
+    char name[32];
+    bool is_cpu = !strcmp(w->device, "cpu");
+    struct settings s = configuration_draw((uint64_t)seed, is_cpu ? &tiny : &gpu),
+                    other = configuration_draw((uint64_t)seed, &wide);
+    snprintf(name, sizeof name, "run-%" PRId64, seed);
+    set(&s, "device", w->device), set(&other, "device", w->device);
+    set_path(&s, "out", name);
+    bool ok = trained(&s, is_refused);
+    ok = ok && (*is_refused || walked(&other));
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s/%s'", base, name);
+    if (system(command) != 0) ok = complain("cannot remove %s", name);
+    return ok;
+}
+
+static int sweep(const struct sweep *w) {
+    double began = now_s();
+    int64_t n = 0, n_failed = 0, n_refused = 0;
+    tl_policy policy = tl_error_policy(TL_RETURN);
+    base_begin();
+    char path[128];
+    snprintf(path, sizeof path, "%s/text", base);
+    assert_true(tl_corpus_write(path, 3, 100000, NULL, NULL));
+    for (; n < w->runs + n_refused && !(w->seconds > 0 && now_s() - began > w->seconds); n++) {
+        bool is_refused;
+        bool ok = one(w, w->seed + n, &is_refused);
+        if (ok && is_refused) n_refused++; /* the next takes its place */
+        if (ok) continue;
+        n_failed++;
+        printf("test_sweep --device %s --runs 1 --seed %" PRId64 ": %s\n", w->device, w->seed + n, problem);
+        fflush(stdout);
+    }
+    base_end();
+    tl_error_policy(policy);
+    if (w->is_quiet) return n_failed ? 1 : 0;
+    printf("sweep on %s: seeds %" PRId64 " to %" PRId64 ": %" PRId64 " configurations, %" PRId64 " failed, %.0f s",
+           w->device, w->seed, w->seed + n - 1, n - n_refused, n_failed, now_s() - began);
+    if (n_refused) printf("; %" PRId64 " more were refused by price and run alike", n_refused);
+    printf("%s\n", n - n_refused < w->runs ? "; the time was up" : "");
+    return n_failed ? 1 : 0;
+}
+
+static void thirty_random_runs_cost_their_price(void **state) {
+    (void)state;
+    const struct sweep w = {.device = run_device(), .seed = 1, .runs = 30, .is_quiet = true};
+    expect_equal(sweep(&w), 0);
+}
+
+/* Configurations in which the steps of one run were given blocks of different sizes, so that a later one cost
+ * something else. */
+static void steps_cost_the_same_whatever_was_free(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *recipe, *batch, *seq, *optimizer, *checkpointing;
+    } cases[] = {{"llama-3.2-1b", "bf16", "3", "1024", "rmsprop", "sqrt"},
+                 {"gpt2-124m", "fp32", "1", "2098", "adamw", "full"},
+                 {"qwen2.5-0.5b", "bf16-lean", "1", "912", "sgd", "every-k"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct settings s = settings_default();
+        set(&s, "model", cases[i].model), set(&s, "recipe", cases[i].recipe), set(&s, "batch", cases[i].batch);
+        set(&s, "seq", cases[i].seq), set(&s, "optimizer", cases[i].optimizer), set(&s, "context", "4096");
+        set(&s, "checkpointing", cases[i].checkpointing), set(&s, "steps", "8"), set(&s, "warmup", "2");
+        set(&s, "eval_every", "3"), set(&s, "eval_batches", "1"), set(&s, "sample_tokens", "0"),
+            set(&s, "device", "meta:h200");
+        if (!walked(&s)) fail_msg("%s: %s", cases[i].model, problem);
+    }
+}
+
+static int usage(void) {
+    fprintf(stderr, "usage: test_sweep [--device NAME] [--runs N] [--seed FIRST] [--seconds LIMIT]\n"
+                    "Without options: the tests.\n");
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    struct sweep w = {.device = "cpu", .seed = 1, .runs = 500};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc) return usage();
+        if (!strcmp(argv[i], "--device")) w.device = argv[i + 1];
+        else if (!strcmp(argv[i], "--runs")) w.runs = strtoll(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--seed")) w.seed = strtoll(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--seconds")) w.seconds = strtod(argv[i + 1], NULL);
+        else return usage();
+    }
+    if (argc > 1) return sweep(&w);
+    const struct CMUnitTest tests[] = {
+        TEST(thirty_random_runs_cost_their_price),
+        TEST(steps_cost_the_same_whatever_was_free),
+    };
+    return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
+}
