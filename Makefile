@@ -1,33 +1,34 @@
 # Tally's build. One file, GNU make; `make help` prints the lines that start with "#:".
 #
 #: make                  the library (shared and static), the program, tally.pc; the CUDA plugin where nvcc is found
-#: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some of them
+#: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
-#: make fuzz             clang's libFuzzer on what reads patterns and files (tests/fuzz; FUZZ="files" and FUZZ_READERS="tokens"
-#:                       choose), under the sanitizers, each for FUZZ_SECONDS=60 or FUZZ_RUNS=N inputs, from FUZZ_SEED=1
+#: make fuzz             libFuzzer on the readers of patterns and files (tests/fuzz), under the sanitizers; FUZZ="files" and
+#:                       FUZZ_READERS="tokens" choose; FUZZ_SECONDS=60 or FUZZ_RUNS=N each, from FUZZ_SEED=1
 #: make sweep            price against receipt in 500 random configurations; SWEEP="--device cuda --runs 200 --seconds 450"
-#: make soak             1,000 kills of training processes, with damaged files between them (tests/soak/run --help); SOAK="--kills 50 --seed 7"
+#: make soak             kill training runs 1,000 times and damage their files in between (tests/soak/run --help);
+#:                       SOAK="--kills 50 --seed 7"
 #: make fuzz-programs    20,000 command lines and 2,000 damaged files of each kind, each a process under the sanitizers
 #:                       (tests/fuzz/command_lines.py and mutate.py); FUZZ_PROGRAMS="--runs 100 --seed 7" goes to both
 #: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
 #:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
-#: make wheel            build/dist/tally-*.whl: the Python package with the library in it (CUDA not); `pip install .` makes the same
-#: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` takes it out again
-#: make docs             write the tables in docs/ that follow from the sources
+#: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .` makes it
+#: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` removes it
+#: make docs             write the tables in docs/ that are generated from the sources
 #: make format           format the C sources as .clang-format says, and wrap comments that are too long
 #: make clean            remove what this Makefile built (a Python environment in build/venv stays)
 #:
-#: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, the other one if that is missing
+#: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, or the other if it is missing
 #: WERROR=1              warnings are errors (the test run does this)
 #: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h;
-#:                       "most": the most able one alone, which is faster to build
-#: CUDA=0                leave the CUDA plugin out even where nvcc is found
+#:                       "most": only the most capable one, which is faster to build
+#: CUDA=0                leave out the CUDA plugin even if nvcc is found
 #: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default, 7.5 to 12.x
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
-#: CFLAGS=, LDFLAGS=     optimisation and link options of your own; PKG_CONFIG_PATH is respected
+#: CFLAGS=, LDFLAGS=     your own compiler and linker options; PKG_CONFIG_PATH is respected
 #: V=1                   show whole commands
 #
 # How it hangs together: every source becomes a position-independent object under build/obj; all objects of the
@@ -41,7 +42,7 @@
 .SUFFIXES:
 SHELL := /bin/bash
 
-# The version is said once, in the public header.
+# The version is defined once, in the public header.
 VERSION := $(shell sed -n 's/^.define TL_VERSION "\(.*\)"/\1/p' include/tally.h)
 SONAME  := libtally.so.$(firstword $(subst ., ,$(VERSION)))
 
@@ -88,8 +89,9 @@ PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
 # A missing prototype is always an error: a function that tally.h does not declare is hidden in the library.
-# A program may have made our threads' stacks small: no frame is larger than this, and large ones come from base/scratch.h. The joined core is
-# compiled when it is joined, so it is checked there as well. Sanitizers put gaps between variables: they are left out.
+# A program may give its threads small stacks, so no frame is larger than this; large buffers come from base/scratch.h. With
+# link-time optimisation the core is compiled when it is joined, so it is checked there too. Sanitizers enlarge frames and are
+# not checked.
 FRAMES    := $(if $(SANITIZE),,-Wframe-larger-than=16384)
 STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wvla -Walloca $(FRAMES) \
              -Werror=missing-prototypes -Werror=implicit-function-declaration $(if $(call on,WERROR),-Werror)
@@ -114,8 +116,8 @@ endif
 # Every cpu kernel is compiled for the compiler's default and again for each of these; src/device/cpu/isa.c chooses at start. The
 # names are those of isa_list.h. A copy's objects are joined and all its names but that of its table made local.
 MACHINE    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
-# Nobody reads the flags of floating-point exceptions; while gcc heeds them, it floors and truncates one element at a time on x86. On
-# aarch64 it does not need this, and makes worse comparisons with it.
+# Nothing reads the floating-point exception flags, and preserving them makes gcc floor and truncate one element at a time on
+# x86. On aarch64 it is not needed, and makes comparisons slower.
 CODEGEN    += $(if $(filter x86_64,$(MACHINE)),-fno-trapping-math)
 ISAS_aarch64 := fp16 bf16
 ISAS_x86_64  := avx2 avx512 avx512bf16 amx
@@ -125,7 +127,7 @@ ISA_FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi -mbmi2
 ISA_FLAGS_avx512     := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
-# Sanitizer builds take the most able set alone beside the baseline: the sources are the same.
+# Sanitizer builds use only the most capable set besides the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
 KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/device/cpu/shared/*.c)) src/tensor/convert.c src/base/rng.c
@@ -137,11 +139,11 @@ KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/de
 # run path. BLIS has no .pc file there. Your own builds, found through PKG_CONFIG_PATH, come first.
 ifneq ($(filter-out clean docs format help uninstall cuda-why wheel,$(or $(MAKECMDGOALS),all)),)
 DEBLIB    := /usr/lib/$(shell $(CC) -print-multiarch 2>/dev/null)
-# Libraries that are not installed may lie unpacked under .deps/ARCH, as dpkg -x makes it.
+# Libraries that are not installed may be unpacked under .deps/ARCH with dpkg -x.
 UNPACKED  := $(subst $(eval ) ,:,$(wildcard $(CURDIR)/.deps/*$(DEBLIB)/pkgconfig))
 pkg        = PKG_CONFIG_PATH="$$PKG_CONFIG_PATH:$(UNPACKED):$(DEBLIB)/openblas-openmp/pkgconfig" $(PKG_CONFIG)
 has        = $(shell $(pkg) --exists $(1) 2>/dev/null && echo $(1))
-# Other people's headers are theirs to keep free of warnings: -isystem.
+# No warnings from other projects' headers: -isystem.
 cflags     = $(patsubst -I%,-isystem %,$(shell $(pkg) --cflags $(1) 2>/dev/null))
 has_blis   = $(or $(call has,blis),$(if $(wildcard $(DEBLIB)/blis-openmp/libblis.so),blis))
 has_openblas = $(call has,openblas)
@@ -159,7 +161,7 @@ ifeq ($(BLAS),)
 $(error No CBLAS was found. Debian, Ubuntu: apt install $(if $(filter aarch64%,$(shell uname -m)),libblis-openmp-dev,libopenblas-openmp-dev), or run scripts/install-deps)
 endif
 ifeq ($(filter blis openblas,$(BLAS)),)
-$(error BLAS=$(BLAS) is not known here: say BLAS=blis or BLAS=openblas)
+$(error BLAS=$(BLAS) is unknown: use BLAS=blis or BLAS=openblas)
 endif
 ifeq ($(has_$(BLAS)),)
 $(error BLAS=$(BLAS) was asked for and not found. Debian, Ubuntu: apt install lib$(BLAS)-openmp-dev)
@@ -172,7 +174,7 @@ else
 BLAS_CFLAGS := $(call cflags,$(BLAS))
 BLAS_LIBS   := $(patsubst %/,%,$(shell $(pkg) --libs $(BLAS)))
 ifneq ($(findstring USE_OPENMP=0,$(shell $(pkg) --variable=openblas_config $(BLAS))),)
-$(info note: this OpenBLAS has a thread pool of its own beside OpenMP's; libopenblas-openmp-dev is faster)
+$(info note: this OpenBLAS has its own thread pool besides OpenMP's; libopenblas-openmp-dev is faster)
 endif
 endif
 
@@ -373,7 +375,7 @@ Libs: -L$${libdir} -ltally
 Libs.private: $(strip $(LINK_LIBS))
 endef
 
-# Written anew every time: it holds PREFIX, which may differ between `make` and `make install`.
+# Rewritten every time: it contains PREFIX, which may differ between `make` and `make install`.
 $(BUILD)/tally.pc: FORCE
 	$(shell mkdir -p $(@D))$(file >$@,$(PC))@:
 

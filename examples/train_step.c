@@ -1,10 +1,12 @@
-/* train_step.c: one training step of a language model, priced on meta, run on a device with data, and whether the two tally.
+/* train_step.c: one training step of a language model, priced on meta and run on a device with data, and a comparison of
+ * the two.
  *
  *     cc train_step.c -o train_step $(pkg-config --cflags --libs tally)
  *     ./train_step [MODEL [DEVICE]]        default: tiny-gpt2 cpu; `tally train --models` lists the models
  *
- * One function makes price and receipt: nothing in it asks where it runs. Both are left as files, price.json and receipt.json, which
- * `tally diff` compares too. Nothing checks for errors: by default one stops the program on the guilty line, with its reason.
+ * One function makes both price and receipt and does not depend on the device. It writes price.json and receipt.json, which
+ * `tally diff` can compare too. There are no error checks: by default an error stops the program at the failing call, with a
+ * message.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 
 enum { BATCH = 4, TIME = 64 };
 
-/* Forward, backward, update; gradients are freed. The loss's value is left to the caller, outside of any bracket: a price has none. */
+/* Forward, backward, update; frees the gradients. The caller reads the loss outside any bracket, since a price has no value. */
 static tl_tensor *step(tl_module *model, tl_optimizer *optimizer, tl_tensor *tokens, tl_tensor *targets) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *loss = tl_model_loss(model, tokens, targets);
@@ -28,7 +30,7 @@ struct bill {
     tl_device *device;
 };
 
-/* What the second step of a fresh model costs on a device. In the first one the pool still grows. */
+/* The cost of the second step of a new model on a device. In the first step the pool still grows. */
 static struct bill bill(const tl_model_config *config, tl_device *device, const char *name) {
     tl_scope scope = tl_scope_begin();
     tl_seed(1337);
@@ -77,7 +79,7 @@ int main(int argc, char **argv) {
     row("bytes written", "", a.bytes_written, b.bytes_written);
     for (int p = 0; p < TL_PURPOSE_COUNT; p++)
         row("peak bytes", tl_purpose_name((tl_purpose)p), peak(price, p), peak(receipt, p));
-    row("peak bytes", "in all", peak(price, TL_ALL), peak(receipt, TL_ALL));
+    row("peak bytes", "total", peak(price, TL_ALL), peak(receipt, TL_ALL));
 
     tl_ledger_write(price.ledger, price.device, "price.json");
     tl_ledger_write(receipt.ledger, receipt.device, "receipt.json");

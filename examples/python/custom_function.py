@@ -1,10 +1,10 @@
-"""A function with a derivative of its own: rounding that lets gradients through.
+"""A function with a hand-written gradient: rounding with a straight-through estimator.
 
     PYTHONPATH=python python3 examples/python/custom_function.py
 
-Rounding has the derivative 0, so nothing can be learned behind it. The straight-through estimator rounds on the way forward and on the
-way back pretends that it had not, but only inside the range that the rounded numbers have: outside, a change of x changes nothing. Here
-a vector is learned whose rounded values reproduce given numbers. The scale of the grid is learned with it.
+Rounding has derivative 0, so no gradient flows through it. The straight-through estimator rounds in the forward pass and
+passes the gradient through in the backward pass, but only inside the range of the rounded numbers; outside, a change of x
+has no effect. This program learns a vector whose rounded values reproduce given numbers, together with the scale of the grid.
 """
 import argparse
 
@@ -13,7 +13,7 @@ from tally.autograd import Function
 
 
 class RoundTo(Function):
-    """scale * round(x / scale), of at most `levels` steps to either side."""
+    """scale * round(x / scale), with at most `levels` steps to either side."""
 
     @staticmethod
     def forward(ctx, x, scale, levels):
@@ -26,7 +26,7 @@ class RoundTo(Function):
     def backward(ctx, grad):
         x, scale, steps = ctx.saved_tensors
         is_inside = (x / scale).abs() <= ctx.levels
-        # d(scale * steps): steps by scale itself, and inside -x / scale by the division, which rounding lets through
+        # d(scale * steps) / d scale: steps, and inside the range also -x / scale from the division, straight through the rounding
         of_scale = tally.where(is_inside, steps - x / scale, steps)
         return grad * is_inside, (grad * of_scale).sum().reshape(scale.shape), None
 

@@ -1,9 +1,9 @@
-"""Trains a small transformer on the characters of a text, and says before what a step will cost.
+"""Trains a small character-level transformer, and prints the cost of a step before the first one.
 
     PYTHONPATH=python python3 examples/python/train_char.py [--steps 200] [--text FILE]
 
-Without --text it makes a corpus of its own: sentences of a grammar, in which a good model has little to be surprised by. A file from
-`tally data make` is a larger one. The loss printed is in nats per character; guessing gives the logarithm of the alphabet's size.
+Without --text it generates sentences from a small grammar, which a good model can predict well. `tally data make` writes a
+larger corpus. The loss is in nats per character; uniform guessing gives the logarithm of the alphabet's size.
 """
 import argparse
 import math
@@ -52,7 +52,7 @@ class Model(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
     def loss(self, ids):
-        """Of each letter but the first, given those before it."""
+        """Of each character except the first, given those before it."""
         return F.cross_entropy(self(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
 
 

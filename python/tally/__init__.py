@@ -1,4 +1,4 @@
-"""Tally: a tensor engine whose price and receipt tally, shaped like PyTorch.
+"""Tally: tensors, autograd and training with PyTorch's names, and the exact cost of every computation.
 
     import tally
     x = tally.randn(4, 8, requires_grad=True)

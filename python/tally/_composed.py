@@ -1,5 +1,5 @@
-"""Functions with torch's names that are put together from those of _functions.py. Each is a few of the library's ops, so the
-ledger bills them as such; gradients come from the parts.
+"""Functions with torch's names, composed from those of _functions.py. Each runs a few of the library's ops; the ledger
+bills these, and gradients come from them.
 """
 import builtins
 import collections
@@ -15,12 +15,12 @@ from ._types import bool_, finfo, float32, float64, int64, promote_types
 # ---- Elementwise ----
 
 def fmax(input, other):
-    """The larger of two; where one is NaN, the other."""
+    """The larger of two; if one is NaN, the other."""
     return lib.tl_where(f.logical_or(f.ge(input, other), f.isnan(other)), input, other)
 
 
 def fmin(input, other):
-    """The smaller of two; where one is NaN, the other."""
+    """The smaller of two; if one is NaN, the other."""
     return lib.tl_where(f.logical_or(f.le(input, other), f.isnan(other)), input, other)
 
 
@@ -52,7 +52,7 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None):
 
 
 def logit(input, eps=None):
-    """log(x / (1 - x)); eps holds x to [eps, 1 - eps] first."""
+    """log(x / (1 - x)); eps clamps x to [eps, 1 - eps] first."""
     x = input if eps is None else f.clamp(input, eps, 1 - eps)
     return f.log(f.div(x, lib.tl_rsub_scalar(x, 1)))
 
@@ -68,7 +68,7 @@ def tan(input):
 
 
 def signbit(input):
-    """Is it negative, -0 included?"""
+    """Whether it is negative, including -0."""
     negative = f.lt(input, 0)
     if not input.is_floating_point():
         return negative
@@ -86,7 +86,7 @@ def rad2deg(input):
 
 
 def xlogy(input, other):
-    """input log(other), which is 0 where input is 0 (and other is no NaN)."""
+    """input log(other), which is 0 where input is 0 (unless other is NaN)."""
     other = other if f.is_tensor(other) else f._full_like_number(other, input)
     kind = f.result_type(input, other)
     kind = kind if kind.is_floating_point else float32
@@ -96,7 +96,7 @@ def xlogy(input, other):
 
 
 def positive(input):
-    """The tensor itself; bool is refused."""
+    """The tensor itself; bool is an error."""
     if input.dtype is bool_:
         raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
     return input
@@ -109,12 +109,12 @@ def float_power(input, exponent):
 
 
 def isposinf(input):
-    """Is it +infinity?"""
+    """Whether it is +infinity."""
     return f.eq(input, math.inf)
 
 
 def isneginf(input):
-    """Is it -infinity?"""
+    """Whether it is -infinity."""
     return f.eq(input, -math.inf)
 
 
@@ -145,7 +145,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    """The mean of what is not NaN."""
+    """The mean of the values that are not NaN."""
     input = f._cast(input, dtype)
     count = f.sum(f.logical_not(f.isnan(input)), dim, keepdim)
     return f.div(f.nansum(input, dim, keepdim), count)
@@ -220,7 +220,7 @@ def _pick(x, dim, at, keepdim):
 
 
 def median(input, dim=None, keepdim=False):
-    """The middle one, of two the lower; along an axis (values, indices). NaN where there is one."""
+    """The median, the lower of two; along an axis (values, indices). NaN if any value is NaN."""
     if dim is None:
         if not input.numel():
             return f.add(f.sum(input, dtype=input.dtype), math.nan if input.is_floating_point() else 0)
@@ -243,7 +243,7 @@ def msort(input):
 
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
-    """Is each element one of the others?"""
+    """Whether each element is one of the others."""
     if not f.is_tensor(elements):
         elements = f._full_like_number(elements, test_elements)
     if not f.is_tensor(test_elements):
@@ -253,7 +253,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 
 
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    """Between which boundaries each value falls."""
+    """The index of the bucket that each value falls into."""
     found = f.searchsorted(boundaries, input, right=right)
     return found.int() if out_int32 else found
 
@@ -261,7 +261,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 # ---- Products ----
 
 def _blend(input, product, beta, alpha):
-    """beta input + alpha product; where beta is 0, input is not read, be it NaN."""
+    """beta input + alpha product; if beta is 0, input is ignored, even NaN."""
     if alpha != 1:
         product = lib.tl_mul_scalar(product, alpha)
     if beta == 0:
@@ -363,7 +363,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 
 
 def diag(input, diagonal=0):
-    """Of a vector the matrix with it as a diagonal, of a matrix its diagonal (a copy)."""
+    """The diagonal matrix of a vector, or the diagonal of a matrix (a copy)."""
     if input.ndim not in (1, 2):
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
     return diag_embed(input, diagonal) if input.ndim == 1 else lib.tl_clone(f.diagonal(input, diagonal))
@@ -390,7 +390,7 @@ def block_diag(*tensors):
 
 
 def _common_dtype(tensors):
-    """torch's rule: scalars have a say only where they are of a higher kind than all others."""
+    """torch's rule: scalars affect the dtype only if their kind is higher than that of all others."""
     kinds = {}
     for x in tensors:
         old = kinds.get(x.ndim > 0)
@@ -435,21 +435,21 @@ def adjoint(input):
 
 
 def fliplr(input):
-    """Turns the second axis around."""
+    """Reverses the second axis."""
     if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return f.flip(input, (1,))
 
 
 def flipud(input):
-    """Turns the first axis around."""
+    """Reverses the first axis."""
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return f.flip(input, (0,))
 
 
 def rot90(input, k=1, dims=(0, 1)):
-    """Turns a plane by 90 degrees, k times."""
+    """Rotates a plane by 90 degrees, k times."""
     k %= 4
     if not k:
         return lib.tl_clone(input)
@@ -560,7 +560,7 @@ row_stack = vstack
 # ---- Gathering ----
 
 def take(input, index):
-    """Elements by their numbers in row-major order, negative ones from the end."""
+    """Elements by flat index in row-major order; negative indices count from the end."""
     return lib.tl_index(lib.tl_reshape(input, (-1,)), (0,), [lib.tl_cast(index, int64.code)])
 
 
@@ -580,7 +580,7 @@ def index_fill(input, dim, index, value):
 
 
 def masked_scatter(input, mask, source):
-    """input where the mask does not hold; where it does, source's elements one after the other."""
+    """input where the mask is false; elsewhere the elements of source, in order."""
     mask, input = f.broadcast_tensors(mask, input)
     if mask.dtype is not bool_:
         raise RuntimeError("masked_scatter: expected BoolTensor for mask")
@@ -597,7 +597,7 @@ def masked_scatter(input, mask, source):
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """scatter_add, for reduce "sum" with input's own values; others are not there."""
+    """scatter_add, for reduce "sum" including input's values; other reductions are not supported."""
     if reduce != "sum" or not include_self:
         raise NotImplementedError('scatter_reduce is there for reduce="sum" with include_self=True; use scatter_add, or bincount for counts')
     return lib.tl_scatter_add(input, dim, index, src)
@@ -650,17 +650,17 @@ def is_complex(input):
 
 
 def is_signed(input):
-    """Has its dtype negative numbers?"""
+    """Whether its dtype has negative numbers."""
     return input.is_signed()
 
 
 def is_nonzero(input):
-    """Is the only element not 0?"""
+    """Whether the only element is not 0."""
     return bool(input)
 
 
 def is_same_size(input, other):
-    """Is the shape the same?"""
+    """Whether the shapes are equal."""
     return lib.shape_of(input) == lib.shape_of(other)
 
 
@@ -670,7 +670,7 @@ def is_inference(input):
 
 
 def can_cast(from_, to):
-    """May a result of this dtype go into a tensor of that one, by torch's rules?"""
+    """Whether a result of this dtype may be stored in a tensor of that one, by torch's rules."""
     rank = lambda d: 0 if d is bool_ else 2 if d.is_floating_point else 1  # noqa: E731
     return rank(from_) <= rank(to)
 

@@ -145,7 +145,7 @@ def _from_array(array, dtype, device):
 
 
 def as_tensor(data, dtype=None, device=None):
-    """Shares memory with a tensor or array where it can; else as tensor()."""
+    """Shares memory with a tensor or array if possible; otherwise like tensor()."""
     if isinstance(data, _Tensor):
         return data.to(dtype=dtype, device=device)
     if isinstance(data, np.ndarray):
@@ -164,7 +164,7 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 # ---- Constants ----
 
 def empty(*args, size=None, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """Of no defined content."""
+    """Uninitialised."""
     return _finish(lib.tl_empty(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
 
 
@@ -179,7 +179,7 @@ def ones(*args, size=None, dtype=None, device=None, requires_grad=False):
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
-    """All one number; its kind gives the dtype."""
+    """Filled with one number, whose type determines the dtype."""
     if isinstance(fill_value, _Tensor):
         fill_value = fill_value.item()
     if dtype is None:
@@ -255,7 +255,7 @@ def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
 # ---- Random numbers: counter-based, the same on every device and for every number of threads ----
 
 def manual_seed(seed):
-    """Starts the calling thread's random numbers anew."""
+    """Reseeds the calling thread's random generator."""
     lib.tl_seed(int(seed) % _POOL_WORDS)
 
 
@@ -273,7 +273,7 @@ def get_rng_state():
 
 
 def set_rng_state(new_state):
-    """Puts back what get_rng_state gave."""
+    """Restores a state from get_rng_state."""
     from ._library import c, structs
     c.tl_generator_set(structs["tl_generator"](*[x % _POOL_WORDS for x in new_state.tolist()]))
 
@@ -332,7 +332,7 @@ def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
 
 
 def bernoulli(input):
-    """1 with the probability that each element says."""
+    """1 with the probability given by each element."""
     uniform = lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, BY_NAME["float64"].code, lib.tl_device_of(input))
     return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)), lib.tl_dtype_of(input))
 
@@ -343,7 +343,7 @@ def exponential_(self, lambd=1.0):
 
 
 def multinomial(input, num_samples, replacement=False):
-    """Numbers of categories, drawn with the given weights."""
+    """Category indices, sampled with the given weights."""
     return lib.tl_multinomial(input, num_samples, replacement)
 
 

@@ -1,7 +1,7 @@
-"""Our tensors in the einops package: rearrange(x, "b c h w -> b (c h w)") with x a tally.Tensor.
+"""Tally's tensors in the einops package: rearrange(x, "b c h w -> b (c h w)") with x a tally.Tensor.
 
-einops looks for a backend among the subclasses of its AbstractBackend. Ours is defined as soon as einops is there: at once when it was
-imported first, and otherwise when it is. einops itself is never imported by us, and nothing in it is changed.
+einops looks for a backend among the subclasses of its AbstractBackend. Tally defines one as soon as einops is imported:
+immediately if that happened before, otherwise at the import. Tally never imports einops and changes nothing in it.
 """
 import importlib.abc
 import importlib.util

@@ -1,7 +1,8 @@
-"""What a failing call raises: the class torch would raise, with our message.
+"""Exceptions of failing calls: the class that torch would raise, with Tally's message.
 
-The library tells wrong use, memory, I/O, device and system apart; which of Python's classes a wrong use is, the message tells: torch raises
-IndexError for an axis or index that is not there, TypeError for what is no tensor, and RuntimeError for nearly all else.
+The library distinguishes wrong use, memory, I/O, device and system errors. For wrong use, the message determines Python's
+class: torch raises IndexError for a missing axis or index, TypeError for something that is not a tensor, and RuntimeError
+for nearly everything else.
 """
 import re
 import threading
@@ -15,7 +16,7 @@ state = threading.local()  # .raised: what a callback raised while the library w
 
 
 class OutOfMemoryError(RuntimeError):
-    """The pool of a device could not give what was asked; the message has the amount asked and the amount live."""
+    """A device's pool ran out of memory; the message has the bytes requested and the bytes in use."""
 
 
 def from_status(status, message):

@@ -1,4 +1,4 @@
-"""The binding without a compiler: what _native offers, by ctypes. Slower per call, the same in every other way."""
+"""The binding without a compiler: the functions of _native through ctypes. Calls are slower; everything else is the same."""
 import ctypes
 import operator
 
@@ -234,7 +234,7 @@ def _reader(p):
 
 
 def _check_lengths(f, given):
-    """A function that refuses lists which C would take for equally long when they are not (see lengths in _generate.py)."""
+    """A function that rejects lists of different lengths where C assumes equal ones (see lengths in _generate.py)."""
     pairs = [(given.index(p.counts[0]), given.index(p.counts[1])) for p in f.parameters if p.kind == "count" and len(p.counts) == 2]
     per_axis = [given.index(p) for p in given if p.is_per_axis]
     name = f.name[3:]

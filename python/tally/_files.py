@@ -1,6 +1,6 @@
 """save and load: tensors as safetensors, and the rest of the object as a JSON text in the file's metadata.
 
-A file never runs code: no pickle is written, none is read. What can be saved is what JSON can say, and tensors, dtypes and devices inside it.
+A file never runs code: pickle is neither written nor read. JSON values can be saved, and tensors, dtypes and devices inside them.
 A dict of tensors, as state_dict gives it, becomes a plain safetensors file with the dict's keys as names.
 
     a value         its JSON
@@ -157,7 +157,7 @@ def _map_location(device):
 
 
 def load(f, map_location=None, weights_only=True, **_):
-    """Reads what save wrote, or any safetensors file, which gives a dict of tensors. f: a path, or a file open for reading bytes."""
+    """Reads a file written by save, or any safetensors file, which gives a dict of tensors. f: a path, or a file open for reading bytes."""
     if hasattr(f, "read"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "object")

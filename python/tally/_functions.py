@@ -379,7 +379,7 @@ def clamp_max(input, max):
 
 
 def where(condition, input=None, other=None):
-    """input where the condition holds, other elsewhere; with the condition alone, the indices of what is not 0."""
+    """input where the condition holds, other elsewhere; with only the condition, the indices of nonzero elements."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     is_a, is_b = isinstance(input, _Tensor), isinstance(other, _Tensor)
@@ -445,7 +445,7 @@ _Pair = {name: collections.namedtuple(name, ["values", "indices"]) for name in (
 
 
 def _not_empty(name, input, dim):
-    """An extreme of no elements does not exist; torch's words and classes."""
+    """The minimum or maximum of no elements is an error, with torch's message and class."""
     if lib.tl_numel(input):
         return
     if dim is None or dim == ():
@@ -502,14 +502,14 @@ def _no_bool(name, input):
 
 
 def argmax(input, dim=None, keepdim=False):
-    """Where the largest is; of equal ones the first."""
+    """The index of the largest element; the first of equal ones."""
     _no_bool("argmax", input)
     _not_empty("argmax", input, dim)
     return lib.tl_argmax(input, _axes(dim), keepdim)
 
 
 def argmin(input, dim=None, keepdim=False):
-    """Where the smallest is; of equal ones the first."""
+    """The index of the smallest element; the first of equal ones."""
     _no_bool("argmin", input)
     _not_empty("argmin", input, dim)
     return lib.tl_argmin(input, _axes(dim), keepdim)
@@ -635,7 +635,7 @@ def einsum(equation, *operands):
 # ---- Views ----
 
 def reshape(input, shape):
-    """A view where strides allow it, else a copy; one size may be -1."""
+    """A view if strides allow it, otherwise a copy; one size may be -1."""
     return lib.tl_reshape(input, _sizes((shape,)))
 
 
@@ -770,7 +770,7 @@ def broadcast_tensors(*tensors):
 
 
 def _common_shape(shapes):
-    """What shapes broadcast to; in torch's words where they clash."""
+    """The shape that shapes broadcast to; torch's error message if they do not."""
     common = ()
     for s in shapes:
         n = builtins.max(len(s), len(common))
@@ -981,13 +981,13 @@ def masked_fill(input, mask, value):
 
 
 def masked_select(input, mask):
-    """What the mask holds for, as a vector."""
+    """The elements where the mask is true, as a vector."""
     _common_shape([lib.shape_of(mask), lib.shape_of(input)])
     return lib.tl_masked_select(input, mask)
 
 
 def nonzero(input, *, as_tuple=False):
-    """The indices of what is not 0: (n, ndim), or a vector per axis."""
+    """The indices of nonzero elements: (n, ndim), or a vector per axis."""
     found = lib.tl_nonzero(input)
     if not as_tuple:
         return found
@@ -1013,7 +1013,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
 
 
 def searchsorted(sorted_sequence, input, *, right=False, side=None):
-    """Where each value would go into a sorted sequence."""
+    """The index at which each value would be inserted into a sorted sequence."""
     if side is not None:
         right = side == "right"
     if not isinstance(input, _Tensor):

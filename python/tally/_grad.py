@@ -1,4 +1,4 @@
-"""Recording of gradients: on, off, and what is asked of it."""
+"""Gradient recording: on, off, and queries."""
 import functools
 import inspect
 

@@ -1,4 +1,4 @@
-"""What a stretch of code costs: counted while it runs (ledger), or before, on shapes alone (price).
+"""The cost of a section of code: counted while it runs (ledger), or beforehand, on shapes only (price).
 
     with tally.ledger() as receipt:
         loss = model(x); loss.backward()
@@ -6,7 +6,7 @@
 
     tally.price(model, (8, 128))          # the same numbers, without running anything
 
-Both are Ledgers; they print as tables, show themselves in notebooks, and compare exactly: `price.diff(receipt)` is "" when they tally.
+Both are Ledgers. They print as tables, are displayed in notebooks, and compare exactly: `price.diff(receipt)` is "" if they agree.
 """
 import copy
 import ctypes
@@ -106,7 +106,7 @@ class Ledger:
             file.write(self.json())
 
     def diff(self, other):
-        """A table of what differs in FLOPs, bytes, calls and peaks; "" when the two tally."""
+        """A table of differences in FLOPs, bytes, calls and peaks; "" if the two agree."""
         report = ctypes.c_void_p()
         n = c.tl_ledger_diff(self.json().encode(), other.json().encode(), ctypes.byref(report))
         text = _taken(report.value) if report.value else ""
@@ -157,7 +157,7 @@ def _html_table(title, head, rows):
 
 
 def ledger(name="ledger", device=None):
-    """`with tally.ledger() as l:` bills what happens inside; `device` (default: the default device) says whose memory."""
+    """`with tally.ledger() as l:` counts the cost of the block; `device` (default: the default device) selects the memory."""
     return Ledger(name, device)
 
 
@@ -184,13 +184,12 @@ get_default_device = default_device
 # ---- Prices ----
 
 def price(function, *arguments, device="meta", name="price"):
-    """What a call would cost, without running it.
+    """The cost of a call, without running it.
 
-    Arguments stand for tensors: a shape (a tuple of ints: of the default dtype), (shape, dtype), or a tensor, of which only shape and dtype
-    are used. A module, as the function or as an argument, is priced with copies of its parameters that have no data. Anything else is
-    passed as it is. `device` is
-    "meta" for this machine, or "meta:h200" and the like. Tensors made inside have no data either. The answer is a Ledger; its
-    .result is what the function gave."""
+    Arguments stand for tensors: a shape (a tuple of ints, in the default dtype), (shape, dtype), or a tensor, of which only
+    shape and dtype are used. A module, as the function or as an argument, is priced with copies of its parameters without
+    data. Anything else is passed unchanged. `device` is "meta" for this machine, or "meta:h200" and the like. Tensors made
+    inside have no data either. Returns a Ledger; its .result is the function's result."""
     target = as_device(device)
     if target.type != "meta":
         raise ValueError(f"a price is made on meta, not on {target}")

@@ -1,7 +1,7 @@
-"""Tensor: what torch.Tensor is, over a tl_tensor.
+"""Tensor: torch.Tensor over a tl_tensor.
 
-The functions of _functions.py are methods here as they stand. What follows by hand is what differs as a method (sizes as separate
-arguments), the operators, what reads or describes a tensor, and in-place forms.
+The functions of _functions.py are methods here unchanged. Written by hand are methods that differ (sizes as separate
+arguments), operators, functions that read or describe a tensor, and in-place forms.
 """
 import ctypes
 import functools
@@ -468,8 +468,8 @@ class Tensor(lib.TensorBase):
             autograd._put_hooks(self, hooks)
 
     def register_hook(self, hook):
-        """hook(grad) is called with the gradient of a pass; what it returns takes the gradient's place. On a result, it sees what comes
-        from uses after this call."""
+        """hook(grad) is called with the gradient of a pass; its return value replaces the gradient. On a result, it sees the
+        contributions of uses after this call."""
         from . import autograd
         return autograd._register_hook(self, hook)
 
@@ -707,8 +707,8 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision):
-    """How exactly float32 matrices are multiplied: "highest" in float32; "high" (and "medium") as sums of two bfloat16 numbers,
-    where the chip is faster so; see tl_set_matmul_precision."""
+    """The precision of float32 matrix products: "highest" in float32; "high" (and "medium") as sums of two bfloat16 numbers,
+    where that is faster; see tl_set_matmul_precision."""
     global _precision
     if precision not in _PRECISIONS:
         raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'; the precision stays {_precision}")
@@ -717,7 +717,7 @@ def set_float32_matmul_precision(precision):
 
 
 def get_float32_matmul_precision():
-    """What set_float32_matmul_precision set."""
+    """The precision set by set_float32_matmul_precision."""
     return _precision
 
 

@@ -1,11 +1,11 @@
-"""Whole runs, and the models they leave.
+"""Whole runs, and trained models.
 
     summary = tally.train(model="tiny", steps=200, out="runs/first", on_step=lambda news: print(news["step"], news["loss"]))
     model = tally.Model("runs/first")
     model.generate("Once upon a time")
 
-A run is what `tally train` makes: priced before it starts, resumed where it stopped, with a folder of its own. Its settings are those that
-`tally train --settings` lists.
+A run is that of `tally train`: priced before it starts, resumed if it was stopped, in its own folder. `tally train --settings`
+lists the settings.
 """
 import ctypes
 import json
@@ -35,15 +35,15 @@ def train_settings():
 
 
 def train_price(**settings):
-    """What a run would cost, as a dictionary of schema tally.run/1: for each kind of step how often it comes, and the ledger of one."""
+    """The price of a run, a dictionary of schema tally.run/1: for each kind of step how often it happens, and the ledger of one."""
     return json.loads(_taken(lib.tl_train_price(_json(settings))))
 
 
 class _Deferred:
-    """Signal handlers written in Python run during the run, but what they raise waits until the run is saved.
+    """Signal handlers written in Python run during the run, but their exceptions wait until the run is saved.
 
-    The interpreter runs a handler whenever it next runs Python code: here, at the entry of the callback, where nothing could catch what
-    it raises and ctypes would drop it. Handlers can be set in the main thread alone, which is also the only one that they run in."""
+    The interpreter runs a handler when it next runs Python code: here, at the entry of the callback, where nothing could catch
+    an exception and ctypes would drop it. Handlers can be set only in the main thread, which is also the only one they run in."""
 
     def __init__(self):
         self.raised = []
@@ -71,11 +71,12 @@ class _Deferred:
 
 
 def train(on_step=None, **settings):
-    """Trains, or resumes the run in `out` where it stopped, and returns the summary: "end" is "done", "stopped" or "not finite".
+    """Trains, or resumes the run in `out`, and returns the summary: "end" is "done", "stopped" or "not finite".
 
-    on_step(news) hears of every step, evaluation ("held_out" is there) and sample ("text" is there). If it returns False, the step is finished,
-    the run is saved and ends as "stopped". What it raises does the same, and is raised again; so is what a signal's handler raises, as
-    KeyboardInterrupt on Ctrl-C when the main thread trains. The same call resumes. A process trains one run at a time."""
+    on_step(news) is called for every step, evaluation (with "held_out") and sample (with "text"). If it returns False, the run
+    finishes the step, saves and ends as "stopped". If it raises, the run does the same and the exception is raised again; so is
+    one from a signal handler, such as KeyboardInterrupt on Ctrl-C in the main thread. The same call resumes the run. A process
+    trains one run at a time."""
     said_stop = []
 
     @header.callbacks["tl_train_fn"]
@@ -131,8 +132,8 @@ class Model:
         return lib.tl_model_logits(self._address, self._tokens(tokens))
 
     def generate(self, prompt, tokens=200, temperature=0.8, top_k=0, top_p=1.0, seed=None):
-        """What follows the prompt. A str (for models whose tokens are bytes) gives a str with the prompt in front; numbers of tokens, one row or
-        several, give a tensor of them. seed: None takes the thread's generator (tally.manual_seed)."""
+        """Continues the prompt. A str (for models whose tokens are bytes) returns a str that begins with the prompt; token ids, one
+        row or several, return a tensor of ids. seed None uses the thread's generator (tally.manual_seed)."""
         is_text = isinstance(prompt, str)
         if is_text and self.config["vocabulary"] != 256:
             raise ValueError(f"this model has {self.config['vocabulary']} tokens, not bytes: give the prompt as numbers of tokens")

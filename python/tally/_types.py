@@ -75,7 +75,7 @@ def promote_types(type1, type2):
 
 
 class device:
-    """Where a tensor lives: device("cpu"), device("cuda", 0), device("meta"), device("meta:h200")."""
+    """The device of a tensor: device("cpu"), device("cuda", 0), device("meta"), device("meta:h200")."""
     __slots__ = ("type", "index", "_name", "_address")
 
     def __init__(self, name, index=None):

@@ -279,7 +279,7 @@ def _register_after(x, hook):
 
 
 class Context:
-    """What forward leaves for backward."""
+    """The context that forward passes to backward."""
 
     def __init__(self):
         self._saved, self.needs_input_grad = (), ()
@@ -349,7 +349,7 @@ def _on_rule(g, number):
 
 
 class Function:
-    """An operation with a derivative of its own: forward(ctx, ...) and backward(ctx, *grads) as static methods; call it by apply."""
+    """An operation with its own gradient: static methods forward(ctx, ...) and backward(ctx, *grads); call it with apply."""
 
     @staticmethod
     def forward(ctx, *args, **kwargs):

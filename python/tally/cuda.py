@@ -44,7 +44,7 @@ def reset_peak_memory_stats(device=None):
 
 
 def empty_cache():
-    """Returns what the pool does not use to the device."""
+    """Returns unused memory of the pool to the device."""
     if is_available():
         lib.tl_pool_trim(as_device("cuda").address)
 

@@ -17,7 +17,7 @@ _PAD_MODES = {m: constants["TL_PAD_" + m.upper()] for m in ("constant", "reflect
 # ---- Arguments ----
 
 def _reduction(name, size_average=None, reduce=None):
-    """The library's number; size_average and reduce are torch's older way to say the same."""
+    """The library's enum; size_average and reduce are torch's older arguments for the same."""
     if size_average is not None or reduce is not None:
         warnings.warn("size_average and reduce args will be deprecated, please use reduction instead.", UserWarning, 3)
         name = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -85,7 +85,7 @@ def relu6(input, inplace=False):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """x held between two numbers"""
+    """x clamped between two numbers"""
     return lib.tl_clamp_(input, min_val, max_val) if inplace else lib.tl_clamp(input, min_val, max_val)
 
 
@@ -180,7 +180,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
 # ---- Tokens and shapes ----
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    """Rows of weight by their numbers; the row padding_idx gets no gradient."""
+    """Rows of weight by index; the row padding_idx gets no gradient."""
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise NotImplementedError("embedding: max_norm, scale_grad_by_freq and sparse are not there")
     rows = lib.tl_embedding(weight, input)
@@ -317,7 +317,7 @@ def _reduced(loss, reduction):
 
 
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-    """-t log x - (1 - t) log(1 - x); logarithms are held above -100."""
+    """-t log x - (1 - t) log(1 - x); logarithms are clamped at -100."""
     if target.shape != input.shape:
         raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
                          "Please ensure they have the same size.")
@@ -343,7 +343,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """softmax(scale q k^T + mask) v of (..., H, T, D) on (..., Hkv, S, D). Causal: query t sees keys 0 .. t.
 
-    Without dropout no (T, S) tensor is made. Dropout, values with another head size than keys and masks with a gradient take the long way.
+    Without dropout no (T, S) tensor is made. Dropout, values with another head size than keys, and masks with a gradient use plain ops.
     """
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 dimensional")

@@ -1,4 +1,4 @@
-"""Values for fresh parameters: torch.nn.init. All change their tensor in place, unrecorded, and return it."""
+"""Initial values of parameters: torch.nn.init. All functions change their tensor in place, unrecorded, and return it."""
 import math
 import warnings
 
@@ -7,7 +7,7 @@ from .._library import lib
 
 
 def calculate_gain(nonlinearity, param=None):
-    """What a nonlinearity takes away from the deviation, to be multiplied back."""
+    """The factor by which a nonlinearity reduces the standard deviation, inverted."""
     if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid"):
         return 1
     if nonlinearity == "tanh":

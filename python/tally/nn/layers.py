@@ -51,7 +51,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of a table by their numbers."""
+    """Rows of a table by index."""
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False,
                  _weight=None, _freeze=False, device=None, dtype=None):

@@ -1,7 +1,7 @@
-"""Module: what torch.nn.Module is.
+"""Module: torch.nn.Module.
 
-Parameters, buffers and child modules are registered by being assigned. A call of a module opens a scope with the module's name, so that
-the ledger bills what runs inside to the path of attribute names ("GPT.blocks.3.attn"), as programs in C are billed.
+Parameters, buffers and child modules are registered by assignment. Calling a module opens a scope with its name, so the ledger
+bills the ops inside to the path of attribute names ("GPT.blocks.3.attn"), as for programs in C.
 """
 import collections
 import itertools
@@ -86,11 +86,11 @@ class Module:
         return RemovableHandle(hooks, number)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
-        """hook(module, args, result) after forward; what it returns, unless None, is the result."""
+        """hook(module, args, result) after forward; its return value, unless None, replaces the result."""
         return self._add_hook(self._forward_hooks, hook, with_kwargs, prepend)
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """hook(module, args) before forward; what it returns, unless None, takes the place of args."""
+        """hook(module, args) before forward; its return value, unless None, replaces args."""
         return self._add_hook(self._forward_pre_hooks, hook, with_kwargs, prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
@@ -123,7 +123,7 @@ class Module:
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name, param):
-        """A parameter under a name; None says that there is none."""
+        """Registers a parameter under a name; None for a missing one."""
         if "_parameters" not in self.__dict__:
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_name("parameter", name, self._parameters)
@@ -145,7 +145,7 @@ class Module:
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def add_module(self, name, module):
-        """A child under a name; None says that there is none."""
+        """Registers a child under a name; None for a missing one."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{_kind(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
@@ -331,7 +331,7 @@ class Module:
         return _IncompatibleKeys(missing, unexpected)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        """Takes this module's own part; modules with older forms of their state override it."""
+        """Loads this module's own part; modules that support older formats override it."""
         assign = local_metadata.get("assign_to_params_buffers", False)
         own = dict(self._parameters, **{k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set})
         for name, x in own.items():
@@ -404,7 +404,7 @@ class Module:
         return self
 
     def to(self, *args, device=None, dtype=None, non_blocking=False):
-        """Another dtype (of floats alone), another device; in place."""
+        """Changes the dtype (of floats only) or the device, in place."""
         for a in args:
             if isinstance(a, Tensor):
                 dtype, device = a.dtype, a.device
@@ -423,7 +423,7 @@ class Module:
         return self._apply(move)
 
     def to_empty(self, *, device, recurse=True):
-        """To another device without the values: of no defined content."""
+        """Moves to another device without the values: uninitialised."""
         address = as_device(device).address
         return self._apply(lambda x: lib.tl_empty(lib.shape_of(x), lib.tl_dtype_of(x), address), recurse)
 

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate. Each step() computes the next rates from the present ones, as torch's do, so that schedules chain."""
+"""Learning-rate schedules. Each step() computes the next rates from the current ones, like torch's, so schedules chain."""
 import bisect
 import collections
 import math
@@ -9,7 +9,7 @@ from .optimizer import Optimizer
 
 
 class LRScheduler:
-    """The base class: get_lr() gives one rate per group, from last_epoch, base_lrs and the groups' present rates."""
+    """The base class: get_lr() returns one rate per group, from last_epoch, base_lrs and the groups' current rates."""
 
     def __init__(self, optimizer, last_epoch=-1):
         if not isinstance(optimizer, Optimizer):
@@ -102,7 +102,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """The present rate times lr_lambda(epoch)."""
+    """The current rate times lr_lambda(epoch)."""
 
     def get_lr(self):
         if self._is_initial:
@@ -250,7 +250,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the first rate to eta_min, over and over; each T_mult times as long as the one before."""
+    """Half a cosine from the first rate to eta_min, repeatedly; each period is T_mult times as long as the one before."""
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
         if T_0 <= 0 or not isinstance(T_0, int):
@@ -340,7 +340,7 @@ def _undo(scheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules at once: each changes the rate that the one before left."""
+    """Several schedules at once: each modifies the rate of the one before."""
 
     def __init__(self, schedulers, optimizer=None):
         self._schedulers = list(schedulers)
@@ -356,7 +356,7 @@ class ChainedScheduler(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up to max_lr and down to almost nothing in one cycle, with the momentum the other way."""
+    """Up to max_lr and down to nearly zero in one cycle, with momentum the other way."""
 
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
                  cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False,

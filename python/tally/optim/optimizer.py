@@ -1,4 +1,4 @@
-"""Optimizer: what torch.optim.Optimizer is. Write one by deriving a class with its own step()."""
+"""Optimizer: torch.optim.Optimizer. To write your own, derive a class with its own step()."""
 import collections
 import copy
 import functools
@@ -87,7 +87,7 @@ class Optimizer:
         raise NotImplementedError("an optimizer needs a step() of its own")
 
     def add_param_group(self, param_group):
-        """More parameters, with options of their own."""
+        """Adds parameters with their own options."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -138,7 +138,7 @@ class Optimizer:
         return {id(p): i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
 
     def state_dict(self):
-        """The state by the parameters' numbers, and the groups with numbers in place of parameters."""
+        """The state by parameter index, and the groups with indices instead of parameters."""
         number = self._numbered()
         state = {number.get(id(p), p): self._state_out(s) for p, s in self.state.items()}
         groups = [dict({k: v for k, v in group.items() if k != "params"}, params=[number[id(p)] for p in group["params"]])
@@ -152,7 +152,7 @@ class Optimizer:
         return {k: _like_parameter(k, v, p) for k, v in state.items()}
 
     def load_state_dict(self, state_dict):
-        """Puts back what state_dict gave."""
+        """Restores a state from state_dict."""
         saved = copy.copy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -183,7 +183,7 @@ class Optimizer:
 
 
 def _named(params):
-    """Parameters alone, and their names where they came as pairs."""
+    """The parameters, and their names if they came as pairs."""
     if params and all(isinstance(p, tuple) for p in params):
         return [p for _, p in params], [n for n, _ in params]
     if any(isinstance(p, tuple) for p in params):
@@ -209,7 +209,7 @@ class Fused(Optimizer):
         raise NotImplementedError
 
     def step(self, closure=None):
-        """One update of every parameter that has a gradient. closure computes the loss anew."""
+        """One update of every parameter that has a gradient. closure recomputes the loss."""
         loss = None
         if closure is not None:
             with set_grad_enabled(True):

@@ -1,2 +1,2 @@
-"""torch.utils: checkpoints of activations, and loading of data."""
+"""torch.utils: activation checkpointing and data loading."""
 from . import checkpoint, data  # noqa: F401

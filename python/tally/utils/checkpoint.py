@@ -1,4 +1,4 @@
-"""Forget activations, compute them again in backward: torch.utils.checkpoint over tl_checkpoint."""
+"""Activation checkpointing: torch.utils.checkpoint over tl_checkpoint."""
 import ctypes
 import weakref
 
@@ -13,8 +13,8 @@ _records = weakref.WeakValueDictionary()  # number -> _Record; the graph holds t
 
 
 class _Record:
-    """A function and those of its arguments that are no tensors. One input of the checkpoint is a tensor over its memory, so
-    that it lives exactly as long as the graph may call it."""
+    """A function and its arguments that are not tensors. One input of the checkpoint is a tensor over its memory, so it lives
+    exactly as long as the graph may call it."""
 
     def __init__(self, function, args, kwargs):
         self.function, self.args, self.kwargs = function, args, kwargs
@@ -60,9 +60,9 @@ def _on_run(number, inputs, n_inputs, outputs, n_outputs):
 
 def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, determinism_check="default", debug=False, keep="inputs",
                context_fn=None, early_stop=True, **kwargs):
-    """function(*args), without keeping what lies between; backward runs it again, with the same random numbers.
+    """function(*args) without keeping intermediate results; backward runs it again, with the same random numbers.
 
-    keep="matmuls" keeps the results of products and attention. use_reentrant is taken and has no meaning here: there is one kind.
+    keep="matmuls" keeps the results of products and attention. use_reentrant is accepted and ignored: there is one implementation.
     """
     if context_fn is not None:
         raise NotImplementedError("context_fn is not there: keep=\"matmuls\" is the selective checkpoint")

@@ -11,7 +11,7 @@ from .._tensor import Tensor
 
 
 class Dataset:
-    """Has __getitem__ by number, and usually __len__."""
+    """Has __getitem__ by index, and usually __len__."""
 
     def __getitem__(self, index):
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -21,7 +21,7 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """Has __iter__ alone."""
+    """Has only __iter__."""
 
     def __iter__(self):
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
@@ -88,7 +88,7 @@ def random_split(dataset, lengths, generator=None):
 
 
 class Sampler:
-    """Gives the numbers of items in some order."""
+    """Yields the indices of items in some order."""
 
     def __iter__(self):
         raise NotImplementedError
@@ -145,7 +145,7 @@ def _batches(items, size, drop_last):
 
 
 def default_collate(batch):
-    """Items of a batch as one: tensors and arrays are stacked, numbers become tensors, dicts and tuples go by their parts."""
+    """Collates the items of a batch: tensors and arrays are stacked, numbers become tensors, dicts and tuples are collated by part."""
     first = batch[0]
     if isinstance(first, Tensor):
         return _functions.stack(batch)

@@ -26,7 +26,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 
 
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
-    """Scales gradients so that a norm of total_norm becomes max_norm; never up."""
+    """Scales gradients with norm total_norm to max_norm; never up."""
     with no_grad():
         factor = lib.tl_clamp(lib.tl_rdiv_scalar(lib.tl_add_scalar(total_norm, 1e-6), float(max_norm)), None, 1.0)
         for g in _grads(parameters):
@@ -34,7 +34,7 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """Scales gradients so that their norm as one vector is at most max_norm. Returns the norm they had."""
+    """Scales gradients so that their norm as one vector is at most max_norm. Returns the norm before."""
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     total = get_total_norm(_grads(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, total)
@@ -42,7 +42,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 def clip_grad_value_(parameters, clip_value, foreach=None):
-    """Holds every element of the gradients within [-clip_value, clip_value]."""
+    """Clamps every element of the gradients to [-clip_value, clip_value]."""
     with no_grad():
         for g in _grads(parameters):
             lib.tl_clamp_(g, -float(clip_value), float(clip_value))
@@ -54,7 +54,7 @@ def parameters_to_vector(parameters):
 
 
 def vector_to_parameters(vec, parameters):
-    """Puts back what parameters_to_vector gave."""
+    """The inverse of parameters_to_vector."""
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec)}")
     at = 0
