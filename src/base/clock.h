@@ -1,4 +1,4 @@
-/* clock.h: seconds that only grow, for measuring how long things take. */
+/* clock.h: a monotonic clock in seconds, for measuring durations. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -1,8 +1,7 @@
 /* crc.c: CRC32C by the processor's instruction, or by tables of eight bytes at a time.
  *
  * The polynomial is 0x1edc6f41, reflected 0x82f63b78; the register starts as all ones and is inverted at the end.
- * Instructions are compiled into a function of their own and asked for at run time, so one library runs on all
- * processors.
+ * The instruction is in a separate function that is chosen at run time, so one library runs on all processors.
  */
 #include "base/crc.h"
 
@@ -29,7 +28,7 @@ uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes) {
     uint32_t r = ~crc;
     for (; bytes >= 8; bytes -= 8, p += 8) {
         uint64_t word;
-        memcpy(&word, p, 8); /* little-endian, as all machines we run on */
+        memcpy(&word, p, 8); /* little-endian, like all supported machines */
         word ^= r;
         r = 0;
         for (int k = 0; k < 8; k++) r ^= table[7 - k][word >> (8 * k) & 0xff];

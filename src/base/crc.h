@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` is the checksum of, followed by these bytes; 0 is the checksum of nothing. */
+/* Extends a checksum `crc` by these bytes. The checksum of no bytes is 0. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* The two ways it is computed; the processor's own instruction only where it has one. */
+/* The two implementations; the instruction is used only on processors that have it. */
 uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_instruction(uint32_t crc, const void *data, size_t bytes);
 bool crc32c_has_instruction(void);

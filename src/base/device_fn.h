@@ -1,4 +1,4 @@
-/* device_fn.h: functions that the host and a GPU run alike, from one source. */
+/* device_fn.h: functions that run on the host and on a GPU, from one source. */
 #ifndef BASE_DEVICE_FN_H
 #define BASE_DEVICE_FN_H
 

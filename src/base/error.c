@@ -1,11 +1,11 @@
-/* error.c: first error wins, per thread; policy and log hook are the process's.
+/* error.c: each thread keeps its first error; policy and log hook belong to the process.
  *
- * Messages and lines of the log hold names from files: they are made printable here, once, whoever prints them. A message
- * may have several lines; those after the first are indented. A line break without that comes from outside and is shown
- * as one, so nobody's text can pass for a line of its own.
+ * Messages and log lines contain names from files, so they are made printable here, once. A message may have several
+ * lines; those after the first are indented. A line break without indentation comes from outside and is shown as an
+ * escape, so that foreign text cannot pass for a separate line.
  *
- * The one place of the library that writes to stderr is the abort below: a program that chose (or never
- * changed) TL_ABORT is told why it stops.
+ * The abort below is the only place in the library that writes to stderr: under TL_ABORT, the default, a program
+ * must show why it stops.
  */
 #include "base/error.h"
 

@@ -14,7 +14,7 @@ bool error_memory(size_t bytes, const char *what);
 /* Set by the engine: the path of the calling thread, "" for none. */
 extern const char *(*error_path)(void);
 
-/* A broken invariant is a bug in the library: it stops the program, in every build. */
+/* A violated invariant is a bug in the library and aborts, in every build. */
 #define INVARIANT(condition) ((condition) ? (void)0 : invariant_broken(#condition, __FILE__, __LINE__))
 _Noreturn void invariant_broken(const char *condition, const char *file, int line);
 

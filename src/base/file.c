@@ -16,9 +16,8 @@
 
 int (*file_fault)(const char *operation, const char *path);
 
-/* The same file under a descriptor above 2, which `fd` gives way to: in a process whose standard descriptors are
- * closed, the next file to be opened would become one of them, and what others print would end up in it. Every
- * descriptor of this file goes through here. */
+/* Moves a file to a descriptor above 2. If standard descriptors are closed, the next opened file would become one of
+ * them, and other code's output would end up in it. Every descriptor opened in this file passes through here. */
 static int above(int fd) {
     if (fd < 0 || fd > STDERR_FILENO) return fd;
     int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), reason = errno;
@@ -43,22 +42,22 @@ const char *file_print(struct file_place at, char *text, size_t bytes) {
 
 const char *file_text(struct file_place at, char text[FILE_TEXT]) { return file_print(at, text, FILE_TEXT); }
 
-/* 0, an errno, or FILE_SHORT: what a test wants of this operation. */
+/* What a test injects for this operation: 0, an errno, or FILE_SHORT. */
 static int wanted(const char *operation, struct file_place at) {
     char text[FILE_TEXT];
     return file_fault ? file_fault(operation, file_text(at, text)) : 0;
 }
 
-/* True, with errno set, when a test wants this operation to fail. */
+/* True, with errno set, if a test makes this operation fail. */
 static bool fault(const char *operation, struct file_place at) {
     int reason = wanted(operation, at);
     if (reason > 0) errno = reason;
     return reason > 0;
 }
 
-/* How much of a read or write is to be done: all, or what a test allows. -1 with errno set: none. */
+/* How many bytes of a read or write to process: all, or as many as a test allows. -1 with errno set: none. */
 static ssize_t allowed(const char *operation, struct file_place at, size_t bytes) {
-    size_t most = (size_t)1 << 30; /* Linux itself does no more than 2 GiB - 4 KiB at a time */
+    size_t most = (size_t)1 << 30; /* Linux transfers at most 2 GiB - 4 KiB per call */
     int reason = wanted(operation, at);
     if (reason > 0) return errno = reason, -1;
     if (reason == FILE_SHORT) most = (bytes + 1) / 2;
@@ -84,7 +83,7 @@ bool file_look(struct file_place at, enum file_kind *kind) {
     return true;
 }
 
-/* Why something of this kind is not taken; `need` is the kind that would be. Always false. */
+/* Reports that something of this kind is not accepted; `need` is the required kind. Always false. */
 static bool refuse(struct file_place at, enum file_kind kind, enum file_kind need) {
     char text[FILE_TEXT];
     file_text(at, text);
@@ -100,7 +99,7 @@ bool file_expect(struct file_place at, enum file_kind need) {
     return file_look(at, &kind) && (kind == FILE_ABSENT || kind == need || refuse(at, kind, need));
 }
 
-/* What could not be opened may be a link, for which systems have several answers. */
+/* The failure may be due to a link, which systems report in several ways. */
 static bool open_failed(struct file_place at, enum file_kind need) {
     int reason = errno;
     struct stat status;
@@ -150,7 +149,7 @@ static bool regular_check(int fd, struct file_place at, struct stat *status) {
 }
 
 int file_open_at(struct file_place at, size_t *bytes) {
-    /* Without O_NONBLOCK, opening a pipe that nobody writes would wait for ever. */
+    /* Without O_NONBLOCK, opening a pipe without a writer would block forever. */
     int fd = fault("open", at)
                  ? -1
                  : above(openat(folder_of(at), at.name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | nofollow(at)));
@@ -228,7 +227,7 @@ struct file_map {
 struct file_map *file_map_new(int fd, const char *path, size_t bytes) {
     struct file_map *map = memory_new(sizeof *map);
     if (!map) return error_memory(sizeof *map, "a mapped file"), NULL;
-    /* MAP_NORESERVE: a file larger than the memory is fine as long as it is read, not written. */
+    /* MAP_NORESERVE: a file larger than memory may be read, but not written. */
     void *data = fault("map", file_path(path))
                      ? MAP_FAILED
                      : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
@@ -264,7 +263,7 @@ struct file_writer {
 static struct file_place target_of(const struct file_writer *w) { return (struct file_place){w->in, w->name}; }
 static struct file_place temporary_of(const struct file_writer *w) { return (struct file_place){w->in, w->temporary}; }
 
-#define TEMPORARY ".tally-%ld-%u.tmp" /* not made of the target's name, which may be as long as names can be */
+#define TEMPORARY ".tally-%ld-%u.tmp" /* not derived from the target's name, which may have the maximum length */
 enum { TEMPORARY_BYTES = 64, TEMPORARY_TRIES = 1000 };
 
 bool file_is_temporary(const char *name) {
@@ -298,11 +297,11 @@ static struct file_writer *writer_alone(struct file_place at) {
     return w;
 }
 
-/* A lock on it says that its writer lives; the system takes it back with the process, however that ends. Where there
- * are no locks, a sweep beside a living writer fails that writer's rename, and nothing else. */
+/* A lock on it shows that its writer is alive; the system releases it when the process ends. Without locks, a sweep
+ * during a write makes that writer's rename fail, and nothing else. */
 static bool temporary_create(struct file_writer *w) {
     static atomic_uint serial;
-    for (int i = 0; i < TEMPORARY_TRIES; i++) { /* a dead process of the same number may have left some */
+    for (int i = 0; i < TEMPORARY_TRIES; i++) { /* a dead process with the same pid may have left some */
         snprintf(w->temporary, strlen(w->folder) + TEMPORARY_BYTES, "%s" TEMPORARY, w->folder, (long)getpid(),
                  atomic_fetch_add(&serial, 1));
         w->fd = fault("create", temporary_of(w)) ? -1
@@ -360,7 +359,7 @@ bool file_writer_patch(struct file_writer *w, const void *data, size_t bytes, si
 /* `at` and `what` are for the message. */
 static bool folder_sync(int fd, struct file_place at, const char *what) {
     bool ok = !fault("sync folder", at) && fsync(fd) == 0;
-    return ok || errno == EINVAL || failed(at, what); /* EINVAL: a file system without such a thing */
+    return ok || errno == EINVAL || failed(at, what); /* EINVAL: the file system does not support it */
 }
 
 bool file_folder_sync(const struct file_folder *f) {
@@ -415,7 +414,7 @@ bool file_put_at(struct file_place at, const void *data, size_t bytes) {
     return false;
 }
 
-/* Puts a copy of an open file in its place. */
+/* Replaces an open file by a copy. */
 static bool copy_put(struct file_place at, int fd, size_t bytes) {
     enum { PIECE = 1 << 16 };
     char *piece = memory_new(PIECE);
@@ -496,7 +495,7 @@ bool file_make_folder(const char *path) {
 
 bool file_list(const struct file_folder *f, bool (*visit)(const char *name, void *context), void *context) {
     struct file_place at = file_path(f->path);
-    /* a descriptor of its own, since a list begins where its descriptor is */
+    /* a separate descriptor, since listing starts at the descriptor's position */
     int fd = fault("list", at) ? -1 : above(openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
@@ -542,7 +541,7 @@ bool file_set_aside(const struct file_folder *f, const char *name, char aside[FI
     return file_rename(f, name, aside);
 }
 
-/* What cannot be opened, locked or removed does no harm. */
+/* Files that cannot be opened, locked or removed are ignored. */
 static bool temporary_sweep(const char *name, void *context) {
     const struct file_folder *f = context;
     struct stat status;
@@ -557,6 +556,6 @@ static bool temporary_sweep(const char *name, void *context) {
 
 void file_sweep(const struct file_folder *f) {
     tl_policy policy = tl_error_policy(TL_RETURN);
-    if (!file_list(f, temporary_sweep, (void *)f)) tl_error_clear(); /* found out by those who need it */
+    if (!file_list(f, temporary_sweep, (void *)f)) tl_error_clear(); /* checked by those who need it */
     tl_error_policy(policy);
 }

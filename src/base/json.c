@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "base/number.h"
 
-/* From its punctuation: objects and arrays with their tables, members, elements, strings, and the bytes of the strings
- * themselves. tests/test_text.c holds it against what jansson takes. */
+/* Estimated from the punctuation: objects and arrays with their tables, members, elements, strings, and the bytes of
+ * strings. tests/test_text.c compares it with what jansson allocates. */
 size_t json_tree_bytes(const char *text, size_t bytes) {
     size_t objects = 0, arrays = 0, elements = 0, members = 0, strings = 0;
     for (size_t i = 0; i < bytes; i++) {

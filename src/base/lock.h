@@ -1,6 +1,7 @@
-/* lock.h: a lock for sections of a few nanoseconds (pool, ledger), where a mutex would cost more than the work.
+/* lock.h: a spin lock for sections of a few nanoseconds (pool, ledger), where a mutex would cost more than the work.
  *
- * While the process has one thread, glibc says so, and no lock is taken: a third of the time of a small op otherwise.
+ * No lock is taken while the process has one thread, as glibc reports; locks would otherwise take a third of the
+ * time of a small op.
  */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H

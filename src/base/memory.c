@@ -1,7 +1,7 @@
 /* memory.c: host memory with a switch that makes the n-th request fail.
  *
- * The switch counts every request of the library alike (host objects here, pool blocks and device segments
- * through memory_fault), so that a test can walk through all of them.
+ * The switch counts every request of the library (host objects here, pool blocks and device segments through
+ * memory_fault), so that a test can make each of them fail.
  */
 #include "base/memory.h"
 

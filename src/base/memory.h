@@ -1,4 +1,4 @@
-/* memory.h: the one way to take host memory, where every allocation may be made to fail. */
+/* memory.h: the only way to allocate host memory; tests can make every allocation fail. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
@@ -8,14 +8,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* True when this allocation is the one that a test wants to fail. */
+/* True if a test makes this allocation fail. */
 extern atomic_bool memory_is_armed; /* read on every request: the only cost when off */
 bool memory_fault_due(void);
 static inline bool memory_fault(void) {
     return atomic_load_explicit(&memory_is_armed, memory_order_relaxed) && memory_fault_due();
 }
 
-/* NULL when there is no memory (or a fault is due); the caller reports it. Contents undefined. */
+/* NULL if there is no memory (or a fault is injected); the caller reports it. The contents are undefined. */
 void *memory_new(size_t bytes);
 void *memory_resize(void *old, size_t bytes); /* on NULL the old one stays */
 static inline void memory_free(void *p) { free(p); }

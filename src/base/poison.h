@@ -1,4 +1,4 @@
-/* poison.h: memory of ours that nobody may touch, so that AddressSanitizer sees what it cannot know. Nothing without it. */
+/* poison.h: marks pool memory that must not be accessed, for AddressSanitizer. Does nothing without it. */
 #ifndef BASE_POISON_H
 #define BASE_POISON_H
 

@@ -43,7 +43,7 @@ static int cores_allowed(void) {
     return n < 1 ? 1 : n;
 }
 
-/* A forked child has lost the pool's threads: it works alone. */
+/* A forked child has no pool threads: it uses one thread. */
 int process_threads(void) {
     static atomic_int machine;
     if (process_generation() > 0) return 1;

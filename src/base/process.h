@@ -1,13 +1,13 @@
-/* process.h: telling a forked child from the process it came from; what the process may have. */
+/* process.h: tells a forked child from its parent; cores and memory of the process. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
 #include <stdint.h>
 
-/* 0 in the process that first asked, one more in each generation of forked children. */
+/* 0 in the first process, one more in each generation of forked children. */
 int process_generation(void);
 
-/* Bytes of memory: what is built into the machine, or what this group of processes may have, if that is less. 0: not known. */
+/* Bytes of memory: of the machine, or the cgroup's limit if that is less. 0: unknown. */
 uint64_t process_memory_bytes(void);
 
 /* Threads that a cpu kernel may use now. */

@@ -1,7 +1,7 @@
 /* refs.h: reference counts.
  *
- * The last holder need not count down: when the count is 1 and it is ours, nobody else can raise it. A load
- * costs a tenth of an atomic subtraction, and most objects of an op call die this way.
+ * The last holder need not decrement: if the count is 1 and belongs to the caller, no other thread can increase it.
+ * A load costs a tenth of an atomic subtraction, and most objects of an op call die this way.
  */
 #ifndef BASE_REFS_H
 #define BASE_REFS_H

@@ -1,29 +1,28 @@
 /* rng_math.h: the arithmetic of random numbers, one element at a time.
  *
- * Counters, not state. A value depends on (seed, stream, index) and on nothing else: the seed is the key of
- * Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the stream is the
- * upper half of its counter, and the lower half counts blocks of four 32-bit words. Any thread of any device
- * can therefore compute any element alone, and a tensor's values do not depend on who computed them.
+ * Counters, not state. A value depends on (seed, stream, index) and on nothing else: the seed is the key of Philox
+ * 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the stream is the upper half of its
+ * counter, and the lower half counts blocks of four 32-bit words. Any thread of any device can therefore compute any
+ * element alone, and a tensor's values do not depend on who computed them.
  *
  * Layouts. Two, and each distribution names its own:
  *   narrow: element i owns word i%4 of block i/4          (u32, uniform f32, bernoulli)
  *   wide:   element i owns words 2(i%2) and 2(i%2)+1 of block i/2, low word first, as one 64-bit draw
  *           (uniform f64, integers)
- * A normal needs two draws. Box-Muller turns a pair of draws into a pair of normals, so elements 2j and
- * 2j+1 share their two draws: the first is r cos, the second r sin. Pairs never straddle a block, so one
- * element still needs its own block only (f32: narrow layout; f64: wide layout). Different layouts over
- * the same stream reuse the same bits: give every tensor a stream (or an index range) of its own.
+ * A normal needs two draws. Box-Muller turns a pair of draws into a pair of normals, so elements 2j and 2j+1 share
+ * their two draws: the first is r cos, the second r sin. Pairs never straddle a block, so one element still needs
+ * its own block only (f32: narrow layout; f64: wide layout). Different layouts over the same stream reuse the same
+ * bits: give every tensor its own stream (or index range).
  *
  * Same bits everywhere. gcc, clang and nvcc differ in two ways only: whether a*b+c is contracted to a fused
- * multiply-add, and what the math library's log and cos return. So the functions below are polynomials of
- * our own, every multiply-add is an explicit fma, no product is left where a compiler could fuse it with a
- * later addition, and what remains (+, -, *, /, square root, int-to-float) is rounded correctly by IEEE
+ * multiply-add, and what the math library's log and cos return. The functions below are therefore Tally's own
+ * polynomials, every multiply-add is an explicit fma, no product is left where a compiler could fuse it with a later
+ * addition, and what remains (+, -, *, /, square root, int-to-float) is rounded correctly by IEEE
  * 754. The square root is thus the hardware's, no polynomial. Do not compile this with -ffast-math or
  * --use_fast_math.
  *
- * The polynomials are minimax fits (Remez exchange on the reduced interval). Errors are stated in units in
- * the last place (ulp) of the result against a wider type; tests/test_rng.c measures them anew and fails when
- * they grow.
+ * The polynomials are minimax fits (Remez exchange on the reduced interval). Errors are stated in units in the last
+ * place (ulp) of the result against a wider type; tests/test_rng.c measures them and fails if they grow.
  */
 #ifndef TALLY_BASE_RNG_MATH_H
 #define TALLY_BASE_RNG_MATH_H
@@ -317,8 +316,9 @@ DEVICE_FN double rng_quantile_f64(double p) {
     return r <= 5.0 ? -rng_quantile_tail(r - 1.6) : -rng_quantile_far(r - 5.0);
 }
 
-/* The distribution function as the inverse of the function above: the largest p in [2^-1022, 1/2] whose quantile is at most
- * x <= 0, found by bisection on the bits of p. So both have the same bits everywhere, and agree with each other. */
+/* The distribution function as the inverse of the function above: the largest p in [2^-1022, 1/2] whose quantile is
+ * at most x <= 0, found by bisection on the bits of p. So both have the same bits everywhere, and agree with each
+ * other. */
 DEVICE_FN double rng_normal_below_f64(double x) {
     uint64_t low = f64_bits(0x1p-1022), high = f64_bits(0.5);
     while (low < high) {
@@ -337,8 +337,8 @@ DEVICE_FN float rng_uniform_f32(uint32_t draw) { return (float)(draw >> 8) * 0x1
 /* Uniform in [0,1): the upper 53 bits of a wide draw, all multiples of 2^-53. */
 DEVICE_FN double rng_uniform_f64(uint64_t draw) { return (double)(draw >> 11) * 0x1p-53; }
 
-/* u of [0,1) in [low, low + width), with one rounding. What lies above `limit`, the last number that the result's dtype has in
- * the range, becomes it: rounding would make it the upper end. */
+/* Maps u in [0,1) to [low, low + width), with one rounding. Values above `limit`, the largest number of the result's
+ * dtype in the range, become `limit`; otherwise they would round to the upper end. */
 DEVICE_FN float rng_between_f32(float u, float low, float width, float limit) {
     const float x = fmaf(u, width, low);
     return x > limit ? limit : x;

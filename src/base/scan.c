@@ -59,7 +59,7 @@ static bool hex_take(struct scan *s, uint32_t *code) {
     return true;
 }
 
-/* What stands after \u. A character outside the first 65536 is written as two halves. */
+/* The digits after \u. A character beyond U+FFFF is written as a surrogate pair. */
 static bool code_take(struct scan *s, uint32_t *code) {
     uint32_t low;
     if (!hex_take(s, code)) return false;

@@ -1,9 +1,8 @@
-/* scan.h: JSON from files nobody vouches for, read in one pass and without memory.
+/* scan.h: JSON from untrusted files, read in one pass without allocating.
  *
  * For headers of files that may be hostile. A tree of values takes up to seventy times the bytes of the text
- * ("{},{},..."), and jansson's parser is not safe when memory runs out within; here strings are decoded where they
- * stand, in the buffer the caller owns, and the caller keeps what it wants. The first problem stays: every later call
- * returns false.
+ * ("{},{},..."), and jansson's parser is not safe when memory runs out within; here strings are decoded in place, in
+ * the caller's buffer, and the caller keeps what it needs. After the first problem every call returns false.
  *
  *     struct scan s = scan_begin(buffer, length);          // buffer[length] is 0
  *     for (bool more = scan_open(&s, '{'); more; more = scan_next(&s, '}')) {
@@ -40,7 +39,7 @@ bool scan_size(struct scan *s, int64_t *value);
 
 bool scan_is_next(struct scan *s, char c);        /* looks, takes nothing */
 bool scan_word(struct scan *s, const char *word); /* "null" and its like, if it is next */
-/* Any value, checked and passed over; at most 64 deep. */
+/* Checks and skips any value; at most 64 levels deep. */
 bool scan_skip(struct scan *s);
 /* Nothing but white space is left. */
 bool scan_end(struct scan *s);

@@ -10,37 +10,36 @@
  * surrogate, beyond U+10FFFF, cut off by the end of the text). */
 int text_character(const char *text, uint32_t *code_point);
 
-/* Letters and digits of ASCII, in every locale: those of <ctype.h> are others in some. */
+/* ASCII letters and digits, in every locale; those of <ctype.h> depend on it. */
 static inline bool text_is_digit(char c) { return c >= '0' && c <= '9'; }
 static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static inline char text_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static inline char text_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
 
-/* What changes a screen instead of being seen on it: control characters (C0, DEL and C1, which some terminals obey
- * as they do ESC), separators of lines, and those that turn the direction of the text around them (U+202A to 202E,
- * 2066 to 2069). */
+/* Characters that control a terminal: control characters (C0, DEL and C1, which some terminals obey like ESC), line
+ * separators, and bidirectional overrides (U+202A to 202E, 2066 to 2069). */
 bool text_is_control(uint32_t code_point);
 
-/* Well-formed UTF-8 without control characters: what a name in a file of ours may be. */
+/* Well-formed UTF-8 without control characters: a valid name in Tally's files. */
 bool text_is_name(const char *text);
 
 /* Well-formed UTF-8. */
 bool text_is_utf8(const char *text);
 
-/* For messages and tables: a text from outside with control characters as \n or \u001b and bytes that are no UTF-8
- * as \xff, cut with "..." where it does not fit. What may be printed stays as it is. */
+/* For messages and tables: foreign text with control characters as \n or \u001b and invalid UTF-8 as \xff, cut with
+ * "..." if it does not fit. Printable characters stay as they are. */
 const char *text_show(char *buffer, size_t size, const char *text);
-/* The character that begins at `text` (a 0 is one) as text_show writes it; how many bytes it had. */
+/* Writes the character at `text` (which may be 0) as text_show does; returns how many bytes it had. */
 enum { TEXT_PIECE = 8 };
 int text_piece(char piece[TEXT_PIECE], const char *text);
 
-/* Takes half a character away that printing into a buffer of `size` has left at its end. */
+/* Removes an incomplete character at the end, left by printing into a buffer of `size`. */
 void text_trim(char *text, size_t size);
 
 /* Copies at most size-1 bytes, and never half a character. */
 void text_copy(char *to, size_t size, const char *from);
 
-/* "500", "10MB" (10^7), "2GiB", "1.5kB": a number of bytes from 1 on. False: it is none. */
+/* "500", "10MB" (10^7), "2GiB", "1.5kB": a number of bytes of at least 1. False if it is not one. */
 bool text_size(const char *text, uint64_t *bytes);
 
 /* Numbers as people write them, into a buffer of 32, which is returned.
