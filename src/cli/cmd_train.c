@@ -12,10 +12,11 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "plan/expect.h"
+#include "step/price.h"
+#include "step/recipe.h"
+#include "step/settings.h"
 #include "tensor/device.h"
 #include "train/run.h"
-#include "step/price.h"
-#include "step/settings.h"
 
 const char help_train[] =
     "usage: tally train [--config FILE.json] [--SETTING VALUE ...]\n"
@@ -245,6 +246,21 @@ static void times_print(const struct run_times *t) {
     printf("\n");
 }
 
+/* What is not as it would be on another device. */
+static void device_print(const struct settings *s) {
+    const tl_device *device = tl_device_find(s->device);
+    if (!device) return;
+    const struct target *t = device->target;
+    const char *emulated = recipe_emulated(recipe_find(settings_choice(s, "recipe")), t);
+    if (emulated)
+        printf("  emulated     %s products: operands are rounded to %s and multiplied in bf16\n", emulated, emulated);
+    if (t->origin != TARGET_MEASURED)
+        printf("  target       %s: rules by compute capability %d.%d, which were never compared with such a card\n",
+               t->name, t->capability / 10, t->capability % 10);
+    if (s->fast && !device_is_host(device)) /* the cpu has no such kernels */
+        printf("  fast         some kernels are not deterministic\n");
+}
+
 static void summary_print(const struct options *o, const struct run_summary *m, const struct progress *progress) {
     char a[32], b[32];
     printf("%s: %" PRId64 " steps, %" PRId64 " tokens in %.1f s\n", o->settings.out, m->steps, m->tokens, m->seconds);
@@ -269,9 +285,7 @@ static void summary_print(const struct options *o, const struct run_summary *m, 
         printf("; no model can do better than %.4f: %.1f %% above", m->floor, 100 * (m->held_out / m->floor - 1));
     printf("\n");
     if (m->n_skipped) printf("  skipped      %" PRId64 " steps whose loss or gradient was not finite\n", m->n_skipped);
-    const tl_device *device = o->settings.fast ? tl_device_find(o->settings.device) : NULL;
-    if (device && !device_is_host(device)) /* the cpu has no such kernels */
-        printf("  fast         some kernels are not deterministic\n");
+    device_print(&o->settings);
     if (m->differences == 0 && !*m->problem) printf("  tally        0 differences: price and receipt tally\n");
     else if (m->differences >= 0)
         printf("  tally        %d differences: `tally diff %s/price.json %s/receipt.json` shows them%s%s\n",

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "plan/plan.h"
+#include "step/recipe.h"
 
 static json_t *count_json(count c) {
     char text[40];
@@ -34,11 +35,14 @@ static json_t *model_json(const struct price *p) {
                      (json_int_t)c->ff, "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context);
 }
 
-static json_t *device_json(const struct plan_target *t) {
-    return json_pack("{s:s, s:o, s:s, s:s, s:o, s:o, s:b}", "name", t->name, "chip",
+static json_t *device_json(const struct plan *plan) {
+    const struct plan_target *t = &plan->target;
+    const struct recipe *recipe = recipe_find(settings_choice(&plan->price.settings, "recipe"));
+    return json_pack("{s:s, s:o, s:s, s:s, s:s?, s:o, s:o, s:b}", "name", t->name, "chip",
                      t->chip ? json_string(t->chip->name) : json_null(), "rules", t->device->target->name, "origin",
-                     plan_target_origin(t), "memory_bytes", t->memory_bytes ? count_json(t->memory_bytes) : json_null(),
-                     "outside_bytes", count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
+                     plan_target_origin(t), "emulated", recipe_emulated(recipe, t->device->target), "memory_bytes",
+                     t->memory_bytes ? count_json(t->memory_bytes) : json_null(), "outside_bytes",
+                     count_json(t->outside_bytes), "has_kernels", (int)t->has_kernels);
 }
 
 static json_t *memory_json(const struct plan *plan) {
@@ -178,11 +182,11 @@ json_t *plan_json(const struct plan *plan) {
     char *text = settings_json(&p->settings);
     json_t *settings = text ? json_parse(text, NULL) : NULL;
     free(text);
-    json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1",
-                             "settings", settings, "model", model_json(p), "device", device_json(&plan->target),
-                             "step_tokens", (json_int_t)p->n_tokens, "is_steady", (int)p->is_steady, "memory",
-                             memory_json(plan), "flops", flops_json(plan), "ops", ops_json(plan), "run", run_json(plan),
-                             "devices", shard_json(plan), "advice", advice);
+    json_t *root =
+        json_pack("{s:s, s:o, s:o, s:o, s:I, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", "tally.plan/1", "settings",
+                  settings, "model", model_json(p), "device", device_json(plan), "step_tokens", (json_int_t)p->n_tokens,
+                  "is_steady", (int)p->is_steady, "memory", memory_json(plan), "flops", flops_json(plan), "ops",
+                  ops_json(plan), "run", run_json(plan), "devices", shard_json(plan), "advice", advice);
     if (root && plan->has_growth) json_object_set_new(root, "growth", growth_json(plan));
     if (!root) error_memory(4096, "a plan");
     return root;
