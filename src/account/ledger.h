@@ -7,7 +7,7 @@
 #include "tensor/held.h"
 
 struct ledger_key {
-    const char *op; /* ops are told apart by the address of their name */
+    const char *op; /* ops are identified by the address of their name */
     uint32_t path;
     uint8_t phase, dtype, accumulate; /* dtypes: TL_DTYPE_COUNT for "none" */
 };
@@ -62,8 +62,8 @@ struct ledger_entry {
 
 /* Bills one call to the innermost open bracket, if there is one. False: no memory, recorded, and nothing is billed. */
 bool ledger_bill(const struct ledger_entry *entry);
-/* Takes a bill back, for a call that failed afterwards: a row that nobody else was billed on goes. Brackets do not
- * change while a call runs. */
+/* Reverts a bill, for a call that failed afterwards; a row without other bills is removed. Brackets do not change
+ * while a call runs. */
 void ledger_unbill(const struct ledger_entry *entry);
 /* Adds the seconds of a span to a row that has been billed: now, or, where a device works on its own and would have to
  * be waited for, when the bracket ends. */

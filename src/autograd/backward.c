@@ -1,4 +1,4 @@
-/* backward.c: the way back, one loop, no recursion.
+/* backward.c: the backward pass, one loop, no recursion.
  *
  *   1. collect the nodes reachable from the loss; count how many contributions each leaf will get
  *   2. sort them by descending sequence number: every consumer of a node comes before it
@@ -6,7 +6,7 @@
  *      slot of an older node, or a leaf's .grad); free what the node had saved
  *
  * *Adding.* A result is brought to its input's shape (broadcasting is undone here, once, for all ops) and dtype. The
- * first contribution is taken as it is; later ones are added in place when nobody else holds the sum. Rules are
+ * first contribution is taken as it is; later ones are added in place if there is no other holder of the sum. Rules are
  * shown the present sum (`into`), so that a GEMM can add into it by itself.
  */
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct pass {
     struct capture *captures; /* NULL: fill the leaves */
     int n_captures;
     bool creates_graph, retains_graph;
-    bool owns_roots; /* roots and seeds are dropped once they have told what they know */
+    bool owns_roots; /* roots and seeds are dropped after use */
 };
 
 /* ---- 1. Collecting ---- */
@@ -80,7 +80,7 @@ static bool is_captured(const struct pass *p, const struct node *n, int output, 
     return false;
 }
 
-/* A node is wanted when a gradient that somebody asked for lies behind it. Oldest first: edges point to older ones. */
+/* A node is needed if a requested gradient depends on it. Oldest first: edges point to older nodes. */
 static void pass_mark_wanted(struct pass *p) {
     for (size_t i = p->n_nodes; i-- > 0;) {
         struct node *n = p->nodes[i];
@@ -95,7 +95,7 @@ static void pass_mark_wanted(struct pass *p) {
 
 /* ---- 3. Adding ---- */
 
-/* Nobody but the one holder of `x` can see its memory. */
+/* Only the single holder of `x` can see its memory. */
 static bool is_exclusive(const tl_tensor *x, int holders) {
     return atomic_load(&x->refs) == holders && atomic_load(&x->storage->refs) == 1 && tensor_is_dense(x) &&
            x->offset == 0 && !x->storage->deleter;

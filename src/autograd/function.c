@@ -1,8 +1,8 @@
 /* function.c: a gradient rule for results that the program computed itself.
  *
- * Where an op from outside (custom.c) brings a kernel, a function brings nothing but a rule: its results were made by
- * ordinary ops that nobody recorded, and one node hangs the rule on them. This is what a binding needs to offer
- * functions with a derivative of their own. */
+ * An op registered by a program (custom.c) has a kernel; a function has only a rule. Its results were computed by
+ * ordinary ops with recording off, and one node attaches the rule to them. Bindings use this to offer functions with
+ * hand-written gradients. */
 #include "base/error.h"
 #include "engine/graph.h"
 #include "engine/scope.h"

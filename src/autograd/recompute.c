@@ -1,12 +1,13 @@
-/* recompute.c: forget what lies between, run it again on the way back.
+/* recompute.c: activation checkpointing: drop intermediate results, recompute them in backward.
  *
- * tl_checkpoint runs fn with recording off and hangs one node on its results; the node saves the inputs, and the
- * state of the random numbers. In backward the rule runs fn again on detached inputs, recording this time (a
+ * tl_checkpoint runs fn with recording off and attaches one node to its results; the node saves the inputs and the
+ * state of the random generator. In backward the rule runs fn again on detached inputs, recording this time (a
  * private graph), and backpropagates that at once. Parameters used inside get their gradients directly.
  *
- * Bit-equal gradients: the order of additions must be that of the plain program. For parameters it is, since
- * the recomputed nodes run where the originals would have. For inputs, the detached copy starts from the sum that the
- * input's gradient has reached so far (`present`), and the result replaces it: ((outer + a) + b), as without a checkpoint.
+ * Bit-equal gradients: the order of additions must be that of the plain program. For parameters it is, since the
+ * recomputed nodes run where the originals would have. For inputs, the detached copy starts from the sum that the
+ * input's gradient has reached so far (`present`), and the result replaces it: ((outer + a) + b), as without a
+ * checkpoint.
  *
  * A keeper (engine/keeper.h) makes a checkpoint selective. */
 #include "engine/keeper.h"
@@ -52,8 +53,8 @@ static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_in
     return false;
 }
 
-/* The first input that is the same tensor as input i. A tensor given twice has one stand-in, which gathers both gradients:
- * two would each start from the sum so far, and each replace it. */
+/* The first input that is the same tensor as input i. A tensor given twice has one stand-in, which gathers both
+ * gradients: two would each start from the sum so far, and each replace it. */
 static int twin_of(const struct node *n, int i) {
     const struct edge *e = n->edges;
     for (int k = 0; k < i; k++)
@@ -141,8 +142,8 @@ static bool outputs_attach(struct node *n, tl_tensor **outputs, int n_outputs) {
     return true;
 }
 
-/* Runs fn without recording. Where recording was on, `reads` gets the leaves it reads; otherwise whoever asked before
- * goes on being told. */
+/* Runs fn without recording. If recording was on, `reads` receives the leaves that fn reads; otherwise an enclosing
+ * checkpoint continues to receive them. */
 static bool checkpoint_forward(struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
                                int n_outputs, struct leaf_list *reads) {
     struct thread_state *s = thread_state();

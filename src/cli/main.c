@@ -102,9 +102,8 @@ static int command_run(int argc, char **argv) {
     return EXIT_USAGE;
 }
 
-/* A standard descriptor that is closed would become the first file that is opened, and what is printed would end up
- * there. In its place comes one on which reading and writing fail as on a closed one, so that a result that nobody
- * gets is still an error. */
+/* If a standard descriptor is closed, the next opened file would get its number, and output would end up in that
+ * file. Replace it by one on which reads and writes fail, so that lost output is still an error. */
 static bool descriptors_fill(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return false;

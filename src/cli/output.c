@@ -12,7 +12,7 @@ enum { CHARACTER = 4 }; /* bytes of UTF-8 at most */
 struct stream {
     int fd, reason; /* reason: the errno with which a write failed; 0: none has */
     int n_held;
-    char held[CHARACTER + 1]; /* the beginning of a character that goes on in the next write */
+    char held[CHARACTER + 1]; /* the beginning of a character that continues in the next write */
     char ready[4096];
     size_t n_ready;
 };

@@ -1,10 +1,9 @@
 /* output.h: what the program prints.
  *
- * Names, settings, metadata and samples come from files that nobody vouches for, and a terminal obeys what is in
- * them: it changes its title, hides lines, answers into the shell. So stdout and stderr are streams that let only
- * text through: what is no printable UTF-8 comes out as \u001b or \xff (base/text.h), newlines and tabs apart. In
- * JSON that is another spelling of the same text. It holds for every line of every command, also for those that are
- * written next year; the three things that must not pass through it are below.
+ * Names, settings, metadata and samples come from untrusted files, and a terminal obeys control sequences in them:
+ * it changes its title, hides lines, types into the shell. stdout and stderr are therefore streams that print
+ * anything but printable UTF-8, newlines and tabs as \u001b or \xff (base/text.h). In JSON that is another spelling
+ * of the same text. This applies to every line of every command; the three exceptions are below.
  */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H

@@ -1,7 +1,7 @@
-/* corpus.c: stories without end, whose entropy is known exactly.
+/* corpus.c: an endless sequence of stories with a known entropy.
  *
- * A model that learns from text is judged against nobody knows what: the entropy of English is a guess. Here the text
- * comes from a grammar, every choice has a known probability p = weight / sum of the rule's weights, and no two
+ * The best possible loss on ordinary text is unknown, since the entropy of English is a guess. Here the text comes
+ * from a grammar, every choice has a known probability p = weight / sum of the rule's weights, and no two
  * derivations give the same text. Then the probability of a story is the product of its choices, and
  *
  *     H(story) = E[-log2 p(story)] = E[sum over choices of -log2 p]
@@ -21,8 +21,9 @@
  *     E({@rule.1})      = mean over the remembered alternatives a of E(rule named by a | rule was a)
  *
  * This holds because no choice depends on what was remembered, except in {@rule.1}, where the walk fixes what was
- * remembered and goes on with it fixed. So a story remembers its hero, a name, a thing, a magic word, and comes back to
- * them: agreement and reference across sentences cost no bits, and a model has to learn them to come near the floor.
+ * remembered and goes on with it fixed. So a story remembers its hero, a name, a thing, a magic word, and comes back
+ * to them: agreement and reference across sentences cost no bits, and a model has to learn them to come near the
+ * floor.
  *
  * Unambiguous: each rule is prefix-free, which means that of two different derivations neither text begins with the
  * other, given that the character behind is no letter where the rule needs that. Then a reader who goes from left to
@@ -30,11 +31,11 @@
  * and parses stories back into the one derivation they have.
  *
  * A finite context loses something: a model that sees the last T bytes alone does not know the names and things that
- * were introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is above
- * the floor, and comes down to it as T grows beyond the length of a story.
+ * were introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is
+ * above the floor, and comes down to it as T grows beyond the length of a story.
  *
- * Rejected: a Markov chain over words (an exact entropy too, but nothing to refer back to); recursion (the sums would
- * become equations).
+ * Rejected: a Markov chain over words (an exact entropy too, but nothing to refer back to); recursion (the sums
+ * would become equations).
  */
 #include "data/corpus.h"
 

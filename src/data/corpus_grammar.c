@@ -239,7 +239,7 @@ const struct rule_source corpus_source[] = {
      "bang|boing|boom|bump|clang|clank|click|crack|crash|creak|plop|rattle|rumble|splash|splat|squish|swish|thud|"
      "thump|twang|whack|whoosh"},
 
-    /* What nobody can guess: names of people and towns, cries, numbers. */
+    /* Unpredictable parts: names of people and towns, cries, numbers. */
     {"who", "{^con}{vow}{con}|{^con}{vow}{con}{vow}|{^con}{vow}{con}{vow}{con}"},
     {"town", "{^con}{vow}{con}{vow}{con}|{^con}{vow}{con}{vow}{con}{vow}"},
     {"cry", "{con}{vow}{con}|{con}{vow}{con}{vow}|{con}{vow} {con}{vow}{con}"},

@@ -1,8 +1,8 @@
-/* token_file.c: a file of tokens, mapped; ids and checksums are looked at when they are read.
+/* token_file.c: a mapped token file; ids and checksums are checked when they are read.
  *
  * Checking a terabyte before the first step would take many minutes, and not checking it would let a damaged block
- * train for days. So each block of our own format is checked when its first token is read, and then remembered: one bit
- * per 64 KiB, once per file and process.
+ * train for days. Each block of Tally's own format is therefore checked once, when its first token is read: one bit
+ * per 64 KiB, per file and process.
  */
 #include "data/token_file.h"
 

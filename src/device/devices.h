@@ -20,8 +20,8 @@ void devices_hold(void);
 void devices_release(void);
 /* The devices that are open, in the order of their opening; NULL after the last. They are never closed. */
 tl_device *device_at(int index);
-/* Set by the ledger: told of every device that opens (while they are held), so that open brackets see its memory
- * too. */
+/* Set by the ledger: called for every device that is opened (with the lock held), so that open brackets see its
+ * memory too. */
 extern void (*device_opened)(tl_device *device);
 
 /* Makes a kind of device known until the process ends: the way for devices that are not the library's own, as those of

@@ -1,4 +1,4 @@
-/* pattern.h: the language of patterns: "b (h w) -> b w h", and how a mistake in one is told.
+/* pattern.h: the language of patterns: "b (h w) -> b w h", and the messages for mistakes in them.
  *
  *   pattern  side "->" side
  *   side     axes, separated by spaces (parentheses need none): name, number, "...", or a group "(" axes ")"

@@ -1,8 +1,8 @@
-/* pattern_cache.h: what was read from a pattern once is found again.
+/* pattern_cache.h: a cache of parsed patterns.
  *
- * A bounded table, the process's own: CACHE_SETS x CACHE_WAYS entries, each under a key of bytes. An entry is
- * counted, never changed, and lives until nobody uses it, so one thread may replace it while another still reads it.
- * Keys that are too long are not kept.
+ * A bounded table, the process's own: CACHE_SETS x CACHE_WAYS entries, each under a key of bytes. Entries are
+ * reference-counted and immutable, so one thread may replace an entry while another still reads it. Keys that are
+ * too long are not cached.
  */
 #ifndef EINOPS_PATTERN_CACHE_H
 #define EINOPS_PATTERN_CACHE_H

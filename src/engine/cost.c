@@ -21,7 +21,7 @@ void cost_traffic(const tl_call *c, struct cost *cost, count flops) {
     for (int j = 0; j < c->n_outputs; j++) written += (uint64_t)tensor_traffic(c->output[j]);
     for (int i = 0; i < c->n_inputs && c->op->changes; i++)
         if (c->op->changes(c, i)) written += (uint64_t)tensor_traffic(c->input[i]);
-    cost->n_parts = 1; /* the other parts are nobody's business */
+    cost->n_parts = 1; /* the other parts are private */
     cost->part[0] = (struct cost_part){COST_HERE, flops, read, written};
     cost->transfer_bytes = 0;
 }

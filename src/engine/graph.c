@@ -367,8 +367,8 @@ void graph_cancel(struct graph_record *r) {
     r->region = r->node = NULL;
 }
 
-/* Views that gradient rules make are not linked: nobody else sees them, and a link would keep a sum of gradients from
- * being its holder's alone. */
+/* Views made by gradient rules are not linked: they are private to the rule, and a link would add a second holder to
+ * a sum of gradients. */
 static void view_link(tl_tensor *view, tl_tensor *of) {
     if (thread_state()->grad_off && thread_state()->phase == TL_BACKWARD) return;
     view->base = tensor_keep(of->base ? of->base : of);
@@ -391,7 +391,7 @@ void graph_commit(const tl_call *c, struct graph_record *r) {
         if (overwritten(c, j) >= 0) x->history++;
     }
     if (r->region) {
-        /* The view too looks into its base anew when it is used next: what it shows is part of the base from now on. */
+        /* The view too is rebuilt from its base on its next use: from now on it is part of the base. */
         tl_tensor *base = c->output[0]->base;
         node_attach(r->region, base, 0);
         base->history++;

@@ -1,9 +1,9 @@
-/* graph.h: the record of what happened, for the way back.
+/* graph.h: the recorded graph, for the backward pass.
  *
- * A *node* is one op call. It hangs off the tensors it produced, by reference, and holds its inputs' nodes (edges) and
- * what its gradient rule needs (saved). So a loss holds its whole graph, and a loss that nobody
- * backpropagates takes it along when it goes. Nodes carry a sequence number, higher than those of
- * everything they read, so descending numbers are an order for backward; within a thread they follow program order.
+ * A *node* is one op call. It is attached to the tensors it produced, and holds its inputs' nodes (edges) and the
+ * tensors that its gradient rule needs (saved). A loss therefore holds its whole graph, and freeing the loss frees
+ * the graph. Nodes carry a sequence number, higher than those of everything they read, so descending numbers are an
+ * order for backward; within a thread they follow program order.
  *
  * No cycles: a node holds *aliases* of tensors (same storage, own handle), never the handles that hang on it.
  */
@@ -76,7 +76,7 @@ struct tl_gradient {
 struct graph_record {
     struct node *node;   /* NULL: nothing is recorded */
     struct node *region; /* an in-place call on a view: what happens to its base */
-    struct leaf_list *reads;  /* where to note the leaves it reads; NULL: nobody asks */
+    struct leaf_list *reads;  /* where to note the leaves it reads; NULL: nowhere */
     struct ledger_list bills; /* of calls that are part of this one */
 };
 
@@ -85,8 +85,8 @@ bool graph_prepare(const tl_call *c, struct graph_record *record);
 void graph_commit(const tl_call *c, struct graph_record *record);
 void graph_cancel(struct graph_record *record);
 
-/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over, and what attributes
- * hold only when it succeeds. */
+/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over, and what
+ * attributes hold only when it succeeds. */
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, saved_set saves);
 /* Hangs a node on a tensor instead of the one it has. */
@@ -111,7 +111,7 @@ bool tensor_needs_grad(tl_tensor *x);
 /* Shorter names of the public accessors, for rules. */
 static inline tl_tensor *gradient_input(tl_gradient *g, int i) { return tl_gradient_input(g, i); }
 static inline tl_tensor *gradient_output(tl_gradient *g, int j) { return tl_gradient_output(g, j); }
-/* For ops whose own derivative nobody has written: an error that says so. */
+/* For ops without a derivative: an error that says so. */
 void gradient_missing(tl_gradient *g);
 
 #endif

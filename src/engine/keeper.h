@@ -1,7 +1,7 @@
 /* keeper.h: what makes a checkpoint selective.
  *
- * A keeper keeps the results of costly ops on the way forth, in order, and in the recomputation (autograd/recompute.c) hands
- * them back to op_apply instead of running the ops again. */
+ * A keeper keeps the results of costly ops on the way forth, in order, and in the recomputation
+ * (autograd/recompute.c) hands them back to op_apply instead of running the ops again. */
 #ifndef ENGINE_KEEPER_H
 #define ENGINE_KEEPER_H
 
@@ -15,7 +15,7 @@ struct kept {
 struct keeper { /* thread_state()->keeper */
     struct kept *kept;
     size_t n_kept, capacity, next;
-    bool is_replaying, is_last; /* is_last: nobody will ask for these again */
+    bool is_replaying, is_last; /* is_last: these are not needed again */
 };
 void keeper_clear(struct keeper *k);
 

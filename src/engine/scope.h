@@ -27,7 +27,7 @@ struct thread_state {
     tl_device *device;
     tl_generator generator;
     struct keeper *keeper;
-    struct leaf_list *reads; /* a checkpoint's forward pass notes the leaves it reads; NULL: nobody asks */
+    struct leaf_list *reads; /* a checkpoint's forward pass notes the leaves it reads; NULL: not in a checkpoint */
     struct ledger_list *held_bills; /* calls that are part of another are billed with it; NULL: at once */
 };
 

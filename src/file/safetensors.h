@@ -9,7 +9,7 @@
 #define SAFETENSORS_METADATA "__metadata__"
 
 /* The format's element types, in the order of the reference: a file has its last ones first, so that wide elements come
- * first and all are aligned. Those that are no dtype of ours can be listed and not read. */
+ * first and all are aligned. Types that Tally lacks can be listed but not read. */
 struct safetensors_type {
     const char *name;
     int bits;
@@ -18,7 +18,7 @@ extern const struct safetensors_type safetensors_types[];
 extern const int n_safetensors_types;
 const struct safetensors_type *safetensors_type_named(const char *name); /* NULL: none */
 const struct safetensors_type *safetensors_type_of(tl_dtype dtype);
-tl_dtype safetensors_dtype(const struct safetensors_type *type); /* TL_DTYPE_COUNT: we have no such */
+tl_dtype safetensors_dtype(const struct safetensors_type *type); /* TL_DTYPE_COUNT: not supported */
 
 struct header_entry {
     const char *name; /* in the header's text, as are all strings here */

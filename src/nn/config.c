@@ -1,7 +1,7 @@
 /* config.c: the numbers of a model: checked, counted, and as Hugging Face's config.json.
  *
- * The file comes from outside. It is small (a megabyte at most is looked at), every number is checked for type and range,
- * and a key that would change results in a way we do not compute is refused by name rather than passed over. */
+ * The file is untrusted. It is at most a megabyte, every number is checked for type and range, and a key that would
+ * change results in an unsupported way is an error instead of being ignored. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,8 +128,8 @@ static void fail(struct reader *r, const char *key, const char *need) {
     r->ok = false;
 }
 
-/* A number under the first of two keys that is there (the second may be NULL); without either, the fallback, or an error
- * when it is negative. null counts as not there. */
+/* A number under the first of two keys that is there (the second may be NULL); without either, the fallback, or an
+ * error when it is negative. null counts as not there. */
 static json_t *value_of(struct reader *r, const char *key, const char *other) {
     json_t *v = json_object_get(r->root, key);
     if ((!v || json_is_null(v)) && other) v = json_object_get(r->root, other);

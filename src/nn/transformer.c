@@ -4,10 +4,11 @@
  *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_layernorm(x));  x += mlp(post_...(x))
  *             logits = ln_f(x) wte^T                           logits = norm(x) lm_head^T
  *
- * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer, the next
- * block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
+ * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer,
+ * the next block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
  *
- * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V vocabulary. */
+ * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V
+ * vocabulary. */
 #include <math.h>
 #include <stdio.h>
 
@@ -155,8 +156,8 @@ static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *mak
 
 enum { NORM1, ATTENTION, NORM2, MLP };
 
-/* What runs from sub-layer to sub-layer: x, and the last one's result, which the next norm adds to it (NULL: nothing to add).
- * References are held, so that each goes as soon as nobody needs it. */
+/* The residual stream between sub-layers: x, and the last sub-layer's result, which the next norm adds to it (NULL:
+ * nothing to add). References are counted, so each tensor is freed as soon as it is not needed. */
 struct stream {
     tl_tensor *x, *addend;
 };
@@ -167,7 +168,7 @@ static void stream_end(struct stream *s) {
     *s = (struct stream){0};
 }
 
-/* norm(x + addend); the stream goes on with the sum. */
+/* norm(x + addend); the stream continues with the sum. */
 static tl_tensor *stream_norm(struct stream *s, tl_module *norm) {
     if (!s->addend) return tl_module_forward(norm, s->x);
     tl_tensor *sum, *y = norm_forward_sum(norm, s->x, s->addend, &sum);

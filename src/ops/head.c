@@ -1,11 +1,13 @@
 /* head.c: the last product and the loss in one op, so that the logits never exist as a whole.
  *
- * Logits (N,V) are by far the largest tensor of a language model, and they live through the peak: made by the
- * last product, kept for backward, and joined there by their own gradient. The loss is a sum over rows, so rows can be
- * taken in chunks: logits of a chunk, their loss, the gradient of the logits in their place, and from it the chunk's part of
- * dx and dweight. What is left over is dx and dweight, which backward multiplies by the gradient of the loss.
+ * Logits (N,V) are by far the largest tensor of a language model, and they live through the peak: made by the last
+ * product, kept for backward, and joined there by their own gradient. The loss is a sum over rows, so rows can be
+ * taken in chunks: logits of a chunk, their loss, the gradient of the logits in their place, and from it the chunk's
+ * part of dx and dweight. What is left over is dx and dweight, which backward multiplies by the gradient of the
+ * loss.
  *
- * The gradients are backward's work done early. They are billed to backward, and done only where somebody can ask for them.
+ * The gradients are backward's work done early. They are billed to backward, and computed only if gradients may be
+ * needed.
  */
 #include <string.h>
 
@@ -36,8 +38,8 @@ static bool linear_cross_entropy_shape(tl_call *c) {
     return true;
 }
 
-/* Forward: the product 2NVC, per logit max, subtract, exp, sum, per row one addition, and the mean's product. Backward: per logit
- * subtract, exp, times the scale, and one product for each gradient. */
+/* Forward: the product 2NVC, per logit max, subtract, exp, sum, per row one addition, and the mean's product.
+ * Backward: per logit subtract, exp, times the scale, and one product for each gradient. */
 static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
     count N = (count)c->input[0]->shape[0], C = (count)c->input[0]->shape[1], V = (count)c->input[1]->shape[0];
     count read = 0, written = 0;
@@ -50,7 +52,7 @@ static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
             (struct cost_part){TL_BACKWARD, 3 * N * V + (count)(c->n_outputs - 1) * 2 * N * V * C, 0, written};
 }
 
-/* What forward left, times the gradient of the loss: in place where nobody will come again. */
+/* The gradients that forward computed, times the gradient of the loss: in place unless the graph is retained. */
 static tl_tensor *scaled(tl_gradient *g, int output) {
     tl_tensor *x = gradient_output(g, output);
     if (!x || g->retains_graph) return x ? tl_mul(x, g->grad[0]) : NULL;

@@ -1,14 +1,14 @@
 /* narrow.c: products of 8-bit numbers with one scale per tensor.
  *
- * An operand is rounded once, when it is first needed, and in one pass becomes both of what products want: its rows, and its transpose, since
- * 8-bit products read both factors along the axis that is summed over.
+ * An operand is rounded once, when it is first needed, and in one pass becomes both of what products want: its rows,
+ * and its transpose, since 8-bit products read both factors along the axis that is summed over.
  *
  *      y  = x w^T        x and w in e4m3           rows of x, rows of w
  *      dx = g w          g in e5m2                 rows of g, transpose of w
  *      dw = g^T x                                  transposes of g and x
  *
- * The graph keeps the transpose of x, in 8 bits, in the place of x. Of w it keeps the scale: its transpose is made on the way back, so that
- * weights are not there twice. */
+ * The graph keeps the transpose of x, in 8 bits, in the place of x. Of w it keeps the scale: its transpose is made
+ * in backward, so that weights are not stored twice. */
 #include <string.h>
 
 #include "ops/ops.h"
@@ -23,11 +23,11 @@ static bool narrow_shape(tl_call *c) {
     if (!call_needs_float(c, 0)) return false;
     if (has_scale && (c->input[1]->dtype != TL_F32 || c->input[1]->numel != 1))
         return call_fail(c, "the scale must be one f32");
-    const int64_t C = x->shape[x->rank - 1], turned[2] = {C, C ? x->numel / C : 0};
-    c->n_outputs = a->gives_rows + a->gives_turned + !has_scale;
+    const int64_t C = x->shape[x->rank - 1], transposed[2] = {C, C ? x->numel / C : 0};
+    c->n_outputs = a->gives_rows + a->gives_transposed + !has_scale;
     int at = 0;
     if (a->gives_rows && !call_output(c, at++, a->dtype, x->rank, x->shape)) return false;
-    if (a->gives_turned && !call_output(c, at++, a->dtype, 2, turned)) return false;
+    if (a->gives_transposed && !call_output(c, at++, a->dtype, 2, transposed)) return false;
     return has_scale || call_output(c, at, TL_F32, 0, NULL);
 }
 /* a division for each element, and, where the scale is not given, the larger of two magnitudes */
@@ -37,35 +37,35 @@ static void narrow_cost(const tl_call *c, struct cost *cost) {
 const tl_op op_narrow = {RECORD(KERNEL, narrow, 3),
                          .shape = narrow_shape,
                          .cost = narrow_cost,
-                         .shapes = "x (...,C) [, scale ()] -> [rows (...,C)] [, turned (C,rows)] [, scale ()]",
+                         .shapes = "x (...,C) [, scale ()] -> [rows (...,C)] [, transposed (C,rows)] [, scale ()]",
                          .dtypes = "floats to f8e4m3 or f8e5m2",
                          .flops = "2 per element, 1 with a given scale"};
 
 struct narrowed {
-    tl_tensor *rows, *turned, *scale;
+    tl_tensor *rows, *transposed, *scale;
 };
 
 /* `scale` NULL: x's own. False: recorded. */
-static bool narrow(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_turned,
+static bool narrow(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_transposed,
                    struct narrowed *narrowed) {
     struct attr_narrow a;
     tl_call c;
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
     a.gives_rows = gives_rows;
-    a.gives_turned = gives_turned;
+    a.gives_transposed = gives_transposed;
     tl_tensor *input[2] = {tl_contiguous(x), scale};
     if (!input[0]) return false;
     call_begin(&c, &op_narrow, input, scale ? 2 : 1, ATTR(a));
     if (!op_apply(&c)) return false;
-    *narrowed = (struct narrowed){gives_rows ? c.output[0] : NULL, gives_turned ? c.output[gives_rows] : NULL,
-                                  scale ? scale : c.output[gives_rows + gives_turned]};
+    *narrowed = (struct narrowed){gives_rows ? c.output[0] : NULL, gives_transposed ? c.output[gives_rows] : NULL,
+                                  scale ? scale : c.output[gives_rows + gives_transposed]};
     return true;
 }
 
 /* ---- matmul_f8 ---- */
 
-enum { A, B, SCALE_A, SCALE_B, X, WEIGHT, TURNED, BIAS };
+enum { A, B, SCALE_A, SCALE_B, X, WEIGHT, TRANSPOSED, BIAS };
 
 static bool is_f8(tl_dtype dtype) { return dtype == TL_F8E4M3 || dtype == TL_F8E5M2; }
 
@@ -141,22 +141,22 @@ static void matmul_f8_backward(tl_gradient *g) {
     tl_tensor *scale_w = gradient_input(g, SCALE_B);
     if (g->needs[X]) {
         if (!narrow(gradient_input(g, WEIGHT), scale_w, TL_F8E4M3, false, true, &nw)) return;
-        g->result[X] = product(ng.rows, nw.turned, ng.scale, scale_w, dtype, g->into[X]);
+        g->result[X] = product(ng.rows, nw.transposed, ng.scale, scale_w, dtype, g->into[X]);
     }
     if (g->needs[WEIGHT])
         g->result[WEIGHT] =
-            product(ng.turned, gradient_input(g, TURNED), ng.scale, gradient_input(g, SCALE_A), dtype, g->into[WEIGHT]);
+            product(ng.transposed, gradient_input(g, TRANSPOSED), ng.scale, gradient_input(g, SCALE_A), dtype, g->into[WEIGHT]);
 }
 
 const tl_op op_matmul_f8 = {RECORD(KERNEL, matmul_f8, 1),
-                            .shapes = "a (...,k), b (n,k), scale_a (), scale_b () [, x, weight, turned [, bias (n)]] "
+                            .shapes = "a (...,k), b (n,k), scale_a (), scale_b () [, x, weight, transposed [, bias (n)]] "
                                       "-> (...,n)",
                             .dtypes = "factors f8e4m3 or f8e5m2, scales f32; the result any float",
                             .flops = "2mkn; bias mn",
                             .shape = matmul_f8_shape,
                             .cost = matmul_f8_cost,
                             .backward = matmul_f8_backward,
-                            .saves_any = TL_INPUT(SCALE_A) | TL_INPUT(SCALE_B) | TL_INPUT(WEIGHT) | TL_INPUT(TURNED),
+                            .saves_any = TL_INPUT(SCALE_A) | TL_INPUT(SCALE_B) | TL_INPUT(WEIGHT) | TL_INPUT(TRANSPOSED),
                             .is_costly = true};
 const tl_op op_matmul_f8_acc = {RECORD(KERNEL, matmul_f8_acc, 1),
                                 .shapes = "sum (m,n), a (m,k), b (n,k), scale_a (), scale_b () -> sum",
@@ -189,8 +189,8 @@ tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     memset(&at, 0, sizeof at);
     at.dtype = x->dtype;
     at.is_timed = fast_is_on();
-    /* where nobody asks for the weight's gradient, something stands in x's transpose's place that is there anyway */
-    tl_tensor *input[8] = {nx.rows, nw.rows, nx.scale, nw.scale, x, weight, turns ? nx.turned : nw.rows, bias};
+    /* if the weight's gradient is not needed, an existing tensor takes the place of x's transpose */
+    tl_tensor *input[8] = {nx.rows, nw.rows, nx.scale, nw.scale, x, weight, turns ? nx.transposed : nw.rows, bias};
     call_begin(&c, &op_matmul_f8, input, bias ? 8 : 7, ATTR(at));
     return op_apply(&c);
 }

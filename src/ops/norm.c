@@ -9,8 +9,8 @@
 static int64_t row_length(const tl_tensor *x) { return x->rank ? x->shape[x->rank - 1] : 0; }
 static count elements(const tl_call *c, int i) { return (count)c->input[i]->numel; }
 
-/* The first `n` inputs are x, or x and a residual; as many outputs are like x: y, or their sum and y. Weights follow, and
- * statistics. */
+/* The first `n` inputs are x, or x and a residual; as many outputs are like x: y, or their sum and y. Weights
+ * follow, and statistics. */
 static bool norm_shape_of(tl_call *c, int n) {
     const tl_tensor *x = c->input[0], *residual = c->input[n - 1];
     if (!call_needs_float(c, 0)) return false;
@@ -43,8 +43,8 @@ static bool norm_grad_shape_of(tl_call *c, int n) {
 static bool norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 1); }
 static bool add_norm_grad_shape(tl_call *c) { return norm_grad_shape_of(c, 2); }
 
-/* The gradients in ops, so that they can be differentiated again: dx like x, g xhat (dweight, once it is summed) and g (dbias). The
- * statistics are made anew from x, since the way to them counts now. */
+/* The gradients in ops, so that they can be differentiated again: dx like x, g xhat (dweight, once it is summed) and
+ * g (dbias). The statistics are recomputed from x, since their gradients count here. */
 struct slopes {
     tl_tensor *x, *weight, *bias;
 };
@@ -73,8 +73,8 @@ static void norm_slope(tl_gradient *g, int n, bool is_centred) {
     if (weighted && is_centred) g->result[n + 1] = d.bias;
 }
 
-/* By the op `of`: the gradients of one call, put to the inputs. n as in norm_shape_of; for n = 2, `sum` is the op that also
- * takes the gradient of the sum, which x and the residual get alike. */
+/* By the op `of`: the gradients of one call, put to the inputs. n as in norm_shape_of; for n = 2, `sum` is the op
+ * that also takes the gradient of the sum, which x and the residual get alike. */
 static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *sum) {
     const int n_statistics = of->n_outputs - 1;
     if (!g->grad[n - 1]) {

@@ -159,7 +159,7 @@ tl_tensor *tl_slice(tl_tensor *x, int axis, int64_t start, int64_t stop, int64_t
     a.start = start;
     a.step = step;
     a.length = distance > 0 ? (distance - 1) / stride + 1 : 0;
-    if (a.length <= 1) a.step = 1; /* a stride nobody walks must not overflow */
+    if (a.length <= 1) a.step = 1; /* an unused stride must not overflow */
     return op_apply1(&op_slice, x, ATTR(a));
 }
 

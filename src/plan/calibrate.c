@@ -1,8 +1,9 @@
 /* calibrate.c: what this machine does, measured.
  *
- * Everything goes through the library's own ops on the device that is asked for, so the same code measures a cpu and a GPU. Peaks in
- * registers come from the device (probe.c), where it has a probe. The ops of training steps are not called one by one: real steps of
- * small models are run with every op timed, so that each is measured with the caches as a step leaves them. */
+ * Everything goes through the library's own ops on the device that is asked for, so the same code measures a cpu and
+ * a GPU. Peaks in registers come from the device (probe.c), where it has a probe. The ops of training steps are not
+ * called one by one: real steps of small models are run with every op timed, so that each is measured with the
+ * caches as a step leaves them. */
 #include "plan/calibrate.h"
 
 #include <dirent.h>
@@ -36,8 +37,8 @@ static void tell(const struct calibrate_options *o, const char *format, ...) {
 
 /* ---- Peaks ---- */
 
-/* FLOPs per clock and core: pipes x lanes x 2 (BFMMLA: 32 per pipe). By core where it is known; on x86-64 by instruction set, for cores with
- * two units of that width. */
+/* FLOPs per clock and core: pipes x lanes x 2 (BFMMLA: 32 per pipe). By core where it is known; on x86-64 by
+ * instruction set, for cores with two units of that width. */
 static const struct {
     const char *machine, *isa; /* how their names begin; NULL: any */
     double f64, f32, f16, bf16;
@@ -183,8 +184,9 @@ static bool streams_measure(const struct calibrate_options *o, struct machine *p
 
 /* ---- Training steps ---- */
 
-/* Of `n` choices one: the fraction of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and those of several primes together
- * fill the space of all combinations evenly: the ops of any model have samples nearby, whichever sizes it has. */
+/* Of `n` choices one: the fraction of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and those of
+ * several primes together fill the space of all combinations evenly: the ops of any model have samples nearby,
+ * whichever sizes it has. */
 static int spread(int i, double prime, int n) {
     double x = (i + 0.5) * sqrt(prime);
     return (int)((x - floor(x)) * n);
@@ -196,7 +198,8 @@ static double case_flops(const struct calibrate_case *c, int64_t tokens) {
     return 6.0 * (double)tokens * (double)c->channels * (12.0 * (double)c->channels + (double)c->vocabulary);
 }
 
-/* What the configurations are drawn from. A GPU's are as much larger as its steps are: small ops there take as long as their launch. */
+/* What the configurations are drawn from. A GPU's are as much larger as its steps are: small ops there take as long
+ * as their launch. */
 struct calibrate_range {
     const int64_t *head_sizes, *heads, *lengths, *tokens, *vocabularies; /* lists that 0 ends */
     int64_t least_channels, most_channels;
@@ -313,11 +316,13 @@ static bool sample_add(struct machine *p, const struct ledger_row *row, const st
     return true;
 }
 
-/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the step.
+/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the
+ * step.
  *
- * On a device that computes on this thread neither is negative. One that works on its own is timed by marks in its queue, and a call takes some
- * microseconds longer between two marks than among other calls: a may be negative there. Its steps cannot be shorter than this thread needs to ask for
- * them, host_call_s for each call; what is as short as that tells nothing of a and b. */
+ * On a device that computes on this thread neither is negative. One that works on its own is timed by marks in its
+ * queue, and a call takes some microseconds longer between two marks than among other calls: a may be negative
+ * there. Its steps cannot be shorter than this thread needs to ask for them, host_call_s for each call; what is as
+ * short as that tells nothing of a and b. */
 static void rest_fit(struct machine *p, const struct trial *trials, int n, bool is_ahead) {
     double cc = 0, ck = 0, kk = 0, cr = 0, kr = 0, least = INFINITY;
     int n_fit = 0;
@@ -348,7 +353,8 @@ static void rest_fit(struct machine *p, const struct trial *trials, int n, bool 
     }
 }
 
-/* Seconds for which this process's threads were ready to run and did not, since they began; 0 where the system does not tell. */
+/* Seconds for which this process's threads were ready to run and did not, since they began; 0 where the system does
+ * not tell. */
 static double waited_s(void) {
     DIR *threads = opendir("/proc/self/task");
     double sum = 0;
@@ -365,7 +371,7 @@ static double waited_s(void) {
     return sum;
 }
 
-/* A trial in which threads waited for a core that somebody else had is made again, a few times; the least disturbed one counts. */
+/* A trial in which threads waited for a busy core is repeated a few times; the least disturbed one counts. */
 static const double disturbed = 0.02; /* share of the time that threads waited */
 static bool trial_undisturbed(const struct settings *s, struct trial *best, double *share) {
     *share = INFINITY;

@@ -320,7 +320,7 @@ static bool text_take(struct own *o, const json_t *object, const char *key, cons
     return (*to = text_own(o, text)) != NULL;
 }
 
-/* A number, or {"value": ..., "source": ..., "date": ...}; what a table of ours says besides is passed over. */
+/* A number, or {"value": ..., "source": ..., "date": ...}; other keys of Tally's own tables are ignored. */
 static bool cell_take(struct own *o, const json_t *v, enum hardware_quantity q, const char *path) {
     static const char *const known[] = {"value", "unit",       "source",     "date",
                                         "dense", "accumulate", "confidence", "product"};

@@ -1,10 +1,11 @@
 /* hardware.h: what chips can do by their sheets: dense peaks, memory, links, power; and how sure each figure is.
  *
- * A figure is a *cell*: a value in base units (FLOP/s, B, B/s, W), where it comes from, of which year, how sure it is, and, where it is
- * known, the product that must give it (units x work per unit and clock x clock). A quantity that is not known is 0: then there is
- * no percentage. Nothing is ever taken from another chip.
+ * A figure is a *cell*: a value in base units (FLOP/s, B, B/s, W), where it comes from, of which year, how sure it
+ * is, and, where it is known, the product that must give it (units x work per unit and clock x clock). A quantity
+ * that is not known is 0: then there is no percentage. Nothing is ever taken from another chip.
  *
- * Peaks are dense. Products of matrices accumulate in f32 unless the quantity's name says f16: on GeForce chips the two differ by 2. */
+ * Peaks are dense. Products of matrices accumulate in f32 unless the quantity's name says f16: on GeForce chips the
+ * two differ by 2. */
 #ifndef PLAN_HARDWARE_H
 #define PLAN_HARDWARE_H
 
@@ -59,8 +60,8 @@ struct hardware {
 
 /* The chips, those from files first; NULL after the last. Valid until hardware_unload. */
 const struct hardware *hardware_at(int index);
-/* By name or alias; case, spaces and punctuation do not matter, nor does the maker's name before it. NULL: recorded, with
- * what may have been meant. hardware_seek records nothing. */
+/* By name or alias; case, spaces and punctuation do not matter, nor does the maker's name before it. NULL: recorded,
+ * with what may have been meant. hardware_seek records nothing. */
 const struct hardware *hardware_find(const char *name);
 const struct hardware *hardware_seek(const char *name);
 
@@ -81,8 +82,8 @@ enum hardware_quantity hardware_peak_named(const char *name);
 #define HARDWARE_TOLERANCE 0.015
 double hardware_product(const struct hardware_cell *cell);
 
-/* What is wrong with a figure that somebody gives for a chip: one that circulates and is known to be wrong, or twice the dense one (2:4
- * sparse, or accumulated in f16). NULL: nothing is known against it. `buffer` has room for 300 bytes. */
+/* What is wrong with a figure given for a chip: a known wrong figure in circulation, or twice the dense one (2:4
+ * sparse, or accumulated in f16). NULL if nothing is. `buffer` has room for 300 bytes. */
 const char *hardware_doubt(const struct hardware *h, enum hardware_quantity quantity, double value, char *buffer);
 
 /* Figures seen in print that are wrong; the last has no chip. */
@@ -94,13 +95,14 @@ struct hardware_wrong {
 };
 extern const struct hardware_wrong hardware_wrongs[];
 
-/* Adds the chips of a file, schema tally.hardware/1 (docs/planning.md). A chip of a known name replaces it. A figure against which
- * something is known is refused, unless the chip is new. False: recorded, and nothing was added. */
+/* Adds the chips of a file, schema tally.hardware/1 (docs/planning.md). A chip of a known name replaces it. A figure
+ * against which something is known is refused, unless the chip is new. False: recorded, and nothing was added. */
 bool hardware_load(const char *path);
 /* The same of ~/.config/tally/hardware.json (or under XDG_CONFIG_HOME), when it is there. */
 bool hardware_load_default(void);
 void hardware_unload(void);
-/* Where a file of the user's lives: ~/.config/tally/NAME or $XDG_CONFIG_HOME/tally/NAME. memory_free it; NULL: there is no home. */
+/* Where a file of the user's lives: ~/.config/tally/NAME or $XDG_CONFIG_HOME/tally/NAME. memory_free it; NULL: there
+ * is no home. */
 char *hardware_config_path(const char *name);
 
 /* One chip as an object of tally.hardware/1. NULL: no memory. */

@@ -14,7 +14,7 @@ struct plan_bound plan_bound_of(const struct plan_group *op, const struct predic
     return b;
 }
 
-/* Products of a dtype whose peak nobody knows make the roofline unknown: nothing is taken from another row of the table. */
+/* Products of a dtype with an unknown peak make the roofline unknown: no figure is taken from another chip. */
 struct plan_time plan_time_of(const struct price *p, const struct predict_machine *m) {
     struct plan_time time = {0};
     const tl_ledger *l = p->kind[KIND_STEP].ledger;

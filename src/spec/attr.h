@@ -1,4 +1,4 @@
-/* attr.h: what each op's kernel is told besides its tensors, and the contract of every kernel.
+/* attr.h: the attributes of each op's kernel, and the contract of every kernel.
  *
  * Conventions for all kernels. Fresh outputs are dense and row-major. "any" inputs may have any strides: zero
  * (expanded), negative, permuted; "dense" inputs are row-major without gaps. Broadcasting: an input of lower rank or
@@ -20,8 +20,8 @@ struct attr_full { double value; };
 /* arange ( ) -> out (n): start + i*step, computed in f64 (i64 for integer outputs) and rounded once */
 struct attr_arange { double start, step; };
 
-/* random ( ) -> out: element i draws number generator.index + i of (seed, stream): 32-bit words, or pairs of them for f64
- * outputs and integers (see base/rng_math.h) */
+/* random ( ) -> out: element i draws number generator.index + i of (seed, stream): 32-bit words, or pairs of them
+ * for f64 outputs and integers (see base/rng_math.h) */
 enum random_kind { RANDOM_UNIFORM, RANDOM_NORMAL, RANDOM_BERNOULLI, RANDOM_INTEGERS };
 struct attr_random {
     enum random_kind kind;
@@ -35,8 +35,8 @@ struct attr_random {
  * assign (x any, source any, broadcast to x) -> x itself, converted to x's dtype. */
 struct attr_copy { tl_dtype dtype; };
 
-/* unview (g any, a float that computes) -> out: zeros of `shape`, then out[geometry] += g, where the geometry is g's shape with
- * `stride` and `offset` (elements of out). `overlaps`: several elements of g may land on one of out.
+/* unview (g any, a float that computes) -> out: zeros of `shape`, then out[geometry] += g, where the geometry is g's
+ * shape with `stride` and `offset` (elements of out). `overlaps`: several elements of g may land on one of out.
  * Elements of g are added in row-major order of g. */
 struct attr_unview {
     int rank; /* of the output */
@@ -54,10 +54,10 @@ struct attr_compare { tl_compare relation; };
 
 /* where (condition bool any, a any, b any) -> a where the condition holds, else b */
 
-/* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without.
- * sum of integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all).
- * The reduced elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed
- * by itself and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). */
+/* sum, max (x any) -> out: over the axes whose bit is set. The output has them with size 1 (keep) or without. sum of
+ * integers and bool is i64; sum of a 16-bit float is done in f32 and rounded once (is_wide: not at all). The reduced
+ * elements of one output are cut, in row-major order, into chunks of REDUCE_CHUNK; each chunk is summed by itself
+ * and the chunk sums are added in order. When `workspace` is given it has room for one f64 per (output, chunk). */
 #define REDUCE_CHUNK 4096
 struct attr_reduce {
     uint32_t axes;
@@ -67,55 +67,59 @@ struct attr_reduce {
 
 /* softmax (x dense) -> over the last axis;  softmax_grad (y dense, g dense) -> y * (g - sum(g*y)) */
 
-/* matmul (a, b) -> out dense (batch..., m, n) : op(a) op(b), f32 (f64) accumulation.
- * a is (batch..., m, k), or (batch..., k, m) when transpose_a; b likewise. Both have the rank of the output (>= 2),
- * batch axes of size 1 repeat. In each matrix one of the last two axes has stride 1 (or size 1); batch
- * strides are any. attr.dtype is the output's dtype (the inputs', or f32 for 16-bit inputs). On cuda, without batches and for
- * 16-bit inputs, a third input may be a dense bias (n) of their dtype, which is added before the result is rounded.
- * matmul_acc (c, a, b) -> c itself: c += op(a) op(b), added in c's dtype once; c is dense.
- * With `folds` there is no batch: a (...,k) times one matrix gives (...,n), and op(a) = a^T of a (...,m) with b (...,n)
- * gives (m,n). Folded operands have rows that are dense and lie evenly. */
+/* matmul (a, b) -> out dense (batch..., m, n) : op(a) op(b), f32 (f64) accumulation. a is (batch..., m, k), or
+ * (batch..., k, m) when transpose_a; b likewise. Both have the rank of the output (>= 2), batch axes of size 1
+ * repeat. In each matrix one of the last two axes has stride 1 (or size 1); batch strides are any. attr.dtype is the
+ * output's dtype (the inputs', or f32 for 16-bit inputs). On cuda, without batches and for 16-bit inputs, a third
+ * input may be a dense bias (n) of their dtype, which is added before the result is rounded. matmul_acc (c, a, b) ->
+ * c itself: c += op(a) op(b), added in c's dtype once; c is dense. With `folds` there is no batch: a (...,k) times
+ * one matrix gives (...,n), and op(a) = a^T of a (...,m) with b (...,n) gives (m,n). Folded operands have rows that
+ * are dense and lie evenly. */
 struct attr_matmul {
     bool transpose_a, transpose_b;
     tl_dtype dtype;
     bool folds; /* operands and result of rank > 2 are stacks of rows: one matrix (rows, last axis), see spec/rows.h */
     bool is_fast;  /* f32 operands: TL_MATMUL_HIGH is enough */
-    bool is_timed; /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time (tl_set_fast) */
+    /* cuda: the algorithm is what a clock finds to be the fastest, which need not be the same each time
+     * (tl_set_fast) */
+    bool is_timed;
 };
 
-/* narrow (x dense (...,C) [, scale f32 ()]) -> [rows] [, turned] [, scale]: x over a scale, rounded to attr.dtype (f8e4m3, f8e5m2) and
- * held to its range, in f32:
+/* narrow (x dense (...,C) [, scale f32 ()]) -> [rows] [, transposed] [, scale]: x over a scale, rounded to
+ * attr.dtype (f8e4m3, f8e5m2) and held to its range, in f32:
  *      scale = amax(x) / largest + 1e-30, unless it is given,     q = round(x / scale)
- * rows is q, dense, of x's shape; turned its transpose (C, rows of x), dense; scale () is a result where it is none of the inputs. At least one of the
- * first two is asked for. On cuda x has 16 bits or is f32, the number of rows and C are multiples of 16, and the workspace has NARROW_BYTES, for the largest magnitude.
+ * rows is q, dense, of x's shape; transposed its transpose (C, rows of x), dense; scale () is a result where it is
+ * none of the inputs. At least one of the first two is asked for. On cuda x has 16 bits or is f32, the number of
+ * rows and C are multiples of 16, and the workspace has NARROW_BYTES, for the largest magnitude.
  *
- * matmul_f8 (a f8 dense (...,k), b f8 dense (n,k), scale_a (), scale_b () [, x, weight, turned [, bias dense (n)]]) -> (...,n) of attr.dtype:
+ * matmul_f8 (a f8 dense (...,k), b f8 dense (n,k), scale_a (), scale_b () [, x, weight, transposed [, bias dense
+ * (n)]]) -> (...,n) of attr.dtype:
  *      a b^T scale_a scale_b + bias, f32 accumulation, rounded once
- * x, weight and turned are not read: gradients are those of x and weight, and read weight and turned.
- * matmul_f8_acc (sum dense (m,n), a, b, scale_a, scale_b) -> sum itself, to which the product is added.
- * On cuda m, k and n are multiples of 16. */
+ * x, weight and transposed are not read: gradients are those of x and weight, and read weight and transposed.
+ * matmul_f8_acc (sum dense (m,n), a, b, scale_a, scale_b) -> sum itself, to which the product is added. On cuda m, k
+ * and n are multiples of 16. */
 struct attr_narrow {
     tl_dtype dtype;
-    bool gives_rows, gives_turned;
+    bool gives_rows, gives_transposed;
 };
 struct attr_matmul_f8 {
     tl_dtype dtype;
     bool is_timed; /* as in attr_matmul */
 };
 
-/* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows)
- * layer_norm_grad (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]
+/* layer_norm (x dense (...,C) [, weight dense (C), bias dense (C)]) -> y, mean (rows), rstd (rows) layer_norm_grad
+ * (g dense, x, mean, rstd [, weight]) -> dx [, dweight, dbias]
  * rms_norm (x dense [, weight]) -> y, rstd;  rms_norm_grad (g, x, rstd [, weight]) -> dx [, dweight]
- * mean and rstd are f32 (f64 for f64 x). Weight gradients: rows are cut into NORM_CHUNKS equal runs (the
- * last may be shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has
- * NORM_CHUNKS x C x (1 or 2) of them: dweight runs first, then dbias runs. On cuda there are NORM_RUNS, two for each multiprocessor of
- * the largest Hopper, summed and added in another fixed order. */
+ * mean and rstd are f32 (f64 for f64 x). Weight gradients: rows are cut into NORM_CHUNKS equal runs (the last may be
+ * shorter), each summed in order in dtype_compute, then the runs are added in order. The workspace has NORM_CHUNKS x
+ * C x (1 or 2) of them: dweight runs first, then dbias runs. On cuda there are NORM_RUNS, two for each
+ * multiprocessor of the largest Hopper, summed and added in another fixed order. */
 struct attr_norm { double eps; };
 
-/* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails.
- * embedding_grad (g dense (N,C), ids dense (N)) -> (V,C) zeros plus the rows of g added at their ids in order of n,
- * accumulated in dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id.
- * embedding_acc (sum dense (V,C), g dense (N,C), ids dense (N)) -> sum itself: the same added to it; rows without ids stay. */
+/* embedding (weight dense (V,C), ids any i64/i32) -> (ids..., C). An id outside [0,V) fails. embedding_grad (g dense
+ * (N,C), ids dense (N)) -> (V,C) zeros plus the rows of g added at their ids in order of n, accumulated in
+ * dtype_compute and rounded once. The workspace has V + 1 + N int32: room to group the rows by id. embedding_acc
+ * (sum dense (V,C), g dense (N,C), ids dense (N)) -> sum itself: the same added to it; rows without ids stay. */
 struct attr_embedding { int64_t n_rows; /* V */ };
 
 /* cross_entropy (logits dense (N,V), targets dense (N) i64/i32) -> loss (N), lse (N), both f32 (f64 for f64):
@@ -133,12 +137,13 @@ struct attr_rope {
 
 /* attention (q (B,T,H,D), k (B,S,Hkv,D), v (B,S,Hkv,D); last axis stride 1, other strides any)
  *   -> out dense (B,T,H,D), lse dense (B,H,T) f32 (f64 for f64): softmax(scale q k^T) v, lse of the scaled scores.
- * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv).
- * attention_grad (g dense, q, k, v, out, lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense.
- * No T x S buffer. Workspace: see attention.c.
- * window > 0: query t sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention, input 6 of attention_grad is
- * (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores. attention_grad's last input may be
- * g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in gradients. */
+ * causal: query t sees keys 0 .. S-T+t. Head h reads k/v head h / (H/Hkv). attention_grad (g dense, q, k, v, out,
+ * lse) -> dq (B,T,H,D), dk, dv (B,S,Hkv,D), dense. No T x S buffer. Workspace: see attention.c. window > 0: query t
+ * sees keys less than `window` away from S-T+t; causal: of these none after it. has_mask: input 3 of attention,
+ * input 6 of attention_grad is (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores.
+ * attention_grad's last input may be g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth
+ * output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in
+ * gradients. */
 struct attr_attention {
     double scale;
     bool causal;
@@ -157,18 +162,18 @@ struct attr_nonzero { int64_t n; };
 
 /* ---- Casts with a mode, block-scaled formats ---- */
 
-/* cast_mode (x any; f4: dense) -> out of attr.dtype: copy with a rounding mode (tensor/convert.h). TL_STOCHASTIC: element i
- * in row-major order takes word generator.index + i of (seed, stream). */
+/* cast_mode (x any; f4: dense) -> out of attr.dtype: copy with a rounding mode (tensor/convert.h). TL_STOCHASTIC:
+ * element i in row-major order takes word generator.index + i of (seed, stream). */
 struct attr_cast {
     tl_dtype dtype;
     tl_rounding mode;
     tl_generator generator;
 };
 
-/* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h, in f64.
- * TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale, the workspace
- * has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes.
- * fake_quantize (x any (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same workspace. */
+/* quantize (x any (...,C)) -> values (...,C), scales (...,C/block) [, tensor_scale ()]: the rule of tensor/format.h,
+ * in f64. TL_STOCHASTIC: element i in row-major order takes word generator.index + i. Where there is a tensor scale,
+ * the workspace has one f64 per QUANTIZE_CHUNK blocks of x, for their largest magnitudes. fake_quantize (x any
+ * (...,C)) -> out dense, x's dtype: what dequantize makes of these, bit for bit. The same workspace. */
 #define QUANTIZE_CHUNK 256
 struct attr_quantize {
     tl_format format;
@@ -185,9 +190,9 @@ struct attr_dequantize {
 
 /* ---- More random numbers ---- */
 
-/* random_fill (x any) -> x itself: element i in row-major order is what `random` puts at i, in x's dtype (bernoulli: 0 or 1).
- * is_truncated: a + b * (the standard normal's quantile at p, negated when is_mirrored), held to [low, high], where p is
- * uniform between p_low and p_high. One word per element, a pair for f64; computed in f64. */
+/* random_fill (x any) -> x itself: element i in row-major order is what `random` puts at i, in x's dtype (bernoulli:
+ * 0 or 1). is_truncated: a + b * (the standard normal's quantile at p, negated when is_mirrored), held to [low,
+ * high], where p is uniform between p_low and p_high. One word per element, a pair for f64; computed in f64. */
 struct attr_random_fill {
     struct attr_random random;
     bool is_truncated, is_mirrored;
@@ -198,12 +203,12 @@ struct attr_random_fill {
  * The workspace has 2n (key, index) pairs of 16 bytes. */
 struct attr_permutation { tl_generator generator; };
 
-/* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index.
- * With replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64, in
- * order) exceeds u times the whole sum. Workspace: K f64 for every row, SORT_SLOTS at most; on cuda for all.
- * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties by
- * index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most.
- * A negative, infinite or NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
+/* multinomial (p any (K) or (N,K)) -> out (n) or (N,n) i64, wide draws counted from generator.index. With
+ * replacement: sample j of row r takes draw r n + j, u in [0,1), and is the first category whose running sum (f64,
+ * in order) exceeds u times the whole sum. Workspace: K f64 for every row, SORT_SLOTS at most; on cuda for all.
+ * Without: category k of row r takes draw r K + k and arrives at -log(u)/p, u in (0,1); the n first arrivals, ties
+ * by index. Workspace: 2K (key, index) pairs of 16 bytes for every row, SORT_SLOTS at most. A negative, infinite or
+ * NaN p, a row that sums to 0, or fewer positive p than samples without replacement fails. */
 #define MULTINOMIAL_BYTES(has_replacement) ((has_replacement) ? 8 : 32) /* for each of the K */
 struct attr_multinomial {
     int64_t n_samples;
@@ -213,16 +218,16 @@ struct attr_multinomial {
 
 /* ---- Reductions and scans (fold.c) ---- */
 
-/* min, prod (x any) -> out: attr_reduce, as sum. NaN wins a minimum. A product of floats is taken in f64 and rounded once, one of
- * integers and bool is i64 and wraps. prod's `workspace`, when given, has room for one f64 per (output, chunk).
- * argmax, argmin (x any) -> i64: attr_reduce. The place of the largest (smallest) element among those reduced, counted
- * row-major; of equal ones the first; the first NaN beats everything.
- * var (x any) -> var (x's dtype), mean (f32, or f64 for f64): attr_var. sum (x - mean)^2 / max(n - correction, 0), the
- * square root of it when is_root; mean has the reduced axes with size 1 if keep, or not.
- * norm (x any) -> x's dtype: attr_vector_norm. (sum |x|^p)^(1/p); p = 0 counts what is not 0; +-inf is the largest (smallest)
+/* min, prod (x any) -> out: attr_reduce, as sum. NaN wins a minimum. A product of floats is taken in f64 and rounded
+ * once, one of integers and bool is i64 and wraps. prod's `workspace`, when given, has room for one f64 per (output,
+ * chunk). argmax, argmin (x any) -> i64: attr_reduce. The place of the largest (smallest) element among those
+ * reduced, counted row-major; of equal ones the first; the first NaN beats everything. var (x any) -> var (x's
+ * dtype), mean (f32, or f64 for f64): attr_var. sum (x - mean)^2 / max(n - correction, 0), the square root of it
+ * when is_root; mean has the reduced axes with size 1 if keep, or not. norm (x any) -> x's dtype: attr_vector_norm.
+ * (sum |x|^p)^(1/p); p = 0 counts what is not 0; +-inf is the largest (smallest)
  * |x|, NaN wins.
- * logsumexp (x any) -> x's dtype: attr_reduce. log sum e^x, shifted by the maximum; of no elements -inf.
- * argmax to logsumexp work in f64 (i64) on chunks of REDUCE_CHUNK, joined in order; when there is more than one, `workspace`
+ * logsumexp (x any) -> x's dtype: attr_reduce. log sum e^x, shifted by the maximum; of no elements -inf. argmax to
+ * logsumexp work in f64 (i64) on chunks of REDUCE_CHUNK, joined in order; when there is more than one, `workspace`
  * has FOLD_STATE_BYTES for each (output, chunk). */
 #define FOLD_STATE_BYTES 16
 struct attr_var {
@@ -235,13 +240,13 @@ struct attr_vector_norm {
     double p;
 };
 
-/* cumsum, cumprod (x dense (...,n)) -> out: running sums (products) along the last axis, in f64 (i64 for integers, whose
- * results are i64), each rounded once. is_reverse: from the last element to the first. is_exclusive: without the
- * element itself, so the first is 0 (1).
- * cumprod_grad (x dense (...,n), g dense, x's shape) -> dx, without a division, so that zeros are right. In the direction of the scan:
- * dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive), in f64, rounded once.
- * is_total: g is (...,1), the gradient of the last running product alone, which is that of the product of all.
- * `workspace` has one f64 for each (row, SCAN_BLOCK elements). */
+/* cumsum, cumprod (x dense (...,n)) -> out: running sums (products) along the last axis, in f64 (i64 for integers,
+ * whose results are i64), each rounded once. is_reverse: from the last element to the first. is_exclusive: without
+ * the element itself, so the first is 0 (1). cumprod_grad (x dense (...,n), g dense, x's shape) -> dx, without a
+ * division, so that zeros are right. In the direction of the scan: dx[k] = (product of x before k) r[k], r[k] = g[k]
+ * + x[k+1] r[k+1] (g[k+1] when exclusive), in f64, rounded once. is_total: g is (...,1), the gradient of the last
+ * running product alone, which is that of the product of all. `workspace` has one f64 for each (row, SCAN_BLOCK
+ * elements). */
 #define SCAN_BLOCK 1024
 struct attr_scan { bool is_reverse, is_exclusive, is_total; };
 
@@ -254,20 +259,21 @@ struct attr_scan { bool is_reverse, is_exclusive, is_total; };
  * bce (x any, t any, one shape) -> (1 - t) x + max(-x, 0) + log(1 + e^-|x|), in f64, rounded once */
 struct attr_nll { int64_t n_classes; /* V */ };
 
-/* ---- index.c, join.c, sort.c: gathering, joining, sorting. Elements are moved as they are; f4 does not come here. ---- */
+/* ---- index.c, join.c, sort.c: gathering, joining, sorting. Elements are moved as they are; f4 does not come here.
+ * ---- */
 
-/* gather (x any, index any i64/i32, of x's rank) -> index's shape: out[p] = x[p with p[axis] = index[p]].
- * scatter (x any, index any, source any of index's shape) -> x with x[p with p[axis] = index[p]] = source[p]; of several
- * for one place the last in row-major order stays. scatter_add: the same with +=, added in that order.
- * In place, out is x itself. An index outside [0, size) fails before anything is written.
- * Sums of floats narrower than f32 are kept in f32 in the workspace, which has x's shape, and rounded once. */
+/* gather (x any, index any i64/i32, of x's rank) -> index's shape: out[p] = x[p with p[axis] = index[p]]. scatter (x
+ * any, index any, source any of index's shape) -> x with x[p with p[axis] = index[p]] = source[p]; of several for
+ * one place the last in row-major order stays. scatter_add: the same with +=, added in that order. In place, out is
+ * x itself. An index outside [0, size) fails before anything is written. Sums of floats narrower than f32 are kept
+ * in f32 in the workspace, which has x's shape, and rounded once. */
 struct attr_gather { int axis; };
 
-/* index (x any, indices any i64/i32) -> the indices are broadcast to one shape B, which takes the place of the axes they
- * stand for: where these are neighbours, otherwise it comes first. `axes` rise.
- * index_put (x any, values any, indices any) -> x with the elements that `index` would fetch set to values (broadcast to
- * their shape), or these added to them; order, place of sums and checks as for scatter. `wraps`: indices from -size on
- * count from the end. The workspace begins with one int64 for each element of B. */
+/* index (x any, indices any i64/i32) -> the indices are broadcast to one shape B, which takes the place of the axes
+ * they stand for: where these are neighbours, otherwise it comes first. `axes` rise. index_put (x any, values any,
+ * indices any) -> x with the elements that `index` would fetch set to values (broadcast to their shape), or these
+ * added to them; order, place of sums and checks as for scatter. `wraps`: indices from -size on count from the end.
+ * The workspace begins with one int64 for each element of B. */
 #define INDEX_MAX 14 /* index tensors of a call: a gradient can save 16 inputs */
 struct attr_index {
     int n, axes[INDEX_MAX];
@@ -291,8 +297,8 @@ static inline int indices_shape(const tl_operand *index, int n, int64_t *shape) 
 /* repeat_interleave (counts any (n) i64/i32) -> (total) i64: i repeated counts[i] times; total was counted before. */
 struct attr_repeat { int64_t total; };
 
-/* concat (up to 64 inputs, any) -> out: one after the other along the axis, converted to its dtype. Inputs without elements
- * are passed over. */
+/* concat (up to 64 inputs, any) -> out: one after the other along the axis, converted to its dtype. Inputs without
+ * elements are passed over. */
 struct attr_concat { int axis; };
 
 /* pad (x any) -> out: x with before[i] + after[i] elements of `value` more along axis i */
@@ -301,9 +307,9 @@ struct attr_pad {
     double value;
 };
 
-/* sort (x any) -> values, indices i64: the first k of the axis in stable order; descending: equal ones still rise by index. NaN
- * is above all numbers, -0 equals 0. Lines of the axis are dealt to SORT_SLOTS slots in turn; the workspace has 32 bytes
- * for each element of a line and slot. */
+/* sort (x any) -> values, indices i64: the first k of the axis in stable order; descending: equal ones still rise by
+ * index. NaN is above all numbers, -0 equals 0. Lines of the axis are dealt to SORT_SLOTS slots in turn; the
+ * workspace has 32 bytes for each element of a line and slot. */
 #define SORT_SLOTS 16
 struct attr_sort {
     int axis;
@@ -311,8 +317,8 @@ struct attr_sort {
     bool descending;
 };
 
-/* searchsorted (sorted any (..., n), values any) -> i64 of values' shape: how many elements of its row (the only one, where
- * sorted has one axis) are below the value, or not above it (`right`). NaN goes to the end. */
+/* searchsorted (sorted any (..., n), values any) -> i64 of values' shape: how many elements of its row (the only
+ * one, where sorted has one axis) are below the value, or not above it (`right`). NaN goes to the end. */
 struct attr_search { bool right; };
 
 /* unique (sorted dense (n), order dense (n) i64) -> values (m), inverse (n) i64, counts (m) i64; m was counted before.
@@ -321,24 +327,21 @@ struct attr_unique { int64_t n; };
 
 /* ---- elementwise.c, scalar.c ----
  *
- * Rows of elementwise_list.h: their formulas say what they compute. Beyond them:
- * sign of NaN is 0; round goes to the even neighbour at halves; rounding leaves integers alone.
- * pow (a any, b any): integers by squaring, wrapping, and negative powers of them truncated.
- * remainder (a any, b any): with b's sign; an integer b that is 0 fails.
- * minimum, maximum (a any, b any): a NaN on either side is the result.
- * logical_and, _or, _xor (a any, b any), logical_not, isnan, isfinite (x any) -> bool; what is not 0, NaN included, is true.
- * gelu_grad, silu_grad, gelu_erf_grad (x any, g any) -> g f'(x).
- * leaky_relu (x any) -> x where x > 0, else slope x.
- * softplus (x any) -> log(1 + e^(beta x)) / beta, x itself where beta x > threshold. */
+ * Rows of elementwise_list.h: their formulas say what they compute. Beyond them: sign of NaN is 0; round goes to the
+ * even neighbour at halves; rounding leaves integers alone. pow (a any, b any): integers by squaring, wrapping, and
+ * negative powers of them truncated. remainder (a any, b any): with b's sign; an integer b that is 0 fails. minimum,
+ * maximum (a any, b any): a NaN on either side is the result. logical_and, _or, _xor (a any, b any), logical_not,
+ * isnan, isfinite (x any) -> bool; what is not 0, NaN included, is true. gelu_grad, silu_grad, gelu_erf_grad (x any,
+ * g any) -> g f'(x). leaky_relu (x any) -> x where x > 0, else slope x. softplus (x any) -> log(1 + e^(beta x)) /
+ * beta, x itself where beta x > threshold. */
 struct attr_leaky_relu { double slope; };
 struct attr_softplus { double beta, threshold; };
 
-/* add_scalar, sub_scalar, mul_scalar, div_scalar, pow_scalar, remainder_scalar (x any) -> x op value, or value op x when
- * is_first. The number is brought to the compute type as it is; where the result is an integer, and in remainder, it is
- * converted to the result's dtype first (integers wrap).
- * compare_scalar (x any) -> bool: x relation value. Beside a float x the number is rounded to x's dtype; an integer x meets an
- * integer as a number, and a float in f32.
- * value.i is the number itself when it is no float (0 or 1 for a bool). */
+/* add_scalar, sub_scalar, mul_scalar, div_scalar, pow_scalar, remainder_scalar (x any) -> x op value, or value op x
+ * when is_first. The number is brought to the compute type as it is; where the result is an integer, and in
+ * remainder, it is converted to the result's dtype first (integers wrap). compare_scalar (x any) -> bool: x relation
+ * value. Beside a float x the number is rounded to x's dtype; an integer x meets an integer as a number, and a float
+ * in f32. value.i is the number itself when it is no float (0 or 1 for a bool). */
 struct attr_scalar {
     tl_scalar value;
     tl_compare relation; /* compare_scalar */
@@ -357,22 +360,23 @@ struct attr_clamp {
  * swiglu_grad (gate any, up any, g any) -> dgate = g up silu'(gate), dup = g silu(gate), both of g's shape and dtype;
  * gate and up are broadcast to it. */
 
-/* add_layer_norm (x dense, residual dense [, weight, bias]) -> sum, y, mean, rstd: sum = x + residual, rounded, and y its norm,
- * as layer_norm has it. add_rms_norm (x, residual [, weight]) -> sum, y, rstd.
- * add_layer_norm_grad (g dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias]: d is the gradient of sum
- * by way of y plus g_sum, rounded once. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight].
- * Attributes (struct attr_norm) and workspaces are those of the norms. */
+/* add_layer_norm (x dense, residual dense [, weight, bias]) -> sum, y, mean, rstd: sum = x + residual, rounded, and
+ * y its norm, as layer_norm has it. add_rms_norm (x, residual [, weight]) -> sum, y, rstd. add_layer_norm_grad (g
+ * dense, g_sum dense, sum, mean, rstd [, weight]) -> d [, dweight, dbias]: d is the gradient of sum by way of y plus
+ * g_sum, rounded once. add_rms_norm_grad (g, g_sum, sum, rstd [, weight]) -> d [, dweight]. Attributes (struct
+ * attr_norm) and workspaces are those of the norms. */
 
-/* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for f64)
- * [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or their mean over the
- * rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32 (f64), whatever x is; on
- * cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time. Their gradient is rounded to bf16 when x is bf16, so that all three
- * products are products of bf16 matrices. Sums of dweight are f32 (f64) and rounded once. A target outside [0,V) that is not
- * ignored fails. is_gathered: the gradient of all logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded
- * up to 64 bytes: the chunk of logits, one loss per row, then the gathered gradient or, for a dweight narrower
- * than f32, its sums, and what the largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as a multiple of
- * HEAD_ALIGN: its products want even sizes, and vocabularies are odd. Where x is narrower than f32 the sums have that many rows too, and where V is
- * no such multiple there is a copy of weight of that size. */
+/* linear_cross_entropy (x dense (N,C), weight dense (V,C), targets dense (N) i64/i32) -> loss (scalar; f32, f64 for
+ * f64) [, dx like x] [, dweight like weight]: the sum of the rows' cross entropies of the logits x weight^T, or
+ * their mean over the rows that are not ignored (targets equal to ignore_index), and its gradients. Logits are f32
+ * (f64), whatever x is; on cuda they have x's dtype. Only `chunk_rows` rows of them exist at a time. Their gradient
+ * is rounded to bf16 when x is bf16, so that all three products are products of bf16 matrices. Sums of dweight are
+ * f32 (f64) and rounded once. A target outside [0,V) that is not ignored fails. is_gathered: the gradient of all
+ * logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded up to 64 bytes: the chunk of
+ * logits, one loss per row, then the gathered gradient or, for a dweight narrower than f32, its sums, and what the
+ * largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as a multiple
+ * of HEAD_ALIGN: its products want even sizes, and vocabularies are odd. Where x is narrower than f32 the sums have
+ * that many rows too, and where V is no such multiple there is a copy of weight of that size. */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;
@@ -382,11 +386,11 @@ struct attr_linear_cross_entropy {
 
 /* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
  * adagrad (p, g, sum [, master] ... [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
- * adam (p, g, m, v [, max] [, master] ... [, scale]).
- * All any, of the parameter's shape; parameters of one dtype; states and master f32 (f64 for f64 p). The parameter is read from the master where there is
- * one, and written to both, to p rounded. Formulas: device/cpu/ops/update_template.h. scale: one f32 number that g is multiplied
- * by; when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is
- * rounded up or down at random: element i (row-major) takes word generator.index + i of (seed, stream); the next parameter's words begin
+ * adam (p, g, m, v [, max] [, master] ... [, scale]). All any, of the parameter's shape; parameters of one dtype;
+ * states and master f32 (f64 for f64 p). The parameter is read from the master where there is one, and written to
+ * both, to p rounded. Formulas: device/cpu/ops/update_template.h. scale: one f32 number that g is multiplied by;
+ * when it is not finite, nothing is changed. is_stochastic: p, narrower than f32, is rounded up or down at random:
+ * element i (row-major) takes word generator.index + i of (seed, stream); the next parameter's words begin
  * update_words(elements) further. */
 struct attr_update {
     int n_parameters;
@@ -412,9 +416,10 @@ struct attr_adam {
     tl_adam_options options;
 };
 
-/* sum_squares ([start,] x1 any, x2 any, ...) -> a scalar of attr.dtype (f32 or f64), in whose type the arithmetic is done: the
- * sum of all elements squared, on top of start (one number of that dtype). Each x is cut, in row-major order, into chunks of
- * REDUCE_CHUNK; each chunk is summed by itself, into one f64 of the workspace, and these are added in order, in f64. */
+/* sum_squares ([start,] x1 any, x2 any, ...) -> a scalar of attr.dtype (f32 or f64), in whose type the arithmetic is
+ * done: the sum of all elements squared, on top of start (one number of that dtype). Each x is cut, in row-major
+ * order, into chunks of REDUCE_CHUNK; each chunk is summed by itself, into one f64 of the workspace, and these are
+ * added in order, in f64. */
 struct attr_sum_squares {
     tl_dtype dtype;
     bool has_start;

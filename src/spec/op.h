@@ -14,7 +14,7 @@
 enum op_kind {
     OP_VIEW,    /* another geometry of input 0's storage: no kernel */
     OP_KERNEL,  /* results of known shape, computed by a kernel */
-    OP_DYNAMIC, /* depends on data: refused on meta by name */
+    OP_DYNAMIC, /* depends on data: an error on meta */
     OP_TRANSFER /* input and output are on different devices */
 };
 

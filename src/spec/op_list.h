@@ -2,7 +2,7 @@
  *
  *   VIEW      another geometry of the same storage: no kernel, costs nothing
  *   KERNEL    has a kernel on every real device; a forgotten one is a link error that names it
- *   DYNAMIC   the answer depends on data: refused by name on meta
+ *   DYNAMIC   the result depends on data: an error on meta
  *   TRANSFER  between devices
  *
  * A row NAME below the line of FAMILY.c needs: a record `op_NAME` in ops/FAMILY.c, a kernel `cpu_NAME` in

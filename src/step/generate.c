@@ -52,8 +52,8 @@ static tl_tensor *draw(tl_tensor *logits, const struct request *r) {
     return tl_gather(indices, 1, draw_from(values, r));
 }
 
-/* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full it is filled
- * anew with the last three quarters of what it can hold: a model sees at most its context. */
+/* Token n, from those before it. `first` is where in the text the cache begins. When the cache is full, it is
+ * refilled with the last three quarters of its capacity, since a model sees at most its context. */
 static bool next(tl_module *model, tl_tensor *text, int64_t n, tl_cache *cache, int64_t capacity, int64_t *first,
                  const struct request *r) {
     if (n - *first > capacity) {

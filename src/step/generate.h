@@ -1,4 +1,4 @@
-/* generate.h: text that a model goes on with, for whoever may have to stop. */
+/* generate.h: text generation that can be stopped. */
 #ifndef STEP_GENERATE_H
 #define STEP_GENERATE_H
 

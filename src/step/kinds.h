@@ -23,7 +23,7 @@ struct kind_sum { /* of a ledger, without times */
 struct kind {
     int64_t count;  /* in the whole run */
     int64_t n_here; /* in this process */
-    /* Saves that no setting asked for: at a new best, when the run was told to stop. Not in count, not compared. */
+    /* Unplanned saves: at a new best loss, or when the run was stopped. Not in count, not compared. */
     int64_t n_unplanned;
     json_t *ledger; /* tally.ledger/1; NULL: none yet */
     double seconds; /* that `n_timed` of them took; the mean is in the file and is not compared */

@@ -13,7 +13,7 @@ enum price_verdict {
     PRICE_FITS,
     PRICE_FITS_TIGHTLY, /* the pool must give unused segments back to the device on the way */
     PRICE_TOO_LARGE,
-    PRICE_UNKNOWN /* nobody knows how much memory there is */
+    PRICE_UNKNOWN /* the amount of memory is unknown */
 };
 
 struct price_kind {
@@ -35,7 +35,7 @@ struct price {
     bool is_steady; /* see walk.h: is_settled */
 };
 
-/* The price of a run on a device of meta whose pool may reserve so many bytes (0: nobody knows). False: recorded,
+/* The price of a run on a device of meta whose pool may reserve so many bytes (0: unknown). False: recorded,
  * and nothing is left behind. A run that does not fit is priced all the same. */
 bool price_make(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
 /* The same with a fifth of the work: steps, peaks and verdict are exact, the counts of samples are too low. */

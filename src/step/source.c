@@ -69,7 +69,7 @@ static tl_token_file *stories_in(const struct settings *s, const struct file_fol
     return token_file_open_at(at, TL_TOKENS_BYTES);
 }
 
-/* In a file without a name, which goes with whoever holds it open. */
+/* In an unnamed file, which is freed with its last descriptor. */
 static tl_token_file *stories_apart(const struct settings *s) {
     const char *base = getenv("TMPDIR");
     char path[FILE_TEXT];

@@ -13,7 +13,7 @@ static pthread_cond_t is_over = PTHREAD_COND_INITIALIZER;
 static struct {
     pid_t process;
     pthread_t owner;
-    int depth; /* how often its owner has taken it; 0: nobody has */
+    int depth; /* how often its owner has taken it; 0: not taken */
     bool is_run;
     char run[SETTING_TEXT];
 } turn;

@@ -84,21 +84,24 @@ struct device_functions {
     bool (*copy)(tl_device *device, void *to, const void *from, size_t bytes, enum copy_direction direction,
                  char *error); /* has happened, as far as the host can tell, when it returns */
     bool (*sync)(tl_device *device, char *error);
-    /* (optional) A copy to the host that nobody waits for yet: at most FETCH_BYTES, as they are when all that was asked for before
-     * is done. It is read with fetch_end, which waits for that and for nothing later; of more than FETCH_SLOTS the oldest are
-     * lost. NULL, with the error: none was begun. */
+    /* (optional) Starts a copy of at most FETCH_BYTES to the host, after all work queued so far, without waiting.
+     * fetch_end waits for it, but not for later work, and returns the bytes; of more than FETCH_SLOTS the oldest are
+     * lost. NULL on error. */
     void *(*fetch_begin)(tl_device *device, const void *from, size_t bytes, char *error);
     bool (*fetch_end)(tl_device *device, void *fetch, void *to, size_t bytes, char *error);
     /* (optional) What the driver says is in use on the whole device, and how much there is. */
     bool (*used)(const tl_device *device, uint64_t *used_bytes, uint64_t *total_bytes);
-    /* (optional) Profiling. A mark comes after all that was asked for before it; nobody waits for it but mark_seconds, which does and tells how
-     * long after `from` `to` came. Of more than DEVICE_MARKS the oldest are lost. What cannot be told is 0. */
+    /* (optional) Profiling. `mark` records a mark after all work queued so far and does not block. `mark_seconds`
+     * waits for both marks and returns the time between them, or 0 if it is unknown. Of more than DEVICE_MARKS marks
+     * the oldest are lost. */
     int64_t (*mark)(tl_device *device);
     double (*mark_seconds)(tl_device *device, int64_t from, int64_t to);
-    /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype. Cycles per second. */
+    /* (optional) FLOP/s that multiply-adds reach in registers, measured now; 0: there is no probe for this dtype.
+     * Cycles per second. */
     double (*peak)(tl_device *device, tl_dtype dtype);
     double (*clock)(tl_device *device);
-    /* (optional) What it is, "NVIDIA H200", and whose code decides bits besides ours, with versions; DEVICE_TEXT bytes each. */
+    /* (optional) What it is, "NVIDIA H200", and whose code decides bits besides ours, with versions; DEVICE_TEXT
+     * bytes each. */
     void (*describe)(tl_device *device, char *chip, char *libraries);
     /* (optional) Asked of the driver; false: it does not say. Takes a millisecond or so. */
     bool (*health)(const tl_device *device, struct device_health *health);
@@ -150,8 +153,9 @@ struct device_driver {
     const char *name; /* "cuda": devices are called NAME, or NAME:0, NAME:1, ... where is_numbered */
     bool is_numbered;
     const struct target *targets; /* what `meta` can stand in for; ends with a row without a name */
-    /* Fills a zeroed device: target, functions, kernels, and what is its own. `as` is NULL, or the target that the caller
-     * asked for (NAME:0@TARGET), which may differ from the device's own. False: why is in `error` (400 bytes). */
+    /* Fills a zeroed device: target, functions, kernels, and what is its own. `as` is NULL, or the target that the
+     * caller asked for (NAME:0@TARGET), which may differ from the device's own. False: why is in `error` (400
+     * bytes). */
     bool (*open)(tl_device *device, int index, const struct target *as, char *error);
 };
 #endif

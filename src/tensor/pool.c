@@ -1,15 +1,14 @@
 /* pool.c: a two-level segregated fit over cached segments.
  *
- * Segments come from the device (cudaMalloc, mmap, nothing at all on meta) and are cut into blocks. Free blocks
- * hang in bins: the first level is the power of two of their size, the second cuts each power into 32
- * equal steps, and bitmaps say which bins are filled, so taking and giving are O(1). Neighbouring free blocks of a
- * segment merge at once, but for the block given back last: a small one is held by itself, since the next
- * request is often for the same size. Small requests have segments of their own, so that they never cut up a large one. Segments
- * stay cached when they fall empty and go back to the device when somebody asks (trim) or when a request could not
- * be met otherwise.
+ * Segments come from the device (cudaMalloc, mmap, nothing at all on meta) and are cut into blocks. Free blocks are
+ * kept in bins: the first level is the power of two of their size, the second splits each power into 32 equal steps,
+ * and bitmaps mark non-empty bins, so allocating and freeing are O(1). Neighbouring free blocks of a segment merge
+ * immediately, except the small block freed last, since the next request often has the same size. Small requests
+ * have separate segments, so that they never split a large one. Empty segments stay cached and are returned to the
+ * device on request (trim) or if an allocation would otherwise fail.
  *
- * Rejected: best fit by (size, address), as PyTorch does: addresses differ between devices, and a tree
- * costs more than the work of a small op.
+ * Rejected: best fit by (size, address), as PyTorch does: addresses differ between devices, and a tree costs more
+ * than the work of a small op.
  */
 #include "tensor/pool.h"
 
@@ -57,7 +56,7 @@ struct pool {
     lock lock;
     struct heap heap[2]; /* [0] large, [1] small */
     struct segment *segments;
-    struct block *hot;   /* the small block given back last: in no bin, merged with nobody */
+    struct block *hot;   /* the small block freed last: in no bin, not merged */
     struct block *spare; /* block structs for reuse */
     uint64_t limit_bytes;
     uint64_t n_requests; /* that were met */
@@ -255,8 +254,9 @@ static bool block_split(struct pool *pool, struct block *b, uint64_t bytes) {
 
 /* ---- Taking and giving ---- */
 
-/* What a request takes of a block. The block may have a tail that was too small to be cut off; whether it has one depends on what
- * was free when the request came. What is counted follows from the requests alone, so a step counts the same whatever ran before it. */
+/* What a request takes of a block. The block may have a tail that was too small to be cut off; whether it has one
+ * depends on what was free when the request came. What is counted follows from the requests alone, so a step counts
+ * the same whatever ran before it. */
 static uint64_t taken_bytes(const struct pool *pool, const struct block *b) {
     return round_up(b->asked_bytes, pool->device->target->align_bytes);
 }
@@ -364,9 +364,9 @@ bool pool_layout_add(struct pool_layout *l, uint64_t word) {
     return true;
 }
 
-/* A free block is known by its size, and by its place in its bin: what is taken on both its sides stays taken, so it is cut up and
- * joined again within its own bounds, wherever they are. Two things may change them: a segment that is free as a whole can go back to
- * the device, and the hot block joins its neighbours. */
+/* A free block is known by its size, and by its place in its bin: what is taken on both its sides stays taken, so it
+ * is cut up and joined again within its own bounds, wherever they are. Two things may change them: a segment that is
+ * free as a whole can go back to the device, and the hot block joins its neighbours. */
 static bool bins_describe(const struct pool *pool, const struct heap *heap, struct pool_layout *l) {
     bool ok = pool_layout_add(l, heap->powers);
     for (int power = 0; power < POWERS; power++)

@@ -39,11 +39,11 @@ void storage_drop(struct storage *s) {
     if (!refs_drop(&s->refs)) return;
     if (s->block) pool_give(s->device->pool, s->block);
     if (s->deleter) {
-        /* Our pool knows the order of the device's work; whoever gets this memory back does not. */
+        /* The pool knows the order of the device's work; the owner of external memory does not. */
         char error[200];
         if (device_runs_ahead(s->device) && device_is_reachable(s->device))
             s->device->functions->sync(s->device,
-                                       error); /* a failure stays with the device and is told by the next op */
+                                       error); /* a failure is recorded in the device and reported by the next op */
         s->deleter(s->context);
     }
     memory_put(s, sizeof *s);

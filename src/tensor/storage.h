@@ -20,7 +20,7 @@ struct storage {
 
 /* Takes `bytes` from the device's pool, billed to (path, purpose). NULL: recorded as an error. */
 struct storage *storage_new(tl_device *device, uint64_t bytes, uint32_t path, tl_purpose purpose);
-/* Memory of somebody else. The deleter runs when the last view goes, after all work of the device; not when this fails. */
+/* External memory. The deleter runs when the last view is freed, after all work of the device; not if this fails. */
 struct storage *storage_external(tl_device *device, void *data, uint64_t bytes, void (*deleter)(void *), void *context);
 
 static inline struct storage *storage_keep(struct storage *s) {

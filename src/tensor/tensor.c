@@ -1,9 +1,9 @@
 /* tensor.c: handles.
  *
- * *Dead handles.* When the last reference goes, the handle is marked dead and waits in a queue of the
- * thread before its memory is used again. Using a tensor after its scope ended is the commonest mistake a C
- * program makes here; while the handle waits, every call refuses it by name. The queue is short (GRAVES / 2 to GRAVES): long enough
- * to catch the mistake where it is made, small enough to stay in the cache.
+ * *Dead handles.* When the last reference is dropped, the handle is marked dead and waits in a queue of the thread
+ * before its memory is reused. Using a tensor after its scope has ended is the most common mistake in C programs;
+ * while the handle waits, every call rejects it with an error. The queue is short (GRAVES / 2 to GRAVES): long
+ * enough to catch the mistake where it is made, small enough to stay in the cache.
  */
 #include "tensor/tensor.h"
 

@@ -21,7 +21,7 @@ struct tl_tensor {
     bool is_dense;          /* row-major without gaps */
     bool requires_grad;
     bool made_without_grad; /* a view made while recording was off */
-    bool grad_is_borrowed;  /* .grad belongs to somebody else: add to a copy */
+    bool grad_is_borrowed;  /* .grad is shared: add to a copy */
     bool is_stand_in;       /* stands in for the input of a checkpoint: its .grad is not the user's */
     int64_t numel, offset;
     struct storage *storage;

@@ -112,8 +112,8 @@ static bool own_verify(const struct file_folder *own, int64_t step, bool deep) {
     return ok;
 }
 
-/* What is there under a step's name, and whether it was ever finished: a folder with a manifest, or something that no
- * save has made, which cannot be told from one that was damaged. False: recorded. */
+/* The kind of a step's folder, and whether its save was finished: it has a manifest, or contents that no save makes,
+ * which may be a damaged checkpoint. False on error, which is recorded. */
 static bool step_look(const struct checkpoints *all, int64_t step, bool *is_finished, bool *is_folder) {
     char name[NAME_BYTES];
     enum file_kind kind;
@@ -241,7 +241,7 @@ bool checkpoint_any(const struct checkpoints *all, bool *any) {
     return ok;
 }
 
-/* Gives what is damaged a name that nobody counts. */
+/* Renames a damaged checkpoint, so that it no longer counts. */
 static bool step_set_aside(const struct checkpoints *all, int64_t step, const char *why) {
     char name[NAME_BYTES], aside[FILE_ASIDE], path[FILE_TEXT];
     if (!file_set_aside(all->folder, step_name(step, name), aside)) return false;
@@ -367,8 +367,8 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
 
 /* ---- What is no longer needed ---- */
 
-/* Counts the newest first and only what is whole; what is found damaged is set aside. Of what goes, nobody needs to
- * know what it was. */
+/* Counts from the newest, and only whole checkpoints; damaged ones are renamed. Those that are deleted need not be
+ * checked. */
 static bool kept_choose(struct checkpoints *all, const struct steps *list, int keep, int64_t best, int64_t saved,
                         bool *is_gone) {
     bool ok = true;

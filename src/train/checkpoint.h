@@ -1,10 +1,10 @@
-/* checkpoint.h: everything a run needs to go on, on disk, whole or not at all.
+/* checkpoint.h: everything a run needs to resume, written atomically.
  *
  *     FOLDER/step-000000000100/model.safetensors     payloads, which any tool can open
  *                              optimizer.safetensors
  *                              state.json            the rest: counters, generators, position
  *                              manifest.json         written last: every file's length and CRC32C per MiB, and its own
- *     FOLDER/damaged-step-000000000050/              was one; kept until somebody deletes it
+ *     FOLDER/damaged-step-000000000050/              a damaged one, kept until the user deletes it
  *
  * A folder is a checkpoint when its manifest is there and everything agrees with it; before that it is nothing, however
  * much of it is written. The newest valid one is found by looking, never by a pointer that could be wrong. One that was
@@ -29,14 +29,14 @@ struct checkpoints {
 bool checkpoints_open(struct checkpoints *all, const struct file_folder *run, bool make);
 void checkpoints_close(struct checkpoints *all);
 
-/* Saves and reads back. False: an error that names the file; what was saved before is untouched. Saving a step anew
+/* Saves and reads back. False on error, which names the file; earlier checkpoints are untouched. Saving a step again
  * replaces it. */
 bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
                      const char *state_json);
 
-/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged ones
- * are passed over with a line in the log; `set_aside` (for whoever holds the run's lock) also renames them to
- * damaged-step-N. One that cannot be read is not damaged but an error: it says nothing about its bytes. */
+/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged
+ * ones are skipped with a line in the log; `set_aside` (for the holder of the run's lock) also renames them to
+ * damaged-step-N. One that cannot be read is an error, not damaged. */
 int64_t checkpoint_newest(struct checkpoints *all, bool set_aside);
 
 /* Whether there is one that was ever finished, whole or damaged since. */
@@ -55,8 +55,8 @@ bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *n
 /* Copies a file's tensors into these: each must be there in its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part);
 
-/* Removes what interrupted saves have left: folders without a manifest, and temporaries of processes that no longer
- * live. For whoever holds the run's lock. */
+/* Removes the remains of interrupted saves: folders without a manifest, and temporary files of dead processes. For
+ * the holder of the run's lock. */
 bool checkpoint_sweep(struct checkpoints *all);
 
 /* Deletes all but the newest `keep` that are whole, `best_step` (-1: none) and `saved` (the step that was just saved or

@@ -72,7 +72,7 @@ static bool is_final(const struct file_folder *dir, const char *name) {
 
 static bool is_anything(const struct file_folder *dir, const char *name) {
     (void)dir, (void)name;
-    return true; /* stories are compared byte for byte anyway, and nobody else uses the name of the event file */
+    return true; /* stories are compared byte for byte anyway, and no other program uses the name of the event file */
 }
 
 static const struct own {
@@ -272,7 +272,7 @@ static bool lock_take(struct folder *f) {
     return f->lock >= 0;
 }
 
-/* Whoever holds the lock knows that what looks half-written is dead. */
+/* The holder of the lock knows that half-written files are dead. */
 static bool sweep(struct folder *f) {
     enum file_kind kind;
     if (!file_look(file_in(f->dir, "final"), &kind)) return false;
@@ -290,7 +290,7 @@ bool folder_open(struct folder *f, const struct settings *s) {
     *f = (struct folder){.lock = -1};
     f->dir = file_make_folder(s->out) ? file_folder_open(s->out) : NULL;
     if (!f->dir || !inputs_check(f, s)) return false;
-    /* once before the lock is made, so that the folder of somebody else stays as it is, and once when nobody else can
+    /* once before the lock is created, so that a foreign folder is not touched, and once when no other process can
      * be here */
     if (!record_take(f, s, &is_new, &is_damaged) || !file_look(file_in(f->dir, LOCK), &lock) || !lock_take(f) ||
         !record_take(f, s, &is_new, &is_damaged))

@@ -8,11 +8,11 @@
  *               "sealed": {"price.json": {bytes, crc32c}, "final/model.safetensors": {...}, ...}},
  *      "crc32c": "..."}
  *
- * A name is taken into the record only while nothing has it. What has one of these names and is not in the record
- * belongs to somebody else: the run is refused, and nothing is touched. A folder whose record is missing or damaged, or
- * that was made before there were records, is taken for a run's when a whole checkpoint lies in it and every other name
- * holds what a run writes there; then the record is written anew. Everything inside is opened by its name in the open
- * folder and no link is followed; the path that leads to the folder is the user's. */
+ * A name is taken into the record only while nothing has it. A file with one of these names that is not in the
+ * record is foreign: the run stops with an error, and nothing is touched. A folder whose record is missing or
+ * damaged, or that was made before there were records, is taken for a run's when a whole checkpoint lies in it and
+ * every other name holds what a run writes there; then the record is written anew. Everything inside is opened by
+ * its name in the open folder and no link is followed; the path that leads to the folder is the user's. */
 #ifndef TRAIN_FOLDER_H
 #define TRAIN_FOLDER_H
 

@@ -24,7 +24,7 @@ enum kind { IS_SIZE, IS_NUMBER, IS_TRUTH };
     { #name, IS_NUMBER, offsetof(tl_model_config, name) }
 #define TRUTH(name) \
     { #name, IS_TRUTH, offsetof(tl_model_config, name) }
-/* But dropout, which is a setting of its own, and the family, which is told by name. */
+/* Except dropout, which is a separate setting, and the family, which is compared by name. */
 static const struct {
     const char *name;
     enum kind kind;

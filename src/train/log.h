@@ -1,8 +1,8 @@
-/* log.h: what a run writes down as it goes: log.jsonl for programs, and an event file for TensorBoard.
+/* log.h: the logs of a run: log.jsonl for programs, and an event file for TensorBoard.
  *
- * Both are appended to. A checkpoint remembers how long they were, and a run that goes on from it cuts them there, so
- * that no step is in them twice. What somebody has cut or written over is told, and cut where its last whole line or
- * record ends: what is lost is not made up, and what follows can be read. */
+ * Both are appended to. A checkpoint records their lengths, and a resumed run truncates them there, so that no step
+ * appears twice. A log that was cut or overwritten is reported and truncated after its last whole line or record:
+ * lost lines are not recreated, and the rest stays readable. */
 #ifndef TRAIN_LOG_H
 #define TRAIN_LOG_H
 

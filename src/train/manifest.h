@@ -1,9 +1,9 @@
-/* manifest.h: what files of a folder must be, written down: lengths and CRC32C per MiB, in a file that has a checksum
- * of its own.
+/* manifest.h: what files of a folder must be, written down: lengths and CRC32C per MiB, in a file that has a
+ * checksum of its own.
  *
- * A file that is missing, has other bytes or is no regular file is damaged: TL_ERROR_USE. What says nothing about the
- * file (it may not be read, there is no memory) is TL_ERROR_IO or TL_ERROR_MEMORY: whoever finds that must not take the
- * file for damaged. */
+ * A file that is missing, has other bytes or is no regular file is damaged: TL_ERROR_USE. Errors that say nothing
+ * about the file's contents (permissions, memory) are TL_ERROR_IO or TL_ERROR_MEMORY: the caller must not treat the
+ * file as damaged. */
 #ifndef TRAIN_MANIFEST_H
 #define TRAIN_MANIFEST_H
 

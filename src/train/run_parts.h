@@ -26,7 +26,7 @@ enum { RUN_CHANGES_TEXT = 640 }; /* leaves room for the rest of an error */
 enum { RUN_FIRST_STEPS = 2 };    /* of a process: they are slower */
 
 struct run {
-    struct settings settings, saved; /* saved: of the checkpoint that it goes on from */
+    struct settings settings, saved; /* saved: of the checkpoint that it resumes from */
     const struct run_listener *listener;
     struct run_summary *summary;
     struct source source;
@@ -73,7 +73,7 @@ void run_changes_add(struct run *r, const char *words);
 
 /* ---- run_price.c ---- */
 
-bool run_price_begin(struct run *r); /* before anything else: what does not fit is told before the first step */
+bool run_price_begin(struct run *r); /* first: a run that does not fit is reported before the first step */
 bool run_memory_suffices(struct run *r, tl_device *device);
 bool run_price_again(struct run *r, const struct settings *before); /* when it resumes; before: when it was saved */
 bool run_price_repair(struct run *r);

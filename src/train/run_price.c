@@ -27,7 +27,7 @@ static bool price_look(struct run *r, bool *is_good) {
     return true;
 }
 
-/* The price is made before anything else: what does not fit is told before the first step. */
+/* The price is made first: a run that does not fit is reported before the first step. */
 bool run_price_begin(struct run *r) {
     bool is_good;
     if (!price_look(r, &is_good)) return false;
@@ -83,8 +83,8 @@ __attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
     return true;
 }
 
-/* A run that resumes with settings that cost something else keeps what was counted, and is priced anew for the rest;
- * the ledgers are those from now on. `before`: when it was saved. */
+/* A run that resumes with settings of another cost keeps its counts so far, and the rest is priced again; the
+ * ledgers are the new ones. `before`: when it was saved. */
 bool run_price_again(struct run *r, const struct settings *before) {
     const struct settings *s = &r->settings;
     bool is_ours;

@@ -1,4 +1,4 @@
-/* run_save.c: what a run saves and goes on from, and what it leaves when it is done. */
+/* run_save.c: saving and resuming a run, and its final files. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -182,7 +182,7 @@ bool run_resume_newest(struct run *r) {
     return c && resume(r, c);
 }
 
-/* What was told to go on with other inputs, settings or steps is in the log, and a line says it. */
+/* Accepted changes of inputs, settings or steps are logged and reported. */
 bool run_changes_log(struct run *r) {
     if (!*r->changes || r->step >= r->settings.steps) return true;
     log_line("checkpoint of step %" PRId64 " resumes with changes: %s", r->step, r->changes);

@@ -1079,12 +1079,12 @@ const struct sample samples_matmul_acc[] = {
 
 /* ---- narrow.c ---- */
 
-static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_turned, tl_tensor **out) {
+static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_rows, bool gives_transposed, tl_tensor **out) {
     struct attr_narrow a;
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
     a.gives_rows = gives_rows;
-    a.gives_turned = gives_turned;
+    a.gives_transposed = gives_transposed;
     tl_tensor *input[2] = {tl_contiguous(x), scale};
     tl_call c;
     call_begin(&c, &op_narrow, input, scale ? 2 : 1, ATTR(a));

@@ -1,11 +1,12 @@
 /* probe.c: peaks of the cores, in registers.
  *
- * Two dozen independent sums hide the latency of a multiply-add. The work is cut into pieces of some ten microseconds with a barrier
- * of the pipeline between them: a long run of nothing but multiply-adds can fall, after a timer interrupt, into a state of half
- * the rate that lasts until the pipeline is disturbed (seen on Neoverse V1). The best of several stretches counts: a peak is
- * what the machine can do, not what a neighbour left of it.
+ * Two dozen independent sums hide the latency of a multiply-add. The work is cut into pieces of some ten
+ * microseconds with a barrier of the pipeline between them: a long run of nothing but multiply-adds can fall, after
+ * a timer interrupt, into a state of half the rate that lasts until the pipeline is disturbed (seen on Neoverse V1).
+ * The best of several stretches counts: a peak is what the machine can do, not what a neighbour left of it.
  *
- * Written as assembly and with target attributes: this file is compiled once, for the baseline, and asks the capability bits. */
+ * Written as assembly and with target attributes: this file is compiled once, for the baseline, and asks the
+ * capability bits. */
 #include "device/cpu/probe.h"
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@ enum { N_TURNS = 2000 };
 #define CLOBBERED                                                                                                \
     "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", \
         "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "memory", "cc"
-/* The assembler must be told that an instruction may be used: clang asks the function, gcc's assembler the text. */
+/* The assembler must know that an instruction may be used: clang looks at the function, gcc's assembler at the text. */
 #if defined(__clang__)
 #define ALLOWED(feature) __attribute__((target(feature)))
 #define EXTENSION(for_gcc) ""

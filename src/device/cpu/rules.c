@@ -52,13 +52,13 @@ static uint64_t matmul_workspace(const tl_call *c, const struct target *target) 
 
 /* ---- linear_cross_entropy ---- */
 
-/* Bytes of logits that a chunk may have, unless one row is larger. Every chunk lays the whole weight out anew,
- * twice, and adds to all the sums of its gradient: GPT-2's head on 1024 rows in bf16 takes 1.2 times as long with 24
- * MiB, and 0.95 times with 100. */
+/* Bytes of logits that a chunk may have, unless one row is larger. Every chunk packs the whole weight twice, and
+ * adds to all sums of its gradient: GPT-2's head on 1024 rows in bf16 takes 1.2 times as long with 24 MiB, and 0.95
+ * times with 100. */
 #define CHUNK_BYTES ((int64_t)64 << 20)
 
 /* Of few rows the bf16 gradient of all logits takes no more than f32 sums of dweight do: then there is one product
- * of all rows in place of one for each chunk, which would lay the weight out anew and go through all the sums. */
+ * of all rows instead of one per chunk, each of which would pack the weight and pass over all sums. */
 static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C) {
     (void)target;
     return (struct head_cut){.chunk_rows = head_chunk_rows(N, V * (int64_t)sum_bytes(dtype), CHUNK_BYTES, 16),

@@ -1,6 +1,6 @@
-/* health.c: clock, power, temperature, and what keeps the clock down, asked of NVIDIA's management library.
+/* health.c: clock, power, temperature and throttling reason, from NVIDIA's management library.
  *
- * The library comes with the driver and is looked for when somebody asks; without it there is no answer. Its functions are
+ * The library comes with the driver and is loaded on first use; without it there is no answer. Its functions are
  * declared here as far as they are used, so that no header of it is needed. Nothing is ever set.
  */
 #include "device/cuda/shared/state.h"

@@ -1,10 +1,12 @@
 /* gemm_arm.h: the blocks of gemm.c for 64-bit Arm: 8 x 12 sums in 24 of the 32 vector registers.
  *
  * In assembly, since compilers spill sums to memory here. What makes them fast, measured on Neoverse V1: loads stand
- * between the multiply-adds that do not need them, addresses are a base and a constant, and each loaded vector is used
- * up before its register is loaded again. f32 runs at 99 % of the chip's peak, bf16 at 95 %, on operands in the first cache.
+ * between the multiply-adds that do not need them, addresses are a base and a constant, and each loaded vector is
+ * used up before its register is loaded again. f32 runs at 99 % of the chip's peak, bf16 at 95 %, on operands in the
+ * L1 cache.
  *
- * Row i, vector j of the sums is register 8 + 3i + j in f32. Both read one step further than they compute (GEMM_SLACK).
+ * Row i, vector j of the sums is register 8 + 3i + j in f32. Both read one step further than they compute
+ * (GEMM_SLACK).
  */
 #include <arm_neon.h>
 
@@ -34,7 +36,8 @@ enum { F32_ROWS = 8, F32_COLUMNS = 12, F32_TERMS = 4, F32_CHUNK = 0, F32_SLICE =
 
 #define MLA(sum, b, a, lane) "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n\t"
 
-/* One term of all sums: a's rows are in registers low and high, b's columns in 2 to 4. Meanwhile the next term is loaded. */
+/* One term of all sums: a's rows are in registers low and high, b's columns in 2 to 4. Meanwhile the next term is
+ * loaded. */
 #define F32_STEP(low, high, next_low, next_high, a_at, b_at)                                                         \
     MLA(8, 2, low, 0) MLA(11, 2, low, 1) MLA(14, 2, low, 2) MLA(17, 2, low, 3)                                       \
     "ldp q" #next_low ", q" #next_high ", [%[a], #" #a_at "]\n\t"                                                    \
@@ -92,14 +95,16 @@ enum {
     BF16_B_GROUP = 4
 };
 
-/* BFMMLA: 2 x 2 sums += (2 x 4) (4 x 2). Rows 2i, columns 2j are register 8 + 6i + j. It takes subnormal numbers as zero. */
+/* BFMMLA: 2 x 2 sums += (2 x 4) (4 x 2). Rows 2i, columns 2j are register 8 + 6i + j. It takes subnormal numbers as
+ * zero. */
 #define MMLA(sum, a, b) "bfmmla v" #sum ".4s, v" #a ".8h, v" #b ".8h\n\t"
 #define MMLA_COLUMNS(s0, s1, s2, s3, b) MMLA(s0, 0, b) MMLA(s1, 1, b) MMLA(s2, 2, b) MMLA(s3, 3, b)
 #define LOAD_A(r, at) "ldr q" #r ", [%[a], #" #at "]\n\t"
 #define LOAD_B(r, at) "ldr q" #r ", [%[b], #" #at "]\n\t"
 
-/* Four terms. a's rows are in 0 to 3; b's first four pairs of columns are in w, x, y, z, the last two come into w and x;
- * what is loaded towards the end belongs to the next four terms: a at a_at, b at b_at (which is 64 before its begin). */
+/* Four terms. a's rows are in 0 to 3; b's first four pairs of columns are in w, x, y, z, the last two come into w
+ * and x; what is loaded towards the end belongs to the next four terms: a at a_at, b at b_at (which is 64 before its
+ * begin). */
 #define BF16_STEP(w, x, y, z, a_at, b_at)                                                                            \
     MMLA_COLUMNS(8, 14, 20, 26, w) LOAD_B(w, b_at)                                                                   \
     MMLA_COLUMNS(9, 15, 21, 27, x) LOAD_B(x, b_at + 16)                                                              \

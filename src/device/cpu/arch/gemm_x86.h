@@ -1,15 +1,17 @@
 /* gemm_x86.h: the blocks of gemm.c for x86-64 with FMA.
  *
  * AVX2 has 16 registers: 6 x 16 sums in 12 of them, two for b's columns, the rest for a's broadcast numbers. AVX-512
- * has 32 of twice the width: 8 x 48 sums in 24, which takes 11 loads for 24 multiply-adds where 12 x 32 takes 14. Its
- * bf16 instruction multiplies pairs of terms and keeps the shape. AMX holds 16 x 16 sums in a tile: four of them make
- * 32 x 32, fed by two tiles of each operand, 32 terms at a time. The bf16 instructions take subnormal numbers as zero.
+ * has 32 of twice the width: 8 x 48 sums in 24, which takes 11 loads for 24 multiply-adds where 12 x 32 takes 14.
+ * Its bf16 instruction multiplies pairs of terms and keeps the shape. AMX holds 16 x 16 sums in a tile: four of them
+ * make 32 x 32, fed by two tiles of each operand, 32 terms at a time. The bf16 instructions take subnormal numbers
+ * as zero.
  *
- * With AVX-512 192 terms of 48 columns are 36 KiB, of a first cache of 48, and 384 rows of 768 terms 1.2 MiB, of a
- * second cache of 2. In AMX a chunk of 256 terms would bring 4 KiB of sums in and out for every 512 cycles of products:
- * sums stay in tiles over all terms of a block, and both operands come from the second cache. Measured in turns on a
- * Xeon whose cores are shared with other guests: this f32 is 1.12 (median) to 1.17 times (best turns) as fast as 12 x 32
- * with all panels packed first and slices of 128 rows; this bf16 1.28 to 1.09 times chunks of 256 terms (docs/speed.md).
+ * With AVX-512, 192 terms of 48 columns take 36 KiB of a 48 KiB L1 cache, and 384 rows of 768 terms take 1.2 MiB of
+ * a 2 MiB L2 cache. In AMX a chunk of 256 terms would bring 4 KiB of sums in and out for every 512 cycles of
+ * products: sums stay in tiles over all terms of a block, and both operands come from the L2 cache. Measured in
+ * turns on a Xeon whose cores are shared with other guests: this f32 is 1.12 (median) to 1.17 times (best turns) as
+ * fast as 12 x 32 with all panels packed first and slices of 128 rows; this bf16 1.28 to 1.09 times chunks of 256
+ * terms (docs/speed.md).
  */
 #include <immintrin.h>
 
@@ -64,7 +66,7 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
     block_begin(sum);
     for (int64_t p = 0; p < n_k; p++, rows += F32_ROWS, columns += F32_COLUMNS) {
         f32_vector column[F32_VECTORS];
-        if (F32_AHEAD) __builtin_prefetch(rows + F32_AHEAD * F32_ROWS); /* a comes from the second cache */
+        if (F32_AHEAD) __builtin_prefetch(rows + F32_AHEAD * F32_ROWS); /* a comes from the L2 cache */
 #pragma GCC unroll 4
         for (int v = 0; v < F32_VECTORS; v++) column[v] = F32_LOAD(columns + v * F32_LANES);
 #pragma GCC unroll 12
@@ -77,7 +79,8 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
     block_store(sum, c, c_step, store);
 }
 
-/* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2) -------------------------------------------------------- */
+/* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2)
+ * -------------------------------------------------------- */
 
 #if defined(__AMX_BF16__)
 #define GEMM_HAS_BF16 1
@@ -168,7 +171,8 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64
     for (int i = 0; i < BF16_ROWS; i++) round_32((uint16_t *)c + i * c_step, sums + i * BF16_COLUMNS);
 }
 
-/* ---- bf16 with AVX-512: packed as (k/2, rows, 2) and (k/2, columns, 2) ----------------------------------------------- */
+/* ---- bf16 with AVX-512: packed as (k/2, rows, 2) and (k/2, columns, 2)
+ * ----------------------------------------------- */
 
 #elif defined(__AVX512BF16__)
 #define GEMM_HAS_BF16 1

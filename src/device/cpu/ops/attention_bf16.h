@@ -1,12 +1,14 @@
 /* attention_bf16.h: attention of bf16 by the chip's bf16 product, which is four times as fast as that of f32.
  *
- * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and scores lie as
- * (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16 keeps of it and what that
- * leaves (16 bits together), so that the result is rounded once, as everywhere. Backward, weights and slopes are rounded to
- * bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the rest goes the f32 way.
+ * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and
+ * scores lie as (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16
+ * keeps of it and what that leaves (16 bits together), so that the result is rounded once, as everywhere. Backward,
+ * weights and slopes are rounded to bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the
+ * rest goes the f32 way.
  *
- * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows one after
- * the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way into a panel.
+ * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows
+ * one after the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way
+ * into a panel.
  */
 
 enum { BF16_HEAD = 128, BF16_PANEL = 8 };
@@ -65,8 +67,8 @@ static void bf16_pack_rows(uint16_t *out, const uint16_t *x, int64_t step, int64
     }
 }
 
-/* Panels of columns: n rows of `width` numbers, and the rows, up to the next multiple of 4 with zeros, are summed over. A panel
- * has room for ROWS terms. */
+/* Panels of columns: n rows of `width` numbers, and the rows, up to the next multiple of 4 with zeros, are summed
+ * over. A panel has room for ROWS terms. */
 static void bf16_pack_columns(uint16_t *out, const uint16_t *x, int64_t step, int64_t n, int64_t width) {
     for (int64_t i = 0; i < n; i += 4) {
         for (int64_t j = 0; j < width; j += 8) {
@@ -233,7 +235,7 @@ static void forward_blocks_bf16(void *context, int64_t first, int64_t last) {
 struct backward_bf16 {
     _Alignas(64) bf16_panels k, v, k_t, q, g, q_t, g_t; /* (keys, D), (D, keys), (queries, D), (D, queries) */
     _Alignas(64) uint16_t weights[ROWS * ROWS], slopes[ROWS * ROWS];            /* (queries, keys), by rows */
-    _Alignas(64) uint16_t p_t[ROWS * ROWS], ds[ROWS * ROWS], ds_t[ROWS * ROWS]; /* panels; (keys, queries) turned */
+    _Alignas(64) uint16_t p_t[ROWS * ROWS], ds[ROWS * ROWS], ds_t[ROWS * ROWS]; /* panels; (keys, queries) transposed */
     _Alignas(64) float scores[ROWS * ROWS], dp[ROWS * ROWS];
     _Alignas(64) float dk[ROWS * BF16_HEAD], dv[ROWS * BF16_HEAD], dq[ROWS * BF16_HEAD];
     int64_t b, h, h_kv;
@@ -258,7 +260,8 @@ static void bf16_load_queries(struct backward_bf16 *w, const struct attention *a
     bf16_pack_columns(w->g_t, g_rows, g->stride[1], w->queries.n, attention->D);
 }
 
-/* One query's weights exp(scale s - lse) and slopes p * (dp - delta), 0 where it does not see the key but a neighbour does. */
+/* One query's weights exp(scale s - lse) and slopes p * (dp - delta), 0 where it does not see the key but a
+ * neighbour does. */
 static void bf16_weights_row(struct backward_bf16 *w, const struct attention *attention, int64_t i) {
     const int64_t row = (w->b * attention->H + w->h) * attention->T + w->queries.first + i;
     const float lse = ((const float *)attention->lse->data)[row], delta = ((const float *)attention->delta)[row];

@@ -1,35 +1,35 @@
 /* copy_tiles.c: copies that permute axes.
  *
  * Out and in are contiguous along different axes. A tile is a product of two groups of axes: `down`, the output's
- * innermost, so that the tile is written in runs along them; and `along`, the input's innermost, so that it is read in
- * runs along those. A group has as many axes as a run needs to be long enough, and a table of offsets gives where each
- * run begins; so permutations of any number of axes are one case. What is contiguous in both is the unit that moves: an
- * element, which is turned in registers, or a cell of several, which is copied.
+ * innermost, so that the tile is written in runs along them; and `along`, the input's innermost, so that it is read
+ * in runs along those. A group has as many axes as a run needs to be long enough, and a table of offsets gives where
+ * each run begins; so permutations of any number of axes are one case. The unit that moves is contiguous in both: an
+ * element, which is transposed in registers, or a cell of several elements, which is copied.
  *
- * A tile of elements is brought into a buffer in rows and turned from there. Only units of 4 and 8 bytes are turned: of
- * narrower elements, as many rows as fill 4 bytes are zipped into one while they are brought in, so that a block of
- * whole output lines fits the registers.
+ * A tile of elements is loaded into a buffer in rows and transposed from there. Only units of 4 and 8 bytes are
+ * transposed: narrower elements are interleaved while they are loaded, as many rows as fill 4 bytes, so that a block
+ * of whole output lines fits in registers.
  *
- * What the sizes are for, measured on a Neoverse V1 (docs/einops.md has the result):
- *   - A store of a few bytes, even one that stays in the first cache, costs far more than itself: with one for each
- *     line a plain copy has two thirds of its speed, with one for four lines four fifths. Probably it ends a mode in
- *     which a core writes whole lines without reading them first. So the loops here store nothing but whole lines, each
- *     at once: no counters in memory, no spilled registers, no tables made on the way.
- *   - Reading is what takes time, since a core waits for lines. So lines are asked for three tiles ahead, each row with
- *     the row of the same place that is brought in. Most often both are in one page, and finding a page costs more than
- *     the request; asking while the buffer is turned, too, was slower for that. A request is dropped where more than
- *     one comes in about 6 cycles.
- *   - Addresses are translated for 4 KiB at a time, even where pages are huge, if a hypervisor has them in small
- *     pieces. Translations are kept by the low bits of a page's number: of 2048, rows 16 KiB apart share 512, rows
- *     256 KiB apart 32. So tiles of elements follow each other along the input until they have written to 512 pages,
- *     and then along the output: what one tile needed translated serves the next. And they are as square as the buffer
- *     allows: each row and each run is a page.
- *   - Runs that are read have 128 or 256 bytes. From 1024 on the core's own prefetcher sees a stream and fetches what
- *     lies behind the run, which is thrown away: reading takes twice as long. Cells are different: 8 by 16 of them were
+ * The reasons for the sizes, measured on a Neoverse V1 (docs/einops.md has results):
+ *   - A store of a few bytes is expensive, even if it stays in the L1 cache: with one per line a plain copy reaches
+ *     two thirds of its speed, with one per four lines four fifths. It probably ends a mode in which a core writes
+ *     whole lines without reading them first. The loops here therefore store only whole lines: no counters in
+ *     memory, no spilled registers, no tables.
+ *   - Reading dominates, since a core waits for lines. Lines are therefore prefetched three tiles ahead, each row
+ *     together with the row at the same place that is loaded. Usually both are in the same page, and a TLB miss
+ *     costs more than the prefetch; prefetching during the transpose was slower for that reason. The core drops
+ *     prefetches if more than one is issued in about 6 cycles.
+ *   - TLB entries cover 4 KiB, even with huge pages, if the hypervisor uses small ones. The TLB is indexed by the
+ *     low bits of the page number: of 2048 entries, rows 16 KiB apart share 512, rows 256 KiB apart 32. Tiles of
+ *     elements therefore follow each other along the input until they have written to 512 pages, and then along the
+ *     output, so that the entries of one tile serve the next. Tiles are as square as the buffer allows: each row and
+ *     each run is a page.
+ *   - Runs that are read have 128 or 256 bytes. From 1024 bytes the hardware prefetcher detects a stream and fetches
+ *     beyond the run, which is wasted: reading takes twice as long. Cells are different: 8 by 16 of them were
  *     best, of 128 to 512 bytes each.
- *   - Clearing lines first (dc zva) was slower, non-temporal stores and loads as fast. So was a second buffer that is
- *     filled while the first is turned, and zipping by st2. Turning runs that begin within a line aside, to write them
- *     one after the other, was slower.
+ *   - Clearing lines first (dc zva) was slower, non-temporal stores and loads as fast. So was a second buffer that
+ *     is filled while the first is transposed, and interleaving with st2. Handling runs that start within a line
+ *     separately was slower.
  */
 #include "base/scratch.h"
 #include "device/cpu/ops/copy_tiles.h"
@@ -51,7 +51,7 @@ enum {
     ROW_BYTES = 256, /* of the buffer, twice that for narrow elements: 128 to 256 of them are read at one place */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
     SPAN_RUNS = 512, /* tiles follow each other along the input for so many runs of the output, then along those */
-    TILES_AHEAD = 3, /* lines of a tile are asked for so many tiles before it */
+    TILES_AHEAD = 3, /* tiles of prefetch distance */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
     CELL_DOWN_BYTES = 1024, /* what a tile of cells writes at one place, and at least so many cells */
@@ -115,8 +115,8 @@ VECTOR_INLINE void zip_1(vector *low, vector *high, vector x, vector y) {
     *high = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* How many rows of elements make one of units, and how far apart those lie in the buffer: not a power of two, whose
- * rows would share lines of the first cache. */
+/* How many rows of elements make one row of units, and their distance in the buffer: not a power of two, since such
+ * rows would conflict in the L1 cache. */
 VECTOR_INLINE int64_t zipped(int64_t element) { return element < 4 ? 4 / element : 1; }
 VECTOR_INLINE int64_t row_step(int64_t element) { return (element < 4 ? 2 * ROW_BYTES : ROW_BYTES) + LINE_BYTES; }
 
@@ -200,8 +200,7 @@ static bool is_taken(const struct group *group, int axis) {
     return false;
 }
 
-/* The axis along which an operand goes on `bytes` behind its beginning, other than `but` and what `other` has; or
- * -1. */
+/* The axis with a stride of `bytes`, other than `but` and those of `other`; or -1. */
 static int axis_after(const struct task *task, int operand, int64_t bytes, int but, const struct group *other) {
     for (int axis = 0; axis < task->walk->rank; axis++)
         if (axis != but && task->walk->stride[operand][axis] == bytes && !is_taken(other, axis)) return axis;
@@ -241,7 +240,7 @@ static void order_axes(struct task *task) {
     }
 }
 
-/* Elements of the size of the output's, turned in registers. `inner` is the axis that they are made of, or -1. */
+/* Elements of the output's size, transposed in registers. `inner` is the axis they consist of, or -1. */
 static bool plan_elements(struct task *task, int inner) {
     const int64_t wide = larger(4, task->out_unit);
     const int64_t most_down = (wide > task->out_unit ? DOWN_BYTES / 2 : DOWN_BYTES) / task->out_unit;
@@ -344,8 +343,8 @@ static struct tile find_tile(const struct task *task, int64_t number) {
     return tile;
 }
 
-/* Brings a tile's rows into the buffer, `zip` of them in one. With each goes a row of a later tile, most often of the
- * same page, whose address is then at hand. */
+/* Loads a tile's rows into the buffer, `zip` of them interleaved. Each load also prefetches a row of a later tile,
+ * usually in the same page, so that both use the same TLB entry. */
 VECTOR_INLINE void fill_rows(const char *in, const int64_t *from, int64_t n_down, int64_t n_along,
                              const struct ahead *ahead, char *buffer, int64_t element) {
     const int64_t zip = zipped(element), step = row_step(element);

@@ -18,7 +18,7 @@ struct narrowing {
     tl_dtype dtype;
     int64_t n_rows, n_columns;
     float scale;
-    uint8_t *rows, *turned; /* NULL: not asked for */
+    uint8_t *rows, *transposed; /* NULL: not asked for */
 };
 
 /* Some elements of x, from the one at `at` on, as f32. */
@@ -51,7 +51,7 @@ static void narrow_rows(void *context, int64_t first, int64_t last) {
             for (int64_t i = 0; i < length; i++) part[i] /= n->scale;
             convert(codes, n->dtype, 1, part, TL_F32, 1, length, CONVERT_SATURATE, NULL);
             for (int64_t i = 0; i < length && n->rows; i++) n->rows[row * n->n_columns + at + i] = codes[i];
-            for (int64_t i = 0; i < length && n->turned; i++) n->turned[(at + i) * n->n_rows + row] = codes[i];
+            for (int64_t i = 0; i < length && n->transposed; i++) n->transposed[(at + i) * n->n_rows + row] = codes[i];
         }
 }
 
@@ -61,7 +61,7 @@ bool cpu_narrow(const tl_kernel_args *args) {
     const tl_operand *x = fold_operand(&rows, &args->in[0]);
     struct narrowing n = {.x = x, .dtype = attr->dtype, .n_rows = x->shape[0], .n_columns = x->shape[1]};
     if (attr->gives_rows) n.rows = args->out[0].data;
-    if (attr->gives_turned) n.turned = args->out[attr->gives_rows].data;
+    if (attr->gives_transposed) n.transposed = args->out[attr->gives_rows].data;
     if (args->n_in > 1) {
         n.scale = *(const float *)args->in[1].data;
     } else {

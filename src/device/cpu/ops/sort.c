@@ -1,13 +1,14 @@
 /* sort.c: sort, searchsorted, unique.
  *
- * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits turned over,
- * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned over. The
- * values are read again through the indices, so that each keeps its own bits.
+ * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits inverted,
+ * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For descending order the keys are
+ * inverted. The values are read again through the indices, so that each keeps its own bits.
  *
- * Numbers of at most 32 bits have 32-bit keys, and (key, index) is one 64-bit *word*: no two words are equal, so any way of
- * ordering words is stable. They are sorted by digits, or, where few of a line are asked for, the first k are kept in a heap
- * while the line goes by: most elements are only compared with the heap's last. Wider numbers, and lines too long for a
- * 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at all, or merged where that is fewer passes.
+ * Numbers of at most 32 bits have 32-bit keys, and (key, index) is one 64-bit *word*: no two words are equal, so any
+ * way of ordering words is stable. They are sorted by digits, or, where few of a line are asked for, the first k are
+ * kept in a heap while the line goes by: most elements are only compared with the heap's last. Wider numbers, and
+ * lines too long for a 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at all,
+ * or merged where that is fewer passes.
  */
 #include "base/float_bits.h"
 #include "base/scratch.h"
@@ -133,8 +134,8 @@ static void sort_words_short(uint64_t *w, int64_t n) {
     }
 }
 
-/* By the four digits of the key, least significant first, of words in the order of their indices; a digit that is the same everywhere costs no pass. Returns where the
- * sorted words are: w or other. */
+/* By the four digits of the key, least significant first, of words in the order of their indices; a digit that is
+ * the same everywhere costs no pass. Returns where the sorted words are: w or other. */
 static uint64_t *sort_words_by_digits(uint64_t *w, uint64_t *other, int64_t n) {
     int64_t count[4][DIGIT] = {{0}};
     for (int64_t i = 0; i < n; i++)
@@ -170,7 +171,8 @@ static void sink(uint64_t *heap, int64_t k, int64_t at) {
     heap[at] = word;
 }
 
-/* Puts those of n further keys that are below the last of the heap's k in its place. An equal key came later: it stays out. */
+/* Puts those of n further keys that are below the last of the heap's k in its place. An equal key came later: it
+ * stays out. */
 static void offer(uint64_t *heap, int64_t k, const uint32_t *key, int64_t first, int64_t n) {
     uint32_t last = (uint32_t)(heap[0] >> 32);
     for (int64_t at = 0; at < n; at += GROUP) {
@@ -323,8 +325,8 @@ struct search {
     int64_t n, stride; /* of the sorted numbers, in elements */
 };
 
-/* Where `value` belongs among the n sorted numbers: the first place whose number is not BELOW it. Which half is next is chosen
- * without a branch, which would be mispredicted every other time. */
+/* Where `value` belongs among the n sorted numbers: the first place whose number is not BELOW it. Which half is next
+ * is chosen without a branch, which would be mispredicted every other time. */
 #define SEARCH(AT, BELOW)                                                     \
     int64_t low = 0;                                                          \
     for (int64_t n = s->n; n > 0;) {                                          \

@@ -4,17 +4,17 @@
  *
  *     ROWS, COLUMNS   of the block of sums that stays in registers while the terms run
  *     TERMS           by which the number of terms must be divisible
- *     CHUNK           terms (a multiple of TERMS) that are multiplied in one go, so that the first cache holds a panel of b; 0: all
- *     SLICE           rows of a that stay in the second cache while panels of b come and go
+ *     CHUNK           terms (a multiple of TERMS) that are multiplied in one go, so that a panel of b fits in the L1 cache; 0: all
+ *     SLICE           rows of a that stay in the L2 cache while panels of b change
  *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where
  *                     GEMM_STORES_BF16, c may also be bf16
  *
- * Where GEMM_PACKS_LATE, who multiplies packs each panel of b just before, on its own stack: the panel is then in the first cache, and
- * nothing of b is written to memory. This is done once for each slice of rows. So it is for large slices, and not for an operand that is
- * converted on the way: elsewhere all panels are packed first.
+ * Where GEMM_PACKS_LATE, who multiplies packs each panel of b just before, on its own stack: the panel is then in
+ * the L1 cache, and nothing of b is written to memory. This is done once for each slice of rows. So it is for large
+ * slices, and not for an operand that is converted on the way: elsewhere all panels are packed first.
  *
- * f32 operands are packed as panels (k, ROWS) and (k, COLUMNS). bf16 operands are packed as (k / GROUP, ROWS or COLUMNS, GROUP):
- * as many neighbouring terms of one row as the instruction takes.
+ * f32 operands are packed as panels (k, ROWS) and (k, COLUMNS). bf16 operands are packed as (k / GROUP, ROWS or
+ * COLUMNS, GROUP): as many neighbouring terms of one row as the instruction takes.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* gemm_sizes.h: the block sizes of the cpu's matrix product, and the workspace that follows from them.
  *
  * A product is cut into blocks of at most GEMM_M rows, GEMM_N columns and a few hundred terms of each sum; the block
- * of both operands is laid out anew ("packed") in the workspace, by all threads together, and then multiplied. These
- * sizes are a rule for every chip: a price made on one machine is the receipt of another, whatever instructions
- * either has. So the workspace is what the most demanding kernel needs, and the cuts are the same for any number of
- * threads.
+ * of both operands is packed in the workspace, by all threads together, and then multiplied. These sizes are the
+ * same for every chip, so that a price made on one machine matches the receipt of another, whatever instructions
+ * they have. The workspace is therefore that of the most demanding kernel, and the blocks are the same for any
+ * number of threads.
  *
  * Small matrices are packed on the stack of one thread, thin ones not at all: they need no workspace.
  */

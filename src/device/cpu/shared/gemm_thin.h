@@ -1,9 +1,9 @@
 /* gemm_thin.h: products with an operand of a few rows. A part of gemm.c.
  *
- * A vector times a matrix reads every number of the matrix once: laying it out anew would cost more than the product. So the
- * matrix is read where it lies, a run of its lines at a time, and the few rows of the other operand are converted to f32 beside it.
- * Sums run in BLOCK_LANES lanes over THIN_K terms, or in order, whichever axis is dense; the runs are fixed, so the bits do
- * not depend on threads.
+ * A vector times a matrix reads every number of the matrix once, so packing would cost more than the product. The
+ * matrix is read in place, a few lines at a time, and the few rows of the other operand are converted to f32. Sums
+ * run in BLOCK_LANES lanes over THIN_K terms, or in order, whichever axis is dense; the runs are fixed, so the bits
+ * do not depend on threads.
  */
 
 enum { THIN_K = 512, THIN_RUN = 64 };

@@ -1,8 +1,8 @@
 /* vector_math.h: exp, log, tanh and their kin for loops that compilers vectorise.
  *
- * The f32 functions are branch-free: polynomials with explicit fmaf or none, selects, and integer arithmetic on the bits, so a
- * plain loop over them becomes vector code, and every chip gives the same bits (-ffp-contract=off). The f64
- * functions take exp, log and tanh from libm, and share the formulas of the rest.
+ * The f32 functions are branch-free: polynomials with explicit fmaf or none, selects, and integer arithmetic on the
+ * bits, so a plain loop over them becomes vector code, and every chip gives the same bits (-ffp-contract=off). The
+ * f64 functions take exp, log and tanh from libm, and share the formulas of the rest.
  *
  * Rules for all: NaN gives NaN; subnormal arguments and results are exact to the stated error, not flushed; where a
  * function has a limit at +-infinity, that limit is the result (gelu and silu of -inf are -0, where x * sigmoid(x)
@@ -12,9 +12,9 @@
  *
  *      exp 1.04   log 0.95   tanh 2.47   sigmoid 2.41   silu 3.18 (x > -86)   gelu 3.11 (x > -1)
  *
- * Further out the error of the exponent's argument grows with it: gelu 33 for x > -5 (where it is below 2e-6), and less than
- * 5e-13 in absolute terms beyond; silu below -86 is good to 2^-143. The slopes are right to 2.1e-7 (absolute).
- * tests/test_cpu_kernels.c fails when they grow.
+ * Further out the error of the exponent's argument grows with it: gelu 33 for x > -5 (where it is below 2e-6), and
+ * less than 5e-13 in absolute terms beyond; silu below -86 is good to 2^-143. The slopes are right to 2.1e-7
+ * (absolute). tests/test_cpu_kernels.c fails when they grow.
  */
 #ifndef TALLY_DEVICE_CPU_VECTOR_MATH_H
 #define TALLY_DEVICE_CPU_VECTOR_MATH_H
@@ -38,8 +38,9 @@
 #define VECTOR_LOOP
 #endif
 
-/* How many elements a loop over the functions below should take at a time, through a local array: their chains of operations are
- * long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself). See elementwise_map_template.h. */
+/* How many elements a loop over the functions below should take at a time, through a local array: their chains of
+ * operations are long, and only several vectors side by side fill the pipes (gcc 12 does not interleave by itself).
+ * See elementwise_map_template.h. */
 #define VECTOR_TILE 16
 
 #if defined(__GNUC__)
@@ -48,8 +49,8 @@
 #define VECTOR_INLINE static inline
 #endif
 
-/* condition ? yes : no, by bit masks: compilers like to make branches of ?: with a constant, and a loop with branches is no
- * vector loop any more. */
+/* condition ? yes : no, by bit masks: compilers like to make branches of ?: with a constant, and a loop with
+ * branches is no vector loop any more. */
 static inline float vector_select(int condition, float yes, float no) {
     const uint32_t mask = 0u - (uint32_t)condition;
     return f32_of_bits((f32_bits(yes) & mask) | (f32_bits(no) & ~mask));
@@ -90,8 +91,8 @@ static inline struct vector_reduced vector_reduce(float x) {
 /* 2^n for n in [-126, 127]; any bits for other n. */
 static inline float vector_power_of_two(int32_t n) { return f32_of_bits(((uint32_t)n + 127u) << 23); }
 
-/* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. The rounder's low bits hold
- * n + 254, which is the sum of the two exponents with their biases: one is its half. */
+/* The result is scaled in two steps, so that it may be subnormal or overflow; only the last step rounds. The
+ * rounder's low bits hold n + 254, which is the sum of the two exponents with their biases: one is its half. */
 static inline float vector_exp_f32(float x) {
     uint32_t shifted;
     x = vector_select(x > 89.0f, 89.0f, x);
@@ -115,7 +116,8 @@ static inline double vector_exp_falling_f64(double x) { return exp(x); }
 
 /* ---- log -------------------------------------------------------------------------------------------------
  *
- * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special cases.
+ * As rng_log_f32 in base/rng_math.h, which explains the method, plus subnormals (scaled up first) and the special
+ * cases.
  */
 struct vector_split_f32 {
     float e, m;
@@ -204,7 +206,8 @@ static inline float vector_silu_slope_f32(float x) {
     return fmaf(x, e * inverse * inverse, s);
 }
 
-/* Both at once, with the bits of each: beyond +-200, where the slope's x stops, the exponential is what it is at 104. */
+/* Both at once, with the bits of each: beyond +-200, where the slope's x stops, the exponential is what it is at
+ * 104. */
 static inline void vector_silu_both_f32(float x, float *silu, float *slope) {
     float near = vector_select(x < -200.0f, -200.0f, x);
     near = vector_select(near > 200.0f, 200.0f, near);
@@ -264,10 +267,11 @@ static inline double vector_gelu_slope_f64(double x) {
 
 /* ---- exp2, erf, and the gelu made of it -----------------------------------------------------------------------
  *
- * The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then rounded to f32,
- * for erf and gelu one after the other from the constant on, the rest fitted anew each time.
+ * The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then
+ * rounded to f32, for erf and gelu one after the other from the constant on, the rest fitted anew each time.
  *
- * Largest errors in ulp, over all floats of 2^-13 to 150 in magnitude and every 31st of the rest, against libm's f64:
+ * Largest errors in ulp, over all floats of 2^-13 to 150 in magnitude and every 31st of the rest, against libm's
+ * f64:
  *
  *      exp2 1.32   erf 1.24 (a third of these floats)   gelu_erf 5.30 (x > 0), 7.12 (x < 0, down to where it is 0)
  *
@@ -315,10 +319,11 @@ static inline float vector_erf_f32(float x) {
 }
 static inline double vector_erf_f64(double x) { return erf(x); }
 
-/* The exact gelu, x Phi(x), Phi the normal distribution. With t = |x|, Phi(-t) = m(t) e^(-t^2/2), where m falls slowly, from
- * 1/2 like 1 / (t sqrt(2 pi)): m = w g(w - 1/2), w = k / (t + k), k = 93/32 (relative error 4e-8 for t up to 14.6;
- * beyond, the product is 0 in f32, and t stops at 15). With h = t Phi(-t), gelu(x) is x - h or -h: nothing cancels. The slope
- * Phi(x) + x phi(x), phi(t) = e^(-t^2/2) / sqrt(2 pi), is 1 - s or s with s = e^(-t^2/2) (m(t) - t / sqrt(2 pi)). */
+/* The exact gelu, x Phi(x), Phi the normal distribution. With t = |x|, Phi(-t) = m(t) e^(-t^2/2), where m falls
+ * slowly, from 1/2 like 1 / (t sqrt(2 pi)): m = w g(w - 1/2), w = k / (t + k), k = 93/32 (relative error 4e-8 for t
+ * up to 14.6; beyond, the product is 0 in f32, and t stops at 15). With h = t Phi(-t), gelu(x) is x - h or -h:
+ * nothing cancels. The slope Phi(x) + x phi(x), phi(t) = e^(-t^2/2) / sqrt(2 pi), is 1 - s or s with s = e^(-t^2/2)
+ * (m(t) - t / sqrt(2 pi)). */
 static inline float vector_normal_ratio(float t) {
     const float w = 2.90625f / (t + 2.90625f), v = w - 0.5f;
     const float v2 = v * v;
@@ -332,9 +337,9 @@ static inline float vector_normal_ratio(float t) {
     return w * fmaf(v, g_odd, g_even);
 }
 
-/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 is kept in two parts, the second of which is what
- * rounding the first has lost. t^2 = r - 2 n ln 2, with ln 2 in two parts likewise, and e^(-r/2) is the polynomial of exp
- * above. n is -163 at the least: what is scaled by 2^(n + 64), then by 2^-64, rounds once. */
+/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 is kept in two parts, the second
+ * of which is what rounding the first has lost. t^2 = r - 2 n ln 2, with ln 2 in two parts likewise, and e^(-r/2) is
+ * the polynomial of exp above. n is -163 at the least: what is scaled by 2^(n + 64), then by 2^-64, rounds once. */
 static inline float vector_normal_bell(float t) {
     const float square = t * t, rest = fmaf(t, t, -square);
     const float shifted = fmaf(square, -0x1.715476p-1f, VECTOR_ROUNDER); /* 1 / (2 ln 2) */
@@ -370,11 +375,12 @@ static inline double vector_gelu_erf_slope_f64(double x) {
 
 /* ---- Functions through f64 -----------------------------------------------------------------------------------
  *
- * expm1, log2, log1p, sin, cos, pow, fmod: the f32 argument is widened, the polynomial is f64,
- * and the result is rounded once. With some 34 good bits or more before that rounding, the result is nearly always the nearest
- * float, and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits, the long ones in two halves
- * (even and odd powers) that run side by side. Where fma is used here, a chip without it (x86 before 2013) calls the library. Where an
- * argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_` says so, and the caller takes libm for that element.
+ * expm1, log2, log1p, sin, cos, pow, fmod: the f32 argument is widened, the polynomial is f64, and the result is
+ * rounded once. With some 34 good bits or more before that rounding, the result is nearly always the nearest float,
+ * and no care is needed for cancellation or subnormals. The polynomials are Chebyshev fits, the long ones in two
+ * halves (even and odd powers) that run side by side. Where fma is used here, a chip without it (x86 before 2013)
+ * calls the library. Where an argument needs other means (huge angles, pow of 0 or infinity), `_is_easy_` says so,
+ * and the caller takes libm for that element.
  *
  * Largest errors in ulp, over every 257th float (pow: 2^24 random pairs), against libm's f64:
  *
@@ -478,8 +484,8 @@ static inline float vector_log_limits(float x, float y) {
     return vector_select(x >= 0.0f, y, NAN);
 }
 
-/* e + log2(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1: log2(1 + f) = f p(f) (relative error 2e-11), since a division takes
- * longer. */
+/* e + log2(1 + f) for f from sqrt(1/2) - 1 to sqrt(2) - 1: log2(1 + f) = f p(f) (relative error 2e-11), since a
+ * division takes longer. */
 static inline double vector_near_log2(double e, double f) {
     const double f2 = f * f;
     double p_even = 0x1.3ce875dddd162p-4;
@@ -506,7 +512,8 @@ static inline float vector_log2_f32(float x) {
 }
 static inline double vector_log2_f64(double x) { return log2(x); }
 
-/* ln u with u = 1 + x, which is exact for 2^-18 <= |x| <= 2^29 and as good as that above; below, x - x^2 / 2 (relative error 5e-12). */
+/* ln u with u = 1 + x, which is exact for 2^-18 <= |x| <= 2^29 and as good as that above; below, x - x^2 / 2
+ * (relative error 5e-12). */
 static inline float vector_log1p_f32(float x) {
     const double u = 1.0 + x;
     const struct vector_split split = vector_split_f64(u);
@@ -516,8 +523,8 @@ static inline float vector_log1p_f32(float x) {
 }
 static inline double vector_log1p_f64(double x) { return log1p(x); }
 
-/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in two parts; the first fma is exact, since |n| < 2^20 and so n times the first part ends where
- * doubles below 1 do. n modulo 4 says which of +-sin r, +-cos r it is. */
+/* x = n pi/2 + r, |r| <= pi/4. pi/2 is in two parts; the first fma is exact, since |n| < 2^20 and so n times the
+ * first part ends where doubles below 1 do. n modulo 4 says which of +-sin r, +-cos r it is. */
 static inline int vector_sin_is_easy_f32(float x) { return fabsf(x) <= 1.6e6f; }
 static inline int vector_sin_is_easy_f64(double x) { return (void)x, 1; }
 
@@ -562,8 +569,8 @@ static inline float vector_pow_f32(float x, float y) {
 }
 static inline double vector_pow_f64(double x, double y) { return pow(x, y); }
 
-/* log1p(e^-|x|) in f64, as good as f32 needs it: e = e^-|x| as vector_exp_falling_f32 makes it, but added up and scaled in f64;
- * log1p(e) = e p(e - 1/2), p a minimax polynomial on [0, 1] (relative error 5e-09). */
+/* log1p(e^-|x|) in f64, as good as f32 needs it: e = e^-|x| as vector_exp_falling_f32 makes it, but added up and
+ * scaled in f64; log1p(e) = e p(e - 1/2), p a minimax polynomial on [0, 1] (relative error 5e-09). */
 static inline double vector_near_log1p_exp_falling(float x) {
     uint32_t shifted;
     x = -fabsf(x);
@@ -595,8 +602,9 @@ static inline float vector_log1p_exp_f32(float x) {
 }
 static inline double vector_log1p_exp_f64(double x) { return vector_positive_f64(x) + vector_log1p_exp_falling_f64(x); }
 
-/* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away from an
- * integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's sign. */
+/* fmod, exact: a - n b with n = trunc(a / b). Below 2^24 the quotient of two floats is at least 2^-48 of itself away
+ * from an integer it is not, so its f64 rounding does not reach that integer; n b has 48 bits. A result 0 has a's
+ * sign. */
 static inline int vector_fmod_is_easy_f32(float a, float b) {
     return (fabsf(a) < 0x1p24f * fabsf(b)) & (fabsf(a) <= FLT_MAX) & (fabsf(b) <= FLT_MAX);
 }
@@ -622,7 +630,7 @@ static inline float vector_ceil_f32(float x) { return ceilf(x); }
 static inline double vector_ceil_f64(double x) { return ceil(x); }
 static inline int64_t vector_ceil_i64(int64_t x) { return x; }
 
-/* Halves go to the even neighbour: the rounding mode of the machine, which nobody here changes. */
+/* Ties go to even: the machine's default rounding mode, which is never changed here. */
 static inline float vector_round_f32(float x) { return rintf(x); }
 static inline double vector_round_f64(double x) { return rint(x); }
 static inline int64_t vector_round_i64(int64_t x) { return x; }

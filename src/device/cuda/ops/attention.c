@@ -1,24 +1,24 @@
-/* attention.c: attention and its gradient, by cuDNN where it can, by our own kernels (attention_own.cu) where it
- * cannot.
+/* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels (attention_own.cu).
  *
  * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is ours.
+ * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is
+ * ours.
  *
- * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths, cuDNN
- * up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys beyond the
- * last one score 0 and exp(0 - lse) overflows. So every version gets explicit lengths, which lie in the workspace, and
- * masks the rest of the tile by them.
+ * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
+ * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
+ * beyond the last one score 0 and exp(0 - lse) overflows. So every version gets explicit lengths, which lie in the
+ * workspace, and masks the rest of the tile by them.
  *
- * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run to
- * run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead, about
- * 2 T S bytes per head, and repeats to the bit. That is the default; attr.is_fast asks for the fast one, which
+ * Determinism. The fast backward gathers dQ with atomic additions in an f32 accumulator: it differs in bits from run
+ * to run. Writing dQ straight from its matmul makes cuDNN choose an engine that stores the score gradients instead,
+ * about 2 T S bytes per head, and repeats to the bit. That is the default; attr.is_fast asks for the fast one, which
  * is then left out where its plan does not fit the workspace.
  *
  * Bounded workspace. So that the T x S store stays a constant rather than growing with the batch, the deterministic
  * backward runs in slices of the batch (or, if one batch entry is already too much, of its heads): the largest
- * divisor of B that fits the workspace. What a slice takes is known from sizes (attention_slice_bytes), so that the first plan
- * built is the one used. The rule has room for at least one group of heads, up to 1 GiB of scores; beyond that, or where no
- * engine is deterministic, our own two-pass backward runs; it needs no T x S store at all.
+ * divisor of B that fits the workspace. What a slice takes is known from sizes (attention_slice_bytes), so that the
+ * first plan built is the one used. The rule has room for at least one group of heads, up to 1 GiB of scores; beyond
+ * that, or where no engine is deterministic, our own two-pass backward runs; it needs no T x S store at all.
  *
  * args->workspace of attention_grad is cut in this order, each part aligned to 256 bytes (b, h: of one slice):
  *     cuDNN:  softmax_sum (b,h,T) f32 | dQ accumulator (b,h,T,D) f32, fast only
@@ -56,7 +56,7 @@ struct key {
 struct plan {
     struct key key;
     struct graph graph;                                /* owns every descriptor, the plan's too */
-    descriptor execution;                              /* NULL: cuDNN cannot, our kernels do it */
+    descriptor execution;                              /* NULL: cuDNN cannot; Tally's kernels do it */
     int64_t n_batch, n_kv_heads;                       /* of one slice */
     size_t softmax_sum_bytes, dq_sum_bytes, lengths_bytes, own_bytes; /* how the workspace is cut */
     size_t wanted_bytes; /* the whole workspace of a plan that was refused for it; 0: none was */

@@ -2,9 +2,10 @@
  *
  *      s = amax / largest + 1e-30,   q = round(x / s), held to the format's range
  *
- * which is what nn/narrow_linear.c emulates, in f32 as there. Where the scale is not given, a first pass finds the largest magnitude (by atomicMax on the bits,
- * whose result is the same in every order; NaN is above all). One pass over the numbers makes both results, by tiles of 64 x 64 in shared memory;
- * where rows alone are asked for, 16 numbers per thread.
+ * as nn/narrow_linear.c emulates it, also in f32. Where the scale is not given, a first pass finds the largest
+ * magnitude (by atomicMax on the bits, whose result is the same in every order; NaN is above all). One pass over the
+ * numbers makes both results, by tiles of 64 x 64 in shared memory; where rows alone are asked for, 16 numbers per
+ * thread.
  */
 #include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/common.cuh"
@@ -20,7 +21,7 @@ struct narrowing {
     float inverse_largest;
     unsigned *amax; /* bits of a float that is not negative; null: the scale is there */
     float *scale;
-    uint8_t *out, *turned; /* null: not asked for */
+    uint8_t *out, *transposed; /* null: not asked for */
 };
 
 template <class T> __device__ inline void span_load(const T *row, int64_t span, float (&x)[SPAN]) {
@@ -78,10 +79,10 @@ __global__ void __launch_bounds__(BLOCK) narrow_rows(narrowing n, const T *data)
     }
 }
 
-/* A tile: thread t reads span t % 4 of row t / 4, and writes span t % 4 of column t / 4. A column of the tile lies in shared memory as TILE bytes
- * and 4 more, so that its neighbours begin at other banks. */
+/* A tile: thread t reads span t % 4 of row t / 4, and writes span t % 4 of column t / 4. A column of the tile lies
+ * in shared memory as TILE bytes and 4 more, so that its neighbours begin at other banks. */
 template <class T, __nv_fp8_interpretation_t FORMAT>
-__global__ void __launch_bounds__(BLOCK) narrow_turned(narrowing n, const T *data) {
+__global__ void __launch_bounds__(BLOCK) narrow_transposed(narrowing n, const T *data) {
     __shared__ uint32_t tile[TILE][TILE / 4 + 1];
     const float scale = narrow_scale(n);
     const int line = threadIdx.x / 4, span = threadIdx.x % 4;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK) narrow_turned(narrowing n, const T *dat
             q.y = tile[line][span * 4 + 1];
             q.z = tile[line][span * 4 + 2];
             q.w = tile[line][span * 4 + 3];
-            *(uint4 *)(n.turned + (first_column + line) * n.rows + first_row + span * SPAN) = q;
+            *(uint4 *)(n.transposed + (first_column + line) * n.rows + first_row + span * SPAN) = q;
         }
         __syncthreads();
     }
@@ -121,7 +122,7 @@ static void narrow_launch(const narrowing &n, const T *data, cudaStream_t stream
         return;
     }
     if (n.amax) narrow_amax<T><<<blocks_for(spans) < some ? blocks_for(spans) : some, BLOCK, 0, stream>>>(n, data);
-    if (n.turned) narrow_turned<T, FORMAT><<<capped(tiles), BLOCK, 0, stream>>>(n, data);
+    if (n.transposed) narrow_transposed<T, FORMAT><<<capped(tiles), BLOCK, 0, stream>>>(n, data);
     else narrow_rows<T, FORMAT><<<blocks_for(spans), BLOCK, 0, stream>>>(n, data);
 }
 
@@ -150,7 +151,7 @@ extern "C" bool cuda_narrow(const tl_kernel_args *args) {
     n.amax = is_given ? nullptr : (unsigned *)args->workspace;
     n.scale = (float *)(is_given ? args->in[1].data : args->out[args->n_out - 1].data);
     n.out = attr->gives_rows ? (uint8_t *)args->out[0].data : nullptr;
-    n.turned = attr->gives_turned ? (uint8_t *)args->out[attr->gives_rows].data : nullptr;
+    n.transposed = attr->gives_transposed ? (uint8_t *)args->out[attr->gives_rows].data : nullptr;
     if (n.amax && !cuda_check(cudaMemsetAsync(n.amax, 0, sizeof *n.amax, stream_of(args)), args->op, args->error))
         return false;
     switch (x->dtype) {

@@ -1,8 +1,8 @@
 /* sort.cu: sort, searchsorted, unique.
  *
- * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits turned over,
- * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For falling order the keys are turned
- * over. The values are read again through the indices, so that each keeps its own bits.
+ * Every number becomes a key whose unsigned order is the number's order: negative floats have their bits inverted,
+ * positive ones get the top bit; -0 becomes 0, and every NaN the highest key. For descending order the keys are
+ * inverted. The values are read again through the indices, so that each keeps its own bits.
  */
 #include "device/cuda/shared/prefix_scan.cuh"
 #include "device/cuda/ops/sort.cuh"

@@ -1,7 +1,7 @@
 /* token.cu: rows by id, and the loss over a vocabulary.
  *
- * An id outside [0,V) must not fault: the kernel notes it in the fault cell (state.h) and goes on with zeros; sync
- * reports it. Waiting for the device after each lookup, to fail at once, would cost more than the lookup.
+ * An id outside [0,V) must not fault: the kernel writes it to the fault cell (state.h) and continues with zeros;
+ * sync reports it. Waiting for the device after each lookup would cost more than the lookup.
  */
 #include "device/cuda/ops/sort.cuh"
 
@@ -35,10 +35,11 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
 
 /* ---- embedding_grad ------------------------------------------------------------------------------------
  *
- * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending order, and
- * added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use integer atomics, whose
- * sums are exact; only the order inside a group is left to chance, and group_order takes that away. A text has few ids with
- * thousands of rows beside many with none, so neighbours go to different blocks, and the rows of one group to 16 lanes.
+ * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending
+ * order, and added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use
+ * integer atomics, whose sums are exact; only the order inside a group is left to chance, and group_order takes that
+ * away. A text has few ids with thousands of rows beside many with none, so neighbours go to different blocks, and
+ * the rows of one group to 16 lanes.
  */
 
 __global__ void __launch_bounds__(BLOCK)
@@ -94,7 +95,8 @@ struct number_exchange {
 
 enum { SORT_SHARED = 4096 };
 
-/* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this one. */
+/* A group too long for the sort: the block looks through all ids, four per thread, and lists the rows that have this
+ * one. */
 __device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t id, int *list) {
     __shared__ int of_warp[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
@@ -158,8 +160,8 @@ __global__ void __launch_bounds__(1024)
 
 enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
 
-/* Groups that are not empty (is_added: to what is there), 32 units of columns by blockIdx.y: lane k adds rows k, k + ROW_LANES, ... of the group, then the lanes
- * are added in order. */
+/* Groups that are not empty (is_added: to what is there), 32 units of columns by blockIdx.y: lane k adds rows k, k +
+ * ROW_LANES, ... of the group, then the lanes are added in order. */
 template <class T, int U>
 __global__ void __launch_bounds__(32 * ROW_LANES)
     embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, const int *rows, T *out,

@@ -174,7 +174,7 @@ static inline bool dtype_is_float(tl_dtype dtype) { return dtype < TL_I64; }
 /* Two f4 share a byte: only the kernels that move and convert them know how. */
 static inline bool dtype_is_known(tl_dtype dtype) { return dtype != TL_F4E2M1; }
 
-/* Refuses a call that has an operand of a dtype without kernels, by name. */
+/* Fails, naming the dtype, if a call has an operand of a dtype without kernels. */
 static inline bool operands_known(const tl_kernel_args *args) {
     for (int i = 0; i < args->n_in; i++)
         if (!dtype_is_known(args->in[i].dtype)) return cuda_refuse_dtype(args, args->in[i].dtype);
@@ -298,8 +298,8 @@ template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, c
     ((unit<T, U> *)row)[i] = x;
 }
 
-/* Eight elements of a dense row as they lie in memory, made numbers only when they are looked at: eight 16-bit numbers wait in four
- * registers, and are converted in pairs. */
+/* Eight elements of a dense row as they lie in memory, made numbers only when they are looked at: eight 16-bit
+ * numbers wait in four registers, and are converted in pairs. */
 template <class T> struct row_pack {
     typedef typename compute_type<T>::type C;
     unit<T, PACK> u;
@@ -398,8 +398,8 @@ static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
 #define FOR_EACH(i, n) \
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
-/* Many tensors in one launch, each cut into chunks of its own, all numbered in one row: which tensor `chunk` is of, the last of n that
- * begins at or before it. */
+/* Many tensors in one launch, each cut into chunks of its own, all numbered in one row: which tensor `chunk` is of,
+ * the last of n that begins at or before it. */
 template <int N> __device__ inline int chunk_owner(const int64_t (&first_chunk)[N], int n, int64_t chunk) {
     int low = 0, high = n - 1;
     while (low < high) {

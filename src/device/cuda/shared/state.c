@@ -29,8 +29,8 @@ bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
     return false;
 }
 
-/* The stream has been waited for. An index that some kernel refused is an error of the whole device: whatever came
- * after it in the stream computed with rows that nobody asked for. */
+/* The stream has been waited for. An invalid index in a kernel is an error of the whole device: later work in the
+ * stream used wrong rows. */
 bool cuda_fault_report(struct cuda_state *state, char *error) {
     static const char *const culprit[] = {
         [FAULT_EMBEDDING] = "embedding: id",

@@ -1,6 +1,6 @@
 /* state.h: what one opened GPU keeps: streams, library handles, plan caches and the fault cell.
  *
- * A kernel is told its stream and nothing else, so the stream is also how it finds its state. There is one state per
+ * A kernel receives only its stream, so the stream also identifies its state. There is one state per
  * GPU and target, made by tally_cuda_open and never freed.
  */
 #ifndef CUDA_STATE_H
@@ -18,9 +18,9 @@ extern "C" {
 #define CUDA_MAX_DEVICES 16
 #define CUDA_ERROR_BYTES 200 /* room behind every `error`, by device.h */
 
-/* A kernel that meets an impossible index leaves it here and goes on with something harmless; sync reports it. The
- * cell is pinned host memory that the GPU writes through, so looking at it costs no copy. `index` and `limit` are
- * written by whichever thread failed last: any of them is a true example. */
+/* A kernel writes an invalid index here and continues with a harmless value; sync reports it. The cell is pinned
+ * host memory that the GPU writes directly, so reading it needs no copy. `index` and `limit` are written by
+ * whichever thread failed last: any of them is a true example. */
 /* Codes without a word below: index is outside [0, limit). */
 enum cuda_fault_code {
     FAULT_NONE,
@@ -49,8 +49,8 @@ struct cuda_fault {
 struct matmul_cache;
 struct attention_cache;
 
-/* Pinned host memory in slots that are used in turn: a copy between it and the GPU makes nobody wait. `done` comes
- * when the GPU is through with the slot. */
+/* Slots of pinned host memory, used in turn, so that copies to and from the GPU do not block. `done` is recorded
+ * when the GPU has finished with the slot. */
 enum { STAGING_SLOTS = 16, STAGING_BYTES = 1 << 20 };
 struct cuda_slot {
     char *data;
@@ -60,7 +60,7 @@ struct cuda_slot {
 struct cuda_state {
     int index;                        /* of the GPU */
     int capability;                   /* of the target, which decides what kernels do; the GPU's may be higher */
-    cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; nobody uses it yet */
+    cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; not used yet */
     cudaEvent_t *marks; /* DEVICE_MARKS of them, NULL until first needed: profiling */
     int64_t n_marks;
     struct cuda_fault *fault;        /* host address */
