@@ -147,7 +147,7 @@ static const char *count_of(const json_t *object, const char *key, char buffer[4
     return buffer;
 }
 
-/* What the report calls a row or a cell, or `what` where there is none. The path may be of any length. */
+/* The report's name of a row or a cell, or `what` if there is none. The path may be of any length. */
 static void name_add(struct report *r, const char *what, const json_t *item) {
     size_t start = r->used;
     static const char *const row[] = {": ", "op", " (", "phase", ", ", "dtype", "/", "accumulate", ")", NULL};

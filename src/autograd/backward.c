@@ -217,7 +217,7 @@ static void gradient_begin(const struct pass *p, struct node *n, tl_gradient *g)
     }
 }
 
-/* What was asked for at this node's outputs: retained .grad and captures. */
+/* The requested gradients at this node's outputs: retained .grad and captures. */
 static bool outputs_tell(struct pass *p, struct node *n) {
     for (int j = 0; j < n->n_outputs; j++) {
         if (!n->grad[j]) continue;

@@ -80,7 +80,7 @@ static char *utf8_put(char *to, uint32_t code) {
     return to;
 }
 
-/* What stands after a backslash, decoded to `to`; NULL: a problem. It is never longer than its escape. */
+/* Decodes the escape after a backslash to `to`; NULL on a problem. The result is never longer than its escape. */
 static char *escape_take(struct scan *s, char *to) {
     static const char escaped[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     char c = s->at < s->end ? *s->at++ : 0;

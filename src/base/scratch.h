@@ -24,7 +24,7 @@ bool scratch_ready_to_help(void);
 
 /* Aligned to 64 bytes; contents undefined. More than the arena has is a broken invariant. */
 void *scratch_take(size_t bytes) __attribute__((malloc, returns_nonnull, assume_aligned(64), alloc_size(1)));
-/* What `place` points to was taken last. */
+/* Frees the block allocated last, at `place`. */
 void scratch_leave(const void *place);
 /* The most that this thread had taken at any time. */
 size_t scratch_peak(void);

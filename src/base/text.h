@@ -56,7 +56,7 @@ const char *dollars_text(double value, char *buffer);
 
 /* The known word nearest to `word`, or NULL when none is near. */
 const char *text_nearest(const char *word, const char *const *known, int n_known);
-/* What a message says after an unknown word: `, did you mean "near"?`, without quotes for a flag (--near); "" for
+/* The hint after an unknown word: `, did you mean "near"?`, without quotes for a flag (--near); "" for
  * NULL. */
 enum { TEXT_MEANT = 96 };
 const char *text_meant(char buffer[TEXT_MEANT], const char *near);

@@ -22,7 +22,7 @@ const char help_dtypes[] =
     "  tally dtypes\n"
     "  tally dtypes --json | jq '.dtypes[] | select(.name == \"bf16\") | .eps'\n";
 
-/* What a number becomes in a dtype. */
+/* A number rounded to a dtype. */
 static double stored(double value, tl_dtype dtype) {
     unsigned char element[8] = {0};
     convert_set_f64(element, dtype, 0, value);

@@ -123,7 +123,7 @@ static bool print_json(const int64_t *ids, int64_t n_prompt, int64_t n, const ch
     return line != NULL;
 }
 
-/* What follows is for a program or a file: every byte as the model gave it. */
+/* Output to a program or a file: every byte as the model made it. */
 static int bytes_print(const int64_t *ids, int64_t n) {
     char *bytes = memory_new((size_t)n + 1);
     if (!bytes) return refuse("out of memory for the answer"), EXIT_MEMORY;

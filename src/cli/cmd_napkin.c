@@ -118,7 +118,7 @@ static int bad(const char *form, const char *format, ...) {
     return EXIT_INPUT;
 }
 
-/* What a device can do in the asked dtype; peak 0: no device was named. 0, or an exit code. */
+/* The device's peak in the requested dtype; 0 if no device was named. Returns 0 or an exit code. */
 struct machine {
     const struct hardware *chip;
     double peak;

@@ -268,7 +268,7 @@ static void devices_print(const struct plan *plan) {
     printf("\n");
 }
 
-/* What doubling the devices does, each with micro-batches of its own. */
+/* The effect of doubling the devices, each with its own micro-batches. */
 static void scale_print(const struct plan *plan) {
     int64_t fits = plan_scale_fits(plan), binds = plan_scale_binds(plan);
     const struct plan_scale *last = &plan->scale[PLAN_DOUBLINGS - 1];

@@ -39,7 +39,8 @@ void plan_flags_free(struct plan_flags *f);
 /* "1.2 s", "3.4 h", "12 days"; buffer of 32. */
 const char *duration_text(double s, char *buffer);
 
-/* What takes the most room in the first size that does not fit: "mostly activation in model.*.mlp". */
+/* The purpose and module that take the most memory in the first size that does not fit: "mostly activation in
+ * model.*.mlp". */
 enum { GROWTH_TEXT = 200 };
 const char *growth_text(const struct fit_answer *answer, char buffer[GROWTH_TEXT]);
 

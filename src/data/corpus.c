@@ -275,7 +275,7 @@ size_t grammar_tell(const struct grammar *g, uint64_t seed, uint64_t index, char
 
 /* ---- Reading a story back ---- */
 
-/* What is still to be read: the rest of an alternative, and what comes behind it. */
+/* The text still to be parsed: the rest of an alternative, and what follows it. */
 struct rest {
     const struct piece *at;
     int n;
@@ -398,7 +398,7 @@ static struct expectation expect_alternative(struct walk *w, int alternative) {
     return sum;
 }
 
-/* What a reference gives when alternative `a` was remembered. */
+/* The text of a reference if alternative `a` was chosen. */
 static struct expectation expect_reference(struct walk *w, const struct piece *p, int a) {
     if (p->kind == PIECE_RECALL) return (struct expectation){0, expect_alternative(w, a).bytes};
     if (p->kind == PIECE_FORM)

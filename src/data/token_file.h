@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "tally.h"
 
-/* What went wrong, as a value: the loader's thread must not record (under TL_ABORT it would stop the program there). */
+/* An error as a value: the loader's thread must not record it, since under TL_ABORT the program would stop there. */
 struct problem {
     tl_status status;
     char text[600];

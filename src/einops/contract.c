@@ -105,7 +105,7 @@ static int waiting_settle(tl_dims *d) {
     return -1;
 }
 
-/* What a refused tensor must leave as it was. Names are only added and sizes only learnt, so this is little. */
+/* The state that a rejected tensor must not change. Names are only added and sizes only bound, so this is little. */
 struct undo {
     int n, n_waiting;
     uint16_t used;

@@ -107,7 +107,7 @@ static void step_append(struct plan *p, int *n_steps, int a, int b, labels in_a,
     s->numel = numel > INT64_MAX ? INT64_MAX : (int64_t)numel;
 }
 
-/* What a set of inputs leaves: the axes that others, or the output, need. */
+/* The remaining axes of a set of inputs: those that other inputs or the output need. */
 static labels subset_labels(const struct plan *p, int set) {
     labels inside = 0, outside = p->out_wide;
     for (int i = 0; i < p->n; i++) {

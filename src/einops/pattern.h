@@ -48,7 +48,7 @@ struct lengths {
     } item[TL_MAX_RANK];
 };
 
-/* What a message is about: the call that reads a pattern. */
+/* The subject of a message: the call that parses a pattern. */
 struct subject {
     const char *op, *pattern;
     tl_tensor *const *tensors; /* NULL: there are none to show */

@@ -205,7 +205,7 @@ static void call_entry(const tl_call *c, struct ledger_entry *entry) {
                                      .accumulate = (uint8_t)dtype_accumulate(dtype)};
 }
 
-/* What was saved of these storages is out of date. */
+/* Saved tensors of these storages are out of date. */
 static void versions_advance(const tl_call *c) {
     for (int j = 0; j < c->n_outputs; j++)
         if (overwritten(c, j) >= 0) c->output[j]->storage->version++;

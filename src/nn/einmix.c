@@ -1,7 +1,7 @@
 /* einmix.c: patterns as modules: rearrange, reduce, and einmix, the linear layer of the einops package.
  *
- * What a module needs of its texts is worked out when it is made, into one block of memory: a struct, and behind it the texts that it
- * points to. An einmix becomes
+ * What a module needs of its texts is worked out when it is made, into one block of memory: a struct, and behind it
+ * the texts that it points to. An einmix becomes
  *
  *      split    "b (h c) -> b h c"             where a group of the left side has other than one axis
  *      einsum   "b h c, h c d -> b h d"
@@ -303,7 +303,7 @@ static const char *write_merge(char **at, const struct mix *mix) {
     return begin;
 }
 
-/* What forward needs, into the module's state. */
+/* Stores what forward needs in the module's state. */
 static void einmix_write(struct einmix *e, const struct mix *mix, const char *lengths) {
     char *at = e->text;
     e->pattern = text_put(&at, mix->about.pattern);

@@ -1,7 +1,8 @@
 /* kv_cache.c: keys and values that are kept, so that one more token costs one pass over them.
  *
- * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of them. A token's
- * keys and values depend on the tokens before it alone, so they are computed once and kept: L layers x 2 x Hkv x D numbers per token. */
+ * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of
+ * them. A token's keys and values depend on the tokens before it alone, so they are computed once and kept: L layers
+ * x 2 x Hkv x D numbers per token. */
 #include "nn/kv_cache.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "nn/model.h"
 #include "nn/module.h"
 
-/* What products give: the keys' and values' dtype. */
+/* The dtype of keys and values, that of products. */
 static tl_dtype product_dtype(tl_module *model) {
     tl_dtype autocast = tl_autocast(TL_DTYPE_COUNT);
     tl_autocast(autocast);
@@ -79,5 +80,6 @@ tl_tensor *cache_attend(const tl_cache *cache, int64_t layer, tl_tensor *q, tl_t
     int64_t T = tl_size(q, 1), from = cache->length, n = from + T;
     if (!tl_copy_(part(cache, layer, 0, from, n), k) || !tl_copy_(part(cache, layer, 1, from, n), v)) return NULL;
     tl_tensor *keys = part(cache, layer, 0, 0, n), *values = part(cache, layer, 1, 0, n);
-    return tl_attention(q, keys, values, &(tl_attention_options){.causal = T > 1}, NULL); /* a single query sees all keys */
+    /* a single query sees all keys */
+    return tl_attention(q, keys, values, &(tl_attention_options){.causal = T > 1}, NULL);
 }

@@ -14,11 +14,12 @@ struct make { /* where parameters are made, and how they begin */
 tl_module *linear_make(const struct make *make, int64_t in, int64_t out, bool bias);
 tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
 
-/* What a LayerNorm or RMSNorm gives for x + addend, in one pass and billed to it; *sum is x + addend, a reference of the
- * caller's. NULL: an error, and no sum. */
+/* LayerNorm or RMSNorm of x + addend, in one pass and billed to the module; *sum is x + addend, a reference that the
+ * caller owns. NULL on error, without a sum. */
 tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum);
 
-/* How the Linear layers of a tree multiply (narrow_linear.c). A head that the loss reads as a tensor is not among them. */
+/* How the Linear layers of a tree multiply (narrow_linear.c). A head that the loss reads as a tensor is not among
+ * them. */
 enum linear_mode { LINEAR_PLAIN, LINEAR_FP8, LINEAR_FP4 };
 void linear_set_mode(tl_module *root, enum linear_mode mode);
 tl_tensor *linear_narrow(tl_tensor *x, tl_tensor *weight, tl_tensor *bias, enum linear_mode mode);

@@ -16,7 +16,7 @@ static inline bool call_output_as(tl_call *c, tl_dtype dtype) {
     return call_output(c, 0, dtype, x->rank, x->shape);
 }
 
-/* What rows of elementwise_list.h leave to be written by hand, in elementwise.c, scalar.c and swiglu.c. */
+/* The hand-written parts of the rows of elementwise_list.h, in elementwise.c, scalar.c and swiglu.c. */
 #define UNARY(...)
 #define BINARY(...)
 #define BINARY_SHARED(name, ...) void name##_backward(tl_gradient *g);

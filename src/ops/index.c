@@ -1,11 +1,11 @@
 /* index.c: elements by their number: gathering, scattering, advanced indexing.
  *
- * Two ops read (gather, index) and three write (scatter, scatter_add, index_put); each reader's gradient is a writer and the
- * other way round. The rest of the file is functions over these five.
+ * Two ops read (gather, index) and three write (scatter, scatter_add, index_put); each reader's gradient is a writer
+ * and the other way round. The rest of the file is functions over these five.
  *
  * Duplicates. Where several values go to one place, the last in row-major order stays, whatever the number of
- * threads; sums are added in that order. The gradient of a value that did not stay is zero: a board of numbers, written by the
- * same indices, says who stayed. PyTorch leaves both open.
+ * threads; sums are added in that order. The gradient of a value that did not stay is zero: a board of numbers,
+ * written by the same indices, says who stayed. PyTorch leaves both open.
  *
  * Bytes. What is fetched is counted, not the table it is fetched from; in place, what is written, not the target.
  */
@@ -116,8 +116,8 @@ static bool scatter_shape(tl_call *c) {
 }
 static bool scatter_add_shape(tl_call *c) { return call_needs_arithmetic(c, 0) && scatter_shape(c); }
 
-/* What writers cost: fresh results are x's elements, then the new ones; in place only these, and where they are added what was
- * there. n: elements written. */
+/* The cost of writers: out of place, x's elements and then the new ones; in place only the new ones, and if they are
+ * added, the old values. n: elements written. */
 static void put_cost(const tl_call *c, struct cost *cost, int64_t n, bool adds) {
     cost_traffic(c, cost, adds ? (count)n : 0);
     if (!c->in_place) return;
@@ -347,8 +347,8 @@ static uint64_t index_put_workspace(const tl_call *c) {
     return places_bytes(c, 2) + (is_wide ? (uint64_t)c->input[0]->numel * sizeof(float) : 0);
 }
 
-/* For each place that the indices name: whether the value put there is the last one, bool, of the indices' shape and with
- * the axes of size 1 that bring it beside the values. */
+/* For each place that the indices name: whether the value put there is the last one, bool, of the indices' shape and
+ * with the axes of size 1 that bring it beside the values. */
 static tl_tensor *last_put(tl_gradient *g, tl_tensor **index, tl_tensor *values) {
     const struct edge *e = &g->node->edges[0];
     struct attr_index a = *(const struct attr_index *)g->node->attr;
@@ -371,8 +371,8 @@ static tl_tensor *last_put(tl_gradient *g, tl_tensor **index, tl_tensor *values)
     return stayed ? tl_view(stayed, values->rank - place, shape) : NULL;
 }
 
-/* dx = g, zero where it was overwritten (all of it where values were added); dvalues = g read where they went, for those that
- * stayed */
+/* dx = g, zero where it was overwritten (all of it where values were added); dvalues = g read where they went, for
+ * those that stayed */
 static void index_put_backward(tl_gradient *g) {
     const struct attr_index *a = g->node->attr;
     tl_tensor *input[INDEX_MAX + 2] = {g->grad[0]}, *index[INDEX_MAX];
@@ -405,7 +405,7 @@ const tl_op op_index_put = {RECORD(KERNEL, index_put, 1),
 
 /* ---- Masks among the indices ---- */
 
-/* What the caller named, masks taken apart: one index per axis. */
+/* The caller's indices with masks expanded: one index per axis. */
 struct indices {
     int n, axes[TL_MAX_RANK];
     tl_tensor *index[TL_MAX_RANK];

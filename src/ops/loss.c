@@ -1,8 +1,8 @@
 /* loss.c: losses with all their options.
  *
- * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor of their size.
- * Ids with options here take the same way, with small tensors of one number per row around it. Label smoothing and
- * probabilities as targets need every log probability, and go through log_softmax.
+ * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor
+ * of their size. Ids with options here take the same way, with small tensors of one number per row around it. Label
+ * smoothing and probabilities as targets need every log probability, and go through log_softmax.
  */
 #include "ops/reduce.h"
 
@@ -76,7 +76,7 @@ tl_cross_entropy_options tl_cross_entropy_defaults(void) {
     return (tl_cross_entropy_options){.ignore_index = TL_IGNORE_NONE, .reduction = TL_REDUCE_MEAN};
 }
 
-/* What a loss per row looks like: the shape of x (V), (N,V) or (N,V,d1,...) without its classes. */
+/* The shape of a loss per row: that of x (V), (N,V) or (N,V,d1,...) without its classes. */
 struct frame {
     int rank, class_axis;
     int64_t shape[TL_MAX_RANK], n_rows;
@@ -101,7 +101,8 @@ static bool frame_begin(struct frame *f, const char *name, const tl_tensor *x, c
     return true;
 }
 
-/* x as (rows, V), a copy where the classes are not the last axis; and ids as (rows). (N,V) and (N) stay what they are. */
+/* x as (rows, V), a copy where the classes are not the last axis; and ids as (rows). (N,V) and (N) stay what they
+ * are. */
 static tl_tensor *frame_classes(const struct frame *f, tl_tensor *x) {
     if (x->rank == 2) return x;
     const int64_t n_classes = x->shape[f->class_axis];
@@ -276,7 +277,8 @@ tl_tensor *tl_l1_loss(tl_tensor *prediction, tl_tensor *target, tl_reduction red
     return reduction_check("l1_loss", reduction) ? reduced(distance(prediction, target), reduction) : NULL;
 }
 
-/* With m = min(|d|, beta): m (|d| - m/2) / beta, which is both branches, and finite in its slope where |d| is infinite. */
+/* With m = min(|d|, beta): m (|d| - m/2) / beta, which is both branches, and finite in its slope where |d| is
+ * infinite. */
 tl_tensor *tl_smooth_l1_loss(tl_tensor *prediction, tl_tensor *target, double beta, tl_reduction reduction) {
     if (!reduction_check("smooth_l1_loss", reduction)) return NULL;
     if (!(beta >= 0)) {
@@ -325,7 +327,8 @@ static bool weight_check(const char *name, const tl_tensor *weight, const tl_ten
            error_set(TL_ERROR_USE, "bce_with_logits: %s does not broadcast to the input's shape", name);
 }
 
-/* pos_weight multiplies t log sigmoid(x), and -log sigmoid(x) is the loss at t = 1: bce(x, t) + (pos_weight - 1) t bce(x, 1) */
+/* pos_weight multiplies t log sigmoid(x), and -log sigmoid(x) is the loss at t = 1: bce(x, t) + (pos_weight - 1) t
+ * bce(x, 1) */
 tl_tensor *tl_bce_with_logits(tl_tensor *x, tl_tensor *target, tl_tensor *weight, tl_tensor *pos_weight,
                               tl_reduction reduction) {
     if (!reduction_check("bce_with_logits", reduction)) return NULL;

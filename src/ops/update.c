@@ -1,8 +1,8 @@
 /* update.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
  *
- * Inputs are, for each parameter of the call, p, g, the states that the options ask for and a master copy where there is one; then a scale of
- * the gradients where there is one. All but the gradients and the scale are changed where they are: there are no results. With a master
- * the old parameter is not read.
+ * Inputs are, for each parameter of the call, p, g, the states that the options ask for and a master copy where
+ * there is one; then a scale of the gradients where there is one. All but the gradients and the scale are changed
+ * where they are: there are no results. With a master the old parameter is not read.
  */
 #include <string.h>
 
@@ -61,7 +61,8 @@ static void adagrad_cost(const tl_call *c, struct cost *cost) {
     const tl_adagrad_options *o = &((const struct attr_adagrad *)c->attr)->options;
     update_cost(c, cost, 7 + 2 * (o->weight_decay != 0));
 }
-/* square: 4; sqrt, eps, divide: 3; times lr, subtract: 2; weight decay: 2; centered: mean 3, minus its square 2; momentum: 2 */
+/* square: 4; sqrt, eps, divide: 3; times lr, subtract: 2; weight decay: 2; centered: mean 3, minus its square 2;
+ * momentum: 2 */
 static void rmsprop_cost(const tl_call *c, struct cost *cost) {
     const tl_rmsprop_options *o = &((const struct attr_rmsprop *)c->attr)->options;
     update_cost(c, cost, 9 + 2 * (o->weight_decay != 0) + 5 * o->centered + 2 * (o->momentum != 0));
@@ -89,7 +90,7 @@ const tl_op op_adam = {RECORD(KERNEL, adam, 0), UPDATE_RULES, .cost = adam_cost,
                        .shapes = "p, g, m, v [, max] [, master], all alike, for each parameter [, scale]",
                        .flops = "13n; weight decay 2n (decoupled n), amsgrad n, scale n"};
 
-/* What one call takes: the tensors of as many parameters as there is room for. */
+/* The tensors of one call: those of as many parameters as fit. */
 struct batch {
     tl_tensor *input[TL_MAX_INPUTS];
     int n_inputs, n_parameters;
@@ -106,7 +107,8 @@ static int tensors_of(const struct update_tensors *t, tl_tensor **input) {
     return n;
 }
 
-/* Whether tensors of two parameters lie in one storage: a call would refuse to write both, calls one after the other may. */
+/* Whether tensors of two parameters lie in one storage: a call would refuse to write both, calls one after the other
+ * may. */
 static bool is_shared(const struct batch *b, tl_tensor *const *input, int n) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < b->n_inputs; k++)

@@ -198,8 +198,8 @@ static double case_flops(const struct calibrate_case *c, int64_t tokens) {
     return 6.0 * (double)tokens * (double)c->channels * (12.0 * (double)c->channels + (double)c->vocabulary);
 }
 
-/* What the configurations are drawn from. A GPU's are as much larger as its steps are: small ops there take as long
- * as their launch. */
+/* The sets from which configurations are drawn. A GPU's are larger, because small ops there take as long as their
+ * launch. */
 struct calibrate_range {
     const int64_t *head_sizes, *heads, *lengths, *tokens, *vocabularies; /* lists that 0 ends */
     int64_t least_channels, most_channels;
@@ -316,7 +316,7 @@ static bool sample_add(struct machine *p, const struct ledger_row *row, const st
     return true;
 }
 
-/* What steps take besides their kernels, as a calls + b kernel seconds: least squares of residuals relative to the
+/* The time of steps outside kernels, as a calls + b kernel seconds: least squares of residuals relative to the
  * step.
  *
  * On a device that computes on this thread neither is negative. One that works on its own is timed by marks in its

@@ -64,10 +64,11 @@ struct fit_answer {
     bool is_monotone; /* blocks did not shrink with size in any pair that was priced */
 };
 
-/* What grew most between the two, and whose most of it is. */
+/* The purpose that grew most between the two, and the module with most of it. */
 tl_purpose fit_growth(const struct fit_answer *answer, const char **module);
 
-/* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of heads. False: recorded. */
+/* Where the search begins, and its steps, for a run: a sequence, 128 tokens (one below 1024), a layer, a group of
+ * heads. False: recorded. */
 bool fit_begin(struct fit_question *q, enum fit_axis axis, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options);
 /* False: recorded. */

@@ -21,7 +21,8 @@ const struct plan_convention_info plan_conventions[PLAN_N_CONVENTIONS] = {
     {"hardware", "everything in the ledger, including recomputation"},
 };
 
-/* d is the width of all heads together. The head's loss is billed with its product, of which 6 V C per token are counted here. */
+/* d is the width of all heads together. The head's loss is billed with its product, of which 6 V C per token are
+ * counted here. */
 void plan_convention_flops(const struct price *p, count flops[PLAN_N_CONVENTIONS]) {
     static const char *const ops[] = {"matmul", "matmul_acc", "attention", "attention_grad"};
     const tl_ledger *l = p->kind[KIND_STEP].ledger;
@@ -154,7 +155,8 @@ static void advise_devices(struct plan *plan) {
         "no number of devices holds it: the part that is not sharded is too large (try a smaller batch or seq, or --checkpointing)");
 }
 
-/* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as long as with 5,504. */
+/* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as
+ * long as with 5,504. */
 static void advise_widths(struct plan *plan) {
     const tl_model_config *c = &plan->price.config;
     const int64_t widths[] = {c->channels, c->ff}, even = 128 / dtype_info(plan->dtype)->bits;
@@ -168,7 +170,7 @@ static void advise_widths(struct plan *plan) {
                    names[i], (widths[i] + even - 1) / even * even, widths[i], even);
 }
 
-/* What is computed does not change; what is sent grows with (N - 1) / N, and from a node on goes through a network. */
+/* Computation does not change; communication grows with (N - 1) / N, and beyond one node it goes through a network. */
 static void scale_find(struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
     double own_s = plan_step_s(&plan->time);

@@ -32,7 +32,7 @@ const char *plan_target_origin(const struct plan_target *target);
 void plan_target_measured(struct plan_target *target, const struct machine *machine);
 /* The settings' memory_limit and peak, where they are given, stand in the place of the device's own. */
 void plan_target_override(struct plan_target *target, const struct settings *s);
-/* What the pool may reserve. 0: not known. */
+/* The limit of the pool. 0: unknown. */
 uint64_t plan_target_limit(const struct plan_target *target);
 
 #endif

@@ -55,14 +55,15 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
 
 /* ---- Efficiency at a size ----
  *
- * The slowness of an op, y = log(seconds / roof), is a smooth function of a few coordinates x: size, FLOPs per byte, share that is written
- * (of a product these three tell m, k and n), the innermost loop, forward or backward, and whether vectors divide that loop. Ordinary
- * kriging between the nearest samples (x_i, y_i):
+ * The slowness of an op, y = log(seconds / roof), is a smooth function of a few coordinates x: size, FLOPs per byte,
+ * share that is written (of a product these three tell m, k and n), the innermost loop, forward or backward, and
+ * whether vectors divide that loop. Ordinary kriging between the nearest samples (x_i, y_i):
  *
  *     c(d) = (1 + d) exp(-d)     C = c(|x_i - x_k|) + nugget     w = C^-1 c(|x_i - x|)
  *     mean = 1' C^-1 y / 1' C^-1 1                               y(x) = mean + w' (y - mean)
  *
- * It passes through samples up to the noise of a timing, bends between them, and far from all of them tends to their mean. */
+ * It passes through samples up to the noise of a timing, bends between them, and far from all of them tends to their
+ * mean. */
 enum { N_AXES = 6, NEAREST = 16, VECTOR = 8 };
 static const double nugget = 1e-4, beyond = 0.3; /* noise of 1 %; how far y may leave the range of the samples */
 struct near {
@@ -156,7 +157,8 @@ static double slowness_between(const struct near *near, int n) {
     return fmin(fmax(at, low - beyond), high + beyond);
 }
 
-/* Samples of the very op; or, where it was never measured, of every op, those of this dtype first, which gives what is usual here. */
+/* Samples of the very op; or, where it was never measured, of every op, those of this dtype first, which gives what
+ * is usual here. */
 static int nearest_find(const struct predict_machine *m, const struct ledger_row *row, const double *at, bool is_any,
                         struct near *near) {
     const struct machine *p = m->profile;
@@ -229,8 +231,8 @@ static double row_recall(const struct predict_machine *m, const struct predict_s
 
 /* ---- Steps ---- */
 
-/* What the update of the weights moves cannot stay in a cache that is smaller; no chip's caches hold more than this. Where memory was
- * measured, its fastest level is what everything can move at. */
+/* The bytes moved by the weight update do not stay in a smaller cache; no chip's caches hold more than this. If
+ * memory was measured, its fastest level bounds the speed of everything. */
 static const double largest_cache = 268435456;
 
 struct prediction predict_rows(const struct predict_machine *m, const struct predict_shape *shape,
@@ -302,7 +304,8 @@ static bool row_read(const json_t *json, struct ledger_row *row) {
            count_at(json, "bytes_written", &row->bytes_written);
 }
 
-/* A run says its settings. Where they name a model that is not here, its shape is not known, and nothing else is lost. */
+/* A run says its settings. Where they name a model that is not here, its shape is not known, and nothing else is
+ * lost. */
 static struct predict_shape shape_of(const json_t *json) {
     struct settings s = settings_default();
     tl_model_config c;

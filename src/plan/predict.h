@@ -3,10 +3,11 @@
  *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
  *     step     = max(sum of time(op) (1 + rest_share) + calls x call_s, calls x host_call_s)
  *
- * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it (kriging: predict.c). What
- * decides it besides FLOPs and bytes is the length of the innermost loop, which follows from the model: the size of heads in attention, say; and on a
- * GPU the power of two that divides the widths of products, whose fast kernels want rows of 16 bytes.
- * Without a profile there is no prediction, only the bound below which no step can come:
+ * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it
+ * (kriging: predict.c). What decides it besides FLOPs and bytes is the length of the innermost loop, which follows
+ * from the model: the size of heads in attention, say; and on a GPU the power of two that divides the widths of
+ * products, whose fast kernels want rows of 16 bytes. Without a profile there is no prediction, only the bound below
+ * which no step can come:
  *
  *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
  */
@@ -17,7 +18,7 @@
 #include "account/ledger.h"
 #include "plan/machine.h"
 
-/* What is known of a machine. A peak of 0 is not known; then FLOPs of that dtype take no time in the bound. */
+/* The known figures of a machine. A peak of 0 is unknown; FLOPs of that dtype then take no time in the bound. */
 struct predict_machine {
     double peak[TL_DTYPE_COUNT]; /* FLOP/s */
     double bandwidth;            /* B/s of memory, beyond all caches */
@@ -53,7 +54,8 @@ bool predict_json(const struct predict_machine *m, const json_t *json, struct pr
 
 /* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for what runs no kernel. */
 double predict_row(const struct predict_machine *m, const struct predict_shape *shape, const struct ledger_row *row);
-/* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof of a roofline. */
+/* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof
+ * of a roofline. */
 double predict_roof(const struct predict_machine *m, const struct ledger_row *row);
 
 #endif

@@ -18,7 +18,7 @@ struct need { /* what a run reserves at most, and what it holds at its peak */
     bool fits;
 };
 
-/* What a run needs where the pool may reserve so many bytes (0: as many as it asks for). */
+/* The memory of a run if the pool may reserve so many bytes (0: no limit). */
 static bool need_find(struct price *price, const struct settings *s, uint64_t limit, struct need *need) {
     tl_device *device = walk_stand_in(s);
     *need = (struct need){0};
@@ -131,8 +131,8 @@ static void add_settings(char *text, size_t size, struct asked *asked) {
     else add(text, size, "; no batch fits, even with full recomputation");
 }
 
-/* What the pool may reserve: the settings' limit, meta's own, or, where neither is given and memory ended all the
- * same, what could be had. */
+/* The limit of the pool: that of the settings, that of meta, or, if memory ran out without either, what was
+ * available. */
 static uint64_t limit_of(const struct settings *s, const tl_device *device) {
     if (*s->memory_limit) return settings_memory_limit(s);
     return device_has_data(device) ? tl_device_memory(device).reserved_bytes : device->target->memory_bytes;

@@ -50,7 +50,7 @@ size_t settings_memory_limit(const struct settings *s);
 /* Whether the price of the one is also that of the other, as long as neither is refused by settings_conflict. */
 bool settings_cost_same(const struct settings *a, const struct settings *b);
 bool settings_are_same(const struct settings *a, const struct settings *b);
-/* What no single setting can tell: combinations. */
+/* Checks combinations of settings. */
 bool settings_check(const struct settings *s);
 /* The text of a choice: settings_choice(s, "recipe") is "bf16". */
 const char *settings_choice(const struct settings *s, const char *name);

@@ -68,7 +68,7 @@ struct trainer_part {
     int n;
 };
 bool trainer_parts(struct trainer *t, struct trainer_part parts[TRAINER_PARTS]);
-/* What a save of these parts costs the device; on meta too, where nothing is saved. */
+/* Bills the cost of saving these parts, also on meta, where nothing is saved. */
 bool trainer_bill_save(struct trainer *t);
 json_t *trainer_state(const struct trainer *t);
 bool trainer_set_state(struct trainer *t, const json_t *state);

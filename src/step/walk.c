@@ -93,7 +93,8 @@ static bool steps_to(struct tour *r, int64_t until) {
     return ok;
 }
 
-/* What is due after this many steps, in the run's order. Saves change no pool, so the first stands for all. */
+/* The kinds of steps due after this many steps, in the run's order. Saves do not change the pool, so the first
+ * stands for all. */
 static bool event(struct tour *r, bool *is_first) {
     bool ok = true;
     *is_first = false;

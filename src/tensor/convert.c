@@ -24,7 +24,7 @@
 
 enum hub { HUB_F32, HUB_F64, HUB_I64, HUB_COUNT };
 
-/* What a dtype can do. Hub arrays are contiguous, the other side is strided. */
+/* The conversion functions of a dtype. Hub arrays are contiguous, the other side is strided. */
 struct codec {
     void (*load[HUB_COUNT])(void *hub, const void *in, int64_t stride, int64_t n);
     void (*store[HUB_COUNT])(void *out, int64_t stride, const void *hub, int64_t n);
@@ -50,9 +50,9 @@ static inline void f64_to_f32_odd_many(float *out, const double *in, int64_t n) 
 
 /* ---- Narrow floats: the short way to nearest ------------------------------------------------------------- */
 
-/* The same as encode(format, value, CONVERT_NEAREST) for formats of at most 8 bits with a sign bit on top, free of branches. A
- * normal result is the f32's upper bits, rounded by an addition below them; for a subnormal one, adding 2^23 times the smallest
- * subnormal leaves the rounded multiple in the low bits. */
+/* The same as encode(format, value, CONVERT_NEAREST) for formats of at most 8 bits with a sign bit on top, free of
+ * branches. A normal result is the f32's upper bits, rounded by an addition below them; for a subnormal one, adding
+ * 2^23 times the smallest subnormal leaves the rounded multiple in the low bits. */
 static inline uint32_t encode_nearest(struct float_format format, float value) {
     const int m = format.mantissa_bits, shift = 23 - m;
     const uint32_t bits = f32_bits(value), magnitude = bits & 0x7FFFFFFFu;
@@ -409,7 +409,8 @@ static void convert_nearest(unsigned char *out, tl_dtype out_dtype, int64_t out_
     }
 }
 
-/* SATURATE of what f32 holds, into a float that has both signs: held to its largest value, there is no overflow to round to. */
+/* SATURATE of what f32 holds, into a float that has both signs: held to its largest value, there is no overflow to
+ * round to. */
 static void convert_saturated(unsigned char *out, tl_dtype out_dtype, int64_t out_stride, const unsigned char *in,
                               tl_dtype in_dtype, int64_t in_stride, int64_t n) {
     const float max = (float)dtype_info(out_dtype)->max;

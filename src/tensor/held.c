@@ -48,7 +48,8 @@ size_t held_cell_of(struct held *h, uint32_t path, tl_purpose purpose) {
     return h->n_cells - 1;
 }
 
-/* What a step holds for itself: everything but what is kept for the next one. Several devices cut up the one and not the other. */
+/* Bytes that a step holds temporarily: everything except what is kept for the next step. Sharding splits the latter,
+ * not the former. */
 static uint64_t passing_bytes(const struct held *h) {
     return h->live_bytes - h->by_purpose[TL_PARAMETER] - h->by_purpose[TL_GRADIENT] - h->by_purpose[TL_OPTIMIZER];
 }

@@ -254,9 +254,9 @@ static bool block_split(struct pool *pool, struct block *b, uint64_t bytes) {
 
 /* ---- Taking and giving ---- */
 
-/* What a request takes of a block. The block may have a tail that was too small to be cut off; whether it has one
- * depends on what was free when the request came. What is counted follows from the requests alone, so a step counts
- * the same whatever ran before it. */
+/* The bytes of a block that a request uses. The block may have a tail that was too small to be split off; whether it
+ * has one depends on what was free at the time. Counts depend only on the requests, so a step counts the same
+ * whatever ran before it. */
 static uint64_t taken_bytes(const struct pool *pool, const struct block *b) {
     return round_up(b->asked_bytes, pool->device->target->align_bytes);
 }

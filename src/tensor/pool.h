@@ -20,9 +20,9 @@ void pool_move(struct pool *pool, struct block *block, tl_purpose purpose);
 
 void *block_data(const struct block *block); /* NULL on meta */
 
-/* What decides what a pool does with requests to come: which blocks have been taken since when, and the free ones in the order in which they
- * will be looked at. When a layout comes back, every block that was taken then has been taken ever since; the same requests as
- * in between then meet with the same answers, to the same peaks, and lead to the same layout once more. */
+/* The state that determines a pool's future: which blocks have been allocated since when, and the free ones in
+ * search order. When a layout comes back, every block that was taken then has been taken ever since; the same
+ * requests as in between then meet with the same answers, to the same peaks, and lead to the same layout once more. */
 struct pool_layout {
     uint64_t *words; /* memory_free it */
     size_t n, capacity;

@@ -26,7 +26,7 @@
 json_t *identity_new(const struct settings *s, const tl_model_config *config, const char *weights,
                      const struct source *source);
 
-/* What a record says of the model. False, without an error: nothing that could be understood. */
+/* Reads the model from a record. False, without an error, if it cannot be understood. */
 bool identity_model(const json_t *record, tl_model_config *config);
 
 /* In what two records differ, as words with both values ("model: n_layers was 4, is 6"); "": in nothing. */

@@ -111,7 +111,7 @@ bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes) {
 /* JSON has no word for what is not finite. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
-/* What can be compared between two runs comes first; what the clock tells is under "time". */
+/* Values that can be compared between two runs come first; clock times are under "time". */
 static bool line_write(struct log *l, const struct log_step *s) {
     json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f, s:b, s:{s:f, s:f, s:f}}", "step", (json_int_t)s->step, "tokens",
                              (json_int_t)s->tokens, "loss", number(s->loss), "grad_norm", number(s->norm), "lr", s->lr,

@@ -32,7 +32,7 @@ struct log {
  * */
 bool log_open(struct log *l, const struct file_folder *folder, int64_t line_bytes, int64_t event_bytes);
 bool log_close(struct log *l);
-/* What was written is on disk, and so long. */
+/* Syncs the files and returns their lengths. */
 bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
 
 bool log_step(struct log *l, const struct log_step *s);

@@ -72,7 +72,7 @@ static bool name_is_safe(const char *name) {
     return name && *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* What is no regular file is damage like any other. */
+/* Anything but a regular file counts as damaged. */
 static bool regular_check(struct file_place at, const char *path) {
     enum file_kind kind;
     if (!file_look(at, &kind)) return false;

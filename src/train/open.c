@@ -49,7 +49,8 @@ static bool best_step(struct checkpoints *all, const char *folder, int64_t *step
            error_set(TL_ERROR_USE, "%s: there is no best checkpoint (the run needs evaluations)", folder);
 }
 
-/* What a checkpoint says of its tokens; runs of before it was written there trained on bytes when they had 256 of them. */
+/* The tokens of a checkpoint; older runs, which did not record them, trained on bytes if they had a vocabulary of
+ * 256. */
 static bool has_bytes(const struct checkpoint *c, int64_t vocabulary) {
     json_t *state = json_parse(checkpoint_state(c), NULL);
     json_t *said = json_object_get(json_object_get(state, "trainer"), "is_bytes");

@@ -16,7 +16,7 @@ struct origin origin_here(tl_device *device);
 json_t *origin_json(const struct origin *o); /* NULL: recorded */
 /* False: it is none, and nothing is recorded. */
 bool origin_read(struct origin *o, const json_t *json);
-/* What decides bits and differs: "chip A (here B), ..."; "": nothing. Returns text. */
+/* The differences that can change results: "chip A (here B), ..."; "" if there are none. Returns text. */
 const char *origin_compare(const struct origin *then, const struct origin *now, char *text, size_t size);
 
 #endif

@@ -13,7 +13,7 @@
 #include "step/turn.h"
 #include "train/run_parts.h"
 
-/* What a step that is not finite leads to. True: go on. */
+/* Handles a step that is not finite. True: continue. */
 static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *end) {
     const char *policy = settings_choice(&r->settings, "on_nonfinite");
     r->summary->n_skipped++;

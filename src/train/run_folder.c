@@ -20,8 +20,8 @@ bool run_final_look(struct run *r, bool *is_whole) {
     return true;
 }
 
-/* What depends on the settings and is made once. A run that has no checkpoint has nothing to lose, unless it is done.
- * */
+/* Files that depend on the settings and are written once. A run without a checkpoint has nothing to lose, unless it
+ * is finished. */
 static bool folder_renew(struct run *r) {
     bool is_done;
     if (!run_final_look(r, &is_done)) return false;
@@ -52,7 +52,7 @@ void run_changes_add(struct run *r, const char *words) {
     text_copy(r->changes + n, sizeof r->changes - n, words);
 }
 
-/* What differs from what the run was started with ends it, unless it was said that it may. */
+/* Changes since the start of the run are errors, unless they are accepted. */
 static bool changes_allow(struct run *r, const char *words) {
     if (!*words) return true;
     if (!r->accepts_changes)

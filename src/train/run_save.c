@@ -213,8 +213,7 @@ static bool receipt_look(struct run *r, bool *is_good) {
     return ok;
 }
 
-/* What a run that is done has left, and writes again where it is damaged: the weights and the receipt are those of its
- * checkpoint. */
+/* The final files of a finished run, rewritten if they are damaged: weights and receipt come from its checkpoint. */
 static bool run_repair(struct run *r) {
     bool has_final, has_receipt;
     if (!run_final_look(r, &has_final) || !receipt_look(r, &has_receipt)) return false;

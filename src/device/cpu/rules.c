@@ -65,7 +65,7 @@ static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int
                              .is_gathered = dtype == TL_BF16 && 2 * N <= 4 * C};
 }
 
-/* What the products of a chunk need: logits, dx and dweight, one after the other. */
+/* The workspace of a chunk's products: logits, dx and dweight, one after the other. */
 static uint64_t head_products(const tl_call *c) {
     const struct attr_linear_cross_entropy *a = c->attr;
     const tl_dtype dtype = c->input[0]->dtype;

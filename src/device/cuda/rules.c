@@ -31,7 +31,7 @@ static uint64_t narrow_workspace(const tl_call *c, const struct target *target) 
     return c->n_inputs == 1 ? NARROW_BYTES : 0;
 }
 
-/* What an 8-bit product wants of the chip and of its sizes. */
+/* The requirements of an 8-bit product on the chip and on its sizes. */
 static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m, int64_t n, int64_t k) {
     return target_has_native(target, TL_F8E4M3) && dtype_info(dtype)->bits == 16 && m % 16 == 0 && n % 16 == 0 &&
            k % 16 == 0;

@@ -17,7 +17,7 @@ extern const struct target cuda_targets[];
 uint32_t cuda_native(int capability);
 uint64_t cuda_gemm_workspace_bytes(int capability);
 
-/* What the driver says of a card. */
+/* A card as the driver reports it. */
 struct cuda_card {
     char name[96];
     int capability;

@@ -105,7 +105,7 @@ static inline uint16x8_t bf16_round(float32x4_t left, float32x4_t right) {
     return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(left), right));
 }
 
-/* What rounding has left of eight numbers, rounded. */
+/* The rounding errors of eight numbers, rounded. */
 static inline uint16x8_t bf16_rest(float32x4_t left, float32x4_t right, uint16x8_t rounded) {
     const float32x4_t kept_left = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(rounded), 16));
     const float32x4_t kept_right = vreinterpretq_f32_u32(vshll_high_n_u16(rounded, 16));

@@ -1,9 +1,10 @@
 /* fold.c: reductions whose partial result is more than one number, and running sums and products.
  *
- * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A chunk is gathered into an
- * array of f64 (i64 for integers; f32 for a *narrow* reduction, which keeps the same digits) and made into a *state* of two
- * numbers; the states of an output are joined in order, and the last one is finished into the result. Chunks depend on the shape alone, so the bits are the same for every number
- * of threads and every layout of x. Inside a chunk, sums run in LANES, as in reduce.c.
+ * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A chunk is gathered
+ * into an array of f64 (i64 for integers; f32 for a *narrow* reduction, which keeps the same digits) and made into a
+ * *state* of two numbers; the states of an output are joined in order, and the last one is finished into the result.
+ * Chunks depend on the shape alone, so the bits are the same for every number of threads and every layout of x.
+ * Inside a chunk, sums run in LANES, as in reduce.c.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/iterate.h"
@@ -40,8 +41,8 @@ struct rows {
     tl_dtype dtype;
 };
 
-/* How one reduction works. x is an array of n doubles or int64s (narrow: of floats), whose first is element `first` of its
- * output's. */
+/* How one reduction works. x is an array of n doubles or int64s (narrow: of floats), whose first is element `first`
+ * of its output's. */
 struct fold {
     struct state (*chunk)(const void *x, int64_t n, int64_t first, const void *attr);
     /* total, over n_total elements, and part, over n_part that follow. */
@@ -170,7 +171,8 @@ static bool goes_by_columns(const struct task *task) {
            (reduced->step[0] > kept->step[0] || reduced->step[0] < -kept->step[0]);
 }
 
-/* Long pieces of rows are read best; they are shorter where threads would otherwise have nothing to do, which changes no result. */
+/* Long pieces of rows are read best; they are shorter where threads would otherwise have nothing to do, which
+ * changes no result. */
 static bool run_columns(struct task *task, int n_threads) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1], n_rows = smaller(REDUCE_CHUNK, task->reduced.n);
     const int64_t n_items = task->kept.n / kept_size * task->n_chunks;
@@ -349,8 +351,8 @@ bool cpu_argmin(const tl_kernel_args *args) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------------- */
 
-/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal numbers is 0, so
- * that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal
+ * numbers is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
 static inline void add_distances(const double *x, int n, double mean, double *rest, double *squares) {
     for (int k = 0; k < n; k++) {
         const double d = x[k] - mean;
@@ -686,13 +688,13 @@ static void find_carries(const struct scan *scan, int64_t row, double *carry) {
     }
 }
 
-/* What comes after the place that is looked at, in the direction of the scan. */
+/* The elements after the current one, in the direction of the scan. */
 struct after {
     double x, g, r;
 };
 
-/* One block, from its last place to its first; `product` is that of what is before the block. The products go the other way, side by
- * side with it: each step of either waits for the one before. */
+/* One block, from its last place to its first; `product` is that of what is before the block. The products go the
+ * other way, side by side with it: each step of either waits for the one before. */
 static void grad_block(const struct scan *scan, int64_t row, int64_t at, double product, struct after *after) {
     SCRATCH_ARRAY(double, x, SCAN_BLOCK);
     SCRATCH_ARRAY(double, g, SCAN_BLOCK);

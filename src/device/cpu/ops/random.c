@@ -27,8 +27,8 @@ static struct rng_key key_of(tl_generator g) { return (struct rng_key){g.seed, g
 
 /* ---- random_fill -------------------------------------------------------------------------------------------- */
 
-/* The quantile is written for the lower half. Ranges reach at least as far down as up, so where p comes near 1 it started
- * near 0, and its largest value is 1 - 2^-53. */
+/* The quantile is written for the lower half. Ranges reach at least as far down as up, so where p comes near 1 it
+ * started near 0, and its largest value is 1 - 2^-53. */
 static double quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_quantile_f64(1 - p); }
 
 static void make_truncated(const struct attr_random_fill *attr, tl_dtype dtype, char *to, int64_t first, int64_t n) {
@@ -78,9 +78,9 @@ bool cpu_random_fill(const tl_kernel_args *args) {
 
 /* ---- Sorting ------------------------------------------------------------------------------------------------ */
 
-/* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits order the
- * upper 33; keys are draws or made of draws, so few agree in those, and insertion puts these right. Few pairs are sorted by
- * insertion alone. */
+/* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits
+ * order the upper 33; keys are draws or made of draws, so few agree in those, and insertion puts these right. Few
+ * pairs are sorted by insertion alone. */
 static const struct pair *sort_pairs(struct pair *pairs, int64_t n) {
     enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
     struct pair *from = pairs, *to = pairs + n;
@@ -107,8 +107,8 @@ static void draw_wide(tl_generator g, int64_t first, int64_t n, uint64_t *to) {
 
 /* ---- permutation ---------------------------------------------------------------------------------------------
  *
- * The places, sorted by their draws. A *word* is the upper half of a draw and its place, which are enough: where two upper halves are
- * the same, the lower ones are drawn again.
+ * The places, sorted by their draws. A *word* is the upper half of a draw and its place, which are enough: where two
+ * upper halves are the same, the lower ones are drawn again.
  */
 
 struct permutation {
@@ -214,7 +214,7 @@ static int64_t read_weights(const struct weights *w, int64_t first, double *to) 
     return n;
 }
 
-/* What is wrong with a row; NULL: nothing. */
+/* The problem with a row, or NULL. */
 static const char *fault_of(const struct attr_multinomial *attr, const struct weights *w) {
     enum { LANES = 8 };
     int64_t n_positive = 0, n_wrong = 0;

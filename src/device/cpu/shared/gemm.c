@@ -124,7 +124,7 @@ _Static_assert((BF16_CHUNK ? BF16_CHUNK : GEMM_K_BF16) * BF16_COLUMNS * 2 <= LAT
 #endif
 #endif
 
-/* What a thread has in its arena. */
+/* A thread's buffers in its arena. */
 struct room {
     _Alignas(64) float sums[WAITING * RUN];
     _Alignas(64) char panel[LATE_BYTES + GEMM_SLACK];

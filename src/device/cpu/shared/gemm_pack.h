@@ -1,7 +1,7 @@
 /* gemm_pack.h: operands laid out as the kernels of gemm.c read them. A part of gemm.c.
  *
- * A panel holds `width` rows (of a, or columns of b), group by group of `group` terms: (terms / group, width, group). What is
- * missing at the edges is zero. The operand is read along the axis that is dense in it:
+ * A panel holds `width` rows (of a, or columns of b), group by group of `group` terms: (terms / group, width,
+ * group). What is missing at the edges is zero. The operand is read along the axis that is dense in it:
  *
  *   along    terms of a row are neighbours: groups of a row are words, and a panel is the transpose of width rows of words
  *   across   rows are neighbours: `group` lines of width numbers are interleaved
@@ -22,7 +22,8 @@ typedef uint32_t u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t u32x2 __attribute__((vector_size(8), aligned(2), may_alias));
 typedef uint64_t u64x2 __attribute__((vector_size(16), aligned(2), may_alias));
 
-/* ---- Along: out (n_words, width) = in (width, n_words)^T ------------------------------------------------------------ */
+/* ---- Along: out (n_words, width) = in (width, n_words)^T
+ * ------------------------------------------------------------ */
 
 INLINE void transpose_4(char *out, int64_t out_step, const char *in, int64_t in_step) {
     const u32x4 a = *(const u32x4 *)in, b = *(const u32x4 *)(in + in_step);
@@ -93,7 +94,8 @@ INLINE void pack_along(char *out, const char *in, int64_t in_step, int64_t n_wor
             memcpy(out + w * out_step + i * word, in + i * in_step + w * word, (size_t)word);
 }
 
-/* ---- Across: out (width, group) = in (group, width)^T, of 16-bit numbers -------------------------------------------- */
+/* ---- Across: out (width, group) = in (group, width)^T, of 16-bit numbers
+ * -------------------------------------------- */
 
 INLINE void interleave_2x8(char *out, const char *in, int64_t in_step) {
     const u16x8 a = *(const u16x8 *)in, b = *(const u16x8 *)(in + in_step);
@@ -182,7 +184,8 @@ INLINE void pack_across(char *out, const char *in, int64_t in_step, const int wi
         for (int g = 0; g < group; g++) memcpy(out + (i * group + g) * 2, in + g * in_step + i * 2, 2);
 }
 
-/* ---- Lines of numbers, converted -------------------------------------------------------------------------------------- */
+/* ---- Lines of numbers, converted
+ * -------------------------------------------------------------------------------------- */
 
 /* To nearest even; NaN stays one. */
 INLINE uint16_t bf16_round(float value) {
@@ -212,10 +215,12 @@ static void split_line(uint16_t *restrict high, uint16_t *restrict low, const fl
     }
 }
 
-/* Numbers that are converted at a time: LINE is a multiple of every width, CHUNK of every group; no panel is wider than WIDEST. */
+/* Numbers that are converted at a time: LINE is a multiple of every width, CHUNK of every group; no panel is wider
+ * than WIDEST. */
 enum { LINE = 192, CHUNK = 32, WIDEST = 48 };
 
-/* n <= LINE numbers from element `at` on, `step` apart, in the panel's format; zeros up to `n_padded`. `low`: of FORMAT_SPLIT. */
+/* n <= LINE numbers from element `at` on, `step` apart, in the panel's format; zeros up to `n_padded`. `low`: of
+ * FORMAT_SPLIT. */
 INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t at, int64_t step, int64_t n,
                       int64_t n_padded, enum format format) {
     const int number = format == FORMAT_F32 ? 4 : 2;
@@ -240,9 +245,10 @@ INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t a
 typedef char pack_line[LINE * 4];
 typedef char pack_low_line[LINE * 2];
 
-/* ---- Panels --------------------------------------------------------------------------------------------------------------- */
+/* ---- Panels
+ * --------------------------------------------------------------------------------------------------------------- */
 
-/* What is packed: n rows from `row` on, n_k terms from `k` on, padded with zeros to n_terms of them. */
+/* The part to pack: n rows starting at `row`, n_k terms starting at `k`, padded with zeros to n_terms. */
 struct slab {
     const struct gemm_side *side;
     int64_t row, n, k, n_k, n_terms;
@@ -313,7 +319,8 @@ INLINE void pack_slab_along(char *out, const struct slab *slab, int64_t low_at, 
     }
 }
 
-/* The rounded part of FORMAT_SPLIT is the first half of a panel of a and the second of a panel of b: see block_split. */
+/* The rounded part of FORMAT_SPLIT is the first half of a panel of a and the second of a panel of b: see
+ * block_split. */
 INLINE void pack_slab(char *out, const struct slab *slab, const int width, const int group, enum format format,
                       bool is_b) {
     int64_t low_at = 0;

@@ -45,7 +45,7 @@ enum pass { FORWARD, BACKWARD_DETERMINISTIC, BACKWARD_FAST };
 
 /* ---- Plans -------------------------------------------------------------------------------------------- */
 
-/* What a plan depends on; compared as bytes, so made from zeroed memory. */
+/* The key of a plan; compared as bytes, so made from zeroed memory. */
 struct key {
     int64_t B, T, S, H, H_kv, D;
     int64_t stride[8][3]; /* of q k v out g dq dk dv */
@@ -269,7 +269,7 @@ static void plan_fill(struct attention_cache *cache, struct plan *plan, const st
         plan_build(cache, plan, call, pass);
         return;
     }
-    /* What cannot fit is not asked for: each try costs a plan. */
+    /* Sizes that cannot fit are not tried: each attempt costs a plan. */
     const struct attention_sizes sizes = sizes_of(call);
     for (int tries = 0; tries < 4;) {
         const struct attention_call slice = slice_of(call, n_batch, n_kv_heads);

@@ -23,7 +23,7 @@ struct attention_call {
     tl_dtype dtype;
     struct attention_rows q, k, v, out, g, dq, dk, dv; /* the last four: backward */
     void *lse;                                         /* (B,H,T) */
-    /* What cuDNN's graphs do not have here; NULL where absent. */
+    /* Features that the cuDNN graphs lack; NULL if absent. */
     const void *mask; /* (B,H,T,S), any strides: bool, or a float that is added to the scores */
     tl_dtype mask_dtype;
     int64_t mask_stride[4];

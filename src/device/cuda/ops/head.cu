@@ -1,13 +1,14 @@
 /* head.cu: the last product and the loss, a chunk of rows at a time; see ops/head.c.
  *
- * Products go through matmul.c. Logits have the dtype of x: 16-bit ones are rounded, as those of a linear layer are, and
- * half as many bytes go through memory. One kernel turns a chunk of logits into losses and, in their place, into their
- * gradient. In f16 a gradient already divided by the number of rows would vanish, so there the division comes after
- * the products.
+ * Products go through matmul.c. Logits have the dtype of x: 16-bit ones are rounded, as those of a linear layer are,
+ * and half as many bytes go through memory. One kernel turns a chunk of logits into losses and, in their place, into
+ * their gradient. In f16 a gradient already divided by the number of rows would vanish, so there the division comes
+ * after the products.
  *
- * Vocabularies are odd, and products of odd sizes are slow ones. So rows of logits are `pitch` elements long, V rounded up to
- * HEAD_ALIGN, and for 16-bit weights the products have that size too: the weight is copied with rows of zeros behind it,
- * the gradient of the logits that belong to them is 0, and so are the rows of dweight's sums, which nobody reads.
+ * Vocabularies are odd, and products of odd sizes are slow ones. So rows of logits are `pitch` elements long, V
+ * rounded up to HEAD_ALIGN, and for 16-bit weights the products have that size too: the weight is copied with rows
+ * of zeros behind it, the gradient of the logits that belong to them is 0, and so are the rows of dweight's sums,
+ * which nobody reads.
  *
  * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's
  * place until the loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
@@ -54,8 +55,8 @@ template <class T> struct exponential {
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return fmax(a, b); }
 
-/* The first n of a pack's logits into a running log-sum-exp: at most one rescaling for all of them. NaN is passed over by
- * `larger` and stays in the sum. */
+/* The first n of a pack's logits into a running log-sum-exp: at most one rescaling for all of them. NaN is passed
+ * over by `larger` and stays in the sum. */
 template <class T>
 __device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n) {
     typedef typename compute_type<T>::type C;
@@ -73,7 +74,8 @@ __device__ inline void running_add_pack(running<typename compute_type<T>::type> 
     r.top = top;
 }
 
-/* Slopes of a pack of logits that begins at column `first`: (e^(logit - lse) - [is target]) factor, and 0 from column V on. */
+/* Slopes of a pack of logits that begins at column `first`: (e^(logit - lse) - [is target]) factor, and 0 from
+ * column V on. */
 template <class T>
 __device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, int64_t V, int64_t target,
                                           typename compute_type<T>::type lse, typename compute_type<T>::type factor) {
@@ -92,9 +94,10 @@ __device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, i
     return q;
 }
 
-/* A block per row, from the last row back, since those are still in the cache: the row's loss, and the gradient of its logits
- * in their place, zeros behind column V. A thread writes what it has read itself, and asks for AHEAD packs before it looks at
- * the first. Two blocks of 512 threads per multiprocessor keep their rows in the cache until the second look. */
+/* A block per row, from the last row back, since those are still in the cache: the row's loss, and the gradient of
+ * its logits in their place, zeros behind column V. A thread writes what it has read itself, and asks for AHEAD
+ * packs before it looks at the first. Two blocks of 512 threads per multiprocessor keep their rows in the cache
+ * until the second look. */
 template <class T>
 __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
     head_rows(head<typename compute_type<T>::type> h, T *logits, int64_t first_row, int64_t n_rows) {
@@ -155,7 +158,7 @@ template <class C> __global__ void __launch_bounds__(1024) head_total(const C *l
     if (threadIdx.x == 0) *loss = (C)(total * (double)*loss);
 }
 
-/* What came of the products, times the scale, in the result's dtype; n elements, a pack per thread. No rows that count:
+/* The products times the scale, in the result's dtype; n elements, one pack per thread. If no rows count, there is
  * nothing to scale. */
 template <class A, class O>
 __global__ void __launch_bounds__(BLOCK) head_finish(const A *from, O *to, int64_t n, const float *scale) {
@@ -279,7 +282,8 @@ template <class T> static bool table_fill(const head_call<T> *c) {
            cuda_check(cudaMemsetAsync((char *)c->table + there, 0, all - there, stream), c->args->op, c->args->error);
 }
 
-/* Zeros behind the logits where products do not write so far: packs are read whole. They stay zeros from chunk to chunk. */
+/* Zeros behind the logits where products do not write so far: packs are read whole. They stay zeros from chunk to
+ * chunk. */
 template <class T> static bool margin_fill(const head_call<T> *c) {
     const size_t margin = (size_t)(c->h.pitch - c->columns) * sizeof(T);
     const int64_t n_rows = c->attr->chunk_rows < c->N ? c->attr->chunk_rows : c->N;

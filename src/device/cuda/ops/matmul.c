@@ -3,21 +3,22 @@
  * Row-major by column-major. cuBLASLt thinks in columns. A row-major (m,n) matrix is, byte for byte, a column-major
  * (n,m) one, its transpose; so out = A B is asked for as out^T = B^T A^T: our b becomes cuBLASLt's A, our a its B.
  *
- * Plans. Descriptors, layouts and the algorithm are made once per distinct call (dtypes, sizes, strides, alignment of the
- * addresses, workspace) and kept for the life of the process. The algorithm is the first the heuristic offers that fits
- * args->workspace_bytes. Split-K is allowed only with its partial sums in the workspace, added in a fixed order
- * (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same chip and
- * library gives the same bits.
+ * Plans. Descriptors, layouts and the algorithm are made once per distinct call (dtypes, sizes, strides, alignment
+ * of the addresses, workspace) and kept for the life of the process. The algorithm is the first the heuristic offers
+ * that fits args->workspace_bytes. Split-K is allowed only with its partial sums in the workspace, added in a fixed
+ * order (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same
+ * chip and library gives the same bits.
  *
- * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the fastest: another
- * run may keep another. A product that adds to its result must not run twice: it takes the algorithm of the same product
- * that does not add, where there was one; otherwise candidates add to the workspace, and where that has no room the first is taken.
+ * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the
+ * fastest: another run may keep another. A product that adds to its result must not run twice: it takes the
+ * algorithm of the same product that does not add, where there was one; otherwise candidates add to the workspace,
+ * and where that has no room the first is taken.
  *
  * A bias goes into the epilogue: one number per column of ours, which is one per row of cuBLASLt's D.
  *
- * Batches. Batch axes that both inputs walk with one stride each become one strided batch; where they do not, the innermost
- * run that does is the batch and the rest is a loop of calls. A batch that shares b and whose a is one tall matrix
- * is one product with more rows.
+ * Batches. Batch axes that both inputs walk with one stride each become one strided batch; where they do not, the
+ * innermost run that does is the batch and the rest is a loop of calls. A batch that shares b and whose a is one
+ * tall matrix is one product with more rows.
  */
 #include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/kernels.h"
@@ -32,7 +33,7 @@
 
 /* ---- Plans -------------------------------------------------------------------------------------------- */
 
-/* What a plan depends on. Compared as bytes, so made from zeroed memory. Sizes and strides are cuBLASLt's: op(A) is (m,k),
+/* The key of a plan. Compared as bytes, so made from zeroed memory. Sizes and strides are cuBLASLt's: op(A) is (m,k),
  * op(B) is (k,n), C and D are (m,n), all column-major. */
 struct key {
     int64_t m, n, k;
@@ -143,12 +144,14 @@ static bool layout_new(cublasLtMatrixLayout_t *layout, int type, int64_t rows, i
                  "layout", error);
 }
 
-/* What a call has besides its matrices, each NULL where there is none: a bias; scales of 8-bit matrices A and B, one float each on the device. */
+/* The optional operands of a call, NULL if absent: a bias; scales of 8-bit matrices A and B, one float each on the
+ * device. */
 struct extras {
     const void *bias, *scale_a, *scale_b;
 };
 
-/* The heuristic sees that they are there; their addresses are each call's own. Gradients (e5m2) are summed with all the bits there are. */
+/* The heuristic sees that they are there; their addresses are each call's own. Gradients (e5m2) are summed with all
+ * the bits there are. */
 static bool operation_set_extras(cublasLtMatmulDesc_t operation, const struct key *key, const struct extras *extras,
                                  char *error) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -363,7 +366,8 @@ struct side {
     int64_t ld;
 };
 
-/* Our matrix has `rows` x `columns`, after the attribute's transposition. Row-major storage is its transpose already. */
+/* Our matrix has `rows` x `columns`, after the attribute's transposition. Row-major storage is its transpose
+ * already. */
 static bool side_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride, struct side *side) {
     const bool is_row_major = column_stride == 1 || columns == 1;
     const bool is_column_major = row_stride == 1 || rows == 1;

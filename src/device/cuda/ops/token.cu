@@ -124,7 +124,7 @@ __device__ inline void block_list(const void *ids, tl_dtype dtype, int64_t n_ids
     }
 }
 
-/* What a block looks at together: 32 ids that lie far apart. Each lane has the group of one. */
+/* A block processes 32 ids together that are far apart. Each lane has the group of one. */
 struct group_span {
     int first, n;
 };

@@ -1,10 +1,10 @@
 /* update.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
- * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are the
- * same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a body for one
- * element; two kernels run it: one over packs of eight, for all parameters at once that are dense and f32 or bf16, since
- * they are many and mostly small; one over anything else, a parameter at a time. The scale of the gradient stays on the
- * device: where it is not finite, threads end before they have changed anything.
+ * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are
+ * the same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a
+ * body for one element; two kernels run it: one over packs of eight, for all parameters at once that are dense and
+ * f32 or bf16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of the
+ * gradient stays on the device: where it is not finite, threads end before they have changed anything.
  */
 #include "device/cuda/shared/common.cuh"
 
@@ -107,7 +107,7 @@ struct parameter {
     uint64_t index; /* of its first random word */
 };
 
-/* What all parameters of a call share. */
+/* The options shared by all parameters of a call. */
 struct update {
     const float *scale; /* NULL: 1 */
     tl_dtype p_dtype;

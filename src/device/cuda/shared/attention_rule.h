@@ -20,8 +20,8 @@ enum {
     ATTENTION_PART_BYTES = 256, /* parts of the workspace begin at multiples of this */
     ATTENTION_PLAN_BYTES = 256  /* what a cuDNN plan asks for itself, measured on Hopper; see docs/devices.md */
 };
-/* The repeatable backward may store this many bytes of scores for one key head and its queries; for more, our own
- * kernels run. */
+/* The deterministic backward may store this many bytes of scores for one key head and its queries; beyond that,
+ * Tally's own kernels run. */
 #define ATTENTION_SCORES_MOST ((uint64_t)1 << 30)
 
 struct attention_sizes {
@@ -54,8 +54,8 @@ static inline uint64_t attention_lengths_bytes(int64_t n_keys, int64_t n_batch) 
                                            : 0;
 }
 
-/* What the repeatable backward stores for n_heads query heads: the gradients of their scores, in 16 bits. UINT64_MAX on
- * overflow. */
+/* Bytes that the deterministic backward stores for n_heads query heads: the gradients of their scores, in 16 bits.
+ * UINT64_MAX on overflow. */
 static inline uint64_t attention_score_bytes(const struct attention_sizes *s, int64_t n_heads) {
     const uint64_t head = 2 * attention_whole_tiles(s->T) * attention_whole_tiles(s->S);
     uint64_t bytes;
@@ -64,13 +64,13 @@ static inline uint64_t attention_score_bytes(const struct attention_sizes *s, in
                : bytes;
 }
 
-/* What both backwards store of grouped heads: dk and dv of n_heads query heads, in 16 bits, before they are added
- * up. */
+/* Bytes that both backward passes store for grouped heads: dk and dv of n_heads query heads, in 16 bits, before they
+ * are summed. */
 static inline uint64_t attention_group_bytes(const struct attention_sizes *s, int64_t n_heads) {
     return s->H == s->H_kv ? 0 : 2 * 2 * (uint64_t)(n_heads * s->D) * attention_whole_tiles(s->S);
 }
 
-/* What a plan of the repeatable backward for n_heads query heads asks for, at most. cuDNN 9.14 on Hopper asks for
+/* An upper bound on the workspace of a deterministic backward plan for n_heads query heads. cuDNN 9.14 on Hopper needs
  *     256 + 2 n_heads round_up(T, 64) round_up(S, 128), and with grouped heads 4 n_heads S D more. */
 static inline uint64_t attention_slice_bytes(const struct attention_sizes *s, int64_t n_heads) {
     uint64_t bytes;
