@@ -149,6 +149,8 @@ static tl_device *device_open(const char *name) {
         memory_free(d);
         return NULL;
     }
+    d->workspace = d->target->rules->workspace;
+    d->is_host = device_has_data(d) && d->target->rules->is_host;
     limit_set(d);
     open_devices[n_open++] = d;
     if (device_opened) device_opened(d);

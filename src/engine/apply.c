@@ -164,6 +164,11 @@ static tl_operand operand(const tl_tensor *x) {
         .data = tensor_data(x), .dtype = x->dtype, .rank = x->rank, .shape = x->shape, .stride = x->stride};
 }
 
+__attribute__((noinline)) static tl_kernel custom_kernel(const tl_call *c) {
+    const struct device_rules *rules = c->device->target->rules;
+    return rules->custom ? rules->custom(c->op->user) : NULL;
+}
+
 __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *workspace) {
     tl_operand in[TL_MAX_INPUTS], out[TL_MAX_OUTPUTS];
     char error[200] = "";
@@ -181,8 +186,7 @@ __attribute__((noinline)) static bool kernel_run(tl_call *c, struct storage *wor
                            .stream = c->device->stream,
                            .error = error};
     const tl_device *d = c->device;
-    const struct device_rules *rules = d->target->rules;
-    tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : rules->custom ? rules->custom(c->op->user) : NULL;
+    tl_kernel kernel = c->op->id >= 0 ? d->kernels[c->op->id] : custom_kernel(c);
     bool ok;
     if (device_is_host(d) && !scratch_ready()) return error_memory(SCRATCH_BYTES, "the scratch of a thread");
     if (c->op->run) ok = c->op->run(c, error);
@@ -214,9 +218,8 @@ static void versions_advance(const tl_call *c) {
 }
 
 static uint64_t workspace_bytes(const tl_call *c) {
-    const struct target *t = c->device->target;
-    const workspace_rule rule = t->rules->workspace && c->op->id >= 0 ? t->rules->workspace[c->op->id] : NULL;
-    return rule ? rule(c, t) : c->op->workspace ? c->op->workspace(c) : 0;
+    const workspace_rule *own = c->device->workspace, rule = own && c->op->id >= 0 ? own[c->op->id] : NULL;
+    return rule ? rule(c, c->device->target) : c->op->workspace ? c->op->workspace(c) : 0;
 }
 
 /* The kernel, in its workspace and between marks of time. */

@@ -8,7 +8,7 @@ bool device_is_reachable(const tl_device *device) {
     return !device->is_lost_in_fork || device->generation == process_generation();
 }
 
-bool device_check_fork(const tl_device *device, const char *what) {
+__attribute__((noinline, cold)) bool device_check_fork(const tl_device *device, const char *what) {
     return device_is_reachable(device) ||
            error_set(TL_ERROR_DEVICE, "%s: %s was opened before fork() and cannot be used in the child", what,
                      device->name);

@@ -116,6 +116,9 @@ struct tl_device {
     void *stream;
     void *own; /* the device's private state */
     struct pool *pool;
+    /* Of the target's rules, beside each other since every call reads them; set when the device is opened. */
+    const workspace_rule *workspace;
+    bool is_host;         /* its data is the host's own memory */
     bool is_lost_in_fork; /* a forked child must not touch it, as with a GPU */
     int generation;       /* of the process that opened it */
 };
@@ -123,9 +126,7 @@ struct tl_device {
 /* False on meta: there are shapes, and nothing to compute with. */
 static inline bool device_has_data(const tl_device *device) { return device->kernels != NULL; }
 /* Its data is the host's own memory. */
-static inline bool device_is_host(const tl_device *device) {
-    return device_has_data(device) && device->target->rules->is_host;
-}
+static inline bool device_is_host(const tl_device *device) { return device->is_host; }
 /* Its kernels read the host's memory, or those it stands in for would. */
 static inline bool device_prices_host(const tl_device *device) { return device->target->rules->is_host; }
 
