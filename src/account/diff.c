@@ -170,8 +170,8 @@ static void compare(struct report *r, const char *what, const json_t *price, con
     }
 }
 
-/* Indexes an array by what its items are matched by: their texts, each in a line of its own. NULL and an error when two
- * have the same, or without memory. */
+/* Indexes an array by the keys of its items: their texts, each on a separate line. NULL and an error if two keys are
+ * equal, or without memory. */
 static json_t *index_of(const json_t *array, const char *const *texts, const char *which) {
     json_t *index = json_object();
     bool ok = index != NULL;
@@ -233,7 +233,7 @@ static bool ledgers_compare(struct report *r, const json_t *price, const json_t 
     return !r->lacks_memory || error_memory(r->used, "a report of differences");
 }
 
-/* Kind by kind; what follows a kind's name in the report is of one step of it. */
+/* Kind by kind; the lines after a kind's name describe one step of it. */
 static bool runs_compare(struct report *r, const json_t *price, const json_t *receipt) {
     json_t *kinds_a = json_object_get(price, "kinds"), *kinds_b = json_object_get(receipt, "kinds"), *kind;
     static const char *const counts[] = {"count", NULL};

@@ -38,7 +38,7 @@ static void checkpoint_forget(void *attr) {
     if (a->context_bytes) memory_free(a->context);
 }
 
-/* Runs fn in a scope of its own: only its results stay, which must be tensors; the caller gets a reference to each. */
+/* Runs fn in a separate scope: only its results stay, which must be tensors; the caller gets a reference to each. */
 static bool fn_run(const struct attr_checkpoint *a, tl_tensor **inputs, int n_inputs, tl_tensor **outputs,
                    int n_outputs) {
     for (int j = 0; j < n_outputs; j++) outputs[j] = NULL;

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "einops/pattern_cache.h"
 #include "einops/einops.h"
 #include "einops/pattern.h"
@@ -439,7 +440,7 @@ const char *tl_lengths(const char *format, ...) {
     static _Thread_local char text[LENGTHS_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    int n = format ? vsnprintf(text, sizeof text, format, arguments) : -1;
+    int n = format ? number_vprint(text, sizeof text, format, arguments) : -1;
     va_end(arguments);
     if (n >= 0 && n < (int)sizeof text) return text;
     error_set(TL_ERROR_USE,

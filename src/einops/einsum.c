@@ -560,7 +560,7 @@ static void term_drop(struct term *t) {
     t->x = NULL;
 }
 
-/* More: every step in a scope of its own, and results are held by hand, so that none outlives its use. */
+/* More: every step in a separate scope, with results held by hand, so that none outlives its use. */
 static tl_tensor *plan_run(const struct plan *p, tl_tensor *const *tensors, tl_dtype dtype) {
     struct term term[2 * TL_MAX_INPUTS];
     int n_terms = 2 * p->n - 1;

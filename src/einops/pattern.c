@@ -26,8 +26,8 @@ static void put(char *buffer, size_t size, size_t *used, const char *format, ...
     *used += n > 0 ? (size_t)n : 0;
 }
 
-/* The pattern on a line of its own and a caret below byte `at`. What cannot be printed becomes one '?'; of a long
- * pattern the part around the caret is shown. */
+/* The pattern on a separate line and a caret below byte `at`. Unprintable characters become '?'; of a long pattern
+ * only the part around the caret is shown. */
 static void put_pattern(char *buffer, size_t size, size_t *used, const char *pattern, int at) {
     const char *label = "\n  pattern: ", *mark = "\n           ";
     size_t length = strlen(pattern), from = 0;

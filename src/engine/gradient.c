@@ -1,4 +1,4 @@
-/* gradient.c: what gradient rules ask: what was saved for them, what arrives, where their results go. */
+/* gradient.c: the interface of gradient rules: saved tensors, incoming gradients, results. */
 #include "base/error.h"
 #include "engine/graph.h"
 #include "engine/scope.h"

@@ -1,7 +1,7 @@
 /* safetensors_save.c: tensors into a file, the same bytes as the reference library would write.
  *
  * Tensors are ordered by type (wide ones first, which aligns them all) and then by name; the header is padded with
- * spaces to a multiple of 8. Metadata is sorted by key, where the reference has no order of its own. Tensors that are
+ * spaces to a multiple of 8. Metadata is sorted by key, where the reference has no fixed order. Tensors that are
  * not dense in host memory are fetched piece by piece through one buffer.
  */
 #include <stdio.h>

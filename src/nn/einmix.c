@@ -20,7 +20,7 @@
 
 /* ---- Texts behind a state ---- */
 
-/* A module with `bytes` of state of its own, zero; NULL: recorded. */
+/* A module with `bytes` of zeroed state; NULL on error, which is recorded. */
 static tl_module *module_with_state(const tl_module_kind *kind, size_t bytes) {
     tl_module *m = tl_module_new(kind);
     if (!m) return NULL;

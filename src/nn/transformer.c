@@ -367,7 +367,7 @@ bool lm_fill(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *
         a->model = s;
         a->layer = l;
     }
-    if (ok && c->is_tied) { /* the head has no tensor of its own */
+    if (ok && c->is_tied) { /* the head has no separate tensor */
         s->head = s->embedding;
         return true;
     }

@@ -106,7 +106,7 @@ bool where_shape(tl_call *c) {
     return call_output(c, 0, dtype, rank, shape);
 }
 
-/* Any two dtypes: each has a truth of its own. */
+/* Any two dtypes: each is converted to bool by itself. */
 static bool logic_shape(tl_call *c) {
     const tl_tensor *a = c->input[0], *b = c->input[1];
     int rank;
@@ -147,7 +147,7 @@ static tl_tensor *remainder_gradient(tl_tensor *g, tl_tensor *a, tl_tensor *b) {
     return tl_neg(tl_mul(g, tl_floor(tl_div(a, b))));
 }
 
-/* g f'(x), where f' has a kernel of its own. */
+/* g f'(x), where f' has its own kernel. */
 static tl_tensor *slope(const tl_op *op, tl_tensor *x, tl_tensor *g) { return op_apply2(op, x, g, NULL, 0); }
 /* The gradient of g f'(x) by x, h being that of the result: h g f''(x). */
 static tl_tensor *slope_gradient(tl_tensor *h, tl_tensor *x, tl_tensor *g, tl_tensor *(*second)(tl_tensor *x)) {

@@ -3,8 +3,7 @@
  * Logits (N,V) are by far the largest tensor of a language model, and they live through the peak: made by the last
  * product, kept for backward, and joined there by their own gradient. The loss is a sum over rows, so rows can be
  * taken in chunks: logits of a chunk, their loss, the gradient of the logits in their place, and from it the chunk's
- * part of dx and dweight. What is left over is dx and dweight, which backward multiplies by the gradient of the
- * loss.
+ * part of dx and dweight. The results are dx and dweight, which backward multiplies by the gradient of the loss.
  *
  * The gradients are backward's work done early. They are billed to backward, and computed only if gradients may be
  * needed.

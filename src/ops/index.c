@@ -7,7 +7,7 @@
  * threads; sums are added in that order. The gradient of a value that did not stay is zero: a board of numbers,
  * written by the same indices, says who stayed. PyTorch leaves both open.
  *
- * Bytes. What is fetched is counted, not the table it is fetched from; in place, what is written, not the target.
+ * Bytes. Fetched elements are counted, not the table they come from; in place, written elements, not the target.
  */
 #include <string.h>
 

@@ -186,7 +186,7 @@ static void put_elements(struct printer *p, int axis, int indent) {
 
 /* ---- What comes after the elements ---- */
 
-/* ", text", on a line of its own where it would not fit. `used` is the width of the line so far, as torch counts it. */
+/* ", text", on a separate line if it would not fit. `used` is the width of the line so far, as torch counts it. */
 static void put_suffix(struct printer *p, size_t *used, const char *text) {
     size_t length = strlen(text);
     if (*used + length + 2 > LINE_WIDTH) {

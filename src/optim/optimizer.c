@@ -1,12 +1,12 @@
-/* optimizer.c: many parameters, each with settings and states of its own, stepped together.
+/* optimizer.c: updates many parameters together, each with its own settings and state.
  *
- * All states are made when a parameter is added, so that a step takes no memory and the first step is like every other.
- * The formulas are the ops' (ops/update.c); here is only which of them a kind means, and with what. There are no
- * groups: a group is the same settings given to several parameters. A step finds those, in the order of their first members, and gives each
- * to the op as a list.
+ * All states are made when a parameter is added, so that a step takes no memory and the first step is like every
+ * other. The formulas are the ops' (ops/update.c); here is only which of them a kind means, and with what. There are
+ * no groups: a group is the same settings given to several parameters. A step finds those, in the order of their
+ * first members, and gives each to the op as a list.
  *
- * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count as
- * optimizer state.
+ * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count
+ * as optimizer state.
  */
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct tl_optimizer {
     size_t update_capacity;
     size_t *slots; /* open-addressing index into parameters, +1: each under its name and under its tensor */
     size_t n_slots;
-    tl_named_tensor *list; /* every state, with a name of its own */
+    tl_named_tensor *list; /* every state tensor, with its name */
     size_t n_list, list_capacity;
 };
 

@@ -237,7 +237,8 @@ static int64_t pick(const int64_t *list, int i, double prime) {
     return list[spread(i, prime, n)];
 }
 
-/* A step must not take long: what is drawn too large gets fewer sequences, then few words, then shorter sequences. */
+/* A step must not take long: a configuration that is too large gets fewer sequences, then a smaller vocabulary, then
+ * shorter sequences. */
 static void case_limit(struct calibrate_case *c, int64_t tokens, const struct calibrate_range *range) {
     double share = strcmp(c->recipe, "fp32") ? 1 : range->fp32_share, much = share * range->much,
            most = share * range->most;

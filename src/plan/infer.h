@@ -1,7 +1,8 @@
-/* infer.h: what a model costs when it is used: a prompt at once (prefill), then token by token on a cache of keys and values (decode).
+/* infer.h: what a model costs when it is used: a prompt at once (prefill), then token by token on a cache of keys
+ * and values (decode).
  *
- * The very functions that generate text (tl_model_next on a tl_cache) run on meta. A decode step at n tokens costs a + b n, so the mean over
- * the tokens of a text is that of its first and its last. */
+ * The very functions that generate text (tl_model_next on a tl_cache) run on meta. A decode step at n tokens costs a
+ * + b n, so the mean over the tokens of a text is that of its first and its last. */
 #ifndef PLAN_INFER_H
 #define PLAN_INFER_H
 
@@ -27,8 +28,8 @@ struct infer_answer {
     enum price_verdict verdict;
     struct infer_part prefill, first, last; /* decode: of the first and of the last token, all sequences together */
     double prefill_tokens_per_s, decode_s, decode_tokens_per_s; /* decode_s: the mean of a step */
-    /* Batches from which on a decode step is bound by arithmetic: its products with weights alone, and all of it. 0: never, since every
-     * sequence brings a cache of its own; -1: not known */
+    /* Batches from which on a decode step is bound by arithmetic: its products with weights alone, and all of it. 0:
+     * never, since every sequence has its own cache; -1: unknown */
     int64_t compute_bound_products, compute_bound_all;
     int64_t largest_batch; /* that fits; 0: none; -1: not known */
 };

@@ -1,5 +1,5 @@
-/* machine.h: what was measured of one machine: how fast its ops are, by size. Made by `tally calibrate` (calibrate.h), kept as a JSON
- * file, schema tally.machine/2 (docs/planning.md), used by predict.h and roofline.h. */
+/* machine.h: the profile of a machine: the measured speed of its ops, by size. Made by `tally calibrate`
+ * (calibrate.h), kept as a JSON file, schema tally.machine/2 (docs/planning.md), used by predict.h and roofline.h. */
 #ifndef PLAN_MACHINE_H
 #define PLAN_MACHINE_H
 
@@ -31,7 +31,8 @@ struct machine {
     char device[32], machine[128], isa[32], date[32];
     int threads;
     double clock_hz; /* 0: not known */
-    /* of multiply-adds, in registers: by the chip's arithmetic (0: not known), and measured (0: no probe); by sheet, of a chip of the table */
+    /* of multiply-adds, in registers: by the chip's arithmetic (0: not known), and measured (0: no probe); by sheet,
+     * of a chip of the table */
     double product[HARDWARE_N_PEAKS], measured[HARDWARE_N_PEAKS], sheet[HARDWARE_N_PEAKS];
     double sheet_bandwidth;
     /* what a step takes besides its kernels: seconds per op call, and a share of the kernels' time */
@@ -55,12 +56,13 @@ json_t *machine_json(const struct machine *p);
 /* False: recorded. */
 bool machine_read(struct machine *p, const char *path);
 bool machine_write(const struct machine *p, const char *path);
-/* Whether machine_write could: makes the folder, and a file beside the path that goes again at once. False: recorded. */
+/* Whether machine_write could: makes the folder, and a file beside the path that goes again at once. False:
+ * recorded. */
 bool machine_can_write(const char *path);
 /* ~/.config/tally/machine-DEVICE.json; memory_free it. NULL: there is no home. */
 char *machine_default_path(const char *device);
-/* The default one, if it is there and is of this machine, device, instruction set and number of threads. False: there is none;
- * `why` (200 bytes) says so. Nothing is recorded. */
+/* The default one, if it is there and is of this machine, device, instruction set and number of threads. False:
+ * there is none; `why` (200 bytes) says so. Nothing is recorded. */
 bool machine_find(struct machine *p, tl_device *device, char *why);
 /* This machine's name: its processor and how many of them, or the GPU's. */
 void machine_name(tl_device *device, char *text, size_t size);

@@ -53,7 +53,7 @@ struct plan_run plan_run_of(const struct price *p, const struct plan_target *tar
     run.tokens = o->tokens > 0 ? o->tokens : run.steps * step_tokens;
     run.step_s = plan_step_s(&time);
     if (run.step_s == 0) return run;
-    if (o->n_devices > 1) { /* what is sent hides behind what is computed, at best */
+    if (o->n_devices > 1) { /* communication overlaps with computation, at best */
         struct shard_estimate e = shard_estimate(p, target, o->n_devices, o->shard, o->link);
         if (e.link_s > run.step_s) run.step_s = e.link_s;
     }

@@ -1,8 +1,8 @@
-/* plan.h: what follows from a price: where bytes and FLOPs are, what others call them, how long a step takes at least, what a whole
- * training costs, what stops it from growing, and what to change.
+/* plan.h: what follows from a price: where bytes and FLOPs are, what others call them, how long a step takes at
+ * least, what a whole training costs, what stops it from growing, and what to change.
  *
- * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, or from measurements of
- * the machine; a training on several devices is an estimate on top of the exact count of one. */
+ * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, or from
+ * measurements of the machine; a training on several devices is an estimate on top of the exact count of one. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 
@@ -11,7 +11,8 @@
 #include "plan/plan_target.h"
 #include "plan/shard.h"
 
-/* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed again. */
+/* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed
+ * again. */
 enum plan_convention { PLAN_PALM, PLAN_CAUSAL, PLAN_PRODUCTS, PLAN_HARDWARE, PLAN_N_CONVENTIONS };
 struct plan_convention_info {
     const char *name, *rule;
@@ -35,10 +36,10 @@ struct plan_time {
     double predicted_s; /* by the machine's own measurements */
 };
 struct plan_time plan_time_of(const struct price *price, const struct predict_machine *machine);
-/* The best that is known: what was predicted, or the roofline. */
+/* The best known time: the prediction, or the roofline. */
 double plan_step_s(const struct plan_time *time);
 
-/* The same training on more devices, each with micro-batches of its own: an estimate. */
+/* The same run on more devices, each with its own micro-batches: an estimate. */
 enum { PLAN_DOUBLINGS = 8 };
 struct plan_scale {
     int64_t devices;
@@ -71,7 +72,8 @@ bool plan_make(struct plan *plan, const struct settings *s, const struct plan_ta
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 
-/* The first of the doublings that fits; the first on which what is sent takes longer than what is computed. 0: none is. */
+/* The first of the doublings that fits; the first on which what is sent takes longer than what is computed. 0: none
+ * is. */
 int64_t plan_scale_fits(const struct plan *plan);
 int64_t plan_scale_binds(const struct plan *plan);
 

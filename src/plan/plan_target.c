@@ -24,8 +24,8 @@ static bool take(struct plan_target *t, tl_device *device) {
     return true;
 }
 
-/* A chip of the table. One without a target of its own is priced by the rules of the H200, the GPU that was
- * measured, within its own memory. */
+/* A chip of the table. A chip without its own target is priced by the rules of the H200, the GPU that was measured,
+ * within its own memory. */
 static bool is_chip(struct plan_target *t, const struct hardware *chip) {
     char meta[64];
     snprintf(meta, sizeof meta, "meta:%s", chip->target ? chip->target : "h200");

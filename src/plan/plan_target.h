@@ -19,7 +19,7 @@ struct plan_target {
     uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
     bool has_given_peak;          /* of the products' dtype: the settings say it */
     bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
-    bool is_assumed;              /* it has no target of its own: the rules are those of the H200 */
+    bool is_assumed;              /* it has no target: the rules are those of the H200 */
 };
 
 /* "cpu" and "this" are this machine; "cuda" is its GPU, and an H200 where there is none; any target; any chip of the

@@ -38,7 +38,7 @@ static double bytes_of(const struct ledger_row *row) {
     return (double)row->bytes_read + (double)row->bytes_written + (double)row->transfer_bytes;
 }
 
-/* A dtype without a peak of its own (integers, booleans) computes no faster than f32. */
+/* A dtype without its own peak (integers, booleans) computes no faster than f32. */
 static double peak_of(const struct predict_machine *m, int dtype) {
     double peak = dtype < TL_DTYPE_COUNT ? m->peak[dtype] : 0;
     return peak > 0 ? peak : m->peak[TL_F32];

@@ -8,7 +8,8 @@
  *     zero2    W           G / N         M / N                     f (k g + W)
  *     zero3    W / N       G / N         M / N                     f k (2 W + g)            weights twice per micro-batch
  *
- * with f = (N - 1) / N, as rings send; g is the gradient of one micro-batch, G the sum of them, which may be wider. What is not kept (activations, workspace, data) is each device's own. */
+ * with f = (N - 1) / N, as rings send; g is the gradient of one micro-batch, G the sum of them, which may be wider.
+ * Activations, workspace and data are not sharded. */
 #ifndef PLAN_SHARD_H
 #define PLAN_SHARD_H
 

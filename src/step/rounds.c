@@ -34,7 +34,7 @@ bool rounds_run(struct trainer *t, int64_t n, bool (*round)(struct trainer *, in
     for (int64_t k = 0; ok && k < n; k++) {
         ok = round(t, k, context) && (!is_watched || n - k < 3 || search_step(&search, t, &is_cycle));
         if (!ok || !is_cycle) continue;
-        int64_t times = (n - 1 - k) / search.cycle.n_since; /* whole cycles; what is left of one is run */
+        int64_t times = (n - 1 - k) / search.cycle.n_since; /* whole cycles; the remainder is run */
         ok = ledger_repeat(search.since, (uint64_t)times);
         k += times * search.cycle.n_since;
         is_watched = is_cycle = false;

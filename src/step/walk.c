@@ -83,7 +83,7 @@ static bool steps_to(struct tour *r, int64_t until) {
         if (news == CYCLE_FAILED) ok = false;
         if (news == CYCLE_FOUND) {
             r->done += (until - r->done) / cycle.n_since * cycle.n_since;
-            is_watched = false; /* what is left of a cycle is run */
+            is_watched = false; /* the remainder of a cycle is run */
         } else if (n == MOST_STEPS && is_watched && r->done < until) {
             r->done = until;
             r->is_settled = false;

@@ -138,7 +138,7 @@ static inline bool device_check(const tl_device *device, const char *what) {
     return !device->is_lost_in_fork || device_check_fork(device, what);
 }
 
-/* It works on its own: what was asked for may still be under way when a call returns, and results are fetched later. */
+/* It runs asynchronously: queued work may not be finished when a call returns, and results are fetched later. */
 static inline bool device_runs_ahead(const tl_device *device) { return device->functions->fetch_begin != NULL; }
 
 /* See device_functions; 0 where the device has no marks. */

@@ -1,8 +1,8 @@
 /* held.h: what a device holds now, for what and for whom, and what it held at its peak.
  *
- * Bytes are counted in cells, one per (path, purpose). A *window* remembers the highest total since it was
- * opened, and what the cells were then; windows nest, so that a bracket of the ledger has a peak of its own.
- * The caller locks.
+ * Bytes are counted in cells, one per (path, purpose). A *window* remembers the highest total since it was opened,
+ * and what the cells were then; windows nest, so that each bracket of the ledger has its own peak. The caller holds
+ * the lock.
  */
 #ifndef TENSOR_HELD_H
 #define TENSOR_HELD_H
@@ -36,7 +36,8 @@ struct held {
     size_t n_slots;
     size_t last_cell; /* most requests ask for the same one again */
     struct held_window root, *window;
-    /* Cells that the innermost window's copy lacks, so that a peak that rises op by op costs what has changed and not all of them. */
+    /* Cells that the innermost window's copy lacks, so that a peak that rises op by op costs what has changed and
+     * not all of them. */
     size_t *changed, n_changed, changed_capacity;
     bool all_changed;
 };

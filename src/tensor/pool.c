@@ -121,7 +121,7 @@ static void bin_remove(struct pool *pool, struct block *b) {
     if (!heap->steps[power]) heap->powers &= ~((uint64_t)1 << power);
 }
 
-/* A free block of at least `bytes`: first among those of its own bin, then the head of the next filled bin. */
+/* Finds a free block of at least `bytes`: first in its own bin, then at the head of the next non-empty bin. */
 static struct block *bin_find(struct pool *pool, struct heap *heap, uint64_t bytes) {
     int power, step;
     bin_of(bytes >> pool->align_shift, &power, &step);

@@ -1,7 +1,7 @@
 /* folder.h: a run's folder: which names in it are the run's, whether they hold what the run has written, and one
  * process at a time.
  *
- * run.json is the folder's record, with a checksum of its own (manifest.h):
+ * run.json is the folder's record, with its own checksum (manifest.h):
  *
  *     {"body": {"schema": "tally.folder/1",
  *               "names": ["checkpoints", "config.json", ...],     what the run has made or will make here

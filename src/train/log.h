@@ -16,7 +16,7 @@
 #define LOG_EVENTS "events.out.tfevents.tally" /* TensorBoard looks for "tfevents" */
 
 struct device_health;
-struct log_step { /* what is known of a step when its results have been read */
+struct log_step { /* the values of a step after its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     bool is_skipped;
@@ -38,7 +38,7 @@ bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes);
 bool log_step(struct log *l, const struct log_step *s);
 bool log_held_out(struct log *l, int64_t step, double loss, double seconds); /* seconds: that the evaluation took */
 bool log_change(struct log *l, int64_t step,
-                const char *words); /* what is another from this step on than it was; lines alone */
+                const char *words); /* a change from this step on; only in log.jsonl */
 bool log_text(struct log *l, int64_t step, const char *text); /* TensorBoard's alone */
 
 #endif

@@ -1,5 +1,5 @@
-/* manifest.h: what files of a folder must be, written down: lengths and CRC32C per MiB, in a file that has a
- * checksum of its own.
+/* manifest.h: the expected contents of a folder: lengths and CRC32C per MiB of its files, in a file with its own
+ * checksum.
  *
  * A file that is missing, has other bytes or is no regular file is damaged: TL_ERROR_USE. Errors that say nothing
  * about the file's contents (permissions, memory) are TL_ERROR_IO or TL_ERROR_MEMORY: the caller must not treat the

@@ -121,7 +121,7 @@ static bool advance(struct run *r, enum run_end *end) {
     if (!results_read(r, eval || text || keep ? 0 : 1, end)) return false;
     bool is_stopping = r->listener && r->listener->stop && *r->listener->stop;
     if (is_stopping && !results_read(r, 0, end)) return false; /* a checkpoint has the log of all its steps */
-    if (r->step != done) return r->last_mark = 0, true;        /* rolled back: what was due there has been done */
+    if (r->step != done) return r->last_mark = 0, true;        /* rolled back: already done */
     r->held_out = NAN;
     bool is_plain = !eval && !text && !keep && !has_timers && r->step > r->summary->first_step + 2;
     r->step_began_s = is_plain ? before : 0;

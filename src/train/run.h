@@ -69,8 +69,8 @@ struct run_listener {
 
 enum run_end run_train(const struct settings *s, const struct run_listener *listener, struct run_summary *summary);
 
-/* News and summary as JSON objects: what is not known is left out, a loss that is not finite is null. NULL:
- * recorded. */
+/* News and summary as JSON objects: unknown values are left out, a loss that is not finite is null. NULL on error,
+ * which is recorded. */
 json_t *run_news_json(const struct run_news *n);
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m);
 

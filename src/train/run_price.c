@@ -105,8 +105,8 @@ bool run_price_repair(struct run *r) {
     return price_write(r, price_text_rest(s, &r->kinds, r->step, 0));
 }
 
-/* The receipt's memory is not the run's alone when the process holds tensors of its own beside it: then the price's
- * stands in for it. */
+/* If the process holds other tensors, the receipt's memory is not only the run's; the price's memory then replaces
+ * it. */
 static char *without_memory(const char *receipt_text, const char *price_json) {
     json_t *receipt = json_parse(receipt_text, NULL), *price = json_parse(price_json, NULL), *kind;
     const char *name;

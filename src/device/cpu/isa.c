@@ -1,11 +1,11 @@
 /* isa.c: the kernels exist once per instruction set, and the machine's capability bits choose.
  *
- * Every kernel file is compiled several times, from the same source, with other compiler flags; each copy keeps its names to itself and
- * shows one table (Makefile, "instruction sets"). What is right for a core is asked of the system by capability, never
- * concluded from the core's name: a core may have an extension that the system does not switch on.
+ * Every kernel file is compiled several times, from the same source, with other compiler flags; each copy keeps its
+ * names to itself and shows one table (Makefile, "instruction sets"). The choice depends on the capabilities that
+ * the system reports, never on the core's name: a core may have an extension that the system does not switch on.
  *
- * The sets of one architecture give the same bits, but for products of matrices and attention, whose multiply-adds and
- * block sizes are the set's own (tests/test_samples.c).
+ * The sets of one architecture give the same bits, but for products of matrices and attention, whose multiply-adds
+ * and block sizes are the set's own (tests/test_samples.c).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/shared/kernels.h"
@@ -50,7 +50,8 @@ static bool has_avx512bf16(void) {
     return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
-/* A process must ask the system for the tile registers before it may touch them; threads that it starts inherit the answer. */
+/* A process must ask the system for the tile registers before it may touch them; threads that it starts inherit the
+ * answer. */
 static bool may_use_tiles(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;

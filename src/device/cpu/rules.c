@@ -40,7 +40,7 @@ static struct gemm_sizes product_sizes(const tl_call *c, const tl_tensor *a, con
     return s;
 }
 
-/* The packed operands (gemm.h). f64 is the library's work, which packs in memory of its own. */
+/* The packed operands (gemm.h). f64 uses the BLAS, which packs in its own memory. */
 static uint64_t matmul_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const int first = c->op->id == OP_ID_matmul_acc;

@@ -43,7 +43,7 @@ static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
            symbol_find(plugin, CUDA_OPEN, open, sizeof *open, error);
 }
 
-/* A card that is in no table has a target of its own, as long as the process lives, as its device does. */
+/* A card that is not in the table gets its own target, which lives as long as the process, like its device. */
 struct own_target {
     struct target target;
     struct cuda_card card;

@@ -1,12 +1,12 @@
 /* index.c: gather, scatter, advanced indexing.
  *
- * Each call moves elements between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into it),
- * in one of three ways: fetch, put, add. All indices are looked at before a table is written to, and the first wrong one is
- * named.
+ * Each call moves elements between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or
+ * goes into it), in one of three ways: fetch, put, add. All indices are looked at before a table is written to, and
+ * the first wrong one is named.
  *
  * Order. Two slots meet in one place of the table only when they agree in all axes without an index. So writers are
- * cut into ranges of these axes, and a range goes through its slots in row-major order: who is last, and the order of a sum,
- * do not depend on the number of threads. Readers are cut as is best.
+ * cut into ranges of these axes, and a range goes through its slots in row-major order: who is last, and the order
+ * of a sum, do not depend on the number of threads. Readers are cut as is best.
  *
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
@@ -230,7 +230,7 @@ struct gather {
     tl_dtype index_dtype;
     int64_t axis_size, axis_bytes;
     const struct way *way;
-    atomic_bool is_wrong; /* an index; what was fetched is then of no use to anybody */
+    atomic_bool is_wrong; /* an index; the fetched elements are then useless */
 };
 
 static void gather_range(void *context, int64_t first, int64_t last) {
@@ -413,8 +413,8 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     return true;
 }
 
-/* As few ranges as keep the threads busy: each goes through all places, and the shorter its piece of a row, the more cache lines
- * are fetched for a few elements. Every element has one range, whatever the grain. */
+/* As few ranges as keep the threads busy: each goes through all places, and the shorter its piece of a row, the more
+ * cache lines are fetched for a few elements. Every element has one range, whatever the grain. */
 static int64_t rest_grain(const struct several *s, int n_threads) {
     const int64_t worth = parallel_grain(s->places.n), share = (s->rest.n + 2 * n_threads - 1) / (2 * n_threads);
     return worth > share ? worth : share;

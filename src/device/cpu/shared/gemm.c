@@ -18,7 +18,7 @@
  * is more than one. Operands of other dtypes are converted while they are packed. Two bf16 operands are multiplied
  * as such where the chip can, and as f32 elsewhere.
  *
- * Rejected: a bias or an activation in the same pass. As an op of its own a bias reads and writes the result once,
+ * Rejected: a bias or an activation in the same pass. As a separate op a bias reads and writes the result once,
  * which is 1 % of a GPT-2 product in f32.
  */
 #include "device/cpu/shared/gemm.h"

@@ -1,7 +1,7 @@
 /* gemm_pack.h: operands laid out as the kernels of gemm.c read them. A part of gemm.c.
  *
  * A panel holds `width` rows (of a, or columns of b), group by group of `group` terms: (terms / group, width,
- * group). What is missing at the edges is zero. The operand is read along the axis that is dense in it:
+ * group). Missing elements at the edges are zero. The operand is read along the axis that is dense in it:
  *
  *   along    terms of a row are neighbours: groups of a row are words, and a panel is the transpose of width rows of words
  *   across   rows are neighbours: `group` lines of width numbers are interleaved

@@ -29,7 +29,7 @@ struct gemm_sizes {
 };
 
 /* One thread multiplies a matrix of the batch, and needs no workspace: products below 96^3 with results below 256^2,
- * and large batches of products below 512^3, which keep every thread busy with a matrix of its own. */
+ * and large batches of products below 512^3, which keep every thread busy with its own matrix. */
 static inline bool gemm_is_small(const struct gemm_sizes *s) {
     double work = (double)s->m * (double)s->n * (double)s->k;
     return (work <= 96. * 96 * 96 && (double)s->m * (double)s->n <= 256. * 256) ||

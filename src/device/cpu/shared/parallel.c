@@ -1,18 +1,20 @@
 /* parallel.c: fixed ranges over OpenMP.
  *
- * Every thread has a share of neighbouring ranges and takes them in turn: so it walks through memory in one direction, and finds in its
- * caches what it left there in the call before. Who is done helps the others: the machine is shared, and otherwise the slowest core
- * would decide. Which thread runs a range has no influence on its result.
+ * Every thread has a share of neighbouring ranges and takes them in turn: so it walks through memory in one
+ * direction, and finds in its caches what it left there in the call before. Who is done helps the others: the
+ * machine is shared, and otherwise the slowest core would decide. Which thread runs a range has no influence on its
+ * result.
  *
- * Scratch. Bodies take memory from their thread's arena (base/scratch.h). It is made here where a thread has none; without memory
- * for it the thread takes no range. The calling thread's is made before any kernel, where an op can still fail (engine/apply.c).
+ * Scratch. Bodies take memory from their thread's arena (base/scratch.h). It is made here where a thread has none;
+ * without memory for it the thread takes no range. The calling thread's is made before any kernel, where an op can
+ * still fail (engine/apply.c).
  *
- * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first use
- * registers a handler, and a child that came after it never asks OpenMP for threads.
+ * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first
+ * use registers a handler, and a child that came after it never asks OpenMP for threads.
  *
- * Refusal. libgomp ends the process, the host's too, when the system refuses it a thread. So before a thread's team becomes
- * larger than it ever was, as many threads are started and ended here; where that fails the team is as large as the system
- * allows, and the results are the same.
+ * Refusal. libgomp ends the process, the host's too, when the system refuses it a thread. So before a thread's team
+ * becomes larger than it ever was, as many threads are started and ended here; where that fails the team is as large
+ * as the system allows, and the results are the same.
  */
 #include "device/cpu/shared/parallel.h"
 
@@ -88,7 +90,7 @@ static int trial_run(int n, int *reason) {
     return started;
 }
 
-/* The team that this thread may have, at most `team`: each thread that asks has workers of its own. */
+/* The team size of this thread, at most `team`: each calling thread has its own workers. */
 static int team_allowed(int team) {
     static _Thread_local int allowed = 1,
                              refused = 1 << 30; /* teams of this size work; those from `refused` on do not */
@@ -105,7 +107,7 @@ static int team_allowed(int team) {
 
 enum { MOST_SHARES = 64 };
 struct share {
-    _Alignas(64) atomic_llong next; /* a line of its own: threads take from it all the time */
+    _Alignas(64) atomic_llong next; /* a separate cache line: threads access it all the time */
     long long end;
 };
 

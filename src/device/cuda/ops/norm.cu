@@ -1,12 +1,13 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Rows in whole packs of up to 8192 elements are the work of teams of 1, 2 or 8 warps, which read a row once and keep it in
- * registers, four packs to a thread. Other rows are the work of a block each, which reads them again from the cache.
+ * Rows in whole packs of up to 8192 elements are the work of teams of 1, 2 or 8 warps, which read a row once and
+ * keep it in registers, four packs to a thread. Other rows are the work of a block each, which reads them again from
+ * the cache.
  *
- * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums lie in
- * args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in a fixed
- * order. A team sums what it has in its registers anyway; where rows are blocks' work, a pass of its own gives each (run, 32
- * columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
+ * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums lie
+ * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them
+ * in a fixed order. A team sums what it has in its registers anyway; where rows are blocks' work, a pass of its own
+ * gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/limits.h"
@@ -179,8 +180,8 @@ __global__ void __launch_bounds__(32 * LANES)
     }
 }
 
-/* The runs of 32 columns, by blocks of 32 x LANES threads: lane k adds runs k, k + LANES, ..., then the lanes are added in order.
- * blockIdx.y: dweight, then dbias. */
+/* The runs of 32 columns, by blocks of 32 x LANES threads: lane k adds runs k, k + LANES, ..., then the lanes are
+ * added in order. blockIdx.y: dweight, then dbias. */
 template <class C> struct norm_sums {
     const C *runs[2];
     void *out[2];
@@ -206,8 +207,8 @@ template <class C> __global__ void __launch_bounds__(32 * LANES) norm_runs_add(n
 
 enum { OWN = 4, WARPS = 8 }; /* packs of a thread, warps of a block */
 
-/* The sum over a team, to all of its threads. The slots are used in turn, so that one barrier per sum is enough: a slot is written again
- * only behind the barrier of the sum between. All warps of a block call it together. */
+/* The sum over a team, to all of its threads. The slots are used in turn, so that one barrier per sum is enough: a
+ * slot is written again only behind the barrier of the sum between. All warps of a block call it together. */
 template <int TEAM, class C> __device__ inline C team_sum(C x, C (&slots)[2][WARPS], int &turn) {
     x = warp_reduce(x, sum_of());
     if (TEAM == 1) return x;
@@ -415,7 +416,7 @@ static bool team_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C 
     return true;
 }
 
-/* dx by a block per row, and the weights' runs by a pass of its own. */
+/* dx by one block per row, and the weights' runs by a separate pass. */
 template <class T, class W, bool RMS, class C>
 static void block_backward(const norm_backward_rows<T, W> &r, C *dweight_runs, C *dbias_runs, bool packs,
                            cudaStream_t stream) {

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* starts[v] = counts of all ids below v; one block walks the array, each thread a run of its own. */
+/* starts[v] = counts of all ids below v; one block walks the array, one run per thread. */
 __global__ void __launch_bounds__(1024) group_scan(int *starts, int64_t n) {
     __shared__ int of_thread[1024];
     const int64_t run = (n + blockDim.x - 1) / blockDim.x;

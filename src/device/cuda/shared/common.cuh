@@ -163,7 +163,7 @@ template <class C> __device__ inline void store_as(void *data, int64_t i, tl_dty
     case TL_BOOL:
         ((bool *)data)[i] = conversion<bool>::from(x);
         break;
-    default: /* f4 shares bytes, and has writers of its own */
+    default: /* f4 shares bytes, and has separate writers */
         if (dtype != TL_F4E2M1) ((uint8_t *)data)[i] = tiny_code<double>(dtype, tiny_source(x), CONVERT_NEAREST, 0);
         break;
     }
