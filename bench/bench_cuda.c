@@ -24,11 +24,11 @@ static void stage(const char *what) {
 /* Seconds of one call: kernels timed by events, the first calls left out. */
 static tl_totals timed(void (*call)(void *), void *context, int phase, const char *op, int runs) {
     for (int i = 0; i < 3; i++) call(context);
-    tl_profile(true);
+    tl_set_profiling(true);
     tl_ledger *l = tl_ledger_begin("timed");
     for (int i = 0; i < runs; i++) call(context);
     tl_ledger_end(l);
-    tl_profile(false);
+    tl_set_profiling(false);
     tl_totals t = tl_ledger_total(l, phase, op);
     tl_ledger_free(l);
     t.time_s /= runs;
@@ -214,7 +214,7 @@ int main(int n_arguments, char **arguments) {
                                        {16, 2048, 32, 8, 64},
                                        {8, 4096, 16, 16, 128}};
     static const char *const passes[] = {"copy", "add", "gelu", "softmax", "rms_norm", "sum"};
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     tl_set_fast(n_arguments > 1 && !strcmp(arguments[1], "fast"));
     cuda = tl_device_find("cuda");
     if (!cuda) {

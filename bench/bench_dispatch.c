@@ -37,7 +37,7 @@ static double add_ns(const char *name) {
 static void price_405b(void) {
     const int64_t T = 8192;
     tl_device *meta = tl_device_find("meta:h200");
-    tl_pool_limit(meta, SIZE_MAX); /* it does not fit one card; it has a price all the same */
+    tl_set_pool_limit(meta, SIZE_MAX); /* it does not fit one card; it has a price all the same */
     double start = now_s();
     tl_scope scope = tl_scope_begin();
     tl_model_config c;

@@ -149,13 +149,13 @@ def backward(forward):
     for x, xt in zip(inputs, inputs_t, strict=True):
         tl.requires_grad(x, True)
         xt.requires_grad_()
-    tl.library.tl_grad_mode(True)
+    tl.library.tl_set_grad_mode(True)
     types = [tl.header._type(a.type) for a in tl.header.functions["tl_" + forward.ours].arguments]
     with tl.scope():
         arguments = [convert(a, t) for a, t in zip(forward.arguments, types, strict=True)]
         out = forward.first(getattr(tl.library, "tl_" + forward.ours)(*arguments), arguments)
     tl.check()
-    tl.library.tl_grad_mode(False)
+    tl.library.tl_set_grad_mode(False)
     with torch.enable_grad():
         out_t = forward.torch_first(forward.theirs(*forward.theirs_arguments), forward.theirs_arguments)
     return gradient_case(out, out_t, inputs, inputs_t)
@@ -927,7 +927,7 @@ def prepare(threads):
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     tl.set_threads(threads)
-    tl.library.tl_grad_mode(False)
+    tl.library.tl_set_grad_mode(False)
 
 
 def main():

@@ -31,7 +31,8 @@
  *      tl_NAME_scalar   takes a number where tl_NAME takes a tensor
  *      tl_NAME_like     takes shape, dtype and device from a tensor
  *      tl_NAME_all      reduces over all axes
- * A function tl_set_NAME returns the previous value.
+ * Functions that set a mode of the thread or of the process (tl_set_threads, tl_set_grad_mode, ...) return the previous
+ * mode.
  *
  * Evaluation order. C does not define the order in which the arguments of a call are evaluated, and compilers differ.
  * The order of op calls decides who draws which random numbers and what is live at the peak. If two arguments of a call
@@ -136,11 +137,11 @@ TL_API const char *tl_error_message(void);
 TL_API void tl_error_clear(void);
 
 /* Sets the policy of the whole process. */
-TL_API tl_policy tl_error_policy(tl_policy policy);
+TL_API tl_policy tl_set_error_policy(tl_policy policy);
 
 /* The library prints nothing. It passes notes (a fallback taken, a segment freed) to this hook, from any thread. NULL
  * turns the hook off. */
-TL_API void tl_log_hook(void (*hook)(const char *line, void *context), void *context);
+TL_API void tl_set_log_hook(void (*hook)(const char *line, void *context), void *context);
 
 /* ---- Scopes ------------------------------------------------------------------------------------------------------ */
 
@@ -184,7 +185,7 @@ TL_API const char *tl_device_name(const tl_device *device);
 TL_API const char *tl_target_name(int index);
 
 /* Sets the device that this thread's creation functions use when they are given NULL. Initially cpu. */
-TL_API tl_device *tl_default_device(tl_device *device);
+TL_API tl_device *tl_set_default_device(tl_device *device);
 
 /* Waits until the device has finished all its work, and reports errors that occurred in it. */
 TL_API bool tl_device_sync(tl_device *device);
@@ -210,7 +211,7 @@ TL_API tl_matmul_precision tl_set_matmul_precision(tl_matmul_precision precision
 TL_API bool tl_set_fast(bool is_fast);
 
 /* Caps what the device's pool may reserve. 0: no cap other than the target's memory. */
-TL_API void tl_pool_limit(tl_device *device, uint64_t limit_bytes);
+TL_API void tl_set_pool_limit(tl_device *device, uint64_t limit_bytes);
 /* Returns unused segments to the device. An allocation that would otherwise fail does the same. */
 TL_API void tl_pool_trim(tl_device *device);
 
@@ -276,7 +277,7 @@ TL_API tl_generator tl_generator_get(void);
 TL_API void tl_generator_set(tl_generator generator);
 /* Moves the calling thread to the beginning of another stream of its seed. Streams never overlap. Returns the previous
  * state, for tl_generator_set. */
-TL_API tl_generator tl_stream(uint64_t stream);
+TL_API tl_generator tl_set_stream(uint64_t stream);
 
 /* Values in [low, high). A value that would round up to high becomes the largest number of the dtype below it, unless
  * that is below low. */
@@ -804,7 +805,8 @@ typedef struct tl_attention_options {
                       * 0: all */
     tl_tensor *mask; /* NULL, or a tensor that broadcasts to (B,H,T,S), of any strides: bool, true where the query sees
                       * the key, or a float that is added to the scaled score. The gradient of the mask, if it needs
-                      * one, is made as (B,H,T,S) and then summed to the mask's shape: the one case with T x S numbers */
+                      * one, is made as (B,H,T,S) and then summed to the mask's shape: the one case with T x S
+                      * numbers */
 } tl_attention_options;
 TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
 /* The usual options of a language model: tl_attention(q, k, v, TL_CAUSAL, NULL). */
@@ -892,7 +894,7 @@ TL_API tl_tensor *tl_fake_quantize(tl_tensor *x, tl_format format, tl_rounding m
 /* ---- Gradients --------------------------------------------------------------------------------------------------- */
 
 /* Turns recording on or off in this thread. Initially on. */
-TL_API bool tl_grad_mode(bool on);
+TL_API bool tl_set_grad_mode(bool on);
 TL_API tl_tensor *tl_requires_grad(tl_tensor *x, bool on); /* makes x a leaf whose .grad backward fills; returns x */
 TL_API bool tl_needs_grad(const tl_tensor *x);
 TL_API bool tl_is_leaf(const tl_tensor *x);
@@ -957,7 +959,7 @@ TL_API tl_tensor *tl_checkpoint_layers(tl_layer_fn layer, void *context, int n_l
  * all others run in the dtypes they are given. The casts are ordinary ops, recorded and billed. Backward runs without
  * autocast; a checkpoint is recomputed under the autocast it ran with. dtype: TL_BF16, TL_F16, TL_F32, or
  * TL_DTYPE_COUNT for off, the initial state. */
-TL_API tl_dtype tl_autocast(tl_dtype dtype);
+TL_API tl_dtype tl_set_autocast(tl_dtype dtype);
 
 /* The loss scale of f16 training. Multiply the loss by `scale`, and pass `scale` to tl_clip_scale as the divisor: a
  * step whose gradients overflowed then changes nothing. Keep the norm and the scale of the step, and report them one
@@ -1257,7 +1259,7 @@ TL_API bool tl_model_save(tl_module *model, const char *folder);
 
 /* A key-value cache, so that each new token costs one pass over the cache instead of a pass over all tokens. It has
  * room for `batch` rows of `capacity` tokens (at most the model's context): L x 2 x Hkv x D numbers per token, in the
- * dtype that products have now (tl_autocast), allocated at once as activations of path "cache". It belongs to one
+ * dtype that products have now (tl_set_autocast), allocated at once as activations of path "cache". It belongs to one
  * model. */
 typedef struct tl_cache tl_cache;
 TL_API tl_cache *tl_cache_new(tl_module *model, int64_t batch, int64_t capacity);
@@ -1504,7 +1506,7 @@ TL_API bool tl_ledger_write(const tl_ledger *ledger, const tl_device *device, co
 TL_API int tl_ledger_diff(const char *price_json, const char *receipt_json, char **report);
 
 /* Times every kernel. On a GPU this does not wait for kernels; the times arrive when the ledger ends. Initially off. */
-TL_API bool tl_profile(bool on);
+TL_API bool tl_set_profiling(bool on);
 
 /* ---- Ops of your own --------------------------------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@ static void products_run_narrow(void **state) {
     (void)state;
     tl_tensor *x = drawn(TL_F32, TL_SHAPE(N, C)), *w = drawn(TL_F32, TL_SHAPE(V, C)), *b = drawn(TL_F32, TL_SHAPE(V));
     tl_tensor *q = drawn(TL_F32, TL_SHAPE(1, N, 2, 4)), *wide = drawn(TL_F64, TL_SHAPE(N, C));
-    expect_equal(tl_autocast(TL_BF16), TL_DTYPE_COUNT);
+    expect_equal(tl_set_autocast(TL_BF16), TL_DTYPE_COUNT);
     expect_dtype(tl_linear(x, w, b), TL_BF16);
     expect_dtype(tl_linear(x, w, NULL), TL_BF16);
     tl_tensor *wt = tl_transpose(w, 0, 1);
@@ -27,10 +27,10 @@ static void products_run_narrow(void **state) {
     expect_dtype(tl_attention(q, q, q, TL_CAUSAL, NULL), TL_BF16);
     tl_tensor *wide_t = tl_transpose(wide, 0, 1);
     expect_dtype(tl_matmul(wide, wide_t), TL_F64); /* f64 stays */
-    expect_equal(tl_autocast(TL_F16), TL_BF16);
+    expect_equal(tl_set_autocast(TL_F16), TL_BF16);
     tl_tensor *narrow = tl_cast(x, TL_BF16);
     expect_dtype(tl_matmul(narrow, wt), TL_F16);
-    expect_equal(tl_autocast(TL_DTYPE_COUNT), TL_F16);
+    expect_equal(tl_set_autocast(TL_DTYPE_COUNT), TL_F16);
     expect_dtype(tl_linear(x, w, b), TL_F32);
 }
 
@@ -38,7 +38,7 @@ static void softmax_norms_sums_and_losses_run_wide(void **state) {
     (void)state;
     tl_tensor *x = drawn(TL_BF16, TL_SHAPE(N, C)), *w = drawn(TL_F32, TL_SHAPE(C)), *b = drawn(TL_F32, TL_SHAPE(C));
     tl_tensor *t = drawn(TL_BF16, TL_SHAPE(N, C)), *ids = tl_zeros(TL_SHAPE(N), TL_I64, NULL);
-    tl_autocast(TL_BF16);
+    tl_set_autocast(TL_BF16);
     expect_dtype(tl_softmax(x, -1), TL_F32);
     expect_dtype(tl_softmax(x, 0), TL_F32);
     expect_dtype(tl_log_softmax(x, -1), TL_F32);
@@ -57,7 +57,7 @@ static void softmax_norms_sums_and_losses_run_wide(void **state) {
     expect_dtype(tl_add(x, t), TL_BF16); /* what is on no list runs as it is given */
     expect_dtype(tl_gelu(x), TL_BF16);
     expect_dtype(tl_exp_(tl_detach(x)), TL_BF16); /* in place there is no other dtype */
-    tl_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(TL_DTYPE_COUNT);
     expect_dtype(tl_softmax(x, -1), TL_BF16);
 }
 
@@ -80,12 +80,13 @@ enum way { BY_HAND, BY_AUTOCAST, CHECKPOINTED, N_WAYS };
 static void pass(enum way way, tl_tensor **inputs, tl_tensor **kept) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *loss = NULL;
-    tl_autocast(way == BY_HAND ? TL_DTYPE_COUNT : TL_BF16);
+    tl_set_autocast(way == BY_HAND ? TL_DTYPE_COUNT : TL_BF16);
     if (way == CHECKPOINTED) expect_true(tl_checkpoint(checkpointed, NULL, 0, TL_KEEP_INPUTS, inputs, 2, &loss, 1));
     else loss = loss_of(inputs[0], inputs[1], way == BY_HAND);
-    if (way == CHECKPOINTED) tl_autocast(TL_DTYPE_COUNT); /* backward runs it again as it ran */
+    if (way == CHECKPOINTED) tl_set_autocast(TL_DTYPE_COUNT); /* backward runs it again as it ran */
     expect_true(tl_backward(loss, NULL, 0));
-    expect_equal(tl_autocast(TL_DTYPE_COUNT), way == BY_AUTOCAST ? TL_BF16 : TL_DTYPE_COUNT); /* as before backward */
+    /* as before backward */
+    expect_equal(tl_set_autocast(TL_DTYPE_COUNT), way == BY_AUTOCAST ? TL_BF16 : TL_DTYPE_COUNT);
     if (kept) kept[0] = tl_keep(tl_detach(loss));
     for (int i = 0; i < 2; i++) {
         if (kept) kept[1 + i] = tl_keep(tl_clone(tl_grad_of(inputs[i])));
@@ -124,9 +125,9 @@ static void it_costs_what_the_program_with_its_casts_costs(void **state) {
 
 static void other_dtypes_are_refused_by_name(void **state) {
     (void)state;
-    tl_autocast(TL_I64);
-    expect_error(TL_ERROR_USE, "tl_autocast: i64");
-    expect_equal(tl_autocast(TL_DTYPE_COUNT), TL_DTYPE_COUNT); /* and nothing has changed */
+    tl_set_autocast(TL_I64);
+    expect_error(TL_ERROR_USE, "tl_set_autocast: i64");
+    expect_equal(tl_set_autocast(TL_DTYPE_COUNT), TL_DTYPE_COUNT); /* and nothing has changed */
 }
 
 int main(void) {

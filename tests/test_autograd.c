@@ -61,9 +61,9 @@ static void saved_results_become_activations(void **state) {
     tl_tensor *x = LEAF(TL_SHAPE(2), 1, 2), *y = tl_exp(x), *z = tl_neg(y);
     expect_equal(tl_purpose_of(y), TL_ACTIVATION);
     expect_equal(tl_purpose_of(z), TL_TEMPORARY); /* neg saves nothing */
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     expect_equal(tl_purpose_of(tl_exp(x)), TL_TEMPORARY);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
 }
 
 static void only_what_a_wanted_gradient_needs_is_saved(void **state) {
@@ -311,10 +311,10 @@ static void the_phase_and_the_mode_are_put_back(void **state) {
     tl_tensor *x = LEAF(TL_SHAPE(1), 1);
     expect_true(tl_backward(square(x), NULL, 0));
     expect_equal(tl_set_phase(TL_OTHER), TL_OTHER);
-    expect_true(tl_grad_mode(true));
+    expect_true(tl_set_grad_mode(true));
     expect_refused(tl_backward(tl_detach(x), NULL, 0), "does not require grad");
     expect_equal(tl_set_phase(TL_FORWARD), TL_OTHER);
-    expect_true(tl_grad_mode(true));
+    expect_true(tl_set_grad_mode(true));
 }
 
 /* ---- Modes and leaves --------------------------------------------------------------------------------------------- */
@@ -322,9 +322,9 @@ static void the_phase_and_the_mode_are_put_back(void **state) {
 static void nothing_is_recorded_when_recording_is_off(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4);
-    expect_true(tl_grad_mode(false));
+    expect_true(tl_set_grad_mode(false));
     tl_tensor *y = square(x);
-    expect_true(!tl_grad_mode(true));
+    expect_true(!tl_set_grad_mode(true));
     expect_true(!tl_needs_grad(y) && tl_is_leaf(y) && tl_needs_grad(x) && tl_is_leaf(x));
     tl_tensor *z = tl_mul(y, x); /* y is a constant */
     expect_true(tl_needs_grad(z) && !tl_is_leaf(z));
@@ -481,10 +481,10 @@ static void leaves_and_their_views_refuse_in_place_changes(void **state) {
                    "a view of a leaf Variable that requires grad");
     expect_equal(tl_version_of(x), 0);
     expect_values(x, 3, 4);
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     expect_true(tl_fill_(x, 7) == x);
     expect_true(tl_fill_(tl_select(x, 0, 1), 8) != NULL);
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     expect_values(x, 7, 8);
     expect_true(tl_is_leaf(x) && tl_needs_grad(x));
 }
@@ -563,9 +563,9 @@ static void a_chain_of_changes_through_views_of_views(void **state) {
 static void views_made_without_recording_may_not_be_changed_with_it(void **state) {
     (void)state;
     tl_tensor *x = LEAF(TL_SHAPE(2), 3, 4), *y = tl_scale(x, 1);
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     tl_tensor *view = tl_select(y, 0, 0);
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     expect_refused(tl_add_(view, tl_select(x, 0, 0)),
                    "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
     expect_values(y, 3, 4);
@@ -579,9 +579,9 @@ static void a_saved_tensor_that_was_changed_is_an_error(void **state) {
                    "one of the variables needed for gradient computation has been modified by an inplace operation");
     tl_tensor *a = tl_scale(x, 2), *b = tl_scale(x, 3), *product = tl_mul(a, b);
     tl_scope scope = tl_scope_begin();
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     tl_fill_(tl_select(tl_detach(b), 0, 1), 0); /* through a detached view, unrecorded: it is the storage that counts */
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     tl_scope_end(scope);
     expect_refused(tl_backward(tl_sum_all(product), NULL, 0), "is at version 1; expected version 0 instead");
     tl_tensor *c = tl_scale(x, 2), *fine = tl_add(c, c); /* add saves nothing: its operands may change */

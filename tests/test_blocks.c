@@ -391,7 +391,7 @@ static void checkpoint_policies_keep_and_recompute_what_they_say(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     meta = tl_device_find("meta");
     h200 = tl_device_find("meta:h200");

@@ -121,7 +121,7 @@ struct bill {
 static struct bill bill_of(tl_checkpoint_policy policy, int k, tl_device *device) {
     struct model m, *context = &m;
     struct bill bill;
-    tl_default_device(device);
+    tl_set_default_device(device);
     tl_scope scope = tl_scope_begin();
     model_new(&m, 0);
     tl_tensor *x = tl_set_purpose(tl_normal(TL_SHAPE(B, C), 0, 1, TL_F32, NULL), TL_DATA);
@@ -135,7 +135,7 @@ static struct bill bill_of(tl_checkpoint_policy policy, int k, tl_device *device
     bill.recompute_matmul = tl_ledger_total(ledger, TL_RECOMPUTE, "matmul").flops.low;
     tl_ledger_free(ledger);
     tl_scope_end(scope);
-    tl_default_device(check_cpu());
+    tl_set_default_device(check_cpu());
     return bill;
 }
 
@@ -168,7 +168,7 @@ static void kept_bytes_and_recomputed_flops_are_those_of_the_rule(void **state) 
 
 static uint64_t peak_of(tl_checkpoint_policy policy, tl_device *device) {
     struct model m, *context = &m;
-    tl_default_device(device);
+    tl_set_default_device(device);
     tl_scope scope = tl_scope_begin();
     model_new(&m, 0);
     tl_tensor *x = tl_normal(TL_SHAPE(256, C), 0, 1, TL_F32, NULL);
@@ -180,7 +180,7 @@ static uint64_t peak_of(tl_checkpoint_policy policy, tl_device *device) {
     uint64_t peak = tl_ledger_peak(ledger, device, TL_ALL);
     tl_ledger_free(ledger);
     tl_scope_end(scope);
-    tl_default_device(check_cpu());
+    tl_set_default_device(check_cpu());
     return peak;
 }
 
@@ -457,9 +457,9 @@ static void checkpoints_nest_with_dropout(void **state) {
 static void without_recording_a_checkpoint_is_a_plain_call(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(check_tensor(TL_SHAPE(2), 1, 2), true), *y;
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     expect_true(tl_checkpoint(long_chain, NULL, 0, TL_KEEP_MATMULS, &x, 1, &y, 1));
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     expect_true(!tl_needs_grad(y));
     expect_values(y, 1, 2);
 }
@@ -504,7 +504,7 @@ static void errors_inside_fn_come_out_and_leave_nothing(void **state) {
         if (ok) expect_true(!tl_backward(tl_sum_all(y), NULL, 0));
         expect_error(TL_ERROR_USE, "matmul: mat1 and mat2 shapes cannot be multiplied");
         expect_true(tl_scope_end(scope)); /* all inner scopes were closed */
-        expect_true(tl_grad_mode(true));
+        expect_true(tl_set_grad_mode(true));
         expect_equal(tl_set_phase(TL_FORWARD), TL_FORWARD);
     }
     expect_refused(tl_checkpoint(fails_silently, NULL, 0, TL_KEEP_INPUTS, &x, 1, &y, 1),

@@ -165,12 +165,12 @@ static void every_damage_is_found_and_the_one_before_is_taken(void **state) {
         assert_true(save(5) && save(40));
         damage(cases[i].file, cases[i].at, cases[i].how);
         expect_equal(newest(), 5);
-        tl_policy policy = tl_error_policy(TL_RETURN);
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
         assert_null(checkpoint_open(&all, 40));
         if (!strstr(tl_error_message(), cases[i].says))
             fail_msg("case %zu says \"%s\", want \"%s\"", i, tl_error_message(), cases[i].says);
         tl_error_clear();
-        tl_error_policy(policy);
+        tl_set_error_policy(policy);
         folder_end();
     }
     n_elements = 1000;
@@ -228,12 +228,12 @@ static void manifests_with_a_right_checksum_are_not_believed_either(void **state
     assert_true(save(40));
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         put_manifest(bodies[i][0]);
-        tl_policy policy = tl_error_policy(TL_RETURN);
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
         assert_null(checkpoint_open(&all, 40));
         if (!strstr(tl_error_message(), bodies[i][1]))
             fail_msg("case %zu says \"%s\", want \"%s\"", i, tl_error_message(), bodies[i][1]);
         tl_error_clear();
-        tl_error_policy(policy);
+        tl_set_error_policy(policy);
     }
     folder_end();
 }
@@ -270,7 +270,7 @@ static int fault_or_kill(const char *operation, const char *path) {
 static void a_save_that_fails_anywhere_leaves_the_one_before(void **state) {
     (void)state;
     static const int reasons[] = {EIO, ENOSPC};
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     for (size_t r = 0; r < sizeof reasons / sizeof *reasons; r++) {
         bool ok = false;
         for (fault_at = 1; !ok; fault_at++) {
@@ -291,7 +291,7 @@ static void a_save_that_fails_anywhere_leaves_the_one_before(void **state) {
         }
         assert_true(fault_at > 20); /* there were that many calls */
     }
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 /* Two that are kept, one that is not, one that is damaged, one that was never finished: whatever fails, the newest
@@ -299,7 +299,7 @@ static void a_save_that_fails_anywhere_leaves_the_one_before(void **state) {
 static void a_sweep_and_prune_that_fail_anywhere_leave_what_is_kept(void **state) {
     (void)state;
     char path[128];
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool is_over = false;
     for (fault_at = 1; !is_over; fault_at++) {
         folder_begin();
@@ -323,7 +323,7 @@ static void a_sweep_and_prune_that_fail_anywhere_leave_what_is_kept(void **state
         folder_end();
     }
     assert_true(fault_at > 30);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 static void a_process_killed_anywhere_leaves_a_whole_one(void **state) {
@@ -357,7 +357,7 @@ static void every_allocation_of_a_save_may_fail(void **state) {
     (void)state;
     folder_begin();
     assert_true(save(5));
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool ok = false;
     struct content c;
     content_make(&c, 40);
@@ -370,7 +370,7 @@ static void every_allocation_of_a_save_may_fail(void **state) {
         int64_t found = newest();
         expect_true(found == 5 || found == 40);
     }
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     folder_end();
 }
 

@@ -667,9 +667,9 @@ static void the_head_costs_its_composite_less_the_logits(void **state) {
     ROW("linear_cross_entropy", TL_BACKWARD, 0, 3 * N * V + 2 * N * V * C, 0, w); /* one gradient */
     end();
     begin();
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     tl_linear_cross_entropy(leaf(f32(TL_SHAPE(N, C))), leaf(f32(TL_SHAPE(V, C))), targets, NULL);
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     ROW("linear_cross_entropy", TL_BACKWARD, 0, 0, 0, 0);
     end();
 }
@@ -1082,7 +1082,7 @@ static void every_op_says_its_rules_in_words(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     meta = tl_device_find("meta");
     return cpu && meta ? 0 : -1;

@@ -1060,7 +1060,7 @@ static void external_memory_of_the_gpu_is_shared(void **state) {
 }
 
 int main(void) {
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     h200 = tl_device_find("meta:h200");
     cuda = tl_device_find("cuda");

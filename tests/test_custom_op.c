@@ -409,9 +409,9 @@ static void odd_rule(tl_gradient *g, void *context) {
 
 static double odd_factors[2] = {10, 100};
 static bool odd(tl_tensor *x, tl_tensor *y, tl_tensor **out) {
-    bool before = tl_grad_mode(false);
+    bool before = tl_set_grad_mode(false);
     out[0] = tl_add(x, y), out[1] = tl_scale(x, 3);
-    tl_grad_mode(before);
+    tl_set_grad_mode(before);
     return tl_function(odd_rule, odd_factors, count_release, (tl_tensor *[]){x, y}, 2, out, 2);
 }
 
@@ -454,9 +454,9 @@ static void a_gradient_on_another_device_is_refused(void **state) {
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *grad;
     for (int k = 0; k < 3; k++) {
         tl_tensor *in = k == 1 ? tl_scale(x, 2) : x;
-        bool before = tl_grad_mode(false);
+        bool before = tl_set_grad_mode(false);
         tl_tensor *out = tl_scale(in, 3);
-        tl_grad_mode(before);
+        tl_set_grad_mode(before);
         assert_true(tl_function(rule_of_meta, NULL, NULL, &in, 1, &out, 1));
         tl_tensor *loss = tl_sum_all(out);
         expect_refused(k < 2 ? tl_backward(loss, NULL, 0) : tl_gradients(loss, NULL, &x, 1, 0, &grad),
@@ -473,7 +473,7 @@ static void a_gradient_on_another_device_is_refused(void **state) {
 static void a_function_survives_every_failing_allocation(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *y = vector(2, (double[]){5, 7}), *out[2];
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool ok = false;
     for (uint64_t n = 1; !ok; n++) {
         tl_scope scope = tl_scope_begin();
@@ -486,7 +486,7 @@ static void a_function_survives_every_failing_allocation(void **state) {
         tl_scope_end(scope);
         expect_equal(released, 1);
     }
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 static void a_kept_result_can_be_given_to_the_scope(void **state) {

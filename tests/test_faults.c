@@ -17,11 +17,11 @@ static void expect_clean(uint64_t n) {
                      (unsigned long long)n, (unsigned long long)m.live_bytes, (unsigned long long)m.live_tensors,
                      tl_device_name(devices[d]));
     }
-    if (!tl_grad_mode(true)) fail_msg("after failure %llu: recording is off", (unsigned long long)n);
+    if (!tl_set_grad_mode(true)) fail_msg("after failure %llu: recording is off", (unsigned long long)n);
     if (tl_set_phase(TL_FORWARD) != TL_FORWARD)
         fail_msg("after failure %llu: the phase was not put back", (unsigned long long)n);
     if (*tl_path()) fail_msg("after failure %llu: the path is \"%s\"", (unsigned long long)n, tl_path());
-    if (tl_default_device(NULL) != check_cpu())
+    if (tl_set_default_device(NULL) != check_cpu())
         fail_msg("after failure %llu: the default device was not put back", (unsigned long long)n);
 }
 
@@ -194,11 +194,11 @@ static void the_limit_of_the_pool_is_met_cleanly_at_every_size(void **state) {
     struct training t = {.device = check_cpu(), .checkpoint = STEP_PLAIN};
     expect_true(step_train(t.device, 42, N_STEPS, t.checkpoint, &t.want));
     tl_pool_trim(check_cpu());
-    tl_pool_limit(check_cpu(), 1 << 20); /* less than one segment */
+    tl_set_pool_limit(check_cpu(), 1 << 20); /* less than one segment */
     expect_true(!train(&t));
     expect_error(TL_ERROR_MEMORY, "its pool may reserve 1048576 bytes");
     expect_clean(0);
-    tl_pool_limit(check_cpu(), 0);
+    tl_set_pool_limit(check_cpu(), 0);
     expect_true(train(&t));
 }
 

@@ -32,9 +32,9 @@ static void line_keep(const char *line, void *context) {
 
 static enum run_end try(const struct settings *s, int64_t stop_after, struct run_summary *summary) {
     *lines = 0;
-    tl_log_hook(line_keep, NULL);
+    tl_set_log_hook(line_keep, NULL);
     enum run_end end = run_until(s, stop_after, summary);
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     return end;
 }
 
@@ -47,11 +47,11 @@ static struct run_summary train(const struct settings *s, int64_t stop_after, en
 
 static void expect_refusal(const struct settings *s, const char *part) {
     struct run_summary summary;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     expect_equal(try(s, 0, &summary), RUN_FAILED);
     if (!strstr(tl_error_message(), part)) fail_msg("the error is \"%s\", want \"%s\"", tl_error_message(), part);
     tl_error_clear();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 /* Twelve steps that take a moment: no evaluations, no samples. */
@@ -508,7 +508,7 @@ static struct settings fault_run(const char *out, int kind) {
 static void a_call_that_fails_anywhere_is_an_error_and_loses_nothing(void **state) {
     (void)state;
     static const int reasons[] = {EIO, ENOSPC, EACCES, EMFILE};
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     base_begin();
     struct settings whole = fault_run("whole", 0);
     train(&whole, 0, RUN_DONE);
@@ -536,7 +536,7 @@ static void a_call_that_fails_anywhere_is_an_error_and_loses_nothing(void **stat
     print_message("    %d runs failed and went on\n", n_failed);
     expect_true(n_failed > 10);
     base_end();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 static void a_process_killed_anywhere_loses_nothing(void **state) {

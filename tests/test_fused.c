@@ -332,7 +332,7 @@ static void a_master_copy_keeps_what_rounding_would_lose(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     h200 = tl_device_find("meta:h200");
     return cpu && h200 ? 0 : -1;
@@ -342,7 +342,7 @@ static int start(void **state) {
     (void)state;
     tl_error_clear();
     tl_scope_reset();
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     return 0;
 }
 

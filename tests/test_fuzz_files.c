@@ -108,7 +108,7 @@ static void fuzz(const char *what, const char *text, const char *path, bool (*ch
     size_t n = strlen(text);
     int accepted = 0, runs = n_runs();
     assert_true(n < sizeof copy / 2);
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     for (int i = 0; i < runs; i++) {
         memcpy(copy, text, n);
         put(path, copy, damage(copy, n, sizeof copy));
@@ -118,7 +118,7 @@ static void fuzz(const char *what, const char *text, const char *path, bool (*ch
         accepted += ok;
         tl_error_clear();
     }
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     remove(path);
     print_message("    %s: %d damaged, %d accepted\n", what, runs, accepted);
     assert_true(accepted < runs);

@@ -512,7 +512,7 @@ struct second {
 static void *second_train(void *context) {
     struct second *second = context;
     struct run_summary summary;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     if (run_train(second->settings, NULL, &summary) == RUN_FAILED)
         snprintf(second->in_thread, sizeof second->in_thread, "%s", tl_error_message());
     tl_error_clear();
@@ -583,7 +583,7 @@ static void a_sample_without_probabilities_costs_no_save(void **state) {
 }
 
 int main(void) {
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     const struct CMUnitTest tests[] = {
         TEST(changed_data_is_refused),
         TEST(a_changed_model_is_refused),

@@ -213,22 +213,22 @@ static void profiling_times_kernels_and_nothing_else_changes(void **state) {
     tl_ledger *plain = tl_ledger_begin("plain");
     tl_matmul(a, a), tl_transpose(a, 0, 1);
     tl_ledger_end(plain);
-    expect_true(!tl_profile(true));
+    expect_true(!tl_set_profiling(true));
     tl_ledger *timed = tl_ledger_begin("timed");
     tl_matmul(a, a), tl_transpose(a, 0, 1);
     tl_ledger_end(timed);
-    expect_true(tl_profile(false));
+    expect_true(tl_set_profiling(false));
     tl_totals p = tl_ledger_total(plain, TL_ALL, NULL), t = tl_ledger_total(timed, TL_ALL, NULL);
     expect_near(p.time_s, 0, 0);
     expect_true(t.time_s > 0);
     expect_near(tl_ledger_total(timed, TL_ALL, "permute").time_s, 0, 0); /* a view takes no time */
     expect_equal(t.calls, p.calls);
     expect_count(t.flops, p.flops.low);
-    tl_profile(true);
+    tl_set_profiling(true);
     tl_ledger *priced = tl_ledger_begin("priced");
     tl_neg(tl_ones(TL_SHAPE(3), TL_F32, check_meta()));
     tl_ledger_end(priced);
-    tl_profile(false);
+    tl_set_profiling(false);
     expect_near(tl_ledger_total(priced, TL_ALL, NULL).time_s, 0, 0);
     tl_ledger_free(plain), tl_ledger_free(timed), tl_ledger_free(priced);
 }
@@ -330,7 +330,7 @@ static void the_same_step_costs_the_same_on_meta(void **state) {
     tl_device *devices[] = {check_cpu(), check_meta()};
     tl_ledger *ledgers[2];
     for (int d = 0; d < 2; d++) {
-        tl_default_device(devices[d]);
+        tl_set_default_device(devices[d]);
         tl_scope scope = tl_scope_begin();
         ledgers[d] = tl_ledger_begin("step");
         tl_tensor *w = tl_requires_grad(tl_normal(TL_SHAPE(16, 16), 0, 1, TL_F32, NULL), true);
@@ -339,7 +339,7 @@ static void the_same_step_costs_the_same_on_meta(void **state) {
         tl_ledger_end(ledgers[d]);
         tl_scope_end(scope);
     }
-    tl_default_device(check_cpu());
+    tl_set_default_device(check_cpu());
     tl_totals real = tl_ledger_total(ledgers[0], TL_ALL, NULL), priced = tl_ledger_total(ledgers[1], TL_ALL, NULL);
     expect_equal(priced.calls, real.calls);
     expect_count(priced.flops, real.flops.low);

@@ -368,16 +368,16 @@ static void wrong_configs_are_refused_by_key(void **state) {
     expect_refused(tl_model_config_parameters(&(tl_model_config){.n_heads = 1, .head_size = INT64_MAX, .ff = 1}) >= 0,
                    "wider than 2^40");
     tl_model_config c;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     expect_true(!tl_model_config_read("/nonexistent/config.json", &c));
     expect_error(TL_ERROR_IO, "/nonexistent/config.json");
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 /* A module is made whole or not at all, whichever allocation fails; every one of the first 16 and ever fewer of the others if
  * `is_sparse`. */
 static void survives_every_failing_allocation(tl_module *make(void), bool is_sparse) {
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     tl_module *m = NULL;
     uint64_t live = tl_device_memory(check_cpu()).live_bytes;
     for (uint64_t n = 1; !m; n += is_sparse ? 1 + n / 16 : 1) {
@@ -388,7 +388,7 @@ static void survives_every_failing_allocation(tl_module *make(void), bool is_spa
         tl_error_clear();
         if (!m) expect_equal(tl_device_memory(check_cpu()).live_bytes, live);
     }
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     tl_module_free(m);
 }
 

@@ -234,13 +234,13 @@ static void states_and_steps_are_all_there_is(void **state) {
         int n, m;
         const tl_named_tensor *from = tl_optimizer_list(o, &n), *to = tl_optimizer_list(again, &m);
         expect_equal(n, m);
-        bool mode = tl_grad_mode(false);
+        bool mode = tl_set_grad_mode(false);
         for (int i = 0; i < n; i++) assert_non_null(tl_copy_(to[i].tensor, from[i].tensor));
         for (int i = 0; i < N; i++) {
             assert_non_null(tl_copy_(q[i], p[i]));
             assert_non_null(tl_copy_(tl_grad_of(q[i]), tl_grad_of(p[i])));
         }
-        tl_grad_mode(mode);
+        tl_set_grad_mode(mode);
         tl_optimizer_set_steps(again, tl_optimizer_steps(o));
         tl_generator generator = tl_generator_get();
         expect_true(tl_optimizer_step(o, 0.5, NULL));
@@ -315,9 +315,9 @@ static void a_scale_multiplies_the_gradient(void **state) {
         tl_optimizer *o = three((tl_optimizer_kind)kind, p, NULL);
         tl_seed(9);
         tl_optimizer *scaled = three((tl_optimizer_kind)kind, q, NULL);
-        bool mode = tl_grad_mode(false);
+        bool mode = tl_set_grad_mode(false);
         for (int i = 0; i < N; i++) expect_true(tl_set_grad(q[i], tl_scale(tl_grad_of(q[i]), 0.125)));
-        tl_grad_mode(mode);
+        tl_set_grad_mode(mode);
         tl_tensor *scale = tl_full(TL_SCALAR, 8, TL_F32, NULL);
         for (int step = 0; step < 4; step++) {
             tl_generator generator = tl_generator_get();
@@ -555,7 +555,7 @@ static void every_allocation_may_fail(void **state) {
             if (!ok) expect_error(TL_ERROR_MEMORY, "out of");
             else expect_ok();
             expect_nothing_live();
-            expect_true(tl_grad_mode(true) && tl_set_phase(TL_FORWARD) == TL_FORWARD);
+            expect_true(tl_set_grad_mode(true) && tl_set_phase(TL_FORWARD) == TL_FORWARD);
             if (asked < n) expect_true(ok && n > 30);
         }
 }

@@ -291,9 +291,9 @@ static enum run_end run_at(const struct fit_question *q, int64_t size, int i, co
     snprintf(name, sizeof name, "fit-%d-%s", i, which);
     set_path(&s, "out", name);
     /* not as the setting memory_limit: the run would price itself with it, and refuse before it has tried */
-    tl_pool_limit(tl_device_find(run_device()), q->target.memory_bytes);
+    tl_set_pool_limit(tl_device_find(run_device()), q->target.memory_bytes);
     enum run_end end = run_train(&s, NULL, &summary);
-    tl_pool_limit(tl_device_find(run_device()), 0);
+    tl_set_pool_limit(tl_device_find(run_device()), 0);
     free(summary.text);
     return end;
 }

@@ -210,7 +210,7 @@ static void trim_returns_only_whole_segments(void **state) {
 static void at_the_limit_empty_segments_are_returned_and_the_request_retried(void **state) {
     (void)state;
     tl_device *d = device_new(&small_target, true);
-    tl_pool_limit(d, 40000);
+    tl_set_pool_limit(d, 40000);
     struct block *b = take(d, 24576);
     give(d, b);
     b = take(d, 32768); /* 24576 + 32768 > 40000, but the first segment is free */
@@ -221,7 +221,7 @@ static void at_the_limit_empty_segments_are_returned_and_the_request_retried(voi
                                   "reserved; its pool may reserve 40000 bytes");
     struct block *small = take(d, 10); /* 4096 more still fit */
     expect_true(small != NULL);
-    tl_pool_limit(d, 0);
+    tl_set_pool_limit(d, 0);
     struct block *more = take(d, 8192);
     expect_true(more != NULL);
     give(d, b), give(d, small), give(d, more);
@@ -251,7 +251,7 @@ static void out_of_memory_names_what_is_live_by_purpose(void **state) {
     tl_device *d = device_new(&small_target, true);
     struct block *b[3] = {pool_take(d->pool, 100, 0, TL_PARAMETER), pool_take(d->pool, 50, 0, TL_ACTIVATION),
                           pool_take(d->pool, 7, 0, TL_PARAMETER)};
-    tl_pool_limit(d, 4096);
+    tl_set_pool_limit(d, 4096);
     expect_true(take(d, 5000) == NULL);
     expect_error(TL_ERROR_MEMORY, "5000 bytes asked, 157 live (parameter 107, activation 50), 4096 reserved");
     for (int i = 0; i < 3; i++) give(d, b[i]);

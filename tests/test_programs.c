@@ -360,9 +360,9 @@ static void random_programs_tally(void **state) {
 static double loss_of(struct program start, uint64_t seed, int n_steps) {
     tl_scope scope = tl_scope_begin();
     tl_seed(seed);
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     double value = tl_item(program_loss(&start, n_steps));
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     tl_scope_end(scope);
     return value;
 }
@@ -500,7 +500,7 @@ static int setup(void **state) {
     int times = soak ? atoi(soak) : 1;
     n_accounted *= times > 1 ? times : 1, n_differentiated *= times > 1 ? times : 1,
         n_checkpointed *= times > 1 ? times : 1;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     meta = tl_device_find("meta");
     h200 = tl_device_find("meta:h200");
@@ -511,7 +511,7 @@ static int start(void **state) {
     (void)state;
     tl_error_clear();
     tl_scope_reset();
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     return 0;
 }
 

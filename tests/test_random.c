@@ -340,9 +340,9 @@ static void fills_of_parameters_ask_for_recording_to_be_off(void **state) {
     (void)state;
     tl_tensor *w = tl_requires_grad(tl_zeros(TL_SHAPE(4), TL_F32, NULL), true);
     expect_refused(tl_normal_(w, 0, 1), "leaf");
-    tl_grad_mode(false);
+    tl_set_grad_mode(false);
     assert_non_null(tl_normal_(w, 0, 1));
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
 }
 
 /* ---- Streams ---- */
@@ -361,7 +361,7 @@ static void streams_are_independent_and_repeat(void **state) {
     tl_tensor *x[STREAMS];
     tl_seed(11);
     for (int s = 0; s < STREAMS; s++) {
-        tl_stream(streams[s]);
+        tl_set_stream(streams[s]);
         x[s] = tl_normal(TL_SHAPE(N), 0, 1, TL_F32, NULL);
     }
     const double limit = 5 / sqrt(N); /* a correlation of independent numbers has deviation 1/sqrt(N) */
@@ -377,7 +377,7 @@ static void streams_are_independent_and_repeat(void **state) {
         assert_true(fabs(sum / N) < limit);
     }
     tl_seed(11);
-    const tl_generator before = tl_stream(2);
+    const tl_generator before = tl_set_stream(2);
     expect_equal(before.stream, 0);
     expect_same_bits(tl_normal(TL_SHAPE(N), 0, 1, TL_F32, NULL), x[2]);
     tl_generator_set(before);

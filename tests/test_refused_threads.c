@@ -79,7 +79,7 @@ static void kernels_go_on_with_the_threads_there_are(void **state) {
     int before = tl_set_threads(1);
     double alone = sum_with(0);
     tl_set_threads(8);
-    tl_log_hook(log_keep, NULL);
+    tl_set_log_hook(log_keep, NULL);
     n_asked = 0;
     expect_true(sum_with(0) == alone);
     expect_true(n_asked > 1); /* it did ask */
@@ -90,7 +90,7 @@ static void kernels_go_on_with_the_threads_there_are(void **state) {
     *logged = 0;
     expect_true(sum_with(100) == alone);
     expect_text(logged, "");
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     tl_set_threads(before);
 }
 

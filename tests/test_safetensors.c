@@ -535,7 +535,7 @@ static void every_allocation_may_fail(void **state) {
             int left = folder_count(false);
             if (left > 1) fail_msg("failure %d: %d files are left", (int)n, left);
             expect_nothing_live();
-            expect_true(tl_grad_mode(true));
+            expect_true(tl_set_grad_mode(true));
             if (asked >= n) continue;
             expect_true(ok);
             break;

@@ -181,7 +181,7 @@ static bool forward(const char *what, const struct sample *s, const struct plan 
     struct thread_state *t = thread_state();
     t->grad_off = plan->mode == UNRECORDED;
     t->reads = plan->mode == UNRECORDED ? &reads : NULL;
-    if (plan->mode == AUTOCAST) tl_autocast(TL_F16);
+    if (plan->mode == AUTOCAST) tl_set_autocast(TL_F16);
     bool ok = sample_call(s, in, out) > 0;
     if (!ok && plan->forever) {
         state_read(&state, ledger, &reads, !(s->flags & NO_DATA));
@@ -190,7 +190,7 @@ static bool forward(const char *what, const struct sample *s, const struct plan 
     if (t->grad_off != (plan->mode == UNRECORDED)) fail_msg("%s: recording is turned", what);
     t->grad_off = false;
     t->reads = NULL;
-    tl_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(TL_DTYPE_COUNT);
     leaf_list_clear(&reads);
     return ok;
 }
@@ -228,7 +228,7 @@ static void outcome_check(const char *what, bool ok, const struct plan *plan) {
         fail_msg("%s: got \"%s\", want \"%s\"", what, tl_error_message(), want);
     tl_error_clear();
     assert_nothing_held(what, cpu);
-    if (!tl_grad_mode(true)) fail_msg("%s: recording is off", what);
+    if (!tl_set_grad_mode(true)) fail_msg("%s: recording is off", what);
     if (tl_set_phase(TL_FORWARD) != TL_FORWARD) fail_msg("%s: another phase", what);
 }
 
@@ -351,7 +351,7 @@ static void nor_does_one_that_is_refused(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     if (!cpu) return -1;
     real_kernels = cpu->kernels;

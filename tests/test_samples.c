@@ -228,7 +228,7 @@ static int64_t element_offset(tl_tensor *x, int64_t i) {
 /* f(x + step) for one element of one input, which is put back afterwards. Random ops inside start anew each time. */
 static double shifted(struct walk *w, tl_tensor **in, double *element, double step, const double *projection) {
     tl_scope scope = tl_scope_begin();
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     double before = *element;
     tl_tensor *out[SAMPLE_OUTPUTS];
     *element += step;
@@ -236,7 +236,7 @@ static double shifted(struct walk *w, tl_tensor **in, double *element, double st
     call(w, in, out);
     double value = projected(out[0], projection);
     *element = before;
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     tl_scope_end(scope);
     return value;
 }
@@ -787,7 +787,7 @@ static void wrong_calls_say_what_is_wrong_and_leave_nothing(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     cpu = tl_device_find("cpu");
     meta = tl_device_find("meta");
     h200 = tl_device_find("meta:h200");
@@ -799,7 +799,7 @@ static int start(void **state) {
     (void)state;
     tl_error_clear();
     tl_scope_reset();
-    tl_grad_mode(true);
+    tl_set_grad_mode(true);
     return 0;
 }
 

@@ -316,12 +316,12 @@ static int run_in_child(void (*body)(void), char *text, size_t size) {
 }
 
 static void misuse_under_abort(void) {
-    tl_error_policy(TL_ABORT);
+    tl_set_error_policy(TL_ABORT);
     tl_tensor *x = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
     tl_matmul(x, x);
 }
 static void misuse_under_return(void) {
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     tl_tensor *x = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
     tl_matmul(x, x);
 }
@@ -336,13 +336,13 @@ static void policy_abort_aborts_with_the_message_and_return_is_silent(void **sta
     status = run_in_child(misuse_under_return, text, sizeof text);
     expect_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     expect_text(text, "");
-    expect_equal(tl_error_policy(TL_RETURN), TL_RETURN);
+    expect_equal(tl_set_error_policy(TL_RETURN), TL_RETURN);
 }
 
 static void policy_is_abort_until_somebody_changes_it(void **state) {
     (void)state;
-    expect_equal(tl_error_policy(TL_RETURN), TL_ABORT); /* the first test of this process */
-    expect_equal(tl_error_policy(TL_RETURN), TL_RETURN);
+    expect_equal(tl_set_error_policy(TL_RETURN), TL_ABORT); /* the first test of this process */
+    expect_equal(tl_set_error_policy(TL_RETURN), TL_RETURN);
 }
 
 static void log_note(const char *line, void *context) { snprintf(context, 600, "%s", line); }
@@ -351,7 +351,7 @@ static void notes_go_to_the_log_hook_and_nowhere_else(void **state) {
     (void)state;
     char line[600] = "";
     log_line("unheard");
-    tl_log_hook(log_note, line);
+    tl_set_log_hook(log_note, line);
     log_line("%d of %s", 3, "x");
     expect_text(line, "3 of x");
     char longer[1000];
@@ -359,7 +359,7 @@ static void notes_go_to_the_log_hook_and_nowhere_else(void **state) {
     longer[sizeof longer - 1] = 0;
     log_line("%s", longer);
     expect_equal(strlen(line), 511);
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     log_line("unheard");
     expect_equal(strlen(line), 511);
 }

@@ -175,7 +175,7 @@ static char *receipt_on_meta(const struct settings *s, tl_device *device, char *
     const struct walker walker = {walk_bill_kinds, &kinds};
     bool ok = trainer_model(s, &config, weights) && source_open(&source, s, config.vocabulary, true);
     tl_pool_trim(device);
-    tl_pool_limit(device, (uint64_t)1 << 60);
+    tl_set_pool_limit(device, (uint64_t)1 << 60);
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
     ok = t != NULL;
     for (int64_t done = 1; ok && done <= s->steps; done++) {
@@ -189,7 +189,7 @@ static char *receipt_on_meta(const struct settings *s, tl_device *device, char *
     trainer_free(t);
     source_close(&source);
     tl_pool_trim(device);
-    tl_pool_limit(device, 0);
+    tl_set_pool_limit(device, 0);
     return text;
 }
 
@@ -239,7 +239,7 @@ static bool one(const struct sweep *w, int64_t seed, bool *is_refused) {
 static int sweep(const struct sweep *w) {
     double began = now_s();
     int64_t n = 0, n_failed = 0, n_refused = 0;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     base_begin();
     char path[128];
     snprintf(path, sizeof path, "%s/text", base);
@@ -254,7 +254,7 @@ static int sweep(const struct sweep *w) {
         fflush(stdout);
     }
     base_end();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     if (w->is_quiet) return n_failed ? 1 : 0;
     printf("sweep on %s: seeds %" PRId64 " to %" PRId64 ": %" PRId64 " configurations, %" PRId64 " failed, %.0f s",
            w->device, w->seed, w->seed + n - 1, n - n_refused, n_failed, now_s() - began);

@@ -764,9 +764,9 @@ static void unknown_devices_are_refused_by_name(void **state) {
     expect_error(TL_ERROR_DEVICE, "tpu: no such device");
     tl_device_find("cuda:x");
     expect_error(TL_ERROR_DEVICE, "cuda:x: no such device");
-    expect_true(tl_default_device(check_meta()) == check_cpu());
+    expect_true(tl_set_default_device(check_meta()) == check_cpu());
     expect_true(tl_device_of(tl_ones(TL_SHAPE(2), TL_F32, NULL)) == check_meta());
-    expect_true(tl_default_device(check_cpu()) == check_meta());
+    expect_true(tl_set_default_device(check_cpu()) == check_meta());
     expect_true(tl_target_name(0) != NULL && tl_target_name(99) == NULL && tl_target_name(-1) == NULL);
     expect_true(tl_device_sync(check_cpu()) && tl_device_sync(check_meta()));
 }

@@ -108,9 +108,9 @@ static void messages_are_printable(void **state) {
         expect_true(text_is_name(tl_error_message()) && !strchr(tl_error_message(), '\\'));
         tl_error_clear();
     }
-    tl_log_hook(log_keep, NULL);
+    tl_set_log_hook(log_keep, NULL);
     log_line("a name: %s", "\x1b[31m");
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     expect_text(logged, "a name: \\u001b[31m");
 }
 

@@ -52,9 +52,9 @@ static void run_workers(struct worker *workers, int n, void (*body)(struct worke
 
 static void own_state(struct worker *w) {
     WORKER_NEEDS(tl_error() == TL_OK && !strcmp(tl_path(), ""));
-    WORKER_NEEDS(tl_grad_mode(w->number % 2) == true);
+    WORKER_NEEDS(tl_set_grad_mode(w->number % 2) == true);
     WORKER_NEEDS(tl_set_phase((tl_phase)w->number) == TL_FORWARD);
-    WORKER_NEEDS(tl_default_device(w->number % 2 ? check_meta() : check_cpu()) == check_cpu());
+    WORKER_NEEDS(tl_set_default_device(w->number % 2 ? check_meta() : check_cpu()) == check_cpu());
     char name[32];
     snprintf(name, sizeof name, "worker%d", w->number);
     tl_seed((uint64_t)w->number);
@@ -453,11 +453,11 @@ static double much(tl_dtype dtype, int64_t n) {
     if (loss && tl_backward(loss, NULL, 0)) {
         tl_tensor *g = tl_grad_of(a), *m = tl_zeros(TL_SHAPE(n, n), dtype == TL_F64 ? TL_F64 : TL_F32, NULL),
                   *v = tl_clone(m);
-        bool mode = tl_grad_mode(false);
+        bool mode = tl_set_grad_mode(false);
         const tl_adam_options o = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .decoupled = true, .step = 1};
         tl_adam_(a, g, m, v, NULL, &o);
         result = tl_item(tl_sum_all(tl_cast(tl_norm(a, 3, (int[]){0}, 1, false), TL_F64)));
-        tl_grad_mode(mode);
+        tl_set_grad_mode(mode);
     }
     tl_scope_end(scope);
     return result;

@@ -237,7 +237,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
     set(&whole, "sample_tokens", "0");
     set_path(&whole, "out", "whole");
     expect_equal(train_until(&whole, 0, &summary), RUN_DONE);
-    tl_log_hook(line_keep, NULL);
+    tl_set_log_hook(line_keep, NULL);
     for (int i = -1; i < (int)(sizeof cases / sizeof *cases); i++) { /* -1: as it is */
         char name[32];
         snprintf(name, sizeof name, "part-%d", i);
@@ -257,7 +257,7 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
         expect_equal(train_until(&part, 0, &summary), RUN_DONE); /* it is done: nothing resumes */
         expect_text(log_lines, "");
     }
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     expect_same_file(&whole, &part, "machine.json");
     expect_equal(n_lines_with("whole/machine.json", "\"isa\""), 1);
     base_end();
@@ -626,9 +626,9 @@ static void memory_that_ends_on_the_way_is_told_too(void **state) {
     set(&s, "batch", "400"), set(&s, "seq", "32"), set(&s, "val_share", "0"), set(&s, "sample_tokens", "0");
     set_path(&s, "out", "run");
     tl_pool_trim(check_cpu());
-    tl_pool_limit(check_cpu(), (size_t)30 << 20);
+    tl_set_pool_limit(check_cpu(), (size_t)30 << 20);
     expect_equal(run_train(&s, NULL, &summary), RUN_FAILED);
-    tl_pool_limit(check_cpu(), 0);
+    tl_set_pool_limit(check_cpu(), 0);
     expect_equal(tl_error(), TL_ERROR_MEMORY);
     const char *message = tl_error_message();
     if (!strstr(message, "out of memory on cpu") || !advised_batch(message)) fail_msg("the message is: %s", message);
@@ -806,7 +806,7 @@ static void a_folder_has_one_run_at_a_time(void **state) {
     (void)state;
     struct run_summary summary;
     char path[128];
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     base_begin();
     struct settings s = small_run(TL_LLAMA, 2000);
     set_path(&s, "out", "run");
@@ -820,7 +820,7 @@ static void a_folder_has_one_run_at_a_time(void **state) {
     close(lock);
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     base_end();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 static void expect_failed(const struct settings *s, const char *part) {
@@ -832,7 +832,7 @@ static void expect_failed(const struct settings *s, const char *part) {
 
 static void wrong_runs_are_refused_by_name(void **state) {
     (void)state;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     struct run_summary summary;
     base_begin();
     struct settings s = small_run(TL_LLAMA, 2000), other;
@@ -860,7 +860,7 @@ static void wrong_runs_are_refused_by_name(void **state) {
     other = small_run(TL_LLAMA, 10), set_path(&other, "out", "x3");
     expect_failed(&other, "");
     base_end();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }
 
 static void settings_are_checked_by_the_table(void **state) {

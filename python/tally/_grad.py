@@ -12,10 +12,10 @@ class _Mode:
         self._on, self._before = on, []
 
     def __enter__(self):
-        self._before.append(c.tl_grad_mode(self._on))
+        self._before.append(c.tl_set_grad_mode(self._on))
 
     def __exit__(self, *_):
-        c.tl_grad_mode(self._before.pop())
+        c.tl_set_grad_mode(self._before.pop())
 
     def _again(self):
         """A manager like this one, for one call."""
@@ -87,10 +87,10 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode):
         super().__init__(bool(mode))
-        self._outer = c.tl_grad_mode(bool(mode))
+        self._outer = c.tl_set_grad_mode(bool(mode))
 
     def __enter__(self):
-        c.tl_grad_mode(self._on)
+        c.tl_set_grad_mode(self._on)
         self._before.append(self._outer)
 
 
@@ -101,6 +101,6 @@ def is_inference_mode_enabled():
 
 def is_grad_enabled():
     """Is recording on in this thread?"""
-    on = c.tl_grad_mode(True)
-    c.tl_grad_mode(on)
+    on = c.tl_set_grad_mode(True)
+    c.tl_set_grad_mode(on)
     return on

@@ -168,9 +168,9 @@ def default_device(device=None):
     from ._types import device_at
     cpu = as_device("cpu").address
     if device is not None:
-        return device_at(lib.tl_default_device(as_device(device).address))
-    before = lib.tl_default_device(cpu)
-    lib.tl_default_device(before)
+        return device_at(lib.tl_set_default_device(as_device(device).address))
+    before = lib.tl_set_default_device(cpu)
+    lib.tl_set_default_device(before)
     return device_at(before)
 
 
@@ -226,6 +226,6 @@ def _stand_in(a, target):
 
 def profile(on=True):
     """Times every kernel (and waits for it), for the time_s of ledgers. Returns the setting before."""
-    return c.tl_profile(on)
+    return c.tl_set_profiling(on)
 
 

@@ -68,4 +68,4 @@ else:
     lib.load(path, header)
 if lib.tl_version() != header.version:
     raise ImportError(f"{path} is version {lib.tl_version()}, this package is of {header.version}")
-c.tl_error_policy(constants["TL_RETURN"])
+c.tl_set_error_policy(constants["TL_RETURN"])

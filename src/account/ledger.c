@@ -342,7 +342,7 @@ uint64_t tl_ledger_peak_reserved(const tl_ledger *l, const tl_device *device) {
     return window_of(l, device)->peak_reserved_bytes;
 }
 
-bool tl_profile(bool on) {
+bool tl_set_profiling(bool on) {
     bool before = ledger_is_profiling;
     ledger_is_profiling = on;
     return before;

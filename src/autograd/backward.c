@@ -364,13 +364,13 @@ static tl_tensor *seed_check(tl_tensor *x, tl_tensor *seed, const char *what) {
 
 bool tl_backward(tl_tensor *loss, tl_tensor *seed, unsigned flags) {
     tl_phase phase = tl_set_phase(TL_BACKWARD);
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     struct pass p = {0};
     bool ok =
         scope.depth && (seed = seed_check(loss, seed, "tl_backward")) != NULL && pass_do(&p, &loss, &seed, 1, flags);
     if (scope.depth) tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     tl_set_phase(phase);
     return ok;
 }
@@ -405,12 +405,12 @@ void tl_zero_grad(tl_tensor *x, bool keep) {
         tl_set_grad(x, NULL);
         return;
     }
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     if (x->grad->node) { /* recorded by an earlier pass: its history ends here */
         node_drop(x->grad->node);
         x->grad->node = NULL;
         x->grad->requires_grad = false;
     }
     tl_fill_(x->grad, 0.0);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
 }

@@ -87,9 +87,9 @@ const char *tl_error_message(void) { return current.status == TL_OK ? "" : curre
 
 void tl_error_clear(void) { current.status = TL_OK; }
 
-tl_policy tl_error_policy(tl_policy policy) { return atomic_exchange(&policy_now, policy); }
+tl_policy tl_set_error_policy(tl_policy policy) { return atomic_exchange(&policy_now, policy); }
 
-void tl_log_hook(void (*hook)(const char *, void *), void *context) {
+void tl_set_log_hook(void (*hook)(const char *, void *), void *context) {
     log_function = NULL; /* never call the new function with the old context */
     log_context = context;
     log_function = hook;

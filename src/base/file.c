@@ -555,7 +555,7 @@ static bool temporary_sweep(const char *name, void *context) {
 }
 
 void file_sweep(const struct file_folder *f) {
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     if (!file_list(f, temporary_sweep, (void *)f)) tl_error_clear(); /* checked by those who need it */
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
 }

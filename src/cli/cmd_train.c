@@ -339,9 +339,9 @@ int cmd_train(int argc, char **argv) {
     if (o.settings.peak == 0) o.settings.peak = expected.peak;
     p.predicted_s = expected.step_s;
     signals_catch();
-    tl_log_hook(log_tell, &p);
+    tl_set_log_hook(log_tell, &p);
     enum run_end end = run_train(&o.settings, &listener, &summary);
-    tl_log_hook(NULL, NULL);
+    tl_set_log_hook(NULL, NULL);
     line_end(&p);
     code = finish(&o, end, &summary, &p);
     free(summary.text);

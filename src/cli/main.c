@@ -113,7 +113,7 @@ static bool descriptors_fill(void) {
 int main(int argc, char **argv) {
     if (!descriptors_fill()) return EXIT_IO;
     signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails with a reason, as on a full disk */
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     if (!output_begin()) return EXIT_MEMORY;
     if (argc < 2) {
         usage(stderr);

@@ -213,8 +213,8 @@ tl_loader *tl_loader_new(const tl_loader_options *options) {
     if (!options) return error_set(TL_ERROR_USE, "loader: no options"), NULL;
     tl_loader_options o = *options;
     if (!o.device) { /* the thread's default: swapped out and in again */
-        o.device = tl_default_device(tl_device_find("cpu"));
-        tl_default_device(o.device);
+        o.device = tl_set_default_device(tl_device_find("cpu"));
+        tl_set_default_device(o.device);
     }
     if (!options_check(&o)) return NULL;
     tl_loader *l = memory_new(sizeof *l);

@@ -128,7 +128,7 @@ static bool open_by_name(tl_device *d, const char *name) {
 static void limit_set(tl_device *d) {
     const struct target *t = d->target;
     if (strchr(d->name, '@') && t->memory_bytes > t->outside_bytes)
-        tl_pool_limit(d, t->memory_bytes - t->outside_bytes);
+        tl_set_pool_limit(d, t->memory_bytes - t->outside_bytes);
 }
 
 /* With the lock held. */
@@ -185,11 +185,11 @@ tl_device *tl_device_find(const char *name) {
 
 /* The card's own target; the first of its kind where no card opens, which is no error. */
 static const struct target *target_of_card(const struct device_driver *driver, const char *name) {
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     const bool had_error = tl_error() != TL_OK;
     const tl_device *card = tl_device_find(name);
     if (!card && !had_error) tl_error_clear();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     return card ? card->target : driver->targets;
 }
 

@@ -6,13 +6,13 @@
 
 /* thread_state.autocast is the dtype + 1, so that zero is off. */
 
-tl_dtype tl_autocast(tl_dtype dtype) {
+tl_dtype tl_set_autocast(tl_dtype dtype) {
     struct thread_state *s = thread_state();
     tl_dtype before = s->autocast ? (tl_dtype)(s->autocast - 1) : TL_DTYPE_COUNT;
     if (dtype == TL_DTYPE_COUNT) s->autocast = 0;
     else if (dtype == TL_F32 || dtype == TL_F16 || dtype == TL_BF16) s->autocast = (uint8_t)(dtype + 1);
     else
-        error_set(TL_ERROR_USE, "tl_autocast: %s is no dtype to multiply in (need bf16, f16 or f32)",
+        error_set(TL_ERROR_USE, "tl_set_autocast: %s is no dtype to multiply in (need bf16, f16 or f32)",
                   tl_dtype_name(dtype));
     return before;
 }

@@ -257,7 +257,7 @@ static bool view_refresh(tl_tensor *x) {
     struct thread_state *s = thread_state();
     struct ledger_list bills = {0}, *held = s->held_bills;
     s->held_bills = &bills;
-    bool mode = tl_grad_mode(true);
+    bool mode = tl_set_grad_mode(true);
     tl_scope scope = tl_scope_begin();
     tl_tensor *fresh = scope.depth ? inner_calls.as_strided(base, x->rank, x->shape, x->stride, x->offset) : NULL;
     bool ok = fresh && (!fresh->node || !retains_grad(x) || node_reserve_retained(fresh->node));
@@ -268,7 +268,7 @@ static bool view_refresh(tl_tensor *x) {
     }
     ledger_list_unbill(&bills);
     if (scope.depth) tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     s->held_bills = held;
     return ok;
 }
@@ -280,10 +280,10 @@ bool tensor_needs_grad(tl_tensor *x) { return view_refresh(x) && x->requires_gra
 static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
     if (!x->node && x->requires_grad)
         return call_fail_need(c, "a leaf Variable that requires grad is being used in an in-place operation",
-                              "tl_grad_mode(false) around an update");
+                              "tl_set_grad_mode(false) around an update");
     if (x->base && !x->base->node && x->base->requires_grad)
         return call_fail_need(c, "a view of a leaf Variable that requires grad is being used in an in-place operation",
-                              "tl_grad_mode(false) around an update");
+                              "tl_set_grad_mode(false) around an update");
     if (x->base && x->made_without_grad && (is_recorded || x->base->requires_grad))
         return call_fail(c, "a view was created in no_grad mode and is being modified inplace with grad mode enabled");
     return true;
@@ -291,9 +291,9 @@ static bool may_change(const tl_call *c, const tl_tensor *x, bool is_recorded) {
 
 /* The target of an in-place call as it was before, with its history: for gradients that read it. Owned by the scope. */
 static tl_tensor *target_before(tl_tensor *x) {
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_tensor *before = inner_calls.clone(x);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     if (!before) return NULL;
     before->requires_grad = x->requires_grad;
     before->node = x->node ? node_keep(x->node) : NULL;

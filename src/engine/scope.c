@@ -148,7 +148,7 @@ tl_phase tl_set_phase(tl_phase phase) {
     return before;
 }
 
-bool tl_grad_mode(bool on) {
+bool tl_set_grad_mode(bool on) {
     struct thread_state *s = thread_state();
     bool before = !s->grad_off;
     s->grad_off = !on;

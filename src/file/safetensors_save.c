@@ -165,9 +165,9 @@ static bool data_write(struct saving *s, struct file_writer *w) {
         }
         if (!s->piece) s->piece = memory_new(PIECE_BYTES);
         if (!s->piece) return error_memory(PIECE_BYTES, "a buffer to save tensors through");
-        bool mode = tl_grad_mode(false);
+        bool mode = tl_set_grad_mode(false);
         bool ok = pieces_write(s, w, x);
-        tl_grad_mode(mode);
+        tl_set_grad_mode(mode);
         if (!ok) return false;
     }
     return true;

@@ -20,10 +20,10 @@ static bool fans(tl_tensor *x, const char *what, double *fan_in, double *fan_out
 
 /* Numbers of this deviation: normal ones, or uniform ones, whose range is sqrt(3) times as wide. */
 static tl_tensor *fill(tl_tensor *x, double std, bool is_uniform) {
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     double range = sqrt(3) * std;
     x = is_uniform ? tl_uniform_(x, -range, range) : tl_normal_(x, 0, std);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return x;
 }
 

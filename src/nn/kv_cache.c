@@ -14,8 +14,8 @@
 
 /* The dtype of keys and values, that of products. */
 static tl_dtype product_dtype(tl_module *model) {
-    tl_dtype autocast = tl_autocast(TL_DTYPE_COUNT);
-    tl_autocast(autocast);
+    tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(autocast);
     const struct model *s = model->state;
     return autocast != TL_DTYPE_COUNT ? autocast : tl_dtype_of(tl_module_tensor(s->embedding, 0));
 }

@@ -99,8 +99,8 @@ static const tl_module_kind rms_norm_kind = {"RMSNorm", rms_norm_forward, norm_d
 
 /* Autocast has a sum in the wider dtype and a norm in f32, each by its own rule: two ops. */
 static bool sum_is_fused(const tl_tensor *x, const tl_tensor *addend) {
-    tl_dtype autocast = tl_autocast(TL_DTYPE_COUNT);
-    tl_autocast(autocast);
+    tl_dtype autocast = tl_set_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(autocast);
     return autocast == TL_DTYPE_COUNT && tl_dtype_of(x) == tl_dtype_of(addend);
 }
 

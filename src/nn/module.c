@@ -334,7 +334,7 @@ static void slots_replace(tl_module *m, const tl_tensor *old, tl_tensor *fresh) 
 static bool module_replace(tl_module *m, tl_device *device, tl_dtype dtype) {
     int n;
     const tl_named_tensor *list = tl_module_list(m, &n);
-    bool ok = list != NULL, mode = tl_grad_mode(false);
+    bool ok = list != NULL, mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
         tl_tensor *old = list[i].tensor, *x = tl_detach(old);
@@ -349,7 +349,7 @@ static bool module_replace(tl_module *m, tl_device *device, tl_dtype dtype) {
         }
         ok = tl_scope_end(scope) && ok;
     }
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     module_touch(m);
     return ok;
 }

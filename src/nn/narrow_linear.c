@@ -41,9 +41,9 @@ static void pass_rounded(tl_gradient *g, void *context) {
 }
 
 static tl_tensor *operand(tl_tensor *x, enum linear_mode mode) {
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     tl_tensor *y = round_operand(x, mode);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     return y && tl_function(pass_through, NULL, NULL, &x, 1, &y, 1) ? y : NULL;
 }
 

@@ -52,9 +52,9 @@ static void join_parts(tl_gradient *g, void *context) {
 
 /* q, k, v (B,T,H,D): views of qkv (B,T,3,H,D). */
 static bool split_parts(tl_tensor *qkv, tl_tensor **part) {
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     for (int j = 0; j < 3; j++) part[j] = tl_select(qkv, 2, j);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     return part[0] && part[1] && part[2] && tl_function(join_parts, NULL, NULL, &qkv, 1, part, 3);
 }
 
@@ -316,11 +316,11 @@ static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last) {
     struct model *s = model->state;
     if (!cache_fits(model, tokens, cache)) return NULL;
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     s->cache = cache;
     tl_tensor *logits = only_last ? lm_next(model, tokens) : lm_logits(model, tokens);
     s->cache = NULL;
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     if (logits) cache->length += tl_size(tokens, 1);
     return logits;
 }

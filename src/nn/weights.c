@@ -177,9 +177,9 @@ bool model_weights_fit(const tl_model_config *c, const char *path) {
     if (!w) return error_memory(sizeof *w, "weights");
     w->path = path;
     w->n_files = 0;
-    bool ok = model_files(path, open_one, w), mode = tl_grad_mode(false);
+    bool ok = model_files(path, open_one, w), mode = tl_set_grad_mode(false);
     ok = ok && model_numbers_suffice(c, weights_numbers(w), path) && shapes_match(w, c);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     weights_close(w);
     memory_free(w);
     return ok;
@@ -195,13 +195,13 @@ bool tl_model_load(tl_module *model, const char *path) {
     if (!w) return error_memory(sizeof *w, "weights");
     w->path = path;
     w->n_files = 0;
-    bool ok = model_files(path, open_one, w), mode = tl_grad_mode(false);
+    bool ok = model_files(path, open_one, w), mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < n; i++) {
         tl_scope scope = tl_scope_begin();
         ok = load_one(w, c, &list[i]);
         ok = tl_scope_end(scope) && ok;
     }
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     weights_close(w);
     memory_free(w);
     return ok;
@@ -210,7 +210,7 @@ bool tl_model_load(tl_module *model, const char *path) {
 static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, int n, struct file_place at) {
     const char **names = memory_new((size_t)(n + 1) * sizeof *names);
     tl_tensor **tensors = memory_new((size_t)(n + 1) * sizeof *tensors);
-    bool ok = names && tensors, mode = tl_grad_mode(false);
+    bool ok = names && tensors, mode = tl_set_grad_mode(false);
     if (!ok) error_memory((size_t)(n + 1) * sizeof *names, "weights");
     tl_scope scope = tl_scope_begin();
     for (int i = 0; ok && i < n; i++) {
@@ -221,7 +221,7 @@ static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, 
     static const char *const key = "format", *const value = "pt"; /* without it the library does not take the file */
     ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
     ok = tl_scope_end(scope) && ok;
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     memory_free(names);
     memory_free(tensors);
     return ok;

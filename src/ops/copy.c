@@ -220,7 +220,7 @@ bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
     tl_device *device = x->storage->device;
     if (!device_check(device, "to_data")) return false;
     if (!device_has_data(device)) return error_set(TL_ERROR_USE, "to_data: meta has no data");
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *dense = scope.depth ? tl_contiguous(x) : NULL;
     char error[200] = "";
@@ -228,6 +228,6 @@ bool tl_to_data(tl_tensor *x, void *data, size_t bytes) {
         dense && (bytes == 0 || device->functions->copy(device, data, tensor_data(dense), bytes, COPY_TO_HOST, error));
     if (dense && !ok) error_set(TL_ERROR_DEVICE, "to_data: %s", error);
     if (scope.depth) tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return ok;
 }

@@ -24,9 +24,9 @@ const tl_op op_nonzero = {RECORD(DYNAMIC, nonzero, 1),
 
 static bool item(tl_tensor *x, double *f64, int64_t *i64) {
     struct attr_item a = {f64, i64};
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     bool ok = op_apply1(&op_item, x, ATTR(a)) != NULL;
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return ok;
 }
 
@@ -44,20 +44,20 @@ int64_t tl_item_int(tl_tensor *x) {
 
 double tl_at(tl_tensor *x, const int64_t *index) {
     if (!tensor_check(x, "at")) return 0;
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     bool is_packed = dtype_info(x->dtype)->bits < 8; /* one f4 cannot be looked at alone */
     tl_tensor *element = !scope.depth ? NULL : is_packed ? tl_cast(x, TL_F32) : x;
     for (int i = 0; element && i < x->rank; i++) element = tl_select(element, 0, index[i]);
     double value = element ? tl_item(element) : 0;
     if (scope.depth) tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return value;
 }
 
 tl_tensor *tl_nonzero(tl_tensor *x) {
     if (!tensor_check(x, "nonzero")) return NULL;
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *result = NULL;
     if (scope.depth && !device_has_data(x->storage->device)) { /* named for what was asked, not for the count inside */
@@ -69,6 +69,6 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
         if (tl_error() == TL_OK) result = op_apply1(&op_nonzero, x, ATTR(a));
     }
     result = scope.depth ? tl_scope_return(scope, result) : NULL;
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return result;
 }

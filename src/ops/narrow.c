@@ -182,9 +182,9 @@ tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias) {
     struct narrowed nx, nw;
     tl_call c;
     const bool turns = tl_needs_grad(weight) && !thread_state()->grad_off;
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     bool ok = narrow(x, NULL, TL_F8E4M3, true, turns, &nx) && narrow(weight, NULL, TL_F8E4M3, true, false, &nw);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     if (!ok || (bias && !(bias = tl_contiguous(bias)))) return NULL;
     memset(&at, 0, sizeof at);
     at.dtype = x->dtype;

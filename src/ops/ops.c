@@ -51,7 +51,7 @@ tl_device *device_or_default(tl_device *device) {
     return s->device;
 }
 
-tl_device *tl_default_device(tl_device *device) {
+tl_device *tl_set_default_device(tl_device *device) {
     tl_device *before = device_or_default(NULL);
     if (device) thread_state()->device = device;
     return before;

@@ -24,7 +24,7 @@ tl_tensor *tl_integers_like(tl_tensor *x, int64_t low, int64_t high) {
                                             : NULL;
 }
 
-tl_generator tl_stream(uint64_t stream) {
+tl_generator tl_set_stream(uint64_t stream) {
     tl_generator before = tl_generator_get();
     tl_generator_set((tl_generator){before.seed, stream, 0});
     return before;

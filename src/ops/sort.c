@@ -178,13 +178,13 @@ bool tl_unique(tl_tensor *x, tl_tensor **values, tl_tensor **inverse, tl_tensor 
     if (!tensor_check(x, "unique")) return false;
     tl_tensor **result[3] = {values, inverse, counts}, *input[2];
     tl_call c;
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     bool ok = scope.depth && unique(x, &c, input);
     for (int j = 0; ok && j < 3; j++)
         if (result[j]) tensor_keep(c.output[j]);
     if (scope.depth) tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     for (int j = 0; ok && j < 3; j++)
         if (result[j]) *result[j] = scope_adopt(c.output[j]);
     return ok && tl_error() == TL_OK;

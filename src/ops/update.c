@@ -158,7 +158,7 @@ static bool list_apply(const tl_op *op, const struct update_tensors *list, int n
     for (int t = 0; t < n; t++)
         if (!tensor_check(list[t].parameter, name) || !tensor_check(list[t].grad, name)) return false;
     ((struct attr_update *)attr)->has_master = n > 0 && list[0].master;
-    bool mode = tl_grad_mode(false), ok = true;
+    bool mode = tl_set_grad_mode(false), ok = true;
     tl_phase phase = tl_set_phase(TL_UPDATE);
     for (int done = 0; ok && done < n;) {
         struct batch b;
@@ -166,7 +166,7 @@ static bool list_apply(const tl_op *op, const struct update_tensors *list, int n
         ok = batch_apply(op, &b, options, attr, attr_bytes);
     }
     tl_set_phase(phase);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return ok;
 }
 

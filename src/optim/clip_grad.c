@@ -29,11 +29,11 @@ tl_tensor *tl_grad_norm(tl_tensor **parameters, int n) {
         if (ok) grad = tl_grad_of(parameters[i]);
         if (grad) grads[n_grads++] = grad;
     }
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_phase phase = tl_set_phase(TL_UPDATE);
     tl_tensor *norm = ok ? norm_of(grads, n_grads, parameters[0]->storage->device) : NULL;
     tl_set_phase(phase);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     memory_free(grads);
     return norm;
 }

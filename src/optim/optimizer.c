@@ -233,9 +233,9 @@ static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name,
     char *own = name_new(what, name);
     if (!own) return NULL;
     tl_dtype dtype = p->dtype == TL_F64 ? TL_F64 : TL_F32;
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_tensor *x = is_master ? tl_cast(p, dtype) : tl_zeros(p->rank, p->shape, dtype, p->storage->device);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     x = x ? tl_keep(tl_set_purpose(x, is_master ? TL_PARAMETER : TL_OPTIMIZER)) : NULL;
     if (x) o->list[o->n_list++] = (tl_named_tensor){own, x, true, NULL};
     else memory_free(own);

@@ -448,8 +448,8 @@ static bool roof_measure(const struct calibrate_options *o, struct machine *p) {
     strftime(p->date, sizeof p->date, "%Y-%m-%d", gmtime_r(&now, &day));
     p->threads = process_threads();
     peaks_measure(o, p);
-    bool grad = tl_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
-    tl_grad_mode(grad);
+    bool grad = tl_set_grad_mode(false), ok = products_measure(o, p) && streams_measure(o, p);
+    tl_set_grad_mode(grad);
     return ok;
 }
 

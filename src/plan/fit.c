@@ -187,9 +187,9 @@ bool fit_search(const struct fit_question *q, struct fit_answer *answer) {
                                              .context = seen};
     bool ok = question.limit_bytes || q->days > 0 || q->money > 0 ||
               error_set(TL_ERROR_USE, "fit: the memory of %s is unknown (give --memory-limit)", q->target.name);
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     ok = ok && search_largest(&question, &found);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     if (ok)
         *answer = (struct fit_answer){.best = point_of(seen, found.best.size),
                                       .next = point_of(seen, found.next.size),

@@ -63,20 +63,20 @@ static bool passes_of(const struct infer_question *q, int64_t batch, struct pass
     *p = (struct passes){0};
     if (!recipe || !trainer_model(&q->settings, &c, weights)) return false;
     tl_pool_trim(device);
-    tl_pool_limit(device, SIZE_MAX);
+    tl_set_pool_limit(device, SIZE_MAX);
     uint64_t before = live_bytes(device);
     tl_module *model = tl_model_new(&c, recipe->parameters, device);
-    bool ok = model != NULL, grad = tl_grad_mode(false);
+    bool ok = model != NULL, grad = tl_set_grad_mode(false);
     if (ok) linear_set_mode(model, recipe->linear);
     if (ok) tl_module_train(model, false);
-    tl_dtype autocast = tl_autocast(recipe->autocast);
+    tl_dtype autocast = tl_set_autocast(recipe->autocast);
     p->weights_bytes = live_bytes(device) - before;
     ok = ok && passes_make(p, model, device, batch, q->settings.seq, q->n_new);
-    tl_autocast(autocast);
-    tl_grad_mode(grad);
+    tl_set_autocast(autocast);
+    tl_set_grad_mode(grad);
     tl_module_free(model);
     tl_pool_trim(device);
-    tl_pool_limit(device, 0);
+    tl_set_pool_limit(device, 0);
     if (!ok) passes_free(p);
     return ok;
 }

@@ -310,10 +310,10 @@ static struct predict_shape shape_of(const json_t *json) {
     struct settings s = settings_default();
     tl_model_config c;
     char weights[SETTING_TEXT], *text = json_print(json_object_get(json, "settings"), 0);
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     bool ok = text && settings_take(&s, text) && trainer_model(&s, &c, weights);
     if (!ok) tl_error_clear();
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     free(text);
     return ok ? predict_shape_of(&c, s.seq) : (struct predict_shape){0, 0, 0, 0};
 }

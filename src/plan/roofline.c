@@ -135,11 +135,11 @@ static bool standards_measure(struct roofline *r, const struct settings *s, tl_d
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
     if (!recipe) return false;
     tl_dtype dtype = recipe->autocast < TL_DTYPE_COUNT ? recipe->autocast : recipe->parameters;
-    bool before = tl_profile(true), grad = tl_grad_mode(false), ok = true;
+    bool before = tl_set_profiling(true), grad = tl_set_grad_mode(false), ok = true;
     for (size_t i = 0; ok && i < sizeof standards / sizeof *standards; i++)
         ok = standard_measure(r, &standards[i], dtype, device);
-    tl_grad_mode(grad);
-    tl_profile(before);
+    tl_set_grad_mode(grad);
+    tl_set_profiling(before);
     return ok;
 }
 
@@ -153,8 +153,8 @@ static bool inference_measure(struct roofline *r, const struct settings *s, tl_d
     tl_scope scope = tl_scope_begin();
     tl_module *model = tl_model_new(&config, recipe->parameters, device);
     tl_tensor *token = model ? tl_zeros(TL_SHAPE(1, 1), TL_I64, device) : NULL;
-    bool grad = tl_grad_mode(false), profile = tl_profile(true);
-    tl_dtype autocast = tl_autocast(recipe->autocast);
+    bool grad = tl_set_grad_mode(false), profile = tl_set_profiling(true);
+    tl_dtype autocast = tl_set_autocast(recipe->autocast);
     bool ok = token && tl_model_logits(model, token) && tl_device_sync(device);
     tl_ledger *ledger = ok ? tl_ledger_begin("inference") : NULL;
     double began = now_s();
@@ -167,9 +167,9 @@ static bool inference_measure(struct roofline *r, const struct settings *s, tl_d
     ok = ok && tl_device_sync(device);
     if (n) r->token_s = (now_s() - began) / n;
     ok = ok && ledger && tl_ledger_end(ledger) && rows_add(r, ROOFLINE_INFERENCE, ledger->rows, ledger->n_rows);
-    tl_autocast(autocast);
-    tl_profile(profile);
-    tl_grad_mode(grad);
+    tl_set_autocast(autocast);
+    tl_set_profiling(profile);
+    tl_set_grad_mode(grad);
     tl_ledger_free(ledger);
     tl_module_free(model);
     return tl_scope_end(scope) && ok;

@@ -88,8 +88,8 @@ static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger) {
     if (is_ahead && !trainer_step(t, (*step)++)) return false;
     *ledger = tl_ledger_begin("trial");
     if (!*ledger) return false;
-    bool before = tl_profile(true), ok = trainer_step(t, (*step)++);
-    tl_profile(before);
+    bool before = tl_set_profiling(true), ok = trainer_step(t, (*step)++);
+    tl_set_profiling(before);
     ok = tl_ledger_end(*ledger) && ok;
     if (is_ahead) ok = ok && trainer_read(t, *step - 2, &loss, &norm);
     return ok && trainer_read(t, *step - 1, &loss, &norm);

@@ -157,11 +157,11 @@ void advice_add(const struct settings *s, const tl_device *device) {
     text_copy(before, sizeof before, tl_error_message());
     struct asked *asked = memory_new(sizeof *asked);
     if (!asked) return; /* what was known before stays */
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     tl_error_clear();
     asked->settings = *s;
     asked->limit = limit_of(s, device);
     advise(asked, device, before);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     memory_free(asked);
 }

@@ -15,8 +15,8 @@ static bool batch_add(struct trainer *t, int64_t batch, void *context) {
 /* The same batches every time, so that two evaluations can be compared. */
 bool trainer_evaluate(struct trainer *t) {
     int64_t n = t->settings.eval_batches;
-    bool grad = tl_grad_mode(false);
-    tl_dtype autocast = tl_autocast(t->recipe->autocast);
+    bool grad = tl_set_grad_mode(false);
+    tl_dtype autocast = tl_set_autocast(t->recipe->autocast);
     tl_scope scope = tl_scope_begin();
     tl_tensor *total = tl_select(t->results, 0, 4);
     tl_module_train(t->model, false);
@@ -25,8 +25,8 @@ bool trainer_evaluate(struct trainer *t) {
     ok = ok && tl_affine_(total, 1 / (double)n, 0);
     tl_module_train(t->model, true);
     ok = scope.depth && tl_scope_end(scope) && ok;
-    tl_autocast(autocast);
-    tl_grad_mode(grad);
+    tl_set_autocast(autocast);
+    tl_set_grad_mode(grad);
     return ok;
 }
 

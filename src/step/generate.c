@@ -89,7 +89,7 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
     int64_t capacity = N - 1 < context ? N - 1 : context, since = 0; /* nothing follows the last token */
     *n_done = n_prompt;
     if (n_prompt == N) return true;
-    bool was_training = tl_module_is_training(model), grad = tl_grad_mode(false);
+    bool was_training = tl_module_is_training(model), grad = tl_set_grad_mode(false);
     tl_module_train(model, false);
     tl_cache *cache = tl_cache_new(model, tl_size(text, 0), capacity);
     bool ok = cache != NULL;
@@ -101,7 +101,7 @@ static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const 
     }
     tl_cache_free(cache);
     tl_module_train(model, was_training);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     return ok;
 }
 
@@ -119,7 +119,7 @@ bool generate_until(tl_module *model, tl_tensor *text, int64_t n_prompt, const t
 
 bool trainer_sample(struct trainer *t) {
     tl_generator before = tl_generator_get();
-    tl_dtype autocast = tl_autocast(t->recipe->autocast);
+    tl_dtype autocast = tl_set_autocast(t->recipe->autocast);
     tl_generator_set(t->dice);
     const struct request r = {.options = {t->settings.temperature, t->settings.top_k, t->settings.top_p},
                               .is_sketch = t->is_sketch,
@@ -128,7 +128,7 @@ bool trainer_sample(struct trainer *t) {
     bool ok = generate(t->model, t->text, t->n_prompt, &r, &n_done);
     t->dice = tl_generator_get();
     tl_generator_set(before);
-    tl_autocast(autocast);
+    tl_set_autocast(autocast);
     return ok;
 }
 

@@ -64,9 +64,9 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
 /* Reserved more than there is: does it fit when what is unused goes back? */
 static bool fits_when_trimmed(const struct price *p, bool *fits) {
     struct walk walk = {.is_sketch = true};
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     *fits = walk_run(&walk, &p->settings, p->device, p->limit_bytes, &(struct walker){bill_nothing, NULL});
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     if (*fits) return true;
     bool is_refused = tl_error() == TL_ERROR_MEMORY && strstr(tl_error_message(), "out of memory on meta") != NULL;
     if (is_refused) tl_error_clear();

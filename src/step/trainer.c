@@ -259,14 +259,14 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
     tl_scope scope = tl_scope_begin();
     tl_tensor *tokens = NULL, *targets = NULL;
     bool ok = scope.depth && tl_loader_next(t->loader, position, &tokens, &targets);
-    tl_dtype before = tl_autocast(t->recipe->autocast);
+    tl_dtype before = tl_set_autocast(t->recipe->autocast);
     tl_tensor *loss = ok ? tl_model_loss(t->model, tokens, targets) : NULL; /* () f32 */
-    tl_autocast(before);
+    tl_set_autocast(before);
     tl_tensor *seed = loss && needs_seed ? tl_full(TL_SCALAR, weight, TL_F32, t->device) : NULL;
     ok = loss && (seed || !needs_seed) && tl_backward(loss, seed, 0);
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     ok = ok && (is_first ? tl_copy_(total, loss) : tl_add_(total, loss));
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
@@ -274,11 +274,11 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
  * whole model are never there at once. What fails here is found by the error it leaves. */
 static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
     tl_tensor **sum = context;
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     if (*sum) tl_add_(*sum, g);
     else *sum = tl_keep(tl_set_purpose(tl_cast(g, TL_F32), TL_GRADIENT));
     tl_zero_grad(parameter, false);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
 }
 
 static bool sums_make(struct trainer *t) {
@@ -357,9 +357,9 @@ bool trainer_step(struct trainer *t, int64_t step) {
     tl_tensor *total = tl_select(t->results, 0, at), *norm = tl_select(t->results, 0, at + 1);
     t->scale_used[step % 2] = t->recipe->has_scaler ? t->scaler.scale : 1;
     bool ok = total && norm && gradients_make(t, step, total);
-    bool grad = tl_grad_mode(false);
+    bool grad = tl_set_grad_mode(false);
     ok = ok && update(t, step, norm) && results_send(t, step);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     tl_module_zero_grad(t->model, false);
     if (scope.depth) ok = tl_scope_end(scope) && ok;
     t->noise = tl_generator_get();

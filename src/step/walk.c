@@ -171,13 +171,13 @@ bool walk_run(struct walk *walk, const struct settings *s, tl_device *device, ui
     bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
               source_open(&source, s, config.vocabulary, true);
     if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
-    if (ok) tl_pool_limit(device, memory_bytes);
+    if (ok) tl_set_pool_limit(device, memory_bytes);
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
     ok = t && walk_trainer(walk, t, w);
     trainer_free(t);
     source_close(&source);
     if (device) tl_pool_trim(device);
-    if (device) tl_pool_limit(device, 0);
+    if (device) tl_set_pool_limit(device, 0);
     turn_give();
     return ok;
 }

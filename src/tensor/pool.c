@@ -393,7 +393,7 @@ bool pool_layout_read(struct pool *pool, struct pool_layout *l) {
 
 /* ---- Public ---- */
 
-void tl_pool_limit(tl_device *device, uint64_t limit_bytes) {
+void tl_set_pool_limit(tl_device *device, uint64_t limit_bytes) {
     if (device) device->pool->limit_bytes = limit_bytes ? limit_bytes : device->target->memory_bytes;
 }
 

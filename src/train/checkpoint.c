@@ -254,10 +254,10 @@ static bool step_set_aside(const struct checkpoints *all, int64_t step, const ch
  * bytes (it may not be read, there is no memory) is: recorded. */
 static bool step_judge(struct checkpoints *all, int64_t step, bool set_aside, bool *is_whole) {
     char why[512], name[NAME_BYTES], path[FILE_TEXT];
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     *is_whole = (is_verified(all, step) && step_verify(all, step, false)) ||
                 (tl_error() == TL_OK && step_verify(all, step, true));
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     if (*is_whole) return verified_set(all, step, true), true;
     tl_status status = tl_error();
     if (status == TL_ERROR_MEMORY) return false;
@@ -354,13 +354,13 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
     char path[FILE_TEXT];
     struct file_place at = file_in(c->folder, part->file);
     tl_safetensors *file = safetensors_open_at(at);
-    bool ok = file != NULL, mode = tl_grad_mode(false);
+    bool ok = file != NULL, mode = tl_set_grad_mode(false);
     for (int i = 0; ok && i < part->n; i++) {
         tl_scope scope = tl_scope_begin();
         ok = tensor_load(file, file_text(at, path), &part->tensors[i]);
         ok = tl_scope_end(scope) && ok;
     }
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     tl_safetensors_close(file);
     return ok;
 }

@@ -134,9 +134,9 @@ static bool record_read(struct folder *f, char *why, size_t size) {
     f->record = NULL;
     if (!file_expect(at, FILE_REGULAR) || !file_look(at, &kind)) return false;
     if (kind == FILE_ABSENT) return true;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     f->record = manifest_get(at, SCHEMA);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     bool is_ours =
         json_is_array(json_object_get(f->record, "names")) && json_is_object(json_object_get(f->record, "sealed"));
     if (is_ours) return true;
@@ -196,9 +196,9 @@ static bool names_adopt(struct folder *f, const struct settings *s) {
         if (!is_needed(&own[i], s)) continue;
         if (!file_look(file_in(f->dir, own[i].name), &kind)) return false;
         if (kind == FILE_ABSENT) continue;
-        tl_policy policy = tl_error_policy(TL_RETURN);
+        tl_policy policy = tl_set_error_policy(TL_RETURN);
         bool is_own = kind == own[i].kind && own[i].is(f->dir, own[i].name);
-        tl_error_policy(policy);
+        tl_set_error_policy(policy);
         if (!no_only() || (is_own && !name_add(f, own[i].name))) return false;
     }
     return true;
@@ -321,9 +321,9 @@ bool folder_remove(struct folder *f, const char *name) {
 }
 
 bool folder_json(struct folder *f, const char *name, json_t **json) {
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     *json = json_read_at(file_in(f->dir, name), LARGEST_JSON);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     return *json || no_only();
 }
 
@@ -357,9 +357,9 @@ bool folder_look(struct folder *f, const char *in, const char *name, enum folder
     if (kind != FILE_FOLDER) return true;
     struct file_folder *inner = in ? file_folder_in(f->dir, in, false) : NULL;
     if (in && !inner) return false;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     if (manifest_verify(inner ? inner : f->dir, entry, true, RECORD)) *state = FOLDER_WHOLE;
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     file_folder_close(inner);
     return *state == FOLDER_WHOLE || no_only();
 }

@@ -53,10 +53,10 @@ bool measure(tl_module *model, const struct source_part *part, int64_t batch, in
     if (targets < 1)
         return error_set(TL_ERROR_USE, "the data has %lld tokens (need at least two)", (long long)(targets + 1));
     if (most > 0 && windows / batch >= most) windows = most * batch, rest = 0;
-    bool grad = tl_grad_mode(false), ok = true;
+    bool grad = tl_set_grad_mode(false), ok = true;
     if (windows) ok = windows_add(model, part, part->first, windows, batch, time, &sum, &result->n_tokens);
     if (ok && rest) ok = windows_add(model, part, part->first + windows * time, 1, 1, rest, &sum, &result->n_tokens);
-    tl_grad_mode(grad);
+    tl_set_grad_mode(grad);
     result->loss = sum / (double)result->n_tokens;
     result->seconds = now_s() - began;
     return ok;

@@ -133,8 +133,8 @@ static bool folder_open(struct opened *o, const char *folder, tl_device *device)
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device) {
     char run[SETTING_TEXT];
     *o = (struct opened){.settings = settings_default(), .recipe = recipe_find("fp32"), .step = -1};
-    o->autocast_before = tl_autocast(TL_DTYPE_COUNT);
-    tl_autocast(o->autocast_before);
+    o->autocast_before = tl_set_autocast(TL_DTYPE_COUNT);
+    tl_set_autocast(o->autocast_before);
     bool ok = strlen(path) < sizeof run || error_set(TL_ERROR_USE, "%.40s...: this path is too long", path);
     if (ok) strcpy(run, path), split_step(run, &step);
     o->is_run = ok && is_there(run, "checkpoints");
@@ -143,7 +143,7 @@ bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *de
     ok = ok && (o->is_run ? run_open(o, run, step, device) : folder_open(o, run, device));
     if (!ok) return opened_close(o), false;
     tl_module_train(o->model, false);
-    tl_autocast(o->recipe->autocast);
+    tl_set_autocast(o->recipe->autocast);
     return true;
 }
 
@@ -152,7 +152,7 @@ void opened_close(struct opened *o) {
     json_decref(o->made_from);
     o->model = NULL;
     o->made_from = NULL;
-    tl_autocast(o->autocast_before);
+    tl_set_autocast(o->autocast_before);
 }
 
 tl_module *tl_model_open(const char *path, tl_device *device) {

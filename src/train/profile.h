@@ -24,7 +24,8 @@ struct profile {
     struct profile_list ops, modules; /* after profile_sort(): the longest first */
 };
 
-/* Adds one step, of so many seconds. The ledger must have been written while tl_profile() was on. False: recorded. */
+/* Adds one step, of so many seconds. The ledger must have been written while tl_set_profiling() was on. False:
+ * recorded. */
 bool profile_add(struct profile *p, const tl_ledger *step, double seconds);
 void profile_sort(struct profile *p);
 /* Billions per second; 0 for a row without time. */

@@ -85,8 +85,8 @@ static bool timed_step(struct run *r) {
     if (!around) return false;
     double before = now_s();
     int64_t from = device_mark(device);
-    bool was_on = tl_profile(true), ok = run_kind(r, KIND_STEP);
-    tl_profile(was_on);
+    bool was_on = tl_set_profiling(true), ok = run_kind(r, KIND_STEP);
+    tl_set_profiling(was_on);
     double seconds = device_mark_seconds(device, from, device_mark(device));
     if (!(seconds > 0)) seconds = now_s() - before; /* more ops than marks are kept */
     ok = tl_ledger_end(around) && ok && profile_add(&r->summary->profile, around, seconds);
@@ -151,7 +151,7 @@ static bool run_begin(struct run *r) {
     r->palm_flops = run_palm_flops(&config, s);
     tl_pool_trim(device); /* what this process has reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
-    if (*s->memory_limit) tl_pool_limit(device, settings_memory_limit(s));
+    if (*s->memory_limit) tl_set_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);
     if (!r->trainer && tl_error() == TL_ERROR_MEMORY) advice_add(s, device);
     r->origin = origin_here(device);
@@ -163,7 +163,7 @@ static void run_free(struct run *r) {
     source_close(&r->source);
     kinds_free(&r->kinds);
     if (*r->settings.memory_limit && tl_device_find(r->settings.device))
-        tl_pool_limit(tl_device_find(r->settings.device), 0);
+        tl_set_pool_limit(tl_device_find(r->settings.device), 0);
     checkpoint_close(r->found);
     json_decref(r->state);
     json_decref(r->made_from);

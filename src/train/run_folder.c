@@ -36,10 +36,10 @@ static bool folder_renew(struct run *r) {
 
 /* The settings in config.json; is_there false: it is missing or damaged. False: recorded. */
 static bool config_read(struct run *r, struct settings *s, bool *is_there) {
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     *s = settings_default();
     *is_there = settings_read_at(s, file_in(r->folder.dir, RUN_CONFIG));
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     if (*is_there) return true;
     if (tl_error() == TL_ERROR_MEMORY) return false;
     tl_error_clear();

@@ -73,10 +73,10 @@ __attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
     struct settings priced = settings_default();
     json_t *price;
     if (!folder_json(&r->folder, RUN_PRICE, &price)) return false;
-    tl_policy policy = tl_error_policy(TL_RETURN);
+    tl_policy policy = tl_set_error_policy(TL_RETURN);
     *is = settings_take_json(&priced, RUN_PRICE, json_object_get(price, "settings")) &&
           settings_cost_same(&priced, &r->settings);
-    tl_error_policy(policy);
+    tl_set_error_policy(policy);
     json_decref(price);
     if (tl_error() == TL_ERROR_MEMORY) return false;
     tl_error_clear();

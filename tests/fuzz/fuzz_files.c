@@ -208,7 +208,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         exit(1);
     }
     if (folder) seeds_put(folder);
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     return 0;
 }
 

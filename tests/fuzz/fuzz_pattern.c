@@ -21,7 +21,7 @@ static char *text_of(const uint8_t *data, size_t n) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 1) return 0;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     const enum call call = (enum call)(data[0] % N_CALLS);
     const int rank = data[0] / N_CALLS % 5;
     const uint8_t *newline = memchr(data + 1, '\n', n - 1);

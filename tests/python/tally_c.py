@@ -91,7 +91,7 @@ class Tally:
         self.library = ctypes.CDLL(LIBRARY)
         self.own_scopes = True
         self.header.declare(self.library)
-        self.library.tl_error_policy(self.header.constants["TL_RETURN"])
+        self.library.tl_set_error_policy(self.header.constants["TL_RETURN"])
 
     def __getattr__(self, name):
         """tl.add is tl_add, tl.F32 is TL_F32, tl.adam_options is the struct."""
@@ -141,11 +141,11 @@ class Tally:
 
     @contextlib.contextmanager
     def no_grad(self):
-        before = self.library.tl_grad_mode(False)
+        before = self.library.tl_set_grad_mode(False)
         try:
             yield
         finally:
-            self.library.tl_grad_mode(before)
+            self.library.tl_set_grad_mode(before)
 
     @contextlib.contextmanager
     def callback(self):

@@ -12,11 +12,11 @@ tl_device *check_meta(void) { return tl_device_find("meta"); }
 
 int check_begin(void **state) {
     (void)state;
-    tl_error_policy(TL_RETURN);
+    tl_set_error_policy(TL_RETURN);
     tl_error_clear();
     tl_scope_reset();
-    tl_default_device(check_cpu());
-    tl_grad_mode(true);
+    tl_set_default_device(check_cpu());
+    tl_set_grad_mode(true);
     tl_set_phase(TL_FORWARD);
     tl_seed(1);
     return 0;
@@ -84,11 +84,11 @@ static double *values_of(tl_tensor *x, const char *file, int line) {
     if (!x) FAIL("got NULL (%s), want a tensor", tl_error_message());
     int64_t n = tl_numel(x);
     double *values = malloc((size_t)(n ? n : 1) * sizeof *values);
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     bool ok = tl_to_data(tl_cast(tl_detach(x), TL_F64), values, (size_t)n * sizeof *values);
     tl_scope_end(scope);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     if (!ok) FAIL("the values cannot be read: %s", tl_error_message());
     return values;
 }
@@ -168,9 +168,9 @@ void check_nothing_live(const char *file, int line) {
 tl_tensor *check_from(const double *values, tl_dtype dtype, int rank, const int64_t *shape) {
     tl_tensor *wide = tl_from_data(values, rank, shape, TL_F64, check_cpu());
     if (dtype == TL_F64) return wide;
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_tensor *x = tl_cast(wide, dtype);
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return x;
 }
 

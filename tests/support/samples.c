@@ -14,11 +14,11 @@ static tl_dtype run_dtype = TL_F64;
 tl_dtype sample_dtype(void) { return run_dtype; }
 
 tl_tensor *tensor_drawn(int rank, const int64_t *shape, tl_dtype dtype, tl_device *device) {
-    bool mode = tl_grad_mode(false);
+    bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *k = tl_integers(rank, shape, -64, 64, TL_I64, device);
     tl_tensor *x = tl_scope_return(scope, tl_cast(tl_affine(tl_cast(k, TL_F64), 1 / 32.0, 1 / 64.0), dtype));
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return x;
 }
 
@@ -78,8 +78,8 @@ int sample_input_count(const struct sample *s) {
 
 bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bool with_grad,
                    enum sample_layout layout, tl_tensor **in) {
-    bool mode = tl_grad_mode(false);
-    tl_default_device(device);
+    bool mode = tl_set_grad_mode(false);
+    tl_set_default_device(device);
     run_dtype = dtype;
     for (int i = 0; i < sample_input_count(s); i++) {
         const struct sample_input *want = &s->in[i];
@@ -95,7 +95,7 @@ bool sample_inputs(const struct sample *s, tl_device *device, tl_dtype dtype, bo
         bool is_float = want->kind == IN_FLOAT || want->kind == IN_POSITIVE || want->kind == IN_DISTINCT;
         if (in[i] && with_grad && is_float && (s->flags & GRAD)) tl_requires_grad(in[i], true);
     }
-    tl_grad_mode(mode);
+    tl_set_grad_mode(mode);
     return tl_error() == TL_OK;
 }
 

@@ -64,7 +64,7 @@ bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpo
     *loss = 0;
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;
-    tl_device *before = tl_default_device(device);
+    tl_device *before = tl_set_default_device(device);
     tl_seed(seed);
     bool ok = net_new(&u.net);
     for (int i = 0; ok && i < N_PARAMETERS; i++) {
@@ -93,6 +93,6 @@ bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpo
         if (ok && tl_data(l)) *loss = tl_item(l);
         ok = tl_scope_end(inside) && ok && tl_error() == TL_OK;
     }
-    tl_default_device(before);
+    tl_set_default_device(before);
     return tl_scope_end(scope) && ok;
 }

@@ -13,7 +13,7 @@ _DEFAULTS = {"cpu": bfloat16, "cuda": float16, "meta": bfloat16}
 
 
 class autocast:
-    """Products run in a narrow dtype, softmax, norms, sums and losses in float32; tally.h has the list (tl_autocast).
+    """Products run in a narrow dtype, softmax, norms, sums and losses in float32; tally.h has the list (tl_set_autocast).
 
     A context manager and a decorator. The library's autocast holds for every device; device_type chooses the default dtype.
     """
@@ -29,11 +29,11 @@ class autocast:
         self._enabled, self._before = enabled, []
 
     def __enter__(self):
-        self._before.append(lib.tl_autocast(self.fast_dtype.code if self._enabled else _OFF))
+        self._before.append(lib.tl_set_autocast(self.fast_dtype.code if self._enabled else _OFF))
         return self
 
     def __exit__(self, *_):
-        lib.tl_autocast(self._before.pop())
+        lib.tl_set_autocast(self._before.pop())
         return False
 
     def __call__(self, function):
@@ -45,8 +45,8 @@ class autocast:
 
 
 def _state():
-    code = lib.tl_autocast(_OFF)
-    lib.tl_autocast(code)
+    code = lib.tl_set_autocast(_OFF)
+    lib.tl_set_autocast(code)
     return code
 
 

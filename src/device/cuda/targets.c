@@ -34,25 +34,26 @@
         .gemm_workspace_bytes = GEMM_WORKSPACE(capability_), .native = NATIVE(capability_), .origin = origin_, \
         .source = source_                                                                                      \
     }
-#define REPORTED "cudaMemGetInfo, as users report it"
+#define REPORTED "cudaMemGetInfo in public logs"
+#define ESTIMATED "an estimate of what cudaMemGetInfo says, not checked"
 
 /* Of several names that a driver has for a chip, each stands between bars. The names here are those that `meta:NAME`
  * takes. */
 const struct target cuda_targets[] = {
     GPU("h200", "NVIDIA H200", 90, 150109880320, TARGET_MEASURED, "cudaMemGetInfo on the card"),
     GPU("a100-40", "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB", 80, 42405855232, TARGET_SHEET, REPORTED),
-    GPU("a100-80", "NVIDIA A100-SXM4-80GB|NVIDIA A100 80GB PCIe", 80, 81251 * MIB, TARGET_SHEET, REPORTED),
+    GPU("a100-80", "NVIDIA A100-SXM4-80GB|NVIDIA A100 80GB PCIe", 80, 81251 * MIB, TARGET_SHEET, ESTIMATED),
     GPU("h100", "NVIDIA H100 80GB HBM3", 90, 81082 * MIB, TARGET_SHEET, REPORTED),
-    GPU("h100-pcie", "NVIDIA H100 PCIe", 90, 81008 * MIB, TARGET_SHEET, REPORTED),
+    GPU("h100-pcie", "NVIDIA H100 PCIe", 90, 81008 * MIB, TARGET_SHEET, ESTIMATED),
     GPU("b200", "NVIDIA B200", 100, 182630 * MIB, TARGET_SHEET, REPORTED),
-    GPU("l40s", "NVIDIA L40S", 89, 45457 * MIB, TARGET_SHEET, REPORTED),
-    GPU("l4", "NVIDIA L4", 89, 22478 * MIB, TARGET_SHEET, REPORTED),
-    GPU("a10", "NVIDIA A10|NVIDIA A10G", 86, 22515 * MIB, TARGET_SHEET, REPORTED),
-    GPU("t4", "Tesla T4|NVIDIA T4", 75, 14910 * MIB, TARGET_SHEET, REPORTED),
-    GPU("rtx-3090", "NVIDIA GeForce RTX 3090", 86, 24258 * MIB, TARGET_SHEET, REPORTED),
-    GPU("rtx-4090", "NVIDIA GeForce RTX 4090", 89, 24208 * MIB, TARGET_SHEET, REPORTED),
+    GPU("l40s", "NVIDIA L40S", 89, 45457 * MIB, TARGET_SHEET, ESTIMATED),
+    GPU("l4", "NVIDIA L4", 89, 22478 * MIB, TARGET_SHEET, ESTIMATED),
+    GPU("a10", "NVIDIA A10|NVIDIA A10G", 86, 22515 * MIB, TARGET_SHEET, ESTIMATED),
+    GPU("t4", "Tesla T4|NVIDIA T4", 75, 14910 * MIB, TARGET_SHEET, ESTIMATED),
+    GPU("rtx-3090", "NVIDIA GeForce RTX 3090", 86, 24258 * MIB, TARGET_SHEET, ESTIMATED),
+    GPU("rtx-4090", "NVIDIA GeForce RTX 4090", 89, 24208 * MIB, TARGET_SHEET, ESTIMATED),
     GPU("rtx-5090", "NVIDIA GeForce RTX 5090", 120, 32117 * MIB, TARGET_SHEET, REPORTED),
-    GPU("orin-64", "Orin", 87, 62800 * MIB, TARGET_SHEET, REPORTED ", of which the CPU takes its part"),
+    GPU("orin-64", "Orin", 87, 62800 * MIB, TARGET_SHEET, ESTIMATED ", of which the CPU takes its part"),
     {.name = NULL},
 };
 
