@@ -2,9 +2,10 @@
  *
  *     build/bench/bench_gemm [gpt2|char|tiny|small|all] [repetitions]
  *
- * For each shape: f32, f32 by the CBLAS that the library was built with, bf16, and f32 as TL_MATMUL_HIGH, through the public
- * functions, so that allocation and dispatch are in the numbers. The ways take turns, and medians are printed: GFLOP/s, and
- * the share of the multiply-add peak of the same data type, which is measured in the same run. "fwd" is x W^T, "dx" g W, "dw" g^T x.
+ * For each shape: f32, f32 by the CBLAS that the library was built with, bf16, and f32 as TL_MATMUL_HIGH, through
+ * the public functions, so that allocation and dispatch are in the numbers. The ways take turns, and medians are
+ * printed: GFLOP/s, and the share of the multiply-add peak of the same data type, which is measured in the same run.
+ * "fwd" is x W^T, "dx" g W, "dw" g^T x.
  */
 #include <cblas.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 
 static int n_threads;
 
-/* ---- Ways ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Ways
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 enum { F32, BLAS, BF16, HIGH, N_WAYS };
 static const char *const way_names[N_WAYS] = {"f32", "cblas f32", "bf16", "f32 high"};
@@ -73,7 +75,8 @@ static void run(const struct pair *p, int way) {
     tl_scope_end(scope);
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------------------------------- */
+/* ---- Shapes
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static const struct shape {
     const char *set, *name;

@@ -1,10 +1,12 @@
-/* epilogues.cu: what cuBLASLt's fused epilogues save beside products and passes of their own, for the layers of GPT-2 124M at 64 x 1024 in bf16.
+/* epilogues.cu: what cuBLASLt's fused epilogues save beside products and passes of their own, for the layers of
+ * GPT-2 124M at 64 x 1024 in bf16.
  *
- *     nvcc -O2 -std=c++17 -arch=native -o build/bench/epilogues bench/epilogues.cu -lcublasLt && build/bench/epilogues
+ *     nvcc -O2 -std=c++17 -arch=native -o build/bench/epilogues bench/epilogues.cu -lcublasLt &&
+ *     build/bench/epilogues
  *
- * Everything is a row-major product out (m,n) = a (m,k) b, asked for as cuBLASLt's column-major out^T = b^T a^T. Printed is the time of a call, the median of
- * 15 after five, of the plan that the heuristic puts first and of the fastest of eight; the pass that an epilogue makes unnecessary has its own figure in
- * `tally train --profile`. */
+ * Everything is a row-major product out (m,n) = a (m,k) b, asked for as cuBLASLt's column-major out^T = b^T a^T.
+ * Printed is the time of a call, the median of 15 after five, of the plan that the heuristic puts first and of the
+ * fastest of eight; the pass that an epilogue makes unnecessary has its own figure in `tally train --profile`. */
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -41,7 +43,8 @@ static __nv_bfloat16 *numbers(size_t n) {
     return x;
 }
 
-/* out^T (n,m) = op(b) op(a), both as they lie: a (m,k) or its transpose, b (k,n) or its transpose. Milliseconds; below 0: cuBLASLt has no plan. */
+/* out^T (n,m) = op(b) op(a), both as they lie: a (m,k) or its transpose, b (k,n) or its transpose. Milliseconds;
+ * below 0: cuBLASLt has no plan. */
 static double milliseconds(int m, int n, int k, bool a_turned, bool b_turned, cublasLtEpilogue_t epilogue, void *bias,
                            void *aux) {
     __nv_bfloat16 *a = numbers((size_t)m * k), *b = numbers((size_t)k * n), *out = numbers((size_t)m * n);

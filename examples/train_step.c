@@ -1,12 +1,12 @@
-/* train_step.c: one training step of a language model, priced on meta and run on a device with data, and a comparison of
- * the two.
+/* train_step.c: one training step of a language model, priced on meta and run on a device with data, and a
+ * comparison of the two.
  *
  *     cc train_step.c -o train_step $(pkg-config --cflags --libs tally)
  *     ./train_step [MODEL [DEVICE]]        default: tiny-gpt2 cpu; `tally train --models` lists the models
  *
- * One function makes both price and receipt and does not depend on the device. It writes price.json and receipt.json, which
- * `tally diff` can compare too. There are no error checks: by default an error stops the program at the failing call, with a
- * message.
+ * One function makes both price and receipt and does not depend on the device. It writes price.json and
+ * receipt.json, which `tally diff` can compare too. There are no error checks: by default an error stops the program
+ * at the failing call, with a message.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 
 enum { BATCH = 4, TIME = 64 };
 
-/* Forward, backward, update; frees the gradients. The caller reads the loss outside any bracket, since a price has no value. */
+/* Forward, backward, update; frees the gradients. The caller reads the loss outside any bracket, since a price has
+ * no value. */
 static tl_tensor *step(tl_module *model, tl_optimizer *optimizer, tl_tensor *tokens, tl_tensor *targets) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *loss = tl_model_loss(model, tokens, targets);

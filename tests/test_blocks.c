@@ -1,9 +1,9 @@
 /* test_blocks.c: a whole GPT-2 block and a whole Llama block against closed forms.
  *
  * N = B T tokens, C channels, H heads of size D, E = H D, K key heads, F hidden. One GEMM of attention over all
- * visible pairs is A = 2 D B H T(T+1)/2 = B E T(T+1) FLOPs. Everything the ledger says of a block, FLOPs by phase and op, bytes
- * of parameters, gradients and activations, is written out below in these letters and must be equal to the last digit:
- * on cpu with small sizes, on meta with the sizes of GPT-2 124M and Llama 3 8B. */
+ * visible pairs is A = 2 D B H T(T+1)/2 = B E T(T+1) FLOPs. Everything the ledger says of a block, FLOPs by phase
+ * and op, bytes of parameters, gradients and activations, is written out below in these letters and must be equal to
+ * the last digit: on cpu with small sizes, on meta with the sizes of GPT-2 124M and Llama 3 8B. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,10 +91,10 @@ static tl_tensor *llama_forward(struct block *b, tl_tensor *x) { /* (B,T,C) -> (
     tl_tensor **w = b->parameter;
     const struct sizes *s = &b->s;
     tl_scope scope = tl_scope_enter("block");
-    tl_tensor *h = tl_rms_norm(x, w[NORM1_W], 1e-5);                                  /* (B,T,C) */
+    tl_tensor *h = tl_rms_norm(x, w[NORM1_W], 1e-5);                                        /* (B,T,C) */
     tl_tensor *q = tl_rope(heads(tl_linear(h, w[Q_W], NULL), s->H, s->D), 500000, 0, NULL); /* (B,T,H,D) */
     tl_tensor *k = tl_rope(heads(tl_linear(h, w[K_W], NULL), s->K, s->D), 500000, 0, NULL); /* (B,T,K,D) */
-    tl_tensor *v = heads(tl_linear(h, w[V_W], NULL), s->K, s->D);                     /* (B,T,K,D) */
+    tl_tensor *v = heads(tl_linear(h, w[V_W], NULL), s->K, s->D);                           /* (B,T,K,D) */
     x = tl_add(x, tl_linear(tl_flatten(tl_attention(q, k, v, TL_CAUSAL, NULL), 2, 3), w[O_W], NULL));
     h = tl_rms_norm(x, w[NORM2_W], 1e-5);
     h = tl_swiglu(tl_linear(h, w[GATE_W], NULL), tl_linear(h, w[UP2_W], NULL)); /* (B,T,F) */
@@ -228,8 +228,8 @@ static uint64_t gpt2_parameters(const struct sizes *s) {
            (s->C * s->F + s->C);
 }
 
-/* Kept for backward: norm(x), qkv, attention's result, x after the first residual, its norm, the hidden layer before and after GELU;
- * and in f32 mean and rstd of two norms and a log-sum-exp per head. x itself is the caller's. */
+/* Kept for backward: norm(x), qkv, attention's result, x after the first residual, its norm, the hidden layer before
+ * and after GELU; and in f32 mean and rstd of two norms and a log-sum-exp per head. x itself is the caller's. */
 static uint64_t gpt2_activations(const struct sizes *s, uint64_t e) {
     uint64_t N = s->B * s->T;
     return e * (N * s->C + 3 * N * s->C + N * s->C + N * s->C + N * s->C + 2 * N * s->F) + 4 * (2 * 2 * N + N * s->H);
@@ -290,8 +290,8 @@ static uint64_t llama_parameters(const struct sizes *s) {
     return 2 * s->C + 2 * s->C * E + 2 * s->C * KD + 3 * s->C * s->F;
 }
 
-/* Kept for backward: norm(x); q and k after rotation, v; attention's result; x after the first residual and its norm; gate,
- * up and their product; and in f32 rstd of two norms and a log-sum-exp per head. */
+/* Kept for backward: norm(x); q and k after rotation, v; attention's result; x after the first residual and its
+ * norm; gate, up and their product; and in f32 rstd of two norms and a log-sum-exp per head. */
 static uint64_t llama_activations(const struct sizes *s, uint64_t e) {
     uint64_t N = s->B * s->T, E = s->H * s->D, KD = s->K * s->D;
     return e * (N * s->C + N * E + 2 * N * KD + N * E + 2 * N * s->C + 3 * N * s->F) + 4 * (2 * N + N * s->H);
@@ -379,12 +379,14 @@ static void checkpoint_policies_keep_and_recompute_what_they_say(void **state) {
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_FULL, 4, L * gpt2_all(s), (L - 1) * stream);
         /* Two groups of two: one input kept between them. */
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_SQRT, 4, L * gpt2_all(s), stream);
-        /* Also the products (qkv 3, projection 1, hidden F/C, result 1) and attention's result with its log-sum-exp. Biases are with them on a GPU. */
+        /* Also the products (qkv 3, projection 1, hidden F/C, result 1) and attention's result with its log-sum-exp.
+         * Biases are with them on a GPU. */
         const struct block b = {.dtype = run[i].dtype, .device = run[i].device};
         const uint64_t kept = adds_biases(&b) ? N * (3 * C + C + s->F + C) : 0;
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_SELECTIVE, 4, L * (gpt2_cheap(s) - kept),
                      (L - 1) * stream + L * (e * N * (3 * C + C + s->F + C + C) + 4 * N * s->H));
-        /* Nothing between the first input and the result: layer l runs again for each layer above it, and for itself. */
+        /* Nothing between the first input and the result: layer l runs again for each layer above it, and for
+         * itself. */
         policy_check(s, run[i].dtype, run[i].device, TL_CHECKPOINT_NOTHING, 4, (4 + 3 + 2 + 1) * gpt2_all(s), 0);
     }
 }

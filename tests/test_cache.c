@@ -1,4 +1,5 @@
-/* Keys and values that are kept: the same logits as without, however the tokens come, and the bytes that they are said to take. */
+/* Keys and values that are kept: the same logits as without, however the tokens come, and the bytes that they are
+ * said to take. */
 #include "support/check.h"
 
 #include <math.h>

@@ -106,9 +106,9 @@ static void an_input_without_gradient_is_fine(void **state) {
 
 /* ---- By hand -------------------------------------------------------------------------------------------------
  *
- * A layer without dropout saves, as B x C f32 tensors of A = 4BC bytes: matmul its input x (the block input), gelu its
- * input xW + b, matmul gelu's output: 3A, of which x is the previous layer's result. The last layer's result is not saved.
- * Recomputing a layer costs two matmuls (2BCC each), and BC (1 + 9 + 1) for bias, gelu, residual.
+ * A layer without dropout saves, as B x C f32 tensors of A = 4BC bytes: matmul its input x (the block input), gelu
+ * its input xW + b, matmul gelu's output: 3A, of which x is the previous layer's result. The last layer's result is
+ * not saved. Recomputing a layer costs two matmuls (2BCC each), and BC (1 + 9 + 1) for bias, gelu, residual.
  */
 static const uint64_t A = 4 * B * C, LAYER_MATMUL = 2 * 2 * B * C * C, LAYER_REST = B * C * (1 + 9 + 1);
 
@@ -352,7 +352,8 @@ static void bf16_leaves_collecting_in_f32_give_the_same_bits(void **state) {
     expect_same_bits(grads[1][1], grads[0][1]);
 }
 
-/* ---- Selective -------------------------------------------------------------------------------------------------------- */
+/* ---- Selective
+ * -------------------------------------------------------------------------------------------------------- */
 
 static bool bias_in_place(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     tl_tensor **w = context;
@@ -411,7 +412,8 @@ static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **st
     expect_same_bits(grads[1][1], grads[0][1]);
 }
 
-/* ---- Nesting, random numbers, phases, errors ----------------------------------------------------------------------------- */
+/* ---- Nesting, random numbers, phases, errors
+ * ----------------------------------------------------------------------------- */
 
 struct nest {
     tl_tensor *w;

@@ -220,7 +220,7 @@ static void elementwise_ops_count_what_they_cover(void **state) {
     COST(tl_affine(a, 2, 0), "affine", 6, 24, 24);  /* nothing to add */
     COST(tl_affine(a, 1, 1), "affine", 6, 24, 24);  /* nothing to multiply */
     COST(tl_affine(a, 1, 0), "affine", 0, 24, 24);  /* a copy */
-    COST(tl_cmp(a, TL_LT, b), "compare", 6, 48, 6);                          /* 6 bool out */
+    COST(tl_cmp(a, TL_LT, b), "compare", 6, 48, 6); /* 6 bool out */
     COST(tl_where(of(TL_BOOL, TL_SHAPE(2, 3)), a, row), "where", 0, 42, 24); /* 6 bool + 6 f32 + 3 f32 in */
     COST(tl_exp(f32(TL_SHAPE(0, 3))), "exp", 0, 0, 0);                       /* nothing costs nothing */
     COST(tl_exp(f32(TL_SCALAR)), "exp", 1, 4, 4);
@@ -393,12 +393,13 @@ static void attention_counts_visible_pairs(void **state) {
     const uint64_t pair = 2 * D; /* one GEMM on one pair of one head */
     /* causal T on T: T(T+1)/2 = 15 pairs; two GEMMs. k and v are two different tensors. */
     tl_tensor *v = f32(TL_SHAPE(2, 5, 2, 8));
-    COST(tl_attention(q, k, v, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * (T * (T + 1) / 2), q_bytes + 2 * k_bytes,
-         q_bytes + lse);
+    COST(tl_attention(q, k, v, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * (T * (T + 1) / 2),
+         q_bytes + 2 * k_bytes, q_bytes + lse);
     COST(tl_attention(q, k, v, NULL, NULL), "attention", 2 * pair * B * H * (T * T), q_bytes + 2 * k_bytes,
          q_bytes + lse);
     /* the last 5 of 7 positions: query t sees 3 + t keys: 3+4+5+6+7 = 25 */
-    COST(tl_attention(q, far, far, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes, q_bytes + lse);
+    COST(tl_attention(q, far, far, TL_CAUSAL, NULL), "attention", 2 * pair * B * H * 25, q_bytes + far_bytes,
+         q_bytes + lse);
     COST(tl_attention(q, far, far, NULL, NULL), "attention", 2 * pair * B * H * (T * S), q_bytes + far_bytes,
          q_bytes + lse);
     /* 5 queries on 2 keys: the first three see nothing, then 1 + 2 */
@@ -412,7 +413,8 @@ static void attention_bills_its_recomputed_product_to_recompute(void **state) {
     const uint64_t q_bytes = 2 * 5 * 4 * 8 * 4, k_bytes = 2 * 5 * 2 * 8 * 4, lse = 2 * 4 * 5 * 4,
                    gemm = 2 * 8 * 2 * 4 * 15;
     begin();
-    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))), TL_CAUSAL, NULL),
+    tl_backward(tl_attention(leaf(f32(TL_SHAPE(2, 5, 4, 8))), leaf(f32(TL_SHAPE(2, 5, 2, 8))),
+                             leaf(f32(TL_SHAPE(2, 5, 2, 8))), TL_CAUSAL, NULL),
                 f32(TL_SHAPE(2, 5, 4, 8)), 0);
     ROW("attention", TL_FORWARD, 1, 2 * gemm, q_bytes + 2 * k_bytes, q_bytes + lse);
     /* g v^T, p^T g, ds k, ds^T q: four; g, q, k, v, out, lse in; dq, dk, dv out */
@@ -437,7 +439,8 @@ static uint64_t attention_held(const struct attention_case *c) {
     tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, h200)), *k = leaf(tl_empty(4, k_shape, c->dtype, h200));
     tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, h200));
     begin();
-    tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal}, NULL), tl_empty(4, q_shape, c->dtype, h200), 0);
+    tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal}, NULL),
+                tl_empty(4, q_shape, c->dtype, h200), 0);
     tl_ledger_end(ledger);
     tl_set_fast(before);
     if (tl_error() != TL_OK) fail_msg("%s", tl_error_message());
@@ -471,7 +474,8 @@ static void attention_gets_whole_tiles_on_a_gpu(void **state) {
         /* other queries than keys: only the keys' tiles matter to the lengths */
         {TL_BF16, 8, 100, 256, 12, 12, 64, false, false, 75 * 512 + 96 * head * 128 + plan},
         {TL_BF16, 8, 128, 129, 12, 12, 64, false, true, 96 * 512 + 96 * head * 128 + lengths + plan},
-        /* grouped heads: dk and dv of each of the 96 heads too, in 16 bits; repeatable: of the 12 heads whose scores fit into dq */
+        /* grouped heads: dk and dv of each of the 96 heads too, in 16 bits; repeatable: of the 12 heads whose scores
+         * fit into dq */
         {TL_BF16, 8, 960, 960, 12, 4, 64, true, true, 384 * 960 + 2 * 96 * head * 1024 + lengths + plan},
         {TL_BF16, 8, 960, 960, 12, 4, 64, true, false, 384 * 960 + (96 + 12) * head * 1024 + lengths + plan},
         /* few heads: the 16-bit scores of one key head and its queries, 2 bytes a pair, are more than dq */
@@ -495,8 +499,8 @@ static void attention_gets_whole_tiles_on_a_gpu(void **state) {
     }
 }
 
-/* The workspace that cuDNN 9.14 asked for on an H200, for a slice of n_batch entries and n_kv key heads. Before it lie the
- * slice's row sums, its lengths, and, in the fast form, its dq in f32. */
+/* The workspace that cuDNN 9.14 asked for on an H200, for a slice of n_batch entries and n_kv key heads. Before it
+ * lie the slice's row sums, its lengths, and, in the fast form, its dq in f32. */
 static void attention_has_room_for_the_plans_of_a_gpu(void **state) {
     (void)state;
     static const struct {
@@ -544,7 +548,8 @@ static void attention_has_room_for_the_plans_of_a_gpu(void **state) {
 static void updates_are_billed_to_their_phase(void **state) {
     (void)state;
     tl_tensor *p = f32(TL_SHAPE(3, 4)), *g = f32(TL_SHAPE(3, 4)), *m = f32(TL_SHAPE(3, 4)), *v = f32(TL_SHAPE(3, 4));
-    tl_adam_options o = {.lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
+    tl_adam_options o = {
+        .lr = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
     begin();
     tl_adam_(p, g, m, v, NULL, &o);
     ROW("adam", TL_UPDATE, 1, 14 * 12, 4 * 48, 3 * 48); /* p, g, m, v in; p, m, v out */
@@ -743,7 +748,7 @@ static void optimizers_count_their_options(void **state) {
     ROW(op, TL_UPDATE, 1, flops, read, written); \
     end()
     STEP(tl_sgd_(p, g, NULL, &sgd), "sgd_momentum", 2 * 12, 2 * 48, 48); /* product and difference */
-    sgd.momentum = 0.9, sgd.weight_decay = 0.1, sgd.nesterov = true; /* 2 + decay 2 + momentum 3 + nesterov 2 */
+    sgd.momentum = 0.9, sgd.weight_decay = 0.1, sgd.nesterov = true;     /* 2 + decay 2 + momentum 3 + nesterov 2 */
     STEP(tl_sgd_(p, g, a, &sgd), "sgd_momentum", 9 * 12, 3 * 48, 2 * 48);
     tl_adagrad_options adagrad = tl_adagrad_defaults();
     STEP(tl_adagrad_(p, g, a, &adagrad), "adagrad", 7 * 12, 3 * 48, 2 * 48);
@@ -882,7 +887,7 @@ static void scatters_count_the_target_when_it_is_fresh(void **state) {
     tl_tensor *x = f32(TL_SHAPE(100, 8)), *at = of(TL_I64, TL_SHAPE(3, 8)), *v = f32(TL_SHAPE(3, 8));
     COST(tl_scatter(x, 0, at, v), "scatter", 0, 3200 + 192 + 96, 3200); /* x, indices, source; a new x */
     COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);         /* 24 f32 are written, no other is touched */
-    COST(tl_scatter_scalar_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);    /* one f32 for all */
+    COST(tl_scatter_scalar_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);   /* one f32 for all */
     COST(tl_scatter_add(x, 0, at, v), "scatter_add", 24, 3200 + 192 + 96, 3200);
     COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to what is there */
     tl_tensor *rows = of(TL_I32, TL_SHAPE(3));
@@ -967,10 +972,10 @@ static void functions_of_shared_and_narrow_operands(void **state) {
     (void)state;
     tl_tensor *a = f32(TL_SHAPE(2, 3)), *b = f32(TL_SHAPE(2, 3)), *row = f32(TL_SHAPE(3));
     COST(tl_erf(of(TL_U8, TL_SHAPE(6))), "erf", 6, 6, 24); /* 6 bytes in, 6 f32 out */
-    COST(tl_pow(a, row), "pow", 6, 36, 24);             /* 6 + 3 f32 in */
-    COST(tl_remainder_(a, b), "remainder", 24, 48, 24); /* in place: reads both, writes the first */
-    COST(tl_maximum(a, a), "maximum", 6, 24, 24);                               /* the same bytes: one read */
-    COST(tl_logical_and(a, of(TL_BOOL, TL_SHAPE(3))), "logical_and", 6, 27, 6); /* 6 f32 + 3 bool in, 6 bool out */
+    COST(tl_pow(a, row), "pow", 6, 36, 24);                /* 6 + 3 f32 in */
+    COST(tl_remainder_(a, b), "remainder", 24, 48, 24);    /* in place: reads both, writes the first */
+    COST(tl_maximum(a, a), "maximum", 6, 24, 24);          /* the same bytes: one read */
+    COST(tl_logical_and(a, of(TL_BOOL, TL_SHAPE(3))), "logical_and", 6, 27, 6);      /* 6 f32 + 3 bool in, 6 bool out */
     COST(tl_div(of(TL_I64, TL_SHAPE(6)), of(TL_U8, TL_SHAPE(6))), "div", 6, 54, 24); /* 48 + 6 bytes in, 6 f32 out */
     begin();
     tl_addcmul(a, a, row, 0.5);

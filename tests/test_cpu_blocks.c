@@ -1,6 +1,6 @@
-/* test_cpu_blocks.c: the cpu kernels of matmul, norm, token, attention and update, called directly, against plain loops in
- * double. Shapes, strides, dtypes and values are random, from a fixed seed. Every call is made on 1, 2, 3 and
- * 8 threads, and all four must give the same bits. */
+/* test_cpu_blocks.c: the cpu kernels of matmul, norm, token, attention and update, called directly, against plain
+ * loops in double. Shapes, strides, dtypes and values are random, from a fixed seed. Every call is made on 1, 2, 3
+ * and 8 threads, and all four must give the same bits. */
 #include "device/cpu/shared/kernels.h"
 #include "spec/attr.h"
 #include "device/cpu/shared/gemm_sizes.h"
@@ -132,8 +132,8 @@ static tl_operand operand_of(const struct array *x) {
 
 static char last_error[200];
 
-/* Runs a kernel once per thread count and compares the outputs' bytes. Outputs are put back before each run, so in-place
- * kernels start from the same values. */
+/* Runs a kernel once per thread count and compares the outputs' bytes. Outputs are put back before each run, so
+ * in-place kernels start from the same values. */
 static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct array *const *out, int n_out,
                 const void *attr, size_t workspace_bytes) {
     static const int thread_counts[] = {1, 2, 3, 8};
@@ -200,7 +200,8 @@ static tl_dtype stats_dtype(tl_dtype dtype) { return dtype == TL_F64 ? TL_F64 : 
 
 /* ---- matmul ---------------------------------------------------------------------------------------------- */
 
-/* A matrix with one of its last two axes at stride 1, rows apart, batch axes in any order, perhaps of size 1 or expanded. */
+/* A matrix with one of its last two axes at stride 1, rows apart, batch axes in any order, perhaps of size 1 or
+ * expanded. */
 static struct array random_matrix(tl_dtype dtype, int rank, const int64_t *shape) {
     int order[MAX_AXES] = {0, 1, 2, 3};
     if (pick(0, 1)) {

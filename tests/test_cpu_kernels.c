@@ -1,7 +1,7 @@
 /* test_cpu_kernels.c: the cpu kernels called directly, with operands of every layout, against plain loops in double.
  *
- * Shapes, strides (permuted, with gaps, negative, zero), dtypes and broadcasting are drawn at random from a fixed seed; each
- * draw is run on one and on three threads and must give the same bits.
+ * Shapes, strides (permuted, with gaps, negative, zero), dtypes and broadcasting are drawn at random from a fixed
+ * seed; each draw is run on one and on three threads and must give the same bits.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,10 @@
 /* test_cuda.c: the GPU does what the cpu does, costs what meta says, and does it again bit for bit.
  *
- * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A sample
- * whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the ops with that
- * in their names (!norm: only the others), TALLY_TEST_DTYPE=f32,f64 only these dtypes, TALLY_TEST_PART=2/8 every eighth sample from the second on;
- * TALLY_TEST=NAME runs only the tests of that name ('*' stands for anything).
+ * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A
+ * sample whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the
+ * ops with that in their names (!norm: only the others), TALLY_TEST_DTYPE=f32,f64 only these dtypes,
+ * TALLY_TEST_PART=2/8 every eighth sample from the second on; TALLY_TEST=NAME runs only the tests of that name ('*'
+ * stands for anything).
  */
 #include "support/samples.h"
 
@@ -83,8 +84,8 @@ static bool run(const struct sample *s, tl_device *device, tl_dtype dtype, struc
     return ok;
 }
 
-/* Within eps of the largest magnitude; results of different devices add in different orders. The worst element is named.
- * least[k]: the magnitude of result k is taken to be at least this; NULL: as it is. */
+/* Within eps of the largest magnitude; results of different devices add in different orders. The worst element is
+ * named. least[k]: the magnitude of result k is taken to be at least this; NULL: as it is. */
 static bool results_close(const struct results *a, const struct results *b, double eps, const double *least, char *why,
                           size_t size) {
     bool ok = true;
@@ -203,8 +204,9 @@ static double largest_error(const struct results *r, const struct results *exact
     return most;
 }
 
-/* In 16 bits cuda may be twice as far from the exact result (f64 on cpu, of the same inputs: samples are exact in 16 bits) as cpu is, which computes in
- * f32 and rounds at the end; or as one rounding of the largest element, where cpu was lucky. */
+/* In 16 bits cuda may be twice as far from the exact result (f64 on cpu, of the same inputs: samples are exact in 16
+ * bits) as cpu is, which computes in f32 and rounds at the end; or as one rounding of the largest element, where cpu
+ * was lucky. */
 static bool within_twice_the_error(const struct results *cuda_has, const struct results *cpu_has,
                                    const struct results *exact, double rounding, char *why, size_t size) {
     for (int k = 0; k < exact->n; k++) {
@@ -646,21 +648,22 @@ static bool results_same_bits(const struct results *a, const struct results *b) 
 
 /* ---- How exact attention of 16 bits can be ----
  *
- * On matrix units p and ds = p (g v^T - delta) are rounded to 16 bits before they are multiplied, and so are out (from which
- * delta = rowsum(g out) is made), the results, and, with grouped heads, dk and dv of each query head. One rounding of x errs by
- * at most u |x|, in the root mean square by about sqrt(r) |x| with r = u^2 / 6. Errors of different roundings are independent: their
- * squares add up. With squares taken element by element, E2 is the expected square of an error:
+ * On matrix units p and ds = p (g v^T - delta) are rounded to 16 bits before they are multiplied, and so are out
+ * (from which delta = rowsum(g out) is made), the results, and, with grouped heads, dk and dv of each query head.
+ * One rounding of x errs by at most u |x|, in the root mean square by about sqrt(r) |x| with r = u^2 / 6. Errors of
+ * different roundings are independent: their squares add up. With squares taken element by element, E2 is the
+ * expected square of an error:
  *
  *     E2(out)   = r (out^2 + p^2 v^2)
  *     E2(delta) = rowsum(g^2 E2(out))
- *     E2(dq)    = r (dq^2 + scale^2 ds^2 k^2) + scale^2 E2(delta) (p k)^2              one delta for all keys of a query
- *     E2(dk)    = r (dk^2 + scale^2 (ds^2)^T q^2) + scale^2 (p^2 E2(delta))^T q^2      grouped: r dk^2 of each query head, too
- *     E2(dv)    = r (dv^2 + (p^2)^T g^2)                                               grouped: alike
+ *     E2(dq)    = r (dq^2 + scale^2 ds^2 k^2) + scale^2 E2(delta) (p k)^2           one delta for all keys
+ *     E2(dk)    = r (dk^2 + scale^2 (ds^2)^T q^2) + scale^2 (p^2 E2(delta))^T q^2   grouped: r dk^2 of each head
+ *     E2(dv)    = r (dv^2 + (p^2)^T g^2)                                            grouped: alike
  *
- * This is on the scale of what is added up, not of the sum. Where softmax has one key, dq and dk are 0, and what is left of them are
- * rounding errors. Where q and k lie far from 0 with weights on few keys, delta's error weighs most, and all elements of a head share
- * it: the largest error, or its size beside the cpu's, is then that of one or two draws. Emulated on a cpu with these
- * roundings and sums in f32, cuDNN's errors come out the same. */
+ * This is on the scale of what is added up, not of the sum. Where softmax has one key, dq and dk are 0, and what is
+ * left of them are rounding errors. Where q and k lie far from 0 with weights on few keys, delta's error weighs
+ * most, and all elements of a head share it: the largest error, or its size beside the cpu's, is then that of one or
+ * two draws. Emulated on a cpu with these roundings and sums in f32, cuDNN's errors come out the same. */
 
 struct expected_error {
     double total[4], largest[4]; /* of out, dq, dk, dv: of all elements, as a root of squares; of one element */
@@ -919,8 +922,8 @@ static void large_sizes_equal_those_of_the_cpu(void **state) {
     assert_int_equal(failed, 0);
 }
 
-/* Products and their gradients twice, so that the second ones are added to the first, and one that is added from the start: with the first
- * algorithm of each, or with what a clock chooses. */
+/* Products and their gradients twice, so that the second ones are added to the first, and one that is added from the
+ * start: with the first algorithm of each, or with what a clock chooses. */
 static void products_twice(tl_dtype dtype, bool is_fast, struct results *r) {
     const bool before = tl_set_fast(is_fast);
     tl_scope scope = tl_scope_begin();
@@ -1037,7 +1040,8 @@ static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
 
 static void count_release(void *context) { ++*(int *)context; }
 
-/* Somebody's memory on the GPU (here: what another tensor lies in) is used in place, is not the pool's, and goes back once. */
+/* Somebody's memory on the GPU (here: what another tensor lies in) is used in place, is not the pool's, and goes
+ * back once. */
 static void external_memory_of_the_gpu_is_shared(void **state) {
     (void)state;
     if (!cuda) skip();

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- polar: (x, y) -> radius, and their sum; a scale as attribute; scratch of one row ----------------------------- */
+/* ---- polar: (x, y) -> radius, and their sum; a scale as attribute; scratch of one row
+ * ----------------------------- */
 
 struct attr_polar {
     double scale;
@@ -19,7 +20,9 @@ static bool polar_shape(tl_call *call) {
 }
 /* 2 products, a sum, scale: 4; the total: 1 */
 static uint64_t polar_flops(const tl_call *call) { return 5 * (uint64_t)tl_numel(tl_call_input(call, 0)); }
-static uint64_t polar_workspace(const tl_call *call) { return (uint64_t)tl_numel(tl_call_input(call, 0)) * sizeof(double); }
+static uint64_t polar_workspace(const tl_call *call) {
+    return (uint64_t)tl_numel(tl_call_input(call, 0)) * sizeof(double);
+}
 
 static bool polar_cpu(const tl_kernel_args *args) {
     const struct attr_polar *a = args->attr;
@@ -289,7 +292,8 @@ static void input_16_is_not_output_0(void **state) {
     }
 }
 
-/* ---- Refusals ---------------------------------------------------------------------------------------------------------- */
+/* ---- Refusals
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void incomplete_definitions_are_refused_by_what_they_lack(void **state) {
     (void)state;
@@ -322,7 +326,8 @@ static void wrong_calls_are_refused(void **state) {
     in[1] = NULL;
     expect_refused(tl_op_call(polar(), in, 2, &a, sizeof a, out), "polar: got NULL instead of a tensor");
     in[1] = tl_ones(TL_SHAPE(2), TL_F64, check_meta());
-    expect_refused(tl_op_call(polar(), in, 2, &a, sizeof a, out), "polar: Expected all tensors to be on the same device");
+    expect_refused(tl_op_call(polar(), in, 2, &a, sizeof a, out),
+                   "polar: Expected all tensors to be on the same device");
 }
 
 static bool says_nothing(tl_call *call) {
@@ -392,7 +397,8 @@ static void kernels_that_fail_or_are_missing_are_named(void **state) {
     expect_true(tl_op_call(gpu_only, &m, 1, NULL, 0, &y)); /* a price needs no kernel */
 }
 
-/* ---- A rule without a kernel --------------------------------------------------------------------------------------- */
+/* ---- A rule without a kernel
+ * --------------------------------------------------------------------------------------- */
 
 static int released;
 static void count_release(void *context) { (void)context, released++; }

@@ -14,9 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *name_of(tl_dtype dtype) {
-    return dtype == TL_DTYPE_COUNT ? "refused" : dtype_info(dtype)->name;
-}
+static const char *name_of(tl_dtype dtype) { return dtype == TL_DTYPE_COUNT ? "refused" : dtype_info(dtype)->name; }
 
 static void assert_value(const char *dtype, const char *what, double got, double want) {
     if (got != want) fail_msg("%s %s: got %a, want %a", dtype, what, got, want);
@@ -40,8 +38,7 @@ static void rows_are_complete(void **state) {
 /* Reads a value by its bits, so that the table is checked against the decoder. */
 static double value_of_bits(tl_dtype dtype, uint64_t bits) {
     unsigned char data[8];
-    for (int b = 0; b < 8; b++)
-        data[b] = (unsigned char)(bits >> 8 * b); /* little-endian, as all our machines */
+    for (int b = 0; b < 8; b++) data[b] = (unsigned char)(bits >> 8 * b); /* little-endian, as all our machines */
     return convert_get_f64(data, dtype, 0);
 }
 

@@ -315,8 +315,8 @@ static void draw_text(char *text, int kind) {
     if (kind != 2) text[used] = 0;
 }
 
-/* Texts, each of which goes through all N_CALLS parsers: 1.8 million runs; 10.8 million times TALLY_SOAK for the long form;
- * under a sanitizer, which takes ten times as long, 270,000. */
+/* Texts, each of which goes through all N_CALLS parsers: 1.8 million runs; 10.8 million times TALLY_SOAK for the
+ * long form; under a sanitizer, which takes ten times as long, 270,000. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { N_TEXTS = 30000 };
 #elif defined(__has_feature)

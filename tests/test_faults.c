@@ -1,5 +1,5 @@
-/* Every allocation of a training step fails once, or from there on for ever: a clean error, nothing left behind, and the
- * library goes on as if nothing had been. */
+/* Every allocation of a training step fails once, or from there on for ever: a clean error, nothing left behind, and
+ * the library goes on as if nothing had been. */
 #include "support/check.h"
 #include "support/step.h"
 

@@ -137,9 +137,9 @@ static void head_agrees(tl_dtype dtype, int64_t N, int64_t V, int64_t C, int64_t
     tl_scope_end(scope);
 }
 
-/* The bound. f32, f64: both sides sum products of up to K = max(C, V, N) terms in different orders: K eps. 16 bits: the composite
- * rounds logits of size s to eps s / 2 each, which moves e^logit, hence each gradient, by that factor (s is 4 sqrt(C) here), and
- * rounds the logits' gradient; the fused op does neither. */
+/* The bound. f32, f64: both sides sum products of up to K = max(C, V, N) terms in different orders: K eps. 16 bits:
+ * the composite rounds logits of size s to eps s / 2 each, which moves e^logit, hence each gradient, by that factor
+ * (s is 4 sqrt(C) here), and rounds the logits' gradient; the fused op does neither. */
 static void the_head_equals_its_composite(void **state) {
     (void)state;
     for (int64_t chunk_rows = 0; chunk_rows <= 40; chunk_rows += 8) {
@@ -182,8 +182,8 @@ static uint64_t head_peak(bool is_fused, uint64_t *held_between) {
     uint64_t before = tl_device_memory(h200).live_bytes;
     tl_ledger *l = tl_ledger_begin("head");
     tl_scope inner = tl_scope_begin();
-    tl_tensor *loss =
-        is_fused ? tl_linear_cross_entropy(x, w, targets, NULL) : tl_cross_entropy(tl_linear(x, w, NULL), targets, NULL);
+    tl_tensor *loss = is_fused ? tl_linear_cross_entropy(x, w, targets, NULL)
+                               : tl_cross_entropy(tl_linear(x, w, NULL), targets, NULL);
     loss = tl_scope_return(inner, loss);
     *held_between = tl_device_memory(h200).live_bytes - before;
     tl_backward(loss, NULL, 0);
@@ -203,8 +203,9 @@ static void the_head_never_holds_the_logits(void **state) {
     /* Composite: logits and their gradient meet; lse, expanded g and the scalar of the loss are small beside it. */
     assert_true(composite >= 2 * logits);
     assert_true(between_composite >= logits);
-    /* Fused: dx and dweight, the loss; at the peak a chunk of bf16 logits (as few chunks as 512 MiB allow, of one size, a multiple of 256
-     * rows), f32 sums of dweight, a longer weight, one loss per row and the GEMM's workspace. Vocabularies are rounded up to 64. */
+    /* Fused: dx and dweight, the loss; at the peak a chunk of bf16 logits (as few chunks as 512 MiB allow, of one
+     * size, a multiple of 256 rows), f32 sums of dweight, a longer weight, one loss per row and the GEMM's
+     * workspace. Vocabularies are rounded up to 64. */
     const uint64_t even = (V + 63) / 64 * 64, most = (512 << 20) / (2 * even) / 256 * 256, n = (N + most - 1) / most;
     const uint64_t rows = ((N + n - 1) / n + 255) / 256 * 256, chunk = 2 * rows * even;
     assert_int_equal(between_fused, dx + dw + 4);

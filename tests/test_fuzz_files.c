@@ -1,6 +1,6 @@
-/* Files from outside, damaged at random: a model's config.json, settings, and the manifest of a checkpoint. Whatever is in them, the answer is
- * a result that keeps the rules or an error with words; never a crash, and nothing is left behind. 100,000 of each (20,000
- * under the sanitizers; TALLY_SOAK=100 makes a hundred times as many). */
+/* Files from outside, damaged at random: a model's config.json, settings, and the manifest of a checkpoint. Whatever
+ * is in them, the answer is a result that keeps the rules or an error with words; never a crash, and nothing is left
+ * behind. 100,000 of each (20,000 under the sanitizers; TALLY_SOAK=100 makes a hundred times as many). */
 #include "support/check.h"
 
 #include <jansson.h>
@@ -160,7 +160,8 @@ static void settings_of_runs(void **state) {
     free(text);
 }
 
-/* A manifest whose own checksum is right again after the damage: the checksum must not be what keeps the reader safe. */
+/* A manifest whose own checksum is right again after the damage: the checksum must not be what keeps the reader
+ * safe. */
 static struct checkpoints all;
 static bool manifest_check(const char *path) {
     size_t n;

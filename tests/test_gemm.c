@@ -1,11 +1,13 @@
-/* test_gemm.c: products of matrices against plain loops in double, on sizes around every edge of the blocks of gemm.c.
+/* test_gemm.c: products of matrices against plain loops in double, on sizes around every edge of the blocks of
+ * gemm.c.
  *
- * TALLY_ISA=name build/tests/test_gemm runs it on the kernels of another instruction set. Each product is asked for in every
- * layout (either operand transposed, rows with gaps), into its own dtype and into f32, fresh and added to what is there, and on one to
- * eight threads, which must agree to the last bit.
+ * TALLY_ISA=name build/tests/test_gemm runs it on the kernels of another instruction set. Each product is asked for
+ * in every layout (either operand transposed, rows with gaps), into its own dtype and into f32, fresh and added to
+ * what is there, and on one to eight threads, which must agree to the last bit.
  *
- * Bounds. In f32 a sum of k products is off by at most some eps sqrt(k) of the sum of their absolute values, unless it is wrong; a
- * forgotten term would be 1/k of it. Splitting each factor into two bf16 numbers (TL_MATMUL_HIGH) leaves 2^-16 of each product.
+ * Bounds. In f32 a sum of k products is off by at most some eps sqrt(k) of the sum of their absolute values, unless
+ * it is wrong; a forgotten term would be 1/k of it. Splitting each factor into two bf16 numbers (TL_MATMUL_HIGH)
+ * leaves 2^-16 of each product.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The table of chips: every cell is complete and agrees with its product, names are found and never guessed, figures that
- * circulate and are wrong are not in it and are refused, and files of the user's are read or refused whole. */
+/* The table of chips: every cell is complete and agrees with its product, names are found and never guessed, figures
+ * that circulate and are wrong are not in it and are refused, and files of the user's are read or refused whole. */
 #include "support/check.h"
 
 #include <math.h>
@@ -266,7 +266,8 @@ static void a_file_that_is_wrong_adds_nothing(void **state) {
         {DEVICES("{\"bf16\": 1e12}"), "needs a \"name\""},
         {DEVICES("{\"name\": \"--\"}"), "needs a \"name\""},
         {DEVICES("{\"name\": 5}"), "\"name\" is not a text"},
-        {DEVICES("{\"name\": \"x1\", \"bandwith\": 1e12}"), "there is no key \"bandwith\", did you mean \"bandwidth\"?"},
+        {DEVICES("{\"name\": \"x1\", \"bandwith\": 1e12}"),
+         "there is no key \"bandwith\", did you mean \"bandwidth\"?"},
         {DEVICES("{\"name\": \"x1\", \"bf16\": -1}"), "\"bf16\" is not a positive number"},
         {DEVICES("{\"name\": \"x1\", \"bf16\": 0}"), "\"bf16\" is not a positive number"},
         {DEVICES("{\"name\": \"x1\", \"bf16\": \"fast\"}"), "\"bf16\" is not a positive number"},

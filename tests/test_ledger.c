@@ -91,7 +91,8 @@ static void phases_are_told_apart(void **state) {
     tl_tensor *m = tl_zeros_like(w), *v = tl_zeros_like(w);
     tl_tensor *loss = tl_sum_all(tl_matmul(x, w));
     expect_true(tl_backward(loss, NULL, 0));
-    tl_adam_options options = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
+    tl_adam_options options = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = true, .step = 1};
     expect_true(tl_adam_(w, tl_grad_of(w), m, v, NULL, &options));
     expect_true(tl_sgd_(w, tl_grad_of(w), NULL, &(tl_sgd_options){.lr = 0.1}));
     expect_equal(tl_set_phase(TL_OTHER), TL_FORWARD);
@@ -233,7 +234,8 @@ static void profiling_times_kernels_and_nothing_else_changes(void **state) {
     tl_ledger_free(plain), tl_ledger_free(timed), tl_ledger_free(priced);
 }
 
-/* A device that works on its own: seconds come when the bracket ends, or when there are more spans than are kept. Its marks are 0.5 s apart. */
+/* A device that works on its own: seconds come when the bracket ends, or when there are more spans than are kept.
+ * Its marks are 0.5 s apart. */
 static int n_marks_read;
 static void *never_fetches(tl_device *device, const void *from, size_t bytes, char *error) {
     (void)device, (void)from, (void)bytes, (void)error;

@@ -1,5 +1,5 @@
-/* The ledger as JSON, and diff: every documented field, sums that add up, exact digits, any name; every single change is
- * found, hostile texts are refused, and without memory there is an error instead of half a ledger. */
+/* The ledger as JSON, and diff: every documented field, sums that add up, exact digits, any name; every single
+ * change is found, hostile texts are refused, and without memory there is an error instead of half a ledger. */
 #include "support/check.h"
 #include "support/step.h"
 
@@ -779,7 +779,8 @@ static void huge_nesting_and_huge_numbers_are_refused(void **state) {
     free(deep);
 }
 
-/* Whatever is cut off or overwritten: an error or a difference, never a crash, and never "they tally" for another count. */
+/* Whatever is cut off or overwritten: an error or a difference, never a crash, and never "they tally" for another
+ * count. */
 static void a_damaged_text_never_crashes(void **state) {
     (void)state;
     char *good = trained(check_meta(), "price"), *report;

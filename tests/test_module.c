@@ -111,9 +111,9 @@ static void frozen_parameters_and_evaluation_mode(void **state) {
     tl_module_free(m);
 }
 
-/* The lesson of 1/sqrt(fan_in): the deviation of a linear layer's results does not depend on the width. With the weights of
- * PyTorch's Linear, uniform in +-1/sqrt(in), it is 1/sqrt(3) for inputs of deviation 1; with weights of deviation 1 it would
- * be sqrt(width). */
+/* The lesson of 1/sqrt(fan_in): the deviation of a linear layer's results does not depend on the width. With the
+ * weights of PyTorch's Linear, uniform in +-1/sqrt(in), it is 1/sqrt(3) for inputs of deviation 1; with weights of
+ * deviation 1 it would be sqrt(width). */
 static void the_scale_of_results_does_not_depend_on_the_width(void **state) {
     (void)state;
     for (int64_t width = 64; width <= 1024; width *= 4) {
@@ -259,8 +259,9 @@ static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
     }
 }
 
-/* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. Backward, the last one's sum has no other
- * reader, and the sum that is split first is added up by itself. At the edges of checkpoints sums stand alone. */
+/* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. Backward, the
+ * last one's sum has no other reader, and the sum that is split first is added up by itself. At the edges of
+ * checkpoints sums stand alone. */
 static void residual_sums_are_one_op_with_the_norm_behind_them(void **state) {
     (void)state;
     static const struct {
@@ -374,8 +375,8 @@ static void wrong_configs_are_refused_by_key(void **state) {
     tl_set_error_policy(policy);
 }
 
-/* A module is made whole or not at all, whichever allocation fails; every one of the first 16 and ever fewer of the others if
- * `is_sparse`. */
+/* A module is made whole or not at all, whichever allocation fails; every one of the first 16 and ever fewer of the
+ * others if `is_sparse`. */
 static void survives_every_failing_allocation(tl_module *make(void), bool is_sparse) {
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     tl_module *m = NULL;

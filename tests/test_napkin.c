@@ -1,4 +1,5 @@
-/* Closed forms against what others have published: parameters to the last one, utilisation within 0.1 %, bytes to every digit. */
+/* Closed forms against what others have published: parameters to the last one, utilisation within 0.1 %, bytes to
+ * every digit. */
 #include "support/check.h"
 
 #include <math.h>

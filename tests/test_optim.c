@@ -199,8 +199,8 @@ static void parts_of_one_storage_are_stepped_by_calls_of_their_own(void **state)
     tl_optimizer_free(o);
 }
 
-/* Forty of one setting: a call has room for 64 tensors, of which the scale is one and each parameter brings four: 15 at a time. The scale is read
- * by each call. */
+/* Forty of one setting: a call has room for 64 tensors, of which the scale is one and each parameter brings four: 15
+ * at a time. The scale is read by each call. */
 static void a_call_takes_as_many_parameters_as_fit(void **state) {
     (void)state;
     tl_optimizer *o = tl_optimizer_new(TL_ADAMW);

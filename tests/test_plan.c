@@ -1,4 +1,5 @@
-/* Planning: whole models against closed forms, plans against receipts, the largest size that fits against runs that are refused. */
+/* Planning: whole models against closed forms, plans against receipts, the largest size that fits against runs that
+ * are refused. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -56,16 +57,17 @@ static struct form form_of(const tl_model_config *c, count B, count T) {
     return f;
 }
 
-/* norm 7, gelu 9, a bias and a residual sum 1 each; the head's loss 4 per logit and 1 per row, and one product for the mean */
+/* norm 7, gelu 9, a bias and a residual sum 1 each; the head's loss 4 per logit and 1 per row, and one product for
+ * the mean */
 static count gpt2_forward(const struct form *f) {
     count n = f->n, C = f->C, F = f->F;
     count layer = f->products + n * (5 * C + F) + 2 * 7 * n * C + 2 * f->attention + 9 * n * F + 2 * n * C;
     return f->L * layer + n * C + 7 * n * C + 2 * n * f->V * C + 4 * n * f->V + n + 1;
 }
 
-/* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, whose gradients are put side by side; a sum where a
- * residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the places, and the tokens, which are
- * added to the head's gradient of the tied matrix. */
+/* Products twice; sums for biases; norm 13, gelu 19; q, k, v are one tensor, whose gradients are put side by side; a
+ * sum where a residual was split. Then the head (3 per logit, two products, both gradients times the loss's), the
+ * places, and the tokens, which are added to the head's gradient of the tied matrix. */
 static count gpt2_backward(const struct form *f) {
     count n = f->n, C = f->C, F = f->F, V = f->V;
     count layer = 2 * f->products + n * (5 * C + F) + 2 * 13 * n * C + 4 * f->attention + 19 * n * F + 2 * n * C;
@@ -88,8 +90,8 @@ static count llama_backward(const struct form *f, bool has_bias) {
     return f->L * layer + 9 * n * C + 3 * n * V + 4 * n * V * C + n * C + V * C + n * C;
 }
 
-/* AdamW 13 and the scale of clipping 1 per parameter, decay 1 per element of matrices; the norm 2 per parameter and a root, and a sum
- * where the squares of more than 64 tensors are added up, 63 at a time; 5 for the scale */
+/* AdamW 13 and the scale of clipping 1 per parameter, decay 1 per element of matrices; the norm 2 per parameter and
+ * a root, and a sum where the squares of more than 64 tensors are added up, 63 at a time; 5 for the scale */
 static count update_form(const struct form *f) {
     count more = f->n_tensors > 64 ? (f->n_tensors - 64 + 62) / 63 : 0;
     return 14 * f->weights + f->matrices + 2 * f->weights + more + 1 + 5;
@@ -175,9 +177,10 @@ static void parameters_are_those_that_are_published(void **state) {
 
 static void activation_read(struct held *held, void *bytes) { *(uint64_t *)bytes = held->by_purpose[TL_ACTIVATION]; }
 
-/* What the graph keeps for backward after forward, f32. A layer of GPT-2: the norms' inputs, results and two statistics, q, k and v in one
- * tensor, the attention's result and one sum per row and head, the MLP before and after gelu. Llama: the same without biases, q, k, v apart,
- * one statistic, three tensors of the MLP. Then the last norm, and the gradients that the head has made already. */
+/* What the graph keeps for backward after forward, f32. A layer of GPT-2: the norms' inputs, results and two
+ * statistics, q, k and v in one tensor, the attention's result and one sum per row and head, the MLP before and
+ * after gelu. Llama: the same without biases, q, k, v apart, one statistic, three tensors of the MLP. Then the last
+ * norm, and the gradients that the head has made already. */
 static count activation_form(const tl_model_config *c, const struct form *f) {
     count n = f->n, C = f->C, F = f->F;
     bool is_gpt2 = c->family == TL_GPT2;
@@ -213,7 +216,8 @@ static void activations_are_the_closed_form_of_every_model(void **state) {
 /* A sketch has the steps and every peak of the whole price. */
 static void expect_sketch(int i, const struct price *whole, const struct settings *s) {
     struct price p;
-    if (!price_sketch(&p, s, whole->device, whole->limit_bytes)) fail_msg("configuration %d: %s", i, tl_error_message());
+    if (!price_sketch(&p, s, whole->device, whole->limit_bytes))
+        fail_msg("configuration %d: %s", i, tl_error_message());
     expect_equal(p.verdict, whole->verdict);
     expect_equal(p.peak_kind, whole->peak_kind);
     expect_equal(p.held_bytes, whole->held_bytes);
@@ -481,7 +485,8 @@ static void nonsense_is_refused_with_words(void **state) {
 
 /* ---- Everything at once ---- */
 
-/* All gradients of 2 bytes go around once and back: 2 (N - 1) / N of them, at 450 GB/s in a node of 8 and 50 GB/s beyond it. */
+/* All gradients of 2 bytes go around once and back: 2 (N - 1) / N of them, at 450 GB/s in a node of 8 and 50 GB/s
+ * beyond it. */
 static void doubled_devices_send_more_until_that_binds(void **state) {
     (void)state;
     struct settings s = settings_default();

@@ -11,7 +11,8 @@
 #include "tensor/pool.h"
 #include "tensor/storage.h"
 
-/* Blocks of 64; up to 1 KiB from segments of 4 KiB; up to 16 KiB from segments of 32 KiB; beyond that multiples of 8 KiB. */
+/* Blocks of 64; up to 1 KiB from segments of 4 KiB; up to 16 KiB from segments of 32 KiB; beyond that multiples of 8
+ * KiB. */
 static const struct target small_target = {.name = "small",
                                            .align_bytes = 64,
                                            .small_bytes = 1024,
@@ -44,8 +45,7 @@ static int n_devices;
 
 static tl_device *device_new(const struct target *target, bool has_memory) {
     tl_device *d = &devices[n_devices++];
-    *d = (tl_device){
-        .name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
+    *d = (tl_device){.name = "small", .target = target, .functions = &functions, .own = has_memory ? d : NULL};
     d->pool = pool_new(d);
     assert_non_null(d->pool);
     return d;
@@ -104,7 +104,8 @@ static void segments_follow_size_classes(void **state) {
 static void tails_too_small_for_a_large_block_stay_with_it(void **state) {
     (void)state;
     tl_device *d = device_new(&small_target, true);
-    struct block *b = take(d, 24576 - 1024); /* a tail of 1024 is not cut off, and not counted: it depends on what was free */
+    /* a tail of 1024 is not cut off, and not counted: it depends on what was free */
+    struct block *b = take(d, 24576 - 1024);
     expect_equal(allocated(d), 24576 - 1024);
     struct block *other = take(d, 1025); /* does not fit behind it */
     expect_equal(reserved(d), 24576 + 32768);
@@ -347,7 +348,8 @@ static void blocks_never_overlap(void **state) {
     tl_pool_trim(d);
 }
 
-/* ---- What is held ------------------------------------------------------------------------------------------------- */
+/* ---- What is held
+ * ------------------------------------------------------------------------------------------------- */
 
 static void purposes_move_without_changing_the_total(void **state) {
     (void)state;

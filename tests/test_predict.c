@@ -1,5 +1,5 @@
-/* Profiles of machines as files, and times from counts: exact where the profile has been, between where it has not, never below the
- * bound, and nothing but the bound without a profile. */
+/* Profiles of machines as files, and times from counts: exact where the profile has been, between where it has not,
+ * never below the bound, and nothing but the bound without a profile. */
 #include "support/check.h"
 
 #include <math.h>
@@ -78,7 +78,8 @@ static void between_two_sizes_lies_what_lies_between(void **state) {
     (void)state;
     struct machine p = machine();
     struct predict_machine m = predict_machine_of(&p);
-    /* 80 % of the peak at 2 and at 16 GFLOP, 50 % backward: at 6 it is as much, nearly; twice the calls take twice the time */
+    /* 80 % of the peak at 2 and at 16 GFLOP, 50 % backward: at 6 it is as much, nearly; twice the calls take twice
+     * the time */
     struct ledger_row one = row("matmul", TL_FORWARD, TL_F32, 1, 6e9, 24e6),
                       two = row("matmul", TL_FORWARD, TL_F32, 2, 12e9, 48e6);
     double s = predict_row(&m, &nothing_known, &one);
@@ -111,8 +112,8 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
                 0);
 }
 
-/* A product of 5504 columns, and one of 5500, which takes four times as long: each predicts its like. Where samples know nothing of widths, as a
- * cpu's, widths decide nothing. */
+/* A product of 5504 columns, and one of 5500, which takes four times as long: each predicts its like. Where samples
+ * know nothing of widths, as a cpu's, widths decide nothing. */
 static void widths_decide_where_they_were_measured(void **state) {
     (void)state;
     struct machine_sample own[] = {{"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 8},
@@ -306,7 +307,8 @@ static void only_a_profile_of_this_machine_is_found(void **state) {
 
 /* ---- Trials ---- */
 
-/* Every configuration is one that can run, and is small; among them are all recipes, optimizers and head sizes that the lists have. */
+/* Every configuration is one that can run, and is small; among them are all recipes, optimizers and head sizes that
+ * the lists have. */
 static void calibrations_are_runs_and_spread(void **state) {
     (void)state;
     int n_bf16 = 0, n_sgd = 0, n_uneven = 0, n_long = 0;

@@ -1,11 +1,13 @@
 /* test_programs.c: random small programs, the same on cpu and on meta.
  *
- * A program is a seed. Every choice it makes (ops, operands, scopes, checkpoints) comes from its own generator
- * and from shapes, never from data, so the same seed is the same program on every device. Values are matrices (r,4); rows
- * come and go by slices, sums and expansions. Paths nest, fresh copies are changed in place, parts are checkpointed.
+ * A program is a seed. Every choice it makes (ops, operands, scopes, checkpoints) comes from its own generator and
+ * from shapes, never from data, so the same seed is the same program on every device. Values are matrices (r,4);
+ * rows come and go by slices, sums and expansions. Paths nest, fresh copies are changed in place, parts are
+ * checkpointed.
  *
- * Checked: the ledger of cpu equals that of meta row by row, with peaks by purpose, allocated and reserved bytes; a price
- * for another target is repeatable; gradients equal four-point differences in f64; checkpoints change no bit of them. */
+ * Checked: the ledger of cpu equals that of meta row by row, with peaks by purpose, allocated and reserved bytes; a
+ * price for another target is repeatable; gradients equal four-point differences in f64; checkpoints change no bit
+ * of them. */
 #include "support/samples.h"
 
 #include <math.h>
@@ -457,8 +459,8 @@ static void checkpoints_change_no_bit_of_a_gradient(void **state) {
     assert_true(n_with > n / 4);
 }
 
-/* Found by the programs above: the sum gave its gradient to both of its inputs; the leaf took it as its own and later added to it in
- * place, before the other had read it. */
+/* Found by the programs above: the sum gave its gradient to both of its inputs; the leaf took it as its own and
+ * later added to it in place, before the other had read it. */
 static void a_leaf_does_not_take_a_gradient_that_others_have_yet_to_read(void **state) {
     (void)state;
     tl_scope scope = tl_scope_begin();

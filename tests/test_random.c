@@ -1,6 +1,7 @@
-/* test_random.c: distributions, streams, in-place fills, permutations and categories; questions about dtypes; casts with
- * a mode. Distributions are held against their own distribution function (Kolmogorov-Smirnov) and moments with fixed seeds, so
- * each test either always passes or always fails; the bounds are those that a correct generator misses once in 10^6. */
+/* test_random.c: distributions, streams, in-place fills, permutations and categories; questions about dtypes; casts
+ * with a mode. Distributions are held against their own distribution function (Kolmogorov-Smirnov) and moments with
+ * fixed seeds, so each test either always passes or always fails; the bounds are those that a correct generator
+ * misses once in 10^6. */
 #include "support/check.h"
 
 #include <math.h>
@@ -177,8 +178,10 @@ static double truncated_below(double x, const double *p) {
 
 /* ---- The upper end of a uniform range is no result, in any dtype ---- */
 
-static const struct { double low, high; } ends[] = {{0, 1},          {-1, 0},      {-3, -1},         {0.1, 0.3}, {-2, 0x1p-14},
-                                                      {1, 1 + 0x1p-8}, {0.5, 1.125}, {-0x1p-16, 1e-7}, {0, 448},   {0, 1e30}};
+static const struct {
+    double low, high;
+} ends[] = {{0, 1},          {-1, 0},      {-3, -1},         {0.1, 0.3}, {-2, 0x1p-14},
+            {1, 1 + 0x1p-8}, {0.5, 1.125}, {-0x1p-16, 1e-7}, {0, 448},   {0, 1e30}};
 
 /* All 2^24 numbers of [0,1) that f32 draws have, as the kernels take them. */
 static void no_word_gives_the_upper_end_in_bf16(void **state) {
@@ -200,21 +203,27 @@ static void no_word_gives_the_upper_end_in_bf16(void **state) {
             convert_to_f32(x, y, TL_BF16, 1, BLOCK);
             for (uint32_t i = 0; i < BLOCK; i++) /* to nearest, unless that is the end or above */
                 if (x[i] >= high || x[i] != (plain[i] >= high ? limit : plain[i]))
-                    fail_msg("[%g, %g), word %u: %.9g, rounded %.9g, limit %.9g", low, high, word + i, (double)x[i], (double)plain[i], limit);
+                    fail_msg("[%g, %g), word %u: %.9g, rounded %.9g, limit %.9g", low, high, word + i, (double)x[i],
+                             (double)plain[i], limit);
         }
     }
 }
 
 static void the_last_number_below_an_end(void **state) {
     (void)state;
-    static const struct { tl_dtype dtype; double high, limit; } known[] = {
-        {TL_BF16, 1, 1 - 0x1p-8},   {TL_F16, 1, 1 - 0x1p-11}, {TL_F8E4M3, 1, 0.9375}, {TL_F8E5M2, 1, 0.875},   {TL_F32, 1, 1 - 0x1p-24},
-        {TL_F64, 1, 1 - 0x1p-53},   {TL_F16, 0, -0x1p-24},    {TL_BF16, -1, -1 - 0x1p-7}, {TL_F8E4M3, 448, 416}, {TL_F8E4M3, 0.3, 0.28125},
-        {TL_BF16, 0.3, 0.298828125}};
+    static const struct {
+        tl_dtype dtype;
+        double high, limit;
+    } known[] = {{TL_BF16, 1, 1 - 0x1p-8},  {TL_F16, 1, 1 - 0x1p-11},   {TL_F8E4M3, 1, 0.9375},
+                 {TL_F8E5M2, 1, 0.875},     {TL_F32, 1, 1 - 0x1p-24},   {TL_F64, 1, 1 - 0x1p-53},
+                 {TL_F16, 0, -0x1p-24},     {TL_BF16, -1, -1 - 0x1p-7}, {TL_F8E4M3, 448, 416},
+                 {TL_F8E4M3, 0.3, 0.28125}, {TL_BF16, 0.3, 0.298828125}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (draw_limit(-4, known[i].high, known[i].dtype) != known[i].limit)
-            fail_msg("%s below %g: %.17g", tl_dtype_name(known[i].dtype), known[i].high, draw_limit(-4, known[i].high, known[i].dtype));
-    assert_true(isinf(draw_limit(-4, 449, TL_F8E4M3)) && isinf(draw_limit(1, 1, TL_F32)) && isinf(draw_limit(1.01, 1.02, TL_F8E5M2)));
+            fail_msg("%s below %g: %.17g", tl_dtype_name(known[i].dtype), known[i].high,
+                     draw_limit(-4, known[i].high, known[i].dtype));
+    assert_true(isinf(draw_limit(-4, 449, TL_F8E4M3)) && isinf(draw_limit(1, 1, TL_F32)) &&
+                isinf(draw_limit(1.01, 1.02, TL_F8E5M2)));
 }
 
 static void uniform_stays_below_its_end_in_every_dtype(void **state) {
@@ -231,11 +240,13 @@ static void uniform_stays_below_its_end_in_every_dtype(void **state) {
             double top_filled = tl_item(tl_max(tl_cast(filled, TL_F64), NULL, 0, false));
             assert_int_equal(isinf(limit) != 0, high > max); /* all these ranges have a number of every dtype */
             if (high <= max && !(top < high && top_filled < high && limit < high && limit >= low))
-                fail_msg("%s [%g, %g): %.17g, %.17g, limit %.17g", tl_dtype_name(dtypes[d]), low, high, top, top_filled, limit);
+                fail_msg("%s [%g, %g): %.17g, %.17g, limit %.17g", tl_dtype_name(dtypes[d]), low, high, top, top_filled,
+                         limit);
             assert_true(tl_scope_end(scope));
         }
     /* a range that is one number, an empty one, and one between two numbers of the dtype */
-    tl_tensor *one = tl_uniform(TL_SHAPE(100), 1, 1 + 0x1p-7, TL_BF16, NULL), *none = tl_uniform(TL_SHAPE(9), 2, 2, TL_BF16, NULL);
+    tl_tensor *one = tl_uniform(TL_SHAPE(100), 1, 1 + 0x1p-7, TL_BF16, NULL),
+              *none = tl_uniform(TL_SHAPE(9), 2, 2, TL_BF16, NULL);
     tl_tensor *between = tl_uniform(TL_SHAPE(100), 1 + 0x1p-10, 1 + 0x1p-9, TL_BF16, NULL);
     assert_true(tl_item(tl_max(one, NULL, 0, false)) == 1 && tl_item(tl_min(one, NULL, 0, false)) == 1);
     assert_true(tl_item(tl_max(none, NULL, 0, false)) == 2 && tl_item(tl_max(between, NULL, 0, false)) == 1);

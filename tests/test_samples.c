@@ -64,9 +64,11 @@ static int walk(check_fn check, unsigned with, unsigned without, unsigned dtypes
 }
 
 /* Inputs from the same numbers every time. */
-static void inputs(struct walk *w, tl_device *device, tl_dtype dtype, bool with_grad, enum sample_layout layout, tl_tensor **in) {
+static void inputs(struct walk *w, tl_device *device, tl_dtype dtype, bool with_grad, enum sample_layout layout,
+                   tl_tensor **in) {
     tl_seed(1234);
-    if (!sample_inputs(w->s, device, dtype, with_grad, layout, in)) fail_msg("%s: inputs: %s", w->name, tl_error_message());
+    if (!sample_inputs(w->s, device, dtype, with_grad, layout, in))
+        fail_msg("%s: inputs: %s", w->name, tl_error_message());
 }
 
 static int call(struct walk *w, tl_tensor **in, tl_tensor **out) {
@@ -107,7 +109,8 @@ static void assert_close_to(const char *name, const char *what, tl_tensor *a, tl
     for (int64_t i = 0; i < tl_numel(a); i++) largest = fmax(largest, isinf(y[i]) ? 0 : fabs(y[i]));
     for (int64_t i = 0; i < tl_numel(a); i++)
         if (!(fabs(x[i] - y[i]) <= eps * largest) && x[i] != y[i] && !(isnan(x[i]) && isnan(y[i])))
-            fail_msg("%s: %s: element %lld is %.17g, expected %.17g within %g of %g", name, what, (long long)i, x[i], y[i], eps, largest);
+            fail_msg("%s: %s: element %lld is %.17g, expected %.17g within %g of %g", name, what, (long long)i, x[i],
+                     y[i], eps, largest);
     free(x), free(y);
 }
 static void assert_close(const char *name, const char *what, tl_tensor *a, tl_tensor *b, double eps) {
@@ -132,7 +135,8 @@ static void each_sample_reaches_its_op(struct walk *w) {
         reached = tl_ledger_total(l, TL_BACKWARD, w->op->name).calls > 0;
         tl_ledger_free(l);
     }
-    bool copies = w->op->id == OP_ID_copy || w->op->id == OP_ID_transfer; /* "contiguous" of a dense one, "to" where it is */
+    bool copies =
+        w->op->id == OP_ID_copy || w->op->id == OP_ID_transfer; /* "contiguous" of a dense one, "to" where it is */
     if (!reached && !(copies && out[0] == in[0])) fail_msg("%s: the op was not called", w->name);
 }
 static void every_row_has_samples_that_reach_it(void **state) {
@@ -264,7 +268,8 @@ static void gradient_agrees(struct walk *w) {
             double numeric = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
             /* truncation h^4 f'''''/30 and rounding 2e-16 f/h */
             if (!(fabs(numeric - expected) <= 1e-7 * (1 + fabs(expected))))
-                fail_msg("%s: input %d, element %lld: the rule says %.12g, differences %.12g", w->name, k, (long long)i, expected, numeric);
+                fail_msg("%s: input %d, element %lld: the rule says %.12g, differences %.12g", w->name, k, (long long)i,
+                         expected, numeric);
         }
         free(grad);
     }
@@ -277,7 +282,8 @@ static void gradients_match_four_point_differences(void **state) {
 
 /* ---- Second derivatives, against four-point differences of the first ---- */
 
-/* loss = sum of seed y^2, so that what flows into the gradient depends on the inputs too; its gradients by the leaves. */
+/* loss = sum of seed y^2, so that what flows into the gradient depends on the inputs too; its gradients by the
+ * leaves. */
 static bool first_gradients(struct walk *w, tl_tensor **in, tl_tensor **leaf, int n, unsigned flags, tl_tensor **grad) {
     tl_tensor *out[SAMPLE_OUTPUTS];
     tl_seed(7);
@@ -352,7 +358,8 @@ static void second_agrees(struct walk *w) {
             for (int p = 0; p < 4; p++) f[p] = directional_at(w, in, leaf, n, element, (p < 2 ? p - 2 : p - 1) * h);
             double numeric = (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
             if (!(fabs(numeric - expected) <= 1e-6 * (1 + fabs(expected))))
-                fail_msg("%s: leaf %d, element %lld: the rule says %.12g, differences %.12g", w->name, k, (long long)i, expected, numeric);
+                fail_msg("%s: leaf %d, element %lld: the rule says %.12g, differences %.12g", w->name, k, (long long)i,
+                         expected, numeric);
         }
         free(value);
     }
@@ -380,8 +387,9 @@ static void layouts_agree(struct walk *w) {
         tl_seed(7);
         assert_int_equal(call(w, in2, out), n);
         if (back) assert_true(tl_backward(out[0], seed_for(out[0]), 0));
-        /* Bit-equal, with one exception. A matmul takes transposed operands as they are, and a BLAS packs and adds them in
-         * another order: k rounded multiply-adds in another order differ by at most k eps of the largest term; k <= 150. */
+        /* Bit-equal, with one exception. A matmul takes transposed operands as they are, and a BLAS packs and adds
+         * them in another order: k rounded multiply-adds in another order differ by at most k eps of the largest
+         * term; k <= 150. */
         double eps = 150 * dtype_info(w->dtype)->eps;
         for (int j = 0; j < n; j++) {
             if (w->s->flags & SUM_ORDER) assert_close(w->name, "result in another layout", out[j], dense[j], eps);
@@ -389,7 +397,8 @@ static void layouts_agree(struct walk *w) {
         }
         for (int i = 0; i < SAMPLE_INPUTS && back; i++) {
             if (!in2[i]) continue;
-            if (w->s->flags & SUM_ORDER) assert_close(w->name, "gradient in another layout", tl_grad_of(in2[i]), grad[i], eps);
+            if (w->s->flags & SUM_ORDER)
+                assert_close(w->name, "gradient in another layout", tl_grad_of(in2[i]), grad[i], eps);
             else assert_same_bits(w->name, "gradient in another layout", tl_grad_of(in2[i]), grad[i]);
         }
     }
@@ -401,9 +410,10 @@ static void results_do_not_depend_on_strides(void **state) {
 
 /* ---- (d) dtypes ---- */
 
-/* The rule. A result of one op in a narrow dtype is computed in f32 and rounded once, so it lies within u = eps/2 of the
- * exact value, relatively; we allow twice that, 2u|y| per rounding stated by the sample, plus the arithmetic's own error in f32
- * (sums of up to a few hundred terms that may cancel): 2^-18 of the largest result; f64 has its own share. */
+/* The rule. A result of one op in a narrow dtype is computed in f32 and rounded once, so it lies within u = eps/2 of
+ * the exact value, relatively; we allow twice that, 2u|y| per rounding stated by the sample, plus the arithmetic's
+ * own error in f32 (sums of up to a few hundred terms that may cancel): 2^-18 of the largest result; f64 has its own
+ * share. */
 static void dtype_is_accurate(struct walk *w) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *in64[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS], *exact[SAMPLE_OUTPUTS];
     inputs(w, cpu, TL_F64, false, LAY_COUNT, in64);
@@ -421,9 +431,11 @@ static void dtype_is_accurate(struct walk *w) {
         for (int64_t i = 0; i < tl_numel(out[j]); i++)
             if (isfinite(x[i])) largest = fmax(largest, fabs(x[i]));
         for (int64_t i = 0; i < tl_numel(out[j]); i++) {
-            double bound = 2 * u * (roundings > 1 ? roundings * largest : fabs(x[i])) + ldexp(largest, -18) + dtype_info(w->dtype)->smallest_subnormal;
+            double bound = 2 * u * (roundings > 1 ? roundings * largest : fabs(x[i])) + ldexp(largest, -18) +
+                           dtype_info(w->dtype)->smallest_subnormal;
             if (!(fabs(y[i] - x[i]) <= bound) && !(y[i] == x[i]) && !(isnan(x[i]) && isnan(y[i])))
-                fail_msg("%s: result %d, element %lld: %.9g, in f64 %.9g, allowed %.3g", w->name, j, (long long)i, y[i], x[i], bound);
+                fail_msg("%s: result %d, element %lld: %.9g, in f64 %.9g, allowed %.3g", w->name, j, (long long)i, y[i],
+                         x[i], bound);
         }
         free(x), free(y);
     }
@@ -466,10 +478,12 @@ static void undeclared_dtypes_are_refused_alike(void **state) {
             for (int d = 0; d < 5; d++) {
                 bool has_inputs;
                 if (s->error || (s->flags & (LARGE | CPU_ONLY)) || (dtypes_of(s) & DT(dtypes[d]))) continue;
-                bool on_cpu = runs_on(s, cpu, dtypes[d], &has_inputs), on_meta = runs_on(s, meta, dtypes[d], &has_inputs);
+                bool on_cpu = runs_on(s, cpu, dtypes[d], &has_inputs),
+                     on_meta = runs_on(s, meta, dtypes[d], &has_inputs);
                 if (!has_inputs) continue;
                 if (on_cpu != on_meta)
-                    fail_msg("%s, %s, %s: %s on cpu, %s on meta", op->name, s->text, tl_dtype_name(dtypes[d]), on_cpu ? "runs" : "is refused", on_meta ? "runs" : "is refused");
+                    fail_msg("%s, %s, %s: %s on cpu, %s on meta", op->name, s->text, tl_dtype_name(dtypes[d]),
+                             on_cpu ? "runs" : "is refused", on_meta ? "runs" : "is refused");
                 n++;
                 n_refused += !on_cpu;
             }
@@ -545,7 +559,8 @@ static void in_place_equals_out_of_place(void **state) {
     walk(twin_agrees, 0, NO_DATA, DT_FLOATS, false);
 }
 
-/* Rows of elementwise_list.h that take tensors alone: how many. The others have attributes, which their samples know. */
+/* Rows of elementwise_list.h that take tensors alone: how many. The others have attributes, which their samples
+ * know. */
 static const int n_operands[OP_COUNT] = {
 #define UNARY(name, ...) [OP_ID_##name] = 1,
 #define BINARY(name, ...) [OP_ID_##name] = 2,
@@ -613,7 +628,8 @@ static void results_do_not_depend_on_threads(void **state) {
 /* ---- (i) Instruction sets ---- */
 
 /* Ops whose blocks and multiply-adds are the instruction set's own: equal but for the order and number of roundings. */
-static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad", "linear_cross_entropy"};
+static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad",
+                                          "linear_cross_entropy"};
 
 /* One call with its gradients, by the kernels of one set. True: a product was among its ops. */
 static bool run_with(struct walk *w, const tl_kernel *kernels, tl_tensor **out, int *n, tl_tensor **grad) {
@@ -635,7 +651,8 @@ static bool run_with(struct walk *w, const tl_kernel *kernels, tl_tensor **out, 
     return has_product;
 }
 
-/* f32 and f64 sums differ by a few roundings of their terms, which the samples' numbers make about 1; a narrow result by one of its own. */
+/* f32 and f64 sums differ by a few roundings of their terms, which the samples' numbers make about 1; a narrow
+ * result by one of its own. */
 static void assert_alike(const char *name, const char *what, tl_tensor *a, tl_tensor *b, bool has_product) {
     if (!has_product || !a || !b) {
         assert_same_bits(name, what, a, b);
@@ -657,7 +674,8 @@ static void sets_agree(struct walk *w) {
         run_with(w, isa.kernels, out, &n, grad);
         assert_int_equal(n, n_base);
         snprintf(what, sizeof what, "result by %s and baseline", isa.name);
-        for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++) assert_alike(w->name, what, out[j], base[j], has_product);
+        for (int j = 0; j < n && tl_device_of(out[j]) == cpu; j++)
+            assert_alike(w->name, what, out[j], base[j], has_product);
         snprintf(what, sizeof what, "gradient by %s and baseline", isa.name);
         for (int j = 0; j < SAMPLE_INPUTS; j++) assert_alike(w->name, what, grad[j], base_grad[j], has_product);
     }
@@ -676,8 +694,12 @@ static void instruction_sets_agree(void **state) {
 #define DT_COMPUTES (DT_ARITHMETIC | DT_INTEGERS | DT(TL_BOOL))
 #define DT_ANY (DT_COMPUTES | DT(TL_F8E8M0) | DT(TL_F4E2M1))
 
-/* What the first words of an op's `dtypes` say of its first operand (of the result, where it has none). The longest that fits. */
-static const struct { const char *words; unsigned dtypes; } dtype_words[] = {
+/* What the first words of an op's `dtypes` say of its first operand (of the result, where it has none). The longest
+ * that fits. */
+static const struct {
+    const char *words;
+    unsigned dtypes;
+} dtype_words[] = {
     {"floats", DT_ARITHMETIC},
     {"x float", DT_ARITHMETIC},
     {"g float", DT_ARITHMETIC},
@@ -712,7 +734,8 @@ static unsigned dtypes_said(const char *words) {
     return dtypes;
 }
 
-/* The dtypes that the op was called with, in the calls and gradients of a sample whose float inputs are zeros of `dtype`. */
+/* The dtypes that the op was called with, in the calls and gradients of a sample whose float inputs are zeros of
+ * `dtype`. */
 static unsigned dtypes_run(const struct sample_op *op, const struct sample *s, tl_dtype dtype) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS];
     const bool is_drawn = DT_ARITHMETIC & DT(dtype);
@@ -721,13 +744,15 @@ static unsigned dtypes_run(const struct sample_op *op, const struct sample *s, t
     tl_seed(1234);
     bool ok = sample_inputs(s, cpu, is_drawn ? dtype : TL_F32, true, LAY_COUNT, in);
     for (int i = 0; ok && !is_drawn && i < sample_input_count(s); i++)
-        if (s->in[i].kind <= IN_CONSTANT && s->in[i].kind != IN_STATE) ok = (in[i] = tl_zeros(tl_rank(in[i]), tl_shape(in[i]), dtype, cpu)) != NULL;
+        if (s->in[i].kind <= IN_CONSTANT && s->in[i].kind != IN_STATE)
+            ok = (in[i] = tl_zeros(tl_rank(in[i]), tl_shape(in[i]), dtype, cpu)) != NULL;
     tl_ledger *l = tl_ledger_begin("words");
     if (ok && sample_call(s, in, out) > 0 && can_go_back(s, out[0])) tl_backward(out[0], tl_ones_like(out[0]), 0);
     tl_error_clear();
     tl_ledger_end(l);
     for (size_t i = 0; i < l->n_rows; i++)
-        if (l->rows[i].calls && !strcmp(l->rows[i].key.op, op->name) && l->rows[i].key.dtype < TL_DTYPE_COUNT) seen |= DT(l->rows[i].key.dtype);
+        if (l->rows[i].calls && !strcmp(l->rows[i].key.op, op->name) && l->rows[i].key.dtype < TL_DTYPE_COUNT)
+            seen |= DT(l->rows[i].key.dtype);
     tl_ledger_free(l);
     tl_scope_end(scope);
     return seen;
@@ -749,9 +774,12 @@ static void dtype_words_are_what_the_rules_take(void **state) {
         unsigned taken = 0, said = dtypes_said(op_table[op->id]->dtypes);
         bool has_floats = false;
         for (const struct sample *s = op->samples; s->text; s++)
-            for (int d = 0; d < TL_DTYPE_COUNT && !s->error && !(s->flags & LARGE); d++) taken |= dtypes_run(op, s, (tl_dtype)d);
-        for (const struct sample *s = op->samples; s->text; s++) has_floats |= s->in[0].kind && s->in[0].kind <= IN_CONSTANT;
-        if (!has_floats && !(taken & ~said) && taken) continue; /* nothing to put dtypes into: the samples' own are looked at */
+            for (int d = 0; d < TL_DTYPE_COUNT && !s->error && !(s->flags & LARGE); d++)
+                taken |= dtypes_run(op, s, (tl_dtype)d);
+        for (const struct sample *s = op->samples; s->text; s++)
+            has_floats |= s->in[0].kind && s->in[0].kind <= IN_CONSTANT;
+        /* nothing to put dtypes into: the samples' own are looked at */
+        if (!has_floats && !(taken & ~said) && taken) continue;
         if (strstr(op_table[op->id]->dtypes, pairs)) taken &= ~DT(TL_F4E2M1);
         if (taken == said) continue;
         char more[200], less[200];
@@ -770,7 +798,8 @@ static void fails_on(struct walk *w, tl_device *device) {
     tl_scope scope = tl_scope_begin();
     inputs(w, device, w->dtype, false, LAY_COUNT, in);
     int n = sample_call(w->s, in, out);
-    if (n || tl_error() != TL_ERROR_USE) fail_msg("%s on %s: %d results, error %d", w->name, tl_device_name(device), n, tl_error());
+    if (n || tl_error() != TL_ERROR_USE)
+        fail_msg("%s on %s: %d results, error %d", w->name, tl_device_name(device), n, tl_error());
     if (!strstr(tl_error_message(), w->s->error))
         fail_msg("%s on %s: \"%s\" is not in \"%s\"", w->name, tl_device_name(device), w->s->error, tl_error_message());
     tl_error_clear();

@@ -1,5 +1,5 @@
-/* Scopes own, the first error wins: who holds a tensor until when, what a wrong order of closing does, what is said when a
- * tensor is used too late, and what a message contains. */
+/* Scopes own, the first error wins: who holds a tensor until when, what a wrong order of closing does, what is said
+ * when a tensor is used too late, and what a message contains. */
 #include "support/check.h"
 
 #include "account/ledger.h"
@@ -229,7 +229,8 @@ static void the_first_error_wins_until_cleared(void **state) {
     tl_select(x, 5, 0);
     tl_device_find("tpu");
     expect_equal(tl_error(), TL_ERROR_USE);
-    expect_text(tl_error_message(), "matmul: mat1 and mat2 shapes cannot be multiplied (4x6 and 4x6): f32[4,6]@cpu x f32[4,6]@cpu (need [m,k] x [k,n])");
+    expect_text(tl_error_message(), "matmul: mat1 and mat2 shapes cannot be multiplied (4x6 and 4x6): f32[4,6]@cpu x "
+                                    "f32[4,6]@cpu (need [m,k] x [k,n])");
     tl_error_clear();
     expect_equal(tl_error(), TL_OK);
     expect_text(tl_error_message(), "");
@@ -249,7 +250,8 @@ static void null_in_gives_null_out_without_a_second_error(void **state) {
                 tl_rope(NULL, 1, 0, NULL) == NULL);
     expect_true(tl_linear(NULL, NULL, NULL) == NULL && tl_where(NULL, NULL, NULL) == NULL &&
                 tl_cast(NULL, TL_F32) == NULL);
-    expect_true(tl_swiglu(NULL, NULL) == NULL && tl_mse_loss(NULL, NULL, TL_REDUCE_MEAN) == NULL && tl_dropout(NULL, 0.1) == NULL);
+    expect_true(tl_swiglu(NULL, NULL) == NULL && tl_mse_loss(NULL, NULL, TL_REDUCE_MEAN) == NULL &&
+                tl_dropout(NULL, 0.1) == NULL);
     expect_true(tl_keep(NULL) == NULL && tl_requires_grad(NULL, true) == NULL && tl_detach(NULL) == NULL);
     expect_true(!tl_backward(NULL, NULL, 0) && !tl_set_grad(NULL, NULL) && tl_copy_(NULL, NULL) == NULL);
     expect_true(tl_item(NULL) == 0 && tl_numel(NULL) == 0 && tl_nonzero(NULL) == NULL &&
@@ -263,8 +265,8 @@ static void messages_have_path_op_operands_and_need(void **state) {
     tl_scope model = tl_scope_enter("model"), block = tl_scope_enter("blocks.3"), attention = tl_scope_enter("attn");
     tl_tensor *x = tl_ones(TL_SHAPE(4, 6), TL_F32, NULL);
     tl_matmul(x, x);
-    expect_text(tl_error_message(),
-                "model.blocks.3.attn: matmul: mat1 and mat2 shapes cannot be multiplied (4x6 and 4x6): f32[4,6]@cpu x f32[4,6]@cpu (need [m,k] x [k,n])");
+    expect_text(tl_error_message(), "model.blocks.3.attn: matmul: mat1 and mat2 shapes cannot be multiplied (4x6 and "
+                                    "4x6): f32[4,6]@cpu x f32[4,6]@cpu (need [m,k] x [k,n])");
     tl_error_clear();
     tl_select(x, 7, 0);
     expect_error(TL_ERROR_USE, "model.blocks.3.attn: select: Dimension out of range");

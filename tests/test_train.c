@@ -1,4 +1,5 @@
-/* Whole runs, small: price = receipt, resumed = uninterrupted, accumulated = at once, learning, and what must not happen. */
+/* Whole runs, small: price = receipt, resumed = uninterrupted, accumulated = at once, learning, and what must not
+ * happen. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -168,7 +169,8 @@ static void line_keep(const char *line, void *context) {
     snprintf(log_lines + strlen(log_lines), sizeof log_lines - strlen(log_lines), "%s\n", line);
 }
 
-/* Saves a run's only checkpoint anew, with this value (a JSON text; NULL: none) as a key of its state, or of the state's record. */
+/* Saves a run's only checkpoint anew, with this value (a JSON text; NULL: none) as a key of its state, or of the
+ * state's record. */
 static void state_change(const struct settings *s, const char *record, const char *key, const char *value) {
     char path[SETTING_TEXT + 96];
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
@@ -203,8 +205,9 @@ static void state_change(const struct settings *s, const char *record, const cha
     file_folder_close(run);
 }
 
-/* Other chips, instruction sets and libraries are told when a run goes on; threads, old checkpoints and this very machine are not; a record
- * that is none is told and does no harm. In each case the run goes on, here to the same bits. */
+/* Other chips, instruction sets and libraries are told when a run goes on; threads, old checkpoints and this very
+ * machine are not; a record that is none is told and does no harm. In each case the run goes on, here to the same
+ * bits. */
 static void a_checkpoint_says_where_it_was_made(void **state) {
     (void)state;
     static const char other[] = " resumes, but the result may not be bitwise identical: it was made with ",
@@ -265,7 +268,8 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
 
 /* ---- Price = receipt; random configurations are swept in test_sweep.c ---- */
 
-/* A sample of a long text reserves more than a step of two tokens, so whoever comes first changes what the other finds. */
+/* A sample of a long text reserves more than a step of two tokens, so whoever comes first changes what the other
+ * finds. */
 static void kinds_are_priced_in_the_order_of_the_run(void **state) {
     (void)state;
     static const char *const orders[][2] = {{"5", "0"}, {"0", "5"}, {"4", "7"}, {"7", "4"}, {"1", "0"}, {"0", "1"}};
@@ -492,7 +496,8 @@ static double loss_on(const char *folder, int64_t step, const struct settings *s
     return m.loss;
 }
 
-/* The learning rate is so large that the loss rises again: the best step is one of the first, and no save is due there. */
+/* The learning rate is so large that the loss rises again: the best step is one of the first, and no save is due
+ * there. */
 static void the_best_step_is_saved_wherever_it_is(void **state) {
     (void)state;
     struct run_summary summary;
@@ -636,7 +641,8 @@ static void memory_that_ends_on_the_way_is_told_too(void **state) {
     base_end();
 }
 
-/* Whichever allocation fails, the run ends with an error, nothing is left behind, and the same command can be given again. */
+/* Whichever allocation fails, the run ends with an error, nothing is left behind, and the same command can be given
+ * again. */
 static void a_run_survives_every_allocation_that_fails(void **state) {
     (void)state;
     struct run_summary summary;
@@ -690,8 +696,8 @@ static void utilisation_is_a_share_of_the_peak(void **state) {
     base_end();
 }
 
-/* A device whose every step takes two seconds by its own clock, and the first two five: however long this thread takes for what it does beside
- * them, and whenever it reads the results. */
+/* A device whose every step takes two seconds by its own clock, and the first two five: however long this thread
+ * takes for what it does beside them, and whenever it reads the results. */
 static int64_t slow_marks;
 static int64_t slow_mark(tl_device *device) {
     (void)device;
@@ -987,8 +993,8 @@ static double wait_share(const struct settings *s) {
     return wait / all;
 }
 
-/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. There are none, as a rule;
- * four in ten steps are allowed, for a buffer of the C library that grows. */
+/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. There
+ * are none, as a rule; four in ten steps are allowed, for a buffer of the C library that grows. */
 static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__)

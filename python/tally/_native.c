@@ -1,12 +1,13 @@
-/* _native.c: the parts of the compiled binding that are the same for every function of tally.h; _generate.py puts the rest
- * in place of the mark below.
+/* _native.c: the parts of the compiled binding that are the same for every function of tally.h; _generate.py puts
+ * the rest in place of the mark below.
  *
- * What this knows of Python is small: a base class that holds a tl_tensor, and conversions of arguments and results. What
- * tensors can do is written in Python, on top (_tensor.py). The library is opened by path and its functions are found by
- * name, so that the same extension serves any build of it.
+ * What this knows of Python is small: a base class that holds a tl_tensor, and conversions of arguments and results.
+ * What tensors can do is written in Python, on top (_tensor.py). The library is opened by path and its functions are
+ * found by name, so that the same extension serves any build of it.
  *
- * Ownership: a Python tensor holds one keep of its tl_tensor. A call runs in a scope of its own: its result is kept, the
- * rest goes. A result that is one of the arguments (in-place ops, contiguous of what is contiguous) is that very object. */
+ * Ownership: a Python tensor holds one keep of its tl_tensor. A call runs in a scope of its own: its result is kept,
+ * the rest goes. A result that is one of the arguments (in-place ops, contiguous of what is contiguous) is that very
+ * object. */
 #include <dlfcn.h>
 #include <limits.h>
 
@@ -32,11 +33,13 @@ static PyObject *on_error; /* (status, message, function) -> exception */
 /* ---- Arguments ---- */
 
 static bool too_large(const struct site *site, int at) {
-    PyErr_Format(PyExc_OverflowError, "%s(): argument '%s' (position %d) is out of range", site->name, site->names[at], at + 1);
+    PyErr_Format(PyExc_OverflowError, "%s(): argument '%s' (position %d) is out of range", site->name, site->names[at],
+                 at + 1);
     return false;
 }
 
-/* Reading an argument failed. Python's own words for a wrong type or a large int become ours; what the argument itself raised stays. */
+/* Reading an argument failed. Python's own words for a wrong type or a large int become ours; what the argument
+ * itself raised stays. */
 static bool wrong_type(const struct site *site, int at, const char *want, PyObject *got) {
     if (PyErr_Occurred()) {
         if (PyLong_Check(got) && PyErr_ExceptionMatches(PyExc_OverflowError)) return too_large(site, at);
@@ -45,8 +48,8 @@ static bool wrong_type(const struct site *site, int at, const char *want, PyObje
     }
     PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(got), "__name__");
     if (type)
-        PyErr_Format(PyExc_TypeError, "%s(): argument '%s' (position %d) must be %s, not %U", site->name, site->names[at],
-                     at + 1, want, type);
+        PyErr_Format(PyExc_TypeError, "%s(): argument '%s' (position %d) must be %s, not %U", site->name,
+                     site->names[at], at + 1, want, type);
     Py_XDECREF(type);
     return false;
 }
@@ -401,7 +404,8 @@ static void owner_release(void *owner) {
 
 /* from_external(owner, address, bytes, shape, stride, dtype, device): a tensor over memory that owner holds. */
 static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize_t n) {
-    static const struct site site = {"from_external", 7, {"owner", "address", "bytes", "shape", "stride", "dtype", "device"}};
+    static const struct site site = {
+        "from_external", 7, {"owner", "address", "bytes", "shape", "stride", "dtype", "device"}};
     (void)module;
     void *address, *device;
     uint64_t bytes;
@@ -413,8 +417,8 @@ static PyObject *from_external(PyObject *module, PyObject *const *args, Py_ssize
         return NULL;
     Py_INCREF(args[0]);
     tl_scope scope = p_tl_scope_begin();
-    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, device, owner_release,
-                                         args[0]);
+    tl_tensor *x = p_tl_from_external(address, bytes, shape.n, shape.at, stride.at, (tl_dtype)dtype, device,
+                                      owner_release, args[0]);
     keep(x);
     p_tl_scope_end(scope);
     return give_tensor(x, args, 0, false, &site);
@@ -493,7 +497,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (!module) return NULL;
     base_type = tensor_type = (PyTypeObject *)PyType_FromSpec(&base_spec);
     Py_XINCREF((PyObject *)base_type);
-    if (!base_type || PyModule_AddObject(module, "TensorBase", (PyObject *)base_type) || PyModule_AddFunctions(module, generated)) {
+    if (!base_type || PyModule_AddObject(module, "TensorBase", (PyObject *)base_type) ||
+        PyModule_AddFunctions(module, generated)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -259,7 +259,8 @@ static bool runs_compare(struct report *r, const json_t *price, const json_t *re
 
 static bool roots_compare(struct report *r, const json_t *price, const json_t *receipt) {
     if (is_run(price) != is_run(receipt))
-        return error_set(TL_ERROR_USE, "the %s is of a whole run (tally.run/1), the other of one stretch (tally.ledger/1)",
+        return error_set(TL_ERROR_USE,
+                         "the %s is of a whole run (tally.run/1), the other of one stretch (tally.ledger/1)",
                          is_run(price) ? "price" : "receipt");
     return is_run(price) ? runs_compare(r, price, receipt) : ledgers_compare(r, price, receipt);
 }

@@ -12,8 +12,8 @@
 #include "base/memory.h"
 #include "tensor/dtype.h"
 
-/* Every value goes in through these two, which take it over. `ok` turns false, for good, when there is no memory: a ledger
- * that lacks a row must not be mistaken for a whole one. */
+/* Every value goes in through these two, which take it over. `ok` turns false, for good, when there is no memory: a
+ * ledger that lacks a row must not be mistaken for a whole one. */
 static void put(json_t *object, const char *key, json_t *value, bool *ok) {
     if (json_object_set_new(object, key, value) != 0) *ok = false;
 }
@@ -68,8 +68,8 @@ static void *copy_of(const void *items, size_t bytes, bool *ok) {
     return copy;
 }
 
-/* Two scopes "a" and "b" make the path that one scope "a.b" makes, and two ops may have one name: what reads the same is
- * one cell, and one row. */
+/* Two scopes "a" and "b" make the path that one scope "a.b" makes, and two ops may have one name: what reads the
+ * same is one cell, and one row. */
 static json_t *cells_json(const struct held_window *w, bool *ok) {
     size_t n = w->cells ? w->n_cells : 0;
     struct held_cell *cells = copy_of(w->cells, n * sizeof *cells, ok);

@@ -400,7 +400,9 @@ DEVICE_FN int64_t rng_integer(uint64_t draw, int64_t low, int64_t high) {
 
 /* ---- One element by its index ------------------------------------------------------------------------ */
 
-DEVICE_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) { return rng_block_at(key, index / 4).word[index % 4]; }
+DEVICE_FN uint32_t rng_draw_at(struct rng_key key, uint64_t index) {
+    return rng_block_at(key, index / 4).word[index % 4];
+}
 
 DEVICE_FN uint64_t rng_wide_draw_at(struct rng_key key, uint64_t index) {
     return rng_wide_draw(rng_block_at(key, index / 2), (int)(index % 2));

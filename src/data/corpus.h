@@ -9,8 +9,9 @@
 #include "base/file.h"
 #include "tally.h"
 
-/* As it is written: a name, and alternatives divided by '|'; before each, with a '*' behind it, its weight (1 where none is
- * written); behind each, divided by '/', its attributes. Rows of one name that follow each other are one rule. */
+/* As it is written: a name, and alternatives divided by '|'; before each, with a '*' behind it, its weight (1 where
+ * none is written); behind each, divided by '/', its attributes. Rows of one name that follow each other are one
+ * rule. */
 struct rule_source {
     const char *name, *text;
 };

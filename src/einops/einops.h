@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Whether tl_rearrange (or tl_reduce) could do something with these at all: a mistake in them is recorded, one that depends on the
- * tensor is not found here. An ellipsis is taken for no axis. */
+/* Whether tl_rearrange (or tl_reduce) could do something with these at all: a mistake in them is recorded, one that
+ * depends on the tensor is not found here. An ellipsis is taken for no axis. */
 bool einops_check(const char *pattern, bool reduces, const char *reduction, const char *lengths);
 
 #endif

@@ -17,14 +17,14 @@ struct edge { /* where the gradient of an input goes: to a node's output, to a l
     struct node *node;
     int output;
     tl_tensor *leaf;
-    tl_dtype dtype; /* of the input, whose gradient is brought to this dtype and shape */
+    tl_dtype dtype;    /* of the input, whose gradient is brought to this dtype and shape */
     tl_device *device; /* where the input is, and its gradient must be */
     int rank;
     int64_t *shape;
 };
 
 struct saved {
-    tl_tensor *tensor; /* NULL: not kept */
+    tl_tensor *tensor;     /* NULL: not kept */
     uint64_t version : 63; /* of its storage when it was kept */
     uint64_t is_moved : 1; /* its storage was TL_TEMPORARY before */
 };
@@ -74,8 +74,8 @@ struct tl_gradient {
 };
 
 struct graph_record {
-    struct node *node;   /* NULL: nothing is recorded */
-    struct node *region; /* an in-place call on a view: what happens to its base */
+    struct node *node;        /* NULL: nothing is recorded */
+    struct node *region;      /* an in-place call on a view: what happens to its base */
     struct leaf_list *reads;  /* where to note the leaves it reads; NULL: nowhere */
     struct ledger_list bills; /* of calls that are part of this one */
 };

@@ -4,8 +4,8 @@
 
 #include "tensor/tensor.h"
 
-struct keeper;    /* engine/keeper.h */
-struct leaf_list; /* engine/graph.h */
+struct keeper;      /* engine/keeper.h */
+struct leaf_list;   /* engine/graph.h */
 struct ledger_list; /* account/ledger.h */
 
 struct scope_frame {

@@ -19,7 +19,8 @@ const char *tl_family_name(tl_family family) { return (unsigned)family < TL_FAMI
 /* ---- Checks ---- */
 
 #define LARGEST_SIZE ((int64_t)1 << 40)
-#define MOST_LAYERS 4096 /* a layer costs a millisecond and 70 KB to price, sizes nothing; the deepest models had 1000 */
+#define MOST_LAYERS \
+    4096 /* a layer costs a millisecond and 70 KB to price, sizes nothing; the deepest models had 1000 */
 #define LARGEST_FILE ((size_t)1 << 20)
 
 static bool size_check(const char *name, int64_t n) {

@@ -1,5 +1,6 @@
-/* deep_linear.c: the teaching model: layers.0 ... layers.L-1, square and without bias, and a head of one output. Everything about
- * it can be computed by hand: L C^2 + C parameters, 2 B (L C^2 + C) FLOPs forward, twice that backward. */
+/* deep_linear.c: the teaching model: layers.0 ... layers.L-1, square and without bias, and a head of one output.
+ * Everything about it can be computed by hand: L C^2 + C parameters, 2 B (L C^2 + C) FLOPs forward, twice that
+ * backward. */
 #include <stdio.h>
 
 #include "nn/layers.h"

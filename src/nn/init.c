@@ -1,7 +1,8 @@
 /* init.c: how parameters begin.
  *
- * A linear layer sums fan_in products, so with weights of deviation s its results have deviation s sqrt(fan_in): for a scale
- * that does not depend on the width, s must be about 1/sqrt(fan_in). Every rule below is this thought with another constant. */
+ * A linear layer sums fan_in products, so with weights of deviation s its results have deviation s sqrt(fan_in): for
+ * a scale that does not depend on the width, s must be about 1/sqrt(fan_in). Every rule below is this thought with
+ * another constant. */
 #include <math.h>
 
 #include "base/error.h"

@@ -33,10 +33,11 @@ bool model_save_in(tl_module *model, const struct file_folder *folder);
 bool model_files(const char *path, bool (*see)(const char *path, const char *name, void *context), void *context);
 /* Whether the parameters alone fit a device; if not, an error says so, before anything is made. */
 bool model_fits(const tl_model_config *config, tl_dtype dtype, const tl_device *device);
-/* Whether a file, or several, with so many numbers in all can fill a model of this config. `where` is what they are called. */
+/* Whether a file, or several, with so many numbers in all can fill a model of this config. `where` is what they are
+ * called. */
 bool model_numbers_suffice(const tl_model_config *config, int64_t numbers, const char *where);
-/* Whether files of weights (tl_model_load) have what a model of this config takes: enough numbers in all, and every tensor in its shape.
- * Looks at their headers alone. */
+/* Whether files of weights (tl_model_load) have what a model of this config takes: enough numbers in all, and every
+ * tensor in its shape. Looks at their headers alone. */
 bool model_weights_fit(const tl_model_config *config, const char *path);
 
 /* Whether it is a model of language; if not, an error says so. */

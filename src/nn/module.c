@@ -1,8 +1,8 @@
 /* module.c: trees of named parameters.
  *
- * A module holds its own tensors in slots and its children by pointer; it knows nothing of what they compute. Names are
- * unique under one parent, over slots and children together, so a path means one thing. A tied parameter is one tensor in two
- * slots: whatever replaces it (tl_module_to, tl_module_cast) replaces it in both. */
+ * A module holds its own tensors in slots and its children by pointer; it knows nothing of what they compute. Names
+ * are unique under one parent, over slots and children together, so a path means one thing. A tied parameter is one
+ * tensor in two slots: whatever replaces it (tl_module_to, tl_module_cast) replaces it in both. */
 #include "nn/module.h"
 
 #include <stdio.h>
@@ -81,7 +81,8 @@ static void module_touch(tl_module *m) {
 
 static bool name_is_free(const tl_module *m, const char *name, const char *what) {
     if (!name || !*name || !text_is_name(name) || strchr(name, '.'))
-        return error_set(TL_ERROR_USE, "%s: \"%s\" is not a valid name (need UTF-8 without dots and control characters)", what,
+        return error_set(TL_ERROR_USE,
+                         "%s: \"%s\" is not a valid name (need UTF-8 without dots and control characters)", what,
                          name ? name : "");
     bool is_taken = false;
     for (size_t i = 0; i < m->n_slots; i++) is_taken |= strcmp(m->slots[i].name, name) == 0;

@@ -16,7 +16,8 @@ struct tl_module {
     tl_module *parent;
     char *name; /* "" for a root */
     char *
-        scope_name; /* what forward bills to: the name, after those of lists above, which have no forward of their own */
+        /* what forward bills to: the name, after those of lists above, which have no forward of their own */
+        scope_name;
     tl_module **children;
     size_t n_children, child_capacity;
     struct slot *slots;

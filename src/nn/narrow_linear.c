@@ -1,6 +1,7 @@
-/* narrow_linear.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the narrow format can hold and
- * multiplied as they are otherwise, so that the rounding is the real one and the speed is not. fp8 on cuda is not emulated where its sizes are
- * multiples of 16: there the products are of 8-bit numbers (ops/narrow.c).
+/* narrow_linear.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the
+ * narrow format can hold and multiplied as they are otherwise, so that the rounding is the real one and the speed is
+ * not. fp8 on cuda is not emulated where its sizes are multiples of 16: there the products are of 8-bit numbers
+ * (ops/narrow.c).
  *
  *      fp8   x and w in e4m3, the gradient of y in e5m2, each with one scale for the tensor, amax / largest
  *      fp4   x and w in NVFP4, to nearest; the gradient of y too, rounded at random, without which its mean would drift

@@ -1,5 +1,5 @@
-/* presets.c: models by name. Numbers are those of the published config.json files; the small ones are ours, for laptops: byte-level
- * vocabulary, sized to learn something in a minute. */
+/* presets.c: models by name. Numbers are those of the published config.json files; the small ones are ours, for
+ * laptops: byte-level vocabulary, sized to learn something in a minute. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,8 @@
         .ff = F, .vocabulary = V, .context = T, .norm_eps = 1e-6, .rope_base = 1000000, .init_std = 0.02,         \
         .is_tied = tied, .has_qkv_bias = true                                                                     \
     }
-/* First weights of 0.05 and not 0.02: narrow models start too near to 0 with the latter, and lose a third of a short run. */
+/* First weights of 0.05 and not 0.02: narrow models start too near to 0 with the latter, and lose a third of a short
+ * run. */
 #define BYTES(family_, L, H, C, F, T)                                                                           \
     {                                                                                                           \
         .family = family_, .n_layers = L, .n_heads = H, .n_kv_heads = H, .head_size = (C) / (H), .channels = C, \

@@ -1,7 +1,7 @@
 /* transformer.c: the GPT-2 and Llama families as trees of modules, under Hugging Face's names.
  *
  *     GPT-2   x = wte[tokens] + wpe[0..T)              Llama   x = embed_tokens[tokens]
- *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_layernorm(x));  x += mlp(post_...(x))
+ *             x += attn(ln_1(x));  x += mlp(ln_2(x))           x += self_attn(input_...(x));  x += mlp(post_...(x))
  *             logits = ln_f(x) wte^T                           logits = norm(x) lm_head^T
  *
  * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer,

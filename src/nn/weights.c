@@ -1,8 +1,9 @@
 /* weights.c: a model's parameters from and to files of Hugging Face's library.
  *
- * Names in the tree are the files' names. Two things differ: GPT-2's linear weights lie transposed in files (its layer
- * was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name ("h.0..." for "transformer.h.0..."). A
- * model may be cut into several files with an index that says which tensor is where; the names of these files come from outside. */
+ * Names in the tree are the files' names. Two things differ: GPT-2's linear weights lie transposed in files (its
+ * layer was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name
+ * ("h.0..." for "transformer.h.0..."). A model may be cut into several files with an index that says which tensor is
+ * where; the names of these files come from outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* attention.c: attention, flash-style: no buffer of queries x keys.
  *
- * FLOPs. Each visible (query, key) pair costs 2D in every GEMM it takes part in: two forward (q k^T, p v); five backward
- * (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is billed to
- * the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not counted.
+ * FLOPs. Each visible (query, key) pair costs 2D in every GEMM it takes part in: two forward (q k^T, p v); five
+ * backward (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is
+ * billed to the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not
+ * counted.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -44,8 +45,8 @@ static bool attention_shape(tl_call *c) {
 /* 1 + 2 + ... + n */
 static count triangle(int64_t n) { return n > 0 ? (count)n * (count)(n + 1) / 2 : 0; }
 
-/* Pairs of T queries and S keys whose key is at most `beyond` after the query's own, S-T+t: the sum over t of S-T+t+1+beyond, held
- * between 0 and S. */
+/* Pairs of T queries and S keys whose key is at most `beyond` after the query's own, S-T+t: the sum over t of
+ * S-T+t+1+beyond, held between 0 and S. */
 static count pairs_up_to(int64_t t, int64_t s, int64_t beyond) {
     const int64_t last = s + beyond, before = last - t;
     return (triangle(last) - triangle(before)) - (triangle(last - s) - triangle(before - s));

@@ -125,12 +125,9 @@ static void unview_backward(tl_gradient *g) {
     tl_tensor *dense = tl_contiguous(g->grad[0]);
     if (dense) g->result[0] = tl_as_strided(dense, e->rank, e->shape, a->stride, dense->offset + a->offset);
 }
-const tl_op op_unview = {RECORD(KERNEL, unview, 1),
-                         .shapes = "g of a view -> the shape it is a view of",
-                         .dtypes = "floats",
-                         .flops = "0, or one per element of g where they overlap",
-                         .shape = unview_shape,
-                         .cost = unview_cost,
+const tl_op op_unview = {RECORD(KERNEL, unview, 1),  .shapes = "g of a view -> the shape it is a view of",
+                         .dtypes = "floats",         .flops = "0, or one per element of g where they overlap",
+                         .shape = unview_shape,      .cost = unview_cost,
                          .backward = unview_backward};
 
 /* ---- transfer: the same elements on another device ---- */

@@ -34,8 +34,8 @@ static inline double draw_next_below(double x, tl_dtype dtype) {
     return convert_get_f64(&bits, dtype, 0);
 }
 
-/* The largest number of the dtype below `high`: a uniform draw that would be rounded up to high, or above, becomes this one.
- * Infinity where [low, high) has no number of the dtype, or high is beyond its range. */
+/* The largest number of the dtype below `high`: a uniform draw that would be rounded up to high, or above, becomes
+ * this one. Infinity where [low, high) has no number of the dtype, or high is beyond its range. */
 static inline double draw_limit(double low, double high, tl_dtype dtype) {
     if (!(low < high) || !(high <= dtype_info(dtype)->max)) return INFINITY;
     uint64_t bits = 0;

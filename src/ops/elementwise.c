@@ -252,18 +252,14 @@ void where_backward(tl_gradient *g) {
 static void step_backward(tl_gradient *to) { (void)to; }
 
 /* By what the rule reads: see elementwise_list.h. */
-#define UNARY_RULE_X(name, rule)                                                    \
-    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *x) { return rule; }      \
-    static void name##_backward(tl_gradient *to) {                                  \
-        to->result[0] = name##_rule(to->grad[0], gradient_input(to, 0));            \
-    }
-#define UNARY_RULE_Y(name, rule)                                                    \
-    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *y) { return rule; }      \
-    static void name##_backward(tl_gradient *to) {                                  \
-        to->result[0] = name##_rule(to->grad[0], gradient_output(to, 0));           \
-    }
-#define UNARY_RULE_G(name, rule)                                                    \
-    static tl_tensor *name##_rule(tl_tensor *g) { return rule; }                    \
+#define UNARY_RULE_X(name, rule)                                               \
+    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *x) { return rule; } \
+    static void name##_backward(tl_gradient *to) { to->result[0] = name##_rule(to->grad[0], gradient_input(to, 0)); }
+#define UNARY_RULE_Y(name, rule)                                               \
+    static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *y) { return rule; } \
+    static void name##_backward(tl_gradient *to) { to->result[0] = name##_rule(to->grad[0], gradient_output(to, 0)); }
+#define UNARY_RULE_G(name, rule)                                 \
+    static tl_tensor *name##_rule(tl_tensor *g) { return rule; } \
     static void name##_backward(tl_gradient *to) { to->result[0] = name##_rule(to->grad[0]); }
 #define UNARY_RULE_STEP(name, rule)
 #define UNARY_RULE_NONE(name, rule)
@@ -276,17 +272,17 @@ static tl_tensor *pair_gradient(tl_gradient *to, int i, pair_rule rule) {
     tl_tensor *b = reads & TL_INPUT(1) ? gradient_input(to, 1) : NULL;
     return rule(to->grad[0], a, b, reads & TL_OUTPUT(0) ? gradient_output(to, 0) : NULL);
 }
-#define PAIR_RULE(name, rule)                                                                 \
-    static tl_tensor *name(tl_tensor *g, tl_tensor *a, tl_tensor *b, tl_tensor *y) {          \
-        (void)g, (void)a, (void)b, (void)y;                                                   \
-        return rule;                                                                          \
+#define PAIR_RULE(name, rule)                                                        \
+    static tl_tensor *name(tl_tensor *g, tl_tensor *a, tl_tensor *b, tl_tensor *y) { \
+        (void)g, (void)a, (void)b, (void)y;                                          \
+        return rule;                                                                 \
     }
-#define BINARY_RULES(name, rule_a, rule_b)                                                    \
-    PAIR_RULE(name##_rule_a, rule_a)                                                          \
-    PAIR_RULE(name##_rule_b, rule_b)                                                          \
-    static void name##_backward(tl_gradient *to) {                                            \
-        if (to->needs[0]) to->result[0] = pair_gradient(to, 0, name##_rule_a);                \
-        if (to->needs[1]) to->result[1] = pair_gradient(to, 1, name##_rule_b);                \
+#define BINARY_RULES(name, rule_a, rule_b)                                     \
+    PAIR_RULE(name##_rule_a, rule_a)                                           \
+    PAIR_RULE(name##_rule_b, rule_b)                                           \
+    static void name##_backward(tl_gradient *to) {                             \
+        if (to->needs[0]) to->result[0] = pair_gradient(to, 0, name##_rule_a); \
+        if (to->needs[1]) to->result[1] = pair_gradient(to, 1, name##_rule_b); \
     }
 #define BINARY_RULES_G BINARY_RULES
 #define BINARY_RULES_B BINARY_RULES
@@ -309,11 +305,11 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
     static void name##_cost(const tl_call *c, struct cost *cost) { elementwise_cost(c, cost, flops); }
 #define UNARY(name, dtypes, formula, flops, ...) COST(name, flops)
 #define BINARY(name, dtypes, formula, flops, ...) COST(name, flops)
-#define SPECIAL(name, dtypes, shape_rule, flops, ...)                               \
-    static void name##_cost(const tl_call *c, struct cost *cost) {                  \
-        const struct attr_##name *p = c->attr;                                      \
-        (void)p;                                                                    \
-        elementwise_cost(c, cost, flops);                                           \
+#define SPECIAL(name, dtypes, shape_rule, flops, ...)              \
+    static void name##_cost(const tl_call *c, struct cost *cost) { \
+        const struct attr_##name *p = c->attr;                     \
+        (void)p;                                                   \
+        elementwise_cost(c, cost, flops);                          \
     }
 #include "spec/elementwise_list.h"
 
@@ -387,7 +383,7 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
 #define FLOPS(flops_, words) .flops = flops_ == 1 ? "n" : #flops_ "n: " words
 #define FIRST_FIELDS(name, in_place, autocast)                                               \
     RECORD(KERNEL, name, 1), .cost = name##_cost, .may_overwrite = MAY_OVERWRITE_##in_place, \
-        .is_wide = IS_WIDE_##autocast
+                             .is_wide = IS_WIDE_##autocast
 
 #define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel)           \
     const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), CLASS_##dtypes, FLOPS(flops, words), \
@@ -395,9 +391,13 @@ static void elementwise_cost(const tl_call *c, struct cost *cost, int flops) {
 #define BINARY(name, dtypes, formula, flops, words, reads_a, rule_a, reads_b, rule_b, in_place, autocast, kernel) \
     const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), CLASS_##dtypes, FLOPS(flops, words),         \
                              .backward = BACKWARD_##reads_a(name), .saves = {READS_##reads_a, READS_##reads_b}};
-#define SPECIAL(name, dtypes, shape_rule, flops_, words, reads, in_place, autocast)                      \
-    const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast), WORDS_##dtypes, .shape = shape_rule, \
-                             .flops = words, .backward = BACKWARD_##reads(name), .saves_any = READS_##reads};
+#define SPECIAL(name, dtypes, shape_rule, flops_, words, reads, in_place, autocast) \
+    const tl_op op_##name = {FIRST_FIELDS(name, in_place, autocast),                \
+                             WORDS_##dtypes,                                        \
+                             .shape = shape_rule,                                   \
+                             .flops = words,                                        \
+                             .backward = BACKWARD_##reads(name),                    \
+                             .saves_any = READS_##reads};
 #include "spec/elementwise_list.h"
 
 /* ---- ... and its public functions ---- */

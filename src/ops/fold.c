@@ -1,8 +1,8 @@
 /* fold.c: reductions that are more than one addition per element, and running sums and products.
  *
- * any, all and count_nonzero are sums of comparisons; nansum is a sum after a choice. The others have kernels: a variance,
- * a norm or a log-sum-exp made of elementwise ops would write tensors of x's size, and round in 16 bits between
- * them.
+ * any, all and count_nonzero are sums of comparisons; nansum is a sum after a choice. The others have kernels: a
+ * variance, a norm or a log-sum-exp made of elementwise ops would write tensors of x's size, and round in 16 bits
+ * between them.
  */
 #include <math.h>
 
@@ -55,7 +55,8 @@ static void input_cost(const tl_call *c, struct cost *cost, int per_element, int
 static void var_cost(const tl_call *c, struct cost *cost) {
     input_cost(c, cost, 4, ((const struct attr_var *)c->attr)->is_root);
 }
-/* 0: compare, sum; 1: magnitude, sum; 2: square, sum, the root; inf: magnitude, compare; others: magnitude, power, sum, the root */
+/* 0: compare, sum; 1: magnitude, sum; 2: square, sum, the root; inf: magnitude, compare; others: magnitude, power,
+ * sum, the root */
 static void norm_cost(const tl_call *c, struct cost *cost) {
     double p = ((const struct attr_vector_norm *)c->attr)->p;
     bool is_plain = p == 0 || p == 1 || isinf(p);
@@ -64,9 +65,7 @@ static void norm_cost(const tl_call *c, struct cost *cost) {
 /* max, subtract, exp, sum; the logarithm */
 static void logsumexp_cost(const tl_call *c, struct cost *cost) { input_cost(c, cost, 4, 1); }
 
-static uint64_t fold_workspace(const tl_call *c) {
-    return reduce_chunk_bytes(c, FOLD_STATE_BYTES);
-}
+static uint64_t fold_workspace(const tl_call *c) { return reduce_chunk_bytes(c, FOLD_STATE_BYTES); }
 
 /* ---- Gradients ---- */
 
@@ -356,9 +355,9 @@ static void cumprod_backward(tl_gradient *g) {
     g->result[0] = op_apply2(&op_cumprod_grad, gradient_input(g, 0), tl_contiguous(g->grad[0]), a, sizeof *a);
 }
 
-/* L = sum_k u[k] dx[k] with dx[k] = sum_j g[j] C[k][j], where C[k] are the running products of x with x[k] = 1, and j goes over
- * those that x[k] is in. So dg[j] = sum_k u[k] C[k][j]; and dx is what all lines C[k] say about their elements but the k-th.
- * n x n elements for each row of n: the price of zeros in x, which forbid dividing by them. */
+/* L = sum_k u[k] dx[k] with dx[k] = sum_j g[j] C[k][j], where C[k] are the running products of x with x[k] = 1, and
+ * j goes over those that x[k] is in. So dg[j] = sum_k u[k] C[k][j]; and dx is what all lines C[k] say about their
+ * elements but the k-th. n x n elements for each row of n: the price of zeros in x, which forbid dividing by them. */
 static void cumprod_grad_backward(tl_gradient *g) {
     const struct attr_scan *a = g->node->attr;
     const int rows = -2;

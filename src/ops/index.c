@@ -282,9 +282,7 @@ static uint64_t places_bytes(const tl_call *c, int first) {
     if (!index_broadcast(c, first, &rank, shape) || !shape_numel(rank, shape, &numel)) return 0;
     return (uint64_t)numel * sizeof(int64_t);
 }
-static uint64_t index_workspace(const tl_call *c) {
-    return places_bytes(c, 1);
-}
+static uint64_t index_workspace(const tl_call *c) { return places_bytes(c, 1); }
 
 static tl_tensor *index_apply(const tl_op *op, tl_tensor **input, int n_inputs, const struct attr_index *a,
                               bool in_place) {

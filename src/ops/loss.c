@@ -222,8 +222,8 @@ static tl_tensor *plain_loss(struct frame *f, tl_tensor *logits, tl_tensor *targ
 
 tl_tensor *tl_cross_entropy(tl_tensor *logits, tl_tensor *targets, const tl_cross_entropy_options *options) {
     const tl_cross_entropy_options o = options ? *options : tl_cross_entropy_defaults();
-    const bool is_plain = !o.weight && o.ignore_index == TL_IGNORE_NONE && o.label_smoothing == 0 &&
-                          o.reduction == TL_REDUCE_MEAN;
+    const bool is_plain =
+        !o.weight && o.ignore_index == TL_IGNORE_NONE && o.label_smoothing == 0 && o.reduction == TL_REDUCE_MEAN;
     struct frame f;
     if (!tensor_check(logits, "cross_entropy") || !tensor_check(targets, "cross_entropy")) return NULL;
     if (!frame_begin(&f, "cross_entropy", logits, targets) || !options_check("cross_entropy", &f, logits, &o))

@@ -116,8 +116,8 @@ static tl_dtype matmul_acc_dtype(const tl_call *c) { return c->input[1]->dtype; 
 static tl_tensor *product(tl_tensor *a, bool transpose_a, tl_tensor *b, bool transpose_b, tl_tensor *into,
                           tl_dtype dtype, bool folds);
 
-/* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so that
- * the terms of that sum are not rounded one by one. */
+/* The dtype of an operand's gradient: f32 where an operand without the other's batch axes gets the sum over them, so
+ * that the terms of that sum are not rounded one by one. */
 static tl_dtype gradient_dtype(const struct edge *e, const tl_tensor *grad, bool folds) {
     int64_t n_own = 1, n_all = 1;
     for (int i = 0; i < e->rank - 2; i++) n_own *= e->shape[i];
@@ -270,8 +270,8 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
 bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
     const struct target *t = x->storage->device->target;
     if (!t->rules->adds_bias) return false;
-    return x->rank >= 2 && weight->rank == 2 &&
-           t->rules->adds_bias(t, x->dtype, weight->shape[0], weight->shape[1]) && x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
+    return x->rank >= 2 && weight->rank == 2 && t->rules->adds_bias(t, x->dtype, weight->shape[0], weight->shape[1]) &&
+           x->numel > 0 && weight->numel > 0 && bias->rank == 1 && bias->shape[0] == weight->shape[0] &&
            bias->stride[0] == 1 && weight->dtype == x->dtype && bias->dtype == x->dtype &&
            bias->storage->device == x->storage->device;
 }

@@ -144,20 +144,21 @@ static void matmul_f8_backward(tl_gradient *g) {
         g->result[X] = product(ng.rows, nw.transposed, ng.scale, scale_w, dtype, g->into[X]);
     }
     if (g->needs[WEIGHT])
-        g->result[WEIGHT] =
-            product(ng.transposed, gradient_input(g, TRANSPOSED), ng.scale, gradient_input(g, SCALE_A), dtype, g->into[WEIGHT]);
+        g->result[WEIGHT] = product(ng.transposed, gradient_input(g, TRANSPOSED), ng.scale, gradient_input(g, SCALE_A),
+                                    dtype, g->into[WEIGHT]);
 }
 
-const tl_op op_matmul_f8 = {RECORD(KERNEL, matmul_f8, 1),
-                            .shapes = "a (...,k), b (n,k), scale_a (), scale_b () [, x, weight, transposed [, bias (n)]] "
-                                      "-> (...,n)",
-                            .dtypes = "factors f8e4m3 or f8e5m2, scales f32; the result any float",
-                            .flops = "2mkn; bias mn",
-                            .shape = matmul_f8_shape,
-                            .cost = matmul_f8_cost,
-                            .backward = matmul_f8_backward,
-                            .saves_any = TL_INPUT(SCALE_A) | TL_INPUT(SCALE_B) | TL_INPUT(WEIGHT) | TL_INPUT(TRANSPOSED),
-                            .is_costly = true};
+const tl_op op_matmul_f8 = {
+    RECORD(KERNEL, matmul_f8, 1),
+    .shapes = "a (...,k), b (n,k), scale_a (), scale_b () [, x, weight, transposed [, bias (n)]] "
+              "-> (...,n)",
+    .dtypes = "factors f8e4m3 or f8e5m2, scales f32; the result any float",
+    .flops = "2mkn; bias mn",
+    .shape = matmul_f8_shape,
+    .cost = matmul_f8_cost,
+    .backward = matmul_f8_backward,
+    .saves_any = TL_INPUT(SCALE_A) | TL_INPUT(SCALE_B) | TL_INPUT(WEIGHT) | TL_INPUT(TRANSPOSED),
+    .is_costly = true};
 const tl_op op_matmul_f8_acc = {RECORD(KERNEL, matmul_f8_acc, 1),
                                 .shapes = "sum (m,n), a (m,k), b (n,k), scale_a (), scale_b () -> sum",
                                 .dtypes = "factors f8e4m3 or f8e5m2, scales f32; sum any float",

@@ -26,7 +26,8 @@ bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *sha
 /* Output j has input i's shape (and dtype). True. */
 bool call_output_like(tl_call *c, int j, int i);
 /* Refuses inputs that are no float, or only for storage. */
-/* Why shapes do not broadcast, in PyTorch's words: at one axis, or because the result would be larger than x. Return false. */
+/* Why shapes do not broadcast, in PyTorch's words: at one axis, or because the result would be larger than x. Return
+ * false. */
 bool call_fail_clash(const tl_call *c, int rank_a, const int64_t *a, int rank_b, const int64_t *b);
 bool call_fail_larger(const tl_call *c, const tl_tensor *x, int rank, const int64_t *shape);
 bool call_needs_float(const tl_call *c, int i);
@@ -58,8 +59,8 @@ bool fast_is_on(void);
 /* Whether a product of these has the bias in it. */
 bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 
-/* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2, by a GPU's own 8-bit products;
- * whether there is one for these. */
+/* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2,
+ * by a GPU's own 8-bit products; whether there is one for these. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
 

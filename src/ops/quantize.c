@@ -124,7 +124,8 @@ bool tl_quantize(tl_tensor *x, tl_format format, tl_rounding mode, tl_quantized 
 /* ---- fake_quantize: dequantize(quantize(x)) in x's dtype; codes and scales are not kept ---- */
 
 static bool fake_quantize_shape(tl_call *c) { return has_blocks(c) && call_output_like(c, 0, 0); }
-/* quantize's and dequantize's: the largest of the block (and of the tensor), a division, a product; scale x tensor scale */
+/* quantize's and dequantize's: the largest of the block (and of the tensor), a division, a product; scale x tensor
+ * scale */
 static void fake_quantize_cost(const tl_call *c, struct cost *cost) {
     const count n = (uint64_t)c->input[0]->numel;
     const bool has_tensor_scale = format_of(c)->has_tensor_scale;

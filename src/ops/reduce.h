@@ -4,8 +4,8 @@
 
 #include "ops/ops.h"
 
-/* The set of axes a caller names (n_axes 0: all of them). False, and an error that names `op`, for an axis that does not exist
- * or comes twice. x is checked too. */
+/* The set of axes a caller names (n_axes 0: all of them). False, and an error that names `op`, for an axis that does
+ * not exist or comes twice. x is checked too. */
 bool reduce_over(const char *op, tl_tensor *x, const int *axes, int n_axes, bool keep, struct attr_reduce *a);
 
 /* The set as a list, in rising order; returns how many. */

@@ -90,9 +90,7 @@ static const struct attr_scalar *scalar_of(const tl_gradient *g) { return g->nod
 
 void add_scalar_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
 /* d(x-s) = g, d(s-x) = -g */
-void sub_scalar_backward(tl_gradient *g) {
-    g->result[0] = scalar_of(g)->is_first ? tl_neg(g->grad[0]) : g->grad[0];
-}
+void sub_scalar_backward(tl_gradient *g) { g->result[0] = scalar_of(g)->is_first ? tl_neg(g->grad[0]) : g->grad[0]; }
 /* s g */
 void mul_scalar_backward(tl_gradient *g) { g->result[0] = tl_mul_scalar(g->grad[0], scalar_of(g)->value); }
 /* d(x/s) = g/s */

@@ -59,8 +59,8 @@ static void embedding_acc_backward(tl_gradient *g) {
 /* each row of g went to the row of its id: d row = d dweight[id] */
 static void embedding_grad_backward(tl_gradient *g) { g->result[0] = tl_embedding(g->grad[0], gradient_input(g, 1)); }
 
-/* dweight[id] = sum of the rows of g with that id. A table that is the head's weight too has a gradient already; most of a
- * vocabulary has nothing to add to it. */
+/* dweight[id] = sum of the rows of g with that id. A table that is the head's weight too has a gradient already;
+ * most of a vocabulary has nothing to add to it. */
 static void embedding_backward(tl_gradient *g) {
     struct attr_embedding a = {g->node->edges[0].shape[0]};
     tl_tensor *ids = tl_contiguous(gradient_input(g, 1));

@@ -206,7 +206,8 @@ static bool slots_grow(tl_optimizer *o) {
 static bool add_check(const tl_optimizer *o, const char *name, tl_tensor *x) {
     if (!optimizer_check(o, "tl_optimizer_add") || !tensor_check(x, "tl_optimizer_add")) return false;
     if (!name || !*name || !text_is_name(name))
-        return error_set(TL_ERROR_USE, "tl_optimizer_add: \"%s\" is not a valid name (need UTF-8 without control characters)",
+        return error_set(TL_ERROR_USE,
+                         "tl_optimizer_add: \"%s\" is not a valid name (need UTF-8 without control characters)",
                          name && text_is_utf8(name) ? name : "");
     if (!dtype_is_float(x->dtype) || dtype_info(x->dtype)->is_storage_only)
         return error_set(TL_ERROR_USE, "tl_optimizer_add: %s: not implemented for %s (need a floating point dtype)",

@@ -1,10 +1,10 @@
 /* scaler.c: the loss scale of f16 training.
  *
  * f16 gradients below 6e-8 vanish, so the loss is multiplied by a scale, as large as it can be without overflow.
- * Overflow shows in the gradients' norm. The step that overflows guards itself (tl_clip_scale is NaN, the update changes
- * nothing); the host learns of it when it reads the norm, which it does one step late so that it never waits for the
- * device. The next step is thus made with the old scale too, and may be lost as well: a report says which scale it speaks
- * of, and of several lost steps under one scale only the first lowers it.
+ * Overflow shows in the gradients' norm. The step that overflows guards itself (tl_clip_scale is NaN, the update
+ * changes nothing); the host learns of it when it reads the norm, which it does one step late so that it never waits
+ * for the device. The next step is thus made with the old scale too, and may be lost as well: a report says which
+ * scale it speaks of, and of several lost steps under one scale only the first lowers it.
  */
 #include <math.h>
 

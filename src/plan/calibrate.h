@@ -1,4 +1,5 @@
-/* calibrate.h: measures a machine: peaks in registers, matrix products, memory, and every op of training steps at many sizes. */
+/* calibrate.h: measures a machine: peaks in registers, matrix products, memory, and every op of training steps at
+ * many sizes. */
 #ifndef PLAN_CALIBRATE_H
 #define PLAN_CALIBRATE_H
 
@@ -17,7 +18,8 @@ bool calibrate(const struct calibrate_options *o, struct machine *p);
 /* The roof alone: peaks, products of f32 and bf16, memory. Seconds. */
 bool calibrate_roof(const struct calibrate_options *o, struct machine *p);
 
-/* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a GPU large ones, to CALIBRATE_LARGE - 1. */
+/* The configurations whose steps are measured, so that a check can avoid them: from 0 to CALIBRATE_CASES - 1, on a
+ * GPU large ones, to CALIBRATE_LARGE - 1. */
 enum { CALIBRATE_CASES = 160, CALIBRATE_LARGE = 110, CALIBRATE_QUICK = 24 };
 struct calibrate_case {
     const char *model, *recipe, *optimizer;

@@ -1,4 +1,5 @@
-/* group.h: rows of a ledger and cells of memory, added up under names that a reader can take in: the layers of a model fold into one. */
+/* group.h: rows of a ledger and cells of memory, added up under names that a reader can take in: the layers of a
+ * model fold into one. */
 #ifndef PLAN_GROUP_H
 #define PLAN_GROUP_H
 
@@ -19,8 +20,8 @@ struct plan_groups {
 
 /* "model.12.mlp.up_proj" -> "model.*.mlp"; "" -> "-" */
 void group_module_name(char *name, size_t size, const char *path);
-/* FLOPs and bytes moved are of one kind of step, bytes held of the run's peak. False: no memory, recorded. groups_free afterwards in any
- * case. */
+/* FLOPs and bytes moved are of one kind of step, bytes held of the run's peak. False: no memory, recorded.
+ * groups_free afterwards in any case. */
 bool groups_by_module(struct plan_groups *g, const struct price *price, enum step_kind kind);
 bool groups_by_op(struct plan_groups *g, const struct price *price, enum step_kind kind); /* and dtype */
 void groups_free(struct plan_groups *g);

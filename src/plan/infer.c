@@ -138,7 +138,8 @@ static bool batch_try(const struct infer_question *q, enum batch_test test, int6
     return true;
 }
 
-/* The first batch of which something holds: all three stay true once they are. 0: none up to the largest that is looked at. */
+/* The first batch of which something holds: all three stay true once they are. 0: none up to the largest that is
+ * looked at. */
 static bool batch_first(const struct infer_question *q, enum batch_test test, int64_t *first) {
     enum { MOST = 1 << 16 };
     int64_t low = 0, high = 1;

@@ -117,9 +117,9 @@ double napkin_seconds(double flops, double n_devices, double peak, double share)
 
 const char *const napkin_keep_names[KEEP_COUNT] = {"none", "sequence", "selective", "sequence_selective", "full"};
 
-/* Of 34 s b h bytes per layer, 24 are divided among the t devices of tensor parallelism and 10 (norms, dropout, inputs) are not,
- * unless the sequence is divided too; 5 a s^2 b are the attention matrices. An interleaved schedule keeps a little more: p - 1 of
- * p m chunks. */
+/* Of 34 s b h bytes per layer, 24 are divided among the t devices of tensor parallelism and 10 (norms, dropout,
+ * inputs) are not, unless the sequence is divided too; 5 a s^2 b are the attention matrices. An interleaved schedule
+ * keeps a little more: p - 1 of p m chunks. */
 double napkin_activations(const struct napkin_shape *s, enum napkin_keep keep) {
     static const double not_divided = 10, divided = 24;
     double sbh = s->seq * s->batch * s->channels, t = s->tensor;
@@ -146,7 +146,8 @@ double napkin_loss(const struct napkin_law *law, double N, double D) {
     return law->E + law->A * pow(N, -law->alpha) + law->B * pow(D, -law->beta);
 }
 
-/* Setting the derivative along 6 N D = C to 0:  N = G (C/6)^(beta/(alpha+beta)),  G = (alpha A / (beta B))^(1/(alpha+beta)) */
+/* Setting the derivative along 6 N D = C to 0:
+ *     N = G (C/6)^(beta/(alpha+beta)),  G = (alpha A / (beta B))^(1/(alpha+beta)) */
 void napkin_optimum(const struct napkin_law *law, double flops, double *parameters, double *tokens) {
     double sum = law->alpha + law->beta;
     double G = pow(law->alpha * law->A / (law->beta * law->B), 1 / sum);

@@ -1,7 +1,8 @@
 /* napkin.h: closed forms: what can be said of a training run on the back of a napkin, before anything is counted.
  *
- * These are other people's rules, written down so that their figures can be reproduced and compared. What Tally itself says of a run
- * comes from the ledger (docs/accounting.md). All numbers are doubles; sizes come from checked inputs. */
+ * These are other people's rules, written down so that their figures can be reproduced and compared. What Tally
+ * itself says of a run comes from the ledger (docs/accounting.md). All numbers are doubles; sizes come from checked
+ * inputs. */
 #ifndef PLAN_NAPKIN_H
 #define PLAN_NAPKIN_H
 
@@ -42,7 +43,8 @@ struct napkin_shape {
 };
 enum napkin_keep { KEEP_ALL, KEEP_SEQUENCE, KEEP_SELECTIVE, KEEP_BOTH, KEEP_INPUTS, KEEP_COUNT };
 extern const char *const napkin_keep_names[KEEP_COUNT];
-/* Bytes of activations with nothing recomputed, with sequence parallelism, with attention recomputed, with both, with block inputs alone. */
+/* Bytes of activations with nothing recomputed, with sequence parallelism, with attention recomputed, with both,
+ * with block inputs alone. */
 double napkin_activations(const struct napkin_shape *s, enum napkin_keep keep);
 /* Bytes of parameters, gradients and optimizer: bytes_per_parameter x 12 L h^2 / (t p). */
 double napkin_state(const struct napkin_shape *s, double bytes_per_parameter);
@@ -72,10 +74,11 @@ struct napkin_fit {
     int n_free, free[5];       /* which of E, A parameters^-alpha, B tokens^-beta, alpha, beta were found */
     double covariance[5][5];   /* of those, where freedom > 0 */
 };
-/* Least squares of relative residuals. alpha or beta that are positive are kept; else they are found. False: recorded (too few
- * runs, or runs that cannot tell the terms apart). */
+/* Least squares of relative residuals. alpha or beta that are positive are kept; else they are found. False:
+ * recorded (too few runs, or runs that cannot tell the terms apart). */
 bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, double beta, struct napkin_fit *fit);
-/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN where there is no freedom left. */
+/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN where there is no freedom
+ * left. */
 double napkin_fit_error(const struct napkin_fit *fit, double parameters, double tokens);
 
 /* ---- Runs and thresholds to compare with ---- */

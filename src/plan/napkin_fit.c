@@ -1,9 +1,9 @@
 /* napkin_fit.c: a scaling law through given runs.
  *
- * For given exponents the law is linear in E, A and B, so these are solved for (none may be negative: all subsets of terms are
- * tried), and only the two exponents are searched: a grid that cannot miss the valley, then a simplex that runs down it. What is
- * minimised is the sum of squared relative residuals. Terms are measured at the runs' geometric mean, A (N/N0)^-alpha: their
- * columns are then of one size, which A alone, of order N^alpha, is not. */
+ * For given exponents the law is linear in E, A and B, so these are solved for (none may be negative: all subsets of
+ * terms are tried), and only the two exponents are searched: a grid that cannot miss the valley, then a simplex that
+ * runs down it. What is minimised is the sum of squared relative residuals. Terms are measured at the runs'
+ * geometric mean, A (N/N0)^-alpha: their columns are then of one size, which A alone, of order N^alpha, is not. */
 #include <math.h>
 #include <string.h>
 
@@ -187,8 +187,8 @@ static bool runs_check(const struct napkin_run *runs, int n, int n_free) {
         n_data += is_new_data;
     }
     if (n < n_free)
-        return error_set(TL_ERROR_USE, "%d runs cannot determine %d parameters (give more runs, or --alpha and --beta)", n,
-                         n_free);
+        return error_set(TL_ERROR_USE, "%d runs cannot determine %d parameters (give more runs, or --alpha and --beta)",
+                         n, n_free);
     if (n_sizes < 2 || n_data < 2)
         return error_set(TL_ERROR_USE, "the runs have %d sizes and %d amounts of data (need 2 or more of each)",
                          n_sizes, n_data);

@@ -150,9 +150,8 @@ static void advise_devices(struct plan *plan) {
                    bytes_text((double)e.total_bytes, bytes));
         return;
     }
-    advise(
-        plan,
-        "no number of devices holds it: the part that is not sharded is too large (try a smaller batch or seq, or --checkpointing)");
+    advise(plan, "no number of devices holds it: the part that is not sharded is too large (try a smaller batch or "
+                 "seq, or --checkpointing)");
 }
 
 /* A GPU's matrix units read rows of 16 bytes. On an H200 products of bf16 with a width of 5,500 took 3.7 times as

@@ -1,7 +1,8 @@
 /* roofline.h: ops as points under a machine's roof: FLOPs per byte to the right, FLOP/s upwards.
  *
- * What lies left of the ridge (peak / bandwidth) is bound by memory, what lies right of it by arithmetic. Bytes are the ledger's: compulsory
- * traffic. An op whose data a cache still holds can therefore lie above the memory's slope, and never above the caches'. */
+ * What lies left of the ridge (peak / bandwidth) is bound by memory, what lies right of it by arithmetic. Bytes are
+ * the ledger's: compulsory traffic. An op whose data a cache still holds can therefore lie above the memory's slope,
+ * and never above the caches'. */
 #ifndef PLAN_ROOFLINE_H
 #define PLAN_ROOFLINE_H
 
@@ -34,8 +35,8 @@ struct roofline {
     double step_s, token_s; /* of a training step, of the forward of one token; 0: not measured */
 };
 
-/* Takes the machine over, and measures what is asked for: the standard set, a step of the settings' run, its inference token by token. False:
- * recorded, and everything is freed. */
+/* Takes the machine over, and measures what is asked for: the standard set, a step of the settings' run, its
+ * inference token by token. False: recorded, and everything is freed. */
 bool roofline_make(struct roofline *r, struct machine *machine, const struct settings *s,
                    const bool sets[ROOFLINE_SETS]);
 void roofline_free(struct roofline *r);

@@ -6,7 +6,7 @@
  *     none     W           G             M                         2 f G                    all-reduce
  *     zero1    W           G             M / N                     f (G + W)                reduce-scatter, all-gather
  *     zero2    W           G / N         M / N                     f (k g + W)
- *     zero3    W / N       G / N         M / N                     f k (2 W + g)            weights twice per micro-batch
+ *     zero3    W / N       G / N         M / N                     f k (2 W + g)            weights twice per micro
  *
  * with f = (N - 1) / N, as rings send; g is the gradient of one micro-batch, G the sum of them, which may be wider.
  * Activations, workspace and data are not sharded. */

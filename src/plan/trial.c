@@ -9,8 +9,8 @@
 #include "base/memory.h"
 #include "step/trainer.h"
 
-/* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches of time, in which there are
- * at least so many steps. */
+/* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches
+ * of time, in which there are at least so many steps. */
 enum { WARM_STEPS = 2, MOST_STEPS = 64 };
 static const double warm_s = 0.02, stretch_s = 0.04;
 /* A GPU reaches the clock that its power allows only after a while. */
@@ -39,8 +39,8 @@ static bool steps_warm(struct trainer *t, int64_t *step) {
     return true;
 }
 
-/* From one step's results to the next one's, read a step behind as a run reads them: a device that works on its own does not wait for this thread then.
- * `n` becomes how many there were. */
+/* From one step's results to the next one's, read a step behind as a run reads them: a device that works on its own
+ * does not wait for this thread then. `n` becomes how many there were. */
 static bool steps_time(struct trainer *t, int64_t *step, int *n, double *step_s) {
     double seconds[MOST_STEPS],
         began = now_s(), long_enough = device_runs_ahead(t->device) ? stretch_ahead_s : stretch_s, before, loss, norm;
@@ -80,8 +80,8 @@ static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
     return true;
 }
 
-/* A step whose ops are timed. Where the device works on its own a plain step is asked for just before, so that this thread is ahead of it as it is in
- * a run: else ops would be timed with the device waiting for them. */
+/* A step whose ops are timed. Where the device works on its own a plain step is asked for just before, so that this
+ * thread is ahead of it as it is in a run: else ops would be timed with the device waiting for them. */
 static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger) {
     double loss, norm;
     bool is_ahead = device_runs_ahead(t->device);

@@ -385,7 +385,8 @@ struct attr_linear_cross_entropy {
 };
 
 /* sgd_momentum (p, g [, buffer] [, master], of each of n_parameters [, scale]) changes all of them but g and scale;
- * adagrad (p, g, sum [, master] ... [, scale]) likewise;  rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
+ * adagrad (p, g, sum [, master] ... [, scale]) likewise;
+ * rmsprop (p, g, square [, mean] [, buffer] [, master] ... [, scale]);
  * adam (p, g, m, v [, max] [, master] ... [, scale]). All any, of the parameter's shape; parameters of one dtype;
  * states and master f32 (f64 for f64 p). The parameter is read from the master where there is one, and written to
  * both, to p rounded. Formulas: device/cpu/ops/update_template.h. scale: one f32 number that g is multiplied by;

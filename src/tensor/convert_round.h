@@ -38,8 +38,9 @@ DEVICE_FN double i64_to_f64_odd(int64_t value) {
     return value < 0 ? -rounded : rounded;
 }
 
-/* An f64 as f32, rounded to odd: a narrower float that is then rounded from it is as if rounded at once, since f32 has two bits more
- * than any of them, at every size. The nearest f32, one back where that is too far from 0, and odd where it is not exact. */
+/* An f64 as f32, rounded to odd: a narrower float that is then rounded from it is as if rounded at once, since f32
+ * has two bits more than any of them, at every size. The nearest f32, one back where that is too far from 0, and odd
+ * where it is not exact. */
 DEVICE_FN float f64_to_f32_odd(double x) {
     const float near = (float)x;
     const uint64_t bits = f64_bits(x), back = f64_bits((double)near);
@@ -136,8 +137,8 @@ DEVICE_FN uint64_t round_stochastic(struct float_format format, uint64_t magnitu
     return binade + kept + up;
 }
 
-/* The same, to nearest and free of branches: a normal result is the upper bits, rounded by an addition below them; for a
- * subnormal one, adding 2^52 times the smallest subnormal leaves the rounded multiple in the low bits. */
+/* The same, to nearest and free of branches: a normal result is the upper bits, rounded by an addition below them;
+ * for a subnormal one, adding 2^52 times the smallest subnormal leaves the rounded multiple in the low bits. */
 DEVICE_FN uint64_t round_nearest(struct float_format format, uint64_t magnitude) {
     const int m = format.mantissa_bits, shift = 52 - m;
     const uint64_t rebased = magnitude - ((uint64_t)(1023 - format.bias) << 52);

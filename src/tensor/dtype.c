@@ -23,25 +23,29 @@ enum {
 /* clang-format off */
 const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     [TL_F64] = {
-        .name = "f64", .scalar_name = "Double", .torch_name = "float64", .safetensors_name = "F64", .numpy_name = "float64",
+        .name = "f64", .scalar_name = "Double", .torch_name = "float64", .safetensors_name = "F64",
+        .numpy_name = "float64",
         .bits = 64, .kind = DTYPE_FLOAT, .exponent_bits = 11, .mantissa_bits = 52,
         .max = 0x1.fffffffffffffp1023, .min = -0x1.fffffffffffffp1023, .eps = 0x1p-52, .tiny = 0x1p-1022,
         .smallest_subnormal = 0x1p-1074, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 64,
     },
     [TL_F32] = {
-        .name = "f32", .scalar_name = "Float", .torch_name = "float32", .safetensors_name = "F32", .numpy_name = "float32",
+        .name = "f32", .scalar_name = "Float", .torch_name = "float32", .safetensors_name = "F32",
+        .numpy_name = "float32",
         .bits = 32, .kind = DTYPE_FLOAT, .exponent_bits = 8, .mantissa_bits = 23,
         .max = 0x1.fffffep127, .min = -0x1.fffffep127, .eps = 0x1p-23, .tiny = 0x1p-126,
         .smallest_subnormal = 0x1p-149, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 32,
     },
     [TL_F16] = {
-        .name = "f16", .scalar_name = "Half", .torch_name = "float16", .safetensors_name = "F16", .numpy_name = "float16",
+        .name = "f16", .scalar_name = "Half", .torch_name = "float16", .safetensors_name = "F16",
+        .numpy_name = "float16",
         .bits = 16, .kind = DTYPE_FLOAT, .exponent_bits = 5, .mantissa_bits = 10,
         .max = 65504, .min = -65504, .eps = 0x1p-10, .tiny = 0x1p-14,
         .smallest_subnormal = 0x1p-24, .dlpack_code = DLPACK_FLOAT, .dlpack_bits = 16,
     },
     [TL_BF16] = {
-        .name = "bf16", .scalar_name = "BFloat16", .torch_name = "bfloat16", .safetensors_name = "BF16", .numpy_name = "bfloat16",
+        .name = "bf16", .scalar_name = "BFloat16", .torch_name = "bfloat16", .safetensors_name = "BF16",
+        .numpy_name = "bfloat16",
         .bits = 16, .kind = DTYPE_FLOAT, .exponent_bits = 8, .mantissa_bits = 7,
         .max = 0x1.fep127, .min = -0x1.fep127, .eps = 0x1p-7, .tiny = 0x1p-126,
         .smallest_subnormal = 0x1p-133, .dlpack_code = DLPACK_BFLOAT, .dlpack_bits = 16,
@@ -64,7 +68,8 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
     },
     /* OCP E8M0: powers of two, for block scales; no sign, no zero, 0xff is NaN. */
     [TL_F8E8M0] = {
-        .name = "f8e8m0", .scalar_name = "Float8_e8m0fnu", .torch_name = "float8_e8m0fnu", .safetensors_name = "F8_E8M0",
+        .name = "f8e8m0", .scalar_name = "Float8_e8m0fnu", .torch_name = "float8_e8m0fnu",
+        .safetensors_name = "F8_E8M0",
         .numpy_name = "float8_e8m0fnu",
         .bits = 8, .kind = DTYPE_FLOAT, .is_storage_only = true, .exponent_bits = 8, .mantissa_bits = 0,
         .max = 0x1p127, .min = 0x1p-127, .eps = 1, .tiny = 0x1p-127,
@@ -94,7 +99,8 @@ const struct dtype_info dtype_table[TL_DTYPE_COUNT] = {
         .dlpack_code = DLPACK_INT, .dlpack_bits = 16,
     },
     [TL_U16] = {
-        .name = "u16", .scalar_name = "UInt16", .torch_name = "uint16", .safetensors_name = "U16", .numpy_name = "uint16",
+        .name = "u16", .scalar_name = "UInt16", .torch_name = "uint16", .safetensors_name = "U16",
+        .numpy_name = "uint16",
         .bits = 16, .kind = DTYPE_UNSIGNED, .integer_min = 0, .integer_max = UINT16_MAX,
         .dlpack_code = DLPACK_UINT, .dlpack_bits = 16,
     },
@@ -152,8 +158,7 @@ static enum promotion promotion_of(tl_dtype dtype) {
 }
 
 static int category_of(tl_dtype dtype) {
-    static const int category[] = {
-        [DTYPE_BOOL] = 0, [DTYPE_UNSIGNED] = 1, [DTYPE_SIGNED] = 1, [DTYPE_FLOAT] = 2};
+    static const int category[] = {[DTYPE_BOOL] = 0, [DTYPE_UNSIGNED] = 1, [DTYPE_SIGNED] = 1, [DTYPE_FLOAT] = 2};
     return category[dtype_table[dtype].kind];
 }
 

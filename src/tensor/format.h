@@ -1,19 +1,21 @@
 /* format.h: block-scaled formats, one row each, and the rule by which a block is made.
  *
  * A block is `block` consecutive elements of the last axis that share a scale; an element is value x scale, in NVFP4
- * also x the tensor's scale t. With amax the largest magnitude of a block and emax the exponent of the largest value:
+ * also x the tensor's scale t. With amax the largest magnitude of a block and emax the exponent of the largest
+ * value:
  *
- *   MX     scale = 2^(floor(log2 amax) - emax), held to 2^-127 .. 2^127 (OCP Microscaling Formats 1.0, section 6.3). The
- *          scaled amax lies in [2^emax, 2^(emax+1)), whose upper end no value reaches: it saturates.
- *   NVFP4  t = amax of the tensor / (448 x 6) in f32, so that the largest block scale is f8e4m3's largest value. scale =
- *          amax / (6 t) to nearest, but at least 2^-9, its smallest positive value: a block of small numbers keeps what it
- *          can. t is at least 2^-126, where f32 still has all its digits, and 1 for a tensor of zeros.
+ *   MX     scale = 2^(floor(log2 amax) - emax), held to 2^-127 .. 2^127 (OCP Microscaling Formats 1.0, section 6.3).
+ *          The scaled amax lies in [2^emax, 2^(emax+1)), whose upper end no value reaches: it saturates.
+ *   NVFP4  t = amax of the tensor / (448 x 6) in f32, so that the largest block scale is f8e4m3's largest value.
+ *          scale = amax / (6 t) to nearest, but at least 2^-9, its smallest positive value: a block of small numbers
+ *          keeps what it can. t is at least 2^-126, where f32 still has all its digits, and 1 for a tensor of zeros.
  *
- * Then value = x / scale (/ t), held to the largest value and rounded once. The divisions are done in f64, where those
- * by a power of two and the product of the two scales are exact.
+ * Then value = x / scale (/ t), held to the largest value and rounded once. The divisions are done in f64, where
+ * those by a power of two and the product of the two scales are exact.
  *
  * Zeros: a block of zeros has zero values and the smallest scale (2^-127; 0 in NVFP4). Not finite: a block with an
- * infinity or a NaN gets zero values and a NaN scale, so that all of it is NaN again; t is taken over the other blocks.
+ * infinity or a NaN gets zero values and a NaN scale, so that all of it is NaN again; t is taken over the other
+ * blocks.
  */
 #ifndef TALLY_TENSOR_FORMAT_H
 #define TALLY_TENSOR_FORMAT_H
@@ -30,8 +32,9 @@ struct format_info {
     bool has_tensor_scale;
 };
 
-/* ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) for each: kernels of other devices have tables too. */
-#define FORMAT_LIST(ROW)                                              \
+/* ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) for each: kernels of other devices have
+ * tables too. */
+#define FORMAT_LIST(ROW)                                                  \
     ROW(TL_MXFP8_E4M3, "mxfp8_e4m3", TL_F8E4M3, TL_F8E8M0, 32, 8, false)  \
     ROW(TL_MXFP8_E5M2, "mxfp8_e5m2", TL_F8E5M2, TL_F8E8M0, 32, 15, false) \
     ROW(TL_MXFP4, "mxfp4", TL_F4E2M1, TL_F8E8M0, 32, 2, false)            \

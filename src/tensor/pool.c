@@ -60,8 +60,8 @@ struct pool {
     struct block *spare; /* block structs for reuse */
     uint64_t limit_bytes;
     uint64_t n_requests; /* that were met */
-    int align_shift; /* log2 of the target's alignment */
-    char why[200];   /* the last refusal of the device; not on the stack of every request */
+    int align_shift;     /* log2 of the target's alignment */
+    char why[200];       /* the last refusal of the device; not on the stack of every request */
     struct held held;
 };
 
@@ -288,7 +288,9 @@ static struct block *take(struct pool *pool, uint64_t bytes, uint32_t path, tl_p
     if (!b) b = segment_new(pool, rounded, is_small);
     uint64_t returned = b ? 0 : trim(pool);
     if (returned) b = segment_new(pool, rounded, is_small);
-    if (returned) log_line("%s: returned %" PRIu64 " unused bytes to make room for %" PRIu64, pool->device->name, returned, rounded);
+    if (returned)
+        log_line("%s: returned %" PRIu64 " unused bytes to make room for %" PRIu64, pool->device->name, returned,
+                 rounded);
     if (!b) return NULL;
     bin_remove(pool, b);
     if (!block_split(pool, b, rounded)) {

@@ -6,8 +6,8 @@
  *     Value     1 tag text, 2 simple_value float, 8 TensorProto, 9 SummaryMetadata {1 PluginData {1 plugin_name text}}
  *     Tensor    1 dtype varint (7: texts), 2 shape {2 dim {1 size varint}}, 8 text, once for each
  *
- * A field of a protocol buffer is a key (number * 8 + type) and its value: type 0 a varint, 1 eight bytes, 5 four bytes, 2 a length as a varint
- * and so many bytes. */
+ * A field of a protocol buffer is a key (number * 8 + type) and its value: type 0 a varint, 1 eight bytes, 5 four
+ * bytes, 2 a length as a varint and so many bytes. */
 #include "train/events.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* events.h: TensorBoard's event files: records of numbers and texts by step, appended one after the other.
  *
- * The file is a row of TFRecords; each holds one Event of a protocol buffer of TensorBoard's. `tensorboard --logdir` finds it by its name. */
+ * The file is a row of TFRecords; each holds one Event of a protocol buffer of TensorBoard's. `tensorboard --logdir`
+ * finds it by its name. */
 #ifndef TRAIN_EVENTS_H
 #define TRAIN_EVENTS_H
 

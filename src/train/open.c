@@ -45,8 +45,7 @@ static bool best_step(struct checkpoints *all, const char *folder, int64_t *step
     json_decref(state);
     checkpoint_close(c);
     if (tl_error() != TL_OK) return false;
-    return has_best ||
-           error_set(TL_ERROR_USE, "%s: there is no best checkpoint (the run needs evaluations)", folder);
+    return has_best || error_set(TL_ERROR_USE, "%s: there is no best checkpoint (the run needs evaluations)", folder);
 }
 
 /* The tokens of a checkpoint; older runs, which did not record them, trained on bytes if they had a vocabulary of

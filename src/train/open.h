@@ -18,8 +18,9 @@ struct opened {
 
 enum { STEP_NEWEST = -1, STEP_BEST = -2 };
 
-/* The model in `path`: a run's folder (its checkpoint of `step`, STEP_NEWEST or STEP_BEST), one checkpoint's folder within it, or a Hugging
- * Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and nothing is open. */
+/* The model in `path`: a run's folder (its checkpoint of `step`, STEP_NEWEST or STEP_BEST), one checkpoint's folder
+ * within it, or a Hugging Face folder. Autocast is the recipe's from here until opened_close. False: recorded, and
+ * nothing is open. */
 bool opened_open(struct opened *o, const char *path, int64_t step, tl_device *device);
 void opened_close(struct opened *o);
 

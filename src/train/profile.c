@@ -39,7 +39,8 @@ static bool list_add(struct profile_list *list, const char *name, const char *ph
     return true;
 }
 
-/* A call may be billed to several phases, and its time is in the row that counts the call. NULL: nothing was timed, as for views. */
+/* A call may be billed to several phases, and its time is in the row that counts the call. NULL: nothing was timed,
+ * as for views. */
 static const struct ledger_row *timed_row(const tl_ledger *step, const struct ledger_row *row) {
     if (row->calls) return row->time_s > 0 ? row : NULL;
     for (size_t i = 0; i < step->n_rows; i++) {

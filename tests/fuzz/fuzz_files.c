@@ -1,7 +1,8 @@
 /* fuzz_files.c: any bytes as a file from outside, for libFuzzer (make fuzz).
  *
- * TALLY_FUZZ_READER names the reader; the input is the file. A reader gives a result and no error, or an error with words and no result;
- * everything else is a crash. The file is in memory (memfd), under the name that the system gives it.
+ * TALLY_FUZZ_READER names the reader; the input is the file. A reader gives a result and no error, or an error with
+ * words and no result; everything else is a crash. The file is in memory (memfd), under the name that the system
+ * gives it.
  */
 #include <jansson.h>
 #include <stdint.h>
@@ -34,8 +35,9 @@ static bool safetensors(const char *path) {
     return file != NULL;
 }
 
-/* Where our own format has a checksum and the input has 0, the right one is put in: guessing it is not what this is about, and it must not
- * be what keeps the reader safe. Those of blocks are behind the tokens (at most one in an input), then comes their own, then the header's. */
+/* Where our own format has a checksum and the input has 0, the right one is put in: guessing it is not what this is
+ * about, and it must not be what keeps the reader safe. Those of blocks are behind the tokens (at most one in an
+ * input), then comes their own, then the header's. */
 static void checksums_put(uint8_t *file, size_t n) {
     uint64_t count;
     uint32_t width, crc;
@@ -57,7 +59,8 @@ static void checksums_put(uint8_t *file, size_t n) {
     }
 }
 
-/* A mapped file is whole pages, so that AddressSanitizer sees no read behind its end: the header is read once more from just its bytes. */
+/* A mapped file is whole pages, so that AddressSanitizer sees no read behind its end: the header is read once more
+ * from just its bytes. */
 static void tokens_exact(const uint8_t *file, size_t n, const char *path, bool is_opened) {
     tl_token_info info;
     struct problem problem;

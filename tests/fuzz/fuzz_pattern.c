@@ -1,7 +1,8 @@
 /* fuzz_pattern.c: any bytes as a pattern and lengths, for libFuzzer (make fuzz).
  *
- * The first byte chooses the call and the rank of the first tensor; up to the first newline is the pattern, behind it are
- * lengths. A call gives a result and no error, or an error with words and no result; everything else is a crash.
+ * The first byte chooses the call and the rank of the first tensor; up to the first newline is the pattern, behind
+ * it are lengths. A call gives a result and no error, or an error with words and no result; everything else is a
+ * crash.
  */
 #include <stdio.h>
 #include <string.h>

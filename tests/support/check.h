@@ -13,8 +13,8 @@
 
 #include "tally.h"
 
-/* A test between check_begin (policy TL_RETURN, recording on, default device cpu, seed 1) and check_end (no pending error, no
- * open scope's tensors, nothing live on cpu and meta). */
+/* A test between check_begin (policy TL_RETURN, recording on, default device cpu, seed 1) and check_end (no pending
+ * error, no open scope's tensors, nothing live on cpu and meta). */
 #define TEST(function) cmocka_unit_test_setup_teardown(function, check_begin, check_end)
 int check_begin(void **state);
 int check_end(void **state);

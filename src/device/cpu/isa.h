@@ -4,7 +4,8 @@
 
 #include "tally.h"
 
-/* Capability bits of Arm cores, from the kernel's interface (AT_HWCAP, AT_HWCAP2); older C libraries lack some of the names. */
+/* Capability bits of Arm cores, from the kernel's interface (AT_HWCAP, AT_HWCAP2); older C libraries lack some of
+ * the names. */
 enum { CAP_ASIMDHP = 1 << 10, CAP_ASIMDDP = 1 << 20, CAP2_BF16 = 1 << 14 };
 
 struct cpu_isa {

@@ -54,9 +54,10 @@ PIECE(f32_piece, "", "fmla", "4s", "4s", 8)
 PIECE(f64_piece, "", "fmla", "2d", "2d", 4)
 ALLOWED("fullfp16")
 PIECE(f16_piece, EXTENSION(".arch_extension fp16\n"), "fmla", "8h", "8h", 16)
-ALLOWED("bf16") PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
+ALLOWED("bf16")
+PIECE(bf16_piece, EXTENSION(".arch_extension bf16\n"), "bfmmla", "4s", "8h", 32)
 
-    static piece *piece_of(tl_dtype dtype) {
+static piece *piece_of(tl_dtype dtype) {
     if (dtype == TL_F32) return f32_piece;
     if (dtype == TL_F64) return f64_piece;
     if (dtype == TL_F16 && (getauxval(AT_HWCAP) & CAP_ASIMDHP)) return f16_piece;

@@ -72,8 +72,10 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
         STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28) STORE_ROW(29, 30, 31)
         "b 3f\n"
         "2:\n\t"
-        ADD_ROW(8, 9, 10, 0, 1, 2) ADD_ROW(11, 12, 13, 3, 4, 5) ADD_ROW(14, 15, 16, 0, 1, 2) ADD_ROW(17, 18, 19, 3, 4, 5)
-        ADD_ROW(20, 21, 22, 0, 1, 2) ADD_ROW(23, 24, 25, 3, 4, 5) ADD_ROW(26, 27, 28, 0, 1, 2) ADD_ROW(29, 30, 31, 3, 4, 5)
+        ADD_ROW(8, 9, 10, 0, 1, 2) ADD_ROW(11, 12, 13, 3, 4, 5)
+        ADD_ROW(14, 15, 16, 0, 1, 2) ADD_ROW(17, 18, 19, 3, 4, 5)
+        ADD_ROW(20, 21, 22, 0, 1, 2) ADD_ROW(23, 24, 25, 3, 4, 5)
+        ADD_ROW(26, 27, 28, 0, 1, 2) ADD_ROW(29, 30, 31, 3, 4, 5)
         "3:\n\t"
         : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [n] "+r"(n_rounds)
         : [step] "r"(step), [store] "r"((int)store)

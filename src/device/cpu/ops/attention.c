@@ -1,28 +1,29 @@
 /* attention.c: attention without a T x S matrix.
  *
- * Flash attention on a CPU. Queries and keys are cut into blocks; the scores of one block of queries with one block of
- * keys live on the stack, and so do the running sums:
+ * Flash attention on a CPU. Queries and keys are cut into blocks; the scores of one block of queries with one block
+ * of keys live on the stack, and so do the running sums:
  *
  *   forward   For one block of queries, over blocks of keys: scores s = scale q k^T; the running maximum m grows;
  *             what was summed before is rescaled by exp(m_old - m_new); then l += sum exp(s - m), o += exp(s - m) v.
  *             At the end out = o / l and lse = m + log l.
  *   backward  With lse the weights come back without a running maximum: p = exp(s - lse). Then
  *                 dv = p^T g      dp = g v^T      ds = p * (dp - delta)      dq = scale ds k      dk = scale ds^T q
- *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a block are
- *             finished on the stack, dq grows in memory.
+ *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a
+ *             block are finished on the stack, dq grows in memory.
  *
- * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks that lie wholly
- * outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores; false
- * is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds,
- * written block by block.
+ * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks
+ * that lie wholly outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by
+ * block and added to the scores; false is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from
+ * delta. The gradient of an added mask is ds, written block by block.
  *
- * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output
- * wider than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4
- * (f32) need one part and pay nothing.
+ * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output wider
+ * than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4 (f32) need
+ * one part and pay nothing.
  *
  * Threads. Forward: an item is one block of queries of one head. Backward: an item is one kv head with all its query
- * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where there are too few
- * such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same order of sums.
+ * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where
+ * there are too few such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same
+ * order of sums.
  */
 #include "base/scratch.h"
 #include "device/cpu/ops/attention_tile.h"
@@ -36,8 +37,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward and 330 KiB
- * backward. */
+/* Queries and keys in a block: a multiple of the sides of every tile. A thread needs about 130 KiB of stack forward
+ * and 330 KiB backward. */
 enum { ROWS = 64, HEAD_PART_BYTES = 512 };
 
 struct attention {
@@ -117,7 +118,8 @@ static struct range whole_tiles(struct range range, int64_t n) {
     return (struct range){range.from / n * n, round_up(range.to, n)};
 }
 
-/* exp(x) of a score less the largest, hence about 0 or below: 0 where it would be subnormal, and for -inf; NaN stays. */
+/* exp(x) of a score less the largest, hence about 0 or below: 0 where it would be subnormal, and for -inf; NaN
+ * stays. */
 static inline float weight_f32(float x) {
     const float bounded = vector_select(x < -87.0f, -87.0f, x);
     const struct vector_reduced reduced = vector_reduce(bounded);
@@ -213,8 +215,8 @@ bool cpu_attention(const tl_kernel_args *args) {
     return true;
 }
 
-/* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven products where
- * whole heads need five. The bits are the same. */
+/* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven
+ * products where whole heads need five. The bits are the same. */
 static void backward(struct attention *attention, int n_threads) {
     const struct way *way = way_of(attention);
     const int64_t n_heads = attention->B * attention->H_kv, rounds = (n_heads + n_threads - 1) / n_threads;

@@ -1,4 +1,5 @@
-/* attention_template.h: the loops of attention.c for one compute type. REAL, NAME and TILE_N are set by the includer. */
+/* attention_template.h: the loops of attention.c for one compute type. REAL, NAME and TILE_N are set by the
+ * includer. */
 
 enum {
     NAME(PART) = HEAD_PART_BYTES / (int)sizeof(REAL), /* of a head; a multiple of TILE_N */
@@ -77,8 +78,8 @@ static void NAME(mask_row)(REAL *out, const tl_operand *mask, int64_t b, int64_t
 
 /* ---- Forward --------------------------------------------------------------------------------------------- */
 
-/* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they are,
- * and the running maxima and sums are plain vectors over queries. */
+/* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they
+ * are, and the running maxima and sums are plain vectors over queries. */
 struct NAME(forward) {
     _Alignas(64) REAL q_t[NAME(PART) * ROWS];  /* (D, queries), times the scale */
     _Alignas(64) REAL rows[ROWS * NAME(PART)]; /* q, k or v: (ROWS, D) */
@@ -91,7 +92,8 @@ struct NAME(forward) {
     int64_t first_s;     /* where the blocks of keys begin */
 };
 
-/* Scores of the tiles in which a query sees a key. q stays packed from the first block of keys on where it is all there. */
+/* Scores of the tiles in which a query sees a key. q stays packed from the first block of keys on where it is all
+ * there. */
 static void NAME(forward_scores)(struct NAME(forward) * f, const struct attention *attention) {
     const int64_t D = attention->D;
     for (int64_t d = 0; d < D; d += NAME(PART)) {
@@ -147,8 +149,8 @@ static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, 
     }
 }
 
-/* Turns scores into exp(score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. Of a key's row those
- * tiles are touched in which a query sees it. */
+/* Turns scores into exp(score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. Of a
+ * key's row those tiles are touched in which a query sees it. */
 static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention) {
     REAL shift[ROWS];
     memcpy(f->factor, f->max, sizeof f->factor);
@@ -289,8 +291,8 @@ static void NAME(clear)(REAL *p, REAL *ds, int64_t from, int64_t to) {
     }
 }
 
-/* p = exp(scale q k^T - lse) and ds = p * (g v^T - delta), both 0 where the query does not see the key but a neighbour in its tile
- * does. Leaves q, g and k of the given part loaded. */
+/* p = exp(scale q k^T - lse) and ds = p * (g v^T - delta), both 0 where the query does not see the key but a
+ * neighbour in its tile does. Leaves q, g and k of the given part loaded. */
 static void NAME(backward_weights)(struct NAME(backward) * w, const struct attention *attention,
                                    struct NAME(part) part) {
     const int64_t D = attention->D;
@@ -388,7 +390,8 @@ static void NAME(add_queries)(struct NAME(backward) * w, const struct attention 
     }
 }
 
-/* One block of keys with all queries that see it, part by part: dk and dv of the block, and dq's share of it in memory. */
+/* One block of keys with all queries that see it, part by part: dk and dv of the block, and dq's share of it in
+ * memory. */
 static void NAME(backward_keys)(struct NAME(backward) * w, const struct attention *attention, bool with_queries) {
     const int64_t group = attention->H / attention->H_kv;
     const int64_t first_t = first_query(attention, w->keys.first);

@@ -3,10 +3,10 @@
  *     tile_of_rows       c[i][j] = or += sum over p of a[i][p] b[p][j]       a lies by rows
  *     tile_of_columns    c[i][j] = or += sum over p of a[p][i] b[p][j]       a lies by columns
  *
- * for TILE_M rows i and N = 2 vectors of columns j. Operands lie in a thread's own buffers, padded to whole tiles, so
- * there are no edges. In tile_of_rows n_k is a multiple of 4. Each sum runs over p in order in one accumulator, begins at 0
- * and is added to c at the end: the bits do not depend on which of the two forms was used, nor on how rows and columns were
- * cut into tiles.
+ * for TILE_M rows i and N = 2 vectors of columns j. Operands lie in a thread's own buffers, padded to whole tiles,
+ * so there are no edges. In tile_of_rows n_k is a multiple of 4. Each sum runs over p in order in one accumulator,
+ * begins at 0 and is added to c at the end: the bits do not depend on which of the two forms was used, nor on how
+ * rows and columns were cut into tiles.
  *
  * Multiply-adds are fused where the chip does so in one instruction, and rounded twice elsewhere.
  */
@@ -102,17 +102,20 @@ static inline void tile_of_columns_f32(int64_t n_k, const float *a, int64_t a_st
     }
 }
 
-/* Four terms of eight rows at a time: 16 loads for 64 multiply-adds, and 16 of these between two that use the same sum. Written out
- * because gcc 12 moves those closer together, which costs a tenth. v0-v7 hold a, v8-v23 sums, v24-v31 b. */
+/* Four terms of eight rows at a time: 16 loads for 64 multiply-adds, and 16 of these between two that use the same
+ * sum. Written out because gcc 12 moves those closer together, which costs a tenth. v0-v7 hold a, v8-v23 sums,
+ * v24-v31 b. */
 #define TILE_FMLA(sum, b, a, p) "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[" #p "]\n\t"
-#define TILE_LEFT(b, p)                                                                                                \
-    TILE_FMLA(8, b, 0, p)                                                                                              \
-    TILE_FMLA(10, b, 1, p) TILE_FMLA(12, b, 2, p) TILE_FMLA(14, b, 3, p) TILE_FMLA(16, b, 4, p) TILE_FMLA(18, b, 5, p) \
-        TILE_FMLA(20, b, 6, p) TILE_FMLA(22, b, 7, p)
-#define TILE_RIGHT(b, p)                                                                                               \
-    TILE_FMLA(9, b, 0, p)                                                                                              \
-    TILE_FMLA(11, b, 1, p) TILE_FMLA(13, b, 2, p) TILE_FMLA(15, b, 3, p) TILE_FMLA(17, b, 4, p) TILE_FMLA(19, b, 5, p) \
-        TILE_FMLA(21, b, 6, p) TILE_FMLA(23, b, 7, p)
+#define TILE_LEFT(b, p)    \
+    TILE_FMLA(8, b, 0, p)  \
+    TILE_FMLA(10, b, 1, p) \
+    TILE_FMLA(12, b, 2, p) \
+    TILE_FMLA(14, b, 3, p) TILE_FMLA(16, b, 4, p) TILE_FMLA(18, b, 5, p) TILE_FMLA(20, b, 6, p) TILE_FMLA(22, b, 7, p)
+#define TILE_RIGHT(b, p)   \
+    TILE_FMLA(9, b, 0, p)  \
+    TILE_FMLA(11, b, 1, p) \
+    TILE_FMLA(13, b, 2, p) \
+    TILE_FMLA(15, b, 3, p) TILE_FMLA(17, b, 4, p) TILE_FMLA(19, b, 5, p) TILE_FMLA(21, b, 6, p) TILE_FMLA(23, b, 7, p)
 #define TILE_ZERO(sum) "movi v" #sum ".4s, #0\n\t"
 #define TILE_LOAD_B(left, right) "ldp q" #left ", q" #right ", [%[b]]\n\tadd %[b], %[b], %[b_step]\n\t"
 #define TILE_LOAD_C(left, right)                          \

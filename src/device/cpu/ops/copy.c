@@ -25,8 +25,8 @@ enum { CHUNK = 512 }; /* unview */
 enum { LINE_VECTOR = 16 }; /* bytes that are moved at a time */
 typedef uint8_t line __attribute__((vector_size(LINE_VECTOR), aligned(1), may_alias));
 
-/* The pattern, of LINE_VECTOR bytes, over and over; eight stores a turn, or they would wait for the counter. Returns how many of the n
- * bytes are done. */
+/* The pattern, of LINE_VECTOR bytes, over and over; eight stores a turn, or they would wait for the counter. Returns
+ * how many of the n bytes are done. */
 static int64_t fill_lines(char *out, const char *pattern, int64_t n) {
     const line value = *(const line *)(const void *)pattern;
     int64_t at = 0;
@@ -69,8 +69,8 @@ struct task {
     _Alignas(8) unsigned char element[8]; /* fill */
 };
 
-/* memmove, for what lies apart or at the very same place: 128 bytes are read before they are written. Of runs that come from memory the
- * library's makes four fifths of this. */
+/* memmove, for what lies apart or at the very same place: 128 bytes are read before they are written. Of runs that
+ * come from memory the library's makes four fifths of this. */
 static void move_bytes(char *out, const char *in, int64_t n) {
     int64_t at = 0;
     for (; at + 8 * LINE_VECTOR <= n; at += 8 * LINE_VECTOR) {

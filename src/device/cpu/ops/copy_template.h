@@ -1,5 +1,5 @@
-/* copy_template.h: the loops of copy.c for elements of type T, an unsigned integer of their size; included there once per
- * size. Steps are in bytes. */
+/* copy_template.h: the loops of copy.c for elements of type T, an unsigned integer of their size; included there
+ * once per size. Steps are in bytes. */
 
 static void NAME(move)(char *out, int64_t out_step, const char *in, int64_t in_step, int64_t n) {
     if (out_step == sizeof(T)) {

@@ -1,8 +1,8 @@
 /* create.c: tensors out of nothing: full, arange, random. Outputs are dense; threads take flat ranges of them.
  *
- * An element of a random tensor depends on (seed, stream, index) alone (base/rng_math.h), so ranges may be cut anywhere.
- * f64 outputs are drawn in f64; every other float is drawn in f32 and rounded once to its dtype. Scaling uses fma, so
- * that each device rounds alike.
+ * An element of a random tensor depends on (seed, stream, index) alone (base/rng_math.h), so ranges may be cut
+ * anywhere. f64 outputs are drawn in f64; every other float is drawn in f32 and rounded once to its dtype. Scaling
+ * uses fma, so that each device rounds alike.
  */
 #include "base/rng.h"
 #include "device/cpu/ops/copy.h"

@@ -16,8 +16,8 @@ bool cpu_item(const tl_kernel_args *args) {
     return true;
 }
 
-/* One piece of a row of the last axis: the places of its nonzero elements, first .. first+n-1, without a branch. Any dtype is nonzero
- * in f64 exactly when it is nonzero: an int64 never rounds to zero. */
+/* One piece of a row of the last axis: the places of its nonzero elements, first .. first+n-1, without a branch. Any
+ * dtype is nonzero in f64 exactly when it is nonzero: an int64 never rounds to zero. */
 static int64_t find_places(int64_t *place, const char *x, tl_dtype dtype, int64_t stride, int64_t first, int64_t n) {
     double values[CHUNK];
     int64_t found = 0;

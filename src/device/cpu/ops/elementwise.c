@@ -271,8 +271,8 @@ static bool wrapped(const tl_kernel_args *args, const struct elementwise *op) {
 #define KERNEL_CPU_LOOP KERNEL_PLAIN
 #define KERNEL_OWN(name, run)
 
-#define ROW(name, dtypes, kernel)                                                                                  \
-    const struct elementwise elementwise_##name = {name##_f32, name##_f64, INTEGERS_##dtypes(NULL, name##_i64)};   \
+#define ROW(name, dtypes, kernel)                                                                                \
+    const struct elementwise elementwise_##name = {name##_f32, name##_f64, INTEGERS_##dtypes(NULL, name##_i64)}; \
     KERNEL_##kernel(name, RUN_##dtypes)
 #define UNARY(name, dtypes, formula, flops, words, reads, gradient, in_place, autocast, kernel) \
     ROW(name, dtypes, kernel)

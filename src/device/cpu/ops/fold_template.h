@@ -1,5 +1,6 @@
-/* fold_template.h: the loops of fold.c that are the same at two widths, for elements of type T; included there once per type, with
- * NAME(x) giving a function its type's suffix. They run in WIDE lanes: two vectors of each side by side, at least. */
+/* fold_template.h: the loops of fold.c that are the same at two widths, for elements of type T; included there once
+ * per type, with NAME(x) giving a function its type's suffix. They run in WIDE lanes: two vectors of each side by
+ * side, at least. */
 enum { NAME(WIDE) = 64 / sizeof(T) };
 
 /* The largest of n, NaN aside; -infinity of none. */

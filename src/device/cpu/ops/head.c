@@ -100,7 +100,8 @@ static void multiply_back(const tl_kernel_args *args, const struct head *head, i
                         head->workspace, args->n_threads);
 }
 
-/* Rows row .. row + n - 1: their losses, and the gradient of their logits with its products, unless these come later. */
+/* Rows row .. row + n - 1: their losses, and the gradient of their logits with its products, unless these come
+ * later. */
 static void chunk_run(const tl_kernel_args *args, struct head *head, int64_t n, const tl_operand *dx,
                       const struct matrix *dweight) {
     const struct attr_linear_cross_entropy *attr = args->attr;

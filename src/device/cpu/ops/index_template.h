@@ -1,6 +1,7 @@
-/* index_template.h: the loops of index.c for elements of type T; included there once per type. Steps and offsets are in bytes.
- * A *line* has its places in the table one by one: element i at id[i] * id_step + i * table_step; a *row* has them at equal
- * distances. ADD: what is added is of an arithmetic type; otherwise T is an unsigned integer of the elements' size. */
+/* index_template.h: the loops of index.c for elements of type T; included there once per type. Steps and offsets are
+ * in bytes. A *line* has its places in the table one by one: element i at id[i] * id_step + i * table_step; a *row*
+ * has them at equal distances. ADD: what is added is of an arithmetic type; otherwise T is an unsigned integer of
+ * the elements' size. */
 
 #define TABLE_AT(i) ((T *)(void *)(table + id[i] * id_step + (i)*table_step))
 #define LINE \

@@ -4,9 +4,9 @@
  *
  *   gemm     f32, f16 and bf16, alone or mixed: gemm.c, on the chip's best instructions. Large matrices one after
  *            the other, each on all threads; small ones side by side, each on one.
- *   library  f64 in a layout that CBLAS can express, and f32 where gemm.c has no kernel that beats it. The output is cut into
- *            rectangles of a fixed size, each one library call on one thread. The library's own threads stay off: there is one
- *            thread pool in this process, and the cuts, hence the bits, do not depend on its size.
+ *   library  f64 in a layout that CBLAS can express, and f32 where gemm.c has no kernel that beats it. The output is
+ *            cut into rectangles of a fixed size, each one library call on one thread. The library's own threads stay
+ *            off: there is one thread pool in this process, and the cuts, hence the bits, do not depend on its size.
  *   tiles    the rest of f64: small matrices and odd strides (matmul_f64.h).
  */
 #include "base/scratch.h"

@@ -4,7 +4,8 @@
 /* A rectangle's sums, and the block of each operand that is being multiplied: about 270 KiB. */
 enum { TILE_M = 96, TILE_N = 128, TILE_K = 96 };
 
-/* Lays n rows (of n_k elements, k_stride apart) out as panels (n / width, n_k, width), the last one padded with zeros. */
+/* Lays n rows (of n_k elements, k_stride apart) out as panels (n / width, n_k, width), the last one padded with
+ * zeros. */
 static void pack(double *out, const void *data, tl_dtype dtype, int64_t stride, int64_t k_stride, int64_t n,
                  int64_t n_k, int64_t width) {
     enum { LINES = TILE_ROWS > TILE_COLUMNS_F64 ? TILE_ROWS : TILE_COLUMNS_F64 };

@@ -1,5 +1,6 @@
-/* narrow.c: 8-bit operands and their products, as they are defined. Steps that train in 8 bits on a cpu do not come here: there is no cpu whose
- * products of 8-bit floats are faster than of 16 bits, so they round and multiply as wider numbers (nn/narrow_linear.c). */
+/* narrow.c: 8-bit operands and their products, as they are defined. Steps that train in 8 bits on a cpu do not come
+ * here: there is no cpu whose products of 8-bit floats are faster than of 16 bits, so they round and multiply as
+ * wider numbers (nn/narrow_linear.c). */
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/parallel.h"
 #include "spec/attr.h"

@@ -1,7 +1,7 @@
 /* norm.c: layer_norm and rms_norm, forward and backward.
  *
- * Both are one body. A layer norm is "centered": it subtracts the row's mean. An RMS norm does not, which is a
- * layer norm whose mean is held at 0. With xhat = (x - mean) * rstd and y = xhat * weight + bias:
+ * Both are one body. A layer norm is "centered": it subtracts the row's mean. An RMS norm does not, which is a layer
+ * norm whose mean is held at 0. With xhat = (x - mean) * rstd and y = xhat * weight + bias:
  *
  *     gw = g * weight
  *     dx = rstd * (gw - [centered] mean(gw) - xhat * mean(gw * xhat))
@@ -10,7 +10,8 @@
  * The variance is taken in a second pass over the row, from the differences to the mean: the one-pass formula
  * mean(x^2) - mean^2 loses everything when the mean is large.
  *
- * The add_ forms make x = a + b row by row before they norm it, and add the sum's own gradient to dx before it is rounded.
+ * The add_ forms make x = a + b row by row before they norm it, and add the sum's own gradient to dx before it is
+ * rounded.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"

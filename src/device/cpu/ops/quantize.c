@@ -1,8 +1,9 @@
 /* quantize.c: casts with a rounding mode, and block-scaled formats.
  *
- * Everything passes through f64: the inputs fit into it, scaling by a power of two is exact there, and convert() then
- * rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in f32.
- * Blocks are independent, and an element's random word depends on its place alone, so threads change nothing. Two f4 share a byte; blocks are even, so no byte belongs to two threads.
+ * Everything passes through f64: the inputs fit into it, scaling by a power of two is exact there, and convert()
+ * then rounds once. The common case, f32 and below with such a scale and rounding to nearest, has the same bits in
+ * f32. Blocks are independent, and an element's random word depends on its place alone, so threads change nothing.
+ * Two f4 share a byte; blocks are even, so no byte belongs to two threads.
  */
 #include "base/float_bits.h"
 #include "base/rng.h"
@@ -124,14 +125,14 @@ static double make_scale(const struct quantize *q, double amax, void *to) {
     return amax == 0 ? 0 : convert_get_f64(to, format->scales, 0) * q->tensor_scale;
 }
 
-/* Where f32 is enough: scales are powers of two, 2^e with the code e + 127, and a quotient that is below 2^-126, and so not exact, is
- * nothing in every format. */
+/* Where f32 is enough: scales are powers of two, 2^e with the code e + 127, and a quotient that is below 2^-126, and
+ * so not exact, is nothing in every format. */
 static bool is_exact_in_f32(const struct quantize *q) {
     return q->format->scales == TL_F8E8M0 && q->attr->mode == TL_NEAREST && dtype_compute(q->x->dtype) == TL_F32;
 }
 
-/* One block there: x times what its scale, which is returned, divides by. An exponent field of 0, of zeros and subnormal numbers, is
- * at the lowest scale in any case. */
+/* One block there: x times what its scale, which is returned, divides by. An exponent field of 0, of zeros and
+ * subnormal numbers, is at the lowest scale in any case. */
 static uint8_t scale_block_f32(const struct quantize *q, const float *x, float *to) {
     const int n = q->format->block;
     const float max = (float)q->max;
@@ -276,8 +277,8 @@ struct dequantize {
     double tensor_scale;
 };
 
-/* With scales that are powers of two f32 is exact, or rounds (to infinity) as f64 would: the smallest product of a value and a scale,
- * 2^-143, is a float. */
+/* With scales that are powers of two f32 is exact, or rounds (to infinity) as f64 would: the smallest product of a
+ * value and a scale, 2^-143, is a float. */
 static void dequantize_blocks_f32(void *context, int64_t first, int64_t last) {
     const struct dequantize *d = context;
     const int n = d->format->block;

@@ -1,18 +1,18 @@
 /* reduce.c: sums, products, maxima and minima over axes, and softmax over the last one.
  *
- * The order of a sum. The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. Inside
- * a chunk, element j goes to lane j % LANES; each lane adds in order, then the lanes are added in a fixed tree. Chunk sums
- * are added in order, in f64 (i64 for integers), and rounded once to the output. That order depends on
- * nothing but the shape, so the bits are the same for every number of threads, for every layout of x, and for both
- * ways of walking below.
+ * The order of a sum. The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK.
+ * Inside a chunk, element j goes to lane j % LANES; each lane adds in order, then the lanes are added in a fixed
+ * tree. Chunk sums are added in order, in f64 (i64 for integers), and rounded once to the output. That order depends
+ * on nothing but the shape, so the bits are the same for every number of threads, for every layout of x, and for
+ * both ways of walking below.
  *
- *   rows     the reduced axes are contiguous (mean over the last axis): one output at a time; the lanes are what a vector
- *            register holds
+ *   rows     the reduced axes are contiguous (mean over the last axis): one output at a time; the lanes are what a
+ *            vector register holds
  *   columns  the kept axes are contiguous (a bias gradient, (N,C) -> (C)): many outputs at a time, each with its own
  *            LANES; the vector runs across outputs
  *
- * A maximum takes the same way; NaN wins. So does a product, which is taken in f64 for every float dtype: a product of f32
- * leaves the range of f32 on the way more often than at the end.
+ * A maximum takes the same way; NaN wins. So does a product, which is taken in f64 for every float dtype: a product
+ * of f32 leaves the range of f32 on the way more often than at the end.
  */
 #include "base/scratch.h"
 #include "device/cpu/ops/copy.h"
@@ -296,8 +296,8 @@ void reduce_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/* Outputs per block: all of a row if they fit, but fewer where threads would otherwise have nothing to do. The width has no influence
- * on results. */
+/* Outputs per block: all of a row if they fit, but fewer where threads would otherwise have nothing to do. The width
+ * has no influence on results. */
 static int64_t block_columns(const struct task *task, int64_t limit, int n_threads) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     const int64_t n_items = task->kept.n / kept_size * (task->partial ? task->n_chunks : 1);
@@ -376,9 +376,10 @@ bool cpu_prod(const tl_kernel_args *args) {
 
 /* ---- softmax ------------------------------------------------------------------------------------------------
  *
- * Row by row, in blocks: the maximum, then exp(x - max) and its sum, then the division. The sum of a block is taken in LANES as
- * above; blocks are added in f64. When the output is of the compute type, or the row is short, the exponentials are kept
- * between the passes; otherwise they are computed twice, since rounding them to 16 bits would lose digits.
+ * Row by row, in blocks: the maximum, then exp(x - max) and its sum, then the division. The sum of a block is taken
+ * in LANES as above; blocks are added in f64. When the output is of the compute type, or the row is short, the
+ * exponentials are kept between the passes; otherwise they are computed twice, since rounding them to 16 bits would
+ * lose digits.
  */
 enum { KEPT_ROW = 2048 };
 

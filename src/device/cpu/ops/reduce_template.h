@@ -2,12 +2,13 @@
  * results are combined in WIDE. TYPE(x) and WIDE_TYPE(x) give the conversions of those types. */
 
 #ifdef CHOOSE
-/* STREAMS sets of lanes side by side, or every step would wait for the one before; they are joined in order at the end. All but fewer
- * than LANES * STREAMS elements go this way.
+/* STREAMS sets of lanes side by side, or every step would wait for the one before; they are joined in order at the
+ * end. All but fewer than LANES * STREAMS elements go this way.
  *
- * An extreme does not depend on the order of its elements, but for the sign of a zero and the bits of a NaN: the rule is the first
- * of equals and the last NaN of a lane. So elements are first taken as they lie in memory, with the chip's own maximum where that
- * keeps NaN (QUICK); where a zero or a NaN comes out, again in STREAMS neighbouring parts of x, each in order. */
+ * An extreme does not depend on the order of its elements, but for the sign of a zero and the bits of a NaN: the
+ * rule is the first of equals and the last NaN of a lane. So elements are first taken as they lie in memory, with
+ * the chip's own maximum where that keeps NaN (QUICK); where a zero or a NaN comes out, again in STREAMS
+ * neighbouring parts of x, each in order. */
 typedef T NAME(vector) __attribute__((vector_size(VECTOR_BYTES)));
 typedef MASK NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 
@@ -155,8 +156,8 @@ static void NAME(row_chunks)(void *context, int64_t first, int64_t last) {
 
 typedef T NAME(lane)[COLUMN_BYTES / sizeof(T)];
 
-/* The rows of a run in groups of LANES * GROUP, for n outputs: the GROUP rows of one lane are added in one pass over it, in their
- * order, so that a lane is read and written once for all of them. Returns how many rows are done. */
+/* The rows of a run in groups of LANES * GROUP, for n outputs: the GROUP rows of one lane are added in one pass over
+ * it, in their order, so that a lane is read and written once for all of them. Returns how many rows are done. */
 static int64_t NAME(column_groups)(const struct task *task, const char *base, int64_t n, const struct iterate_run *run,
                                    int64_t position, NAME(lane) * lanes) {
     const int64_t step = task->reduced.step[0];

@@ -1,7 +1,7 @@
 /* rope_template.h: the loop of rope.c for one compute type. REAL and NAME are set by the includer. */
 
-/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * frequency of i. Angles are computed in f64: positions
- * of thousands times frequencies near 1 leave few digits of an f32. */
+/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * frequency of i. Angles are computed in
+ * f64: positions of thousands times frequencies near 1 leave few digits of an f32. */
 static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
     const struct rope *rope = context;
     const tl_operand *x = rope->x, *out = rope->out;

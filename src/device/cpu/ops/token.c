@@ -4,8 +4,8 @@
  * the first wrong one, before anything is written.
  *
  * The embedding's gradient adds the rows of g that share an id. Rows are first grouped by id with a counting sort
- * (stable, so within an id they keep their order); each row of the output then belongs to one thread. embedding_acc adds them to
- * rows that are there.
+ * (stable, so within an id they keep their order); each row of the output then belongs to one thread. embedding_acc
+ * adds them to rows that are there.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"

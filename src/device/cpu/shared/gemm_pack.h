@@ -3,7 +3,7 @@
  * A panel holds `width` rows (of a, or columns of b), group by group of `group` terms: (terms / group, width,
  * group). Missing elements at the edges are zero. The operand is read along the axis that is dense in it:
  *
- *   along    terms of a row are neighbours: groups of a row are words, and a panel is the transpose of width rows of words
+ *   along    terms of a row are neighbours: groups of a row are words, and a panel is the transpose of width rows
  *   across   rows are neighbours: `group` lines of width numbers are interleaved
  *
  * Numbers of another dtype are converted on the way, a few lines at a time. An f32 number can be split into two of

@@ -58,8 +58,8 @@ void iterate_seek(const struct iterate *walk, struct iterate_run *run, int64_t f
 /* The next run, at most max_length long; false when the part is done. */
 bool iterate_next(const struct iterate *walk, struct iterate_run *run, int64_t max_length);
 
-/* After a run that is a whole row: how many whole rows follow it along the next axis, each that axis's stride behind the one
- * before; the walk goes on behind them. For loops to which a call for each row is too much. */
+/* After a run that is a whole row: how many whole rows follow it along the next axis, each that axis's stride behind
+ * the one before; the walk goes on behind them. For loops to which a call for each row is too much. */
 int64_t iterate_rows(const struct iterate *walk, struct iterate_run *run);
 
 /* Bytes of one element; 0 for f4, which has half of one. */

@@ -12,8 +12,8 @@ static inline void NAME(exp_run)(REAL *to, const REAL *x, REAL shift, int64_t n)
     for (; i < n; i++) to[i] = NAME(vector_exp_falling)(x[i] - shift);
 }
 
-/* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows. `buffer`
- * and `e` have room for BLOCK. */
+/* log of the sum of exp(x - shift) over one row of V, where shift is the row's maximum, so that nothing overflows.
+ * `buffer` and `e` have room for BLOCK. */
 static inline REAL NAME(row_log_sum)(const tl_operand *logits, int64_t row, int64_t V, REAL *shift, REAL *buffer,
                                      REAL *e) {
     REAL lane[BLOCK_LANES];

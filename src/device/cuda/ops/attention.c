@@ -55,9 +55,9 @@ struct key {
 
 struct plan {
     struct key key;
-    struct graph graph;                                /* owns every descriptor, the plan's too */
-    descriptor execution;                              /* NULL: cuDNN cannot; Tally's kernels do it */
-    int64_t n_batch, n_kv_heads;                       /* of one slice */
+    struct graph graph;                                               /* owns every descriptor, the plan's too */
+    descriptor execution;                                             /* NULL: cuDNN cannot; Tally's kernels do it */
+    int64_t n_batch, n_kv_heads;                                      /* of one slice */
     size_t softmax_sum_bytes, dq_sum_bytes, lengths_bytes, own_bytes; /* how the workspace is cut */
     size_t wanted_bytes; /* the whole workspace of a plan that was refused for it; 0: none was */
     struct plan *next;
@@ -84,9 +84,7 @@ static bool env_is_on(const char *name) {
     return value && *value && strcmp(value, "0") != 0;
 }
 
-void attention_describe(char *text, size_t size) {
-    snprintf(text, size, "cudnn %zu", cudnnGetVersion());
-}
+void attention_describe(char *text, size_t size) { snprintf(text, size, "cudnn %zu", cudnnGetVersion()); }
 
 /* The cache of the stream's device; makes the cuDNN handle the first time. NULL, with the reason, if there is none. */
 static struct attention_cache *cache_of(const tl_kernel_args *args) {
@@ -386,8 +384,8 @@ static bool execute_slices(struct attention_cache *cache, const struct plan *pla
                            const tl_kernel_args *args) {
     if (plan->lengths_bytes) { /* the same for every slice */
         char *lengths = (char *)args->workspace + plan->softmax_sum_bytes + plan->dq_sum_bytes;
-        attention_lengths_write(args, (int32_t *)lengths, (int32_t *)(lengths + plan->lengths_bytes / 2),
-                                plan->n_batch, call->T, call->S);
+        attention_lengths_write(args, (int32_t *)lengths, (int32_t *)(lengths + plan->lengths_bytes / 2), plan->n_batch,
+                                call->T, call->S);
     }
     for (int64_t b = 0; b < call->B; b += plan->n_batch)
         for (int64_t h_kv = 0; h_kv < call->H_kv; h_kv += plan->n_kv_heads)

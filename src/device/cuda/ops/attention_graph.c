@@ -5,8 +5,8 @@
  * taste; they are what cuDNN's own frontend writes, and an equivalent order falls to slower engines or none.
  *
  * Layout. cuDNN thinks (B,H,T,D); our (B,T,H,D) tensors are described so by their strides, nothing moves. K (and in
- * the backward V) is described transposed, by swapping sizes and strides. Intermediates are f32, but for what a matmul takes
- * as its left side in the type of the tensors.
+ * the backward V) is described transposed, by swapping sizes and strides. Intermediates are f32, but for what a
+ * matmul takes as its left side in the type of the tensors.
  */
 #include "device/cuda/ops/attention_graph.h"
 

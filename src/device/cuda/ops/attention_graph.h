@@ -42,7 +42,8 @@ struct graph {
     const char *failed_at;
 };
 
-/* Each step does nothing once graph->status has failed; `what` says where that was. graph_note returns whether all is well. */
+/* Each step does nothing once graph->status has failed; `what` says where that was. graph_note returns whether all
+ * is well. */
 bool graph_note(struct graph *graph, cudnnStatus_t status, const char *what);
 descriptor graph_new(struct graph *graph, cudnnBackendDescriptorType_t type, const char *what);
 void graph_set(struct graph *graph, descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,

@@ -264,7 +264,7 @@ void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32
                              int64_t S) {
     const int64_t blocks = (n + 255) / 256;
     attention_lengths<<<(unsigned)(blocks < 64 ? blocks : 64), 256, 0, stream_of(args)>>>(queries, keys, n, (int32_t)T,
-                                                                                       (int32_t)S);
+                                                                                          (int32_t)S);
 }
 
 size_t attention_own_workspace(const attention_call *call) {

@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(BLOCK) square_chunks(geometry<1> geo, const vo
     }
 }
 
-/* The same for dense tensors of one dtype, as many as fit a launch: gradients are many and small. A thread has two packs of a chunk. */
+/* The same for dense tensors of one dtype, as many as fit a launch: gradients are many and small. A thread has two
+ * packs of a chunk. */
 enum { LIST = 64 };
 struct square_list {
     int n;

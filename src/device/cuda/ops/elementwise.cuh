@@ -19,12 +19,12 @@ template <> struct wrapping<int64_t> { using type = uint64_t; };
 
 #define F(name) real_##name
 #define W typename wrapping<T>::type
-#define UNARY_FUNCTOR(name, formula)                                       \
-    struct f_##name {                                                      \
+#define UNARY_FUNCTOR(name, formula)                                              \
+    struct f_##name {                                                             \
         template <class T> __device__ T operator()(T x) const { return formula; } \
     };
-#define BINARY_FUNCTOR(name, formula)                                      \
-    struct f_##name {                                                      \
+#define BINARY_FUNCTOR(name, formula)                                                  \
+    struct f_##name {                                                                  \
         template <class T> __device__ T operator()(T a, T b) const { return formula; } \
     };
 #define UNARY_FUNCTOR_PLAIN UNARY_FUNCTOR
@@ -224,7 +224,8 @@ static bool binary_pack_launch(const geometry<3> &g, const operands<3> &o, F f, 
     return true;
 }
 
-/* MIXED: also the combinations of f32 and bf16 that gradient accumulation and scaling meet. False: no such combination. */
+/* MIXED: also the combinations of f32 and bf16 that gradient accumulation and scaling meet. False: no such
+ * combination. */
 template <bool MIXED, class F>
 static bool binary_try_packs(const geometry<3> &g, const operands<3> &o, F f, cudaStream_t stream) {
     const tl_dtype y = o.dtype[0], a = o.dtype[1], b = o.dtype[2];

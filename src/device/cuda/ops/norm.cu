@@ -90,8 +90,8 @@ template <class T, class W> struct norm_backward_rows {
     int64_t n_rows, n;
 };
 
-/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is rounded before g_sum is added, so that the
- * bits are those of a norm's gradient and a sum of their own. */
+/* With h = (x - mean) rstd and d = g w:  dx = rstd (d - avg(d) - h avg(d h)) [+ g_sum].  RMS has no avg(d). dx is
+ * rounded before g_sum is added, so that the bits are those of a norm's gradient followed by a sum. */
 template <class T, class W, bool RMS, int U>
 __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) {
     typedef typename compute_type<T>::type C;

@@ -1,9 +1,9 @@
 /* random.cu: random numbers in place, permutations, categories.
  *
- * Orders come from sorting, as on the cpu (device/cpu/ops/random.c says why): a permutation is what sorts its draws, and
- * a sample without replacement is the order of arrival of exponential times. Draws, logarithm and running sums are
- * the cpu's to the bit, so are the results. A running sum is one chain of additions: a thread does it, out of shared
- * memory, while the others of its block wait.
+ * Orders come from sorting, as on the cpu (device/cpu/ops/random.c says why): a permutation is what sorts its draws,
+ * and a sample without replacement is the order of arrival of exponential times. Draws, logarithm and running sums
+ * are the cpu's to the bit, so are the results. A running sum is one chain of additions: a thread does it, out of
+ * shared memory, while the others of its block wait.
  */
 #include "device/cuda/ops/random.cuh"
 #include "device/cuda/ops/sort.cuh"

@@ -122,9 +122,9 @@ template <class C, class L, class F> __global__ void __launch_bounds__(512) redu
 
 enum { PACK_LANES = 8, PACK_ROWS = 64, AHEAD = 4 };
 
-/* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and asks for AHEAD rows
- * before it adds the first; eight threads read 128 bytes of a row. So a narrow matrix, too, gives every multiprocessor work. The
- * rows of a warp are joined by shuffles, the warps in order. */
+/* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and asks for
+ * AHEAD rows before it adds the first; eight threads read 128 bytes of a row. So a narrow matrix, too, gives every
+ * multiprocessor work. The rows of a warp are joined by shuffles, the warps in order. */
 template <class C, class T, class F>
 __global__ void __launch_bounds__(PACK_LANES *PACK_ROWS) reduce_packs(reduction r, F f, C zero) {
     const int WARPS = PACK_LANES * PACK_ROWS / 32, WIDTH = PACK_LANES * PACK;

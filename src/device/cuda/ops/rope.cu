@@ -7,9 +7,9 @@ struct rope_shape {
     int64_t stride_b, stride_t, stride_h; /* of x; its last axis is dense */
 };
 
-/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;  a = position rope_frequency(i) */
-template <class T>
-__global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, struct attr_rope attr) {
+/* out[i] = x[i] cos a - x[i+half] sin a;  out[i+half] = x[i+half] cos a + x[i] sin a;
+ * a = position rope_frequency(i) */
+template <class T> __global__ void rope_rows(const T *x, T *out, rope_shape s, int64_t n_rows, struct attr_rope attr) {
     typedef typename compute_type<T>::type C;
     extern __shared__ double2 table[]; /* cos and sin of each angle */
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {

@@ -24,8 +24,8 @@ __device__ inline bool comes_before(uint64_t a_key, int64_t a, uint64_t b_key, i
     return a_key < b_key || (a_key == b_key && a < b);
 }
 
-/* Bitonic sort by one block, any n: exchange(low, high) puts the earlier of the two at the lower place. Since every exchange of this
- * form does, places beyond n can be left out: they would hold infinities that never move. */
+/* Bitonic sort by one block, any n: exchange(low, high) puts the earlier of the two at the lower place. Since every
+ * exchange of this form does, places beyond n can be left out: they would hold infinities that never move. */
 template <class F> __device__ inline void block_sort(int n, const F &exchange) {
     for (int span = 2; span / 2 < n; span *= 2)
         for (int distance = span / 2; distance > 0; distance /= 2) {

@@ -1,4 +1,5 @@
-/* kernels.h: every kernel of this plugin, `cuda_NAME` for the row NAME of op_list.h. Their contracts are in spec/attr.h.
+/* kernels.h: every kernel of this plugin, `cuda_NAME` for the row NAME of op_list.h. Their contracts are in
+ * spec/attr.h.
  *
  * A kernel only asks for work on args->stream. Errors of launches are asked for in one place, cuda_run in state.c,
  * so the kernels themselves return true after launching; what they return false for, they explain in args->error.

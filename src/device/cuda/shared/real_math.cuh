@@ -1,5 +1,5 @@
-/* real_math.cuh: the functions that formulas of spec/elementwise_list.h call, as F(exp): real_exp for float, double and,
- * where it has a meaning, int64_t. On the cpu they are those of device/cpu/shared/vector_math.h. */
+/* real_math.cuh: the functions that formulas of spec/elementwise_list.h call, as F(exp): real_exp for float, double
+ * and, where it has a meaning, int64_t. On the cpu they are those of device/cpu/shared/vector_math.h. */
 #ifndef CUDA_REAL_MATH_CUH
 #define CUDA_REAL_MATH_CUH
 

@@ -61,7 +61,7 @@ struct cuda_state {
     int index;                        /* of the GPU */
     int capability;                   /* of the target, which decides what kernels do; the GPU's may be higher */
     cudaStream_t stream, copy_stream; /* the second is for transfers that overlap compute; not used yet */
-    cudaEvent_t *marks; /* DEVICE_MARKS of them, NULL until first needed: profiling */
+    cudaEvent_t *marks;               /* DEVICE_MARKS of them, NULL until first needed: profiling */
     int64_t n_marks;
     struct cuda_fault *fault;        /* host address */
     struct cuda_fault *fault_device; /* the same cell as kernels see it */
