@@ -156,7 +156,7 @@ static void wrong_use_is_refused_and_changes_nothing(void **state) {
     expect_refused(tl_model_next(other, tokens, cache), "made for another model");
     expect_refused(tl_model_next(model, tokens_make(1, 3), cache), "need (2,T), the rows of the cache");
     assert_non_null(tl_model_next(model, tokens, cache));
-    expect_refused(tl_model_next(model, tokens, cache), "8 tokens behind the cache's 8 exceed its 10");
+    expect_refused(tl_model_next(model, tokens, cache), "8 tokens after the 8 in the cache exceed its capacity of 10");
     expect_refused(tl_model_extend(model, tokens, NULL), "instead of a cache");
     expect_refused(tl_cache_cut(cache, 9), "9 tokens of a cache that has 8");
     expect_equal(tl_cache_length(cache), 8);
