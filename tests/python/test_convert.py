@@ -49,9 +49,11 @@ def lib(tmp_path_factory):
     path = os.environ.get("TALLY_TEST_LIB")
     if not path:
         path = str(tmp_path_factory.mktemp("convert") / "convert.so")
-        sources = [str(ROOT / "src" / f) for f in ("tensor/dtype.c", "tensor/convert.c", "base/rng.c")]
-        command = [*os.environ.get("CC", "cc").split(), "-std=c17", "-O2", "-shared", "-fPIC", f"-I{ROOT}/include",
-                   f"-I{ROOT}/src", *os.environ.get("TALLY_TEST_CFLAGS", "").split(), *sources, "-lm", "-o", path]
+        src = ROOT / "src"
+        sources = [str(f) for f in (src / "tensor/dtype.c", src / "tensor/convert.c", *(src / "base").glob("*.c"))]
+        command = [*os.environ.get("CC", "cc").split(), "-std=c17", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC",
+                   f"-I{ROOT}/include", f"-I{src}", *os.environ.get("TALLY_TEST_CFLAGS", "").split(), *sources, "-ljansson",
+                   "-lm", "-o", path]
         subprocess.run(command, check=True)
     library = ctypes.CDLL(path)
     pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
