@@ -52,8 +52,8 @@ def lib(tmp_path_factory):
         src = ROOT / "src"
         sources = [str(f) for f in (src / "tensor/dtype.c", src / "tensor/convert.c", *(src / "base").glob("*.c"))]
         command = [*os.environ.get("CC", "cc").split(), "-std=c17", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC",
-                   f"-I{ROOT}/include", f"-I{src}", *os.environ.get("TALLY_TEST_CFLAGS", "").split(), *sources, "-ljansson",
-                   "-lm", "-o", path]
+                   f"-I{ROOT}/include", f"-I{src}", *os.environ.get("TALLY_TEST_CFLAGS", "").split(), *sources,
+                   "-ljansson", "-lm", "-o", path]
         subprocess.run(command, check=True)
     library = ctypes.CDLL(path)
     pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
