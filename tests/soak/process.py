@@ -88,6 +88,8 @@ def _catches_signals(pid):
 
 def _prepare(plan):
     def prepare():
+        for number in (signal.SIGHUP, signal.SIGINT):  # nohup and background jobs ignore them, and so would the program
+            signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if plan.file_limit:
             resource.setrlimit(resource.RLIMIT_FSIZE, (plan.file_limit, plan.file_limit))
