@@ -329,6 +329,8 @@ class Chain:
             places = [self.run, self.data_file or self.run, self.model_folder or self.run]
             is_other = any(d.kind == "other_run" for d in self.damages) or (change and change.extra)
             is_setting = is_other and re.search(r"\b(lr|seed|beta1|weight_decay)\b", out.text)
+            if 1 in plan.closed:
+                places.append("standard output")
             if not is_setting and not any(place in out.text for place in places):
                 raise Violation("nameless", f"exit {out.code} without the name of a file: {out.text[-300:]!r}")
         if "\x1b" in out.text:
