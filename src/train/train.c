@@ -63,9 +63,7 @@ static json_t *profile_rows_json(const struct profile *p, const struct profile_l
         put(o, "gb_per_s", json_real(profile_rate(row->bytes, row->time_s)), &ok);
         ok = json_array_append_new(rows, o) == 0 && ok;
     }
-    if (ok) return rows;
-    json_decref(rows);
-    return NULL;
+    return finish(rows, ok);
 }
 
 static json_t *profile_json(const struct profile *p) {
@@ -76,9 +74,7 @@ static json_t *profile_json(const struct profile *p) {
     put(o, "outside_kernels_ms", json_real(1e3 * (p->step_s - profile_kernel_s(p)) / (double)p->n_steps), &ok);
     put(o, "by_op", profile_rows_json(p, &p->ops), &ok);
     put(o, "by_module", profile_rows_json(p, &p->modules), &ok);
-    if (ok) return o;
-    json_decref(o);
-    return NULL;
+    return finish(o, ok);
 }
 
 static json_t *times_json(const struct run_times *t) {
@@ -90,9 +86,7 @@ static json_t *times_json(const struct run_times *t) {
     put_number(o, "evaluation_s", t->evaluation_s, &ok);
     put_number(o, "sampling_s", t->sampling_s, &ok);
     put_number(o, "saving_s", t->saving_s, &ok);
-    if (ok) return o;
-    json_decref(o);
-    return NULL;
+    return finish(o, ok);
 }
 
 json_t *run_summary_json(const struct settings *s, enum run_end end, const struct run_summary *m) {
