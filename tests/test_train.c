@@ -545,6 +545,12 @@ static void file_make(const struct settings *s, const char *file) {
     assert_true(file_put(path, "x", 1));
 }
 
+static void file_take_away(const struct settings *s, const char *file) {
+    char path[SETTING_TEXT + 64];
+    snprintf(path, sizeof path, "%s/%s", s->out, file);
+    assert_int_equal(remove(path), 0);
+}
+
 static void what_a_killed_process_left_is_swept_away(void **state) {
     (void)state;
     struct run_summary summary;
@@ -555,11 +561,15 @@ static void what_a_killed_process_left_is_swept_away(void **state) {
     static const char *const dead[] = {".tally-123-4.tmp", "final/.tally-99999-0.tmp",
                                        "checkpoints/step-000000000012/.tally-7-12.tmp"};
     static const char *const others[] = {".tally-x.tmp", "tally-1-2.tmp", ".tally-1-2.tmp.old", "notes.tmp"};
-    for (int i = 0; i < 3; i++) file_make(&s, dead[i]);
-    for (int i = 0; i < 4; i++) file_make(&s, others[i]);
-    expect_equal(train_until(&s, 0, &summary), RUN_DONE);
-    for (int i = 0; i < 3; i++) expect_true(!has_file(&s, dead[i]));
-    for (int i = 0; i < 4; i++) expect_true(has_file(&s, others[i]));
+    static const char *const marks[] = {NULL, "lock", "run.json"}; /* either of them says that a run was here */
+    for (int m = 0; m < 3; m++) {
+        if (marks[m]) file_take_away(&s, marks[m]);
+        for (int i = 0; i < 3; i++) file_make(&s, dead[i]);
+        for (int i = 0; i < 4; i++) file_make(&s, others[i]);
+        expect_equal(train_until(&s, 0, &summary), RUN_DONE);
+        for (int i = 0; i < 3; i++) expect_true(!has_file(&s, dead[i]));
+        for (int i = 0; i < 4; i++) expect_true(has_file(&s, others[i]));
+    }
     base_end();
 }
 

@@ -286,18 +286,19 @@ static bool sweep(struct folder *f) {
 
 bool folder_open(struct folder *f, const struct settings *s) {
     bool is_new, is_damaged;
-    enum file_kind lock;
+    enum file_kind lock, record;
     *f = (struct folder){.lock = -1};
     f->dir = file_make_folder(s->out) ? file_folder_open(s->out) : NULL;
     if (!f->dir || !inputs_check(f, s)) return false;
     /* once before the lock is created, so that a foreign folder is not touched, and once when no other process can
      * be here */
-    if (!record_take(f, s, &is_new, &is_damaged) || !file_look(file_in(f->dir, LOCK), &lock) || !lock_take(f) ||
-        !record_take(f, s, &is_new, &is_damaged))
+    if (!record_take(f, s, &is_new, &is_damaged) || !file_look(file_in(f->dir, LOCK), &lock) ||
+        !file_look(file_in(f->dir, RECORD), &record) || !lock_take(f) || !record_take(f, s, &is_new, &is_damaged))
         return false;
     if (is_new && !record_settle(f, is_damaged)) return false;
     if (!checkpoints_open(&f->checkpoints, f->dir, true)) return false;
-    return lock == FILE_ABSENT || sweep(f); /* where no run was before, nothing is cleaned */
+    bool is_first = lock == FILE_ABSENT && record == FILE_ABSENT;
+    return is_first || sweep(f); /* where no run was before, nothing is cleaned */
 }
 
 void folder_close(struct folder *f) {

@@ -73,6 +73,7 @@ class Chain:
         self.log_was_damaged = False
         self.foreign = set()                # manifests of other runs' checkpoints
         self.damages, self.n_backups, self._other = [], 0, None
+        self.unmarked = set()               # temporaries in a folder that does not say whose it is: they may be anybody's
         self._choose()
         self._plant()
 
@@ -214,6 +215,8 @@ class Chain:
         self.story.append(f"{number}: {'; '.join(map(str, [*self.damages, *([change] if change else [])])) or 'no damage'}; {plan}; "
                           f"whole {sorted(before)}")
         self.tell(self.story[-1])
+        if not any(os.path.lexists(os.path.join(self.run, name)) for name in ("lock", "run.json")):
+            self.unmarked |= set(verify.temporaries(self.run))
         out = self._start(plan, change.extra if change else [])
         self.story[-1] += f" -> exit {out.code} after {out.seconds:.2f} s: {(out.text.strip().splitlines() or [''])[-1][:200]}"
         self.tell(self.story[-1])
@@ -284,7 +287,7 @@ class Chain:
             raise Violation("resume", f"the newest whole checkpoint was of step {newest}; the first step that it shows is {shown[1]}")
 
     def _check_swept(self, whole):
-        left = sorted(os.path.relpath(p, self.run) for p in verify.temporaries(self.run))
+        left = sorted(os.path.relpath(p, self.run) for p in verify.temporaries(self.run) if p not in self.unmarked)
         if left:
             raise Violation("left-behind", f"temporaries of dead processes after a run: {left}")
         found = verify.checkpoints(self.run, self.world.uid)
@@ -321,7 +324,7 @@ class Chain:
     def _refused(self, plan, out, change):
         """A refusal has a reason, says where, and is over when the reason is. A reason may also be what the run has set aside since it last
         went on: then there is nothing to repair, and a new folder is begun."""
-        outstanding = [d for d in self.damages if d.is_outstanding]
+        repairable = [d for d in self.damages if d.is_repairable]
         is_hindered = plan.file_limit or plan.closed
         if not (self.damages or change or is_hindered):
             raise Violation("refused", f"nothing was damaged, and it ended with {out.code}: {out.text[-300:]}")
@@ -336,9 +339,9 @@ class Chain:
         if "\x1b" in out.text:
             raise Violation("escapes", f"a control character in {out.text[-300:]!r}")
         self.tally[f"refusal: {self._class(out.text)}"] += 1
-        self.damages = [d for d in self.damages if d not in outstanding]
-        if outstanding or change or is_hindered:
-            self._repair(outstanding)
+        self.damages = [d for d in self.damages if d not in repairable]
+        if repairable or change or is_hindered:
+            self._repair(repairable)
         else:
             self._begin_anew()
             self.damages = []
@@ -378,7 +381,7 @@ class Chain:
 
     def _end(self):
         """Repaired and left alone, it must come to its end. What training has gone past stays, unless the run refuses it."""
-        repaired = [d for d in self.damages if d.is_outstanding and not (d.is_past and d.step_folder)]
+        repaired = [d for d in self.damages if d.is_repairable and not (d.is_past and d.step_folder)]
         self.damages = [d for d in self.damages if d not in repaired]
         self._repair(repaired)
         if not any(self.step(number, True, False) for number in (10000, 10001, 10002)):

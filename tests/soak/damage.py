@@ -205,17 +205,21 @@ class Damage:
     def is_outstanding(self):
         return self._stamp() == self.stamp
 
+    @property
+    def is_repairable(self):
+        """A checkpoint whose manifest was deleted looks half-written, and the run removes it: nothing can be put back into it."""
+        parent = os.path.dirname(self.path)
+        return self.is_outstanding and os.path.isdir(parent) and not os.path.islink(parent)
+
     def repair(self):
         """Puts back what was there, unless the run has made something of its own in its place. A checkpoint that training has gone past is
         removed instead: if it came back, it would be newer than the log and the receipt."""
         if self.is_outstanding and self.is_past and self.step_folder:
             remove(self.step_folder)
             return
-        parent = os.path.dirname(self.path)
-        if not self.is_outstanding or not os.path.isdir(parent) or os.path.islink(parent):
-            return
-        remove(self.path)
-        copy(self.backup, self.path, self.uid)
+        if self.is_repairable:
+            remove(self.path)
+            copy(self.backup, self.path, self.uid)
 
 
 # ---- Inputs
