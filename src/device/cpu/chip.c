@@ -40,7 +40,7 @@ static void core_name(char *to, size_t size) {
             text_copy(to, size, cores[i].name);
 }
 
-/* exp, log and their like are the C library's in f64; the compiler chooses the order of what the language leaves
+/* In f64, exp, log and similar functions come from the C library. The compiler decides what the language leaves
  * open. */
 void cpu_describe(tl_device *device, char *chip, char *libraries) {
     (void)device;

@@ -1,4 +1,4 @@
-/* chip.h: what the cpu is, and what its kernels were made with and call. */
+/* chip.h: the name of the CPU, and the compiler and libraries behind its kernels. */
 #ifndef TALLY_DEVICE_CPU_CHIP_H
 #define TALLY_DEVICE_CPU_CHIP_H
 

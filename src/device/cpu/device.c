@@ -22,7 +22,7 @@ static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *er
         snprintf(error, 200, "the system has no %" PRIu64 " bytes", bytes);
         return false;
     }
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* a wish: refusal costs nothing but speed */
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* a hint: without huge pages only speed is lost */
     *data = p;
     return true;
 }

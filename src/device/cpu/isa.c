@@ -1,11 +1,11 @@
 /* isa.c: the kernels exist once per instruction set, and the machine's capability bits choose.
  *
- * Every kernel file is compiled several times, from the same source, with other compiler flags; each copy keeps its
- * names to itself and shows one table (Makefile, "instruction sets"). The choice depends on the capabilities that
+ * Every kernel file is compiled several times, from the same source, with different compiler flags; each copy keeps
+ * its names private and exports one table (Makefile, "instruction sets"). The choice depends on the capabilities that
  * the system reports, never on the core's name: a core may have an extension that the system does not switch on.
  *
- * The sets of one architecture give the same bits, but for products of matrices and attention, whose multiply-adds
- * and block sizes are the set's own (tests/test_samples.c).
+ * The sets of one architecture give the same bits, except for matrix products and attention, whose multiply-adds and
+ * block sizes depend on the set (tests/test_samples.c).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/shared/kernels.h"
@@ -34,7 +34,7 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
 
-/* The compiler's own test also asks whether the system saves the wide registers. */
+/* The compiler's own test also checks whether the system saves the wide registers. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
            has_f16c();

@@ -13,12 +13,12 @@ struct cpu_isa {
     const tl_kernel *kernels; /* by op id */
 };
 
-/* Number `index` of those that this machine has and this library was built with, least able first; 0 is "baseline".
- * False beyond the last. */
+/* Set number `index` of those that this machine supports and this library was built with, least capable first; 0 is
+ * "baseline". False beyond the last. */
 bool cpu_isa_at(int index, struct cpu_isa *isa);
 
-/* The one called `wish`, or the most able one where wish is NULL or empty. False, with the reason in error
- * (200 bytes): this machine or this library does not have it. */
+/* The set named `wish`, or the most capable one if wish is NULL or empty. False, with the reason in error (200
+ * bytes), if this machine or this library does not have it. */
 bool cpu_isa_choose(const char *wish, struct cpu_isa *isa, char *error);
 
 #endif

@@ -1,9 +1,9 @@
 /* isa_list.h: the instruction sets for which the kernels are compiled besides the compiler's own default (which every
- * chip of the architecture has, and which is called "baseline"), least able first:
+ * chip of the architecture has, and which is called "baseline"), least capable first:
  *
  *     ISA(name, is_there)
  *
- * The Makefile says how each is compiled (ISA_FLAGS_name); is_there is asked on the machine that runs.
+ * The Makefile says how each is compiled (ISA_FLAGS_name); is_there is evaluated at run time.
  */
 #if defined(__aarch64__)
 ISA(fp16, has_fp16)

@@ -1,11 +1,11 @@
 /* probe.c: peaks of the cores, in registers.
  *
  * Two dozen independent sums hide the latency of a multiply-add. The work is cut into pieces of some ten
- * microseconds with a barrier of the pipeline between them: a long run of nothing but multiply-adds can fall, after
- * a timer interrupt, into a state of half the rate that lasts until the pipeline is disturbed (seen on Neoverse V1).
- * The best of several stretches counts: a peak is what the machine can do, not what a neighbour left of it.
+ * microseconds with a barrier of the pipeline between them: after a timer interrupt, a long run of nothing but
+ * multiply-adds can drop to half the rate until the pipeline is disturbed (seen on Neoverse V1). The best of several
+ * stretches counts: a peak is what the machine can do, not what a neighbour left of it.
  *
- * Written as assembly and with target attributes: this file is compiled once, for the baseline, and asks the
+ * Written as assembly and with target attributes: this file is compiled once, for the baseline, and checks the
  * capability bits. */
 #include "device/cpu/probe.h"
 
@@ -110,7 +110,7 @@ PIECE(f64_avx2, "avx2,fma", __m256d, _mm256_setzero_pd, _mm256_fmadd_pd, 8)
 PIECE512(f32_avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps, 32)
 PIECE512(f64_avx512, "avx512f", __m512d, _mm512_setzero_pd, _mm512_fmadd_pd, 16)
 
-/* vdpbf16ps: two products for each of 16 sums. The operands' type is one that compilers make no zero of. */
+/* vdpbf16ps: two products for each of 16 sums. Compilers have no zero of the operands' type. */
 #define ZERO_BF16() ((__m512bh)_mm512_setzero_si512())
 __attribute__((target("avx512f,avx512bf16"))) static double bf16_avx512(void) {
     __m512bh a = ZERO_BF16(), b = ZERO_BF16();

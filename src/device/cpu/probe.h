@@ -1,4 +1,4 @@
-/* probe.h: what the cores can do at most, measured in registers. */
+/* probe.h: the peak speed of the cores, measured in registers. */
 #ifndef TALLY_DEVICE_CPU_PROBE_H
 #define TALLY_DEVICE_CPU_PROBE_H
 

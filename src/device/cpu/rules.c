@@ -57,8 +57,8 @@ static uint64_t matmul_workspace(const tl_call *c, const struct target *target) 
  * times with 100. */
 #define CHUNK_BYTES ((int64_t)64 << 20)
 
-/* Of few rows the bf16 gradient of all logits takes no more than f32 sums of dweight do: then there is one product
- * of all rows instead of one per chunk, each of which would pack the weight and pass over all sums. */
+/* With few rows, the bf16 gradient of all logits takes no more memory than f32 sums of dweight. Then there is one
+ * product of all rows instead of one per chunk, each of which would pack the weight and pass over all sums. */
 static struct head_cut head_cut(const struct target *target, tl_dtype dtype, int64_t N, int64_t V, int64_t C) {
     (void)target;
     return (struct head_cut){.chunk_rows = head_chunk_rows(N, V * (int64_t)sum_bytes(dtype), CHUNK_BYTES, 16),
@@ -111,7 +111,7 @@ static uint64_t attention_grad_workspace(const tl_call *c, const struct target *
     return delta + (dtype_info(q->dtype)->bits < 32 ? (uint64_t)q->numel * element : 0);
 }
 
-/* For SORT_SLOTS rows, after which come the next. */
+/* For SORT_SLOTS rows at a time. */
 static uint64_t multinomial_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const struct attr_multinomial *a = c->attr;

@@ -1,4 +1,4 @@
-/* rules.h: what a price must know of the cpu. */
+/* rules.h: the CPU as a target of prices. */
 #ifndef DEVICE_CPU_RULES_H
 #define DEVICE_CPU_RULES_H
 

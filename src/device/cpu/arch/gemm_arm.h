@@ -1,11 +1,11 @@
 /* gemm_arm.h: the blocks of gemm.c for 64-bit Arm: 8 x 12 sums in 24 of the 32 vector registers.
  *
- * In assembly, since compilers spill sums to memory here. What makes them fast, measured on Neoverse V1: loads stand
- * between the multiply-adds that do not need them, addresses are a base and a constant, and each loaded vector is
- * used up before its register is loaded again. f32 runs at 99 % of the chip's peak, bf16 at 95 %, on operands in the
- * L1 cache.
+ * They are in assembly because compilers spill the sums to memory. They are fast (measured on Neoverse V1) because
+ * loads stand between multiply-adds that do not depend on them, addresses are a base plus a constant, and each loaded
+ * vector is used up before its register is loaded again. f32 runs at 99 % of the chip's peak, bf16 at 95 %, on
+ * operands in the L1 cache.
  *
- * Row i, vector j of the sums is register 8 + 3i + j in f32. Both read one step further than they compute
+ * Row i, vector j of the sums is register 8 + 3i + j in f32. Both kernels read one step further than they compute
  * (GEMM_SLACK).
  */
 #include <arm_neon.h>
@@ -104,9 +104,8 @@ enum {
 #define LOAD_A(r, at) "ldr q" #r ", [%[a], #" #at "]\n\t"
 #define LOAD_B(r, at) "ldr q" #r ", [%[b], #" #at "]\n\t"
 
-/* Four terms. a's rows are in 0 to 3; b's first four pairs of columns are in w, x, y, z, the last two come into w
- * and x; what is loaded towards the end belongs to the next four terms: a at a_at, b at b_at (which is 64 before its
- * begin). */
+/* Four terms. a's rows are in 0 to 3; b's first four pairs of columns are in w, x, y, z, and the last two are loaded
+ * into w and x. The last loads are for the next four terms: a at a_at, b at b_at (64 bytes before its start). */
 #define BF16_STEP(w, x, y, z, a_at, b_at)                                                                            \
     MMLA_COLUMNS(8, 14, 20, 26, w) LOAD_B(w, b_at)                                                                   \
     MMLA_COLUMNS(9, 15, 21, 27, x) LOAD_B(x, b_at + 16)                                                              \

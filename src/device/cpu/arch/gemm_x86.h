@@ -7,11 +7,11 @@
  * as zero.
  *
  * With AVX-512, 192 terms of 48 columns take 36 KiB of a 48 KiB L1 cache, and 384 rows of 768 terms take 1.2 MiB of
- * a 2 MiB L2 cache. In AMX a chunk of 256 terms would bring 4 KiB of sums in and out for every 512 cycles of
- * products: sums stay in tiles over all terms of a block, and both operands come from the L2 cache. Measured in
- * turns on a Xeon whose cores are shared with other guests: this f32 is 1.12 (median) to 1.17 times (best turns) as
- * fast as 12 x 32 with all panels packed first and slices of 128 rows; this bf16 1.28 to 1.09 times chunks of 256
- * terms (docs/speed.md).
+ * a 2 MiB L2 cache. With AMX, a chunk of 256 terms would move 4 KiB of sums in and out for every 512 cycles of
+ * products. So sums stay in tiles over all terms of a block, and both operands come from the L2 cache. Measured in
+ * alternation on a Xeon whose cores are shared with other guests, this f32 kernel is 1.12 (median) to 1.17 times
+ * (best) as fast as 12 x 32 with all panels packed first and slices of 128 rows; this bf16 kernel is 1.28 to 1.09
+ * times as fast as chunks of 256 terms (docs/speed.md).
  */
 #include <immintrin.h>
 
@@ -79,8 +79,7 @@ static void block_f32(int64_t n_k, const void *a, const void *b, void *c, int64_
     block_store(sum, c, c_step, store);
 }
 
-/* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2)
- * -------------------------------------------------------- */
+/* ---- bf16 with AMX: packed as (k/32, 32, 32) and (k/2, 32, 2) ---------------------------------------------------- */
 
 #if defined(__AMX_BF16__)
 #define GEMM_HAS_BF16 1
@@ -96,13 +95,13 @@ enum {
     BF16_B_GROUP = 2
 };
 
-/* A thread's tiles are set up before its blocks and given back after them. */
+/* A thread configures its tiles before its blocks and releases them afterwards. */
 static void tiles_begin(void) { tiles_configure(); }
 static void tiles_end(void) { _tile_release(); }
 
 enum { TILE_STEP = 64, PAIRS_STEP = 128, TILES_BYTES = 2048 }; /* rows of a's tiles, of b's; both tiles of 32 terms */
 
-/* Half of the lines of a's tiles that will be needed in four steps. */
+/* Prefetches half of the lines of a's tiles that are needed in four steps. */
 static inline void tiles_ahead(const char *rows, int half) {
     rows += 4 * TILES_BYTES + half * TILES_BYTES / 2;
 #pragma GCC unroll 16
@@ -171,8 +170,7 @@ static void block_bf16(int64_t n_k, const void *a, const void *b, void *c, int64
     for (int i = 0; i < BF16_ROWS; i++) round_32((uint16_t *)c + i * c_step, sums + i * BF16_COLUMNS);
 }
 
-/* ---- bf16 with AVX-512: packed as (k/2, rows, 2) and (k/2, columns, 2)
- * ----------------------------------------------- */
+/* ---- bf16 with AVX-512: packed as (k/2, rows, 2) and (k/2, columns, 2) ------------------------------------------- */
 
 #elif defined(__AVX512BF16__)
 #define GEMM_HAS_BF16 1

@@ -4,21 +4,21 @@
  * of keys live on the stack, and so do the running sums:
  *
  *   forward   For one block of queries, over blocks of keys: scores s = scale q k^T; the running maximum m grows;
- *             what was summed before is rescaled by exp(m_old - m_new); then l += sum exp(s - m), o += exp(s - m) v.
- *             At the end out = o / l and lse = m + log l.
+ *             earlier sums are rescaled by exp(m_old - m_new); then l += sum exp(s - m), o += exp(s - m) v. At the
+ *             end out = o / l and lse = m + log l.
  *   backward  With lse the weights come back without a running maximum: p = exp(s - lse). Then
  *                 dv = p^T g      dp = g v^T      ds = p * (dp - delta)      dq = scale ds k      dk = scale ds^T q
  *             where delta = rowsum(g * out) = rowsum(p * dp). Blocks of keys are the outer loop: dk and dv of a
  *             block are finished on the stack, dq grows in memory.
  *
- * Causal: blocks that lie beyond the diagonal are not visited, so half of the work is never done. Nor are blocks
- * that lie wholly outside a window, nor, inside a block, tiles in which no query sees a key. A mask is read block by
- * block and added to the scores; false is -inf. The gradient of lse reaches a score as p g_lse, so it is taken from
- * delta. The gradient of an added mask is ds, written block by block.
+ * Causal: blocks beyond the diagonal are skipped, which saves half of the work. So are blocks wholly outside a window
+ * and, inside a block, tiles in which no query sees a key. A mask is read block by block and added to the scores;
+ * false is -inf. The gradient of lse reaches a score as p g_lse, so it is subtracted from delta. The gradient of an
+ * added mask is ds, written block by block.
  *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output wider
- * than one part is made part by part, computing the scores anew for each. Heads up to HEAD_PART_BYTES / 4 (f32) need
- * one part and pay nothing.
+ * than one part is made part by part, recomputing the scores for each. Heads up to HEAD_PART_BYTES / 4 (f32) need one
+ * part and pay nothing.
  *
  * Threads. Forward: an item is one block of queries of one head. Backward: an item is one kv head with all its query
  * heads, walked in a fixed order, so no two threads add to the same numbers and the sums' order is fixed. Where
@@ -51,7 +51,7 @@ struct attention {
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
 
-/* Query t stands beside key S - T + t, and sees `left` keys before it and `right` after it. */
+/* Query t is aligned with key S - T + t, and sees `left` keys before it and `right` after it. */
 static int64_t beside(const struct attention *attention, int64_t t) { return attention->S - attention->T + t; }
 
 /* One beyond the last key that query t sees. */
@@ -78,7 +78,7 @@ static int64_t first_query(const struct attention *attention, int64_t s) {
     return t > 0 ? t : 0;
 }
 
-/* ---- What sees what: of spans of queries and keys, ranges counted from their first ---- */
+/* ---- Visibility: ranges within spans of queries and keys, counted from their first ---- */
 
 struct span {
     int64_t first, n;
@@ -118,8 +118,8 @@ static struct range whole_tiles(struct range range, int64_t n) {
     return (struct range){range.from / n * n, round_up(range.to, n)};
 }
 
-/* exp(x) of a score less the largest, hence about 0 or below: 0 where it would be subnormal, and for -inf; NaN
- * stays. */
+/* exp(x) of a score minus the maximum, so x is about 0 or below. 0 where the result would be subnormal, and for -inf;
+ * NaN stays NaN. */
 static inline float weight_f32(float x) {
     const float bounded = vector_select(x < -87.0f, -87.0f, x);
     const struct vector_reduced reduced = vector_reduce(bounded);
@@ -128,7 +128,7 @@ static inline float weight_f32(float x) {
 }
 static inline double weight_f64(double x) { return exp(x); }
 
-/* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
+/* out (4, 4) = in^T: vector code for f32, which compilers do not generate by themselves. */
 static inline void turn_quad_f32(const float *in, int64_t step, float *out) {
     typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
     const quad a = *(const quad *)in, b = *(const quad *)(in + step);
@@ -163,7 +163,7 @@ static inline void turn_quad_f64(const double *in, int64_t step, double *out) {
 #include "device/cpu/ops/attention_bf16.h"
 #endif
 
-/* How a dtype is computed: what runs over the items of a parallel_for. */
+/* How a dtype is computed: the bodies of each parallel_for. */
 struct way {
     parallel_body forward_blocks, backward_heads, backward_begins, backward_key_blocks, backward_query_blocks;
 };
@@ -215,8 +215,8 @@ bool cpu_attention(const tl_kernel_args *args) {
     return true;
 }
 
-/* Whole heads while they fill the threads: all but the last round of them is then busy. Smaller items compute seven
- * products where whole heads need five. The bits are the same. */
+/* Items are whole heads if there are enough to keep the threads busy. Smaller items compute seven products where
+ * whole heads need five. The bits are the same. */
 static void backward(struct attention *attention, int n_threads) {
     const struct way *way = way_of(attention);
     const int64_t n_heads = attention->B * attention->H_kv, rounds = (n_heads + n_threads - 1) / n_threads;

@@ -1,14 +1,14 @@
-/* attention_bf16.h: attention of bf16 by the chip's bf16 product, which is four times as fast as that of f32.
+/* attention_bf16.h: bf16 attention on the chip's bf16 instructions, which are four times as fast as f32.
  *
- * The walk over blocks is attention_template.h's. What differs: all products take bf16 operands and sum in f32, and
- * scores lie as (queries, keys) in both directions. Forward, a weight goes into its product in two parts, what bf16
- * keeps of it and what that leaves (16 bits together), so that the result is rounded once, as everywhere. Backward,
- * weights and slopes are rounded to bf16. Without a mask, and for heads of at most 128 columns, a multiple of 8; the
- * rest goes the f32 way.
+ * The walk over blocks is attention_template.h's. Two things differ: all products take bf16 operands and sum in f32,
+ * and scores are (queries, keys) in both directions. Forward, a weight enters its product in two parts, its bf16
+ * value and the rounding error of that (16 bits together), so that the result is rounded once, as everywhere.
+ * Backward, weights and slopes are rounded to bf16. This path takes no mask, and heads of at most 128 columns, a
+ * multiple of 8; everything else takes the f32 path.
  *
  * BFMMLA multiplies 2 rows by 2 rows, 4 terms of each. A panel holds 8 rows: for each 4 terms the four pairs of rows
- * one after the other, 32 numbers. An operand whose rows are not the index that is summed over is turned on its way
- * into a panel.
+ * one after the other, 32 numbers. An operand whose rows are the index that is summed over is transposed while it is
+ * packed.
  */
 
 enum { BF16_HEAD = 128, BF16_PANEL = 8 };
@@ -105,7 +105,7 @@ static inline uint16x8_t bf16_round(float32x4_t left, float32x4_t right) {
     return vreinterpretq_u16_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(left), right));
 }
 
-/* The rounding errors of eight numbers, rounded. */
+/* The rounding errors of eight numbers, rounded to bf16. */
 static inline uint16x8_t bf16_rest(float32x4_t left, float32x4_t right, uint16x8_t rounded) {
     const float32x4_t kept_left = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(rounded), 16));
     const float32x4_t kept_right = vreinterpretq_f32_u32(vshll_high_n_u16(rounded, 16));
@@ -132,12 +132,12 @@ struct forward_bf16 {
     struct span queries, keys;
 };
 
-/* The tiles of a row of scores that are at work: those in which one of the eight queries around it sees a key. */
+/* The tiles of a row of scores that are computed: those in which one of the eight queries around it sees a key. */
 static struct range bf16_tiles(const struct attention *attention, struct span queries, int64_t i, struct span keys) {
     return whole_tiles(seen_keys(attention, queries, i / BF16_PANEL * BF16_PANEL, BF16_PANEL, keys), BF16_PANEL);
 }
 
-/* One query's scores become weights; its maximum, its sum, and the factor of what was summed before move on. */
+/* Turns one query's scores into weights; updates its maximum, its sum, and the factor of earlier sums. */
 static void bf16_softmax_row(struct forward_bf16 *f, const struct attention *attention, int64_t i) {
     const struct range tiles = bf16_tiles(attention, f->queries, i, f->keys);
     const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);

@@ -3,7 +3,7 @@
 
 enum {
     NAME(PART) = HEAD_PART_BYTES / (int)sizeof(REAL), /* of a head; a multiple of TILE_N */
-    NAME(SIDE) = TILE_N > TILE_M ? TILE_N : TILE_M    /* a row of scores is at work in whole pieces of this */
+    NAME(SIDE) = TILE_N > TILE_M ? TILE_N : TILE_M    /* rows of scores are processed in multiples of this */
 };
 
 /* Part of a head: columns d .. d + n - 1, in buffers padded with zeros to `width` columns. */
@@ -67,7 +67,7 @@ static void NAME(unload)(const tl_operand *out, int64_t b, int64_t t, int64_t h,
     }
 }
 
-/* n elements of the mask from (b, h, t, s) on, along the keys, as what is added to scores. */
+/* n elements of the mask from (b, h, t, s) on, along the keys, as numbers to add to scores. */
 static void NAME(mask_row)(REAL *out, const tl_operand *mask, int64_t b, int64_t h, int64_t t, int64_t s, int64_t n) {
     const int64_t at = b * mask->stride[0] + h * mask->stride[1] + t * mask->stride[2] + s * mask->stride[3];
     NAME(convert_to)(out, block_at(mask->data, mask->dtype, at), mask->dtype, mask->stride[3], n);
@@ -78,8 +78,8 @@ static void NAME(mask_row)(REAL *out, const tl_operand *mask, int64_t b, int64_t
 
 /* ---- Forward --------------------------------------------------------------------------------------------- */
 
-/* One block of queries. Scores lie as (keys, queries): the weights then are an operand of the product with v as they
- * are, and the running maxima and sums are plain vectors over queries. */
+/* One block of queries. Scores are (keys, queries): the weights can then be multiplied with v as they are, and the
+ * running maxima and sums are plain vectors over queries. */
 struct NAME(forward) {
     _Alignas(64) REAL q_t[NAME(PART) * ROWS];  /* (D, queries), times the scale */
     _Alignas(64) REAL rows[ROWS * NAME(PART)]; /* q, k or v: (ROWS, D) */
@@ -92,8 +92,8 @@ struct NAME(forward) {
     int64_t first_s;     /* where the blocks of keys begin */
 };
 
-/* Scores of the tiles in which a query sees a key. q stays packed from the first block of keys on where it is all
- * there. */
+/* Scores of the tiles in which a query sees a key. If the head is one part, q is packed only for the first block of
+ * keys. */
 static void NAME(forward_scores)(struct NAME(forward) * f, const struct attention *attention) {
     const int64_t D = attention->D;
     for (int64_t d = 0; d < D; d += NAME(PART)) {
@@ -149,8 +149,8 @@ static void NAME(exp_and_sum)(REAL *restrict score, const REAL *restrict shift, 
     }
 }
 
-/* Turns scores into exp(score - max), moves max and sum on, and leaves in `factor` what older sums shrink by. Of a
- * key's row those tiles are touched in which a query sees it. */
+/* Turns scores into exp(score - max), updates max and sum, and sets `factor`, which scales older sums. In a key's row
+ * it touches only tiles in which a query sees the key. */
 static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attention *attention) {
     REAL shift[ROWS];
     memcpy(f->factor, f->max, sizeof f->factor);
@@ -337,7 +337,7 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
     }
 }
 
-/* The mask is added to the scores, so their slope is its. */
+/* The mask is added to the scores, so its gradient is theirs. */
 static void NAME(unload_mask)(const struct NAME(backward) * w, const struct attention *attention) {
     for (int64_t i = 0; i < w->queries.n; i++) {
         const struct range seen = seen_keys(attention, w->queries, i, 1, w->keys);
@@ -457,7 +457,7 @@ static void NAME(backward_begin)(const struct attention *attention, int64_t b, i
     }
 }
 
-/* Brings rows of dq_sums into dq, unless they are there. */
+/* Copies rows of dq_sums to dq, unless dq_sums is dq. */
 static void NAME(backward_end)(const struct attention *attention, int64_t b, int64_t h, struct span queries) {
     for (int64_t t = queries.first; t < queries.first + queries.n; t++) {
         const int64_t at = ((b * attention->T + t) * attention->H + h) * attention->D;

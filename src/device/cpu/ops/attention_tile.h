@@ -1,4 +1,4 @@
-/* attention_tile.h: the two products that attention is made of, on one tile of registers at a time.
+/* attention_tile.h: the two matrix products of attention, on one tile of registers at a time.
  *
  *     tile_of_rows       c[i][j] = or += sum over p of a[i][p] b[p][j]       a lies by rows
  *     tile_of_columns    c[i][j] = or += sum over p of a[p][i] b[p][j]       a lies by columns
@@ -22,7 +22,7 @@
 #include <immintrin.h>
 #endif
 
-/* Rows of a tile: what 32 or 16 registers hold beside two vectors of b. Sizes here divide 64. */
+/* Rows of a tile: as many as fit in 32 or 16 registers beside two vectors of b. Sizes here divide 64. */
 #if defined(__aarch64__) || defined(__AVX512F__)
 #define TILE_M 8
 #else
@@ -47,7 +47,7 @@
 
 typedef float tile_f32 __attribute__((vector_size(TILE_BYTES)));
 typedef double tile_f64 __attribute__((vector_size(TILE_BYTES)));
-/* The same in memory: wherever an element may lie. */
+/* The same in memory, with the alignment of one element. */
 typedef float tile_stored_f32 __attribute__((vector_size(TILE_BYTES), aligned(4), may_alias));
 typedef double tile_stored_f64 __attribute__((vector_size(TILE_BYTES), aligned(8), may_alias));
 
@@ -103,7 +103,7 @@ static inline void tile_of_columns_f32(int64_t n_k, const float *a, int64_t a_st
 }
 
 /* Four terms of eight rows at a time: 16 loads for 64 multiply-adds, and 16 of these between two that use the same
- * sum. Written out because gcc 12 moves those closer together, which costs a tenth. v0-v7 hold a, v8-v23 sums,
+ * sum. Written out because gcc 12 moves those closer together, which is 10 % slower. v0-v7 hold a, v8-v23 sums,
  * v24-v31 b. */
 #define TILE_FMLA(sum, b, a, p) "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[" #p "]\n\t"
 #define TILE_LEFT(b, p)    \

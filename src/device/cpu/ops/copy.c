@@ -1,6 +1,6 @@
 /* copy.c: moving elements: copy, assign, fill, unview.
  *
- * Three ways, by what the walk over (out, in) looks like:
+ * There are three ways; the walk over (out, in) decides:
  *   bytes      same dtype: rows are moved as they are, never through a float, so every NaN keeps its bits
  *   converted  convert() does a row at a time
  *   tiled      the input is contiguous along another axis than the output (a transpose): copy_tiles.c
@@ -25,8 +25,8 @@ enum { CHUNK = 512 }; /* unview */
 enum { LINE_VECTOR = 16 }; /* bytes that are moved at a time */
 typedef uint8_t line __attribute__((vector_size(LINE_VECTOR), aligned(1), may_alias));
 
-/* The pattern, of LINE_VECTOR bytes, over and over; eight stores a turn, or they would wait for the counter. Returns
- * how many of the n bytes are done. */
+/* Repeats the pattern, of LINE_VECTOR bytes. Eight stores per iteration: fewer would wait for the loop counter.
+ * Returns how many of the n bytes are written. */
 static int64_t fill_lines(char *out, const char *pattern, int64_t n) {
     const line value = *(const line *)(const void *)pattern;
     int64_t at = 0;
@@ -69,8 +69,8 @@ struct task {
     _Alignas(8) unsigned char element[8]; /* fill */
 };
 
-/* memmove, for what lies apart or at the very same place: 128 bytes are read before they are written. Of runs that
- * come from memory the library's makes four fifths of this. */
+/* memmove for ranges that are disjoint or identical: 128 bytes are read before they are written. For runs from main
+ * memory the library's memmove reaches 80 % of this speed. */
 static void move_bytes(char *out, const char *in, int64_t n) {
     int64_t at = 0;
     for (; at + 8 * LINE_VECTOR <= n; at += 8 * LINE_VECTOR) {
@@ -106,8 +106,8 @@ static void copy_rows(void *context, int64_t first, int64_t last) {
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/* Rows of whole cache lines may be written anywhere for nothing, but reading waits: take them as they lie in the
- * input. Sorts the outer axes, large strides outside. */
+/* Rows of whole cache lines can be written in any order at no cost, but reads stall, so rows follow the order of the
+ * input. Sorts the outer axes, large strides outermost. */
 static void follow_input(struct task *task) {
     struct iterate *walk = &task->walk;
     const int inner = walk->rank - 1;
@@ -198,8 +198,8 @@ void copy_fill(const tl_operand *out, double value, int n_threads) {
 
 /* ---- unview ---------------------------------------------------------------------------------------------------
  *
- * out[geometry] += g where elements may land on each other: in order, on one thread. Within a run (of nonzero
- * stride) targets differ, so a run is read, added and written as arrays; with stride 0 a run is one element.
+ * out[geometry] += g where several elements may have one target: in order, on one thread. Within a run (of nonzero
+ * stride) targets are distinct, so a run is read, added and written as arrays; with stride 0 a run is one element.
  */
 #define T float
 #define NAME(name) name##_f32

@@ -45,18 +45,18 @@
 
 enum {
     LINE_BYTES = 64,
-    DOWN_BYTES = 512, /* what a tile writes at one place; half of that of narrow elements */
+    DOWN_BYTES = 512, /* contiguous bytes that a tile writes; half of it for narrow elements */
     MOST_DOWN = 256,  /* elements */
     MOST_ALONG = 128,
-    ROW_BYTES = 256, /* of the buffer, twice that for narrow elements: 128 to 256 of them are read at one place */
+    ROW_BYTES = 256, /* of the buffer; twice that for narrow elements. 128 to 256 contiguous bytes are read */
     BUFFER_BYTES = 128 * (ROW_BYTES + LINE_BYTES),
-    SPAN_RUNS = 512, /* tiles follow each other along the input for so many runs of the output, then along those */
+    SPAN_RUNS = 512, /* tiles advance along the input for this many runs of the output, then along the output */
     TILES_AHEAD = 3, /* tiles of prefetch distance */
     CELL_MIN_BYTES = 16,
     CELL_MAX_BYTES = 512,   /* longer ones need no tile */
-    CELL_DOWN_BYTES = 1024, /* what a tile of cells writes at one place, and at least so many cells */
+    CELL_DOWN_BYTES = 1024, /* contiguous bytes that a tile of cells writes, but at least the next number of cells */
     CELL_MIN_DOWN = 16,
-    CELL_ALONG_BYTES = 512, /* what it reads at one place, likewise */
+    CELL_ALONG_BYTES = 512, /* contiguous bytes that it reads, likewise */
     CELL_MIN_ALONG = 8,
     CELL_SPAN_BYTES = 1 << 20,
     MIN_DOWN = 8,  /* elements: with fewer on a side, a tile is not worth it */
@@ -67,7 +67,7 @@ enum {
 typedef uint8_t vector __attribute__((vector_size(16)));
 typedef uint8_t vector_memory __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* Rows that a later tile will read, asked for bit by bit while this one is brought in: of many at once most would be
+/* Rows of a later tile, prefetched a few at a time while this one is loaded: of many prefetches at once most would be
  * dropped. */
 struct ahead {
     const char *base;
@@ -80,7 +80,7 @@ VECTOR_INLINE void ask(const struct ahead *ahead, int64_t row) {
     for (at -= (uintptr_t)at % LINE_BYTES; at < end; at += LINE_BYTES) __builtin_prefetch(at, 0, 2);
 }
 
-/* Every second block of `a` changes places with the one before it of `b`; blocks have 8 or 4 bytes. */
+/* Swaps every second block of `a` with the block before it of `b`; blocks have 8 or 4 bytes. */
 VECTOR_INLINE void swap_8(vector *a, vector *b) {
     typedef uint64_t lanes __attribute__((vector_size(16)));
     const lanes x = (lanes)*a, y = (lanes)*b;
@@ -126,7 +126,7 @@ VECTOR_INLINE void store_line(char *to, const vector *a) {
     for (int k = 0; k < LINE_BYTES / 16; k++) *(vector_memory *)(void *)(to + 16 * k) = a[k];
 }
 
-/* Rows of elements, zipped into one of units: line for line of the unit, and the rest one by one. */
+/* Interleaves rows of elements into one row of units: whole lines of units first, then the rest one by one. */
 VECTOR_INLINE void zip_rows(char *to, const char *const *row, int64_t n, int64_t element, int64_t n_rows) {
     const int64_t step = LINE_BYTES / n_rows, bytes = n * element;
     int64_t at = 0;
@@ -156,7 +156,7 @@ struct group {
     int axis[TL_MAX_RANK];
 };
 
-/* So many steps along an axis, each of `step` tiles. */
+/* A number of steps along an axis, each of `step` tiles. */
 struct level {
     int axis;
     int64_t count, step;
@@ -165,7 +165,7 @@ struct level {
 struct task {
     const struct iterate *walk; /* operands: out, in */
     tl_dtype out_dtype, in_dtype;
-    int64_t out_unit, in_unit; /* bytes of what moves as one */
+    int64_t out_unit, in_unit; /* bytes that move as one */
     bool has_cells;
     struct group down, along;
     int order[TL_MAX_RANK];              /* the axes by the input's strides, the smallest first */
@@ -173,11 +173,11 @@ struct task {
     struct level level[TL_MAX_RANK + 1]; /* how tiles follow each other: the first goes fastest */
     int n_levels;
     int64_t n_tiles;
-    const int64_t *from; /* where each run along the input begins, behind the tile's beginning */
+    const int64_t *from; /* offset of each run along the input from the tile's start */
     const int64_t *to;   /* and each run of the output */
 };
 
-/* Of a smaller tile at an edge, the tables' beginnings hold: only a group's outermost axis is ever cut. */
+/* A smaller tile at an edge uses the beginnings of the tables: only a group's outermost axis is ever cut. */
 struct tile {
     char *out;
     const char *in;
@@ -207,15 +207,15 @@ static int axis_after(const struct task *task, int operand, int64_t bytes, int b
     return -1;
 }
 
-/* Equal parts of an axis, of at most `most` and in whole `steps`. */
+/* The size of equal parts of an axis: at most `most`, a multiple of `step`. */
 static int64_t part_of(int64_t size, int64_t most, int64_t step) {
     if (size <= most) return size;
     const int64_t n = (size - 1) / most + 1;
     return smaller(most, larger(1, ((size - 1) / n + step) / step * step));
 }
 
-/* Takes axes until the operand's run has `most` units: inner axes whole, the last one perhaps in parts. Gives the
- * run's units. */
+/* Takes axes until the operand's run has `most` units: inner axes whole, the last one perhaps in parts. Returns the
+ * run's length in units. */
 static int64_t take_axes(struct task *task, struct group *group, int operand, int64_t unit, int64_t most, int64_t step,
                          int but, const struct group *other) {
     int64_t n = 1;
@@ -253,7 +253,7 @@ static bool plan_elements(struct task *task, int inner) {
     return n_down >= MIN_DOWN && n_along >= MIN_ALONG;
 }
 
-/* Where the innermost axis is contiguous in both, its run is what moves. */
+/* If the innermost axis is contiguous in both, its run is the unit that moves. */
 static bool plan_cells(struct task *task) {
     const int inner = task->walk->rank - 1;
     const int64_t bytes = task->walk->size[inner] * task->out_unit;
@@ -292,8 +292,8 @@ static void add_level(struct task *task, int axis, int64_t count, int64_t step) 
     task->n_tiles *= count;
 }
 
-/* Along the input for a span, then along the output's innermost cut axis, then along the input to the end. Where a
- * span does not divide the axis it cuts, the last one has places that no tile has: find_tile gives an empty one. */
+/* Along the input for a span, then along the output's innermost cut axis, then along the input to the end. If a span
+ * does not divide the axis that it cuts, the last span has positions without a tile; find_tile returns an empty one. */
 static void order_tiles(struct task *task) {
     const int down = task->down.axis[task->down.n_axes - 1];
     const int64_t n_down = tiles_along(task, down);
@@ -357,7 +357,7 @@ VECTOR_INLINE void fill_rows(const char *in, const int64_t *from, int64_t n_down
     }
 }
 
-/* The same, converted on the way; apart, since around calls the other loop would spill registers. */
+/* The same with conversion. It is a separate function because calls would make the other loop spill registers. */
 __attribute__((noinline)) static void fill_converted(const struct task *task, const struct tile *tile,
                                                      const struct ahead *ahead, char *buffer, int64_t element) {
     char converted[4][MOST_ALONG * 8];
@@ -382,7 +382,7 @@ VECTOR_INLINE void turn_rest(const struct task *task, const struct tile *tile, c
                    buffer + i / zip * row_step(element) + (j * zip + i % zip) * element, (size_t)element);
 }
 
-/* One tile of elements of a size, which is a constant here: with steps that are known, no register is spilled. */
+/* One tile of elements. Their size is a constant here: with constant steps no register is spilled. */
 VECTOR_INLINE void turn_tile(const struct task *task, const struct tile *tile, const struct ahead *ahead, char *buffer,
                              int64_t element) {
     const int64_t zip = zipped(element), step = row_step(element);
@@ -410,8 +410,8 @@ static void turn_8(const struct task *task, const struct tile *tile, const struc
     turn_tile(task, tile, ahead, buffer, 8);
 }
 
-/* One cell, while the one at `fetch` is asked for. A line is read before it is written: a library's memcpy would be
- * a call for each. */
+/* Copies one cell and prefetches the one at `fetch`. A line is read before it is written. memcpy would be a call per
+ * cell. */
 VECTOR_INLINE void copy_cell(char *to, const char *from, const char *fetch, int64_t bytes) {
     int64_t at = 0;
     for (; at + LINE_BYTES <= bytes; at += LINE_BYTES) {
@@ -441,7 +441,7 @@ static void copy_range(void *context, int64_t first, int64_t last) {
     SCRATCH_ARRAY(char, buffer, BUFFER_BYTES);
     struct tile tiles[TILES_AHEAD + 1];
     for (int64_t number = first - TILES_AHEAD; number < last; number++) {
-        const int64_t later = number + TILES_AHEAD; /* of the next range as well: most often the same thread takes it */
+        const int64_t later = number + TILES_AHEAD; /* also in the next range, usually of the same thread */
         const bool is_there = later < task->n_tiles;
         if (is_there) tiles[later % (TILES_AHEAD + 1)] = find_tile(task, later);
         if (number < first) continue;

@@ -4,9 +4,8 @@
 
 #include "device/cpu/shared/iterate.h"
 
-/* Copies what a walk over (out, in) covers, where the two are contiguous along different axes. Does nothing and
- * returns false where tiles are of no use: rows are long anyway, or too short, or one of the two has gaps
- * everywhere. */
+/* Copies a walk over (out, in) whose operands are contiguous along different axes. Does nothing and returns false if
+ * tiles do not help: rows are long anyway, or too short, or one of the two has gaps everywhere. */
 bool copy_tiles(const struct iterate *walk, tl_dtype out_dtype, tl_dtype in_dtype, int n_threads);
 
 #endif

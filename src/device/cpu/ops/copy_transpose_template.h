@@ -4,7 +4,7 @@
 #define LANES (16 / (int64_t)sizeof(T))
 #define LINE (LINE_BYTES / (int64_t)sizeof(T))
 
-/* LANES x LANES units, from rows to columns: at each scale, blocks beside the diagonal change places. */
+/* LANES x LANES units, from rows to columns: at each scale, off-diagonal blocks are swapped. */
 VECTOR_INLINE void NAME(turn_square)(vector *a, const char *from, int64_t from_step) {
     for (int i = 0; i < LANES; i++) a[i] = *(const vector_memory *)(const void *)(from + i * from_step);
     for (int i = 0; i < LANES / 2; i++) swap_8(&a[i], &a[i + LANES / 2]);
@@ -19,8 +19,8 @@ VECTOR_INLINE void NAME(turn_lines)(char *const *run, int64_t offset, const char
         for (int k = 0; k < 4; k++) *(vector_memory *)(void *)(run[i] + offset + k * 16) = a[k * LANES + i];
 }
 
-/* The part of a tile that has whole lines: column j of `rows`, which are `step` apart, goes to out + to[j]. Runs of
- * the output one after the other, so that few of its pages are in use at a time. */
+/* The part of a tile that has whole lines: column j of `rows`, which are `step` apart, goes to out + to[j]. The
+ * output's runs are written one after the other, so that few of its pages are in use at a time. */
 VECTOR_INLINE void NAME(turn_rows)(char *out, const int64_t *to, const char *rows, int64_t step, int64_t n_lines,
                                    int64_t n_columns) {
     for (int64_t j = 0; j + LANES <= n_columns; j += LANES) {

@@ -49,7 +49,7 @@ bool cpu_full(const tl_kernel_args *args) {
 
 /* ---- arange --------------------------------------------------------------------------------------------- */
 
-/* Places are doubles, which are exact up to 2^53: to convert an integer of 64 bits takes as long as all the rest. */
+/* Positions are doubles, which are exact up to 2^53: converting a 64-bit integer takes as long as everything else. */
 static void arange_f32(void *context, int64_t first, int64_t last) {
     const struct task *task = context;
     const struct attr_arange *attr = task->attr;

@@ -4,7 +4,7 @@
 
 #include "spec/attr.h"
 
-/* Elements first .. first+n-1 of what `random` makes with these attributes, dense, of this dtype. */
+/* Elements first .. first+n-1 of the tensor that `random` makes with these attributes: dense, in this dtype. */
 void create_random(const struct attr_random *attr, tl_dtype dtype, void *to, int64_t first, int64_t n);
 
 #endif

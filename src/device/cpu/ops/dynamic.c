@@ -1,4 +1,4 @@
-/* dynamic.c: answers that depend on data. */
+/* dynamic.c: item and nonzero, whose results the host needs. */
 #include "device/cpu/shared/iterate.h"
 #include "device/cpu/shared/kernels.h"
 #include "spec/attr.h"
@@ -16,8 +16,8 @@ bool cpu_item(const tl_kernel_args *args) {
     return true;
 }
 
-/* One piece of a row of the last axis: the places of its nonzero elements, first .. first+n-1, without a branch. Any
- * dtype is nonzero in f64 exactly when it is nonzero: an int64 never rounds to zero. */
+/* One piece of a row of the last axis: the positions of its nonzero elements, first .. first+n-1, without a branch.
+ * The test is in f64, where every nonzero value is nonzero: an int64 never rounds to zero. */
 static int64_t find_places(int64_t *place, const char *x, tl_dtype dtype, int64_t stride, int64_t first, int64_t n) {
     double values[CHUNK];
     int64_t found = 0;
@@ -29,7 +29,7 @@ static int64_t find_places(int64_t *place, const char *x, tl_dtype dtype, int64_
     return found;
 }
 
-/* Rows of indices: those of the row of x, and each place in it. */
+/* Rows of indices: those of the row of x, and each position in it. */
 static void write_indices(int64_t *to, const int64_t *outer, int rank, const int64_t *place, int64_t n) {
     for (int64_t i = 0; i < n; i++, to += rank) {
         for (int axis = 0; axis < rank - 1; axis++) to[axis] = outer[axis];

@@ -1,16 +1,16 @@
 /* elementwise.c: one result element from one element of each input.
  *
- * All ops share one driver. Positions are cut into blocks that fit the first-level cache. For each block every operand
- * is brought to the compute type (f32, f64 or i64), a plain loop over arrays computes, and the result is converted to
- * the output's dtype. An operand that already is a gapless array of the compute type is used where it lies. So each op
- * is one loop per compute type, and dtypes, strides and broadcasting are in one place. The loops follow from the
+ * All ops share one driver. Positions are cut into blocks that fit in the L1 cache. For each block every operand is
+ * converted to the compute type (f32, f64 or i64), a plain loop over arrays computes, and the result is converted to
+ * the output's dtype. An operand that already is a gapless array of the compute type is used in place. So each op is
+ * one loop per compute type, and dtypes, strides and broadcasting are in one place. The loops follow from the
  * formulas in spec/elementwise_list.h.
  *
  * Where rows are short (a narrow slice, a small innermost axis of a permuted view), several rows are gathered into one
  * block first: the loops stay long.
  *
- * In place: an input may be the very memory of the output, element for element; each element is read before it is
- * written, and loops carry VECTOR_LOOP since nothing else overlaps.
+ * In place: an input may be the output's own memory, element for element. Each element is read before it is written;
+ * loops carry VECTOR_LOOP since nothing else overlaps.
  */
 #include "base/scratch.h"
 #include "device/cpu/ops/elementwise.h"
@@ -34,7 +34,7 @@ enum {
     PLAIN_LIMIT = 4096, /* up to this, dense operands are not split for threads anyway */
 };
 
-/* Loops for one input, the first or the second, that is the same element throughout. */
+/* Loops for two inputs of which the first or the second is the same element throughout. */
 struct ones {
     const struct elementwise *op;
     void (*f32[2])(float *out, float one, const float *x, int64_t n);
@@ -50,11 +50,11 @@ struct task {
     tl_dtype dtype[1 + MAX_INPUTS];
     int64_t stride[1 + MAX_INPUTS];   /* along the innermost axis, in elements */
     bool is_array[1 + MAX_INPUTS];    /* rows are gapless arrays of the compute type */
-    bool is_constant[1 + MAX_INPUTS]; /* the same element everywhere: brought to the compute type once per thread */
+    bool is_constant[1 + MAX_INPUTS]; /* the same element everywhere: converted to the compute type once per thread */
     int n_inputs;
     const struct ones *ones;
-    int one;       /* of two inputs, the one that is the same element all along a row and has a loop for it; or -1 */
-    bool is_ready; /* that element is of the compute type */
+    int one;            /* which of two inputs is the same element along a row and has a loop for that; or -1 */
+    bool is_ready;      /* that element is of the compute type */
     bool needs_buffers; /* something passes through a block */
 };
 
@@ -65,10 +65,10 @@ struct scatter {
     int64_t length[BLOCK];
 };
 
-/* A number of ours as a double: f32 rounds it once more. */
+/* A scalar as a double; f32 rounds it once more. */
 static double real_of(tl_scalar s) { return s.kind == TL_SCALAR_FLOAT ? s.f : (double)s.i; }
 
-enum { PIECE = 256 }; /* elements that are looked at together, before: whether all of them are easy */
+enum { PIECE = 256 }; /* elements that are checked together for whether all of them are easy */
 
 /* The loops and the driver, once per compute type. W is the type in which + - * are done: unsigned for integers, which
  * wrap. */
@@ -249,7 +249,7 @@ static bool wrapped(const tl_kernel_args *args, const struct elementwise *op) {
 
 /* ---- The ops ------------------------------------------------------------------------------------------- */
 
-/* Which way a class of elementwise_list.h goes. */
+/* How each class of elementwise_list.h runs. */
 #define RUN_REAL elementwise_as_output
 #define RUN_FLOAT elementwise_as_output
 #define RUN_NUMBER elementwise_as_output

@@ -16,10 +16,10 @@ struct elementwise {
 /* Runs an op over args' inputs (at most ELEMENTWISE_INPUTS) into its one output, in a compute type: f32, f64 or i64. */
 bool elementwise_run(const tl_kernel_args *args, const struct elementwise *op, tl_dtype compute);
 
-/* The type in which two inputs meet where the result's dtype does not say it: that of their promoted dtype. */
+/* The compute type for two inputs if the result's dtype does not determine it: that of their promoted dtype. */
 tl_dtype elementwise_compute(tl_dtype a, tl_dtype b);
 
-/* In the type of the result, and in that where two inputs meet. */
+/* Runs in the result's compute type, and in that of the two promoted inputs. */
 bool elementwise_as_output(const tl_kernel_args *args, const struct elementwise *op);
 bool elementwise_as_inputs(const tl_kernel_args *args, const struct elementwise *op);
 

@@ -1,6 +1,6 @@
 /* elementwise_loops.h: the loops of elementwise.c for one compute type T, with NAME(x) giving a function its type's
- * suffix; part of elementwise_template.h. Every loop reads in[k][0..n) and writes out[0..n), which may be the very
- * memory of an input. Truth is 0 or 1 in T; the driver converts it to bool. */
+ * suffix; part of elementwise_template.h. Every loop reads in[k][0..n) and writes out[0..n), which may be an input's
+ * own memory. Truth is 0 or 1 in T; the driver converts it to bool. */
 #include "device/cpu/ops/elementwise_map_template.h"
 
 /* ---- Rows of elementwise_list.h: a loop over the formula ------------------------------------------------ */
@@ -190,9 +190,9 @@ static void NAME(softplus)(T *out, const T *const *in, int64_t n, const void *at
     }
 }
 
-/* ---- Rows whose hard arguments take another way: each element's bits are the same either way --------------- */
+/* ---- Rows with a separate path for hard arguments: both paths give the same bits --------------- */
 
-/* A piece with a huge angle in it goes element by element. */
+/* A piece with a huge angle in it is computed element by element. */
 VECTOR_INLINE void NAME(map_angle)(T *out, const T *x, int64_t n, T (*f)(T), T (*far)(T)) {
     for (int64_t i = 0; i < n; i += PIECE) {
         const int64_t length = n - i < PIECE ? n - i : PIECE;
@@ -233,7 +233,7 @@ static void NAME(pow)(T *out, const T *const *in, int64_t n, const void *attr) {
         for (int k = 0; k < length; k++) out[i + k] = x[k];
     }
 }
-/* fmod has the dividend's sign; where that is not the divisor's, one divisor more. */
+/* fmod has the dividend's sign; if the divisor's differs, the divisor is added. */
 static void NAME(remainder)(T *out, const T *const *in, int64_t n, const void *attr) {
     (void)attr;
     for (int64_t i = 0; i < n; i += VECTOR_TILE) {

@@ -1,7 +1,8 @@
 /* elementwise_map_template.h: a function of one or two numbers over arrays of one compute type T, inlined with a
- * constant f. The output may be the very memory of an input. */
+ * constant f. The output may be an input's own memory. */
 
-/* A few instructions an element: compilers vectorise and unroll the plain loop, and a tile would only be in the way. */
+/* For a few instructions per element: compilers vectorise and unroll the plain loop, and tiles would only get in the
+ * way. */
 VECTOR_INLINE void NAME(each)(T *out, const T *x, int64_t n, T (*f)(T)) {
     VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) out[i] = f(x[i]);
@@ -13,8 +14,8 @@ VECTOR_INLINE void NAME(each_pair)(T *out, const T *a, const T *b, int64_t n, T 
 }
 
 #if IS_FLOAT
-/* A long chain of them: in tiles, see VECTOR_TILE. A tile is read whole before any of it is written: so in place is
- * fine. */
+/* For long chains of instructions: in tiles, see VECTOR_TILE. A tile is read whole before any of it is written, so
+ * this works in place. */
 VECTOR_INLINE void NAME(map)(T *out, const T *x, int64_t n, T (*f)(T)) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {

@@ -15,7 +15,7 @@ static void NAME(load_run)(T *out, const void *in, tl_dtype dtype, int64_t strid
     for (int64_t i = 0; i < n; i++) out[i] = one;
 }
 
-/* A run, and the rows that follow it, where one input is one element of T for each row: products of vectors. */
+/* A run, and the rows that follow it, if one input has one element of T per row, as in an outer product. */
 static void NAME(rows_of_one)(const struct task *task, struct iterate_run *run) {
     const struct iterate *walk = &task->walk;
     const int one = 1 + task->one, other = 2 - task->one, axis = walk->rank - 2;

@@ -1,7 +1,7 @@
 /* fold.c: reductions whose partial result is more than one number, and running sums and products.
  *
  * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A chunk is gathered
- * into an array of f64 (i64 for integers; f32 for a *narrow* reduction, which keeps the same digits) and made into a
+ * into an array of f64 (i64 for integers; f32 for a *narrow* reduction, which keeps the same digits) and reduced to a
  * *state* of two numbers; the states of an output are joined in order, and the last one is finished into the result.
  * Chunks depend on the shape alone, so the bits are the same for every number of threads and every layout of x.
  * Inside a chunk, sums run in LANES, as in reduce.c.
@@ -41,8 +41,8 @@ struct rows {
     tl_dtype dtype;
 };
 
-/* How one reduction works. x is an array of n doubles or int64s (narrow: of floats), whose first is element `first`
- * of its output's. */
+/* How one reduction works. x is an array of n doubles or int64s (narrow: of floats), of which x[0] is element `first`
+ * of its output. */
 struct fold {
     struct state (*chunk)(const void *x, int64_t n, int64_t first, const void *attr);
     /* total, over n_total elements, and part, over n_part that follow. */
@@ -72,7 +72,7 @@ static int64_t chunk_length(const struct task *task, int64_t chunk) {
     return smaller(REDUCE_CHUNK, task->reduced.n - chunk * REDUCE_CHUNK);
 }
 
-/* The same through floats; an array of them is used where it lies. */
+/* The same through floats; an array of them is used in place. */
 static struct state fold_narrow_chunk(const struct task *task, const char *base, int64_t chunk, float *buffer) {
     const int64_t first = chunk * REDUCE_CHUNK, n = chunk_length(task, chunk);
     if (task->reduced.rank == 1 && task->x->dtype == TL_F32 && task->x_stride == 1)
@@ -163,7 +163,7 @@ static void fold_columns(void *context, int64_t first, int64_t last) {
     }
 }
 
-/* Where neighbouring outputs are made of neighbouring elements, and one output of elements further apart. */
+/* True if neighbouring outputs have neighbouring elements, and the elements of one output are further apart. */
 static bool goes_by_columns(const struct task *task) {
     const struct iterate *kept = &task->kept, *reduced = &task->reduced;
     return task->fold->columns && reduced->rank == 1 && reduced->n > 1 && kept->size[kept->rank - 1] >= LANES &&
@@ -171,8 +171,7 @@ static bool goes_by_columns(const struct task *task) {
            (reduced->step[0] > kept->step[0] || reduced->step[0] < -kept->step[0]);
 }
 
-/* Long pieces of rows are read best; they are shorter where threads would otherwise have nothing to do, which
- * changes no result. */
+/* Long pieces of rows read fastest. They are shorter if threads would otherwise be idle; the results are the same. */
 static bool run_columns(struct task *task, int n_threads) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1], n_rows = smaller(REDUCE_CHUNK, task->reduced.n);
     const int64_t n_items = task->kept.n / kept_size * task->n_chunks;
@@ -226,7 +225,7 @@ static double lanes_total(double lane[LANES]) {
     return lane[0];
 }
 
-/* A row as floats: where it lies, or converted into `buffer`. */
+/* A row as floats: in place, or converted into `buffer`. */
 static const float *row_at(const struct rows *rows, int64_t row, float *buffer) {
     const char *at = rows->base + row * rows->step;
     if (rows->dtype == TL_F32) return (const float *)(const void *)at;
@@ -310,7 +309,8 @@ static void finish_place(const struct task *task, int64_t output, struct state s
     ((int64_t *)task->args->out[0].data)[output] = state.b.i;
 }
 
-/* The first of equals, and the first NaN before everything: what is held is given up for what is better, but no NaN. */
+/* The first of equals wins, and the first NaN beats everything: a better element replaces the current one unless that
+ * is NaN. */
 VECTOR_INLINE void place_columns(const struct rows *rows, struct state *to, bool wants_max) {
     float best[COLUMNS], buffer[COLUMNS];
     int32_t place[COLUMNS]; /* in a chunk */
@@ -351,8 +351,8 @@ bool cpu_argmin(const tl_kernel_args *args) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------------- */
 
-/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal
- * numbers is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. For equal numbers the
+ * remainder is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
 static inline void add_distances(const double *x, int n, double mean, double *rest, double *squares) {
     for (int k = 0; k < n; k++) {
         const double d = x[k] - mean;
@@ -562,7 +562,7 @@ struct scan {
     double *carry; /* cumprod_grad: the product before each block */
 };
 
-/* Where position `at` of the scan is in a row, and the direction of the next. */
+/* The address of position `at` of the scan in a row, and the step to the next. */
 static void *scan_at(const struct scan *scan, const tl_operand *x, int64_t row, int64_t at) {
     const int64_t place = scan->attr.is_reverse ? scan->n - 1 - at : at;
     return (char *)x->data + (row * scan->n + place) * iterate_element_bytes(x->dtype);
@@ -584,7 +584,7 @@ VECTOR_INLINE void scan_part(double x[SCAN_ROWS][SCAN_PART], double *totals, int
     memcpy(totals, total, sizeof total);
 }
 
-/* The same of floats, where they lie: n elements of SCAN_ROWS rows, in the direction of the scan. */
+/* The same for floats, in place: n elements of SCAN_ROWS rows, in the direction of the scan. */
 VECTOR_INLINE void scan_floats(float *const *out, const float *const *x, double *totals, int64_t n, int step,
                                bool is_product, bool is_exclusive) {
     double total[SCAN_ROWS];
@@ -693,8 +693,8 @@ struct after {
     double x, g, r;
 };
 
-/* One block, from its last place to its first; `product` is that of what is before the block. The products go the
- * other way, side by side with it: each step of either waits for the one before. */
+/* One block, from its last place to its first; `product` is the product of all elements before the block. The
+ * products run in the other direction in the same loop, since each step of either waits for the one before. */
 static void grad_block(const struct scan *scan, int64_t row, int64_t at, double product, struct after *after) {
     SCRATCH_ARRAY(double, x, SCAN_BLOCK);
     SCRATCH_ARRAY(double, g, SCAN_BLOCK);

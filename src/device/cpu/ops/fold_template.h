@@ -3,7 +3,7 @@
  * side, at least. */
 enum { NAME(WIDE) = 64 / sizeof(T) };
 
-/* The largest of n, NaN aside; -infinity of none. */
+/* The largest of n, NaN aside; -infinity if there is none. */
 static T NAME(number_max)(const T *x, int64_t n) {
     T lane[NAME(WIDE)], max = -INFINITY;
     int64_t i = 0;
@@ -15,7 +15,7 @@ static T NAME(number_max)(const T *x, int64_t n) {
     return max;
 }
 
-/* The value first, in lanes; then where it is. */
+/* Finds the value first, in lanes; then its position. */
 VECTOR_INLINE struct state NAME(extreme_place)(const T *x, int64_t n, int64_t first, bool wants_max) {
     T lane[NAME(WIDE)], best = x[0];
     MASK nans[NAME(WIDE)] = {0}, has_nan = 0;

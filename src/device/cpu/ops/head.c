@@ -20,9 +20,9 @@
 struct head {
     const tl_operand *targets;
     int64_t ignore_index, V;
-    int64_t row;    /* the chunk's first */
-    void *logits;   /* (rows of the chunk, V) of the compute type; in the end their gradient, from the same places on */
-    void *gathered; /* NULL, or (N,V) bf16: the gradient of all logits */
+    int64_t row;        /* the chunk's first */
+    void *logits;       /* (rows of the chunk, V) of the compute type; later their gradient, in the same memory */
+    void *gathered;     /* NULL, or (N,V) bf16: the gradient of all logits */
     bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
@@ -82,7 +82,7 @@ static void round_sums(void *context, int64_t first, int64_t last) {
                      last - first);
 }
 
-/* The products of the gradient of n rows of logits, the first of which is `row`. */
+/* The backward products for the gradient of n rows of logits, from `row` on. */
 static void multiply_back(const tl_kernel_args *args, const struct head *head, int64_t row, int64_t n,
                           const struct matrix *logits, const tl_operand *dx, const struct matrix *dweight) {
     const tl_operand *x = &args->in[0], *weight = &args->in[1];

@@ -14,7 +14,7 @@ static REAL NAME(row_max)(const REAL *x, int64_t n) {
     return max;
 }
 
-/* Sum of exp(x - shift), shift the largest; with `keeps` these take the place of x. */
+/* Sum of exp(x - shift), shift the largest; with `keeps` the exponentials replace x. */
 static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     REAL lane[BLOCK_LANES] = {0}, buffer[BLOCK];
     for (int64_t c = 0; c < n; c += BLOCK) {
@@ -29,7 +29,7 @@ static REAL NAME(row_exp_sum)(REAL *x, REAL shift, int64_t n, bool keeps) {
     return NAME(block_total)(lane);
 }
 
-/* x = x * factor but for one of them, rounded to bf16 in `rounded`, if that is given; it may begin where x does. */
+/* x = x * factor, except x[target] = slope; rounded to bf16 into `rounded` if given, which may be x's own memory. */
 static void NAME(row_scale)(REAL *x, REAL factor, int64_t n, int64_t target, REAL slope, char *rounded) {
     for (int64_t j = 0; j < n; j++) x[j] *= factor;
     x[target] = slope;

@@ -1,12 +1,12 @@
 /* index.c: gather, scatter, advanced indexing.
  *
- * Each call moves elements between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or
- * goes into it), in one of three ways: fetch, put, add. All indices are looked at before a table is written to, and
- * the first wrong one is named.
+ * Each call moves elements between a *table* (the tensor that is indexed) and *slots* (the elements fetched from it
+ * or written to it), in one of three ways: fetch, put, add. All indices are checked before a table is written, and
+ * the error names the first invalid one.
  *
- * Order. Two slots meet in one place of the table only when they agree in all axes without an index. So writers are
- * cut into ranges of these axes, and a range goes through its slots in row-major order: who is last, and the order
- * of a sum, do not depend on the number of threads. Readers are cut as is best.
+ * Order. Two slots share a place in the table only if they agree in all axes without an index. Writers are therefore
+ * split along these axes, and each range visits its slots in row-major order: which write is last, and the order of a
+ * sum, do not depend on the number of threads. Readers are split in the fastest way.
  *
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
@@ -97,7 +97,7 @@ static const struct way adds[TL_DTYPE_COUNT] = {
 
 /* ---- Indices ---- */
 
-/* At most CHUNK indices as an array: where they lie, or converted into `buffer`. */
+/* At most CHUNK indices as an array: in place, or converted into `buffer`. */
 static const int64_t *ids_read(int64_t *buffer, const char *at, tl_dtype dtype, int64_t step, int64_t n) {
     if (dtype == TL_I64 && step == 1) return (const int64_t *)(const void *)at;
     convert_to_i64(buffer, at, dtype, step, n);
@@ -112,8 +112,8 @@ static int64_t count_wrong(const int64_t *id, int64_t n, int64_t lowest, int64_t
     return n_wrong;
 }
 
-/* Calls for every run of an index tensor, in row-major order of `shape`, to which it is broadcast. `add` (may be NULL):
- * add[position] += index * bytes. False: the first index that is out of range is named. */
+/* Checks an index tensor in row-major order of `shape`, to which it is broadcast. `add` (may be NULL): add[position]
+ * += index * bytes. False, with an error that names it, at the first index out of range. */
 static bool read_indices(const tl_kernel_args *args, const tl_operand *index, int rank, const int64_t *shape, int axis,
                          int64_t size, bool wraps, int64_t *add, int64_t bytes) {
     struct iterate walk;
@@ -137,7 +137,7 @@ static bool read_indices(const tl_kernel_args *args, const tl_operand *index, in
     return true;
 }
 
-/* Looks at all indices of an axis, in parallel: that there is a wrong one is all a range says. */
+/* Checks all indices of an axis in parallel; a range reports only whether one is invalid. */
 struct check {
     struct iterate walk;
     tl_dtype dtype;
@@ -156,7 +156,7 @@ static void check_range(void *context, int64_t first, int64_t last) {
     if (n_wrong) atomic_store_explicit(&c->is_wrong, true, memory_order_relaxed);
 }
 
-/* Every index is from 0 to size-1, or the first that is not is named. */
+/* Checks that every index is from 0 to size-1; the error names the first that is not. */
 static bool check_indices(const tl_kernel_args *args, const tl_operand *index, int axis, int64_t size) {
     struct check c = {.dtype = index->dtype, .size = size};
     iterate_begin(&c.walk, index->rank, index->shape, &index, 1, ITERATE_ANY_ORDER);
@@ -175,7 +175,7 @@ struct table {
     const struct way *way;
 };
 
-/* Brings x into the output, or into its wide copy. */
+/* Copies x into the output, or into its wide copy. */
 static void table_begin(struct table *t, const tl_kernel_args *args, bool adds_up, void *wide) {
     const tl_operand *x = &args->in[0], *out = &args->out[0];
     t->operand = *out;
@@ -198,7 +198,7 @@ static void table_end(const struct table *t, const tl_kernel_args *args) {
     if (t->is_wide) copy_operand(&args->out[0], &t->operand, args->n_threads);
 }
 
-/* Slots as the table wants them: at most CHUNK elements, converted into `buffer` when its sums are wide. */
+/* Slots as the table needs them: at most CHUNK elements, converted into `buffer` if its sums are wide. */
 static char *slots_read(bool is_wide, char *slot, tl_dtype dtype, int64_t *step, int64_t n, float *buffer) {
     if (!is_wide) return slot;
     convert_to_f32(buffer, slot, dtype, *step / iterate_element_bytes(dtype), n);
@@ -230,7 +230,7 @@ struct gather {
     tl_dtype index_dtype;
     int64_t axis_size, axis_bytes;
     const struct way *way;
-    atomic_bool is_wrong; /* an index; the fetched elements are then useless */
+    atomic_bool is_wrong; /* an index is; the fetched elements are then useless */
 };
 
 static void gather_range(void *context, int64_t first, int64_t last) {
@@ -276,8 +276,8 @@ struct scatter {
     tl_dtype index_dtype, source_dtype;
     int64_t n, table_step, index_step, source_step; /* along the axis, in bytes; of the index in elements */
     int64_t axis_size;
-    bool is_checked;      /* all indices, before: the table is one that exists */
-    atomic_bool is_wrong; /* an index of those that were not: the new table is of no use to anybody */
+    bool is_checked;      /* all indices were checked before: the table existed */
+    atomic_bool is_wrong; /* an unchecked index is; the new table is then useless */
 };
 
 /* One line of the axis. */
@@ -413,8 +413,8 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     return true;
 }
 
-/* As few ranges as keep the threads busy: each goes through all places, and the shorter its piece of a row, the more
- * cache lines are fetched for a few elements. Every element has one range, whatever the grain. */
+/* As few ranges as keep the threads busy: each visits all places, and the shorter its piece of a row, the more cache
+ * lines are fetched for a few elements. Every element belongs to one range, whatever the grain. */
 static int64_t rest_grain(const struct several *s, int n_threads) {
     const int64_t worth = parallel_grain(s->places.n), share = (s->rest.n + 2 * n_threads - 1) / (2 * n_threads);
     return worth > share ? worth : share;
@@ -456,7 +456,7 @@ static void several_move(const tl_kernel_args *args, struct several *s, const tl
     iterate_begin(&s->places, n_index, index_shape, (const tl_operand *[]){&slots_index, &offsets}, 2,
                   ITERATE_ROW_MAJOR);
     s->slot_dtype = slots->dtype;
-    /* Where the slots of an index are nearer to each other than those of the rest: line by line. */
+    /* If the slots of an index are closer together in memory than those of the rest, go line by line. */
     const bool by_lines = s->places.n > 1 && magnitude(s->places.step[0]) < magnitude(s->rest.step[1]);
     s->longest = by_lines ? 1 : s->is_wide ? CHUNK : INT64_MAX;
     if (is_reader && s->places.n > s->rest.n)
@@ -481,7 +481,7 @@ bool cpu_index_put(const tl_kernel_args *args) {
     int64_t shape[TL_MAX_RANK], n = 1, *offset = args->workspace;
     const int rank = indices_shape(index, attr->n, shape);
     for (int i = 0; i < rank; i++) n *= shape[i];
-    /* All indices are looked at before the first byte of the table moves; its final strides are known only then. */
+    /* All indices are checked before the first byte of the table moves; its final strides are known only then. */
     if (!find_places(args, index, &args->in[0], rank, shape, offset)) return false;
     struct table table;
     table_begin(&table, args, attr->accumulates, offset + n);

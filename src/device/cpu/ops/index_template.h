@@ -1,13 +1,13 @@
 /* index_template.h: the loops of index.c for elements of type T; included there once per type. Steps and offsets are
  * in bytes. A *line* has its places in the table one by one: element i at id[i] * id_step + i * table_step; a *row*
- * has them at equal distances. ADD: what is added is of an arithmetic type; otherwise T is an unsigned integer of
- * the elements' size. */
+ * has them at equal distances. With ADD, T is an arithmetic type; otherwise it is an unsigned integer of the
+ * elements' size. */
 
 #define TABLE_AT(i) ((T *)(void *)(table + id[i] * id_step + (i)*table_step))
 #define LINE \
     char *table, int64_t table_step, const int64_t *id, int64_t id_step, char *slot, int64_t slot_step, int64_t n
 
-/* With the steps of arrays as constants, which are half the work. */
+/* With constant steps for dense arrays, which halves the work. */
 #define BY_STEPS(loop)                                                                       \
     if (table_step == 0 && id_step == (int64_t)sizeof(T) && slot_step == (int64_t)sizeof(T)) \
         loop(table, 0, id, (int64_t)sizeof(T), slot, (int64_t)sizeof(T), n);                 \
@@ -33,7 +33,7 @@ static void NAME(add_row)(char *table, int64_t table_step, char *slot, int64_t s
 
 #else
 
-/* Unrolled, which it may be: slots are not the table. */
+/* May be unrolled: slots never overlap the table. */
 VECTOR_INLINE void NAME(fetch_by)(LINE) {
     VECTOR_LOOP
     for (int64_t i = 0; i < n; i++) {

@@ -26,7 +26,7 @@ enum { ERROR_BYTES = 200 };
 
 /* ---- nll: one element of each row ---------------------------------------------------------------------------- */
 
-/* All targets are looked at before anything is written. */
+/* Checks all targets before anything is written. */
 static bool targets_are_inside(const tl_kernel_args *args, const tl_operand *targets, int64_t V) {
     for (int64_t i = 0; i < iterate_numel(targets); i++) {
         const int64_t target = convert_get_i64(targets->data, targets->dtype, i);

@@ -1,7 +1,7 @@
 /* loss_template.h: the loops of loss.c for one compute type. REAL and NAME are set by the includer. */
 
-/* Binary cross entropy of logits, (1 - t) x + max(-x, 0) + log(1 + e^-|x|), added in this order: the last term alone
- * is left where a large logit is right. */
+/* Binary cross entropy of logits, (1 - t) x + max(-x, 0) + log(1 + e^-|x|), added in this order, so that the last
+ * term alone remains where a large logit is right. */
 static void NAME(bce)(REAL *out, const REAL *const *in, int64_t n, const void *attr) {
     (void)attr;
     for (int64_t i = 0; i < n; i += VECTOR_TILE) {

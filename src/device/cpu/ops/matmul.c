@@ -1,6 +1,6 @@
 /* matmul.c: batched products of matrices.
  *
- * Which way a product goes is decided in one place, at the end (`choose`):
+ * `choose`, at the end, decides which path a product takes:
  *
  *   gemm     f32, f16 and bf16, alone or mixed: gemm.c, on the chip's best instructions. Large matrices one after
  *            the other, each on all threads; small ones side by side, each on one.
@@ -26,8 +26,8 @@
 #include <pthread.h>
 #include <string.h>
 
-/* An operand as the product sees it: element (i, p) of op(a), or (j, p) of op(b)^T, lies i*stride + p*k_stride on.
- * p is the index that is summed over. */
+/* An operand as the product sees it: element (i, p) of op(a), or (j, p) of op(b)^T, is i*stride + p*k_stride elements
+ * further. p is the index that is summed over. */
 struct side {
     const tl_operand *operand;
     int64_t stride, k_stride;
@@ -89,7 +89,7 @@ static void hold_blas_to_one_thread(void) {
 #endif
 }
 
-/* How CBLAS says a row-major (n_rows, n_columns) matrix with these strides; false when it cannot. The
+/* Describes a row-major (n_rows, n_columns) matrix with these strides to CBLAS; false if CBLAS cannot express it. The
  * stride of an axis of size 1 may be anything and is replaced by one that fits. */
 static bool blas_layout(int64_t n_rows, int64_t n_columns, int64_t row_stride, int64_t column_stride,
                         enum CBLAS_TRANSPOSE *transpose, int64_t *leading) {

@@ -1,5 +1,5 @@
 /* matmul_f64.h: f64 products that CBLAS cannot express or that are too small for it. A part of matmul.c. Blocks of both
- * operands are packed in the thread's arena and multiplied by tile.h, a rectangle of the output after the other. */
+ * operands are packed in the thread's arena and multiplied by tile.h, one rectangle of the output after the other. */
 
 /* A rectangle's sums, and the block of each operand that is being multiplied: about 270 KiB. */
 enum { TILE_M = 96, TILE_N = 128, TILE_K = 96 };

@@ -1,6 +1,6 @@
-/* narrow.c: 8-bit operands and their products, as they are defined. Steps that train in 8 bits on a cpu do not come
- * here: there is no cpu whose products of 8-bit floats are faster than of 16 bits, so they round and multiply as
- * wider numbers (nn/narrow_linear.c). */
+/* narrow.c: 8-bit operands and their products, by definition. Training in 8 bits on a CPU does not use these kernels:
+ * no CPU multiplies 8-bit floats faster than 16-bit ones, so training rounds to 8 bits and multiplies wider numbers
+ * (nn/narrow_linear.c). */
 #include "device/cpu/shared/kernels.h"
 #include "device/cpu/shared/parallel.h"
 #include "spec/attr.h"
@@ -79,7 +79,7 @@ bool cpu_narrow(const tl_kernel_args *args) {
 struct product {
     const tl_operand *out, *a, *b, *bias;
     int64_t n, k;
-    float a_values[CODES], b_values[CODES]; /* what codes mean */
+    float a_values[CODES], b_values[CODES]; /* the values of the codes */
     float scale;
     bool adds;
 };

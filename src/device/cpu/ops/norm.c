@@ -1,7 +1,7 @@
 /* norm.c: layer_norm and rms_norm, forward and backward.
  *
- * Both are one body. A layer norm is "centered": it subtracts the row's mean. An RMS norm does not, which is a layer
- * norm whose mean is held at 0. With xhat = (x - mean) * rstd and y = xhat * weight + bias:
+ * Both share one body. A layer norm is "centered": it subtracts the row's mean. An RMS norm does not, which is a
+ * layer norm whose mean is held at 0. With xhat = (x - mean) * rstd and y = xhat * weight + bias:
  *
  *     gw = g * weight
  *     dx = rstd * (gw - [centered] mean(gw) - xhat * mean(gw * xhat))
@@ -10,8 +10,8 @@
  * The variance is taken in a second pass over the row, from the differences to the mean: the one-pass formula
  * mean(x^2) - mean^2 loses everything when the mean is large.
  *
- * The add_ forms make x = a + b row by row before they norm it, and add the sum's own gradient to dx before it is
- * rounded.
+ * The add_ forms compute x = a + b row by row before they normalize it, and add the sum's own gradient to dx before
+ * it is rounded.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"
@@ -35,7 +35,7 @@ struct norm {
     void *sums; /* backward: (n_runs, C) of dweight, then, NORM_CHUNKS * C elements on, of dbias */
     double eps;
     bool centered;
-    const tl_operand *addend[2]; /* add_*_norm: x is their sum, made on the way */
+    const tl_operand *addend[2]; /* add_*_norm: x is their sum, computed on the way */
     const tl_operand *g_sum;     /* add_*_norm_grad: added to dx */
 };
 
@@ -132,7 +132,7 @@ static bool add_norm_forward(const tl_kernel_args *args, bool centered) {
     return true;
 }
 
-/* The norm's own, with g_sum taken out of the list. */
+/* The norm's own kernel, with g_sum taken out of the inputs. */
 static bool add_norm_backward(const tl_kernel_args *args, bool centered) {
     tl_operand in[5] = {args->in[0]};
     for (int i = 2; i < args->n_in; i++) {

@@ -21,7 +21,7 @@ static REAL NAME(row_sum)(const struct norm *norm, int64_t row, REAL mean, bool 
     return NAME(block_total)(lane);
 }
 
-/* One row of x = a + b, where x is to be made. */
+/* One row of x = a + b, if x is to be computed. */
 static void NAME(add_row)(const struct norm *norm, int64_t row, REAL *a_buffer, REAL *b_buffer, REAL *sum_buffer) {
     const tl_operand *a_in = norm->addend[0], *b_in = norm->addend[1], *sum_out = norm->x;
     for (int64_t c = 0; c < norm->C; c += BLOCK) {
@@ -164,7 +164,7 @@ static void NAME(backward_row)(const struct norm *norm, int64_t row, REAL *dweig
         for (int64_t i = 0; i < n; i++) {
             dx[i] = rstd * (block->gw[i] - mean_gw - block->xhat[i] * mean_gwx);
         }
-        if (norm->g_sum) { /* rounded first: the bits are those of a norm's gradient and a sum of their own */
+        if (norm->g_sum) { /* rounded first: the bits equal those of a separate norm gradient and sum */
             const REAL *g_sum = NAME(block_read)(block->g_buffer, norm->g_sum->data, norm->g_sum->dtype, at, n);
             NAME(block_write)(dx, norm->dx->data, norm->dx->dtype, at, n);
             NAME(block_read)(dx, norm->dx->data, norm->dx->dtype, at, n);

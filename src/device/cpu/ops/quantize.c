@@ -28,7 +28,7 @@ static char *element_at(const void *data, tl_dtype dtype, int64_t index) {
     return (char *)(uintptr_t)data + index * dtype_info(dtype)->bits / 8;
 }
 
-/* Words for elements first .. first+n-1, if the mode asks for any. */
+/* Words for elements first .. first+n-1, if the mode needs any. */
 static const uint32_t *words_for(uint32_t *words, tl_rounding mode, tl_generator g, int64_t first, int64_t n) {
     if (mode != TL_STOCHASTIC) return NULL;
     rng_fill_u32(words, n, (struct rng_key){g.seed, g.stream}, g.index + (uint64_t)first);
@@ -109,7 +109,7 @@ static double read_block(const struct quantize *q, int64_t block, double *x) {
     return amax;
 }
 
-/* The rule of format.h: writes a block's scale, returns what its elements are divided by (0: a block of zeros). */
+/* The rule of format.h: writes a block's scale, returns the divisor of its elements (0: a block of zeros). */
 static double make_scale(const struct quantize *q, double amax, void *to) {
     const struct format_info *format = q->format;
     double scale = amax;
@@ -125,14 +125,14 @@ static double make_scale(const struct quantize *q, double amax, void *to) {
     return amax == 0 ? 0 : convert_get_f64(to, format->scales, 0) * q->tensor_scale;
 }
 
-/* Where f32 is enough: scales are powers of two, 2^e with the code e + 127, and a quotient that is below 2^-126, and
- * so not exact, is nothing in every format. */
+/* f32 is enough if scales are powers of two, 2^e with the code e + 127: a quotient below 2^-126, which is inexact,
+ * rounds to zero in every format. */
 static bool is_exact_in_f32(const struct quantize *q) {
     return q->format->scales == TL_F8E8M0 && q->attr->mode == TL_NEAREST && dtype_compute(q->x->dtype) == TL_F32;
 }
 
-/* One block there: x times what its scale, which is returned, divides by. An exponent field of 0, of zeros and
- * subnormal numbers, is at the lowest scale in any case. */
+/* One block in f32: to = x / scale; returns the scale's code. An exponent field of 0 (zeros and subnormals) has the
+ * lowest scale in any case. */
 static uint8_t scale_block_f32(const struct quantize *q, const float *x, float *to) {
     const int n = q->format->block;
     const float max = (float)q->max;
@@ -229,7 +229,7 @@ static void find_amax(void *context, int64_t first, int64_t last) {
     }
 }
 
-/* amax / (448 x 6): the largest block's scale is then the largest one there is. */
+/* amax / (448 x 6): the largest block's scale is then the largest that the format has. */
 static float find_tensor_scale(struct quantize *q, int n_threads) {
     const int64_t n_chunks = (q->n_blocks + QUANTIZE_CHUNK - 1) / QUANTIZE_CHUNK;
     parallel_for(n_chunks, 1, n_threads, find_amax, q);

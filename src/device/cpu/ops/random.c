@@ -1,9 +1,9 @@
 /* random.c: random numbers in place, permutations, categories.
  *
- * Orders come from sorting: a permutation is what sorts its draws, and a sample without replacement is the order of
- * arrival of exponential times -log(u)/p (the first arrival is category k with probability p_k / sum p; given that, the
- * next one is distributed over the rest in the same way). Every device can do that, and get the same bits. The sort is
- * by digits, least significant first, and stable, so ties go by index.
+ * Orders come from sorting: a permutation is the order that sorts its draws, and a sample without replacement is the
+ * order of arrival of exponential times -log(u)/p (the first arrival is category k with probability p_k / sum p;
+ * given that, the next one is distributed over the rest in the same way). Every device can do that and get the same
+ * bits. The sort is by digits, least significant first, and stable, so ties go by index.
  */
 #include "base/rng.h"
 #include "base/scratch.h"
@@ -79,7 +79,7 @@ bool cpu_random_fill(const tl_kernel_args *args) {
 /* ---- Sorting ------------------------------------------------------------------------------------------------ */
 
 /* Sorts pairs[0..n) by key, with room for as many behind them; returns where the result is. Three passes of 11 bits
- * order the upper 33; keys are draws or made of draws, so few agree in those, and insertion puts these right. Few
+ * order the upper 33; keys are draws or made of draws, so few agree in those, and insertion sort orders the rest. Few
  * pairs are sorted by insertion alone. */
 static const struct pair *sort_pairs(struct pair *pairs, int64_t n) {
     enum { BITS = 11, DIGITS = 1 << BITS, FEW = 64 };
@@ -242,7 +242,7 @@ static const char *fault_of(const struct attr_multinomial *attr, const struct we
 static void sample_with_replacement(const struct attr_multinomial *attr, const struct weights *w, double *below,
                                     int64_t row, int64_t *out) {
     double sum = 0;
-    int64_t last = 0; /* whatever rounds, nothing of weight 0 is chosen */
+    int64_t last = 0; /* however sums round, nothing of weight 0 is chosen */
     for (int64_t first = 0; first < w->K; first += CHUNK) {
         const int64_t n = read_weights(w, first, below + first);
         for (int64_t k = first; k < first + n; k++) {
@@ -311,7 +311,7 @@ static void sample_slots(void *context, int64_t first, int64_t last) {
         }
 }
 
-/* Every row is looked at before anything is drawn; the first that is wrong is named. */
+/* Checks every row before anything is drawn; the error names the first invalid one. */
 bool cpu_multinomial(const tl_kernel_args *args) {
     const tl_operand *p = &args->in[0];
     const int64_t K = p->shape[p->rank - 1];

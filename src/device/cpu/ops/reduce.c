@@ -6,12 +6,12 @@
  * on nothing but the shape, so the bits are the same for every number of threads, for every layout of x, and for
  * both ways of walking below.
  *
- *   rows     the reduced axes are contiguous (mean over the last axis): one output at a time; the lanes are what a
- *            vector register holds
+ *   rows     the reduced axes are contiguous (mean over the last axis): one output at a time; the lanes are those of
+ *            vector registers
  *   columns  the kept axes are contiguous (a bias gradient, (N,C) -> (C)): many outputs at a time, each with its own
  *            LANES; the vector runs across outputs
  *
- * A maximum takes the same way; NaN wins. So does a product, which is taken in f64 for every float dtype: a product
+ * Maxima work in the same way; NaN wins. So do products, which are computed in f64 for every float dtype: a product
  * of f32 leaves the range of f32 on the way more often than at the end.
  */
 #include "base/scratch.h"
@@ -34,7 +34,7 @@
 enum {
     LANES = 8,
     BLOCK = 512,          /* gathered elements; a multiple of LANES */
-    COLUMN_BYTES = 12288, /* of outputs at a time: rows are best read whole (pages, prefetch); their lanes are 96 KiB */
+    COLUMN_BYTES = 12288, /* of outputs at a time: whole rows read fastest (pages, prefetch); their lanes are 96 KiB */
     GROUP = 4,            /* rows of one lane that are added together (column_groups) */
     MIN_COLUMNS = 8,      /* fewer kept elements in a row than this are not worth a vector */
 };
@@ -296,8 +296,8 @@ void reduce_walk(struct iterate *walk, const tl_operand *x, uint32_t axes) {
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/* Outputs per block: all of a row if they fit, but fewer where threads would otherwise have nothing to do. The width
- * has no influence on results. */
+/* Outputs per block: all of a row if they fit, but fewer if threads would otherwise be idle. The width does not
+ * affect results. */
 static int64_t block_columns(const struct task *task, int64_t limit, int n_threads) {
     const int64_t kept_size = task->kept.size[task->kept.rank - 1];
     const int64_t n_items = task->kept.n / kept_size * (task->partial ? task->n_chunks : 1);

@@ -1,4 +1,4 @@
-/* reduce.h: what kernels that take many elements to one share. */
+/* reduce.h: the walk that all reductions share. */
 #ifndef TALLY_DEVICE_CPU_REDUCE_H
 #define TALLY_DEVICE_CPU_REDUCE_H
 

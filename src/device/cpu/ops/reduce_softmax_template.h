@@ -1,6 +1,6 @@
 /* reduce_softmax_template.h: softmax and its gradient in compute type T; included by reduce.c once per type. */
 
-/* Elements first .. first+n-1 of a dense operand as an array of T: where they lie, or converted into buffer. */
+/* Elements first .. first+n-1 of a dense operand as an array of T: in place, or converted into buffer. */
 static const T *TYPE(dense_part)(const tl_operand *x, int64_t first, int64_t n, T *buffer) {
     const char *at = (const char *)x->data + first * iterate_element_bytes(x->dtype);
     if (x->dtype == COMPUTE) return (const T *)(const void *)at;

@@ -1,6 +1,6 @@
 /* rope_template.h: the loop of rope.c for one compute type. REAL and NAME are set by the includer. */
 
-/* The pair (x[i], x[i + D/2]) of every head turns by the angle position * frequency of i. Angles are computed in
+/* Rotates the pair (x[i], x[i + D/2]) of every head by the angle position * frequency of i. Angles are computed in
  * f64: positions of thousands times frequencies near 1 leave few digits of an f32. */
 static void NAME(rope_positions)(void *context, int64_t first, int64_t last) {
     const struct rope *rope = context;

@@ -1,7 +1,7 @@
 /* scalar.c: a tensor and a number.
  *
- * The number is an operand of one element, repeated: so the loops are those of two tensors. `dtype` is what the number
- * is brought to first; the driver then takes it to the compute type.
+ * The number is an operand of one element, broadcast, so the loops are those of two tensors. It is first converted to
+ * `dtype`; the driver then converts that to the compute type.
  */
 #include "device/cpu/ops/elementwise.h"
 #include "device/cpu/shared/kernels.h"

@@ -5,10 +5,10 @@
  * inverted. The values are read again through the indices, so that each keeps its own bits.
  *
  * Numbers of at most 32 bits have 32-bit keys, and (key, index) is one 64-bit *word*: no two words are equal, so any
- * way of ordering words is stable. They are sorted by digits, or, where few of a line are asked for, the first k are
- * kept in a heap while the line goes by: most elements are only compared with the heap's last. Wider numbers, and
- * lines too long for a 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at all,
- * or merged where that is fewer passes.
+ * way of ordering words is stable. They are sorted by digits, or, where only few of a line are wanted, the first k
+ * are kept in a heap in one pass over the line: most elements are only compared with the heap's last. Wider numbers,
+ * and lines too long for a 32-bit index, are *pairs*, and are sorted by those of their eight digits that differ at
+ * all, or merged where that is fewer passes.
  */
 #include "base/float_bits.h"
 #include "base/scratch.h"
@@ -28,7 +28,7 @@
 enum {
     CHUNK = 512,
     RUN = 16,    /* sorted by insertion */
-    FEW = 8,     /* a heap is the better way for up to 1/FEW of a line */
+    FEW = 8,     /* a heap is faster for up to 1/FEW of a line */
     GROUP = 16,  /* keys that are compared with the heap's last at a time */
     DIGIT = 256, /* values of a digit */
 };

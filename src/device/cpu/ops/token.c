@@ -1,11 +1,11 @@
-/* token.c: what touches token ids: embedding, cross entropy, and their gradients.
+/* token.c: ops on token ids: embedding, cross entropy, and their gradients.
  *
- * Ids come from data files, so a wrong one is a matter of time: every kernel looks at all its ids first and names
- * the first wrong one, before anything is written.
+ * Ids come from data files, which may be wrong. Every kernel checks all its ids before it writes anything; the error
+ * names the first invalid one.
  *
  * The embedding's gradient adds the rows of g that share an id. Rows are first grouped by id with a counting sort
  * (stable, so within an id they keep their order); each row of the output then belongs to one thread. embedding_acc
- * adds them to rows that are there.
+ * adds them to existing rows.
  */
 #include "base/scratch.h"
 #include "device/cpu/shared/block.h"

@@ -1,9 +1,9 @@
 /* update.c: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
  * The formulas are torch.optim's, in its order of operations, in f32 (f64 for f64 parameters); factors that depend on
- * the step alone are computed once, in f64. One pass: the step is bound by memory, and every pass more would cost as
- * much again. The parameter is read from its master copy where there is one. A scale of the gradient that is not finite
- * changes nothing at all.
+ * the step alone are computed once, in f64. One pass: the step is bound by memory, and every further pass would cost
+ * as much again. The parameter is read from its master copy where there is one. If the gradient's scale is not
+ * finite, nothing changes.
  */
 #include "base/rng.h"
 #include "base/scratch.h"
@@ -19,9 +19,9 @@
 
 enum { UPDATE_OPERANDS = 6 }; /* p, g, up to three states, master */
 
-/* What a step needs to know; each optimizer reads its own. */
+/* Constants of a step; each optimizer reads its own. */
 struct factors {
-    double lr, weight_decay, keep;          /* keep: what decoupled decay leaves of p */
+    double lr, weight_decay, keep;          /* keep: decoupled decay's factor of p */
     double momentum, take;                  /* buffer = momentum buffer + take g */
     double beta1, beta2, eps, inverse_root; /* beta2 is RMSprop's alpha */
     double scale;                           /* of the gradient; 1 without one */

@@ -61,7 +61,7 @@ static void NAME(rmsprop_step)(const struct factors *f, REAL *const *x, int64_t 
     for (int64_t i = 0; i < n; i++) p[i] -= lr * d[i];
 }
 
-/* is_scaled is a constant where this is inlined: division and root leave no room for a product by 1. */
+/* is_scaled is a constant where this is inlined: beside division and root, a multiplication by 1 would cost time. */
 static inline __attribute__((always_inline)) void NAME(adam_loop)(const struct factors *f, REAL *const *x, int64_t n,
                                                                   const bool is_scaled) {
     REAL *p = x[0], *m = x[2], *v = x[3];
@@ -112,8 +112,8 @@ static void NAME(write_rounded)(const struct optimizer *o, const struct iterate_
 
 typedef REAL NAME(block)[BLOCK];
 
-/* Operands that are gapless arrays of the compute type are updated where they lie, others through a buffer. A gradient
- * that decay is added to is a copy. */
+/* Operands that are gapless arrays of the compute type are updated in place, others through a buffer. A gradient that
+ * decay is added to is a copy. */
 static void NAME(update_range)(void *context, int64_t first, int64_t last) {
     const struct optimizer *o = context;
     const bool decays = o->factors.weight_decay != 0;

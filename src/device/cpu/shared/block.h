@@ -1,7 +1,7 @@
 /* block.h: rows of any float dtype, read and written a block at a time in the type that kernels compute in.
  *
- * A row of compute type is used where it lies; a row of another dtype passes through a buffer of BLOCK elements
- * on the caller's stack. Kernels are thus written once per compute type, over blocks.
+ * A row in the compute type is used in place; a row of another dtype passes through a buffer of BLOCK elements on the
+ * caller's stack. Kernels are thus written once per compute type, over blocks.
  *
  * Sums of a block run in BLOCK_LANES interleaved partial sums, added up pairwise at the end: the order is
  * fixed by the row alone, and the compiler can keep the lanes in vector registers.
@@ -45,7 +45,7 @@ static inline const double *block_read_f64(double *buffer, const void *data, tl_
 }
 
 /* Where to compute a result: in the array itself when the type is the same, else in `buffer`. block_write_* then
- * brings the values into the array, rounding, unless they are there. */
+ * rounds the values into the array, unless they are there already. */
 static inline float *block_place_f32(float *buffer, void *data, tl_dtype dtype, int64_t first) {
     return dtype == TL_F32 ? (float *)data + first : buffer;
 }

@@ -1,9 +1,9 @@
 /* gemm.c: one product of two matrices with f32 sums, by blocks.
  *
  * Goto's scheme. The sums of a small block of the output (8 x 12 on Arm) stay in registers while the terms run; both
- * operands are laid out before ("packed") so that a block reads them from beginning to end. The loops around it keep
- * reused data in the caches: a panel of b (12 columns) in L1, a slice of a (128 rows) in L2, the rest of the packed
- * operands in L3.
+ * operands are packed first, so that a block reads them from beginning to end. The loops around it keep reused data
+ * in the caches: a panel of b (12 columns) in L1, a slice of a (128 rows) in L2, the rest of the packed operands in
+ * L3.
  *
  *   for each block of the output, at most GEMM_M x GEMM_N                     (device/cpu/shared/gemm_sizes.h)
  *     for each block of terms
@@ -11,8 +11,8 @@
  *       for each slice of rows and run of columns                             all threads
  *         for each panel of b (packed only now on some chips), for each panel of a: block
  *
- * Where the cuts lie is a rule of the sizes alone, except for the slices and runs, which change no sum. Hence the
- * bits do not depend on the number of threads.
+ * The cuts depend on the sizes alone, except for the slices and runs, which change no sum. So the bits do not depend
+ * on the number of threads.
  *
  * 16-bit results are rounded once: their sums wait in f32 until the last block of terms, in the workspace when there
  * is more than one. Operands of other dtypes are converted while they are packed. Two bf16 operands are multiplied
@@ -32,8 +32,7 @@
 #include "device/cpu/shared/gemm_pack.h"
 #include "device/cpu/shared/gemm_thin.h"
 
-/* ---- Kinds of products
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Kinds of products ------------------------------------------------------------------------------------------- */
 
 typedef void (*pack_function)(char *out, const struct slab *slab);
 typedef void (*block_function)(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store);
@@ -75,8 +74,8 @@ static void pack_b_split(char *out, const struct slab *slab) {
 }
 
 /* With x = high + low in both operands: high*low + low*high, which is one product of twice the terms since a's
- * panels hold (high, low) and b's (low, high), and then high*high. low*low is below f32's last bit but seven and
- * left out. */
+ * panels hold (high, low) and b's (low, high), and then high*high. low*low, at most 2^-16 of the product, is left
+ * out. */
 static void block_split(int64_t n_k, const void *a, const void *b, void *c, int64_t c_step, enum store store) {
     block_bf16(2 * n_k, a, b, c, c_step, store);
     block_bf16(n_k, a, (const uint16_t *)b + n_k * BF16_COLUMNS, c, c_step, STORE_SUM);
@@ -112,8 +111,7 @@ static int64_t even_part(int64_t n, int64_t limit, int64_t unit) {
     return padded(cuts(n, n_parts), unit);
 }
 
-/* ---- One block of the output and of the terms
- * -------------------------------------------------------------------------- */
+/* ---- One block of the output and of the terms -------------------------------------------------------------------- */
 
 /* Columns, a multiple of every width; rows of them whose sums may wait in the arena; bytes of a panel of b there. */
 enum { RUN = 96, WAITING = 128, LATE_BYTES = GEMM_PACKS_LATE ? 64 << 10 : 64 };
@@ -301,8 +299,7 @@ static void multiply_range(void *context, int64_t first, int64_t last) {
     tiles_end();
 }
 
-/* ---- All blocks
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- All blocks -------------------------------------------------------------------------------------------------- */
 
 /* Slices and runs: enough of them to keep all threads busy to the end. */
 static void cut_for_threads(struct work *w, int n_threads) {

@@ -1,4 +1,4 @@
-/* gemm_kernels.h: what the instruction set that this file is compiled for gives gemm.c. A part of gemm.c.
+/* gemm_kernels.h: the kernels of gemm.c for the instruction set of this compilation. A part of gemm.c.
  *
  * For f32, and where GEMM_HAS_BF16 for bf16, there are
  *
@@ -10,9 +10,9 @@
  *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where
  *                     GEMM_STORES_BF16, c may also be bf16
  *
- * Where GEMM_PACKS_LATE, who multiplies packs each panel of b just before, on its own stack: the panel is then in
- * the L1 cache, and nothing of b is written to memory. This is done once for each slice of rows. So it is for large
- * slices, and not for an operand that is converted on the way: elsewhere all panels are packed first.
+ * With GEMM_PACKS_LATE, a thread packs each panel of b just before it multiplies, on its own stack: the panel is then
+ * in the L1 cache, and nothing of b is written to memory. It does so once per slice of rows, which pays for large
+ * slices, and not for an operand that is converted on the way. Otherwise all panels are packed first.
  *
  * f32 operands are packed as panels (k, ROWS) and (k, COLUMNS). bf16 operands are packed as (k / GROUP, ROWS or
  * COLUMNS, GROUP): as many neighbouring terms of one row as the instruction takes.

@@ -7,7 +7,7 @@
  *   across   rows are neighbours: `group` lines of width numbers are interleaved
  *
  * Numbers of another dtype are converted on the way, a few lines at a time. An f32 number can be split into two of
- * bf16, its rounded value and what is left; a panel then has two halves, for each part one.
+ * bf16, its rounded value and the rest; a panel then has two halves, one per part.
  *
  * All functions are inlined into callers that know width, group and format as constants.
  */
@@ -22,8 +22,7 @@ typedef uint32_t u32x4 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t u32x2 __attribute__((vector_size(8), aligned(2), may_alias));
 typedef uint64_t u64x2 __attribute__((vector_size(16), aligned(2), may_alias));
 
-/* ---- Along: out (n_words, width) = in (width, n_words)^T
- * ------------------------------------------------------------ */
+/* ---- Along: out (n_words, width) = in (width, n_words)^T --------------------------------------------------------- */
 
 INLINE void transpose_4(char *out, int64_t out_step, const char *in, int64_t in_step) {
     const u32x4 a = *(const u32x4 *)in, b = *(const u32x4 *)(in + in_step);
@@ -94,8 +93,7 @@ INLINE void pack_along(char *out, const char *in, int64_t in_step, int64_t n_wor
             memcpy(out + w * out_step + i * word, in + i * in_step + w * word, (size_t)word);
 }
 
-/* ---- Across: out (width, group) = in (group, width)^T, of 16-bit numbers
- * -------------------------------------------- */
+/* ---- Across: out (width, group) = in (group, width)^T, of 16-bit numbers ----------------------------------------- */
 
 INLINE void interleave_2x8(char *out, const char *in, int64_t in_step) {
     const u16x8 a = *(const u16x8 *)in, b = *(const u16x8 *)(in + in_step);
@@ -184,8 +182,7 @@ INLINE void pack_across(char *out, const char *in, int64_t in_step, const int wi
         for (int g = 0; g < group; g++) memcpy(out + (i * group + g) * 2, in + g * in_step + i * 2, 2);
 }
 
-/* ---- Lines of numbers, converted
- * -------------------------------------------------------------------------------------- */
+/* ---- Lines of numbers, converted --------------------------------------------------------------------------------- */
 
 /* To nearest even; NaN stays one. */
 INLINE uint16_t bf16_round(float value) {
@@ -245,8 +242,7 @@ INLINE void line_read(char *out, char *low, const struct gemm_side *s, int64_t a
 typedef char pack_line[LINE * 4];
 typedef char pack_low_line[LINE * 2];
 
-/* ---- Panels
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- Panels ------------------------------------------------------------------------------------------------------ */
 
 /* The part to pack: n rows starting at `row`, n_k terms starting at `k`, padded with zeros to n_terms. */
 struct slab {

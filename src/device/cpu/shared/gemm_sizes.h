@@ -20,7 +20,7 @@ enum {
     GEMM_K_BF16 = 1024, /* when both operands are bf16 */
     GEMM_MARGIN = 64,   /* rows and columns are padded to whole panels: less than this is added */
     GEMM_SLACK = 256,   /* kernels may read this many bytes beyond a panel */
-    GEMM_THIN = 4       /* rows or columns up to which the other operand is read where it lies */
+    GEMM_THIN = 4       /* rows or columns up to which the other operand is read in place */
 };
 
 /* Sizes of out (m,n) += a (m,k) b (k,n), n_batches times. */

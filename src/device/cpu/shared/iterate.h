@@ -1,10 +1,10 @@
 /* iterate.h: walking operands of any strides together.
  *
  * A walk brings up to ITERATE_OPERANDS operands to one shape (stride 0 where one is broadcast) and simplifies it:
- * axes of size 1 go, axes that are one axis in every operand are joined, and, where the caller allows it, axes
- * are sorted so that the first operand's smallest stride is innermost. What remains is a flat range of
- * positions 0 .. n-1, row-major over the remaining axes; any part of it can be walked on its own, as *runs*: one
- * address per operand, and steps of a constant number of bytes.
+ * axes of size 1 are dropped, axes that are one axis in every operand are joined, and, where the caller allows it,
+ * axes are sorted so that the first operand's smallest stride is innermost. The result is a flat range of positions 0
+ * .. n-1, row-major over the remaining axes; any part of it can be walked on its own, as *runs*: one address per
+ * operand, and steps of a constant number of bytes.
  *
  *      struct iterate walk;
  *      iterate_begin(&walk, out->rank, out->shape, (const tl_operand *[]){out, a, b}, 3, ITERATE_ANY_ORDER);
@@ -49,7 +49,7 @@ struct iterate_run {
 void iterate_begin(struct iterate *walk, int rank, const int64_t *shape, const tl_operand *const *operands,
                    int n_operands, enum iterate_order order);
 
-/* Two axes change places; the innermost must stay. */
+/* Swaps two axes; the innermost must stay. */
 void iterate_swap(struct iterate *walk, int a, int b);
 
 /* Starts a part, positions first .. last-1. */
@@ -59,7 +59,7 @@ void iterate_seek(const struct iterate *walk, struct iterate_run *run, int64_t f
 bool iterate_next(const struct iterate *walk, struct iterate_run *run, int64_t max_length);
 
 /* After a run that is a whole row: how many whole rows follow it along the next axis, each that axis's stride behind
- * the one before; the walk goes on behind them. For loops to which a call for each row is too much. */
+ * the one before; the walk continues after them. For loops in which a call per row would cost too much. */
 int64_t iterate_rows(const struct iterate *walk, struct iterate_run *run);
 
 /* Bytes of one element; 0 for f4, which has half of one. */

@@ -1,6 +1,6 @@
 /* lse_template.h: the log of a row's sum of exp, in one compute type. REAL and NAME are set by the includer. */
 
-/* to = exp(x - shift), which may be the same places, for x up to shift. In tiles: so several are under way at once. */
+/* to = exp(x - shift) for x up to shift; may be in place. In tiles, so that several exponentials overlap. */
 static inline void NAME(exp_run)(REAL *to, const REAL *x, REAL shift, int64_t n) {
     int64_t i = 0;
     for (; i + VECTOR_TILE <= n; i += VECTOR_TILE) {

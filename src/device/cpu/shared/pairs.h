@@ -1,4 +1,4 @@
-/* pairs.h: what sorting by keys is made of, for sort.c and random.c. */
+/* pairs.h: helpers for sorting by keys, for sort.c and random.c. */
 #ifndef DEVICE_CPU_PAIRS_H
 #define DEVICE_CPU_PAIRS_H
 
@@ -9,7 +9,7 @@ struct pair {
     int64_t index;
 };
 
-/* Few pairs, or pairs that are nearly in order, by insertion; equal ones stay as they are. */
+/* Insertion sort, for few pairs or pairs that are nearly in order; stable. */
 static inline void sort_short(struct pair *p, int64_t n) {
     for (int64_t i = 1; i < n; i++) {
         const struct pair moved = p[i];
@@ -19,7 +19,7 @@ static inline void sort_short(struct pair *p, int64_t n) {
     }
 }
 
-/* How many there are of each becomes where the first of each goes. */
+/* Turns the count of each digit into the position of its first element. */
 static inline void exclusive_sums(int64_t *count, int n) {
     int64_t before = 0;
     for (int i = 0; i < n; i++) {

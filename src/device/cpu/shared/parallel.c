@@ -1,20 +1,19 @@
 /* parallel.c: fixed ranges over OpenMP.
  *
- * Every thread has a share of neighbouring ranges and takes them in turn: so it walks through memory in one
- * direction, and finds in its caches what it left there in the call before. Who is done helps the others: the
- * machine is shared, and otherwise the slowest core would decide. Which thread runs a range has no influence on its
- * result.
+ * Every thread has a share of neighbouring ranges and takes them in turn. So it walks through memory in one
+ * direction, and its caches still hold data of the previous call. A thread that is done helps the others: on a shared
+ * machine the slowest core would otherwise set the pace. Which thread runs a range does not affect its result.
  *
  * Scratch. Bodies take memory from their thread's arena (base/scratch.h). It is made here where a thread has none;
  * without memory for it the thread takes no range. The calling thread's is made before any kernel, where an op can
  * still fail (engine/apply.c).
  *
- * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them for ever. So the first
- * use registers a handler, and a child that came after it never asks OpenMP for threads.
+ * Fork. OpenMP's worker threads do not exist in a forked child, and libgomp waits for them forever. So the first use
+ * registers a handler, and a child that came after it never asks OpenMP for threads.
  *
  * Refusal. libgomp ends the process, the host's too, when the system refuses it a thread. So before a thread's team
- * becomes larger than it ever was, as many threads are started and ended here; where that fails the team is as large
- * as the system allows, and the results are the same.
+ * becomes larger than it ever was, as many threads are started and ended here; if that fails, the team is as large as
+ * the system allows, and the results are the same.
  */
 #include "device/cpu/shared/parallel.h"
 
@@ -64,7 +63,7 @@ static bool may_use_threads(void) {
 
 #ifdef _OPENMP
 struct trial {
-    pthread_mutex_t wait; /* held by who tries, so that all are there at once */
+    pthread_mutex_t wait; /* held by the caller, so that all exist at once */
 };
 
 static void *trial_main(void *context) {
@@ -119,7 +118,7 @@ static void run_shares(int64_t n_items, int64_t grain, int64_t n_ranges, int tea
         shares[i].end = n_ranges * (i + 1) / n;
     }
 #pragma omp parallel num_threads(team)
-    if (omp_get_thread_num() == 0 || scratch_ready_to_help()) { /* the others take over the share of who cannot */
+    if (omp_get_thread_num() == 0 || scratch_ready_to_help()) { /* the others take over the share of one that cannot */
         const int mine = omp_get_thread_num();
         for (int k = 0; k < n; k++) {
             struct share *share = &shares[(mine + k) % n];

@@ -17,11 +17,10 @@ void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body b
  * unit is one element of a cheap elementwise op). At least 1. */
 int64_t parallel_grain(int64_t item_work);
 
-/* The grain for elements that have nothing to do with each other, wherever ranges end: two long ranges for each
- * thread. At the start of a range a core stores elsewhere (the walk, the stack), and takes the next lines that it
- * writes for ordinary ones, which it must read first, until it knows a stream again. Sums of 4 Mi floats on two
- * cores of a Neoverse V1 take 391 us in one range a thread, 410 in two, 421 in four, 450 in eight, 500 in 128; with
- * one range, no thread could help a late one. */
+/* The grain for independent elements, whose ranges may end anywhere: two long ranges per thread. At the start of a
+ * range a core stores elsewhere (the walk, the stack); until it detects a stream again, it reads every line before it
+ * writes it. Sums of 4 Mi floats on two cores of a Neoverse V1 take 391 us in one range a thread, 410 in two, 421 in
+ * four, 450 in eight, 500 in 128; with one range, no thread could help a late one. */
 int64_t parallel_stream_grain(int64_t n_items, int n_threads);
 
 #endif

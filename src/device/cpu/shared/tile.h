@@ -42,7 +42,7 @@
 
 typedef float tile_vector_f32 __attribute__((vector_size(TILE_VECTOR_BYTES)));
 typedef double tile_vector_f64 __attribute__((vector_size(TILE_VECTOR_BYTES)));
-/* The same in memory: wherever an element may lie. */
+/* The same in memory, with the alignment of one element. */
 typedef float tile_memory_f32 __attribute__((vector_size(TILE_VECTOR_BYTES), aligned(4), may_alias));
 typedef double tile_memory_f64 __attribute__((vector_size(TILE_VECTOR_BYTES), aligned(8), may_alias));
 
@@ -96,7 +96,7 @@ static inline void tile_step_f64(tile_vector_f64 sum[TILE_ROWS][2], const double
 
 #endif
 
-/* out (4, 4) = in^T: in vectors for f32, which compilers do not find by themselves. */
+/* out (4, 4) = in^T: vector code for f32, which compilers do not generate by themselves. */
 static inline void tile_transpose_quad_f32(const float *in, int64_t in_step, float *out, int64_t out_step) {
     typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
     const quad a = *(const quad *)in, b = *(const quad *)(in + in_step);

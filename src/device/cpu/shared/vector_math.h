@@ -27,7 +27,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Before a loop whose iterations do not depend on each other though its arrays may be the very same (in-place ops):
+/* Before a loop whose iterations do not depend on each other though its arrays may be the same (in-place ops):
  * without it compilers check for overlap at run time and then fall back to one element at a time. */
 #if defined(__clang__)
 #define VECTOR_LOOP _Pragma("clang loop vectorize(assume_safety)")
@@ -268,7 +268,7 @@ static inline double vector_gelu_slope_f64(double x) {
 /* ---- exp2, erf, and the gelu made of it -----------------------------------------------------------------------
  *
  * The polynomials are minimax fits (Remez exchange in 40 digits, on the intervals named), their coefficients then
- * rounded to f32, for erf and gelu one after the other from the constant on, the rest fitted anew each time.
+ * rounded to f32, for erf and gelu one after the other from the constant on, the rest refitted each time.
  *
  * Largest errors in ulp, over all floats of 2^-13 to 150 in magnitude and every 31st of the rest, against libm's
  * f64:
@@ -337,9 +337,9 @@ static inline float vector_normal_ratio(float t) {
     return w * fmaf(v, g_odd, g_even);
 }
 
-/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 is kept in two parts, the second
- * of which is what rounding the first has lost. t^2 = r - 2 n ln 2, with ln 2 in two parts likewise, and e^(-r/2) is
- * the polynomial of exp above. n is -163 at the least: what is scaled by 2^(n + 64), then by 2^-64, rounds once. */
+/* e^(-t^2/2) for 0 <= t <= 15. Rounding t^2 would cost 2^-24 of up to 112: so t^2 is kept in two parts, the second of
+ * which is the rounding error of the first. t^2 = r - 2 n ln 2, with ln 2 in two parts likewise, and e^(-r/2) is the
+ * polynomial of exp above. n is at least -163, so scaling by 2^(n + 64) and then by 2^-64 rounds once. */
 static inline float vector_normal_bell(float t) {
     const float square = t * t, rest = fmaf(t, t, -square);
     const float shifted = fmaf(square, -0x1.715476p-1f, VECTOR_ROUNDER); /* 1 / (2 ln 2) */
