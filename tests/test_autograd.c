@@ -317,8 +317,7 @@ static void the_phase_and_the_mode_are_put_back(void **state) {
     expect_true(tl_set_grad_mode(true));
 }
 
-/* ---- Modes and leaves
- * --------------------------------------------------------------------------------------------- */
+/* ---- Modes and leaves -------------------------------------------------------------------------------------------- */
 
 static void nothing_is_recorded_when_recording_is_off(void **state) {
     (void)state;
@@ -396,8 +395,7 @@ static void retain_grad_fills_results_too(void **state) {
     expect_true(tl_backward(loss, NULL, 0));
 }
 
-/* ---- Hooks
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Hooks ------------------------------------------------------------------------------------------------------- */
 
 struct hook_log {
     int n;
@@ -471,8 +469,7 @@ static void hooks_see_the_sum_with_earlier_passes(void **state) {
     expect_values(tl_grad_of(x), 8);
 }
 
-/* ---- In-place changes
- * --------------------------------------------------------------------------------------------- */
+/* ---- In-place changes -------------------------------------------------------------------------------------------- */
 
 static void leaves_and_their_views_refuse_in_place_changes(void **state) {
     (void)state;
@@ -611,8 +608,7 @@ static void a_failed_in_place_call_changes_nothing_in_the_graph(void **state) {
     expect_values(tl_grad_of(x), 2, 2);
 }
 
-/* ---- tl_gradients
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- tl_gradients ------------------------------------------------------------------------------------------------ */
 
 static void gradients_are_returned_and_leave_grad_alone(void **state) {
     (void)state;
@@ -654,8 +650,7 @@ static void the_same_input_twice_gets_the_gradient_twice(void **state) {
     expect_values(grads[1], 8, 10);
 }
 
-/* ---- Higher derivatives
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Higher derivatives ------------------------------------------------------------------------------------------ */
 
 /* d^k f / dx^k at every element of x, by walking k times. */
 static tl_tensor *derivative(tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int order) {
@@ -767,8 +762,7 @@ static void backward_with_create_graph_gives_gradients_with_a_history(void **sta
     tl_zero_grad(x, false); /* x -> grad -> graph -> x is a ring that only the user can open, as in PyTorch */
 }
 
-/* ---- Errors on the way
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Errors on the way ------------------------------------------------------------------------------------------- */
 
 static void a_failed_pass_leaves_nothing_behind_and_the_next_works(void **state) {
     (void)state;

@@ -352,8 +352,7 @@ static void bf16_leaves_collecting_in_f32_give_the_same_bits(void **state) {
     expect_same_bits(grads[1][1], grads[0][1]);
 }
 
-/* ---- Selective
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Selective --------------------------------------------------------------------------------------------------- */
 
 static bool bias_in_place(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     tl_tensor **w = context;
@@ -412,8 +411,7 @@ static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **st
     expect_same_bits(grads[1][1], grads[0][1]);
 }
 
-/* ---- Nesting, random numbers, phases, errors
- * ----------------------------------------------------------------------------- */
+/* ---- Nesting, random numbers, phases, errors --------------------------------------------------------------------- */
 
 struct nest {
     tl_tensor *w;

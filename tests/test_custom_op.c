@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- polar: (x, y) -> radius, and their sum; a scale as attribute; scratch of one row
- * ----------------------------- */
+/* ---- polar: (x, y) -> radius, and their sum; a scale as attribute; scratch of one row ---------------------------- */
 
 struct attr_polar {
     double scale;
@@ -292,8 +291,7 @@ static void input_16_is_not_output_0(void **state) {
     }
 }
 
-/* ---- Refusals
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void incomplete_definitions_are_refused_by_what_they_lack(void **state) {
     (void)state;
@@ -397,8 +395,7 @@ static void kernels_that_fail_or_are_missing_are_named(void **state) {
     expect_true(tl_op_call(gpu_only, &m, 1, NULL, 0, &y)); /* a price needs no kernel */
 }
 
-/* ---- A rule without a kernel
- * --------------------------------------------------------------------------------------- */
+/* ---- A rule without a kernel ------------------------------------------------------------------------------------- */
 
 static int released;
 static void count_release(void *context) { (void)context, released++; }

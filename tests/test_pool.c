@@ -348,8 +348,7 @@ static void blocks_never_overlap(void **state) {
     tl_pool_trim(d);
 }
 
-/* ---- What is held
- * ------------------------------------------------------------------------------------------------- */
+/* ---- What is held ------------------------------------------------------------------------------------------------ */
 
 static void purposes_move_without_changing_the_total(void **state) {
     (void)state;

@@ -48,8 +48,7 @@ static void run_workers(struct worker *workers, int n, void (*body)(struct worke
         if (workers[i].failure[0]) fail_msg("thread %d: %s", i, workers[i].failure);
 }
 
-/* ---- What belongs to a thread
- * -------------------------------------------------------------------------------------- */
+/* ---- What belongs to a thread ------------------------------------------------------------------------------------ */
 
 static void own_state(struct worker *w) {
     WORKER_NEEDS(tl_error() == TL_OK && !strcmp(tl_path(), ""));
@@ -114,8 +113,7 @@ static void a_scope_of_another_thread_cannot_be_closed(void **state) {
     expect_true(tl_scope_end(scope));
 }
 
-/* ---- Side by side
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Side by side ------------------------------------------------------------------------------------------------ */
 
 static void trains(struct worker *w) {
     tl_device *device = w->context;
@@ -147,8 +145,7 @@ static void pricing_side_by_side_leaves_nothing(void **state) {
     expect_equal(tl_device_memory(check_meta()).allocated_bytes, 0);
 }
 
-/* ---- Handed over
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Handed over ------------------------------------------------------------------------------------------------- */
 
 struct mailbox {
     pthread_mutex_t lock;
@@ -239,8 +236,7 @@ static void many_threads_read_one_tensor(void **state) {
     for (int i = 0; i < N_THREADS; i++) expect_near(workers[i].result, 100.0 * 64 * i, 0);
 }
 
-/* ---- Shared books
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Shared books ------------------------------------------------------------------------------------------------ */
 
 enum { N_CALLS = 2000 };
 
@@ -400,8 +396,7 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
     tl_set_threads(before);
 }
 
-/* ---- Fork
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Fork -------------------------------------------------------------------------------------------------------- */
 
 static void child_of_fork(int out) {
     double loss[3] = {0};
@@ -440,8 +435,7 @@ static void a_forked_child_goes_on_alone_with_the_same_results(void **state) {
     tl_set_threads(before);
 }
 
-/* ---- Small stacks
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Small stacks ------------------------------------------------------------------------------------------------ */
 
 /* What takes most scratch: products of every way, attention and back, norms, reductions over columns, sorting, an
  * optimizer. */
