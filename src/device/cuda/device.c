@@ -2,10 +2,10 @@
  *
  * libtally opens this plugin at run time and calls tally_cuda_open; the plugin uses no symbol of libtally, so the
  * same program runs where there is no CUDA at all. One device has one compute stream: everything happens in program
- * order, and nothing but `item`, copies to the host, large copies from it, `sync` and reading a profile waits for it.
+ * order, and only `item`, copies to the host, large copies from it, `sync` and reading a profile wait for it.
  *
- * What lies outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger
- * counts. Beside them the process holds, on the GPU and unseen by the pool:
+ * Memory outside the pool. Tensors and workspaces come from segment_new (cudaMalloc), whose bytes the ledger counts.
+ * Beside them the process holds, on the GPU and unseen by the pool:
  *   - the driver's context, with the code of our kernels (loaded when first launched) and the stacks the driver keeps;
  *   - the cuBLASLt handle (made here) and the code of the GEMM kernels it picks;
  *   - the cuDNN handle (made by the first attention) and the code of its attention engines, some compiled at run time;
@@ -37,7 +37,7 @@ static bool segment_new(tl_device *device, uint64_t bytes, void **data, char *er
     if (!cuda_select(state, error)) return false;
     const cudaError_t status = cudaMalloc(data, (size_t)bytes);
     if (status == cudaSuccess) return true;
-    cudaGetLastError(); /* forget it, or the next launch would be blamed */
+    cudaGetLastError(); /* clear the error, or the next launch would report it */
     size_t free_bytes = 0, total_bytes = 0;
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) cudaGetLastError();
     snprintf(error, CUDA_ERROR_BYTES, "cudaMalloc of %llu bytes: %s (%zu of %zu bytes free on %s)",
@@ -53,8 +53,8 @@ static void segment_free(tl_device *device, void *data, uint64_t bytes) {
     if (cuda_select(device->own, error)) cudaFree(data);
 }
 
-/* True when the driver reads `from` directly, later: then the caller's bytes must not change before the copy is done.
- * Pageable memory is staged before the call returns. */
+/* True if the driver reads `from` itself, later: the caller's bytes must not change before the copy is done. Pageable
+ * memory is staged before the call returns. */
 static bool is_pinned(const void *from) {
     struct cudaPointerAttributes attributes;
     if (cudaPointerGetAttributes(&attributes, from) != cudaSuccess) {
@@ -64,8 +64,8 @@ static bool is_pinned(const void *from) {
     return attributes.type != cudaMemoryTypeUnregistered;
 }
 
-/* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it waits for
- * all that is queued first. */
+/* Small copies to the GPU go through pinned memory. The driver would do so too for pageable memory, but it first
+ * waits for all queued work. */
 static bool copy_staged(struct cuda_state *state, void *to, const void *from, size_t bytes, char *error) {
     pthread_mutex_lock(&cuda_run_lock);
     struct cuda_slot *slot = &state->staging[state->next_staging++ % STAGING_SLOTS];
@@ -233,7 +233,7 @@ static void state_free(struct cuda_state *state) {
 TL_API bool tally_cuda_card(int index, struct cuda_card *card, char *error);
 TL_API bool tally_cuda_open(int index, tl_device *device, char *error);
 
-/* The runtime says the same of a driver that is too old and of none. Its library is there or is not. */
+/* The runtime reports a driver that is too old and a missing one alike. Whether its library exists tells them apart. */
 static bool count_devices(int *n_devices, char *error) {
     int has = 0, needs = 0;
     const cudaError_t status = cudaGetDeviceCount(n_devices);
@@ -270,8 +270,9 @@ bool tally_cuda_card(int index, struct cuda_card *card, char *error) {
     return true;
 }
 
-/* The caller sets what is not the plugin's to know: pool, generation; and before the call the target, by whose compute
- * capability kernels choose. A card that is opened under two targets has a state, and a stream, for each. */
+/* The caller sets the pool and the generation, which the plugin does not know, and before the call the target, whose
+ * compute capability decides what kernels do. A card that is opened under two targets has a state, and a stream, for
+ * each. */
 bool tally_cuda_open(int index, tl_device *device, char *error) {
     int slot = 0;
     while (slot < CUDA_MAX_DEVICES && cuda_state_table[slot]) slot++;

@@ -1,5 +1,5 @@
-/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is looked for when
- * somebody asks for it, so that the same program runs with and without a GPU. This file is part of libtally. */
+/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is loaded on first
+ * use, so that the same program runs with and without a GPU. This file is part of libtally. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/process.h"
 #include "device/cuda/rules.h"
 
-/* The plugin lies beside the library, or where the loader looks. */
+/* The plugin is beside the library, or on the loader's path. */
 static void *plugin_find(char *why, size_t size) {
     char path[4096];
     Dl_info info;
@@ -24,7 +24,7 @@ static void *plugin_find(char *why, size_t size) {
     return plugin;
 }
 
-/* ISO C has no cast from object to function pointer: through their bytes. */
+/* ISO C has no cast from object to function pointer, so the bytes are copied. */
 static bool symbol_find(void *plugin, const char *name, void *function, size_t bytes, char *error) {
     void *symbol = dlsym(plugin, name);
     memcpy(function, &symbol, bytes);
@@ -32,7 +32,7 @@ static bool symbol_find(void *plugin, const char *name, void *function, size_t b
     return symbol != NULL;
 }
 
-/* With devices held, so that one thread is here at a time. */
+/* Called with the lock of devices held: one thread at a time. */
 static bool plugin_open(cuda_card_fn *card, cuda_open_fn *open, char *error) {
     static void *plugin;
     char why[280] = "";

@@ -1,6 +1,6 @@
 /* health.c: clock, power, temperature and throttling reason, from NVIDIA's management library.
  *
- * The library comes with the driver and is loaded on first use; without it there is no answer. Its functions are
+ * The library comes with the driver and is loaded on first use; without it nothing is reported. Its functions are
  * declared here as far as they are used, so that no header of it is needed. Nothing is ever set.
  */
 #include "device/cuda/shared/state.h"
@@ -46,7 +46,7 @@ static void library_open(void) {
     nvml.is_there = ok && nvml.init() == NVML_SUCCESS;
 }
 
-/* The reasons in words, comma between; "" when nothing holds the clock down. */
+/* The reasons in words, separated by commas; "" if nothing limits the clock. */
 static void limit_name(unsigned long long bits, char *text, size_t size) {
     static const struct {
         unsigned long long bit;
@@ -70,7 +70,7 @@ bool cuda_health(const tl_device *device, struct device_health *health) {
     pthread_once(&once, library_open);
     if (!nvml.is_there) return false;
     if (cudaDeviceGetPCIBusId(bus, (int)sizeof bus, state->index) != cudaSuccess) {
-        cudaGetLastError(); /* forget it, or the next launch would be blamed */
+        cudaGetLastError(); /* clear the error, or the next launch would report it */
         return false;
     }
     if (nvml.handle(bus, &card) != NVML_SUCCESS || nvml.clock(card, NVML_CLOCK_SM, &mhz) != NVML_SUCCESS ||

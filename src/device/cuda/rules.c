@@ -40,7 +40,7 @@ static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m
 /* ---- linear_cross_entropy ---- */
 
 /* Bytes of logits that a chunk may have, unless one row is larger. Each chunk of GPT-2's adds to 150 MB of sums of
- * dweight, and products want thousands of rows. */
+ * dweight, and products need thousands of rows to be fast. */
 #define CHUNK_BYTES ((int64_t)512 << 20)
 
 /* A row of logits as it lies in the workspace: how many elements, and the bytes of one. */

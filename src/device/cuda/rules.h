@@ -1,4 +1,4 @@
-/* rules.h: what a price must know of GPUs, and how one is opened. No CUDA header is needed: rules.c, targets.c and
+/* rules.h: GPUs as targets of prices, and how one is opened. No CUDA header is needed: rules.c, targets.c and
  * driver.c are part of the library, not of the plugin. */
 #ifndef DEVICE_CUDA_RULES_H
 #define DEVICE_CUDA_RULES_H
@@ -23,15 +23,15 @@ struct cuda_card {
     int capability;
     uint64_t memory_bytes;
 };
-/* The row of the table for a card; where there is none, `own` and `own_name` (32 bytes) are filled from what the
- * driver says. */
+/* The row of the table for a card; where there is none, `own` and `own_name` (32 bytes) are filled from the driver's
+ * data. */
 const struct target *cuda_target_of(const struct cuda_card *card, struct target *own, char *own_name);
 /* Whether a card can run as if it were the target: it has the memory, and computes natively what the target does.
  * False: why is in `error` (400 bytes). */
 bool cuda_card_can_be(const struct cuda_card *card, const struct target *target, char *error);
 
-/* The plugin's door (libtally_cuda.so). tally_cuda_card says what device number `index` is; tally_cuda_open fills
- * `device`, whose target is set. False: why is in `error` (200 bytes). */
+/* The plugin's entry points (libtally_cuda.so). tally_cuda_card says what device number `index` is; tally_cuda_open
+ * fills `device`, whose target is set. False: why is in `error` (200 bytes). */
 typedef bool (*cuda_card_fn)(int index, struct cuda_card *card, char *error);
 typedef bool (*cuda_open_fn)(int index, tl_device *device, char *error);
 #define CUDA_CARD "tally_cuda_card"

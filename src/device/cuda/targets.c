@@ -1,10 +1,9 @@
-/* targets.c: the GPUs that have a name, and what is concluded of the others.
+/* targets.c: the GPUs in the table, and the rules for all others.
  *
- * Pool and kernels are the same on all of them; what differs is memory, and what follows from the compute
- * capability: the workspace that cuBLAS's manual recommends, and which products the chip computes natively. Memory
- * is what the runtime reports (cudaMemGetInfo), less than what the label says. Only the H200's was read by us; the
- * others' are figures that users of the cards have published, rounded down to whole MiB, since drivers differ by
- * some of them. */
+ * Pool and kernels are the same on all of them. They differ in memory and in properties of the compute capability:
+ * the workspace that cuBLAS's manual recommends, and which products the chip computes natively. Memory is the
+ * runtime's figure (cudaMemGetInfo), which is below the nominal size. We have measured only the H200's; the others
+ * are figures that users of the cards have published, rounded down to whole MiB, since drivers differ by a few. */
 #include "device/cuda/rules.h"
 
 #include <stdio.h>
@@ -37,7 +36,7 @@
 #define REPORTED "cudaMemGetInfo in public logs"
 #define ESTIMATED "an estimate of what cudaMemGetInfo says, not checked"
 
-/* Of several names that a driver has for a chip, each stands between bars. The names here are those that `meta:NAME`
+/* If drivers have several names for a chip, each stands between bars. The names here are those that `meta:NAME`
  * takes. */
 const struct target cuda_targets[] = {
     GPU("h200", "NVIDIA H200", 90, 150109880320, TARGET_MEASURED, "cudaMemGetInfo on the card"),

@@ -1,7 +1,7 @@
 /* clip.cu: sums of squares over many tensors, and the factor that clips them. Nothing is read back by the host. */
 #include "device/cuda/shared/common.cuh"
 
-/* One block per chunk, whose sum is one f64; REDUCE_CHUNK / BLOCK elements per thread, a warp's being neighbours. */
+/* One block per chunk, whose sum is one f64; REDUCE_CHUNK / BLOCK elements per thread; a warp reads neighbours. */
 template <class C>
 __global__ void __launch_bounds__(BLOCK) square_chunks(geometry<1> geo, const void *x, tl_dtype dtype, double *sums) {
     const int64_t n_chunks = (geo.numel + REDUCE_CHUNK - 1) / REDUCE_CHUNK;
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(BLOCK) square_chunks(geometry<1> geo, const vo
     }
 }
 
-/* The same for dense tensors of one dtype, as many as fit a launch: gradients are many and small. A thread has two
+/* The same for dense tensors of one dtype, as many as fit in a launch: gradients are many and small. A thread has two
  * packs of a chunk. */
 enum { LIST = 64 };
 struct square_list {

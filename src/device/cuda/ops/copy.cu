@@ -195,8 +195,8 @@ template <class C> __device__ inline void add_at(void *out, int64_t at, tl_dtype
     store_as<C>(out, at, dtype, load_as<C>(out, at, dtype) + x);
 }
 
-/* Elements of g meet. One block; `turns` runs in order, and within one turn no two elements meet: a fixed order
- * without atomics. Rare (gradients of overlapping windows), so its speed is left alone. */
+/* Several elements of g may have one target. One block; `turns` run in order, and within a turn all targets are
+ * distinct: a fixed order without atomics. This is rare (gradients of overlapping windows), so it is not optimized. */
 template <class C>
 __global__ void __launch_bounds__(1024) unview_overlapping(geometry<2> turns, geometry<2> apart, void *out,
                                                            tl_dtype out_dtype, const void *g, tl_dtype g_dtype) {
@@ -212,8 +212,8 @@ __global__ void __launch_bounds__(1024) unview_overlapping(geometry<2> turns, ge
     }
 }
 
-/* Cuts the axes in two: `apart` gets, from the innermost outwards, axes along which places in out cannot meet; `turns`
- * the rest. An axis is safe when its stride jumps over all that the chosen ones can reach. */
+/* Cuts the axes in two: `apart` gets, from the innermost outwards, axes along which targets in out are distinct;
+ * `turns` the rest. An axis is safe if its stride exceeds all that the chosen ones can reach. */
 static void cut_axes(const tl_operand *places, const tl_operand *g, geometry<2> *turns, geometry<2> *apart) {
     bool is_apart[TL_MAX_RANK];
     int64_t reach = 1; /* one more than the farthest place the chosen axes reach */
@@ -270,7 +270,7 @@ bool cuda_unview(const tl_kernel_args *args) {
     tl_operand places = *g; /* g's shape, laid over out */
     places.data = (char *)out->data + attr->offset * dtype_bytes(out->dtype);
     places.stride = attr->stride;
-    if (!attr->overlaps) return copy_operand(args, &places, g); /* no two elements meet: zero plus one is that one */
+    if (!attr->overlaps) return copy_operand(args, &places, g); /* targets are distinct: each sum has one term */
     switch (compute_of(out->dtype)) {
     case COMPUTE_F64:
         unview_launch<double>(args, &places);

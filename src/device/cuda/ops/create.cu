@@ -19,7 +19,7 @@ bool cuda_full(const tl_kernel_args *args) {
     const tl_operand *out = &args->out[0];
     const double value = ((const struct attr_full *)args->attr)->value;
     const int64_t n = operand_numel(out);
-    const bool is_plain = out->dtype != TL_F4E2M1 && out->dtype != TL_F8E8M0; /* a byte of its own, and zero is zero */
+    const bool is_plain = out->dtype != TL_F4E2M1 && out->dtype != TL_F8E8M0; /* whole bytes, and 0 is all bits 0 */
     if (n == 0) return true;
     if (is_plain && value == 0 && !signbit(value))
         return cuda_check(cudaMemsetAsync(out->data, 0, (size_t)n * dtype_bytes(out->dtype), stream_of(args)), "full",

@@ -1,4 +1,4 @@
-/* dynamic.c: the value that goes to the host. It waits for the device; nothing else here does. */
+/* dynamic.c: item, the value that goes to the host. It waits for the device. */
 #include "device/cuda/shared/kernels.h"
 #include "device/cuda/shared/state.h"
 #include "spec/attr.h"

@@ -1,9 +1,10 @@
-/* dynamic.cu: where elements are that are not 0. */
+/* dynamic.cu: nonzero: the indices of elements that are not 0. */
 #include "device/cuda/shared/prefix_scan.cuh"
 
 enum { EACH = 8 }; /* elements of a thread, side by side */
 
-/* One block, so that places come out in order without a second pass. The indices of a place follow from x's shape. */
+/* One block, so that positions come out in order without a second pass. The indices of a position follow from x's
+ * shape. */
 __global__ void __launch_bounds__(1024)
     nonzero_all(geometry<1> g, const void *x, tl_dtype dtype, int rank, geometry<1> shape, int64_t n, int64_t *out,
                 struct cuda_fault *fault) {

@@ -1,14 +1,14 @@
-/* elementwise.cu: one result per element. The functors and the walks are elementwise.cuh's; here are the kernels, which
- * follow from the rows of spec/elementwise_list.h but for the special ones. */
+/* elementwise.cu: one result per element. The functors and the walks are elementwise.cuh's; here are the kernels,
+ * which follow from the rows of spec/elementwise_list.h, except for the special ones. */
 #include "device/cuda/ops/elementwise.cuh"
 
 #include <type_traits>
 
-/* ---- A functor of its own for 16-bit numbers ---------------------------------------------------------- */
+/* ---- A separate functor for 16-bit numbers ---------------------------------------------------------- */
 
 template <class F> struct short_form { using type = F; };
 
-/* gelu by the card's own exponential, right to 2^-20 or so:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
+/* gelu by the GPU's own exponential, accurate to about 2^-20:  (1 + tanh u)/2 = y = 1/(1 + e^-2u), hence
  * gelu(x) = x y  and  gelu'(x) = y + 2x y (1 - y) s (1 + 3k x^2). */
 __device__ inline float gelu_gate(float x) {
     return __fdividef(1.0f, 1.0f + __expf(float(-2 * GELU_S) * fmaf(float(GELU_K) * x * x, x, x)));
@@ -28,7 +28,7 @@ struct f_gelu_grad_short : f_gelu_grad {
 template <> struct short_form<f_gelu> { using type = f_gelu_short; };
 template <> struct short_form<f_gelu_grad> { using type = f_gelu_grad_short; };
 
-/* ---- Which way a class goes --------------------------------------------------------------------------- */
+/* ---- How each class runs --------------------------------------------------------------------------- */
 
 template <class F> static bool is_short(const tl_kernel_args *args) {
     return !std::is_same<typename short_form<F>::type, F>::value && dtype_bytes(args->out[0].dtype) == 2;
@@ -60,7 +60,7 @@ template <class F> static bool binary_wrapped(const tl_kernel_args *args, F f) {
     return binary<true, false>(args, wrapping);
 }
 
-/* Truth: computed in the type of what is looked at, 0 or 1. */
+/* Truth, 0 or 1: computed in the type of the inputs. */
 template <class F> static bool truth_of(const tl_kernel_args *args) {
     return unary_in<true>(args, compute_of(args->in[0].dtype), F());
 }
@@ -105,7 +105,7 @@ bool cuda_remainder(const tl_kernel_args *args) { return binary_wrapped(args, f_
 
 /* ---- Special rows: those of numbers are in scalar.cu --------------------------------------------------- */
 
-/* Two roundings, whatever the compiler thinks of fused multiply-add; without a shift -0 stays -0. */
+/* Two roundings, even where the compiler would fuse them; without a shift -0 stays -0. */
 struct f_affine {
     double scale, shift;
     __device__ float operator()(float x) const {

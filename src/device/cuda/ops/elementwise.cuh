@@ -11,7 +11,7 @@
 
 #include "device/cuda/shared/real_math.cuh"
 
-/* ---- Functors: f_NAME for a row NAME of spec/elementwise_list.h, made of its formula ----------------------- */
+/* ---- Functors: f_NAME for a row NAME of spec/elementwise_list.h, from its formula ----------------------- */
 
 /* The type in which + - * of T wrap. */
 template <class T> struct wrapping { using type = T; };
@@ -60,8 +60,8 @@ template <class C> __device__ inline bool holds(C a, tl_compare relation, C b) {
     }
 }
 
-/* fmod has the dividend's sign; where that is not the divisor's, one divisor more. An integer divisor that is 0 is
- * noted. */
+/* fmod has the dividend's sign; if the divisor's differs, the divisor is added. An integer divisor of 0 is recorded
+ * as a fault. */
 struct f_remainder {
     struct cuda_fault *fault;
     template <class C> static __device__ C real(C a, C b, C r) {
@@ -188,8 +188,8 @@ static void unary_pack_launch(geometry<2> g, const operands<2> &o, F f, cudaStre
     unary_packs<T, T, F><<<blocks_for(g.numel), BLOCK, 0, stream>>>(g, o, f);
 }
 
-/* WITH_INTEGERS: whether the op exists for integers (its functor then takes int64_t). `compute`: what it computes
- * in. */
+/* WITH_INTEGERS: whether the op exists for integers (its functor then takes int64_t). `compute`: the type that it
+ * computes in. */
 template <bool WITH_INTEGERS, class F> static bool unary_in(const tl_kernel_args *args, enum compute compute, F f) {
     if (!operands_known(args)) return false;
     const tl_operand *const list[2] = {&args->out[0], &args->in[0]};

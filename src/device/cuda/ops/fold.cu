@@ -1,7 +1,7 @@
 /* fold.cu: reductions whose partial result is more than one number, and running sums and products.
  *
  * The reduced elements of one output, in row-major order, are cut into chunks of REDUCE_CHUNK. A block (a warp for
- * short ones) makes a chunk into a *state* of two numbers, in f64 (i64 for integers); the states of an output are
+ * short ones) reduces a chunk to a *state* of two numbers, in f64 (i64 for integers); the states of an output are
  * joined in order, and the last one is finished into the result. With one chunk the group finishes itself; otherwise
  * states go through the workspace. Trees and orders depend on the shape alone.
  */
@@ -27,7 +27,7 @@ struct folding {
     state *states; /* (output, chunk), or NULL: one chunk each */
 };
 
-/* The elements of one chunk: element i of n, the first of which is element `first` of its output's. */
+/* The elements of one chunk: element i of n, the first of which is element `first` of its output. */
 template <class C> struct chunk_of {
     const folding &fold;
     int64_t base, first, n;
@@ -175,8 +175,8 @@ static bool run_place(const tl_kernel_args *args, bool wants_max) {
 
 /* ---- var: the mean, and the sum of squared distances from it (Chan's rule joins them) ------------------- */
 
-/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. What is left of equal
- * numbers is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
+/* With m near the mean and d = x - m: mean = m + sum d / n, squares = sum d^2 - (sum d)^2 / n. For equal numbers the
+ * remainder is 0, so that their deviation is 0 and not the rounding error of m, by which a gradient would divide. */
 struct fold_var {
     typedef double element;
     double correction;
@@ -244,7 +244,7 @@ struct fold_norm {
 
 /* ---- logsumexp: a finite shift, and the sum of e^(x - shift) -------------------------------------------- */
 
-/* NaN is passed over: it comes back in the sum. */
+/* Ignores NaN, which reappears in the sum. */
 struct number_max {
     __device__ double operator()(double a, double b) const { return b > a ? b : a; }
 };
@@ -302,7 +302,7 @@ template <class C, class F> __global__ void __launch_bounds__(SCAN_BLOCK) scan_r
             const C x = at < s.n ? load_as<C>(s.x, s.place(row, at), s.x_dtype) : neutral;
             C total;
             const C here = f(before, block_scan(x, f, room, &total));
-            if (s.is_exclusive) { /* what the thread before has; the last one's goes on as `before` */
+            if (s.is_exclusive) { /* the previous thread's result; the last thread's becomes `before` */
                 if (at + 1 < s.n && threadIdx.x + 1 < blockDim.x)
                     store_as<C>(s.out, s.place(row, at + 1), s.out_dtype, here);
                 if (threadIdx.x == 0) store_as<C>(s.out, s.place(row, at), s.out_dtype, before);
@@ -369,8 +369,8 @@ __device__ inline double scan_slope(const scanning &s, int64_t row, int64_t at) 
 }
 
 /* dx[k] = (product of x before k) r[k], r[k] = g[k] + x[k+1] r[k+1] (g[k+1] when exclusive). Tiles forwards for the
- * products before them, then backwards; in a tile, thread t looks after place n_tile-1-t, so that r runs with the
- * threads. */
+ * products before them, then backwards; in a tile, thread t handles position n_tile-1-t, so that r runs in the order
+ * of the threads. */
 __global__ void __launch_bounds__(SCAN_BLOCK) cumprod_grad_rows(scanning s) {
     __shared__ double room[32], product[SCAN_BLOCK + 1];
     __shared__ step step_room[32];

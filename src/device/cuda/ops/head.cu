@@ -5,16 +5,16 @@
  * their gradient. In f16 a gradient already divided by the number of rows would vanish, so there the division comes
  * after the products.
  *
- * Vocabularies are odd, and products of odd sizes are slow ones. So rows of logits are `pitch` elements long, V
- * rounded up to HEAD_ALIGN, and for 16-bit weights the products have that size too: the weight is copied with rows
- * of zeros behind it, the gradient of the logits that belong to them is 0, and so are the rows of dweight's sums,
- * which nobody reads.
+ * Vocabulary sizes are often odd, and products of odd sizes are slow. So rows of logits are `pitch` elements long, V
+ * rounded up to HEAD_ALIGN, and for 16-bit weights the products have that size too: the weight is copied with rows of
+ * zeros behind it, the gradient of the logits that belong to them is 0, and so are the rows of dweight's sums, which
+ * are never read.
  *
- * The number of rows that count is known to the device alone; the scale that follows from it waits in the loss's
- * place until the loss itself comes. A target outside [0,V) is noted (state.h) and its row left out.
+ * Only the device knows the number of rows that count. The scale that follows from it is stored in the loss until the
+ * loss itself is written. A target outside [0,V) is recorded as a fault (state.h) and its row skipped.
  *
- * The workspace begins with what the products may use; then the chunk of logits, the losses, dweight's sums, and the
- * longer weight.
+ * The workspace holds that of the products, then the chunk of logits, the losses, dweight's sums, and the padded
+ * weight.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/limits.h"
@@ -32,7 +32,7 @@ __device__ inline bool target_counts(int64_t target, int64_t ignore_index, int64
     return target != ignore_index && target >= 0 && target < V;
 }
 
-/* The scale: 1 of a sum, 1 / rows that count of a mean (NaN when there are none). One block. */
+/* The scale: 1 for a sum, 1 / (rows that count) for a mean (NaN if there are none). One block. */
 template <class C>
 __global__ void __launch_bounds__(1024)
     head_scale(head<C> h, int64_t N, bool is_sum, C *scale, struct cuda_fault *fault) {
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(1024)
     if (threadIdx.x == 0) *scale = is_sum ? C(1) : n ? (C)(1 / (double)n) : (C)NAN;
 }
 
-/* Exponentials for logits of T: of 16-bit ones by the card's own instruction, which is right to 2^-20 or so. */
+/* Exponentials for logits of T: for 16-bit ones the GPU's own instruction, accurate to about 2^-20. */
 template <class T> struct exponential {
     typedef typename compute_type<T>::type C;
     static __device__ C of(C x) { return sizeof(T) == 2 ? (C)__expf((float)x) : exp_of(x); }
@@ -55,8 +55,8 @@ template <class T> struct exponential {
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return fmax(a, b); }
 
-/* The first n of a pack's logits into a running log-sum-exp: at most one rescaling for all of them. NaN is passed
- * over by `larger` and stays in the sum. */
+/* Adds the first n of a pack's logits to a running log-sum-exp, with at most one rescaling for all of them. `larger`
+ * ignores NaN, which stays in the sum. */
 template <class T>
 __device__ inline void running_add_pack(running<typename compute_type<T>::type> &r, const row_pack<T> &p, int n) {
     typedef typename compute_type<T>::type C;
@@ -95,9 +95,9 @@ __device__ inline row_pack<T> pack_slopes(const row_pack<T> &p, int64_t first, i
 }
 
 /* A block per row, from the last row back, since those are still in the cache: the row's loss, and the gradient of
- * its logits in their place, zeros behind column V. A thread writes what it has read itself, and asks for AHEAD
- * packs before it looks at the first. Two blocks of 512 threads per multiprocessor keep their rows in the cache
- * until the second look. */
+ * its logits in their place, zeros behind column V. A thread writes only what it has read itself, and loads AHEAD
+ * packs before it uses the first. Two blocks of 512 threads per multiprocessor keep their rows in the cache until the
+ * second pass. */
 template <class T>
 __global__ void __launch_bounds__(512, sizeof(T) == 2 ? 2 : 1)
     head_rows(head<typename compute_type<T>::type> h, T *logits, int64_t first_row, int64_t n_rows) {
@@ -272,7 +272,7 @@ template <class T> static bool head_begin(head_call<T> *c, const tl_kernel_args 
     return true;
 }
 
-/* The weight with zeros behind it, where products take it so. */
+/* The weight padded with zeros, if the products use it. */
 template <class T> static bool table_fill(const head_call<T> *c) {
     const size_t there = (size_t)(c->V * c->width) * sizeof(T), all = (size_t)(c->columns * c->width) * sizeof(T);
     const cudaStream_t stream = stream_of(c->args);
@@ -282,7 +282,7 @@ template <class T> static bool table_fill(const head_call<T> *c) {
            cuda_check(cudaMemsetAsync((char *)c->table + there, 0, all - there, stream), c->args->op, c->args->error);
 }
 
-/* Zeros behind the logits where products do not write so far: packs are read whole. They stay zeros from chunk to
+/* Zeros after the logits if products do not write that far: packs are read whole. They stay zero from chunk to
  * chunk. */
 template <class T> static bool margin_fill(const head_call<T> *c) {
     const size_t margin = (size_t)(c->h.pitch - c->columns) * sizeof(T);

@@ -1,13 +1,13 @@
 /* index.cu: gather, scatter, advanced indexing.
  *
- * Elements move between a *table* (the tensor that is indexed) and *slots* (what is fetched from it, or goes into
- * it). An index outside its axis is noted (state.h) and its element passed over: readers write zeros, writers
- * nothing.
+ * Elements move between a *table* (the tensor that is indexed) and *slots* (the elements fetched from it or written
+ * to it). An index outside its axis is recorded as a fault (state.h) and its element skipped: readers write zeros,
+ * writers nothing.
  *
- * Order. Two slots meet in one place of the table only when they agree in all axes without an index, the *rest*. So
- * writers are cut along the rest, and everything for one element of the rest is done in row-major order: by one
- * thread, or, where the rest is small, by one warp that takes 32 slots at a time and lets those that meet go one
- * after the other. Who is last, and the order of a sum, depend on nothing else.
+ * Order. Two slots share a place in the table only if they agree in all axes without an index, the *rest*. Writers
+ * are therefore split along the rest, and everything for one element of the rest is done in row-major order: by one
+ * thread, or, where the rest is small, by one warp that takes 32 slots at a time and serializes those that share a
+ * place. Which write is last, and the order of a sum, depend on nothing else.
  *
  * Sums of 16-bit and 8-bit floats grow in an f32 copy of the table, in the workspace, and are rounded once.
  */
@@ -18,7 +18,7 @@ static const int64_t NOWHERE = INT64_MIN; /* an offset that no table has */
 
 /* ---- Readers -------------------------------------------------------------------------------------------- */
 
-/* Operands: out, index, the table with the index's sizes and stride 0 along the axis. T only says how many bytes. */
+/* Operands: out, index, the table with the index's sizes and stride 0 along the axis. T only gives the element size. */
 template <class T>
 __global__ void __launch_bounds__(BLOCK)
     gather_any(geometry<3> g, T *out, const void *index, tl_dtype index_dtype, const T *table, int64_t axis_stride,
@@ -199,7 +199,7 @@ struct table {
     bool is_wide;
 };
 
-/* Brings x into the output, or into its wide copy. */
+/* Copies x into the output, or into its wide copy. */
 static bool table_begin(table *t, const tl_kernel_args *args, bool adds, void *wide) {
     const tl_operand *x = &args->in[0], *out = &args->out[0];
     t->operand = *out;
@@ -319,8 +319,8 @@ static bool find_places(const tl_kernel_args *args, const tl_operand *index, con
     return true;
 }
 
-/* The axes of what is fetched: the indices' common shape B and the rest, in order; strides in the table (0 along B)
- * and in the array of offsets (0 along the rest). */
+/* The axes of the fetched tensor: the indices' common shape B and the rest, in order; strides in the table (0 along
+ * B) and in the array of offsets (0 along the rest). */
 struct result_axes {
     int rank;
     int64_t shape[TL_MAX_RANK], table[TL_MAX_RANK], offset[TL_MAX_RANK];
@@ -378,7 +378,7 @@ static bool index_fetch(const tl_kernel_args *args) {
     return true;
 }
 
-/* The rest and the places of a writer, from the axes of what is put. */
+/* The rest and the places of a writer, from the axes of the slots. */
 static void writing_axes(writing *w, const result_axes *r, const tl_operand *slots) {
     int64_t shape[2][TL_MAX_RANK], table[TL_MAX_RANK], from[2][TL_MAX_RANK];
     int n[2] = {0, 0};

@@ -1,7 +1,7 @@
 /* loss.cu: the gather of losses from log-probabilities, and binary cross entropy. log_softmax is in reduce.cu. */
 #include "device/cuda/shared/common.cuh"
 
-/* A target outside [0,V) is noted, and its row gets 0. */
+/* A target outside [0,V) is recorded as a fault, and its row gets 0. */
 __global__ void __launch_bounds__(BLOCK)
     nll_rows(const void *x, tl_dtype dtype, const void *targets, tl_dtype targets_dtype, int64_t n_rows, int64_t V,
              void *out, struct cuda_fault *fault) {

@@ -1,7 +1,7 @@
 /* matmul.c: matrix products by cuBLASLt.
  *
- * Row-major by column-major. cuBLASLt thinks in columns. A row-major (m,n) matrix is, byte for byte, a column-major
- * (n,m) one, its transpose; so out = A B is asked for as out^T = B^T A^T: our b becomes cuBLASLt's A, our a its B.
+ * Row-major by column-major. cuBLASLt is column-major. A row-major (m,n) matrix is, byte for byte, a column-major
+ * (n,m) one, its transpose; so out = A B is computed as out^T = B^T A^T: our b becomes cuBLASLt's A, our a its B.
  *
  * Plans. Descriptors, layouts and the algorithm are made once per distinct call (dtypes, sizes, strides, alignment
  * of the addresses, workspace) and kept for the life of the process. The algorithm is the first the heuristic offers
@@ -9,10 +9,10 @@
  * order (COMPUTE_TYPE); in-place schemes add in the output's dtype and are left out. So the same call on the same
  * chip and library gives the same bits.
  *
- * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the
- * fastest: another run may keep another. A product that adds to its result must not run twice: it takes the
- * algorithm of the same product that does not add, where there was one; otherwise candidates add to the workspace,
- * and where that has no room the first is taken.
+ * Trials. With attr.is_timed the first call of a plan runs every candidate on its own operands and keeps the fastest;
+ * another run may choose another. A product that adds to its result must not run twice. It takes the algorithm of the
+ * same product without adding, if that was timed; otherwise candidates add to the workspace, and if that has no room,
+ * the first is taken.
  *
  * A bias goes into the epilogue: one number per column of ours, which is one per row of cuBLASLt's D.
  *
@@ -150,8 +150,8 @@ struct extras {
     const void *bias, *scale_a, *scale_b;
 };
 
-/* The heuristic sees that they are there; their addresses are each call's own. Gradients (e5m2) are summed with all
- * the bits there are. */
+/* The heuristic sees that they exist; each call sets its own addresses. Gradients (e5m2) are summed at full
+ * precision. */
 static bool operation_set_extras(cublasLtMatmulDesc_t operation, const struct key *key, const struct extras *extras,
                                  char *error) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -229,7 +229,7 @@ static bool plan_multiply(const struct matmul_cache *cache, const struct plan *p
 
 enum { CANDIDATES = 8, TRIAL_RUNS = 4 };
 
-/* Milliseconds of one run, the first not counted; negative: it does not run. Errors are no errors here. */
+/* Milliseconds of one run after a warm-up; negative if it does not run, which is not an error here. */
 static float trial_time(const struct matmul_cache *cache, const struct plan *plan,
                         const cublasLtMatmulAlgo_t *algorithm, const struct operands *o, const cudaEvent_t *event) {
     char ignored[CUDA_ERROR_BYTES];
@@ -265,7 +265,7 @@ static int trial_run(const struct matmul_cache *cache, const struct plan *plan,
     }
     int best = 0;
     float best_ms = -1;
-    for (int turn = 0; turn < 2 * n; turn++) { /* twice round: the clock may still be rising in the first */
+    for (int turn = 0; turn < 2 * n; turn++) { /* two rounds: the clock may still be rising in the first */
         const int i = turn % n;
         if (candidates[i].workspaceSize > limit) continue;
         const float ms = trial_time(cache, plan, &candidates[i].algo, &o, event);
@@ -297,7 +297,7 @@ static int candidates_find(const struct matmul_cache *cache, const struct plan *
     return n;
 }
 
-/* The same product without adding, if a trial has been made of it; NULL otherwise. */
+/* The same product without adding, if it was timed; NULL otherwise. */
 static const struct plan *plan_without_adding(const struct matmul_cache *cache, const struct key *key) {
     struct key plain = *key;
     plain.accumulate = 0;
@@ -452,7 +452,7 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
                         const tl_operand *out, const tl_operand *a, const tl_operand *b, const tl_operand *bias) {
     const int64_t matrix = key->m * key->n; /* elements of one result */
     const int inner = axes->rank - 1;
-    /* cuBLASLt wants strides that go forwards. */
+    /* cuBLASLt needs strides that are not negative. */
     const bool has_batch = inner >= 0 && axes->stride_a[inner] >= 0 && axes->stride_b[inner] >= 0;
     const int n_outer = has_batch ? inner : axes->rank;
     key->batch = has_batch ? axes->size[inner] : 1;
@@ -480,7 +480,7 @@ static bool run_batches(const tl_kernel_args *args, struct key *key, const struc
 
 /* ---- The ops ------------------------------------------------------------------------------------------ */
 
-/* An empty sum: zeros, or nothing to add. Rows of a plain matrix may lie apart. */
+/* An empty sum: zeros, or nothing to add. Rows of a plain matrix may have gaps. */
 static bool multiply_nothing(const tl_kernel_args *args, const tl_operand *out, int64_t numel, bool accumulate) {
     if (accumulate || numel == 0) return true;
     const int64_t columns = out->shape[out->rank - 1], bytes = bytes_of(out->dtype);
@@ -536,7 +536,7 @@ static bool multiply(const tl_kernel_args *args, const tl_operand *out, const tl
     key.ld_a = side_b.ld;
     key.ld_b = side_a.ld;
     key.ld_c = out->shape[r - 1] > 1 ? out->stride[r - 1]
-                                     : n; /* rows of a plain matrix may lie apart; of a batch they are dense */
+                                     : n; /* rows of a plain matrix may have gaps; of a batch they are dense */
     key.transpose_a = side_b.operation;
     key.transpose_b = side_a.operation;
     key.in_type = key.in_type_b = type_of(a->dtype);
@@ -560,7 +560,7 @@ bool cuda_matmul_acc(const tl_kernel_args *args) {
 
 static int32_t f8_type(tl_dtype dtype) { return dtype == TL_F8E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3; }
 
-/* k is dense, as cuBLASLt wants 8-bit numbers: it sees b^T and a as A^T and B. */
+/* k is dense, as cuBLASLt requires for 8-bit numbers: it sees b^T and a as A^T and B. */
 bool matmul_f8(const tl_kernel_args *args, const tl_operand *in, const tl_operand *out, const tl_operand *bias,
                bool accumulate) {
     const struct attr_matmul_f8 *attr = args->attr;

@@ -1,11 +1,10 @@
-/* narrow.cu: matrices as 8-bit ones with one scale, by rows and transposed.
+/* narrow.cu: matrices converted to 8 bits with one scale, by rows and transposed.
  *
- *      s = amax / largest + 1e-30,   q = round(x / s), held to the format's range
+ *      s = amax / largest + 1e-30,   q = round(x / s), clamped to the format's range
  *
  * as nn/narrow_linear.c emulates it, also in f32. Where the scale is not given, a first pass finds the largest
  * magnitude (by atomicMax on the bits, whose result is the same in every order; NaN is above all). One pass over the
- * numbers makes both results, by tiles of 64 x 64 in shared memory; where rows alone are asked for, 16 numbers per
- * thread.
+ * numbers makes both results, by tiles of 64 x 64 in shared memory; if only rows are wanted, 16 numbers per thread.
  */
 #include "device/cuda/ops/matmul.h"
 #include "device/cuda/shared/common.cuh"
@@ -19,7 +18,7 @@ enum { SPAN = 16, TILE = 64 }; /* elements that a thread takes of a row; side of
 struct narrowing {
     int64_t rows, columns;
     float inverse_largest;
-    unsigned *amax; /* bits of a float that is not negative; null: the scale is there */
+    unsigned *amax; /* bits of a float that is not negative; null: the scale is given */
     float *scale;
     uint8_t *out, *transposed; /* null: not asked for */
 };
@@ -116,7 +115,7 @@ template <class T, __nv_fp8_interpretation_t FORMAT>
 static void narrow_launch(const narrowing &n, const T *data, cudaStream_t stream) {
     const int64_t spans = n.rows * (n.columns / SPAN);
     const int64_t tiles = ((n.rows + TILE - 1) / TILE) * ((n.columns + TILE - 1) / TILE);
-    const unsigned some = 132 * 16; /* blocks that go on: the largest magnitude of each warp is written once */
+    const unsigned some = 132 * 16; /* blocks, which loop: each warp writes its largest magnitude once */
     if (!spans) {                   /* the scale of nothing */
         narrow_rows<T, FORMAT><<<1, BLOCK, 0, stream>>>(n, data);
         return;

@@ -1,12 +1,11 @@
 /* norm.cu: layer norm and RMS norm over the last axis C, and their gradients.
  *
- * Rows in whole packs of up to 8192 elements are the work of teams of 1, 2 or 8 warps, which read a row once and
- * keep it in registers, four packs to a thread. Other rows are the work of a block each, which reads them again from
- * the cache.
+ * Teams of 1, 2 or 8 warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in
+ * registers, four packs to a thread. Any other row is processed by a block, which reads it again from the cache.
  *
  * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums lie
  * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them
- * in a fixed order. A team sums what it has in its registers anyway; where rows are blocks' work, a pass of its own
+ * in a fixed order. A team sums what it has in its registers anyway; if blocks process the rows, a separate pass
  * gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
@@ -133,7 +132,7 @@ __global__ void __launch_bounds__(512) norm_dx_rows(norm_backward_rows<T, W> r) 
 enum { LANES = 8, AHEAD = 4 };
 
 /* dweight = sum over rows of g h, dbias = sum of g: the part of run blockIdx.y, for 32 units of columns. Block (32,
- * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are asked for before the first is added. */
+ * LANES): lane k takes rows k, k + LANES, ... of the run; AHEAD of them are loaded before the first is added. */
 template <class T, bool RMS, int U>
 __global__ void __launch_bounds__(32 * LANES)
     norm_weight_runs(const T *g, const T *x, const typename compute_type<T>::type *means,
@@ -208,7 +207,7 @@ template <class C> __global__ void __launch_bounds__(32 * LANES) norm_runs_add(n
 enum { OWN = 4, WARPS = 8 }; /* packs of a thread, warps of a block */
 
 /* The sum over a team, to all of its threads. The slots are used in turn, so that one barrier per sum is enough: a
- * slot is written again only behind the barrier of the sum between. All warps of a block call it together. */
+ * slot is written again only after the barrier of the next sum. All warps of a block call it together. */
 template <int TEAM, class C> __device__ inline C team_sum(C x, C (&slots)[2][WARPS], int &turn) {
     x = warp_reduce(x, sum_of());
     if (TEAM == 1) return x;

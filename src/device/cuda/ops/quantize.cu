@@ -9,7 +9,7 @@
 #include "base/rng_math.h"
 #include "tensor/format.h"
 
-/* The plugin has no symbols of the library, so it has the table again. */
+/* The plugin uses no symbol of the library, so it repeats the table. */
 static struct format_info format_of(tl_format format) {
     switch (format) {
 #define ROW(number, name, values, scales, block, max_exponent, has_tensor_scale) \
@@ -40,7 +40,7 @@ __device__ inline double exact_of(const void *data, int64_t i, tl_dtype dtype) {
     return dtype < TL_I64 ? load_as<double>(data, i, dtype) : i64_to_f64_odd(load_as<int64_t>(data, i, dtype));
 }
 
-/* Rounding modes are a matter of floats narrower than f64. */
+/* Rounding modes apply to floats narrower than f64. */
 __device__ inline void put_rounded(void *out, int64_t i, tl_dtype dtype, const void *in, int64_t at, tl_dtype in_dtype,
                                    enum convert_mode mode, uint32_t word) {
     switch (dtype) {
@@ -111,8 +111,7 @@ __device__ inline double read_block(const quantizing &q, int64_t block, double *
     return amax;
 }
 
-/* The rule of format.h: a block's scale as it is stored; *by: what its elements are divided by (0: a block of
- * zeros). */
+/* The rule of format.h: a block's scale as it is stored; *by: the divisor of its elements (0: a block of zeros). */
 __device__ inline uint8_t make_scale(const quantizing &q, double amax, double tensor_scale, double *by) {
     double scale = amax;
     if (amax == 0) {
@@ -157,7 +156,7 @@ __global__ void __launch_bounds__(BLOCK) quantize_blocks(quantizing q) {
     }
 }
 
-/* fmax passes over NaN: blocks that are not finite do not count. */
+/* fmax ignores NaN: blocks that are not finite do not count. */
 struct number_max {
     __device__ double operator()(double a, double b) const { return fmax(a, b); }
 };
@@ -174,8 +173,8 @@ __global__ void __launch_bounds__(QUANTIZE_CHUNK) find_amax(quantizing q, double
     }
 }
 
-/* amax / (448 x 6): the largest block's scale is then the largest one there is. To the output, where it is one, and,
- * as f64, to the workspace's first place. */
+/* amax / (448 x 6): the largest block's scale is then the largest that the format has. Written to the output, if it
+ * is one, and as f64 to the start of the workspace. */
 __global__ void __launch_bounds__(BLOCK)
     find_tensor_scale(double *chunk_amax, int64_t n_chunks, double max, float *out) {
     double amax = 0;

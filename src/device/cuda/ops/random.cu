@@ -1,9 +1,9 @@
 /* random.cu: random numbers in place, permutations, categories.
  *
- * Orders come from sorting, as on the cpu (device/cpu/ops/random.c says why): a permutation is what sorts its draws,
- * and a sample without replacement is the order of arrival of exponential times. Draws, logarithm and running sums
- * are the cpu's to the bit, so are the results. A running sum is one chain of additions: a thread does it, out of
- * shared memory, while the others of its block wait.
+ * Orders come from sorting, as on the cpu (device/cpu/ops/random.c says why): a permutation is the order that sorts
+ * its draws, and a sample without replacement is the order of arrival of exponential times. Draws, logarithm and
+ * running sums have the bits of the CPU's, so the results do too. A running sum is one chain of additions: one thread
+ * computes it in shared memory while the others of its block wait.
  */
 #include "device/cuda/ops/random.cuh"
 #include "device/cuda/ops/sort.cuh"
@@ -27,7 +27,7 @@ struct weights {
     }
 };
 
-/* A category that cannot come arrives after all others. */
+/* A category of weight 0 arrives after all others. */
 struct arrival_source {
     weights w;
     struct rng_key draws;
@@ -43,7 +43,7 @@ struct arrival_source {
     __device__ void put(int64_t row, int64_t place, int64_t k) const { out[row * n_samples + place] = k; }
 };
 
-/* A block per row: notes weights that are none, and rows that cannot give n_needed different categories. */
+/* A block per row: reports invalid weights, and rows that cannot give n_needed different categories. */
 __global__ void __launch_bounds__(BLOCK) weights_check(weights w, int64_t n_needed, struct cuda_fault *fault) {
     for (int64_t row = blockIdx.x; row < w.n_rows; row += gridDim.x) {
         int64_t n_positive = 0, n_wrong = 0;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(BLOCK)
     __shared__ int64_t last_place;
     for (int64_t row = blockIdx.x; row < w.n_rows; row += gridDim.x) {
         double *sums = below + row * w.K, sum = 0;
-        int64_t last = 0; /* whatever rounds, nothing of weight 0 is chosen */
+        int64_t last = 0; /* however sums round, nothing of weight 0 is chosen */
         for (int64_t first = 0; first < w.K; first += TILE) {
             const int n = (int)min((int64_t)TILE, w.K - first);
             for (int k = threadIdx.x; k < n; k += blockDim.x) tile[k] = w.at(row, first + k);

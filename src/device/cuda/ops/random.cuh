@@ -1,8 +1,8 @@
 /* random.cuh: an element of a random tensor.
  *
- * Random numbers come from base/rng_math.h, the very functions the cpu runs, so that an element has the same bits on
- * every device. That includes the last steps below (scale, shift, rounding): each is a plain IEEE operation or
- * an explicit fma.
+ * Random numbers come from base/rng_math.h, the same functions that the CPU runs, so that an element has the same
+ * bits on every device. That includes the last steps below (scale, shift, rounding): each is a plain IEEE operation
+ * or an explicit fma.
  */
 #ifndef CUDA_RANDOM_CUH
 #define CUDA_RANDOM_CUH
@@ -14,7 +14,7 @@
 /* The quantile is written for the lower half; see device/cpu/ops/random.c. */
 __device__ inline double random_quantile(double p) { return p <= 0.5 ? rng_quantile_f64(p) : -rng_quantile_f64(1 - p); }
 
-/* a + b z held to [low, high], z the quantile of the middle of the draw's interval: neither 0 nor 1. */
+/* a + b z clamped to [low, high], z the quantile of the middle of the draw's interval: neither 0 nor 1. */
 __device__ inline double random_truncated(const struct attr_random_fill &fill, struct rng_key key, uint64_t index,
                                           bool is_wide) {
     const double u = is_wide ? fma((double)(rng_wide_draw_at(key, index) >> 12), 0x1p-52, 0x1p-53)

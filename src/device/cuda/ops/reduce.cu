@@ -122,7 +122,7 @@ template <class C, class L, class F> __global__ void __launch_bounds__(512) redu
 
 enum { PACK_LANES = 8, PACK_ROWS = 64, AHEAD = 4 };
 
-/* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and asks for
+/* A dense matrix over its rows: a thread has a pack of outputs and every PACK_ROWS-th row of the chunk, and loads
  * AHEAD rows before it adds the first; eight threads read 128 bytes of a row. So a narrow matrix, too, gives every
  * multiprocessor work. The rows of a warp are joined by shuffles, the warps in order. */
 template <class C, class T, class F>
@@ -229,7 +229,7 @@ template <class C, class L, class F> static void reduce_launch(const tl_kernel_a
     if (two_passes) reduce_finish<C, F><<<blocks_for(r.n_outputs), BLOCK, 0, stream>>>(r, out, f, zero);
 }
 
-/* W: what floats are reduced in, but for f64. zero: neutral for f. */
+/* W: the type in which floats other than f64 are reduced. zero: neutral for f. */
 template <class W, class F> static bool reduce(const tl_kernel_args *args, F f, double zero, int64_t zero_i64) {
     if (!operands_known(args)) return false;
     const tl_operand *x = &args->in[0];

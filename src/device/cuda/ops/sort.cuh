@@ -1,12 +1,11 @@
 /* sort.cuh: lines of (key, index) in order, for sort.cu and random.cu; and the sort of one block, also for token.cu.
  *
- * Every element has a 64-bit key, read from a *source*; (key, index) is what is ordered, so that no two are equal and
- * any way of ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block each.
- * Longer ones are cut into runs of that length, and runs are merged two by two between two arrays of the workspace: a
- * thread finds by bisection where its MERGE_LENGTH results begin in both runs.
+ * Every element has a 64-bit key, read from a *source*; the pairs (key, index) are ordered, so that no two are equal
+ * and any way of ordering them is stable. Lines of up to SORT_RUN elements are sorted in shared memory by a block
+ * each. Longer ones are cut into runs of that length, and runs are merged two by two between two arrays of the
+ * workspace: a thread finds by bisection where its MERGE_LENGTH results begin in both runs.
  *
- * A source S has: uint64_t key(line, i), and put(line, place, index), which is told what is at each of the first k
- * places.
+ * A source S has: uint64_t key(line, i), and put(line, place, index), called for each of the first k places.
  */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH

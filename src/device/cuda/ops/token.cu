@@ -37,9 +37,9 @@ template <class U> static void embedding_launch(const tl_kernel_args *args, int6
  *
  * Rows of g are grouped by id in the workspace, V+1 int32 of starts and N int32 of row numbers, put in ascending
  * order, and added up by a block per group and 32 packs of columns: no float atomics. Counting and placing use
- * integer atomics, whose sums are exact; only the order inside a group is left to chance, and group_order takes that
- * away. A text has few ids with thousands of rows beside many with none, so neighbours go to different blocks, and
- * the rows of one group to 16 lanes.
+ * integer atomics, whose sums are exact; only the order inside a group is left to chance, and group_order sorts it. A
+ * text has few ids with thousands of rows beside many with none, so neighbours go to different blocks, and the rows
+ * of one group to 16 lanes.
  */
 
 __global__ void __launch_bounds__(BLOCK)
@@ -134,7 +134,7 @@ __device__ inline group_span span_of(const int *starts, int64_t id, int64_t V) {
     return {first, starts[id] - first};
 }
 
-/* Every group in ascending order. All warps of a block take the same way. */
+/* Every group in ascending order. All warps of a block take the same branch. */
 __global__ void __launch_bounds__(1024)
     group_order(const void *ids, tl_dtype dtype, int64_t n_ids, int64_t V, const int *starts, int *rows) {
     __shared__ int sorted[SORT_SHARED];
@@ -160,8 +160,8 @@ __global__ void __launch_bounds__(1024)
 
 enum { ROW_LANES = 16, GROUP_AHEAD = 4 };
 
-/* Groups that are not empty (is_added: to what is there), 32 units of columns by blockIdx.y: lane k adds rows k, k +
- * ROW_LANES, ... of the group, then the lanes are added in order. */
+/* Groups that are not empty (is_added: added to existing rows), 32 units of columns by blockIdx.y: lane k adds rows
+ * k, k + ROW_LANES, ... of the group, then the lanes are added in order. */
 template <class T, int U>
 __global__ void __launch_bounds__(32 * ROW_LANES)
     embedding_grad_rows(const T *g, int64_t V, int64_t n_columns, const int *starts, const int *rows, T *out,

@@ -1,7 +1,7 @@
 /* update.cu: one step of SGD with momentum, Adagrad, RMSprop or Adam on each parameter of a call, in place.
  *
  * The formulas are those of device/cpu/ops/update_template.h, in the same order of operations, and random words are
- * the same: every bit is the cpu's. A step is a small struct with the factors that depend on the step alone and a
+ * the same: the bits equal the CPU's. A step is a small struct with the factors that depend on the step alone and a
  * body for one element; two kernels run it: one over packs of eight, for all parameters at once that are dense and
  * f32 or bf16, since they are many and mostly small; one over anything else, a parameter at a time. The scale of the
  * gradient stays on the device: where it is not finite, threads end before they have changed anything.
@@ -81,7 +81,7 @@ __device__ inline bf16 bf16_of_bits(uint32_t bits) {
 __device__ inline bf16 rounded_bf16(double x, uint32_t word) {
     return bf16_of_bits(encode(bf16_format(), x, CONVERT_STOCHASTIC, word));
 }
-/* bf16 is the upper half of an f32, so the carry out of the lower half decides. NaN and what might overflow
+/* bf16 is the upper half of an f32, so the carry out of the lower half decides. NaN and numbers that might overflow
  * are rare. */
 __device__ inline bf16 rounded_bf16(float x, uint32_t word) {
     const uint32_t bits = __float_as_uint(x);

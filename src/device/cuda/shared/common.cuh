@@ -1,4 +1,4 @@
-/* common.cuh: what the .cu files share: dtypes, geometry of strided operands, reductions inside a block. */
+/* common.cuh: shared by the .cu files: dtypes, geometry of strided operands, reductions inside a block. */
 #ifndef CUDA_COMMON_CUH
 #define CUDA_COMMON_CUH
 
@@ -34,7 +34,7 @@ template <> struct conversion<f16> {
     static __device__ f16 from(float x) { return __float2half_rn(x); }
     static __device__ f16 from(int64_t x) { return __double2half(i64_to_f64_odd(x)); }
 };
-/* Floats become integers as in tensor/convert.h: truncated, held to the range, NaN is 0. Integers wrap. */
+/* Floats become integers as in tensor/convert.h: truncated, clamped to the range, NaN is 0. Integers wrap. */
 template <class T, int64_t LOW, int64_t HIGH> struct integer_conversion {
     static __device__ T from(double x) { return (T)clamp_f64(x, (double)LOW, (double)HIGH); }
     static __device__ T from(float x) { return from((double)x); }
@@ -93,7 +93,7 @@ __device__ __noinline__ uint8_t tiny_code(tl_dtype dtype, F x, enum convert_mode
         return (uint8_t)encode(f4e2m1_format(), (double)x, mode, word);
     }
 }
-/* The way of a number of any compute type into the encoder. */
+/* A number of any compute type, as the encoder takes it. */
 __device__ inline double tiny_source(double x) { return x; }
 __device__ inline double tiny_source(float x) { return (double)x; }
 __device__ inline double tiny_source(int64_t x) { return i64_to_f64_odd(x); }
@@ -288,8 +288,8 @@ static inline void axes_split(const tl_operand *x, uint32_t axes, geometry<1> *k
 enum { PACK = 8 };
 template <class T> struct alignas(sizeof(T) * PACK < 16 ? sizeof(T) * PACK : 16) pack { T v[PACK]; };
 
-/* What a thread takes of a dense row at a time: a pack (U = PACK) or, where rows are not aligned, one element (U =
- * 1). */
+/* The part of a dense row that a thread takes at a time: a pack (U = PACK) or, where rows are not aligned, one
+ * element (U = 1). */
 template <class T, int U> struct alignas(sizeof(T) * U < 16 ? sizeof(T) * U : 16) unit { T v[U]; };
 template <int U, class T> __device__ inline unit<T, U> unit_load(const T *row, int64_t i) {
     return ((const unit<T, U> *)row)[i];
@@ -298,8 +298,8 @@ template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, c
     ((unit<T, U> *)row)[i] = x;
 }
 
-/* Eight elements of a dense row as they lie in memory, made numbers only when they are looked at: eight 16-bit
- * numbers wait in four registers, and are converted in pairs. */
+/* Eight elements of a dense row as they lie in memory, converted only when they are used: eight 16-bit numbers wait
+ * in four registers, and are converted in pairs. */
 template <class T> struct row_pack {
     typedef typename compute_type<T>::type C;
     unit<T, PACK> u;
@@ -398,7 +398,7 @@ static inline unsigned blocks_for(int64_t n, int block = BLOCK) {
 #define FOR_EACH(i, n) \
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
-/* Many tensors in one launch, each cut into chunks of its own, all numbered in one row: which tensor `chunk` is of,
+/* Many tensors in one launch, whose chunks are numbered consecutively: the tensor that `chunk` belongs to, which is
  * the last of n that begins at or before it. */
 template <int N> __device__ inline int chunk_owner(const int64_t (&first_chunk)[N], int n, int64_t chunk) {
     int low = 0, high = n - 1;
@@ -469,7 +469,7 @@ template <class C> __device__ inline void running_add(running<C> &r, C x) {
     }
 }
 
-/* The block's log-sum-exp, to every thread; -inf of nothing but -inf. */
+/* The block's log-sum-exp, to every thread; -inf if all are -inf. */
 template <class C> __device__ inline C running_lse(const running<C> &r) {
     const C top = block_reduce(r.top, max_of(), lowest<C>());
     /* A thread without elements has top = -inf: its share is 0, not exp(-inf - -inf). */

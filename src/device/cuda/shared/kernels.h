@@ -1,8 +1,8 @@
 /* kernels.h: every kernel of this plugin, `cuda_NAME` for the row NAME of op_list.h. Their contracts are in
  * spec/attr.h.
  *
- * A kernel only asks for work on args->stream. Errors of launches are asked for in one place, cuda_run in state.c,
- * so the kernels themselves return true after launching; what they return false for, they explain in args->error.
+ * A kernel only enqueues work on args->stream. Launch errors are checked in one place, cuda_run in state.c, so
+ * kernels return true after launching. If one returns false, args->error says why.
  */
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H

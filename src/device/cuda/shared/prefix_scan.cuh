@@ -8,8 +8,7 @@ __device__ inline double shuffle_up(double x, int distance) { return __shfl_up_s
 __device__ inline int64_t shuffle_up(int64_t x, int distance) { return __shfl_up_sync(0xFFFFFFFFu, x, distance); }
 
 /* Thread t of a block (whole warps, at most 32) gets f(x of thread 0, ..., x of thread t); every thread gets the
- * whole in *total. f joins what comes before with what comes after and need not commute. `room` is shared memory for
- * 32. */
+ * whole in *total. f(earlier, later) need not commute. `room` is shared memory for 32. */
 template <class X, class F> __device__ inline X block_scan(X x, F f, X *room, X *total) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = (blockDim.x + 31) / 32;
     for (int distance = 1; distance < 32; distance *= 2) {

@@ -1,4 +1,4 @@
-/* state.c: the opened GPUs, the one way into every kernel, and what errors say. */
+/* state.c: the opened GPUs, the one way into every kernel, and error messages. */
 #include "device/cuda/shared/state.h"
 
 #include <stdio.h>
@@ -29,8 +29,8 @@ bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype) {
     return false;
 }
 
-/* The stream has been waited for. An invalid index in a kernel is an error of the whole device: later work in the
- * stream used wrong rows. */
+/* Called after the stream is synchronized. An invalid index in a kernel is an error of the whole device: later work
+ * in the stream used wrong rows. */
 bool cuda_fault_report(struct cuda_state *state, char *error) {
     static const char *const culprit[] = {
         [FAULT_EMBEDDING] = "embedding: id",
@@ -97,7 +97,7 @@ bool cuda_run(const tl_kernel_args *args, tl_kernel kernel) {
     if (!cuda_select(state, args->error)) return false;
     pthread_mutex_lock(&cuda_run_lock);
     const bool ok = kernel(args);
-    /* Launches that the runtime refused are remembered until asked for, so one question covers all of them. */
+    /* The runtime keeps launch errors until they are read, so one check covers all launches. */
     const cudaError_t status = cudaGetLastError();
     pthread_mutex_unlock(&cuda_run_lock);
     return ok && cuda_check(status, args->op, args->error);

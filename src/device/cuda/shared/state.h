@@ -1,4 +1,4 @@
-/* state.h: what one opened GPU keeps: streams, library handles, plan caches and the fault cell.
+/* state.h: the state of one opened GPU: streams, library handles, plan caches and the fault cell.
  *
  * A kernel receives only its stream, so the stream also identifies its state. There is one state per
  * GPU and target, made by tally_cuda_open and never freed.
@@ -21,7 +21,7 @@ extern "C" {
 /* A kernel writes an invalid index here and continues with a harmless value; sync reports it. The cell is pinned
  * host memory that the GPU writes directly, so reading it needs no copy. `index` and `limit` are written by
  * whichever thread failed last: any of them is a true example. */
-/* Codes without a word below: index is outside [0, limit). */
+/* Codes without a comment: index is outside [0, limit). */
 enum cuda_fault_code {
     FAULT_NONE,
     FAULT_EMBEDDING,
@@ -36,10 +36,10 @@ enum cuda_fault_code {
     FAULT_INDEX,
     FAULT_INDEX_PUT,
     FAULT_REPEAT,    /* index: a count, limit: its position */
-    FAULT_REMAINDER, /* index: what was to be divided by 0 */
+    FAULT_REMAINDER, /* index: the dividend */
     FAULT_WEIGHT,    /* index: the row */
     FAULT_WEIGHTS,   /* index: the row, limit: how many are positive */
-    FAULT_COUNT      /* index: what was counted before */
+    FAULT_COUNT      /* index: the count found before */
 };
 struct cuda_fault {
     int code;
@@ -74,10 +74,10 @@ struct cuda_state {
 
 /* By the GPU's number; NULL: it has not been opened. */
 extern struct cuda_state *cuda_state_table[CUDA_MAX_DEVICES];
-/* Held while work is put into a stream: kernels of several threads take turns. */
+/* Held while work is enqueued in a stream: kernels of several threads take turns. */
 extern pthread_mutex_t cuda_run_lock;
 
-/* Makes the calling thread speak to this GPU; each thread starts out speaking to GPU 0. */
+/* Selects this GPU for the calling thread; each thread starts with GPU 0. */
 bool cuda_select(const struct cuda_state *state, char *error);
 
 /* The state that owns `stream`, NULL if none does. */
@@ -86,16 +86,16 @@ struct cuda_state *cuda_state_of(const void *stream);
 /* True when `status` is success; otherwise writes "WHAT: reason" to `error`. */
 bool cuda_check(cudaError_t status, const char *what, char *error);
 
-/* Makes the calling thread speak to the GPU of args->stream, runs the kernel, and asks for launch errors. The one way
- * into every kernel of this plugin; calls from several threads take turns. */
+/* Selects the GPU of args->stream, runs the kernel, and checks for launch errors. The one way into every kernel of
+ * this plugin; calls from several threads take turns. */
 bool cuda_run(const tl_kernel_args *args, tl_kernel kernel);
 
-/* To be asked when the stream has been waited for: false, with the message, if a kernel met an impossible index. */
+/* Call it after the stream is synchronized: false, with the message, if a kernel met an invalid index. */
 bool cuda_fault_report(struct cuda_state *state, char *error);
 
-/* Whose code attention is, for device_functions.describe: "cudnn 90700". */
+/* The library that computes attention, for device_functions.describe: "cudnn 90700". */
 void attention_describe(char *text, size_t size);
-/* health.c: what the driver says of clock, power and heat. */
+/* health.c: clock, power and temperature, from the driver. */
 struct device_health;
 bool cuda_health(const tl_device *device, struct device_health *health);
 
