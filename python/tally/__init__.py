@@ -10,7 +10,8 @@ from ._library import header as _header
 __version__ = _header.version
 
 from . import _types  # noqa: E402
-from ._types import Size, device, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype  # noqa: E402, F401
+from ._types import (Size, device, dtype, finfo, get_default_dtype, iinfo, promote_types,  # noqa: E402, F401
+                     set_default_dtype)
 
 for _d in _types.DTYPES:
     globals()[_d.name] = _d
@@ -22,8 +23,10 @@ from ._errors import OutOfMemoryError  # noqa: E402, F401
 from ._creation import *  # noqa: E402, F401, F403
 from ._functions import *  # noqa: E402, F401, F403
 from ._composed import *  # noqa: E402, F401, F403
-from ._tensor import contiguous_format, get_float32_matmul_precision, get_num_threads, layout, memory_format, preserve_format, set_float32_matmul_precision, set_num_threads, strided  # noqa: E402, F401
-from ._grad import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled  # noqa: E402, F401
+from ._tensor import (contiguous_format, get_float32_matmul_precision, get_num_threads, layout,  # noqa: E402, F401
+                      memory_format, preserve_format, set_float32_matmul_precision, set_num_threads, strided)
+from ._grad import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled,  # noqa: E402, F401
+                    no_grad, set_grad_enabled)
 from ._memory import from_dlpack  # noqa: E402, F401
 from . import cuda  # noqa: E402, F401
 from ._ledger import Ledger, get_default_device, ledger, price, profile, set_default_device  # noqa: E402, F401
@@ -37,7 +40,8 @@ from . import _einops, einops  # noqa: E402, F401
 from math import e, inf, nan, pi  # noqa: E402, F401
 
 newaxis = None
-for _name in ("relu sigmoid tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos neg negative abs floor ceil round trunc square reciprocal erf clamp clip "
-              "clamp_min clamp_max fill zero nan_to_num detach index_put frac tan logit xlogy deg2rad rad2deg fix addmv").split():
+for _name in ("relu sigmoid tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos neg negative abs floor ceil "
+              "round trunc square reciprocal erf clamp clip clamp_min clamp_max fill zero nan_to_num detach index_put "
+              "frac tan logit xlogy deg2rad rad2deg fix addmv").split():
     globals()[_name + "_"] = getattr(Tensor, _name + "_")  # noqa: F405
 del _name, _d, _alias

@@ -272,7 +272,8 @@ def _blend(input, product, beta, alpha):
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta input + alpha mat1 mat2"""
-    return _blend(_fits(input, (mat1.shape[0], mat2.shape[1]) if mat1.ndim == mat2.ndim == 2 else None), f.mm(mat1, mat2), beta, alpha)
+    return _blend(_fits(input, (mat1.shape[0], mat2.shape[1]) if mat1.ndim == mat2.ndim == 2 else None),
+                  f.mm(mat1, mat2), beta, alpha)
 
 
 def _fits(input, shape):
@@ -310,7 +311,8 @@ def inner(input, other):
     if not input.ndim or not other.ndim:
         return f.mul(input, other)
     if input.shape[-1] != other.shape[-1]:
-        raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}")
+        raise RuntimeError("inner() the last dimension must match on both input tensors but got shapes "
+                           f"{list(input.shape)} and {list(other.shape)}")
     return tensordot(input, other, ([-1], [-1]))
 
 
@@ -323,7 +325,8 @@ def tensordot(a, b, dims=2):
     """Sums of products over several axes: the last `dims` of a with the first of b, or lists of axes."""
     if isinstance(dims, int):
         if dims < 0 or dims > builtins.min(a.ndim, b.ndim):
-            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}" if dims < 0 else f"tensordot: dims={dims} is more than the tensors have")
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}" if dims < 0
+                               else f"tensordot: dims={dims} is more than the tensors have")
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     of_a, of_b = ([d % x.ndim for d in _axes(axes)] for x, axes in ((a, dims[0]), (b, dims[1])))
     for i, j in zip(of_a, of_b):  # a size of 1 is broadcast: the sum over the other's
@@ -332,7 +335,8 @@ def tensordot(a, b, dims=2):
         elif b.shape[j] == 1:
             a = lib.tl_sum(a, (i,), True)
         elif a.shape[i] != b.shape[j]:
-            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and second has size {b.shape[j]} in dim {j}")
+            raise RuntimeError(f"contracted dimensions need to match, but first has size {a.shape[i]} in dim {i} and "
+                               f"second has size {b.shape[j]} in dim {j}")
     free_a, free_b = ([d for d in range(x.ndim) if d not in axes] for x, axes in ((a, of_a), (b, of_b)))
     k = math.prod(a.shape[i] for i in of_a)
     shape_a, shape_b = [a.shape[i] for i in free_a], [b.shape[j] for j in free_b]
@@ -378,13 +382,16 @@ def block_diag(*tensors):
     """The matrices along a diagonal."""
     for i, x in enumerate(tensors):
         if x.ndim > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions")
+            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has "
+                               f"{x.ndim} dimensions")
     blocks = [atleast_2d(x) for x in tensors]
     kind = _common_dtype(tensors)
-    whole = lib.tl_zeros((builtins.sum(x.shape[0] for x in blocks), builtins.sum(x.shape[1] for x in blocks)), kind.code, lib.tl_device_of(blocks[0]))
+    whole = lib.tl_zeros((builtins.sum(x.shape[0] for x in blocks), builtins.sum(x.shape[1] for x in blocks)),
+                         kind.code, lib.tl_device_of(blocks[0]))
     row = column = 0
     for x in blocks:
-        lib.tl_copy_(lib.tl_slice(lib.tl_slice(whole, 0, row, row + x.shape[0], 1), 1, column, column + x.shape[1], 1), x)
+        lib.tl_copy_(lib.tl_slice(lib.tl_slice(whole, 0, row, row + x.shape[0], 1), 1, column, column + x.shape[1], 1),
+                     x)
         row, column = row + x.shape[0], column + x.shape[1]
     return whole
 
@@ -414,7 +421,8 @@ def _triangle(keep, row, col, offset, dtype, device):
     from ._creation import ones
     if row < 0 or col < 0:
         raise RuntimeError(f"{'row' if row < 0 else 'col'} must be non-negative, got{row if row < 0 else col}")
-    return lib.tl_contiguous(lib.tl_cast(lib.tl_nonzero(keep(ones(row, col, device=device), offset)), (dtype or int64).code).T)
+    return lib.tl_contiguous(lib.tl_cast(lib.tl_nonzero(keep(ones(row, col, device=device), offset)),
+                                         (dtype or int64).code).T)
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
@@ -466,27 +474,31 @@ def split_with_sizes(input, split_sizes, dim=0):
 def hsplit(input, indices_or_sections):
     """tensor_split along the second axis, of a vector the first; views."""
     if input.ndim < 1:
-        raise RuntimeError("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!")
+        raise RuntimeError("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 "
+                           "dimensions!")
     return _even_split("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 def vsplit(input, indices_or_sections):
     """tensor_split along the first axis; views."""
     if input.ndim < 2:
-        raise RuntimeError(f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!")
+        raise RuntimeError("torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
+                           f"{input.ndim} dimensions!")
     return _even_split("vsplit", input, indices_or_sections, 0)
 
 
 def dsplit(input, indices_or_sections):
     """tensor_split along the third axis; views."""
     if input.ndim < 3:
-        raise RuntimeError(f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with {input.ndim} dimensions!")
+        raise RuntimeError("torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
+                           f"{input.ndim} dimensions!")
     return _even_split("dsplit", input, indices_or_sections, 2)
 
 
 def _even_split(name, input, sections, dim):
     if isinstance(sections, int) and (sections <= 0 or input.shape[dim] % sections):
-        raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension {input.shape[dim]} is not divisible by the split_size {sections}!")
+        raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+                           f"{input.shape[dim]} is not divisible by the split_size {sections}!")
     return f.tensor_split(input, sections, dim)
 
 
@@ -585,11 +597,13 @@ def masked_scatter(input, mask, source):
     if mask.dtype is not bool_:
         raise RuntimeError("masked_scatter: expected BoolTensor for mask")
     if source.dtype is not input.dtype:
-        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got " + f._scalar_name(input) + " and " + f._scalar_name(source))
+        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but "
+                           "got " + f._scalar_name(input) + " and " + f._scalar_name(source))
     flat = lib.tl_reshape(lib.tl_cast(mask, int64.code), (-1,))
     place = f.clamp(f.sub(f.cumsum(flat, 0), 1), min=0)
     if lib.tl_item_int(f.sum(flat)) > source.numel():
-        raise RuntimeError("masked_scatter: expected number of elements in source to be at least the number of ones in mask")
+        raise RuntimeError("masked_scatter: expected number of elements in source to be at least the number of ones in "
+                           "mask")
     if not source.numel():
         return lib.tl_clone(input)
     values = lib.tl_index(lib.tl_reshape(source, (-1,)), (0,), [f.clamp(place, max=source.numel() - 1)])
@@ -599,7 +613,8 @@ def masked_scatter(input, mask, source):
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """scatter_add, for reduce "sum" including input's values; other reductions are not supported."""
     if reduce != "sum" or not include_self:
-        raise NotImplementedError('scatter_reduce is there for reduce="sum" with include_self=True; use scatter_add, or bincount for counts')
+        raise NotImplementedError('scatter_reduce is there for reduce="sum" with include_self=True; use scatter_add, '
+                                  'or bincount for counts')
     return lib.tl_scatter_add(input, dim, index, src)
 
 
@@ -608,7 +623,8 @@ def select_scatter(input, src, dim, index):
     x = lib.tl_clone(input)
     place = lib.tl_select(x, dim, index)
     if lib.shape_of(place) != lib.shape_of(src):
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(place.shape)}")
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+                           f"slice size = {list(place.shape)}")
     lib.tl_copy_(place, src)
     return x
 
@@ -616,7 +632,8 @@ def select_scatter(input, src, dim, index):
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """input with a slice of an axis from src."""
     x = lib.tl_clone(input)
-    lib.tl_copy_(lib.tl_slice(x, dim, 0 if start is None else start, constants["TL_END"] if end is None else end, step), src)
+    lib.tl_copy_(lib.tl_slice(x, dim, 0 if start is None else start, constants["TL_END"] if end is None else end, step),
+                 src)
     return x
 
 
@@ -699,11 +716,16 @@ def rsub(input, other, *, alpha=1):
 unsafe_split_with_sizes = split_with_sizes
 sgn, ger, fix, unsafe_split, unsafe_chunk = f.sign, f.outer, f.trunc, f.split, f.chunk
 conj = resolve_conj = resolve_neg = real
-METHODS = """fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan signbit deg2rad rad2deg xlogy positive float_power isposinf isneginf isreal
-nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud
-rot90 split_with_sizes hsplit vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter slice_scatter
-diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg""".split()
+METHODS = """
+fmax fmin logaddexp logaddexp2 hypot nan_to_num logit frac tan signbit deg2rad rad2deg xlogy positive
+float_power isposinf isneginf isreal nanmean aminmax diff dist trace kthvalue median msort addmm addmv addr
+baddbmm addbmm inner vdot kron diag_embed diag diagflat adjoint fliplr flipud rot90 split_with_sizes hsplit
+vsplit dsplit sum_to_size take index_put index_copy index_fill masked_scatter scatter_reduce select_scatter
+slice_scatter diagonal_scatter is_nonzero is_same_size is_inference narrow_copy sgn ger fix unsafe_split
+unsafe_chunk unsafe_split_with_sizes conj real resolve_conj resolve_neg
+""".split()
 IN_PLACE = """hypot nan_to_num logit frac tan deg2rad rad2deg xlogy addmm addmv addr baddbmm addbmm sgn fix""".split()
 f._with_numpy_names(globals())
-__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")] + \
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__
+           and not n.startswith("_")] + \
     ["sgn", "ger", "fix", "unsafe_split", "unsafe_chunk"]

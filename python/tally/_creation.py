@@ -81,7 +81,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     """A copy of numbers, nested lists of them, or an array."""
     if isinstance(data, _Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than tensor(sourceTensor).", UserWarning, 2)
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than tensor(sourceTensor).",
+                      UserWarning, 2)
         x = lib.tl_clone(lib.tl_detach(data)).to(dtype=dtype, device=device)
         return _finish(x, requires_grad)
     if isinstance(data, (np.ndarray, np.generic)):
@@ -111,7 +112,8 @@ def _from_nested(data, dtype, device):
     host = "float64" if kind.is_floating_point else kind.numpy_name
     try:
         if host == "bool":
-            array = np.asarray(np.asarray(data, dtype=object if data == [] else None) != 0, bool) if data != [] else np.zeros(0, bool)
+            array = (np.asarray(np.asarray(data, dtype=object if data == [] else None) != 0, bool) if data != []
+                     else np.zeros(0, bool))
         elif host == "float64" or not _holds_floats(data):
             array = np.array(data, dtype=host)
         else:
@@ -165,17 +167,20 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False):
 
 def empty(*args, size=None, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """Uninitialised."""
-    return _finish(lib.tl_empty(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_empty(_sizes(args if size is None else (size,)), _code(dtype), _address(device)),
+                   requires_grad)
 
 
 def zeros(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 0."""
-    return _finish(lib.tl_zeros(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_zeros(_sizes(args if size is None else (size,)), _code(dtype), _address(device)),
+                   requires_grad)
 
 
 def ones(*args, size=None, dtype=None, device=None, requires_grad=False):
     """All 1."""
-    return _finish(lib.tl_ones(_sizes(args if size is None else (size,)), _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_ones(_sizes(args if size is None else (size,)), _code(dtype), _address(device)),
+                   requires_grad)
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
@@ -189,7 +194,8 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False):
 
 
 def _like(input, dtype, device):
-    return as_dtype(dtype).code if dtype is not None else lib.tl_dtype_of(input), _address(device) or lib.tl_device_of(input)
+    return (as_dtype(dtype).code if dtype is not None else lib.tl_dtype_of(input),
+            _address(device) or lib.tl_device_of(input))
 
 
 def empty_like(input, *, dtype=None, device=None, requires_grad=False):
@@ -280,12 +286,14 @@ def set_rng_state(new_state):
 
 def rand(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Uniform in [0, 1)."""
-    return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_uniform(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
+                   requires_grad)
 
 
 def randn(*args, size=None, dtype=None, device=None, requires_grad=False):
     """Normal, mean 0 and deviation 1."""
-    return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)), requires_grad)
+    return _finish(lib.tl_normal(_sizes(args if size is None else (size,)), 0.0, 1.0, _code(dtype), _address(device)),
+                   requires_grad)
 
 
 def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad=False):
@@ -296,7 +304,8 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, requires_grad
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     kind = int64 if dtype is None else as_dtype(dtype)
     if kind.is_floating_point or kind is bool_:
-        return _finish(lib.tl_cast(lib.tl_integers(_sizes((size,)), low, high, int64.code, _address(device)), kind.code), requires_grad)
+        numbers = lib.tl_integers(_sizes((size,)), low, high, int64.code, _address(device))
+        return _finish(lib.tl_cast(numbers, kind.code), requires_grad)
     return lib.tl_integers(_sizes((size,)), low, high, kind.code, _address(device))
 
 
@@ -334,7 +343,8 @@ def normal(mean, std=1.0, size=None, *, dtype=None, device=None):
 def bernoulli(input):
     """1 with the probability given by each element."""
     uniform = lib.tl_uniform(lib.shape_of(input), 0.0, 1.0, BY_NAME["float64"].code, lib.tl_device_of(input))
-    return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)), lib.tl_dtype_of(input))
+    chance = lib.tl_cast(lib.tl_detach(input), BY_NAME["float64"].code)
+    return lib.tl_cast(lib.tl_cmp(uniform, constants["TL_LT"], chance), lib.tl_dtype_of(input))
 
 
 def exponential_(self, lambd=1.0):
@@ -354,4 +364,5 @@ def from_numpy(ndarray):
     return _memory.from_numpy(ndarray)
 
 
-__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__
+           and not n.startswith("_")]

@@ -1,8 +1,8 @@
 """Exceptions of failing calls: the class that torch would raise, with Tally's message.
 
-The library distinguishes wrong use, memory, I/O, device and system errors. For wrong use, the message determines Python's
-class: torch raises IndexError for a missing axis or index, TypeError for something that is not a tensor, and RuntimeError
-for nearly everything else.
+The library distinguishes wrong use, memory, I/O, device and system errors. For wrong use, the message determines
+Python's class: torch raises IndexError for a missing axis or index, TypeError for something that is not a tensor, and
+RuntimeError for nearly everything else.
 """
 import re
 import threading

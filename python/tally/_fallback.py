@@ -1,4 +1,5 @@
-"""The binding without a compiler: the functions of _native through ctypes. Calls are slower; everything else is the same."""
+"""The binding without a compiler: the functions of _native, called through ctypes. Calls are slower; nothing else
+differs."""
 import ctypes
 import operator
 
@@ -102,7 +103,8 @@ def from_external(owner, address, n_bytes, shape, stride, dtype, device):
     while number in _owners:
         number += 1
     _owners[number] = owner
-    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, device, ctypes.cast(_release, ctypes.c_void_p).value, number)
+    return globals()["tl_from_external"](address, n_bytes, shape, stride, dtype, device,
+                                         ctypes.cast(_release, ctypes.c_void_p).value, number)
 
 
 def _own(kind, address):
@@ -126,7 +128,8 @@ class _Site:
         self.function, self.position, self.name = function, position, name
 
     def refuse(self, want, value):
-        return TypeError(f"{self.function}(): argument '{self.name}' (position {self.position}) must be {want}, not {type(value).__name__}")
+        return TypeError(f"{self.function}(): argument '{self.name}' (position {self.position}) must be {want}, not "
+                         f"{type(value).__name__}")
 
     def too_large(self):
         return OverflowError(f"{self.function}(): argument '{self.name}' (position {self.position}) is out of range")
@@ -226,16 +229,19 @@ def _reader(p):
     if p.kind == "integer":
         if p.type == "bool":
             return lambda value, site: bool(value)
-        return _ranged(32 if p.type not in ("int64_t", "uint64_t", "size_t") else 64, p.type not in ("uint64_t", "size_t"))
+        return _ranged(32 if p.type not in ("int64_t", "uint64_t", "size_t") else 64,
+                       p.type not in ("uint64_t", "size_t"))
     if p.kind == "scalar" and "*" in p.type:
         return lambda value, site: None if value is None else ctypes.pointer(_scalar(value, site))
-    return {"tensor": _tensor, "tensors": _tensors, "ints": _list(ctypes.c_int, True), "longs": _list(ctypes.c_int64, False),
-            "scalar": _scalar, "double": _double, "text": _text, "pointer": _pointer}[p.kind]
+    return {"tensor": _tensor, "tensors": _tensors, "ints": _list(ctypes.c_int, True),
+            "longs": _list(ctypes.c_int64, False), "scalar": _scalar, "double": _double, "text": _text,
+            "pointer": _pointer}[p.kind]
 
 
 def _check_lengths(f, given):
     """A function that rejects lists of different lengths where C assumes equal ones (see lengths in _generate.py)."""
-    pairs = [(given.index(p.counts[0]), given.index(p.counts[1])) for p in f.parameters if p.kind == "count" and len(p.counts) == 2]
+    pairs = [(given.index(p.counts[0]), given.index(p.counts[1]))
+             for p in f.parameters if p.kind == "count" and len(p.counts) == 2]
     per_axis = [given.index(p) for p in given if p.is_per_axis]
     name = f.name[3:]
 
@@ -243,7 +249,8 @@ def _check_lengths(f, given):
         for i, k in pairs:
             n = len(values[i] or ())
             if values[k] is not None and n != len(values[k]):
-                raise RuntimeError(f"{name}(): '{given[i].name}' has {n} items and '{given[k].name}' has {len(values[k])}: there must be as many")
+                raise RuntimeError(f"{name}(): '{given[i].name}' has {n} items and '{given[k].name}' has "
+                                   f"{len(values[k])}: there must be as many")
         for i in per_axis:
             n, rank = -1 if values[i] is None else len(values[i]), _library.tl_rank(values[0]) if values[0] else None
             if rank is not None and n != rank:

@@ -1,14 +1,14 @@
 """save and load: tensors as safetensors, and the rest of the object as a JSON text in the file's metadata.
 
-A file never runs code: pickle is neither written nor read. JSON values can be saved, and tensors, dtypes and devices inside them.
-A dict of tensors, as state_dict gives it, becomes a plain safetensors file with the dict's keys as names.
+A file never runs code: pickle is neither written nor read. JSON values can be saved, and tensors, dtypes and devices
+inside them. A dict of tensors, as state_dict gives it, becomes a plain safetensors file with the dict's keys as names.
 
     a value         its JSON
     None, bool, int, float, str   itself
     list            [values]
     dict            {"dict": [[key, value], ...]}       keys: str, int, float, bool, None
     tuple           {"tuple": [values]}
-    tensor          {"tensor": its name in the file}    with "device" where it was not the cpu's, "parameter": requires_grad
+    tensor          {"tensor": its name in the file}    "device" if it was not on the CPU; "parameter": requires_grad
     dtype, device   {"dtype": "float32"}, {"device": "cuda:0"}
 """
 import collections
@@ -34,7 +34,8 @@ class _Writer:
         self.tensors, self._names = {}, {}
 
     def name(self, x, path):
-        """One name per tensor: what shares its elements with a tensor that is there already is that tensor again, as tied weights are."""
+        """One name per tensor. A tensor with the elements of one that is already stored, such as a tied weight, gets
+        that one's name."""
         identity = (x.data_ptr(), tuple(x.shape), x.stride(), x.dtype.name, str(x.device)) if x.numel() else id(x)
         if identity not in self._names:
             name = unused = "/".join(path) or "tensor"
@@ -65,7 +66,8 @@ class _Writer:
         if isinstance(x, collections.abc.Mapping):
             for key in x:
                 if not (key is None or isinstance(key, (bool, int, float, str))):
-                    raise TypeError(f"save: {_at(path)}: a key is a {type(key).__name__}, and keys are texts or numbers")
+                    raise TypeError(f"save: {_at(path)}: a key is a {type(key).__name__}, and keys are texts or "
+                                    "numbers")
             return {"dict": [[k, self.value(v, path + [str(k)])] for k, v in x.items()]}
         if isinstance(x, list):
             return [self.value(v, path + [str(i)]) for i, v in enumerate(x)]
@@ -75,8 +77,8 @@ class _Writer:
             return {"dtype": x.name}
         if isinstance(x, device_type):
             return {"device": str(x)}
-        raise TypeError(f"save: {_at(path)} is a {type(x).__name__}; a file holds tensors, numbers, texts, None, and dicts and lists of these. "
-                        "Save a module by its state_dict().")
+        raise TypeError(f"save: {_at(path)} is a {type(x).__name__}; a file holds tensors, numbers, texts, None, and "
+                        "dicts and lists of these. Save a module by its state_dict().")
 
 
 def _at(path):
@@ -84,7 +86,8 @@ def _at(path):
 
 
 def save(obj, f):
-    """Writes an object made of tensors, numbers, texts, dicts and lists. f: a path, or a file open for writing bytes."""
+    """Writes an object made of tensors, numbers, strings, dicts and lists. f: a path, or a binary file open for
+    writing."""
     if hasattr(f, "write"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "object")
@@ -146,8 +149,9 @@ def _refuse_pickle(f):
         start = file.read(9)
     # A safetensors file begins with a length of 8 bytes, any of which may look like something else, and a brace.
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
-        raise RuntimeError(f"{os.fspath(f)} is a {'PyTorch archive' if start[:2] == b'PK' else 'pickle'}, which can run code when it is read, so it is "
-                           "not read here. Load it with torch, and write it with safetensors.torch.save_file(state_dict, path).")
+        raise RuntimeError(f"{os.fspath(f)} is a {'PyTorch archive' if start[:2] == b'PK' else 'pickle'}, which can "
+                           "run code when it is read, so it is not read here. Load it with torch, and write it with "
+                           "safetensors.torch.save_file(state_dict, path).")
 
 
 def _map_location(device):
@@ -157,7 +161,8 @@ def _map_location(device):
 
 
 def load(f, map_location=None, weights_only=True, **_):
-    """Reads a file written by save, or any safetensors file, which gives a dict of tensors. f: a path, or a file open for reading bytes."""
+    """Reads a file written by save, or any safetensors file, which gives a dict of tensors. f: a path, or a binary
+    file open for reading."""
     if hasattr(f, "read"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "object")
@@ -182,4 +187,5 @@ def _read_tree(reader, text):
     try:
         return reader.value(json.loads(text))
     except (KeyError, TypeError, ValueError) as error:
-        raise RuntimeError(f"load: the file's {_KEY} is not one that save writes ({type(error).__name__}: {error})") from None
+        raise RuntimeError(f"load: the file's {_KEY} is not one that save writes ({type(error).__name__}: "
+                           f"{error})") from None

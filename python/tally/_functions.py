@@ -1,5 +1,5 @@
-"""Functions of tensors with torch's names, argument order and keyword names. Most of them are methods too: _tensor.py hangs
-them on Tensor as they stand, so that `x.sum(0)` and `tally.sum(x, 0)` are one piece of code.
+"""Functions of tensors with torch's names, argument order and keyword names. Most of them are methods too: _tensor.py
+attaches them to Tensor unchanged, so that `x.sum(0)` and `tally.sum(x, 0)` run the same code.
 """
 import builtins
 import collections
@@ -16,7 +16,8 @@ _Tensor = None  # set by _tensor.py
 # ---- Arguments ----
 
 def _is_number(x):
-    return isinstance(x, (int, float)) or getattr(x, "ndim", None) == 0 and not isinstance(x, _Tensor) and hasattr(x, "item")
+    return (isinstance(x, (int, float)) or getattr(x, "ndim", None) == 0 and not isinstance(x, _Tensor)
+            and hasattr(x, "item"))
 
 
 def _number(x, name, argument):
@@ -32,7 +33,8 @@ _UINT8 = BY_NAME["uint8"].code
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
 
-_NO_NUMPY_NAMES = "split unsafe_split unique norm".split()  # in torch these are written in Python, and take its own names only
+# In torch these are written in Python, and accept only torch's argument names.
+_NO_NUMPY_NAMES = "split unsafe_split unique norm".split()
 
 
 def _numpy_names(function):
@@ -49,7 +51,8 @@ def _with_numpy_names(names):
     """Gives all functions among them that have a `dim` the other name, too."""
     for name, function in list(names.items()):
         code = getattr(function, "__code__", None)
-        if code and not name.startswith("_") and name not in _NO_NUMPY_NAMES and "dim" in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
+        if (code and not name.startswith("_") and name not in _NO_NUMPY_NAMES
+                and "dim" in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]):
             names[name] = _numpy_names(function)
 
 
@@ -96,11 +99,12 @@ def _unary(name, doc):
     return function
 
 
-UNARY = {"exp": "e^x", "exp2": "2^x", "expm1": "e^x - 1", "log": "log x", "log1p": "log(1 + x)", "log2": "log2 x", "sqrt": "sqrt x",
-         "rsqrt": "1 / sqrt x", "sin": "sin x", "cos": "cos x", "tanh": "tanh x", "sigmoid": "1 / (1 + e^-x)", "erf": "erf x",
-         "relu": "max(x, 0)", "neg": "-x", "abs": "|x|", "sign": "-1, 0 or 1", "floor": "floor x", "ceil": "ceil x",
-         "trunc": "x without its fraction", "reciprocal": "1 / x", "square": "x x",
-         "logical_not": "not x", "isnan": "is it NaN?", "isfinite": "is it neither infinite nor NaN?"}
+UNARY = {"exp": "e^x", "exp2": "2^x", "expm1": "e^x - 1", "log": "log x", "log1p": "log(1 + x)", "log2": "log2 x",
+         "sqrt": "sqrt x", "rsqrt": "1 / sqrt x", "sin": "sin x", "cos": "cos x", "tanh": "tanh x",
+         "sigmoid": "1 / (1 + e^-x)", "erf": "erf x", "relu": "max(x, 0)", "neg": "-x", "abs": "|x|",
+         "sign": "-1, 0 or 1", "floor": "floor x", "ceil": "ceil x", "trunc": "x without its fraction",
+         "reciprocal": "1 / x", "square": "x x", "logical_not": "not x", "isnan": "is it NaN?",
+         "isfinite": "is it neither infinite nor NaN?"}
 for _name, _doc in UNARY.items():
     globals()[_name] = _unary(_name, _doc)
 negative, absolute = neg, abs  # noqa: F821
@@ -134,7 +138,8 @@ def _operand(name, x):
 def _check_alpha(input, other, alpha):
     if isinstance(alpha, bool) and not _dtype_of(input) is bool_:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
-    is_real = _dtype_of(input).is_floating_point or isinstance(other, float) or isinstance(other, _Tensor) and _dtype_of(other).is_floating_point
+    is_real = (_dtype_of(input).is_floating_point or isinstance(other, float)
+               or isinstance(other, _Tensor) and _dtype_of(other).is_floating_point)
     if isinstance(alpha, float) and not is_real:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
 
@@ -159,7 +164,8 @@ def _add_like(name, input, other, alpha):
 
 
 def _full_like_number(value, other):
-    """A number beside a tensor, as a scalar tensor that promotes like a number: not at all within its kind, beside a scalar too."""
+    """A number that meets a tensor, as a scalar tensor that promotes like a number: it does not widen a dtype of its
+    own kind, even that of another scalar."""
     value, kind = value if isinstance(value, (int, float)) else value.item(), _dtype_of(other)
     if isinstance(value, bool):
         d = bool_
@@ -177,8 +183,10 @@ def add(input, other, *, alpha=1):
 
 def sub(input, other, *, alpha=1):
     """input - alpha other"""
-    if isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input) and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_):
-        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.")
+    if (isinstance(input, _Tensor) and bool_.code == lib.tl_dtype_of(input)
+            and (isinstance(other, bool) or isinstance(other, _Tensor) and other.dtype is bool_)):
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+                           "`logical_xor()` operator instead.")
     is_bool = isinstance(other, bool) or isinstance(other, _Tensor) and lib.tl_dtype_of(other) == bool_.code
     return _add_like("sub", input, other, 1 if is_bool else alpha)  # bool is refused
 
@@ -197,7 +205,8 @@ def div(input, other, *, rounding_mode=None):
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode != "trunc":
-        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+        raise RuntimeError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+                           f"'{rounding_mode}'")
     return _whole_division(input, other, lib.tl_trunc)
 
 
@@ -263,7 +272,8 @@ subtract, multiply, divide, true_divide = sub, mul, div, div
 def pow(input, exponent):
     """input^exponent; either may be a number."""
     if isinstance(exponent, _Tensor):
-        return lib.tl_pow(input, exponent) if isinstance(input, _Tensor) else lib.tl_rpow_scalar(exponent, _number(input, "pow", "input"))
+        return (lib.tl_pow(input, exponent) if isinstance(input, _Tensor)
+                else lib.tl_rpow_scalar(exponent, _number(input, "pow", "input")))
     return lib.tl_pow_scalar(input, _number(exponent, "pow", "exponent"))
 
 
@@ -302,7 +312,8 @@ def _compare(name, relation, doc):
 
     def function(input, other):
         if isinstance(other, _Tensor):
-            return lib.tl_cmp(input, relation, other) if isinstance(input, _Tensor) else lib.tl_cmp_scalar(other, mirrored, input)
+            return (lib.tl_cmp(input, relation, other) if isinstance(input, _Tensor)
+                    else lib.tl_cmp_scalar(other, mirrored, input))
         return lib.tl_cmp_scalar(input, relation, _number(other, name, "other"))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -334,7 +345,8 @@ def _bitwise(name, logical):
     def function(input, other):
         other = other if isinstance(other, _Tensor) else _full_like_number(other, input)
         if input.dtype is not bool_ or other.dtype is not bool_:
-            raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: tally.from_numpy(numpy.{name}(...))")
+            raise NotImplementedError(f"{name} is there for bool tensors only; for integers use NumPy: "
+                                      f"tally.from_numpy(numpy.{name}(...))")
         return logical(input, other)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = "Of bool tensors."
@@ -389,7 +401,8 @@ def where(condition, input=None, other=None):
         return lib.tl_where_scalar(lib.tl_logical_not(condition), other, _number(input, "where", "input"))
     if not is_a:
         a, b = _number(input, "where", "input"), _number(other, "where", "other")
-        kind = get_default_dtype() if isinstance(a, float) or isinstance(b, float) else bool_ if isinstance(a, bool) and isinstance(b, bool) else int64
+        kind = (get_default_dtype() if isinstance(a, float) or isinstance(b, float)
+                else bool_ if isinstance(a, bool) and isinstance(b, bool) else int64)
         return lib.tl_where_scalar(condition, lib.tl_full((), float(a), kind.code, lib.tl_device_of(condition)), b)
     try:
         return lib.tl_where(condition, input, other)
@@ -401,7 +414,8 @@ def where(condition, input=None, other=None):
 def lerp(input, end, weight):
     """input + weight (end - input)"""
     try:
-        return lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor) else lib.tl_lerp_scalar(input, end, weight)
+        return (lib.tl_lerp(input, end, weight) if isinstance(weight, _Tensor)
+                else lib.tl_lerp_scalar(input, end, weight))
     except RuntimeError:  # its parts name the operands in another order
         _common_shape([lib.shape_of(x) for x in (input, end, weight) if isinstance(x, _Tensor)])
         raise
@@ -423,7 +437,8 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """Over some axes, or all; of integers and bool in int64."""
-    return lib.tl_sum(input, _axes(dim), keepdim) if dtype is None else lib.tl_cast(lib.tl_sum(lib.tl_cast(input, dtype.code), _axes(dim), keepdim), dtype.code)
+    return (lib.tl_sum(input, _axes(dim), keepdim) if dtype is None
+            else lib.tl_cast(lib.tl_sum(lib.tl_cast(input, dtype.code), _axes(dim), keepdim), dtype.code))
 
 
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
@@ -441,7 +456,8 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     return lib.tl_prod(_cast(input, dtype), _axes(dim), keepdim)
 
 
-_Pair = {name: collections.namedtuple(name, ["values", "indices"]) for name in ("max", "min", "sort", "topk", "cummax", "kthvalue", "median")}
+_Pair = {name: collections.namedtuple(name, ["values", "indices"])
+         for name in ("max", "min", "sort", "topk", "cummax", "kthvalue", "median")}
 
 
 def _not_empty(name, input, dim):
@@ -449,7 +465,9 @@ def _not_empty(name, input, dim):
     if lib.tl_numel(input):
         return
     if dim is None or dim == ():
-        raise (IndexError if name.startswith("arg") else RuntimeError)(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
+        kind = IndexError if name.startswith("arg") else RuntimeError
+        raise kind(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+                   "dim with the 'dim' argument.")
     for d in _axes(dim):
         at = _axis(d, input.ndim)
         if input.ndim and not input.shape[at]:
@@ -556,7 +574,8 @@ def logsumexp(input, dim, keepdim=False):
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """(sum |x|^p)^(1/p); "fro" is 2."""
     if p == "fro" and len(_axes(dim)) > 2:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, _axes(dim)))} (give p=2 for the norm over more axes)")
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, _axes(dim)))} (give p=2 "
+                           "for the norm over more axes)")
     p = 2.0 if p in ("fro", None) else float(p)
     return lib.tl_norm(_cast(input, dtype), p, _axes(dim), keepdim)
 
@@ -600,8 +619,8 @@ def bmm(input, mat2):
     if input.ndim != 3 or mat2.ndim != 3:
         raise RuntimeError("batch1 must be a 3D tensor" if input.ndim != 3 else "batch2 must be a 3D tensor")
     if input.shape[0] != mat2.shape[0]:
-        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, {input.shape[2]}] "
-                           f"but got: [{mat2.shape[0]}, {mat2.shape[1]}].")
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, "
+                           f"{input.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}].")
     return lib.tl_matmul(input, mat2)
 
 
@@ -629,7 +648,8 @@ def outer(input, vec2):
 
 def einsum(equation, *operands):
     """Sums of products in torch's spelling: einsum("bik,bkj->bij", x, y). tally.einops.einsum takes names."""
-    return lib.tl_einsum_letters(equation, operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands)
+    return lib.tl_einsum_letters(equation, operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple))
+                                 else operands)
 
 
 # ---- Views ----
@@ -666,8 +686,9 @@ def permute(input, dims):
     """The axes in another order; a view."""
     dims = _sizes((dims,))
     if len(dims) != input.ndim:
-        raise RuntimeError(f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
-                           f"ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to len(dims) = {len(dims)}")
+        raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length "
+                           f"of the desired ordering of dimensions i.e. input.dim() = {input.ndim} is not equal to "
+                           f"len(dims) = {len(dims)}")
     return lib.tl_permute(input, dims)
 
 
@@ -676,7 +697,8 @@ def movedim(input, source, destination):
     n = input.ndim
     source, destination = [_axis(d, n) for d in _axes(source)], [_axis(d, n) for d in _axes(destination)]
     if len(source) != len(destination):
-        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({source} dims) should contain the same number of dims as destination ({destination} dims)")
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({source} dims) should contain the "
+                           f"same number of dims as destination ({destination} dims)")
     if len(set(source)) < len(source) or len(set(destination)) < len(destination):
         raise RuntimeError("movedim: repeated dim in `source` or `destination`")
     if not n:
@@ -777,7 +799,8 @@ def _common_shape(shapes):
         a, b = (1,) * (n - len(common)) + tuple(common), (1,) * (n - len(s)) + tuple(s)
         for i in range(n - 1, -1, -1):
             if a[i] != b[i] and 1 not in (a[i], b[i]):
-                raise RuntimeError(f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at non-singleton dimension {i}")
+                raise RuntimeError(f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at "
+                                   f"non-singleton dimension {i}")
         common = tuple(y if x == 1 else x for x, y in zip(a, b))
     return common
 
@@ -812,13 +835,14 @@ def split(tensor, split_size_or_sections, dim=0):
     sections = split_size_or_sections
     if isinstance(sections, int):
         if sections < 0 or sections == 0 and size:
-            raise RuntimeError(f"split expects split_size be non-negative, but got split_size={sections}" if sections < 0 else
+            raise RuntimeError(f"split expects split_size be non-negative, but got split_size={sections}"
+                               if sections < 0 else
                                f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
         _check_parts("split", -(-size // sections) if size else 1)
         sections = [builtins.min(sections, size - at) for at in range(0, size, sections)] if size else [size]
     elif builtins.sum(sections) != size:
-        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), "
-                           f"but got split_sizes={list(sections)}")
+        raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
+                           f"dimension {dim}), but got split_sizes={list(sections)}")
     parts, at = [], 0
     for n in sections:
         parts.append(lib.tl_slice(tensor, dim, at, at + n, 1))
@@ -892,7 +916,8 @@ def repeat_interleave(input, repeats, dim=None):
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     if dim is None:
         input, dim = lib.tl_reshape(input, (-1,)), 0
-    return lib.tl_repeat_counts(input, dim, repeats) if isinstance(repeats, _Tensor) else lib.tl_repeat_interleave(input, dim, repeats)
+    return (lib.tl_repeat_counts(input, dim, repeats) if isinstance(repeats, _Tensor)
+            else lib.tl_repeat_interleave(input, dim, repeats))
 
 
 def flip(input, dims):
@@ -922,7 +947,8 @@ def meshgrid(*tensors, indexing="ij"):
     tensors = _sizes(tensors)
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
-    order = [1, 0] + list(range(2, len(tensors))) if indexing == "xy" and len(tensors) > 1 else list(range(len(tensors)))
+    order = ([1, 0] + list(range(2, len(tensors))) if indexing == "xy" and len(tensors) > 1
+             else list(range(len(tensors))))
     shape = [tensors[i].numel() for i in order]
     grids = []
     for i, x in enumerate(tensors):
@@ -974,7 +1000,8 @@ def masked_fill(input, mask, value):
     """value where the mask holds."""
     if isinstance(value, _Tensor):
         if value.ndim:
-            raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+            raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                               f"{value.ndim} dimension(s).")
         _common_shape([lib.shape_of(mask), lib.shape_of(input)])
         return lib.tl_where(mask, lib.tl_cast(value, lib.tl_dtype_of(input)), input)
     return lib.tl_masked_fill(input, mask, value)
@@ -1025,7 +1052,8 @@ def searchsorted(sorted_sequence, input, *, right=False, side=None):
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct values, rising."""
     if dim is not None:
-        raise NotImplementedError("unique along an axis is not there; flatten, or use numpy.unique(x.numpy(), axis=...)")
+        raise NotImplementedError("unique along an axis is not there; flatten, or use numpy.unique(x.numpy(), "
+                                  "axis=...)")
     found = lib.tl_unique(input)
     wanted = (found[0],) + ((found[1],) if return_inverse else ()) + ((found[2],) if return_counts else ())
     return wanted if len(wanted) > 1 else found[0]
@@ -1056,7 +1084,8 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
         if equal_nan and input.is_floating_point():
             close = logical_or(close, logical_and(isnan(input), isnan(other)))  # noqa: F821
         if input.is_floating_point() or rtol or atol:
-            a, b = (input, other) if input.is_floating_point() else (lib.tl_cast(input, float64.code), lib.tl_cast(other, float64.code))
+            a, b = ((input, other) if input.is_floating_point()
+                    else (lib.tl_cast(input, float64.code), lib.tl_cast(other, float64.code)))
             allowed = lib.tl_add_scalar(lib.tl_mul_scalar(lib.tl_abs(b), float(rtol)), float(atol))
             distance = lib.tl_abs(lib.tl_sub(a, b))
             near = logical_and(lib.tl_isfinite(distance), lib.tl_cmp(distance, _LE, allowed))
@@ -1074,8 +1103,9 @@ def _scalar_name(x):
     return _SCALAR_NAMES.get(x.dtype.name, x.dtype.name)
 
 
-_SCALAR_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool", "float16": "Half", "bfloat16": "BFloat16",
-                 "int16": "Short", "int8": "Char", "uint8": "Byte", "uint16": "UInt16"}
+_SCALAR_NAMES = {"float32": "Float", "float64": "Double", "int64": "Long", "int32": "Int", "bool": "Bool",
+                 "float16": "Half", "bfloat16": "BFloat16", "int16": "Short", "int8": "Char", "uint8": "Byte",
+                 "uint16": "UInt16"}
 
 
 def is_tensor(obj):
@@ -1103,4 +1133,5 @@ def result_type(tensor1, tensor2):
 from ._grad import no_grad  # noqa: E402
 
 _with_numpy_names(globals())
-__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__ and not n.startswith("_")]
+__all__ = [n for n, v in list(globals().items()) if getattr(v, "__module__", None) == __name__
+           and not n.startswith("_")]

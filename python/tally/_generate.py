@@ -1,8 +1,9 @@
 """Writes the compiled binding: python _generate.py tally.h _native.c > _native_all.c
 
-One C function per function of tally.h, which takes a Python call apart, runs it in a scope of its own with the interpreter lock
-released, and wraps what comes back. _native.c holds the parts that are the same for all, written by hand; what stands here is
-only the repetition. Everything uses Python's stable interface (3.10), so one file serves every Python from then on.
+Writes one C function per function of tally.h. Each unpacks the Python arguments, runs the call in its own scope with
+the interpreter lock released, and wraps the result. The shared code is written by hand in _native.c; this file
+generates only the repetitive part. Everything uses Python's stable ABI (3.10), so one binary serves that version and
+all later ones.
 """
 import sys
 
@@ -10,7 +11,8 @@ from _header import Header
 
 GETTERS = {"tensor": "get_tensor", "ints": "get_ints", "longs": "get_longs", "double": "get_double", "text": "get_text",
            "pointer": "get_pointer", "tensors": "get_tensors"}
-INTEGERS = {"bool": "get_bool", "int64_t": "get_long", "uint64_t": "get_unsigned", "size_t": "get_unsigned"}  # else an int
+# Any other integer type is read as an int.
+INTEGERS = {"bool": "get_bool", "int64_t": "get_long", "uint64_t": "get_unsigned", "size_t": "get_unsigned"}
 
 
 def releases_lock(f):
@@ -76,7 +78,8 @@ def write_function(f, out):
         if declare(p, i):
             out("    " + declare(p, i))
     clean = "".join(f" list_free(&a{i});" for i in lists)
-    for condition in ["has_count(n, &site)"] + [read(f, p, i, at) for at, (i, p) in enumerate(given)] + list(lengths(f, given)):
+    reads = [read(f, p, i, at) for at, (i, p) in enumerate(given)]
+    for condition in ["has_count(n, &site)"] + reads + list(lengths(f, given)):
         out(f"    if (!{condition}) {{{clean} return NULL; }}")
     arguments = ", ".join(pass_on(f, p, i) for i, p in enumerate(f.parameters))
     lock = releases_lock(f)
@@ -116,7 +119,8 @@ def give(f, given, outs):
 
 
 def main(header_path, parts_path):
-    functions = [f for f in Header(header_path).functions.values() if f.is_plain and f.name not in ("tl_keep", "tl_drop")]
+    functions = [f for f in Header(header_path).functions.values()
+                 if f.is_plain and f.name not in ("tl_keep", "tl_drop")]
     raw = ["tl_keep", "tl_drop", "tl_scope_begin", "tl_scope_enter", "tl_scope_end"]
     lines = ["/* Written by _generate.py. */"]
     out = lines.append
@@ -125,7 +129,8 @@ def main(header_path, parts_path):
     lines.append(f'#line 1 "{parts_path}"')
     with open(parts_path, encoding="utf-8") as file:
         head, tail = file.read().split("/* GENERATED */")
-    lines.insert(0, '#define Py_LIMITED_API 0x030A0000\n#define PY_SSIZE_T_CLEAN\n#include <Python.h>\n#include "tally.h"')
+    lines.insert(0, '#define Py_LIMITED_API 0x030A0000\n#define PY_SSIZE_T_CLEAN\n'
+                    '#include <Python.h>\n#include "tally.h"')
     out(head)
     for f in functions:
         write_function(f, out)

@@ -1,31 +1,32 @@
-"""tally.h, read: the one place where a signature is written.
+"""Reads tally.h, the only place where a signature is written down.
 
-`Header(path)` gives `.constants` (enums and numbers), `.structs` (ctypes structures) and `.functions`: name -> Function, whose
-`result` and `parameters` say how a call looks from Python. A parameter is one Python argument; it may stand for several C arguments:
-an array and its length are one list. Both bindings, the compiled one (_generate.py writes it) and the ctypes one
-(_fallback.py), are made from this, so they take the same calls.
+`Header(path)` gives `.constants` (enums and numbers), `.structs` (ctypes structures) and `.functions`: name ->
+Function, whose `result` and `parameters` say how a call looks from Python. A parameter is one Python argument; it may
+stand for several C arguments: an array and its length are one list. Both bindings, the compiled one (_generate.py
+writes it) and the ctypes one (_fallback.py), are made from this, so they accept the same calls.
 
     kind of parameter   C                                   Python
     tensor              tl_tensor *x                        a Tensor, or None for NULL
     tensors             tl_tensor **x, int n                a list of tensors
     out                 tl_tensor **x                       nothing: it joins the result, which becomes a tuple
-    ints, longs         const int *x, const int64_t *x      a list of integers, or None; its length is told where C wants one, and
-                                                            otherwise it must have one per axis of the first tensor (is_per_axis)
+    ints, longs         const int *x, const int64_t *x      a list of integers, or None. Its length is passed if C takes
+                                                            one; otherwise the list must have one entry per axis of the
+                                                            first tensor (is_per_axis)
     scalar              tl_scalar, const tl_scalar *        a number (a pointer: or None)
     double              double                              a float
     integer             int, int64_t, bool, an enum ...     an int
     text                const char *                        a str, or None
     pointer             any other pointer                   an address, or None
 
-A function with a parameter or result of another kind (structs by value, buffers of characters) has `is_plain` False: it is
-called through ctypes alone.
+If a function has a parameter or result of another kind (a struct by value, a character buffer), its `is_plain` is
+False, and it is called only through ctypes.
 """
 import ctypes
 import re
 
-_C = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "double": ctypes.c_double, "size_t": ctypes.c_size_t,
-      "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16,
-      "uint8_t": ctypes.c_uint8, "char": ctypes.c_char}
+_C = {"int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "double": ctypes.c_double,
+      "size_t": ctypes.c_size_t, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "uint32_t": ctypes.c_uint32,
+      "uint16_t": ctypes.c_uint16, "uint8_t": ctypes.c_uint8, "char": ctypes.c_char}
 _ARRAYS = {"const int *": "ints", "const int64_t *": "longs", "tl_tensor **": "tensors"}
 # Their tl_tensor ** at the end receives an array whose length another argument tells.
 _FILL_ARRAYS = {"tl_gradients", "tl_split", "tl_chunk", "tl_meshgrid", "tl_op_call"}
@@ -51,7 +52,8 @@ class Function:
         self.result = _result_kind(result, enums)
         self.parameters = _parameters(arguments, enums)
         self.may_be_none = name == "tl_grad_of"  # a NULL that is an answer, not an error
-        self.is_plain = name not in _FILL_ARRAYS and self.result != "other" and all(p.kind != "other" for p in self.parameters)
+        self.is_plain = (name not in _FILL_ARRAYS and self.result != "other"
+                         and all(p.kind != "other" for p in self.parameters))
 
 
 def _result_kind(type, enums):
@@ -129,7 +131,8 @@ class Header:
                 self._read_struct(body, name)
         text = re.sub(definition, "", text, flags=re.S)
         for result, name, arguments in re.findall(r"typedef\s+([^;{]*?)\(\*(\w+)\)\(([^;]*)\)\s*;", text, re.S):
-            self.callbacks[name] = ctypes.CFUNCTYPE(self._type(_squeeze(result)), *[self._type(a.type) for a in _arguments(arguments)])
+            self.callbacks[name] = ctypes.CFUNCTYPE(self._type(_squeeze(result)),
+                                                    *[self._type(a.type) for a in _arguments(arguments)])
         text = re.sub(r"typedef[^;]*;", "", text)
         for result, name, arguments in re.findall(r"([\w\s]+?[\s*]+)(tl_\w+)\(((?:[^()]|\([^()]*\))*)\)\s*;", text):
             self.functions[name] = Function(name, _squeeze(result), _arguments(arguments), self.enums, self.structs)
@@ -173,11 +176,13 @@ class Header:
         return ctypes.c_void_p
 
     def declare(self, library):
-        """Tells ctypes the signatures of a loaded library; refuses one that lacks a function, since it is another version's."""
+        """Tells ctypes the signatures of a loaded library. A library that lacks a function is of another version and
+        is refused."""
         for name, f in self.functions.items():
             function = getattr(library, name, None)
             if function is None:
-                raise ImportError(f"{library._name} has no {name}: it is not the library of this package (version {self.version})")
+                raise ImportError(f"{library._name} has no {name}: it is not the library of this package (version "
+                                  f"{self.version})")
             # a text that the caller frees is an address: as c_char_p it would be a copy, and the text itself lost
             function.restype = ctypes.c_void_p if f.result_type == "char *" else self._type(f.result_type)
             function.argtypes = [self._type(a.type) for a in f.arguments if a.type != "..."]
@@ -206,6 +211,7 @@ def _arguments(text):
         elif "[" in item:
             arguments.append(Argument(_squeeze(item[:item.index("[")].rsplit(None, 1)[0]) + " [", item))
         else:
-            type, name = re.match(r"(.*?[\s*])(\w+)$", item, re.S).groups() if re.search(r"[\s*]\w+$", item) else (item, "")
+            type, name = (re.match(r"(.*?[\s*])(\w+)$", item, re.S).groups() if re.search(r"[\s*]\w+$", item)
+                          else (item, ""))
             arguments.append(Argument(_squeeze(type), name))
     return arguments

@@ -1,9 +1,9 @@
 """x[...] and x[...] = y.
 
-An index is taken apart from left to right. Numbers, slices, None and ... make a view, one axis after the other; tensors of integers
-and masks are put aside, with the axis they are for, and applied to that view at the end, all at once. So x[0, :, i] picks row 0
-first and then columns i, as torch does (NumPy would count 0 among the index arrays). A mask is for as many axes as it has itself;
-True and False stand for one and no index of a new axis.
+An index is processed from left to right. Numbers, slices, None and ... make a view, one axis after the other. Integer
+tensors and masks are set aside, each with its axis, and applied to that view at the end, all at once. So x[0, :, i]
+picks row 0 first and then columns i, as torch does (NumPy would count 0 among the index arrays). A mask covers as many
+axes as it has itself; True and False add an axis of length one or zero.
 """
 import math
 
@@ -73,9 +73,10 @@ def _select(view, axis, number, at):
         return lib.tl_select(view, axis, number)
     except IndexError:
         if not lib.tl_rank(view):
-            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert "
-                             "a 0-dim tensor to a number") from None
-        raise IndexError(f"index {number} is out of bounds for dimension {at} with size {lib.tl_size(view, axis)}") from None
+            raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in "
+                             "C++ to convert a 0-dim tensor to a number") from None
+        raise IndexError(f"index {number} is out of bounds for dimension {at} with size "
+                         f"{lib.tl_size(view, axis)}") from None
 
 
 def number(x, i):
@@ -85,15 +86,16 @@ def number(x, i):
     except IndexError:
         if lib.tl_rank(x):
             raise
-        raise IndexError(f"invalid index of a 0-dim tensor: index {i} is out of bounds for dimension 0 with size 0. Use `tensor.item()` "
-                         "to convert a 0-dim tensor to a number") from None
+        raise IndexError(f"invalid index of a 0-dim tensor: index {i} is out of bounds for dimension 0 with size 0. "
+                         "Use `tensor.item()` to convert a 0-dim tensor to a number") from None
 
 
 def take_apart(x, items):
     """(view, axes, tensors): what is left to do when the views are made."""
     if type(items) is not tuple:
         # torch takes a list that holds more than numbers for a tuple, as NumPy once did
-        is_tuple = type(items) is list and any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, _Tensor)) for i in items)
+        is_tuple = (type(items) is list
+                    and any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, _Tensor)) for i in items))
         items = tuple(items) if is_tuple else (items,)
     rank = lib.tl_rank(x)
     consumed = 0
@@ -104,8 +106,9 @@ def take_apart(x, items):
         for i in items:
             if type(i) is slice:
                 [_bound(end) for end in (i.start, i.stop, i.step) if end is not None]
-        raise IndexError(f"invalid index of a 0-dim tensor: index {items[0]} is out of bounds for dimension 0 with size 0. Use `tensor.item()` in Python or "
-                         "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
+        raise IndexError(f"invalid index of a 0-dim tensor: index {items[0]} is out of bounds for dimension 0 with "
+                         "size 0. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor "
+                         "to a number" if not rank and len(items) == 1 and isinstance(items[0], int) else
                          f"too many indices for tensor of dimension {rank}")
     view, axis, axes, tensors, has_ellipsis = x, 0, [], [], False
     for at, i in enumerate(items):
@@ -143,7 +146,8 @@ def take_apart(x, items):
         elif isinstance(i, str):
             raise TypeError("new(): invalid data type 'str'")
         else:
-            raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
+            raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
+                             f"valid indices (got {type(i).__name__})")
     return view, axes, tensors
 
 
@@ -177,8 +181,9 @@ def _value_tensor(x, value):
             if not x.dtype.is_floating_point:
                 raise
             return lib.tl_fill_scalar_(scalar, math.copysign(math.inf, value))  # what is too large for a float
-    raise TypeError(f"can't assign a {type(value).__module__ + '.' if type(value).__module__ != 'builtins' else ''}{type(value).__name__} "
-                    f"to a tally.{_scalar_name(x)}Tensor (need a number or a tensor)")
+    module = type(value).__module__
+    raise TypeError(f"can't assign a {module + '.' if module != 'builtins' else ''}{type(value).__name__} to a "
+                    f"tally.{_scalar_name(x)}Tensor (need a number or a tensor)")
 
 
 def put(x, items, value):
@@ -194,7 +199,8 @@ def put(x, items, value):
         return
     extra = lib.tl_rank(value) - lib.tl_rank(view)
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
-        value = lib.tl_view(value, value.shape[extra:]) if value.is_contiguous() else lib.tl_reshape(value, value.shape[extra:])
+        value = (lib.tl_view(value, value.shape[extra:]) if value.is_contiguous()
+                 else lib.tl_reshape(value, value.shape[extra:]))
     if lib.tl_rank(value) and lib.shape_of(value) != lib.shape_of(view):
         value = lib.tl_expand(value, lib.shape_of(view))
     lib.tl_copy_(view, value)
@@ -207,7 +213,8 @@ def _is_one_mask(tensors):
 
 def _put_indexed(x, view, axes, tensors, value):
     masks = [lib.tl_dtype_of(t) == _BOOL for t in tensors]
-    rank = lib.tl_rank(view) - sum(lib.tl_rank(t) if m else 1 for t, m in zip(tensors, masks)) + max(1 if m else lib.tl_rank(t) for t, m in zip(tensors, masks))
+    rank = (lib.tl_rank(view) - sum(lib.tl_rank(t) if m else 1 for t, m in zip(tensors, masks))
+            + max(1 if m else lib.tl_rank(t) for t, m in zip(tensors, masks)))
     extra = lib.tl_rank(value) - rank
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         value = lib.tl_reshape(value, value.shape[extra:])

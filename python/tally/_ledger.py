@@ -6,7 +6,8 @@
 
     tally.price(model, (8, 128))          # the same numbers, without running anything
 
-Both are Ledgers. They print as tables, are displayed in notebooks, and compare exactly: `price.diff(receipt)` is "" if they agree.
+Both are Ledgers. They print as tables, are displayed in notebooks, and compare exactly: `price.diff(receipt)` is "" if
+they agree.
 """
 import copy
 import ctypes
@@ -33,7 +34,8 @@ def _taken(address):
 
 
 class Ledger:
-    """Calls, FLOPs, bytes moved and bytes held, by module path, op, phase and dtype. Readable when its `with` has ended."""
+    """Calls, FLOPs, bytes moved and bytes held, by module path, op, phase and dtype. It can be read once its `with`
+    block has ended."""
 
     def __init__(self, name="ledger", device=None):
         self.name, self.result = name, None
@@ -68,7 +70,8 @@ class Ledger:
     flops = property(lambda l: l._total("flops"))
     bytes_read = property(lambda l: l._total("bytes_read"))
     bytes_written = property(lambda l: l._total("bytes_written"))
-    bytes = property(lambda l: l.bytes_read + l.bytes_written, doc="Bytes moved: each distinct input once, each output once.")
+    bytes = property(lambda l: l.bytes_read + l.bytes_written,
+                     doc="Bytes moved: each distinct input once, each output once.")
     transfer_bytes = property(lambda l: l._total("transfer_bytes"))
     intensity = property(lambda l: l.flops / l.bytes if l.bytes else 0.0, doc="FLOPs per byte moved.")
 
@@ -94,7 +97,8 @@ class Ledger:
             total = sums.setdefault(key, dict.fromkeys(_COUNTS, 0))
             for k in _COUNTS:
                 total[k] += row[k]
-        return dict(sorted(((k[0] if len(k) == 1 else k, v) for k, v in sums.items()), key=lambda item: -item[1]["flops"]))
+        return dict(sorted(((k[0] if len(k) == 1 else k, v) for k, v in sums.items()),
+                           key=lambda item: -item[1]["flops"]))
 
     def json(self):
         """The text of schema tally.ledger/1."""
@@ -118,10 +122,12 @@ class Ledger:
 
     def _tables(self):
         """(title, head, rows) of what one wants to see first."""
-        phases = [(k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"]) for k, v in self.by("phase").items()]
+        phases = [(k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"])
+                  for k, v in self.by("phase").items()]
         phases.append(("total", self.calls, self.flops, self.bytes))
         yield f"{self.name} on {self.data['device']}", ("phase", "calls", "FLOPs", "bytes moved"), phases
-        ops = [(*k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"]) for k, v in self.by("op", "dtype").items()]
+        ops = [(*k, v["calls"], v["flops"], v["bytes_read"] + v["bytes_written"])
+               for k, v in self.by("op", "dtype").items()]
         yield "costliest ops", ("op", "dtype", "calls", "FLOPs", "bytes moved"), ops[:12]
         held = [(k, v) for k, v in self.peak_by_purpose.items() if v] + [("peak", self.peak)]
         yield "bytes held at the peak", ("purpose", "bytes"), held
@@ -145,19 +151,23 @@ def _text_table(title, head, rows):
     cells = [list(head)] + [[_cell(v) for v in row] for row in rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     is_number = [i > 0 and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
-    lines = ["  ".join(v.rjust(w) if n else v.ljust(w) for v, w, n in zip(row, widths, is_number)).rstrip() for row in cells]
+    lines = ["  ".join(v.rjust(w) if n else v.ljust(w) for v, w, n in zip(row, widths, is_number)).rstrip()
+             for row in cells]
     return "\n".join([title] + ["  " + line for line in lines])
 
 
 def _html_table(title, head, rows):
-    top = "".join(f"<th style='text-align:{'left' if not i else 'right'}'>{html.escape(h)}</th>" for i, h in enumerate(head))
-    body = "".join("<tr>" + "".join(f"<td style='text-align:{'right' if isinstance(v, int) else 'left'}'>{html.escape(_cell(v))}</td>"
-                                    for v in row) + "</tr>" for row in rows)
+    top = "".join(f"<th style='text-align:{'left' if not i else 'right'}'>{html.escape(h)}</th>"
+                  for i, h in enumerate(head))
+    cells = ["".join(f"<td style='text-align:{'right' if isinstance(v, int) else 'left'}'>{html.escape(_cell(v))}</td>"
+                     for v in row) for row in rows]
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><caption>{html.escape(title)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def ledger(name="ledger", device=None):
-    """`with tally.ledger() as l:` counts the cost of the block; `device` (default: the default device) selects the memory."""
+    """`with tally.ledger() as l:` counts the cost of the block; `device` (default: the default device) selects the
+    memory."""
     return Ledger(name, device)
 
 
@@ -186,10 +196,10 @@ get_default_device = default_device
 def price(function, *arguments, device="meta", name="price"):
     """The cost of a call, without running it.
 
-    Arguments stand for tensors: a shape (a tuple of ints, in the default dtype), (shape, dtype), or a tensor, of which only
-    shape and dtype are used. A module, as the function or as an argument, is priced with copies of its parameters without
-    data. Anything else is passed unchanged. `device` is "meta" for this machine, or "meta:h200" and the like. Tensors made
-    inside have no data either. Returns a Ledger; its .result is the function's result."""
+    Arguments stand for tensors: a shape (a tuple of ints, in the default dtype), (shape, dtype), or a tensor, of which
+    only shape and dtype are used. A module, as the function or as an argument, is priced with copies of its parameters
+    without data. Anything else is passed unchanged. `device` is "meta" for this machine, or "meta:h200" and the like.
+    Tensors made inside have no data either. Returns a Ledger; its .result is the function's result."""
     target = as_device(device)
     if target.type != "meta":
         raise ValueError(f"a price is made on meta, not on {target}")

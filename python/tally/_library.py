@@ -1,8 +1,10 @@
-"""The library, opened. `lib` has the functions of tally.h that take and give tensors and numbers (see _header.py), compiled
-where the extension is there, by ctypes elsewhere; `c` is the ctypes library for the rest, `constants` and `structs` are the header's.
+"""Opens the library. `lib` has the functions of tally.h that take and return tensors and numbers (see _header.py): from
+the compiled extension if there is one, otherwise through ctypes. `c` is the ctypes library for all other functions;
+`constants` and `structs` are those of the header.
 
-Looked for, in this order: $TALLY_LIB, the package's own folder (a wheel carries it), the build folder of a source tree, the system's.
-The compiled binding is looked for in the same places. TALLY_BINDING=ctypes keeps it out.
+The library is searched for in this order: $TALLY_LIB, the package's own folder (a wheel contains it), the build folder
+of a source tree, the system's folders. The compiled binding is searched for in the same places. TALLY_BINDING=ctypes
+disables it.
 """
 import ctypes
 import importlib.machinery
@@ -21,7 +23,8 @@ def _first(paths):
 
 
 def forever(callback):
-    """Keeps what the library may call until the process ends: at exit, Python frees modules before the last tensors go."""
+    """Keeps callbacks of the library alive until the process ends: at exit, Python frees modules before the last
+    tensors."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
     return callback
 
@@ -56,7 +59,8 @@ path = _find_library()
 try:
     c = ctypes.CDLL(path)
 except OSError as error:
-    raise ImportError(f"cannot open libtally.so: {error}. In a source tree, run `make`; or set TALLY_LIB to its path.") from None
+    raise ImportError(f"cannot open libtally.so: {error}. In a source tree, run `make`; or set TALLY_LIB to its "
+                      "path.") from None
 header.declare(c)
 
 lib = _find_native()

@@ -22,7 +22,8 @@ def numpy_dtype(d):
     try:
         return np.dtype(d.numpy_name)
     except TypeError:
-        raise TypeError(f"Got unsupported ScalarType {d.name}: NumPy has no such dtype (install ml_dtypes, or use .float())") from None
+        raise TypeError(f"Got unsupported ScalarType {d.name}: NumPy has no such dtype (install ml_dtypes, or use "
+                        ".float())") from None
 
 
 def from_numpy_dtype(d):
@@ -43,14 +44,15 @@ class _Holder:
 def array_interface(x, d=None):
     d = numpy_dtype(x.dtype) if d is None else d
     size = d.itemsize
-    return {"version": 3, "shape": lib.shape_of(x), "typestr": d.str, "strides": tuple(s * size for s in lib.stride_of(x)),
-            "data": (lib.tl_data(x) or 0, False)}
+    return {"version": 3, "shape": lib.shape_of(x), "typestr": d.str,
+            "strides": tuple(s * size for s in lib.stride_of(x)), "data": (lib.tl_data(x) or 0, False)}
 
 
 def to_numpy(x, force=False):
     if lib.tl_device_of(x) != as_device("cpu").address:
         if not force:
-            raise TypeError(f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+            raise TypeError(f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+                            "tensor to host memory first.")
         x = x.cpu()
     if lib.tl_needs_grad(x):
         if not force:
@@ -63,7 +65,8 @@ def to_numpy(x, force=False):
         return out
     if not lib.tl_numel(x):
         return np.empty(lib.shape_of(x), d)
-    plain = d if d.isbuiltin == 1 else np.dtype(f"u{d.itemsize}")  # what others added to NumPy has no name in its protocols
+    # NumPy's protocols have no name for dtypes that other packages add.
+    plain = d if d.isbuiltin == 1 else np.dtype(f"u{d.itemsize}")
     array = np.asarray(_Holder(x, array_interface(x, plain)))
     return array if plain == d else array.view(d)
 
@@ -71,12 +74,13 @@ def to_numpy(x, force=False):
 def from_numpy(array):
     d = from_numpy_dtype(array.dtype)
     if not array.flags.writeable:
-        warnings.warn("The given NumPy array is not writable, and tensors cannot be protected from writing: copy it first "
-                      "if you do not want to write to it (np.copy).", UserWarning, 3)
+        warnings.warn("The given NumPy array is not writable, and tensors cannot be protected from writing: copy it "
+                      "first if you do not want to write to it (np.copy).", UserWarning, 3)
     if d.bits < 8:
         return lib.tl_cast(from_numpy(array.astype(np.float32)), d.code)
     if any(s % array.itemsize for s in array.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
+                         "reallocate the memory.")
     return share(array, array.ctypes.data, array.shape, [s // array.itemsize for s in array.strides], d)
 
 
@@ -109,7 +113,8 @@ class _DLDataType(ctypes.Structure):
 
 class _DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device", _DLDevice), ("ndim", ctypes.c_int32), ("dtype", _DLDataType),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
 
 
 class _DLManagedTensor(ctypes.Structure):
@@ -125,14 +130,16 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 
 _VersionedDeleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensorVersioned))
-_DLManagedTensorVersioned._fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p),
-                                      ("deleter", _VersionedDeleter), ("flags", ctypes.c_uint64), ("dl_tensor", _DLTensor)]
+_DLManagedTensorVersioned._fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+                                      ("manager_ctx", ctypes.c_void_p), ("deleter", _VersionedDeleter),
+                                      ("flags", ctypes.c_uint64), ("dl_tensor", _DLTensor)]
 _READ_ONLY, _COPIED = 1, 2
 _CPU, _CUDA, _CUDA_HOST = 1, 2, 3
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
-_CODES = {"float64": (_FLOAT, 64), "float32": (_FLOAT, 32), "float16": (_FLOAT, 16), "bfloat16": (_BFLOAT, 16), "float8_e4m3fn": (10, 8),
-          "float8_e5m2": (12, 8), "float8_e8m0fnu": (14, 8), "int64": (_INT, 64), "int32": (_INT, 32),
-          "int16": (_INT, 16), "uint16": (_UINT, 16), "int8": (_INT, 8), "uint8": (_UINT, 8), "bool": (_BOOL, 8)}
+_CODES = {"float64": (_FLOAT, 64), "float32": (_FLOAT, 32), "float16": (_FLOAT, 16), "bfloat16": (_BFLOAT, 16),
+          "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8), "float8_e8m0fnu": (14, 8), "int64": (_INT, 64),
+          "int32": (_INT, 32), "int16": (_INT, 16), "uint16": (_UINT, 16), "int8": (_INT, 8), "uint8": (_UINT, 8),
+          "bool": (_BOOL, 8)}
 
 _py = ctypes.pythonapi
 _py.PyCapsule_New.restype = ctypes.py_object
@@ -158,7 +165,8 @@ def _release_versioned(managed, pop=_exported.pop, address=ctypes.addressof):
     pop(address(managed.contents), None)
 
 
-# A capsule that nobody took over must free what it holds when it goes. Its destructor gets a half-dead object: raw address only.
+# A capsule that was never consumed must free its tensor when it is destroyed. Its destructor gets an object that is
+# already being freed, so it may only use the raw address.
 _CapsuleDestructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _py))
 _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _py))
@@ -166,7 +174,8 @@ _raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char
 
 @forever
 @_CapsuleDestructor
-def _capsule_gone(capsule, names=tuple(n for n, _ in _NAMES.values()), is_valid=_raw_is_valid, pointer=_raw_pointer, pop=_exported.pop):
+def _capsule_gone(capsule, names=tuple(n for n, _ in _NAMES.values()), is_valid=_raw_is_valid, pointer=_raw_pointer,
+                  pop=_exported.pop):
     for name in names:
         if is_valid(capsule, name):
             pop(pointer(capsule, name), None)
@@ -191,13 +200,15 @@ def to_dlpack(x, versioned=False, is_copy=False):
     shape, stride = (ctypes.c_int64 * rank)(*lib.shape_of(x)), (ctypes.c_int64 * rank)(*lib.stride_of(x))
     code, bits = _CODES[x.dtype.name]
     inner = _DLTensor(lib.tl_data(x), _DLDevice(kind, index), rank, _DLDataType(code, bits, 1),
-                      ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), ctypes.cast(stride, ctypes.POINTER(ctypes.c_int64)), 0)
+                      ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
+                      ctypes.cast(stride, ctypes.POINTER(ctypes.c_int64)), 0)
     if versioned:
         managed = _DLManagedTensorVersioned(1, 0, None, _release_versioned, _COPIED if is_copy else 0, inner)
     else:
         managed = _DLManagedTensor(inner, None, _release)
     _exported[ctypes.addressof(managed)] = (managed, x, shape, stride)
-    return _py.PyCapsule_New(ctypes.addressof(managed), _NAMES[versioned][0], ctypes.cast(_capsule_gone, ctypes.c_void_p))
+    return _py.PyCapsule_New(ctypes.addressof(managed), _NAMES[versioned][0],
+                             ctypes.cast(_capsule_gone, ctypes.c_void_p))
 
 
 class _Imported:
@@ -218,8 +229,8 @@ def from_dlpack(source):
         if _py.PyCapsule_IsValid(capsule, name):
             break
     else:
-        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, "
-                           "so you might have already constructed a tensor from it once.")
+        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only "
+                           "once, so you might have already constructed a tensor from it once.")
     kind = _DLManagedTensorVersioned if versioned else _DLManagedTensor
     managed = kind.from_address(_py.PyCapsule_GetPointer(capsule, name))
     if versioned and managed.major != 1:

@@ -11,8 +11,8 @@ import numpy as np
 from . import _composed, _creation, _errors, _functions, _index, _memory
 from ._functions import _axis, _sizes
 from ._library import c, constants, lib
-from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type, device as device_type,
-                     float64)
+from ._types import (BY_NAME, DTYPES, Size, as_device, as_dtype, bool_, device_at, dtype as dtype_type,
+                     device as device_type, float64)
 
 _LT, _LE, _GT, _GE, _EQ, _NE = (constants["TL_" + n] for n in ("LT", "LE", "GT", "GE", "EQ", "NE"))
 _RETAIN, _CREATE = constants["TL_RETAIN_GRAPH"], constants["TL_CREATE_GRAPH"]
@@ -177,7 +177,8 @@ class Tensor(lib.TensorBase):
     def __bool__(self):
         n = lib.tl_numel(self)
         if n != 1:
-            raise RuntimeError(f"Boolean value of Tensor with {'no values' if not n else 'more than one value'} is ambiguous")
+            raise RuntimeError(f"Boolean value of Tensor with {'no values' if not n else 'more than one value'} is "
+                               "ambiguous")
         return bool(self.item())
 
     def __float__(self):
@@ -210,7 +211,8 @@ class Tensor(lib.TensorBase):
             raise AttributeError(f"a tensor on {self.device} has no memory that NumPy can see: use .cpu()")
         if lib.tl_needs_grad(self):
             raise AttributeError("a tensor that requires grad is not shared with NumPy: use .detach()")
-        if self.dtype.name not in ("float64", "float32", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool"):
+        if self.dtype.name not in ("float64", "float32", "float16", "int64", "int32", "int16", "uint16", "int8",
+                                   "uint8", "bool"):
             raise AttributeError(f"NumPy has no {self.dtype.name}")
         return _memory.array_interface(self)
 
@@ -236,7 +238,8 @@ class Tensor(lib.TensorBase):
 
     def __deepcopy__(self, memo):
         if not self.is_leaf:
-            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                               "protocol at the moment")
         if id(self) in memo:
             return memo[id(self)]
         with _grad.no_grad():
@@ -290,7 +293,8 @@ class Tensor(lib.TensorBase):
     def repeat(self, *sizes):
         sizes = _sizes(sizes)
         if len(sizes) < self.ndim:
-            raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+            raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+                               "tensor")
         return lib.tl_tile(self, sizes)
 
     def tile(self, *dims):
@@ -307,7 +311,8 @@ class Tensor(lib.TensorBase):
         axis = _axis(dimension, self.ndim)
         shape, stride = list(lib.shape_of(self)) or [1], list(lib.stride_of(self)) or [1]
         if size > shape[axis] or step <= 0:
-            raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {shape[axis]} but size is {size}" if step > 0 else
+            raise RuntimeError(f"maximum size for tensor at dimension {dimension} is {shape[axis]} but size is {size}"
+                               if step > 0 else
                                f"step is {step} but must be > 0")
         windows, stride_between = (shape[axis] - size) // step + 1, stride[axis] * step
         if size < 0:
@@ -395,8 +400,9 @@ class Tensor(lib.TensorBase):
         if requires_grad == lib.tl_needs_grad(self):
             return self
         if not lib.tl_is_leaf(self):
-            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
-                               "subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
+                               "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
+                               "var.detach().")
         if requires_grad and not self.dtype.is_floating_point:
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
         return lib.tl_requires_grad(self, requires_grad)
@@ -416,11 +422,14 @@ class Tensor(lib.TensorBase):
     @grad.setter
     def grad(self, value):
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            raise TypeError("assigned grad expected to be a Tensor or None but got grad of type "
+                            f"{type(value).__name__}")
         if value is not None and value.shape != self.shape:
-            raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} for {tuple(self.shape)}")
+            raise RuntimeError(f"assigned grad has data of a different size: {tuple(value.shape)} for "
+                               f"{tuple(self.shape)}")
         if value is not None and value.dtype is not self.dtype:
-            raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype.name}' to a tensor with dtype '{self.dtype.name}'")
+            raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype.name}' to a tensor with "
+                               f"dtype '{self.dtype.name}'")
         lib.tl_set_grad(self, value) if value is not None else lib.tl_zero_grad(self, False)
 
     def retain_grad(self):
@@ -468,8 +477,8 @@ class Tensor(lib.TensorBase):
             autograd._put_hooks(self, hooks)
 
     def register_hook(self, hook):
-        """hook(grad) is called with the gradient of a pass; its return value replaces the gradient. On a result, it sees the
-        contributions of uses after this call."""
+        """hook(grad) is called with the gradient of a pass; its return value replaces the gradient. On a result, it
+        sees the contributions of uses after this call."""
         from . import autograd
         return autograd._register_hook(self, hook)
 
@@ -486,7 +495,8 @@ class Tensor(lib.TensorBase):
     def fill_(self, value):
         if isinstance(value, Tensor):
             if lib.tl_rank(value):
-                raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {lib.tl_rank(value)} dimensions.")
+                raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
+                                   f"{lib.tl_rank(value)} dimensions.")
             return lib.tl_copy_(self, value)
         return lib.tl_fill_scalar_(self, value)
 
@@ -496,7 +506,8 @@ class Tensor(lib.TensorBase):
     def fill_diagonal_(self, fill_value, wrap=False):
         """The diagonal of a matrix, or of all axes where they are equal, all one value."""
         if self.ndim < 2 or self.ndim > 2 and len(set(self.shape)) > 1:
-            raise RuntimeError("all dimensions of input must be of equal length" if self.ndim > 2 else "dimensions must larger than 1")
+            raise RuntimeError("all dimensions of input must be of equal length" if self.ndim > 2
+                               else "dimensions must larger than 1")
         if wrap:
             raise NotImplementedError("fill_diagonal_ with wrap=True is not there")
         n = min(self.shape)
@@ -514,7 +525,8 @@ class Tensor(lib.TensorBase):
         return lib.tl_bernoulli_(self, p)
 
     def random_(self, *args):
-        low, high = (0, args[0]) if len(args) == 1 else args or (0, 2**53 if self.dtype.is_floating_point else self.dtype and 2**(self.dtype.bits - 1))
+        low, high = ((0, args[0]) if len(args) == 1 else args
+                     or (0, 2**53 if self.dtype.is_floating_point else self.dtype and 2**(self.dtype.bits - 1)))
         return lib.tl_copy_(self, _creation.randint(low, high, self.shape, device=self.device))
 
     def masked_fill_(self, mask, value):
@@ -529,7 +541,8 @@ class Tensor(lib.TensorBase):
 
     def scatter_(self, dim, index, src=None, *, value=None):
         src = value if src is None else src
-        return lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor) else lib.tl_scatter_scalar_(self, dim, index, src)
+        return (lib.tl_scatter_(self, dim, index, src) if isinstance(src, Tensor)
+                else lib.tl_scatter_scalar_(self, dim, index, src))
 
     def scatter_add_(self, dim, index, src):
         return lib.tl_scatter_add_(self, dim, index, src)
@@ -544,8 +557,9 @@ class Tensor(lib.TensorBase):
     def index_put_(self, indices, values, accumulate=False):
         view, axes, tensors = _index.take_apart(self, tuple(slice(None) if i is None else i for i in indices))
         if values.dtype is not self.dtype:
-            raise RuntimeError(f"Index put requires the source and destination dtypes match, got {_functions._scalar_name(self)} for the "
-                               f"destination and {_functions._scalar_name(values)} for the source.")
+            raise RuntimeError("Index put requires the source and destination dtypes match, got "
+                               f"{_functions._scalar_name(self)} for the destination and "
+                               f"{_functions._scalar_name(values)} for the source.")
         lib.tl_index_put_(view, axes, tensors, values, accumulate)
         return self
 
@@ -577,10 +591,12 @@ class Tensor(lib.TensorBase):
     __radd__ = __add__
 
     def __sub__(self, other):
-        return _functions.sub(self, other) if isinstance(other, (Tensor, *_NUMBERS)) else _other(_functions.sub, self, other)
+        return (_functions.sub(self, other) if isinstance(other, (Tensor, *_NUMBERS))
+                else _other(_functions.sub, self, other))
 
     def __rsub__(self, other):
-        return lib.tl_rsub_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.sub, self, other)
+        return (lib.tl_rsub_scalar(self, other) if isinstance(other, _NUMBERS)
+                else _reflected(_functions.sub, self, other))
 
     def __mul__(self, other):
         if isinstance(other, Tensor):
@@ -595,7 +611,8 @@ class Tensor(lib.TensorBase):
         return lib.tl_div_scalar(self, other) if isinstance(other, _NUMBERS) else _other(_functions.div, self, other)
 
     def __rtruediv__(self, other):
-        return lib.tl_rdiv_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.div, self, other)
+        return (lib.tl_rdiv_scalar(self, other) if isinstance(other, _NUMBERS)
+                else _reflected(_functions.div, self, other))
 
     def __floordiv__(self, other):
         return _other(_functions.floor_divide, self, other)
@@ -613,7 +630,8 @@ class Tensor(lib.TensorBase):
         return _other(_functions.pow, self, other)
 
     def __rpow__(self, other):
-        return lib.tl_rpow_scalar(self, other) if isinstance(other, _NUMBERS) else _reflected(_functions.pow, self, other)
+        return (lib.tl_rpow_scalar(self, other) if isinstance(other, _NUMBERS)
+                else _reflected(_functions.pow, self, other))
 
     def __matmul__(self, other):
         return lib.tl_matmul(self, other) if isinstance(other, Tensor) else NotImplemented
@@ -660,22 +678,28 @@ class Tensor(lib.TensorBase):
         return _other(_functions.ge, self, other)
 
     def __iadd__(self, other):
-        return lib.tl_add_(self, other) if isinstance(other, Tensor) else lib.tl_add_scalar_(self, _in_place_number(other))
+        return (lib.tl_add_(self, other) if isinstance(other, Tensor)
+                else lib.tl_add_scalar_(self, _in_place_number(other)))
 
     def __isub__(self, other):
-        return lib.tl_sub_(self, other) if isinstance(other, Tensor) else lib.tl_sub_scalar_(self, _in_place_number(other))
+        return (lib.tl_sub_(self, other) if isinstance(other, Tensor)
+                else lib.tl_sub_scalar_(self, _in_place_number(other)))
 
     def __imul__(self, other):
-        return lib.tl_mul_(self, other) if isinstance(other, Tensor) else lib.tl_mul_scalar_(self, _in_place_number(other))
+        return (lib.tl_mul_(self, other) if isinstance(other, Tensor)
+                else lib.tl_mul_scalar_(self, _in_place_number(other)))
 
     def __itruediv__(self, other):
-        return lib.tl_div_(self, other) if isinstance(other, Tensor) else lib.tl_div_scalar_(self, _in_place_number(other))
+        return (lib.tl_div_(self, other) if isinstance(other, Tensor)
+                else lib.tl_div_scalar_(self, _in_place_number(other)))
 
     def __ipow__(self, other):
-        return lib.tl_pow_(self, other) if isinstance(other, Tensor) else lib.tl_pow_scalar_(self, _in_place_number(other))
+        return (lib.tl_pow_(self, other) if isinstance(other, Tensor)
+                else lib.tl_pow_scalar_(self, _in_place_number(other)))
 
     def __imod__(self, other):
-        return lib.tl_remainder_(self, other) if isinstance(other, Tensor) else lib.tl_remainder_scalar_(self, _in_place_number(other))
+        return (lib.tl_remainder_(self, other) if isinstance(other, Tensor)
+                else lib.tl_remainder_scalar_(self, _in_place_number(other)))
 
     def __ifloordiv__(self, other):
         return lib.tl_copy_(self, _checked(self, self // other, "floor_divide"))
@@ -707,11 +731,12 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision):
-    """The precision of float32 matrix products: "highest" in float32; "high" (and "medium") as sums of two bfloat16 numbers,
-    where that is faster; see tl_set_matmul_precision."""
+    """The precision of float32 matrix products: "highest" in float32; "high" (and "medium") as sums of two bfloat16
+    numbers, where that is faster; see tl_set_matmul_precision."""
     global _precision
     if precision not in _PRECISIONS:
-        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'; the precision stays {_precision}")
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'; the precision stays "
+                           f"{_precision}")
     lib.tl_set_matmul_precision(constants[_PRECISIONS[precision]])
     _precision = precision
 
@@ -771,7 +796,8 @@ def _no_view_as(x, kind):
 
 def _text(x):
     if x.is_meta:
-        text = f"tensor(..., device='meta', size={tuple(x.shape)}" + ("" if x.dtype is _creation.get_default_dtype() else f", dtype={x.dtype}") + ")"
+        text = (f"tensor(..., device='meta', size={tuple(x.shape)}"
+                + ("" if x.dtype is _creation.get_default_dtype() else f", dtype={x.dtype}") + ")")
     else:
         length = c.tl_print(lib.address_of(x), None, 0)
         if lib.tl_version() and c.tl_error():
@@ -844,14 +870,17 @@ class GradFn:
 
 # ---- Methods that are functions ----
 
-_METHODS = """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod minimum maximum eq ne lt le gt ge not_equal less
-less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not clamp clip
-clamp_min clamp_max where lerp addcmul addcdiv round isinf log10 negative absolute
-sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp norm cumsum cumprod softmax log_softmax
-matmul mm bmm mv dot outer transpose swapaxes swapdims t movedim moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal
-broadcast_to split chunk tensor_split unbind repeat_interleave roll triu tril gather take_along_dim scatter scatter_add
-index_select index_add masked_fill masked_select nonzero argwhere sort argsort topk unique bincount equal isclose allclose
-is_floating_point""".split()
+_METHODS = """
+add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod minimum maximum eq ne lt le
+gt ge not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not bitwise_and
+bitwise_or bitwise_xor bitwise_not clamp clip clamp_min clamp_max where lerp addcmul addcdiv round isinf log10
+negative absolute sum nansum mean prod max min amax amin argmax argmin any all count_nonzero var std logsumexp
+norm cumsum cumprod softmax log_softmax matmul mm bmm mv dot outer transpose swapaxes swapdims t movedim
+moveaxis squeeze unsqueeze flatten unflatten ravel narrow select diagonal broadcast_to split chunk tensor_split
+unbind repeat_interleave roll triu tril gather take_along_dim scatter scatter_add index_select index_add
+masked_fill masked_select nonzero argwhere sort argsort topk unique bincount equal isclose allclose
+is_floating_point
+""".split()
 for _name in _METHODS + list(_functions.UNARY):
     setattr(Tensor, _name, getattr(_functions, _name))
 for _name in _composed.METHODS:
@@ -869,7 +898,8 @@ def _as_numpy_calls_it(function):
         if "keepdims" in kwargs:
             kwargs["keepdim"] = kwargs.pop("keepdims")
         if kwargs.pop("out", None) is not None:
-            raise TypeError(f"{function.__name__}(): out= is not there: use copy_ on the tensor that is to hold the result")
+            raise TypeError(f"{function.__name__}(): out= is not there: use copy_ on the tensor that is to hold the "
+                            "result")
         return function(self, *args, **kwargs)
     return method
 
@@ -887,8 +917,9 @@ Tensor.where = _where
 Tensor.multinomial = _creation.multinomial
 Tensor.bernoulli = _creation.bernoulli
 Tensor.exponential_ = _creation.exponential_
-for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"),
-                     ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool")]:
+for _name, _kind in [("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"),
+                     ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"),
+                     ("bool", "bool")]:
     setattr(Tensor, _name, (lambda code: lambda self: lib.tl_cast(self, code))(BY_NAME[_kind].code))
 
 
@@ -903,7 +934,8 @@ for _name in ("empty", "zeros", "ones", "full"):
 Tensor.new_tensor = _new(_creation.tensor)
 
 
-_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs"}
+_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg",
+            "absolute": "abs"}
 
 
 def _in_place(name):
@@ -916,7 +948,9 @@ def _in_place(name):
     if own is not None and scalar is not None:
         def method(self, other, *, alpha=1, rounding_mode=None):
             if rounding_mode is not None:
-                return lib.tl_copy_(self, _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode), name))
+                return lib.tl_copy_(self,
+                                    _checked(self, function(_before(self, other), other, rounding_mode=rounding_mode),
+                                             name))
             is_bool = isinstance(other, bool) or isinstance(other, Tensor) and other.dtype is bool_
             if alpha != 1 and not (is_bool and name == "sub"):  # which is refused
                 if isinstance(other, Tensor):
@@ -924,7 +958,8 @@ def _in_place(name):
                 _check_kind(self, _functions.result_type(self, other))
                 _functions._check_alpha(self, other, alpha)
                 other = _functions._times(self, other, alpha)
-            return own(self, other) if isinstance(other, Tensor) else scalar(self, _functions._number(other, name, "other"))
+            return (own(self, other) if isinstance(other, Tensor)
+                    else scalar(self, _functions._number(other, name, "other")))
         return method
 
     def method(self, *args, **kwargs):
@@ -934,7 +969,8 @@ def _in_place(name):
 
 def _before(x, *others):
     """What x is before it is changed: a copy where a gradient will read it."""
-    is_read = any(isinstance(y, Tensor) and lib.tl_needs_grad(y) for y in others) or lib.tl_needs_grad(x) and not lib.tl_is_leaf(x)
+    is_read = (any(isinstance(y, Tensor) and lib.tl_needs_grad(y) for y in others)
+               or lib.tl_needs_grad(x) and not lib.tl_is_leaf(x))
     return lib.tl_clone(x) if is_read else x
 
 
@@ -952,12 +988,16 @@ def _check_shape(x, shape):
 
 def _check_kind(x, kind):
     if not _composed.can_cast(kind, x.dtype):
-        raise RuntimeError(f"result type {_functions._SCALAR_NAMES[kind.name]} can't be cast to the desired output type {_functions._scalar_name(x)}")
+        raise RuntimeError(f"result type {_functions._SCALAR_NAMES[kind.name]} can't be cast to the desired output "
+                           f"type {_functions._scalar_name(x)}")
 
 
-_IN_PLACE = list(_functions.UNARY) + """add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
-clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
-bitwise_not cumsum cumprod triu tril negative absolute log10 not_equal less less_equal greater greater_equal""".split() + _composed.IN_PLACE
+_IN_PLACE = list(_functions.UNARY) + """
+add sub mul div subtract multiply divide true_divide floor_divide pow remainder fmod clamp clip clamp_min
+clamp_max lerp addcmul addcdiv round eq ne lt le gt ge logical_and logical_or logical_xor logical_not
+bitwise_and bitwise_or bitwise_xor bitwise_not cumsum cumprod triu tril negative absolute log10 not_equal less
+less_equal greater greater_equal
+""".split() + _composed.IN_PLACE
 for _name in _IN_PLACE:
     if _name not in ("isnan", "isfinite"):
         _method = _in_place(_name)

@@ -1,11 +1,12 @@
 """Whole runs, and trained models.
 
-    summary = tally.train(model="tiny", steps=200, out="runs/first", on_step=lambda news: print(news["step"], news["loss"]))
+    summary = tally.train(model="tiny", steps=200, out="runs/first",
+                          on_step=lambda news: print(news["step"], news["loss"]))
     model = tally.Model("runs/first")
     model.generate("Once upon a time")
 
-A run is that of `tally train`: priced before it starts, resumed if it was stopped, in its own folder. `tally train --settings`
-lists the settings.
+`tally.train` does the same as the command `tally train`: it prices the run before the start, keeps it in its own folder
+and resumes it if it was stopped. `tally train --settings` lists the settings.
 """
 import ctypes
 import json
@@ -19,7 +20,8 @@ from ._ledger import _taken
 from ._tensor import Tensor
 from ._types import as_device, int64
 
-_train = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, header.callbacks["tl_train_fn"], ctypes.c_void_p)(("tl_train", c))
+_train = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, header.callbacks["tl_train_fn"],
+                          ctypes.c_void_p)(("tl_train", c))
 
 
 def _json(settings):
@@ -35,15 +37,17 @@ def train_settings():
 
 
 def train_price(**settings):
-    """The price of a run, a dictionary of schema tally.run/1: for each kind of step how often it happens, and the ledger of one."""
+    """The price of a run, a dictionary of schema tally.run/1: for each kind of step, the number of such steps and the
+    ledger of one."""
     return json.loads(_taken(lib.tl_train_price(_json(settings))))
 
 
 class _Deferred:
     """Signal handlers written in Python run during the run, but their exceptions wait until the run is saved.
 
-    The interpreter runs a handler when it next runs Python code: here, at the entry of the callback, where nothing could catch
-    an exception and ctypes would drop it. Handlers can be set only in the main thread, which is also the only one they run in."""
+    The interpreter runs a handler when it next runs Python code: here, at the entry of the callback, where nothing
+    could catch an exception and ctypes would drop it. Handlers can be set only in the main thread, which is also the
+    only one they run in."""
 
     def __init__(self):
         self.raised = []
@@ -73,10 +77,10 @@ class _Deferred:
 def train(on_step=None, **settings):
     """Trains, or resumes the run in `out`, and returns the summary: "end" is "done", "stopped" or "not finite".
 
-    on_step(news) is called for every step, evaluation (with "held_out") and sample (with "text"). If it returns False, the run
-    finishes the step, saves and ends as "stopped". If it raises, the run does the same and the exception is raised again; so is
-    one from a signal handler, such as KeyboardInterrupt on Ctrl-C in the main thread. The same call resumes the run. A process
-    trains one run at a time."""
+    on_step(news) is called for every step, evaluation (with "held_out") and sample (with "text"). If it returns False,
+    the run finishes the step, saves and ends as "stopped". If it raises, the run does the same and the exception is
+    raised again; so is one from a signal handler, such as KeyboardInterrupt on Ctrl-C in the main thread. The same call
+    resumes the run. A process trains one run at a time."""
     said_stop = []
 
     @header.callbacks["tl_train_fn"]
@@ -132,11 +136,13 @@ class Model:
         return lib.tl_model_logits(self._address, self._tokens(tokens))
 
     def generate(self, prompt, tokens=200, temperature=0.8, top_k=0, top_p=1.0, seed=None):
-        """Continues the prompt. A str (for models whose tokens are bytes) returns a str that begins with the prompt; token ids, one
-        row or several, return a tensor of ids. seed None uses the thread's generator (tally.manual_seed)."""
+        """Continues the prompt. A str (for models whose tokens are bytes) returns a str that begins with the prompt;
+        token ids, one row or several, return a tensor of ids. seed None uses the thread's generator
+        (tally.manual_seed)."""
         is_text = isinstance(prompt, str)
         if is_text and self.config["vocabulary"] != 256:
-            raise ValueError(f"this model has {self.config['vocabulary']} tokens, not bytes: give the prompt as numbers of tokens")
+            raise ValueError(f"this model has {self.config['vocabulary']} tokens, not bytes: give the prompt as "
+                             "numbers of tokens")
         before = self._tokens(list(prompt.encode() or b"\n") if is_text else prompt)
         text = _room(before, tokens)
         generator = c.tl_generator_get()

@@ -27,13 +27,15 @@ class dtype:
 
 
 # In the order of enum tl_dtype: torch's name, and the one of NumPy or of ml_dtypes, which adds these to NumPy.
-_ROWS = [("float64", "f", "float64"), ("float32", "f", "float32"), ("float16", "f", "float16"), ("bfloat16", "f", "bfloat16"),
-         ("float8_e4m3fn", "f", "float8_e4m3fn"), ("float8_e5m2", "f", "float8_e5m2"), ("float8_e8m0fnu", "f", "float8_e8m0fnu"),
-         ("float4_e2m1fn", "f", "float4_e2m1fn"), ("int64", "i", "int64"), ("int32", "i", "int32"), ("int16", "i", "int16"),
-         ("uint16", "u", "uint16"), ("int8", "i", "int8"), ("uint8", "u", "uint8"), ("bool", "b", "bool")]
+_ROWS = [("float64", "f", "float64"), ("float32", "f", "float32"), ("float16", "f", "float16"),
+         ("bfloat16", "f", "bfloat16"), ("float8_e4m3fn", "f", "float8_e4m3fn"), ("float8_e5m2", "f", "float8_e5m2"),
+         ("float8_e8m0fnu", "f", "float8_e8m0fnu"), ("float4_e2m1fn", "f", "float4_e2m1fn"), ("int64", "i", "int64"),
+         ("int32", "i", "int32"), ("int16", "i", "int16"), ("uint16", "u", "uint16"), ("int8", "i", "int8"),
+         ("uint8", "u", "uint8"), ("bool", "b", "bool")]
 DTYPES = [dtype(name, code, kind, numpy_name) for code, (name, kind, numpy_name) in enumerate(_ROWS)]
 BY_NAME = {d.name: d for d in DTYPES}
-ALIASES = {"double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32", "short": "int16"}
+ALIASES = {"double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32",
+           "short": "int16"}
 float64, float32, float16, bfloat16 = DTYPES[:4]
 int64, int32, bool_ = BY_NAME["int64"], BY_NAME["int32"], BY_NAME["bool"]
 assert len(DTYPES) == constants["TL_DTYPE_COUNT"]

@@ -21,7 +21,8 @@ def _check_seed(x, seed):
     if seed is None and lib.tl_numel(x) != 1:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
     if seed is not None and seed.shape != x.shape:
-        raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {seed.shape} and output[0] has a shape of {x.shape}.")
+        raise RuntimeError(f"Mismatch in shape: grad_output[0] has a shape of {seed.shape} and output[0] has a shape "
+                           f"of {x.shape}.")
 
 
 class _Passes(threading.local):
@@ -75,7 +76,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             x.grad = g if x.grad is None else x.grad + g
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None, materialize_grads=False):
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, allow_unused=None,
+         materialize_grads=False):
     """The gradients of outputs for each of the inputs, without touching any .grad."""
     output, seed = _one(outputs, grad_outputs)
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -86,7 +88,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     found = (ctypes.c_void_p * len(inputs))()
     flags, scope = _flags(retain_graph, create_graph), c.tl_scope_begin()
     with _walking(flags):
-        ok = c.tl_gradients(lib.address_of(output), None if seed is None else lib.address_of(seed), wanted, len(inputs), flags, found)
+        ok = c.tl_gradients(lib.address_of(output), None if seed is None else lib.address_of(seed), wanted, len(inputs),
+                            flags, found)
     results = [lib.wrap(Tensor, p) if p else None for p in found] if ok else []
     c.tl_scope_end(scope)
     if not ok:
@@ -107,8 +110,8 @@ def _raise():
 
 # ---- What the library calls back ----
 #
-# A callback may raise. The exception is put aside, the library is told that the callback failed, and whoever called the library
-# raises it when the call has come to its end (_errors.from_status).
+# A callback may raise. The exception is stored, the callback reports failure to the library, and the caller of the
+# library raises the exception when the call returns (_errors.from_status).
 
 _living = {}  # number -> the Python side of something the library holds
 
@@ -229,8 +232,8 @@ def _put_hooks(x, hooks):
 
 
 class _earlier_put_aside:
-    """The library hands hooks the sum over all passes, and torch's hooks want that of this pass: so it starts from nothing. Only what
-    this thread has hooks on: another thread may be in a pass of its own."""
+    """The library passes hooks the gradient summed over all passes; torch's hooks expect that of this pass alone, so it
+    starts from zero. Only tensors with hooks of this thread are reset, since another thread may be in its own pass."""
 
     def __enter__(self):
         self.held = []
@@ -291,8 +294,8 @@ class Context:
     @property
     def saved_tensors(self):
         if self._saved is None:
-            raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                               "already been freed). Use retain_graph=True the first time")
+            raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors "
+                               "after they have already been freed). Use retain_graph=True the first time")
         return self._saved
 
     def mark_non_differentiable(self, *tensors):
@@ -310,7 +313,8 @@ class _Rule:
 
     def __init__(self, function, context, positions, outputs):
         self.function, self.context, self.positions = function, context, positions
-        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None for x in outputs]
+        self.likes = [(tuple(x.shape), x.dtype.code, lib.tl_device_of(x)) if isinstance(x, Tensor) else None
+                      for x in outputs]
 
     def gradients(self, g):
         """One per output of forward: zeros where nothing flowed, None for what is no tensor."""
@@ -349,7 +353,8 @@ def _on_rule(g, number):
 
 
 class Function:
-    """An operation with its own gradient: static methods forward(ctx, ...) and backward(ctx, *grads); call it with apply."""
+    """An operation with its own gradient, given by the static methods forward(ctx, ...) and backward(ctx, *grads). Call
+    it with apply."""
 
     @staticmethod
     def forward(ctx, *args, **kwargs):

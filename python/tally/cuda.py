@@ -68,7 +68,8 @@ class _Properties:
 
 def get_device_properties(device=None):
     memory = _memory(device)
-    return _Properties(lib.tl_device_name(as_device("cuda" if device is None else device).address), memory.device_total_bytes)
+    return _Properties(lib.tl_device_name(as_device("cuda" if device is None else device).address),
+                       memory.device_total_bytes)
 
 
 def get_device_name(device=None):

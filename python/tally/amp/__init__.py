@@ -13,9 +13,11 @@ _DEFAULTS = {"cpu": bfloat16, "cuda": float16, "meta": bfloat16}
 
 
 class autocast:
-    """Products run in a narrow dtype, softmax, norms, sums and losses in float32; tally.h has the list (tl_set_autocast).
+    """Products run in a narrow dtype; softmax, norms, sums and losses run in float32. tl_set_autocast in tally.h has
+    the list.
 
-    A context manager and a decorator. The library's autocast holds for every device; device_type chooses the default dtype.
+    A context manager and a decorator. The library's autocast holds for every device; device_type only
+    chooses the default dtype.
     """
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
@@ -64,13 +66,15 @@ def get_autocast_dtype(device_type="cpu"):
 class GradScaler:
     """Multiplies the loss by a scale that grows while gradients stay finite, and shrinks when they do not."""
 
-    def __init__(self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
+    def __init__(self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000,
+                 enabled=True):
         if enabled and growth_factor <= 1.0:
             raise AssertionError("The growth factor must be > 1.0.")
         if enabled and backoff_factor >= 1.0:
             raise AssertionError("The backoff factor must be < 1.0.")
         self._device, self._enabled, self._scale = device, enabled, float(init_scale)
-        self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval = growth_interval
         self._growth_tracker = 0
         self._optimizers = collections.defaultdict(dict)  # by id: "found_inf", "is_unscaled", "has_stepped"
 
@@ -172,7 +176,8 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.")
+            raise RuntimeError("The source state dict is empty, possibly because it was saved from a disabled instance "
+                               "of GradScaler.")
         self._scale, self._growth_tracker = float(state_dict["scale"]), state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]

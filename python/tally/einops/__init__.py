@@ -5,8 +5,8 @@
     repeat(x, "h w -> h w c", c=3)
     einsum(q, k, "b h q d, b h k d -> b h q k")
 
-A wrong pattern is an EinopsError that shows the pattern with a mark under the place, the shape, the lengths, and what to change. Layers:
-Rearrange, Reduce, EinMix in tally.einops.layers.
+A wrong pattern is an EinopsError that shows the pattern with a mark under the place, the shape, the lengths, and what
+to change. Layers: Rearrange, Reduce, EinMix in tally.einops.layers.
 """
 import ctypes
 
@@ -14,7 +14,8 @@ from .._library import c, lib, structs
 from .._tensor import Tensor
 from ..autograd import _raise
 
-__all__ = ["rearrange", "reduce", "repeat", "einsum", "pack", "unpack", "parse_shape", "asnumpy", "einsum_plan", "EinopsError"]
+__all__ = ["rearrange", "reduce", "repeat", "einsum", "pack", "unpack", "parse_shape", "asnumpy", "einsum_plan",
+           "EinopsError"]
 
 
 class EinopsError(RuntimeError):
@@ -52,8 +53,8 @@ def rearrange(tensor, pattern, **axes_lengths):
 
 
 def reduce(tensor, pattern, reduction, **axes_lengths):
-    """Axes on the left side only are reduced by "sum", "mean", "max", "min", "prod", "any", "all" or "logsumexp"; or by a
-    function of (tensor, axes)."""
+    """Reduces the axes that are only on the left side: by "sum", "mean", "max", "min", "prod", "any", "all" or
+    "logsumexp", or by a function of (tensor, axes)."""
     if callable(reduction):
         return _reduce_by(_one(tensor), pattern, reduction, axes_lengths)
     return _called(lib.tl_reduce, _one(tensor), pattern, reduction, _lengths(axes_lengths))
@@ -74,7 +75,8 @@ def _reduce_by(x, pattern, function, lengths):
     known = dict(zip(flat, x.shape)) if "..." not in flat else {}
     known.update(lengths)
     x = function(x, tuple(range(x.ndim - len(gone), x.ndim))) if gone else x
-    return rearrange(x, f"{' '.join(flat)} -> {right}", **{n: v for n, v in known.items() if n in flat and n.isidentifier()})
+    return rearrange(x, f"{' '.join(flat)} -> {right}",
+                     **{n: v for n, v in known.items() if n in flat and n.isidentifier()})
 
 
 def repeat(tensor, pattern, **axes_lengths):
@@ -88,7 +90,8 @@ def einsum(*tensors_and_pattern):
         raise EinopsError("einsum takes at least two arguments: the tensors (at least one), followed by the pattern")
     *tensors, pattern = tensors_and_pattern
     if not isinstance(pattern, str):
-        raise EinopsError("the last argument of einsum must be a pattern, einops' way round: einsum(x, y, 'i j, j k -> i k')")
+        raise EinopsError("the last argument of einsum must be a pattern, einops' way round: einsum(x, y, 'i j, j k -> "
+                          "i k')")
     return _called(lib.tl_einsum, pattern, tensors)
 
 

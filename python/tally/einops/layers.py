@@ -51,9 +51,12 @@ def _names(side, what):
 
 
 class EinMix(_Pattern):
-    """A linear layer with named axes: EinMix("b t c -> b t (h d)", weight_shape="c h d", bias_shape="h d", c=64, h=8, d=16).
+    """A linear layer with named axes:
 
-    Weights are uniform with deviation 1/sqrt(fan_in), fan_in being the sizes of the weight's axes that the result lacks."""
+        EinMix("b t c -> b t (h d)", weight_shape="c h d", bias_shape="h d", c=64, h=8, d=16)
+
+    Weights are uniform with standard deviation 1/sqrt(fan_in), where fan_in is the product of the sizes of those weight
+    axes that the result lacks."""
 
     def __init__(self, pattern, weight_shape, bias_shape=None, **axes_lengths):
         super().__init__(pattern, axes_lengths)
@@ -70,7 +73,8 @@ class EinMix(_Pattern):
         if unused:
             raise EinopsError(f"EinMix: axis {unused[0]!r} has a length and is not in {pattern!r}")
         fan_in = math.prod(axes_lengths[n] for n in weight if n not in outputs)
-        self.weight = nn.Parameter(empty([axes_lengths[n] for n in weight]).uniform_(-math.sqrt(3 / fan_in), math.sqrt(3 / fan_in)))
+        bound = math.sqrt(3 / fan_in)
+        self.weight = nn.Parameter(empty([axes_lengths[n] for n in weight]).uniform_(-bound, bound))
         self.bias = None
         if bias_shape:
             sizes = [axes_lengths[n] if n in bias else 1 for n in self._after_ellipsis(outputs)]
@@ -123,4 +127,5 @@ class EinMix(_Pattern):
         return y if "(" not in self._right else rearrange(y, f"{self._outputs} -> {self._right}")
 
     def extra_repr(self):
-        return f"{self.pattern!r}, {self.weight_shape!r}, bias={self.bias_shape!r}" + "".join(f", {k}={v}" for k, v in self.axes_lengths.items())
+        return (f"{self.pattern!r}, {self.weight_shape!r}, bias={self.bias_shape!r}"
+                + "".join(f", {k}={v}" for k, v in self.axes_lengths.items()))

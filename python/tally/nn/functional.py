@@ -10,7 +10,8 @@ from .._grad import is_grad_enabled
 from .._library import constants, lib, structs
 from .._types import bool_, finfo, float32, int64
 
-_REDUCTIONS = {"none": constants["TL_REDUCE_NONE"], "mean": constants["TL_REDUCE_MEAN"], "sum": constants["TL_REDUCE_SUM"]}
+_REDUCTIONS = {"none": constants["TL_REDUCE_NONE"], "mean": constants["TL_REDUCE_MEAN"],
+               "sum": constants["TL_REDUCE_SUM"]}
 _PAD_MODES = {m: constants["TL_PAD_" + m.upper()] for m in ("constant", "reflect", "replicate", "circular")}
 
 
@@ -29,7 +30,8 @@ def _reduction(name, size_average=None, reduce=None):
 def _implicit_dim(input, dim, name):
     if dim is not None:
         return dim
-    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", UserWarning, 3)
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an "
+                  "argument.", UserWarning, 3)
     return 0 if input.ndim in (0, 1, 3) else 1
 
 
@@ -137,10 +139,12 @@ def dropout(input, p=0.5, training=True, inplace=False):
 def _check_normalized(input, normalized_shape):
     shape, n = tuple(normalized_shape), len(normalized_shape)
     if n < 1:
-        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []")
+        raise RuntimeError("Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+                           "element, but got normalized_shape = []")
     if lib.shape_of(input)[-n:] != shape:
         sizes = ", ".join(map(str, shape))
-        raise RuntimeError(f"Given normalized_shape=[{sizes}], expected input with shape [*, {sizes}], but got input of size{list(input.shape)}")
+        raise RuntimeError(f"Given normalized_shape=[{sizes}], expected input with shape [*, {sizes}], but got input "
+                           f"of size{list(input.shape)}")
 
 
 def _over_last(normalize, input, n, weights):
@@ -211,8 +215,8 @@ def pad(input, pad, mode="constant", value=None):
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) // 2 > input.ndim:
-        raise RuntimeError(f"Padding length should be less than or equal to two times the input dimension but got padding length "
-                           f"{len(pad)} and input of dimension {input.ndim}")
+        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got "
+                           f"padding length {len(pad)} and input of dimension {input.ndim}")
     if mode not in _PAD_MODES:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     before, after = [0] * input.ndim, [0] * input.ndim
@@ -224,10 +228,12 @@ def pad(input, pad, mode="constant", value=None):
 # ---- Losses ----
 
 def _entropy_options(weight, ignore_index, label_smoothing, reduction):
-    return structs["tl_cross_entropy_options"](None if weight is None else lib.address_of(weight), ignore_index, label_smoothing, reduction)
+    return structs["tl_cross_entropy_options"](None if weight is None else lib.address_of(weight), ignore_index,
+                                               label_smoothing, reduction)
 
 
-def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
+                  label_smoothing=0.0):
     """-log softmax(input)[target]; classes are the second axis. Targets are ids, or probabilities."""
     options = _entropy_options(weight, ignore_index, label_smoothing, _reduction(reduction, size_average, reduce))
     _check_classes(input, target)
@@ -256,8 +262,9 @@ def _check_classes(input, target):
 
 def _warn_sizes(input, target):
     if input.shape != target.shape:
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead to "
-                      "incorrect results due to broadcasting. Please ensure they have the same size.", UserWarning, 3)
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
+                      "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
+                      "size.", UserWarning, 3)
 
 
 def _weighted(loss_of, weight, reduction):
@@ -267,7 +274,8 @@ def _weighted(loss_of, weight, reduction):
     if reduction == _REDUCTIONS["none"]:
         return weighted
     total = lib.tl_sum_all(weighted)
-    return total if reduction == _REDUCTIONS["sum"] else lib.tl_div(total, lib.tl_sum_all(lib.tl_expand(weight, lib.shape_of(loss))))
+    return (total if reduction == _REDUCTIONS["sum"]
+            else lib.tl_div(total, lib.tl_sum_all(lib.tl_expand(weight, lib.shape_of(loss)))))
 
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
@@ -305,7 +313,8 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     return loss_of(_reduction(reduction)) if weight is None else _weighted(loss_of, weight, _reduction(reduction))
 
 
-def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction="mean",
+                                     pos_weight=None):
     """-t log sigmoid(x) - (1 - t) log(1 - sigmoid(x))"""
     if target.shape != input.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
@@ -313,15 +322,17 @@ def binary_cross_entropy_with_logits(input, target, weight=None, size_average=No
 
 
 def _reduced(loss, reduction):
-    return loss if reduction == _REDUCTIONS["none"] else lib.tl_sum_all(loss) if reduction == _REDUCTIONS["sum"] else lib.tl_mean_all(loss)
+    return (loss if reduction == _REDUCTIONS["none"] else lib.tl_sum_all(loss) if reduction == _REDUCTIONS["sum"]
+            else lib.tl_mean_all(loss))
 
 
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-t log x - (1 - t) log(1 - x); logarithms are clamped at -100."""
     if target.shape != input.shape:
-        raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
-                         "Please ensure they have the same size.")
-    positive, negative = lib.tl_clamp(lib.tl_log(input), -100, None), lib.tl_clamp(lib.tl_log1p(lib.tl_neg(input)), -100, None)
+        raise ValueError(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is "
+                         "deprecated. Please ensure they have the same size.")
+    positive = lib.tl_clamp(lib.tl_log(input), -100, None)
+    negative = lib.tl_clamp(lib.tl_log1p(lib.tl_neg(input)), -100, None)
     loss = lib.tl_sub(lib.tl_mul(lib.tl_sub_scalar(target, 1), negative), lib.tl_mul(target, positive))
     return _reduced(loss if weight is None else lib.tl_mul(loss, weight), _reduction(reduction, size_average, reduce))
 
@@ -340,16 +351,19 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 # ---- Attention ----
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False):
     """softmax(scale q k^T + mask) v of (..., H, T, D) on (..., Hkv, S, D). Causal: query t sees keys 0 .. t.
 
-    Without dropout no (T, S) tensor is made. Dropout, values with another head size than keys, and masks with a gradient use plain ops.
+    Without dropout, no (T, S) tensor is made. Dropout, a head size of the values that differs from that of the keys,
+    and masks with a gradient fall back to plain ops.
     """
     if min(query.ndim, key.ndim, value.ndim) < 2:
-        raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 dimensional")
+        raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
+                           "dimensional")
     if not enable_gqa and query.ndim > 2 and query.size(-3) != key.size(-3):
-        raise RuntimeError(f"scaled_dot_product_attention: the heads differ: {query.size(-3)} of the query, {key.size(-3)} of the key "
-                           "(need enable_gqa=True)")
+        raise RuntimeError(f"scaled_dot_product_attention: the heads differ: {query.size(-3)} of the query, "
+                           f"{key.size(-3)} of the key (need enable_gqa=True)")
     if attn_mask is not None and is_causal:  # both: what is later is hidden, beside what the mask hides
         attn_mask, is_causal = _with_causal(attn_mask, query.size(-2), key.size(-2)), False
     is_plain = (dropout_p == 0.0 and key.shape == value.shape and query.ndim == key.ndim <= 4
@@ -373,7 +387,8 @@ def _with_causal(mask, n_queries, n_keys):
 def _flash(query, key, value, mask, _dropout, is_causal, scale):
     """The library's attention, which has time before heads: views with the axes swapped."""
     n_new = 4 - query.ndim
-    q, k, v = (x if not n_new else lib.tl_view(x, (1,) * n_new + lib.shape_of(x)) if x.is_contiguous() else _lead(x, n_new)
+    q, k, v = (x if not n_new else lib.tl_view(x, (1,) * n_new + lib.shape_of(x)) if x.is_contiguous()
+               else _lead(x, n_new)
                for x in (query, key, value))
     n_queries, n_keys = q.size(2), k.size(2)
     if is_causal and n_keys > n_queries:  # counted from the first key, no query sees the keys beyond
@@ -410,8 +425,10 @@ def _spelled_out(query, key, value, mask, dropout_p, is_causal, scale):
         scores = lib.tl_add(scores, mask)
     weights = lib.tl_softmax(scores, -1)
     if mask is not None:  # a query that sees nothing has the result 0
-        weights = lib.tl_where_scalar(lib.tl_cmp_scalar(lib.tl_max(scores, (-1,), True), constants["TL_GT"], -math.inf), weights, 0.0)
+        weights = lib.tl_where_scalar(lib.tl_cmp_scalar(lib.tl_max(scores, (-1,), True), constants["TL_GT"], -math.inf),
+                                      weights, 0.0)
     return lib.tl_matmul(dropout(weights, dropout_p), value)
 
 
-__all__ = [n for n, x in list(globals().items()) if callable(x) and not n.startswith("_") and n not in ("finfo", "is_grad_enabled")]
+__all__ = [n for n, x in list(globals().items()) if callable(x) and not n.startswith("_")
+           and n not in ("finfo", "is_grad_enabled")]

@@ -1,4 +1,5 @@
-"""Initial values of parameters: torch.nn.init. All functions change their tensor in place, unrecorded, and return it."""
+"""Initial values of parameters: torch.nn.init. All functions change their tensor in place, without
+recording for autograd, and return it."""
 import math
 import warnings
 
@@ -8,7 +9,8 @@ from .._library import lib
 
 def calculate_gain(nonlinearity, param=None):
     """The factor by which a nonlinearity reduces the standard deviation, inverted."""
-    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid"):
+    if nonlinearity in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+                        "conv_transpose3d", "sigmoid"):
         return 1
     if nonlinearity == "tanh":
         return 5.0 / 3
@@ -79,7 +81,8 @@ def eye_(tensor):
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with no_grad():
-        return tensor.copy_(lib.tl_eye(tensor.size(0), tensor.size(1), lib.tl_dtype_of(tensor), lib.tl_device_of(tensor)))
+        return tensor.copy_(lib.tl_eye(tensor.size(0), tensor.size(1), lib.tl_dtype_of(tensor),
+                                       lib.tl_device_of(tensor)))
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):

@@ -1,7 +1,7 @@
 """Module: torch.nn.Module.
 
-Parameters, buffers and child modules are registered by assignment. Calling a module opens a scope with its name, so the ledger
-bills the ops inside to the path of attribute names ("GPT.blocks.3.attn"), as for programs in C.
+Parameters, buffers and child modules are registered by assignment. Calling a module opens a scope with its name, so the
+ledger bills the ops inside to the path of attribute names ("GPT.blocks.3.attn"), as for programs in C.
 """
 import collections
 import itertools
@@ -20,7 +20,8 @@ class _IncompatibleKeys(collections.namedtuple("IncompatibleKeys", ["missing_key
     __slots__ = ()
 
     def __repr__(self):
-        return "<All keys matched successfully>" if not self.missing_keys and not self.unexpected_keys else super().__repr__()
+        return ("<All keys matched successfully>" if not self.missing_keys and not self.unexpected_keys
+                else super().__repr__())
 
 
 def _kind(x):
@@ -94,7 +95,8 @@ class Module:
         return self._add_hook(self._forward_pre_hooks, hook, with_kwargs, prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
-        raise NotImplementedError("backward hooks of modules are not there: use Tensor.register_hook on parameters, or an autograd.Function")
+        raise NotImplementedError("backward hooks of modules are not there: use Tensor.register_hook on parameters, or "
+                                  "an autograd.Function")
 
     register_backward_hook = register_full_backward_hook
 
@@ -116,7 +118,8 @@ class Module:
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {_kind(name)}")
         if "." in name:
-            raise KeyError(f'{kind} name can\'t contain ".", got: {name}' if kind == "module" else f'{kind} name can\'t contain "."')
+            raise KeyError(f'{kind} name can\'t contain ".", got: {name}' if kind == "module"
+                           else f'{kind} name can\'t contain "."')
         if name == "":
             raise KeyError(f'{kind} name can\'t be empty string ""')
         if hasattr(self, name) and name not in table:
@@ -128,10 +131,12 @@ class Module:
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{_kind(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)")
+            raise TypeError(f"cannot assign '{_kind(param)}' object to parameter '{name}' (torch.nn.Parameter or None "
+                            "required)")
         if param is not None and not param.is_leaf:
-            raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created explicitly. To express "
-                             f"'{name}' as a function of another Tensor, compute the value in the forward() method.")
+            raise ValueError(f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be created "
+                             f"explicitly. To express '{name}' as a function of another Tensor, compute the value in "
+                             "the forward() method.")
         self._parameters[name] = param
 
     def register_buffer(self, name, tensor, persistent=True):
@@ -140,7 +145,8 @@ class Module:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{_kind(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
+            raise TypeError(f"cannot assign '{_kind(tensor)}' object to buffer '{name}' (torch Tensor or None "
+                            "required)")
         self._buffers[name] = tensor
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
@@ -174,7 +180,8 @@ class Module:
             self.register_parameter(name, value)
         elif name in d.get("_parameters", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{_kind(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)")
+                raise TypeError(f"cannot assign '{_kind(value)}' as parameter '{name}' (torch.nn.Parameter or None "
+                                "expected)")
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             if "_modules" not in d:
@@ -183,12 +190,14 @@ class Module:
             self._put_module(name, value)
         elif name in d.get("_modules", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{_kind(value)}' as child module '{name}' (torch.nn.Module or None expected)")
+                raise TypeError(f"cannot assign '{_kind(value)}' as child module '{name}' (torch.nn.Module or None "
+                                "expected)")
             self._modules[name] = value
         elif isinstance(value, Buffer) or name in d.get("_buffers", ()):
             persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"cannot assign '{_kind(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)")
+                raise TypeError(f"cannot assign '{_kind(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or "
+                                "None expected)")
             _remove(name, d)
             self.register_buffer(name, value, persistent)
         else:
@@ -210,7 +219,8 @@ class Module:
         super().__delattr__(name)
 
     def __dir__(self):
-        return sorted(set(dir(type(self))) | set(self.__dict__) | set(self._parameters) | set(self._buffers) | set(self._modules))
+        return sorted(set(dir(type(self))) | set(self.__dict__) | set(self._parameters) | set(self._buffers)
+                      | set(self._modules))
 
     # ---- Walking ----
 
@@ -282,13 +292,15 @@ class Module:
     def get_parameter(self, target):
         module, name = self._member(target, "parameter")
         if name not in module._parameters:
-            raise AttributeError(f"`{name}` is not an nn.Parameter" if hasattr(module, name) else f"{_kind(module)} has no attribute `{name}`")
+            raise AttributeError(f"`{name}` is not an nn.Parameter" if hasattr(module, name)
+                                 else f"{_kind(module)} has no attribute `{name}`")
         return module._parameters[name]
 
     def get_buffer(self, target):
         module, name = self._member(target, "buffer")
         if name not in module._buffers:
-            raise AttributeError(f"`{name}` is not a buffer" if hasattr(module, name) else f"{_kind(module)} has no attribute `{name}`")
+            raise AttributeError(f"`{name}` is not a buffer" if hasattr(module, name)
+                                 else f"{_kind(module)} has no attribute `{name}`")
         return module._buffers[name]
 
     # ---- State ----
@@ -327,13 +339,16 @@ class Module:
         if strict and missing:
             problems.insert(0, "Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in missing) + ". ")
         if problems:
-            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(_kind(self), "\n\t".join(problems)))
+            raise RuntimeError("Error(s) in loading state_dict for "
+                               "{}:\n\t{}".format(_kind(self), "\n\t".join(problems)))
         return _IncompatibleKeys(missing, unexpected)
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
         """Loads this module's own part; modules that support older formats override it."""
         assign = local_metadata.get("assign_to_params_buffers", False)
-        own = dict(self._parameters, **{k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set})
+        own = dict(self._parameters,
+                   **{k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set})
         for name, x in own.items():
             key = prefix + name
             if x is None:
@@ -343,17 +358,19 @@ class Module:
                 continue
             given = state_dict[key]
             if not isinstance(given, Tensor):
-                error_msgs.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from checkpoint but received {type(given)}')
+                error_msgs.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
+                                  f'object from checkpoint but received {type(given)}')
             elif given.shape != x.shape:
-                error_msgs.append(f"size mismatch for {key}: copying a param with shape {_size(given)} from checkpoint, the shape in current "
-                                  f"model is {_size(x)}.")
+                error_msgs.append(f"size mismatch for {key}: copying a param with shape {_size(given)} from "
+                                  f"checkpoint, the shape in current model is {_size(x)}.")
             elif assign:
                 self._assign(name, x, given)
             else:
                 lib.tl_copy_(lib.tl_detach(x), lib.tl_detach(given))
         self._load_extra(state_dict, prefix, missing_keys)
         if strict:
-            unexpected_keys += [k for k in state_dict if k.startswith(prefix) and self._is_unknown(k[len(prefix):], own)]
+            unexpected_keys += [k for k in state_dict if k.startswith(prefix)
+                                and self._is_unknown(k[len(prefix):], own)]
 
     def _assign(self, name, x, given):
         if isinstance(x, Parameter) and not isinstance(given, Parameter):
@@ -369,7 +386,8 @@ class Module:
         first, _, rest = key.partition(".")
         if rest or key.endswith("."):
             return first not in self._modules
-        return key not in own and not (key == "_extra_state" and type(self).set_extra_state is not Module.set_extra_state)
+        return key not in own and not (key == "_extra_state"
+                                       and type(self).set_extra_state is not Module.set_extra_state)
 
     def _load(self, state, prefix, assign, missing, unexpected, problems):
         metadata = {"assign_to_params_buffers": assign}
@@ -379,7 +397,8 @@ class Module:
         for name, module in self._modules.items():
             if module is not None:
                 inner = prefix + name + "."
-                module._load({k: v for k, v in state.items() if k.startswith(inner)}, inner, assign, missing, unexpected, problems)
+                module._load({k: v for k, v in state.items() if k.startswith(inner)}, inner, assign, missing,
+                             unexpected, problems)
 
     # ---- Changing all of it ----
 
@@ -413,7 +432,8 @@ class Module:
             elif isinstance(a, (str, device_type, int)) and not isinstance(a, bool):
                 device = a
         if dtype is not None and not as_dtype(dtype).is_floating_point:
-            raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
+            raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                            f"dtype={dtype}")
         address = None if device is None else as_device(device).address
 
         def move(x):

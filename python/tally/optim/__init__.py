@@ -15,15 +15,17 @@ def _options(name, **fields):
 class SGD(Fused):
     """g += weight_decay p; buffer = momentum buffer + (1 - dampening) g; p -= lr buffer"""
 
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None,
-                 differentiable=False, fused=None):
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
+                 foreach=None, differentiable=False, fused=None):
         check(lr >= 0.0, f"Invalid learning rate: {lr}")
         check(momentum >= 0.0, f"Invalid momentum value: {momentum}")
         check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
-        check(not nesterov or (momentum > 0 and dampening == 0), "Nesterov momentum requires a momentum and zero dampening")
+        check(not nesterov or (momentum > 0 and dampening == 0),
+              "Nesterov momentum requires a momentum and zero dampening")
         refuse_differentiable(differentiable)
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-                                      maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                                      nesterov=nesterov, maximize=maximize, foreach=foreach,
+                                      differentiable=differentiable, fused=fused))
 
     def _update(self, p, grad, states, group):
         buffer, step = None, 1
@@ -32,16 +34,17 @@ class SGD(Fused):
             step = 1 if buffer is None else 2
             if buffer is None:
                 buffer = states[p]["momentum_buffer"] = zeros_for(p)
-        options = _options("tl_sgd_options", lr=float(group["lr"]), momentum=group["momentum"], dampening=group["dampening"],
-                           weight_decay=group["weight_decay"], nesterov=group["nesterov"], step=step)
+        options = _options("tl_sgd_options", lr=float(group["lr"]), momentum=group["momentum"],
+                           dampening=group["dampening"], weight_decay=group["weight_decay"], nesterov=group["nesterov"],
+                           step=step)
         lib.tl_sgd_(p, grad, buffer, ctypes.addressof(options))
 
 
 class Adagrad(Fused):
     """sum += g^2; p -= lr / (1 + (step - 1) lr_decay) g / (sqrt(sum) + eps)"""
 
-    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False,
-                 differentiable=False, fused=None):
+    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10,
+                 foreach=None, *, maximize=False, differentiable=False, fused=None):
         check(lr >= 0.0, f"Invalid learning rate: {lr}")
         check(lr_decay >= 0.0, f"Invalid lr_decay value: {lr_decay}")
         check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
@@ -49,8 +52,8 @@ class Adagrad(Fused):
         check(eps >= 0.0, f"Invalid epsilon value: {eps}")
         refuse_differentiable(differentiable)
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
-                                      initial_accumulator_value=initial_accumulator_value, foreach=foreach, maximize=maximize,
-                                      differentiable=differentiable, fused=fused))
+                                      initial_accumulator_value=initial_accumulator_value, foreach=foreach,
+                                      maximize=maximize, differentiable=differentiable, fused=fused))
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p] = {"step": 0, "sum": zeros_for(p, group["initial_accumulator_value"])}
@@ -58,24 +61,25 @@ class Adagrad(Fused):
     def _update(self, p, grad, states, group):
         state = states[p]
         state["step"] += 1
-        options = _options("tl_adagrad_options", lr=float(group["lr"]), lr_decay=group["lr_decay"], weight_decay=group["weight_decay"],
-                           eps=group["eps"], step=state["step"])
+        options = _options("tl_adagrad_options", lr=float(group["lr"]), lr_decay=group["lr_decay"],
+                           weight_decay=group["weight_decay"], eps=group["eps"], step=state["step"])
         lib.tl_adagrad_(p, grad, state["sum"], ctypes.addressof(options))
 
 
 class RMSprop(Fused):
     """square = alpha square + (1 - alpha) g^2; p -= lr g / (sqrt(square) + eps)"""
 
-    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None,
-                 maximize=False, differentiable=False):
+    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False,
+                 capturable=False, foreach=None, maximize=False, differentiable=False):
         check(lr >= 0.0, f"Invalid learning rate: {lr}")
         check(eps >= 0.0, f"Invalid epsilon value: {eps}")
         check(momentum >= 0.0, f"Invalid momentum value: {momentum}")
         check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
         check(alpha >= 0.0, f"Invalid alpha value: {alpha}")
         refuse_differentiable(differentiable)
-        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
-                                      capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable))
+        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered,
+                                      weight_decay=weight_decay, capturable=capturable, foreach=foreach,
+                                      maximize=maximize, differentiable=differentiable))
 
     def _update(self, p, grad, states, group):
         state = states[p]
@@ -88,22 +92,24 @@ class RMSprop(Fused):
         state["step"] += 1
         options = _options("tl_rmsprop_options", lr=float(group["lr"]), alpha=group["alpha"], eps=group["eps"],
                            weight_decay=group["weight_decay"], momentum=group["momentum"], centered=group["centered"])
-        lib.tl_rmsprop_(p, grad, state["square_avg"], state.get("grad_avg"), state.get("momentum_buffer"), ctypes.addressof(options))
+        lib.tl_rmsprop_(p, grad, state["square_avg"], state.get("grad_avg"), state.get("momentum_buffer"),
+                        ctypes.addressof(options))
 
 
 class Adam(Fused):
     """p -= lr m / (sqrt(v) + eps), with running means m of g and v of g^2, corrected for their start"""
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False,
-                 capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None,
+                 maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
         check(lr >= 0.0, f"Invalid learning rate: {lr}")
         check(eps >= 0.0, f"Invalid epsilon value: {eps}")
         for i in (0, 1):
             check(0.0 <= betas[i] < 1.0, f"Invalid beta parameter at index {i}: {betas[i]}")
         check(weight_decay >= 0.0, f"Invalid weight_decay value: {weight_decay}")
         refuse_differentiable(differentiable)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize,
-                                      foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                                      maximize=maximize, foreach=foreach, capturable=capturable,
+                                      differentiable=differentiable, fused=fused,
                                       decoupled_weight_decay=decoupled_weight_decay))
 
     def _update(self, p, grad, states, group):
@@ -114,18 +120,20 @@ class Adam(Fused):
                 state["max_exp_avg_sq"] = zeros_for(p)
         state["step"] += 1
         beta1, beta2 = group["betas"]
-        options = _options("tl_adam_options", lr=float(group["lr"]), beta1=float(beta1), beta2=float(beta2), eps=group["eps"],
-                           weight_decay=group["weight_decay"], decoupled=group["decoupled_weight_decay"], step=state["step"])
-        lib.tl_adam_(p, grad, state["exp_avg"], state["exp_avg_sq"], state.get("max_exp_avg_sq"), ctypes.addressof(options))
+        options = _options("tl_adam_options", lr=float(group["lr"]), beta1=float(beta1), beta2=float(beta2),
+                           eps=group["eps"], weight_decay=group["weight_decay"],
+                           decoupled=group["decoupled_weight_decay"], step=state["step"])
+        lib.tl_adam_(p, grad, state["exp_avg"], state["exp_avg_sq"], state.get("max_exp_avg_sq"),
+                     ctypes.addressof(options))
 
 
 class AdamW(Adam):
     """Adam, with p *= 1 - lr weight_decay in place of g += weight_decay p"""
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None,
-                 capturable=False, differentiable=False, fused=None):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
-                         differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *,
+                 maximize=False, foreach=None, capturable=False, differentiable=False, fused=None):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
 
 
 __all__ = ["Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "SGD", "lr_scheduler"]

@@ -1,4 +1,5 @@
-"""Learning-rate schedules. Each step() computes the next rates from the current ones, like torch's, so schedules chain."""
+"""Learning-rate schedules. Each step() computes the next rates from the current ones, as torch does, so schedules can
+be chained."""
 import bisect
 import collections
 import math
@@ -19,9 +20,11 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0.\n"
-                               "This typically happens when:\n1. You're trying to resume training from a checkpoint but haven't properly "
-                               "loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run (not recommended)")
+                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
+                               "last_epoch >= 0.\n"
+                               "This typically happens when:\n1. You're trying to resume training from a checkpoint "
+                               "but haven't properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a "
+                               "fresh training run (not recommended)")
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._initial_step()
@@ -48,11 +51,13 @@ class LRScheduler:
 
     def step(self, epoch=None):
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value of the schedule is skipped.",
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first value of the "
+                          "schedule is skipped.",
                           UserWarning, 2)
         self._step_count += 1
         if epoch is not None:
-            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible.", UserWarning, 2)
+            warnings.warn("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+                          "possible.", UserWarning, 2)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch=None):
@@ -164,7 +169,8 @@ class ConstantLR(LRScheduler):
         return [lr * (1.0 / self.factor) for lr in self._rates()]
 
     def _get_closed_form_lr(self):
-        return [base * (self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)) for base in self.base_lrs]
+        return [base * (self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor))
+                for base in self.base_lrs]
 
 
 class LinearLR(LRScheduler):
@@ -241,16 +247,18 @@ class CosineAnnealingLR(LRScheduler):
         if self._step_count == 1 and last > 0:
             return self._get_closed_form_lr()
         if (last - 1 - t) % (2 * t) == 0:  # at the bottom the quotient below is 0/0
-            return [lr + (base - self.eta_min) * (1 - math.cos(math.pi / t)) / 2 for base, lr in zip(self.base_lrs, self._rates())]
+            return [lr + (base - self.eta_min) * (1 - math.cos(math.pi / t)) / 2
+                    for base, lr in zip(self.base_lrs, self._rates())]
         factor = (1 + math.cos(math.pi * last / t)) / (1 + math.cos(math.pi * (last - 1) / t))
         return [factor * (lr - self.eta_min) + self.eta_min for lr in self._rates()]
 
     def _get_closed_form_lr(self):
-        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2 for base in self.base_lrs]
+        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+                for base in self.base_lrs]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the first rate to eta_min, repeatedly; each period is T_mult times as long as the one before."""
+    """Repeats half a cosine from the first rate to eta_min. Each period is T_mult times as long as the one before."""
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
         if T_0 <= 0 or not isinstance(T_0, int):
@@ -261,7 +269,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
-        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2 for base in self.base_lrs]
+        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+                for base in self.base_lrs]
 
     def step(self, epoch=None):
         if epoch is None and self.last_epoch < 0:
@@ -295,15 +304,19 @@ class SequentialLR(LRScheduler):
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if len(schedulers) < 1:
-            raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
+            raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no "
+                             "scheduler.")
         for i, s in enumerate(schedulers):
             if s.optimizer is not optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(s).__name__} at index {i} has {s.optimizer}, which is different from {type(optimizer).__name__}.")
+                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but "
+                                 f"got scheduler {type(s).__name__} at index {i} has {s.optimizer}, which is different "
+                                 f"from {type(optimizer).__name__}.")
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone "
-                             f"points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to {len(milestones)}")
-        self._schedulers, self._milestones, self.last_epoch, self.optimizer = schedulers, milestones, last_epoch + 1, optimizer
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
+                             f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
+                             f"number of milestones to be equal to {len(milestones)}")
+        self._schedulers, self._milestones = schedulers, milestones
+        self.last_epoch, self.optimizer = last_epoch + 1, optimizer
         for group in optimizer.param_groups:  # each scheduler has taken its first step: undo them
             group["lr"] = group["initial_lr"]
         _undo(self)
@@ -358,9 +371,9 @@ class ChainedScheduler(LRScheduler):
 class OneCycleLR(LRScheduler):
     """Up to max_lr and down to nearly zero in one cycle, with momentum the other way."""
 
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy="cos",
-                 cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False,
-                 last_epoch=-1):
+    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3,
+                 anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0,
+                 final_div_factor=1e4, three_phase=False, last_epoch=-1):
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
         if anneal_strategy not in ("cos", "linear"):
@@ -382,7 +395,8 @@ class OneCycleLR(LRScheduler):
         up = float(pct_start * self.total_steps) - 1
         if three_phase:
             return [(up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
-                    (float(2 * pct_start * self.total_steps) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+                    (float(2 * pct_start * self.total_steps) - 2, "max_lr", "initial_lr", "base_momentum",
+                     "max_momentum"),
                     (self.total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum")]
         return [(up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
                 (self.total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
@@ -403,7 +417,8 @@ class OneCycleLR(LRScheduler):
             group["momentum"] = value
 
     def _anneal(self, a, b, part):
-        return b + (a - b) / 2.0 * (math.cos(math.pi * part) + 1) if self._anneal_func_type == "cos" else (b - a) * part + a
+        return (b + (a - b) / 2.0 * (math.cos(math.pi * part) + 1) if self._anneal_func_type == "cos"
+                else (b - a) * part + a)
 
     def get_lr(self):
         step, rates = self.last_epoch, []

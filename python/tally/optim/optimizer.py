@@ -62,7 +62,8 @@ class Optimizer:
         self._pre_hooks, self._post_hooks = {}, {}
         self._wrap_step()
         if isinstance(params, Tensor):
-            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got " + params.type())
+            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but "
+                            "got " + params.type())
         self.state = collections.defaultdict(dict)
         self.param_groups = []
         groups = list(params)
@@ -94,8 +95,8 @@ class Optimizer:
         if isinstance(params, Tensor):
             params = [params]
         elif isinstance(params, set):
-            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will change "
-                            "between runs. Please use a list instead.")
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of "
+                            "tensors in sets will change between runs. Please use a list instead.")
         params, names = _named(list(params))
         if names:
             param_group["param_names"] = names
@@ -141,7 +142,8 @@ class Optimizer:
         """The state by parameter index, and the groups with indices instead of parameters."""
         number = self._numbered()
         state = {number.get(id(p), p): self._state_out(s) for p, s in self.state.items()}
-        groups = [dict({k: v for k, v in group.items() if k != "params"}, params=[number[id(p)] for p in group["params"]])
+        groups = [dict({k: v for k, v in group.items() if k != "params"},
+                       params=[number[id(p)] for p in group["params"]])
                   for group in self.param_groups]
         return {"state": state, "param_groups": groups}
 
@@ -157,7 +159,8 @@ class Optimizer:
         if len(saved) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved, self.param_groups)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                             "group")
         parameter = {n: p for a, b in zip(saved, self.param_groups) for n, p in zip(a["params"], b["params"])}
         self.state = collections.defaultdict(dict)
         for key, state in state_dict["state"].items():

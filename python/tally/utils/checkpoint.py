@@ -7,14 +7,15 @@ from .._tensor import Tensor
 from .._types import as_device, int64
 from ..autograd import _give, _put_aside, _raise
 
-_MAX_INPUTS, _MAX_OUTPUTS = 15, constants["TL_MAX_OUTPUTS"]  # the library's 16 inputs, less the one that holds the record
+# The library takes 16 inputs; one of them holds the record.
+_MAX_INPUTS, _MAX_OUTPUTS = 15, constants["TL_MAX_OUTPUTS"]
 _KEEP = {"inputs": constants["TL_KEEP_INPUTS"], "matmuls": constants["TL_KEEP_MATMULS"]}
 _records = weakref.WeakValueDictionary()  # number -> _Record; the graph holds the records, by their carriers
 
 
 class _Record:
-    """A function and its arguments that are not tensors. One input of the checkpoint is a tensor over its memory, so it lives
-    exactly as long as the graph may call it."""
+    """A function and those of its arguments that are not tensors. One input of the checkpoint is a tensor over its
+    memory, so it lives exactly as long as the graph may call it."""
 
     def __init__(self, function, args, kwargs):
         self.function, self.args, self.kwargs = function, args, kwargs
@@ -22,7 +23,8 @@ class _Record:
         _records[id(self)] = self
 
     def carrier(self):
-        return lib.from_external(self, ctypes.addressof(self.memory), 1, (1,), None, constants["TL_U8"], as_device("cpu").address)
+        return lib.from_external(self, ctypes.addressof(self.memory), 1, (1,), None, constants["TL_U8"],
+                                 as_device("cpu").address)
 
     def run(self, inputs):
         """The tensors among the results; `result` remembers where they were."""
@@ -33,8 +35,10 @@ class _Record:
         parts = list(result) if isinstance(result, (tuple, list)) else [result]
         found = [x for x in parts if isinstance(x, Tensor)]
         if not 1 <= len(found) <= _MAX_OUTPUTS:
-            raise NotImplementedError(f"a checkpointed function gives 1 to {_MAX_OUTPUTS} tensors, in a tuple or alone; this one gives {len(found)}")
-        self.result = (type(result) if isinstance(result, (tuple, list)) else None, [_TENSOR if isinstance(x, Tensor) else x for x in parts])
+            raise NotImplementedError(f"a checkpointed function gives 1 to {_MAX_OUTPUTS} tensors, in a tuple or "
+                                      f"alone; this one gives {len(found)}")
+        self.result = (type(result) if isinstance(result, (tuple, list)) else None,
+                       [_TENSOR if isinstance(x, Tensor) else x for x in parts])
         return found
 
 
@@ -58,11 +62,12 @@ def _on_run(number, inputs, n_inputs, outputs, n_outputs):
         return False
 
 
-def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, determinism_check="default", debug=False, keep="inputs",
-               context_fn=None, early_stop=True, **kwargs):
+def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, determinism_check="default", debug=False,
+               keep="inputs", context_fn=None, early_stop=True, **kwargs):
     """function(*args) without keeping intermediate results; backward runs it again, with the same random numbers.
 
-    keep="matmuls" keeps the results of products and attention. use_reentrant is accepted and ignored: there is one implementation.
+    keep="matmuls" keeps the results of products and attention. use_reentrant is accepted and ignored: there is one
+    implementation.
     """
     if context_fn is not None:
         raise NotImplementedError("context_fn is not there: keep=\"matmuls\" is the selective checkpoint")
@@ -70,7 +75,8 @@ def checkpoint(function, *args, use_reentrant=None, preserve_rng_state=True, det
                      {k: _TENSOR if isinstance(a, Tensor) else a for k, a in kwargs.items()})
     tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
     if len(tensors) > _MAX_INPUTS:
-        raise NotImplementedError(f"checkpoint takes at most {_MAX_INPUTS} tensors, got {len(tensors)}: give the others by a closure")
+        raise NotImplementedError(f"checkpoint takes at most {_MAX_INPUTS} tensors, got {len(tensors)}: give the "
+                                  "others by a closure")
     tensors.append(record.carrier())
     inputs = (ctypes.c_void_p * len(tensors))(*[lib.address_of(x) for x in tensors])
     outputs = (ctypes.c_void_p * _MAX_OUTPUTS)()

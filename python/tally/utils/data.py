@@ -119,7 +119,8 @@ class RandomSampler(Sampler):
         n, wanted = len(self.data_source), self.num_samples
         if self.replacement:
             return iter(_creation.randint(n, (wanted,)).tolist())
-        return itertools.islice(itertools.chain.from_iterable(_creation.randperm(n).tolist() for _ in itertools.count()), wanted)
+        permutations = (_creation.randperm(n).tolist() for _ in itertools.count())
+        return itertools.islice(itertools.chain.from_iterable(permutations), wanted)
 
     def __len__(self):
         return self.num_samples
@@ -145,7 +146,8 @@ def _batches(items, size, drop_last):
 
 
 def default_collate(batch):
-    """Collates the items of a batch: tensors and arrays are stacked, numbers become tensors, dicts and tuples are collated by part."""
+    """Collates the items of a batch: stacks tensors and arrays, turns numbers into tensors, and collates dicts and
+    tuples element by element."""
     first = batch[0]
     if isinstance(first, Tensor):
         return _functions.stack(batch)
@@ -167,7 +169,8 @@ def default_collate(batch):
         if any(len(x) != len(first) for x in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
         return [default_collate(list(x)) for x in zip(*batch)]
-    raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {type(first)}")
+    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+                    f"{type(first)}")
 
 
 def _float64():
@@ -178,27 +181,32 @@ def _float64():
 class DataLoader:
     """Batches of a dataset."""
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False,
-                 drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None, generator=None, *, prefetch_factor=None,
-                 persistent_workers=False, pin_memory_device="", in_order=True):
+    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
+                 collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
+                 multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=False,
+                 pin_memory_device="", in_order=True):
         if num_workers:
             raise NotImplementedError("DataLoader loads in the calling process: use num_workers=0")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+            raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                             "drop_last")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0):
             raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
-        self.dataset, self.batch_size, self.drop_last = dataset, None if batch_sampler is not None else batch_size, drop_last
+        self.dataset, self.drop_last = dataset, drop_last
+        self.batch_size = None if batch_sampler is not None else batch_size
         self._is_iterable = isinstance(dataset, IterableDataset)
         if self._is_iterable and shuffle:
-            raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
+            raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
+                             f"shuffle={shuffle}")
         if not self._is_iterable:
             sampler = sampler or (RandomSampler if shuffle else SequentialSampler)(dataset)
         self.sampler, self.batch_sampler = sampler, batch_sampler
         if batch_sampler is None and batch_size is not None and not self._is_iterable:
             self.batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.collate_fn = collate_fn or (default_collate if batch_size is not None or batch_sampler is not None else lambda x: x)
+        self.collate_fn = collate_fn or (default_collate if batch_size is not None or batch_sampler is not None
+                                         else lambda x: x)
 
     def __iter__(self):
         if self._is_iterable:
@@ -212,5 +220,6 @@ class DataLoader:
     def __len__(self):
         if self._is_iterable:
             n = len(self.dataset)
-            return n if self.batch_size is None else n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+            return (n if self.batch_size is None else n // self.batch_size if self.drop_last
+                    else -(-n // self.batch_size))
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)

@@ -20,8 +20,9 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
         norms = [lib.tl_norm(x, p, (), False) for x in tensors]
         total = lib.tl_norm(_functions.stack([n.to(norms[0].device) for n in norms]), p, (), False)
     if error_if_nonfinite and not bool(lib.tl_isfinite(total)):
-        raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
-                           "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`")
+        raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
+                           "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
+                           "anyway, set `error_if_nonfinite=False`")
     return total
 
 
