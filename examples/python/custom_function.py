@@ -2,9 +2,10 @@
 
     PYTHONPATH=python python3 examples/python/custom_function.py
 
-Rounding has derivative 0, so no gradient flows through it. The straight-through estimator rounds in the forward pass and
-passes the gradient through in the backward pass, but only inside the range of the rounded numbers; outside, a change of x
-has no effect. This program learns a vector whose rounded values reproduce given numbers, together with the scale of the grid.
+Rounding has derivative 0, so no gradient flows through it. The straight-through estimator rounds in the forward pass
+and passes the gradient through in the backward pass, but only inside the range of the rounded numbers; outside, a
+change of x has no effect. This program learns a vector whose rounded values reproduce given numbers, together with the
+scale of the grid.
 """
 import argparse
 
@@ -26,7 +27,8 @@ class RoundTo(Function):
     def backward(ctx, grad):
         x, scale, steps = ctx.saved_tensors
         is_inside = (x / scale).abs() <= ctx.levels
-        # d(scale * steps) / d scale: steps, and inside the range also -x / scale from the division, straight through the rounding
+        # d(scale * steps) / d scale: steps, and inside the range also -x / scale from the division, straight through
+        # the rounding
         of_scale = tally.where(is_inside, steps - x / scale, steps)
         return grad * is_inside, (grad * of_scale).sum().reshape(scale.shape), None
 

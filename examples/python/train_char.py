@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python3 examples/python/train_char.py [--steps 200] [--text FILE]
 
-Without --text it generates sentences from a small grammar, which a good model can predict well. `tally data make` writes a
-larger corpus. The loss is in nats per character; uniform guessing gives the logarithm of the alphabet's size.
+Without --text it generates sentences from a small grammar, which a good model can predict well. `tally data make`
+writes a larger corpus. The loss is in nats per character; uniform guessing gives the logarithm of the alphabet's size.
 """
 import argparse
 import math

@@ -6,8 +6,9 @@
   tests/fuzz/mutate.py --short                  the form of the test run
   tests/fuzz/mutate.py --seed 7 --only 3        one again
 
-Half of the mutations know JSON: a value, a key or a part is replaced by one that is hard to take. Where a checksum would refuse the file
-before anything else looks at it, it is made right again in half of the cases. Exit status: 0 when nothing was found.
+Half of the mutations know JSON: they replace a value, a key or a part by one that is hard to handle. If a checksum
+would reject the file before anything else reads it, half of the cases correct the checksum. The exit status is 0 if
+nothing was found.
 """
 import json
 import os
@@ -21,11 +22,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import programs  # noqa: E402
 
-VALUES = [0, -1, 1, 2, 3, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -2**63, 1e308, -1e308, 1e-320, 0.5, 1.0, 1e18, True, False, None, "",
-          "x", "\x1b[31mred", "\u009b2J\x7f", "0", "-1", "99999999999999999999", "1e999", "nan", "../../../etc/passwd", "/dev/zero", "x" * 3000, "\U0001f600",
+VALUES = [0, -1, 1, 2, 3, 255, 256, 65536, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -2**63, 1e308, -1e308, 1e-320,
+          0.5, 1.0, 1e18, True, False, None, "", "x", "\x1b[31mred", "\u009b2J\x7f", "0", "-1", "99999999999999999999",
+          "1e999", "nan", "../../../etc/passwd", "/dev/zero", "x" * 3000, "\U0001f600",
           [], {}, [[]], [0] * 50, {"a": {"b": []}}, "bf16", "f32", "gpt2", "llama"]
-PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u0000", b"\\ud800", b"null", b"true", b"-1", b"0", b"1e999", b"-0.0", b"9223372036854775808",
-          b"18446744073709551616", b"NaN", b"Infinity", b"\xff", b"\xc3\x28", b"\0", b"\x1b[31m", b"\x9b", b"\r\n", b"1,5", b"[" * 200, b'{"a":' * 200]
+PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u0000", b"\\ud800", b"null", b"true", b"-1", b"0",
+          b"1e999", b"-0.0", b"9223372036854775808", b"18446744073709551616", b"NaN", b"Infinity", b"\xff", b"\xc3\x28",
+          b"\0", b"\x1b[31m", b"\x9b", b"\r\n", b"1,5", b"[" * 200, b'{"a":' * 200]
 
 
 # ---- Mutations
@@ -48,7 +51,8 @@ def bytes_mutate(rng, data, other):
         elif what == 5:
             data[at:at] = data[at:at + rng.choice([1, 16, 300])]
         elif what == 6:
-            data[at:at + 8] = struct.pack("<Q", rng.choice([0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, len(data), len(data) + 1, rng.randrange(2**64)]))
+            sizes = [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, len(data), len(data) + 1, rng.randrange(2**64)]
+            data[at:at + 8] = struct.pack("<Q", rng.choice(sizes))
         elif what == 7:
             start = rng.randrange(len(other) + 1)
             data[at:at + 64] = other[start:start + 64]
@@ -110,7 +114,8 @@ def tokens_seal(data):
     n_blocks = (size + 65535) // 65536
     if 0 < size and table + 4 * n_blocks == len(data):
         for i in range(n_blocks):
-            struct.pack_into("<I", data, table + 4 * i, programs.crc32c(data[64 + 65536 * i:min(64 + size, 64 + 65536 * (i + 1))]))
+            struct.pack_into("<I", data, table + 4 * i,
+                             programs.crc32c(data[64 + 65536 * i:min(64 + size, 64 + 65536 * (i + 1))]))
         struct.pack_into("<I", data, 44, programs.crc32c(data[table:]))
     struct.pack_into("<I", data, 60, programs.crc32c(data[:60]))
     return bytes(data)
@@ -178,16 +183,21 @@ def config(c):
     source, rng = c.rng.choice(["gpt2.json", "llama.json"]), c.rng
     folder = c.copied("model" if source == "gpt2.json" else "llama/final", "model")
     path = c.spoiled(source, "model/config.json")
-    return rng.choice([["napkin", "flops", "--model", path, "--seq", "8"], ["napkin", "mfu", "--model", path, "--seq", "8", "--tokens-per-second", "10"],
+    return rng.choice([["napkin", "flops", "--model", path, "--seq", "8"],
+                       ["napkin", "mfu", "--model", path, "--seq", "8", "--tokens-per-second", "10"],
                        ["plan", "--model", path, "--seq", "8", "--batch", "1", "--short", "--steps", "2"],
-                       ["train", "--model", path, "--seq", "8", "--batch", "1", "--steps", "2", "--warmup", "0", "--data", c.good("text"), "--price"],
-                       ["generate", "--model", folder, "--tokens", "2"], ["eval", "--model", folder, "--data", c.good("text"), "--seq", "8", "--batches", "1"],
-                       ["train", "--model", folder, "--seq", "8", "--batch", "1", "--steps", "1", "--warmup", "0", "--data", c.good("text"), "--out", c.at("out")]])
+                       ["train", "--model", path, "--seq", "8", "--batch", "1", "--steps", "2", "--warmup", "0",
+                        "--data", c.good("text"), "--price"],
+                       ["generate", "--model", folder, "--tokens", "2"],
+                       ["eval", "--model", folder, "--data", c.good("text"), "--seq", "8", "--batches", "1"],
+                       ["train", "--model", folder, "--seq", "8", "--batch", "1", "--steps", "1", "--warmup", "0",
+                        "--data", c.good("text"), "--out", c.at("out")]])
 
 
 def settings(c):
     path = c.spoiled("settings.json", "settings.json")
-    return c.rng.choice([["train", "--config", path, "--price", "--out", c.at("out")], ["plan", "--config", path, "--short"],
+    return c.rng.choice([["train", "--config", path, "--price", "--out", c.at("out")],
+                         ["plan", "--config", path, "--short"],
                          ["train", "--config", path, "--out", c.at("out"), "--quiet"]])
 
 
@@ -199,9 +209,11 @@ def ledger(c):
 
 
 def tokens(c):
-    source = c.rng.choice(["tokens.tok", "tokens.tok", "array.npy", "array.npy", "llmc.bin", "raw.bin", "wide.bin", "text"])
+    source = c.rng.choice(["tokens.tok", "tokens.tok", "array.npy", "array.npy", "llmc.bin", "raw.bin", "wide.bin",
+                           "text"])
     path = c.spoiled(source, os.path.basename(source), tokens_seal)
-    return c.rng.choice([["data", "info", path, "--json"], ["data", "check", path], ["data", "show", path, "--at", c.rng.choice(["0", "5"]), "--count", "30"],
+    return c.rng.choice([["data", "info", path, "--json"], ["data", "check", path],
+                         ["data", "show", path, "--at", c.rng.choice(["0", "5"]), "--count", "30"],
                          ["data", "tokens", path, "--vocabulary", "65536", "--out", c.at("made")],
                          ["eval", "--model", c.good("model"), "--data", path, "--seq", "8", "--batches", "1"]])
 
@@ -217,29 +229,35 @@ def safetensors(c):
         data = bytes_mutate(rng, data, data)
     folder = c.copied("model", "model")
     write(c.at("model/model.safetensors"), data)
-    return rng.choice([["inspect", c.at("model/model.safetensors")], ["inspect", c.at("model/model.safetensors"), "--json"],
+    return rng.choice([["inspect", c.at("model/model.safetensors")],
+                       ["inspect", c.at("model/model.safetensors"), "--json"],
                        ["generate", "--model", folder, "--tokens", "2"],
-                       ["train", "--model", folder, "--seq", "8", "--batch", "1", "--steps", "1", "--warmup", "0", "--data", c.good("text"), "--out", c.at("out")]])
+                       ["train", "--model", folder, "--seq", "8", "--batch", "1", "--steps", "1", "--warmup", "0",
+                        "--data", c.good("text"), "--out", c.at("out")]])
 
 
 def _resume(c, run):
-    return ["train", *programs.SMALL, "--data", c.good("text"), "--steps", "4", "--save-every", "2", "--quiet", "--out", run]
+    return ["train", *programs.SMALL, "--data", c.good("text"), "--steps", "4", "--save-every", "2", "--quiet", "--out",
+            run]
 
 
 def _readers(c, run, step):
-    return c.rng.choice([["generate", "--model", run, "--tokens", "2"], ["generate", "--checkpoint", step, "--tokens", "2"],
+    return c.rng.choice([["generate", "--model", run, "--tokens", "2"],
+                         ["generate", "--checkpoint", step, "--tokens", "2"],
                          ["eval", "--checkpoint", run, "--batches", "1"], _resume(c, run)])
 
 
 def manifest(c):
     run = c.copied("run", "run")
     step = c.at("run/checkpoints/step-000000000004")
-    c.spoiled("run/checkpoints/step-000000000004/manifest.json", "run/checkpoints/step-000000000004/manifest.json", manifest_seal)
+    c.spoiled("run/checkpoints/step-000000000004/manifest.json", "run/checkpoints/step-000000000004/manifest.json",
+              manifest_seal)
     return _readers(c, run, step)
 
 
 def state(c):
-    """The state, or weights, of a checkpoint whose manifest says that all is well. In half of the cases it is not the last one."""
+    """The state, or weights, of a checkpoint whose manifest is valid. In half of the cases it is not the last
+    checkpoint."""
     run = c.copied("run", "run")
     number = c.rng.choice(["2", "4"])
     if number == "2":
@@ -254,20 +272,23 @@ def state(c):
 
 def machine(c):
     path = c.spoiled("machine.json", "machine.json")
-    return c.rng.choice([["calibrate", "--show", "--profile", path], ["calibrate", "--show", "--profile", path, "--json"],
+    return c.rng.choice([["calibrate", "--show", "--profile", path],
+                         ["calibrate", "--show", "--profile", path, "--json"],
                          ["calibrate", "--price", c.good("price.json"), "--profile", path]])
 
 
 def hardware(c):
     path = c.spoiled("hardware.json", "hardware.json")
     return c.rng.choice([["devices", "--hardware", path], ["devices", "abacus", "--hardware", path, "--json"],
-                         ["napkin", "time", "--params", "7e9", "--tokens", "1e12", "--device", "abacus", "--hardware", path],
+                         ["napkin", "time", "--params", "7e9", "--tokens", "1e12", "--device", "abacus", "--hardware",
+                          path],
                          ["plan", *programs.SMALL, "--device", "abacus", "--hardware", path, "--short"]])
 
 
 def runs(c):
     path = c.spoiled("runs.csv", "runs.csv")
-    return ["napkin", "loss", "--runs", path, "--params", "7e9", "--tokens", "140e9", *c.rng.choice([[], ["--json"], ["--alpha", "0.3"]])]
+    return ["napkin", "loss", "--runs", path, "--params", "7e9", "--tokens", "140e9",
+            *c.rng.choice([[], ["--json"], ["--alpha", "0.3"]])]
 
 
 def records(c):
@@ -276,13 +297,15 @@ def records(c):
     if c.rng.random() < 0.5:
         shutil.rmtree(c.at("run/checkpoints/step-000000000004"))
         shutil.rmtree(c.at("run/final"))
-    names = sorted(n for n in os.listdir(run) if os.path.isfile(os.path.join(run, n)) and n != "lock") + ["final/config.json", "final/model.safetensors"]
+    names = (sorted(n for n in os.listdir(run) if os.path.isfile(os.path.join(run, n)) and n != "lock")
+             + ["final/config.json", "final/model.safetensors"])
     name = c.rng.choice([n for n in names if os.path.exists(os.path.join(run, n))])
     c.spoiled("run/" + name, "run/" + name)
     return _resume(c, run)
 
 
-KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, safetensors, manifest, state, machine, hardware, runs, records)}
+KINDS = {k.__name__: k for k in (config, settings, ledger, tokens, safetensors, manifest, state, machine, hardware,
+                                 runs, records)}
 
 
 def main():

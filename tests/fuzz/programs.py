@@ -3,9 +3,10 @@
 Shared by command_lines.py and mutate.py. The program should be a sanitizer build:
     make BUILD=build/asan SANITIZE=address,undefined CUDA=0 build/asan/tally
 
-Of every process: an exit code that is documented; no sanitizer report and no signal; an end within 10 s (commands that measure, train or
-generate may go on, but must end when they are interrupted); no control characters but line ends and tabs; JSON that is JSON; words with
-every failure; no temporary and, after a failure, no file of its own; nothing written anywhere else.
+Of every process: an exit code that is documented; no sanitizer report and no signal; an end within 10 s (commands that
+measure, train or generate may go on, but must end when they are interrupted); no control characters but line ends and
+tabs; JSON that is JSON; words with every failure; no temporary and, after a failure, no file of its own; nothing
+written anywhere else.
 """
 import argparse
 import collections
@@ -29,8 +30,8 @@ PATIENCE_S = 2.5      # after which what may take long is interrupted
 MEMORY_MB = 2048
 INTERRUPTIBLE = {"train", "calibrate", "roofline", "generate", "eval", "data"}
 DOCUMENTED = {0, 1, 2, 3, 4}
-ASAN = (f"detect_leaks=0:exitcode=99:allocator_may_return_null=1:max_allocation_size_mb={MEMORY_MB}:hard_rss_limit_mb={MEMORY_MB}:"
-        "handle_abort=1:print_legend=0")
+ASAN = (f"detect_leaks=0:exitcode=99:allocator_may_return_null=1:max_allocation_size_mb={MEMORY_MB}:"
+        f"hard_rss_limit_mb={MEMORY_MB}:handle_abort=1:print_legend=0")
 NOISE = re.compile(rb"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n?", re.M)
 
 
@@ -48,15 +49,17 @@ class World:
         self.work = os.path.abspath(options.work) if options.work else tempfile.mkdtemp(prefix="tally-fuzz-")
         os.makedirs(self.work, exist_ok=True)
         os.chmod(self.work, 0o755)
-        self.uid = 20000 + os.getpid() % 40000 if os.geteuid() == 0 else os.geteuid()  # of nobody else's, so that its files are known
+        # Of nobody else's, so that its files are known
+        self.uid = 20000 + os.getpid() % 40000 if os.geteuid() == 0 else os.geteuid()
         self.tally, self.plain = os.path.join(self.work, "tally"), None
         shutil.copy2(options.tally, self.tally)
         if options.plain and os.access(options.plain, os.X_OK):
             self.plain = os.path.join(self.work, "plain")
             shutil.copy2(options.plain, self.plain)
         self.files, self.kept, self.home = (self.folder(name) for name in ("files", "kept", "home"))
-        self.environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": "1", "ASAN_OPTIONS": ASAN, "HOME": self.home,
-                            "XDG_CONFIG_HOME": self.home, "UBSAN_OPTIONS": "halt_on_error=1:exitcode=98:print_stacktrace=1"}
+        self.environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": "1", "ASAN_OPTIONS": ASAN,
+                            "HOME": self.home, "XDG_CONFIG_HOME": self.home,
+                            "UBSAN_OPTIONS": "halt_on_error=1:exitcode=98:print_stacktrace=1"}
         self.began = time.time() - 1
 
     def folder(self, *names):
@@ -72,7 +75,8 @@ class World:
     def must(self, *arguments):
         """A call of the harness's own, to make files."""
         ids = {"user": self.uid, "group": self.uid, "extra_groups": []} if os.geteuid() == 0 else {}
-        done = subprocess.run([self.plain or self.tally, *arguments], capture_output=True, env=self.environment, cwd=self.files, timeout=120, **ids)
+        done = subprocess.run([self.plain or self.tally, *arguments], capture_output=True, env=self.environment,
+                              cwd=self.files, timeout=120, **ids)
         if done.returncode not in (0, 75):
             raise RuntimeError(f"tally {arguments}: {done.returncode}: {done.stderr.decode()}")
         return done.stdout
@@ -115,7 +119,8 @@ def _clock(pid):
 
 
 def _wait(child, limit_s):
-    """True: it ended. False: it has used limit_s of the processor, or sleeps and will not end. A machine with much to do is no reason."""
+    """True if the child ended; False if it used limit_s of CPU time, or sleeps and will not end. A busy machine does
+    not count against it."""
     began = moved = time.monotonic()
     used = first = _clock(child.pid)
     while True:
@@ -127,7 +132,8 @@ def _wait(child, limit_s):
             if now > used:
                 used, moved = now, time.monotonic()
             idle = time.monotonic() - moved
-            if used - first > limit_s or (idle > 3 and time.monotonic() - began > limit_s) or time.monotonic() - began > 120:
+            if (used - first > limit_s or (idle > 3 and time.monotonic() - began > limit_s)
+                    or time.monotonic() - began > 120):
                 return False
 
 
@@ -148,8 +154,8 @@ def start(world, program, arguments, cell):
     paths = [cell + ".stdout", cell + ".stderr"]
     began = time.monotonic()
     with open(paths[0], "wb") as stdout, open(paths[1], "wb") as stderr:
-        child = subprocess.Popen([os.fsencode(program), *arguments], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cell,
-                                 env=world.environment, preexec_fn=_limits, **ids)
+        child = subprocess.Popen([os.fsencode(program), *arguments], stdin=subprocess.DEVNULL, stdout=stdout,
+                                 stderr=stderr, cwd=cell, env=world.environment, preexec_fn=_limits, **ids)
     try:
         may_go_on = command in INTERRUPTIBLE
         if not _wait(child, PATIENCE_S if may_go_on else LIMIT_S):
@@ -190,11 +196,15 @@ def _check_end(r, command):
     if r.code in (98, 99) or "ERROR: AddressSanitizer" in text or "runtime error:" in text:
         raise Finding("sanitizer", text[-3000:], f"sanitizer: {_frame(text)}")
     if r.hung:
-        what = "interrupted, it does not end" if r.interrupted else f"no end within {LIMIT_S} s ({r.cpu:.0f} s of the processor)"
-        raise Finding("hang", what, f"hang: {command}" + (", interrupted" if r.interrupted else "") + (", asleep" if r.cpu < 1 else ""))
+        what = ("interrupted, it does not end" if r.interrupted
+                else f"no end within {LIMIT_S} s ({r.cpu:.0f} s of the processor)")
+        raise Finding("hang", what, f"hang: {command}" + (", interrupted" if r.interrupted else "")
+                      + (", asleep" if r.cpu < 1 else ""))
     if r.code < 0 and not (r.interrupted and r.code == -signal.SIGINT):
-        raise Finding("signal", signal.Signals(-r.code).name + ": " + text[-300:], f"signal: {command}, {signal.Signals(-r.code).name}")
-    if r.code >= 0 and r.code not in DOCUMENTED | ({"train": {5, 75}, "fit": {6}}.get(command, set())) and not (r.interrupted and r.code == 130):
+        raise Finding("signal", signal.Signals(-r.code).name + ": " + text[-300:],
+                      f"signal: {command}, {signal.Signals(-r.code).name}")
+    if (r.code >= 0 and r.code not in DOCUMENTED | ({"train": {5, 75}, "fit": {6}}.get(command, set()))
+            and not (r.interrupted and r.code == 130)):
         raise Finding("exit-code", f"{r.code}: {text[-300:]}", f"exit-code: {command}, {r.code}")
     if r.code > 0 and not (r.stdout.strip() or r.stderr.strip()):
         raise Finding("wordless", f"exit {r.code} without a word", f"wordless: {command}")
@@ -225,7 +235,8 @@ def _check_text(r, command, arguments):
             raise Finding("control", f"{data[bad.start():bad.end()]!r} on {name}: {around!r}",
                           f"control: {command}, {name}: {words.decode(errors='replace')}")
     if command == "napkin" and r.code == 0 and re.search(rb"(?<![\w.])-?(inf|nan)\b", r.stdout):
-        raise Finding("not-finite", r.stdout[-300:].decode(errors="replace"), "not-finite: napkin " + os.fsdecode(arguments[1])[:20])
+        raise Finding("not-finite", r.stdout[-300:].decode(errors="replace"),
+                      "not-finite: napkin " + os.fsdecode(arguments[1])[:20])
     if r.code == 0 and b"--json" in arguments and not r.interrupted:
         _check_json(r.stdout, command)
 
@@ -253,7 +264,8 @@ def _check_files(r, command, cell, before):
     new = sorted(files_in(cell) - before)
     left = [p for p in new if re.match(r"\.tally-\d+-\d+\.tmp$", os.path.basename(p))]
     if left:
-        raise Finding("left-behind", f"temporaries: {left}", f"left-behind: {command}" + (", interrupted" if r.interrupted else ""))
+        raise Finding("left-behind", f"temporaries: {left}",
+                      f"left-behind: {command}" + (", interrupted" if r.interrupted else ""))
     if r.code and command != "train" and new:
         raise Finding("partial", f"exit {r.code}, and it made {new}", f"partial: {command}")
     gone = sorted(before - files_in(cell))
@@ -285,7 +297,8 @@ def judge(world, make, number, cell, arguments):
 
 def printable(text):
     """What was found must not do to this terminal what it does to others."""
-    return "".join(c if c == "\n" or c.isprintable() else f"\\x{ord(c):02x}" for c in text.encode("utf-8", "backslashreplace").decode())
+    return "".join(c if c == "\n" or c.isprintable() else f"\\x{ord(c):02x}"
+                   for c in text.encode("utf-8", "backslashreplace").decode())
 
 
 def shell(arguments):
@@ -307,13 +320,14 @@ def worker(world, make, numbers, last, results):
         try:
             results.put((number, *one(world, make, number)))
         except Exception:
-            results.put((number, {"harness": 1}, ("harness", traceback.format_exc(), "harness: " + traceback.format_exc()[-200:], "")))
+            results.put((number, {"harness": 1},
+                         ("harness", traceback.format_exc(), "harness: " + traceback.format_exc()[-200:], "")))
     results.put(None)
 
 
 def one(world, make, number):
-    """make(world, number, cell) puts files into the cell and gives the arguments and a word for the statistics, the same each time; None:
-    this one is left out. Counts, and a finding or None."""
+    """make(world, number, cell) puts files into the cell and returns the arguments and a word for the statistics, the
+    same each time, or None to skip this number. Returns the counts, and a finding or None."""
     cell = world.folder("cells", str(number))
     made = make(world, number, cell)
     if not made:
@@ -360,14 +374,18 @@ def everything(world, make, first, last, jobs):
 
 # ---- That it can find something
 
-FAULTS = [(None, ["ops"], "echo fine"), ("exit-code", ["ops"], "exit 9"), ("exit-code", ["ops"], "exit 75"), ("signal", ["ops"], "kill -SEGV $$"),
+FAULTS = [(None, ["ops"], "echo fine"), ("exit-code", ["ops"], "exit 9"), ("exit-code", ["ops"], "exit 75"),
+          ("signal", ["ops"], "kill -SEGV $$"),
           ("sanitizer", ["ops"], "echo '==1==ERROR: AddressSanitizer: heap-buffer-overflow' >&2; exit 99"),
           ("sanitizer", ["ops"], "echo 'src/ops/x.c:1:2: runtime error: signed integer overflow' >&2; exit 98"),
-          ("hang", ["ops"], "exec sleep 100"), ("hang", ["train"], "trap '' INT; while :; do :; done"), (None, ["train"], "while :; do :; done"),
+          ("hang", ["ops"], "exec sleep 100"), ("hang", ["train"], "trap '' INT; while :; do :; done"),
+          (None, ["train"], "while :; do :; done"),
           ("memory", ["ops"], "echo '==1==AddressSanitizer: hard rss limit exhausted (1Mb vs 2Mb)' >&2; exit 1"),
-          ("wordless", ["ops"], "exit 2"), ("control", ["ops"], "printf '\\033[31m'"), ("control", ["ops"], "printf '\\302\\233' >&2"),
-          ("control", ["ops"], "printf '\\233' >&2"), ("not-finite", ["napkin", "time"], "echo 'days  inf'"), ("json", ["ops", "--json"], "echo '{\"a\": NaN}'"),
-          ("left-behind", ["ops"], "touch .tally-1-1.tmp"), ("partial", ["data"], "touch made; echo no; exit 2"), ("gone", ["diff"], "rm mine")]
+          ("wordless", ["ops"], "exit 2"), ("control", ["ops"], "printf '\\033[31m'"),
+          ("control", ["ops"], "printf '\\302\\233' >&2"), ("control", ["ops"], "printf '\\233' >&2"),
+          ("not-finite", ["napkin", "time"], "echo 'days  inf'"), ("json", ["ops", "--json"], "echo '{\"a\": NaN}'"),
+          ("left-behind", ["ops"], "touch .tally-1-1.tmp"), ("partial", ["data"], "touch made; echo no; exit 2"),
+          ("gone", ["diff"], "rm mine")]
 
 
 def self_test(world):
@@ -385,7 +403,8 @@ def self_test(world):
         found = one(world, make, number)[1]
         found = found[0] if found else None
         failed += found != kind
-        print(f"  {'ok    ' if found == kind else 'FAILED'}  {body}: {found or 'nothing'}" + ("" if found == kind else f" (need {kind})"), flush=True)
+        print(f"  {'ok    ' if found == kind else 'FAILED'}  {body}: "
+              f"{found or 'nothing'}" + ("" if found == kind else f" (need {kind})"), flush=True)
     if os.geteuid() == 0:
         outside = os.path.join("/dev/shm", f"outside-{os.getpid()}")
         write_script(world.tally, f"touch {outside}")
@@ -407,8 +426,10 @@ def write_script(path, body):
 
 def options_read(doc, default, short, add=lambda parser: None):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tally", default=os.environ.get("TALLY", os.path.join(ROOT, "build/asan/tally")), help="the program [build/asan/tally]")
-    parser.add_argument("--plain", default=os.path.join(ROOT, "build/tally"), help="without sanitizers, to make files and to confirm hangs [build/tally]")
+    parser.add_argument("--tally", default=os.environ.get("TALLY", os.path.join(ROOT, "build/asan/tally")),
+                        help="the program [build/asan/tally]")
+    parser.add_argument("--plain", default=os.path.join(ROOT, "build/tally"),
+                        help="without sanitizers, to make files and to confirm hangs [build/tally]")
     parser.add_argument("--runs", type=int, default=default, help=f"[{default}]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first one")
@@ -416,7 +437,8 @@ def options_read(doc, default, short, add=lambda parser: None):
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--work", help="where it works [a new folder in TMPDIR]; it must not exist")
     parser.add_argument("--short", action="store_true", help=f"the form of the test run: {short}")
-    parser.add_argument("--self-test", action="store_true", help="that each rule is found broken when a program breaks it")
+    parser.add_argument("--self-test", action="store_true",
+                        help="that each rule is found broken when a program breaks it")
     add(parser)
     options = parser.parse_args()
     if options.short:
@@ -424,7 +446,8 @@ def options_read(doc, default, short, add=lambda parser: None):
     if options.only is not None:
         options.first, options.runs, options.jobs = options.only, 1, 1
     if not os.access(options.tally, os.X_OK):
-        sys.exit(f"there is no program {options.tally} (make BUILD=build/asan SANITIZE=address,undefined CUDA=0 build/asan/tally)")
+        sys.exit(f"there is no program {options.tally} (make BUILD=build/asan SANITIZE=address,undefined CUDA=0 "
+                 "build/asan/tally)")
     return options
 
 
@@ -433,7 +456,8 @@ def main(name, world, make, options):
     counted, findings = everything(world, make, options.first, options.first + options.runs, options.jobs)
     elsewhere = world.elsewhere()
     if elsewhere:
-        findings["outside"] = [len(elsewhere), options.first, ("outside", f"written outside: {elsewhere[:20]}", "outside", "")]
+        findings["outside"] = [len(elsewhere), options.first,
+                               ("outside", f"written outside: {elsewhere[:20]}", "outside", "")]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime
     for key, n in sorted(counted.items()):
@@ -441,8 +465,8 @@ def main(name, world, make, options):
     for signature, (n, number, (kind, detail, _, line)) in sorted(findings.items()):
         print(printable(f"FINDING {signature} ({n} times)\n    {detail[-1500:]}\n    {line[:1500]}\n"
                         f"    again: {name} --seed {options.seed} --only {number}; kept: {world.kept}/{number}"))
-    print(f"{options.runs} runs in {time.monotonic() - began:.0f} s ({cpu:.0f} s of the processor), seed {options.seed}: "
-          f"{len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''}")
+    print(f"{options.runs} runs in {time.monotonic() - began:.0f} s ({cpu:.0f} s of the processor), seed "
+          f"{options.seed}: {len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''}")
     if not findings:
         shutil.rmtree(world.work, ignore_errors=True)
     sys.exit(bool(findings))
@@ -469,10 +493,10 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-SMALL = ["--model", "tiny-gpt2", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "16", "--batch", "2", "--seq", "8", "--warmup", "1",
-         "--sample-tokens", "0", "--eval-every", "0", "--val-share", "0"]
-LLAMA = ["--model", "tiny", "--layers", "1", "--channels", "16", "--heads", "2", "--kv-heads", "1", "--context", "16", "--batch", "2", "--seq", "8",
-         "--warmup", "1", "--sample-tokens", "0", "--eval-every", "0", "--val-share", "0"]
+SMALL = ["--model", "tiny-gpt2", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "16", "--batch", "2",
+         "--seq", "8", "--warmup", "1", "--sample-tokens", "0", "--eval-every", "0", "--val-share", "0"]
+LLAMA = ["--model", "tiny", "--layers", "1", "--channels", "16", "--heads", "2", "--kv-heads", "1", "--context", "16",
+         "--batch", "2", "--seq", "8", "--warmup", "1", "--sample-tokens", "0", "--eval-every", "0", "--val-share", "0"]
 
 
 def good_files(world):
@@ -492,7 +516,8 @@ def good_files(world):
     head = f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({len(ids)},), }}".encode().ljust(117) + b"\n"
     put("array.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + struct.pack(f"<{len(ids)}H", *ids))
     for name, model in (("run", SMALL), ("llama", LLAMA)):
-        world.must("train", *model, "--data", at("text"), "--steps", "4", "--save-every", "2", "--quiet", "--out", at(name))
+        world.must("train", *model, "--data", at("text"), "--steps", "4", "--save-every", "2", "--quiet", "--out",
+                   at(name))
     for name in ("price.json", "receipt.json"):
         shutil.copy(at("run/" + name), at(name))
     put("ledger.json", json.dumps(json.load(open(at("price.json")))["kinds"]["step"]["ledger"]).encode())
@@ -503,14 +528,18 @@ def good_files(world):
     shutil.copy(at("run/config.json"), at("settings.json"))
     stream = [{"bytes": n, "read": r, "write": r, "copy": r, "triad": r} for n, r in ((32768, 4e10), (1 << 28, 1e10))]
     put("machine.json", json.dumps({
-        "schema": "tally.machine/2", "device": "cpu", "machine": "a machine", "isa": "", "date": "2026-01-01", "threads": 2, "clock_hz": 2e9,
-        "call_s": 1e-6, "rest_share": 0.01, "sheet": {}, "product": {"f32": 100e9}, "measured": {"f32": 80e9}, "sheet_bandwidth": 0,
+        "schema": "tally.machine/2", "device": "cpu", "machine": "a machine", "isa": "", "date": "2026-01-01",
+        "threads": 2, "clock_hz": 2e9, "call_s": 1e-6, "rest_share": 0.01, "sheet": {}, "product": {"f32": 100e9},
+        "measured": {"f32": 80e9}, "sheet_bandwidth": 0,
         "products": [{"dtype": "f32", "m": 64, "k": 64, "n": 64, "flops_per_s": 60e9}], "streams": stream,
-        "samples": [{"op": "matmul", "dtype": "f32", "backward": False, "flops": 2e9, "bytes": 12e6, "written": 4e6, "inner": 0, "seconds": 0.05}],
+        "samples": [{"op": "matmul", "dtype": "f32", "backward": False, "flops": 2e9, "bytes": 12e6, "written": 4e6,
+                     "inner": 0, "seconds": 0.05}],
     }).encode())
-    put("hardware.json", b'{"schema": "tally.hardware/1", "devices": [{"name": "Abacus", "bf16": 2e12, "f32": 1e12, "memory": 1e9, "bandwidth": 1e11}]}')
+    put("hardware.json", b'{"schema": "tally.hardware/1", "devices": [{"name": "Abacus", "bf16": 2e12, "f32": 1e12, '
+        b'"memory": 1e9, "bandwidth": 1e11}]}')
     put("runs.csv", b"parameters,tokens,loss\n" + b"".join(
-        f"{n},{r * n},{1.69 + 406.4 / n ** 0.34 + 410.7 / (r * n) ** 0.28}\n".encode() for n in (1e7, 3e7, 1e8, 3e8, 1e9) for r in (5, 20, 80)))
+        f"{n},{r * n},{1.69 + 406.4 / n ** 0.34 + 410.7 / (r * n) ** 0.28}\n".encode()
+        for n in (1e7, 3e7, 1e8, 3e8, 1e9) for r in (5, 20, 80)))
 
 
 def bad_files(world):
@@ -523,7 +552,8 @@ def bad_files(world):
     os.symlink(at("absent"), at("dangling"))
     os.symlink(at("text"), at("link"))
     os.symlink("/dev/zero", at("zero.json"))
-    for name, size in (("empty", 0), ("sparse", 1 << 40), ("sparse.json", 5 << 30), ("sparse.bin", 3 << 40), ("sparse.tok", 64 << 20)):
+    for name, size in (("empty", 0), ("sparse", 1 << 40), ("sparse.json", 5 << 30), ("sparse.bin", 3 << 40),
+                       ("sparse.tok", 64 << 20)):
         with open(at(name), "wb") as file:
             try:
                 file.truncate(size)
@@ -538,8 +568,9 @@ def bad_files(world):
         file.write(b"[" + b"{}," * 4000000 + b"{}]")
     with open(at("escapes.json"), "wb") as file:
         file.write(b'{"schema": "\\u001b[31m", "\\u009b2J": "\x1b]0;x\x07", "model_type": "gpt2\\u001b[2J"')
-    names = ["fifo", "folder", "loop", "dangling", "empty", "sparse", "sparse.json", "sparse.bin", "sparse.tok", "unreadable", "deep.json",
-             "wide.json", "escapes.json", "zero.json", "absent", "link"]
-    return [at(name) for name in names] + ["/dev/zero", "/dev/null", "/dev/full", "/dev/stdin", "/dev/tty", "/dev/random", "/", "", ".", "..",
-                                           "/proc/self/mem", "/proc/self/maps", "/proc/self/fd/0", "/proc/kmsg", "/no/such/place", "x" * 5000,
-                                           at("text") + "/below", at("esc\x1b[31m"), "\x1b[2J\x9b", "a\nb", "-", "--", "builtin"]
+    names = ["fifo", "folder", "loop", "dangling", "empty", "sparse", "sparse.json", "sparse.bin", "sparse.tok",
+             "unreadable", "deep.json", "wide.json", "escapes.json", "zero.json", "absent", "link"]
+    return [at(name) for name in names] + [
+        "/dev/zero", "/dev/null", "/dev/full", "/dev/stdin", "/dev/tty", "/dev/random", "/", "", ".", "..",
+        "/proc/self/mem", "/proc/self/maps", "/proc/self/fd/0", "/proc/kmsg", "/no/such/place", "x" * 5000,
+        at("text") + "/below", at("esc\x1b[31m"), "\x1b[2J\x9b", "a\nb", "-", "--", "builtin"]

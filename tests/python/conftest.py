@@ -12,10 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ.get("TALLY_LIB", ROOT / "build" / "libtally.so")).absolute()
 
-# The package is used from the tree, here and in the processes that tests start, and finds the library through the same variable.
+# Use the package in the tree, here and in the processes that tests start. It finds the library through the same
+# variable.
 sys.path.insert(0, str(ROOT / "python"))
 os.environ["TALLY_LIB"] = str(LIBRARY)
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests" / "python"),
+                                            os.environ.get("PYTHONPATH", "")])
 
 
 class WithoutLibrary(pytest.Module):
@@ -37,10 +39,11 @@ def library_path():
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Runs a program in an interpreter of its own, which must end well and without a word on stderr; gives what it printed."""
+    """Runs a program in its own interpreter and returns what it printed. It must exit with 0 and write nothing to
+    stderr."""
     def run(program, timeout=120, **environment):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=timeout,
-                              env={**os.environ, **environment})
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path,
+                              timeout=timeout, env={**os.environ, **environment})
         assert (done.returncode, done.stderr) == (0, ""), f"exit status {done.returncode}\n{done.stderr}\n{done.stdout}"
         return done.stdout
     return run

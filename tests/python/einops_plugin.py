@@ -1,8 +1,8 @@
 """A pytest plugin (-p einops_plugin) that makes einops' own tests run on our tensors, see test_einops.py.
 
-What it changes in the tests, and why: they list the backends they know by class, so ours is added to the lists; and the helper that
-compares with NumPy computes a verdict and drops it, so it is replaced by one that asserts. The backend counts its calls, so that the
-report can show that our tensors were really there.
+It changes two things in the tests. They list the backends they know by class, so ours is added to the lists. The helper
+that compares with NumPy computes a result and discards it, so one that asserts replaces it. The backend counts its
+calls, so that the report can prove that our tensors were used.
 """
 import collections
 import os
@@ -49,7 +49,7 @@ def check_op_against_numpy(backend, numpy_input, pattern, axes_lengths, reductio
     if reduction in ("rearrange", "min", "max", "any", "all"):
         assert np.array_equal(want, got), pattern
     elif reduction == "prod" and np.log2(numpy_input[numpy_input > 1]).sum() > 1000:
-        # Factors that are multiplied together leave the range of f64 on the way or not, depending on the order, which nobody promises.
+        # A product can leave the range of f64 on the way, depending on the order of the factors, which is unspecified.
         out_of_range = (want == 0) | ~np.isfinite(want) | (got == 0) | ~np.isfinite(got)
         assert np.allclose(want[~out_of_range], got[~out_of_range]), pattern
     else:

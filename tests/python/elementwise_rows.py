@@ -1,4 +1,5 @@
-"""The rows of src/spec/elementwise_list.h, and PyTorch's function for each: what tests and benchmarks of elementwise ops follow from."""
+"""The rows of src/spec/elementwise_list.h with PyTorch's function for each. Tests and benchmarks of elementwise ops
+derive from them."""
 import functools
 import importlib.machinery
 import importlib.util
@@ -14,7 +15,8 @@ _loader.exec_module(_tool)
 
 ROWS = [row for row in _tool.rows() if row["form"] != "SPECIAL" and row["in_place"] != "INTERNAL"]
 # Where PyTorch's function has another name.
-NAMES = {"gelu": functools.partial(F.gelu, approximate="tanh"), "gelu_erf": F.gelu, "swiglu": lambda gate, up: F.silu(gate) * up}
+NAMES = {"gelu": functools.partial(F.gelu, approximate="tanh"), "gelu_erf": F.gelu,
+         "swiglu": lambda gate, up: F.silu(gate) * up}
 
 
 def theirs(name):

@@ -36,7 +36,8 @@ class TallyError(RuntimeError):
 # ---- The header ----
 
 class Header(_header.Header):
-    """The package's reader of tally.h, with pointers that ctypes fills from lists: .types has structs, enums and callbacks by name."""
+    """The package's reader of tally.h, with pointers that ctypes fills from lists: .types has structs, enums and
+    callbacks by name."""
 
     def __init__(self, path):
         super().__init__(path)
@@ -180,7 +181,8 @@ class Tally:
         callbacks.append(callback)  # backward calls it again
         outputs = (ctypes.c_void_p * n_outputs)()
         with self.scope():
-            ok = self.library.tl_checkpoint(callback, None, 0, getattr(self, keep), convert(inputs, None), len(inputs), outputs, n_outputs)
+            ok = self.library.tl_checkpoint(callback, None, 0, getattr(self, keep), convert(inputs, None), len(inputs),
+                                            outputs, n_outputs)
             results = [Tensor(p) for p in outputs] if ok else []
         if problem:
             self.library.tl_error_clear()
@@ -192,7 +194,8 @@ class Tally:
         """A list with None where there is no path."""
         grads = (ctypes.c_void_p * len(inputs))()
         with self.scope():
-            self.library.tl_gradients(convert(output, None), convert(seed, None), convert(inputs, None), len(inputs), flags, grads)
+            self.library.tl_gradients(convert(output, None), convert(seed, None), convert(inputs, None), len(inputs),
+                                      flags, grads)
             results = [Tensor(p) if p else None for p in grads]
         self.check()
         return results

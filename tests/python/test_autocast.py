@@ -19,10 +19,13 @@ def name(d):
     return repr(d).split(".")[1]
 
 
-# Where torch's lists for cpu and cuda agree, the dtype must be torch's; elsewhere ours follows the list for cuda, which torch documents.
+# Where torch's lists for cpu and cuda agree, the dtype must be torch's; elsewhere ours follows the list for cuda, which
+# torch documents.
 ON_CPU = {
-    "matmul": lambda t: t.ones(2, 3) @ t.ones(3, 2), "linear": lambda t: t.nn.functional.linear(t.ones(2, 3), t.ones(4, 3), t.ones(4)),
-    "mm of mixed": lambda t: t.mm(t.ones(2, 3), bf16(t, 3, 2)), "bmm": lambda t: t.bmm(t.ones(2, 3, 2), t.ones(2, 2, 3)),
+    "matmul": lambda t: t.ones(2, 3) @ t.ones(3, 2),
+    "linear": lambda t: t.nn.functional.linear(t.ones(2, 3), t.ones(4, 3), t.ones(4)),
+    "mm of mixed": lambda t: t.mm(t.ones(2, 3), bf16(t, 3, 2)),
+    "bmm": lambda t: t.bmm(t.ones(2, 3, 2), t.ones(2, 2, 3)),
     "matmul of double": lambda t: t.ones(2, 3, dtype=t.float64) @ t.ones(3, 2, dtype=t.float64),
     "attention": lambda t: t.nn.functional.scaled_dot_product_attention(*[t.ones(1, 2, 3, 4)] * 3, is_causal=True),
     "mse": lambda t: t.nn.functional.mse_loss(bf16(t, 3), bf16(t, 3, seed=1)),
@@ -30,13 +33,16 @@ ON_CPU = {
     "smooth_l1": lambda t: t.nn.functional.smooth_l1_loss(bf16(t, 3), bf16(t, 3, seed=1)),
     "nll": lambda t: t.nn.functional.nll_loss(bf16(t, 3, 4), t.tensor([0, 1, 2])), "prod": lambda t: bf16(t, 3).prod(),
     "cross_entropy": lambda t: t.nn.functional.cross_entropy(bf16(t, 3, 4), t.tensor([0, 1, 2])),
-    "add": lambda t: bf16(t, 3) + bf16(t, 3), "gelu": lambda t: t.nn.functional.gelu(bf16(t, 3)), "add mixed": lambda t: bf16(t, 3) + t.ones(3),
+    "add": lambda t: bf16(t, 3) + bf16(t, 3), "gelu": lambda t: t.nn.functional.gelu(bf16(t, 3)),
+    "add mixed": lambda t: bf16(t, 3) + t.ones(3),
     "embedding": lambda t: t.nn.functional.embedding(t.tensor([1]), t.ones(3, 2)), "relu": lambda t: bf16(t, 3).relu(),
 }
 AS_ON_CUDA = {
-    "softmax": lambda t: bf16(t, 3).softmax(0), "log_softmax": lambda t: bf16(t, 3).log_softmax(0), "sum": lambda t: bf16(t, 3).sum(),
-    "layer_norm": lambda t: t.nn.functional.layer_norm(bf16(t, 2, 3), (3,), t.ones(3), t.zeros(3)), "exp": lambda t: bf16(t, 3).exp(),
-    "cumsum": lambda t: bf16(t, 3).cumsum(0), "norm": lambda t: bf16(t, 3).norm(), "softplus": lambda t: t.nn.functional.softplus(bf16(t, 3)),
+    "softmax": lambda t: bf16(t, 3).softmax(0), "log_softmax": lambda t: bf16(t, 3).log_softmax(0),
+    "sum": lambda t: bf16(t, 3).sum(),
+    "layer_norm": lambda t: t.nn.functional.layer_norm(bf16(t, 2, 3), (3,), t.ones(3), t.zeros(3)),
+    "exp": lambda t: bf16(t, 3).exp(), "cumsum": lambda t: bf16(t, 3).cumsum(0), "norm": lambda t: bf16(t, 3).norm(),
+    "softplus": lambda t: t.nn.functional.softplus(bf16(t, 3)),
     "bce": lambda t: t.nn.functional.binary_cross_entropy_with_logits(bf16(t, 3), bf16(t, 3, seed=1).sigmoid()),
 }
 

@@ -1,4 +1,5 @@
-"""Functions of one's own, hooks, grad() and the modes of recording, beside torch: every program runs on both and must agree."""
+"""Custom functions, hooks, grad() and grad modes against torch: every program runs on both, and the results must
+agree."""
 import gc
 import threading
 
@@ -588,7 +589,8 @@ def modes():
         x = leaf(m, 1)
         with m.no_grad():
             mode, y = on(x)
-        return [[float(a), float(b.requires_grad)] for a, b in (off(x), bare(x), inference(x), (mode, y))] + [float(m.is_grad_enabled())]
+        return ([[float(a), float(b.requires_grad)] for a, b in (off(x), bare(x), inference(x), (mode, y))]
+                + [float(m.is_grad_enabled())])
 
     def recursive_decorator(m):
         seen = []
@@ -655,7 +657,8 @@ def test_one_manager_entered_twice():
 
 
 def test_one_mode_entered_twice():
-    """Each way out leads to where its way in came from. torch remembers the last way in alone, and leaves recording off at the end."""
+    """Leaving a mode restores the state from before it was entered. torch remembers only the last entry, and leaves
+    recording off at the end."""
     mode, seen = tally.no_grad(), []
     with mode:
         with mode:

@@ -1,4 +1,5 @@
-"""The two bindings, compiled and ctypes, take the same calls and give the same answers: results, classes of exceptions, messages."""
+"""The two bindings, compiled and ctypes, accept the same calls and give the same answers: results, exception classes,
+messages."""
 import json
 import os
 import subprocess
@@ -44,7 +45,8 @@ for line in json.load(sys.stdin):
         answers.append(describe(eval(line)))
     except Exception as error:
         answers.append(["raised", type(error).__name__, str(error)])
-print(json.dumps({"compiled": _library.is_compiled, "names": [n for n in dir(lib) if n.startswith("tl_")], "answers": answers}))
+names = [n for n in dir(lib) if n.startswith("tl_")]
+print(json.dumps({"compiled": _library.is_compiled, "names": names, "answers": answers}))
 '''
 
 CALLS = r"""
@@ -281,9 +283,11 @@ def test_same_answers(both):
     ("lib.tl_add_scalar(x, BadFloat())", "ZeroDivisionError"), ("lib.tl_sum(x, (5,), False)", "IndexError"),
     ("lib.tl_sum(x, (0,) * 65, False)", "ValueError"), ("lib.tl_sum(x, (0,), BadBool())", "ZeroDivisionError"),
     ("lib.tl_index(x, (0, 1), (i,))", "RuntimeError"), ("lib.tl_permute(x, (1,))", "RuntimeError"),
-    ("lib.tl_as_strided(x, (2, 2), (3,), 0)", "RuntimeError"), ("lib.tl_select(x, 0, 2)", "IndexError"), ("lib.tl_select(x, 2**40, 0)", "OverflowError"),
-    ("lib.tl_select(x, 0, 1.0)", "TypeError"), ("lib.tl_zeros((2**40, 2**40), f32, None)", "RuntimeError"),
-    ("lib.tl_full((2,), 10**400, f32, None)", "OverflowError"), ("lib.tl_device_find(3)", "TypeError"), ("lib.tl_seed(-1)", "OverflowError")])
+    ("lib.tl_as_strided(x, (2, 2), (3,), 0)", "RuntimeError"), ("lib.tl_select(x, 0, 2)", "IndexError"),
+    ("lib.tl_select(x, 2**40, 0)", "OverflowError"), ("lib.tl_select(x, 0, 1.0)", "TypeError"),
+    ("lib.tl_zeros((2**40, 2**40), f32, None)", "RuntimeError"),
+    ("lib.tl_full((2,), 10**400, f32, None)", "OverflowError"), ("lib.tl_device_find(3)", "TypeError"),
+    ("lib.tl_seed(-1)", "OverflowError")])
 def test_classes_of_exceptions(both, call, kind):
     for side in both:
         answer = side["answers"][CALLS.index(call)]

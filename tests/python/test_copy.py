@@ -1,4 +1,5 @@
-"""Copies of permuted, sliced and broadcast views beside NumPy: bits for bits, of every element size, with conversion, on 1 and 3 threads.
+"""Copies of permuted, sliced and broadcast views against NumPy, bit for bit: every element size, with conversion, on 1
+and 3 threads.
 
 Sizes are drawn so that tiles of the permuting copy come out whole, cut at the edge, and too small to be worth one.
 """
@@ -52,7 +53,8 @@ def test_permuted_views_are_copied_bit_by_bit(dtype, threads):
         tl.set_threads(before)
 
 
-@pytest.mark.parametrize("to", [np.dtype(t) for t in (np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8)], ids=str)
+@pytest.mark.parametrize("to", [np.dtype(t) for t in (np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8)],
+                         ids=str)
 def test_permuted_views_are_converted(to):
     rng = np.random.default_rng(to.itemsize)
     for _ in range(80):
@@ -80,13 +82,15 @@ def test_copies_into_permuted_views(dtype):
         assert np.array_equal(bits(target.numpy()), bits(values.transpose(order))), (shape, order)
 
 
-LONG = [((70, 4500), (1, 0)), ((4500, 70), (1, 0)), ((3, 130, 2050), (2, 0, 1)), ((9, 33, 7, 600), (3, 1, 2, 0)), ((20, 20000, 16), (1, 0, 2))]
+LONG = [((70, 4500), (1, 0)), ((4500, 70), (1, 0)), ((3, 130, 2050), (2, 0, 1)), ((9, 33, 7, 600), (3, 1, 2, 0)),
+        ((20, 20000, 16), (1, 0, 2))]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("shape", "order"), LONG, ids=str)
 def test_long_axes_are_copied_to_their_last_tile(shape, order, dtype):
     """Axes longer than what tiles follow at a stretch, which does not divide them."""
-    values = np.random.default_rng(len(shape)).integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype).reshape(shape)
+    raw = np.random.default_rng(len(shape)).integers(0, 256, (*shape, dtype.itemsize), np.uint8)
+    values = raw.view(dtype).reshape(shape)
     got = tl.clone(tl.permute(tl.tensor(values), list(order))).numpy()
     assert np.array_equal(bits(got), bits(values.transpose(order)))

@@ -1,5 +1,5 @@
-"""Token files and batches beside NumPy: .npy arrays and memory maps of others are read as NumPy reads them, our own files are what
-docs/data.md says (read here by struct alone), and batches are slices of the array."""
+"""Token files and batches against NumPy: foreign .npy arrays and memory maps are read as NumPy reads them, our own
+files match docs/data.md (read here with struct alone), and batches are slices of the array."""
 import contextlib
 import ctypes
 import struct
@@ -49,9 +49,10 @@ def test_npy_of_every_integer(tmp_path, dtype, version):
 
 
 @pytest.mark.parametrize("array, says", [
-    (np.zeros(5, np.float32), "integers"), (np.zeros(5, ">u2"), "little-endian"), (np.zeros((5, 2), np.uint16), "one axis"),
-    (np.uint16(5), "one axis"), (np.zeros(0, np.uint16), "no tokens"), (np.zeros(5, bool), "integers"),
-    (np.zeros(5, [("a", "<u2")]), "simple type"), (np.array(["a"], object), "integers")])
+    (np.zeros(5, np.float32), "integers"), (np.zeros(5, ">u2"), "little-endian"),
+    (np.zeros((5, 2), np.uint16), "one axis"), (np.uint16(5), "one axis"), (np.zeros(0, np.uint16), "no tokens"),
+    (np.zeros(5, bool), "integers"), (np.zeros(5, [("a", "<u2")]), "simple type"),
+    (np.array(["a"], object), "integers")])
 def test_npy_of_anything_else_is_refused(tmp_path, array, says):
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     with pytest.raises(TallyError, match=says):

@@ -1,4 +1,5 @@
-"""The documentation shows what its Python programs print: every example of docs/python.md and the program in the README are run."""
+"""Runs every example of docs/python.md and the program in the README, and compares what they print with what the
+documentation shows."""
 import contextlib
 import doctest
 import io
@@ -19,7 +20,8 @@ def test_every_example_prints_what_it_shows(name):
 
 
 def test_the_first_program_of_the_readme_prints_what_it_shows():
-    match = re.search(r"^```python\n(.*?)^```\n\n```\n\$ python3 step.py\n(.*?)^```$", (DOCS.parent / "README.md").read_text(), re.M | re.S)
+    match = re.search(r"^```python\n(.*?)^```\n\n```\n\$ python3 step.py\n(.*?)^```$",
+                      (DOCS.parent / "README.md").read_text(), re.M | re.S)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(match[1], "README.md", "exec"), {"__name__": "__main__"})

@@ -64,7 +64,8 @@ def run_suite(tmp_path, backends, *options):
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path,
                           env={**os.environ, "EINOPS_TEST_BACKENDS": backends, "EINOPS_CALLS": str(counts)})
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    cases = {c.get("name"): c.find("skipped") is None for c in xml.etree.ElementTree.parse(report).getroot().iter("testcase")}
+    cases = {c.get("name"): c.find("skipped") is None
+             for c in xml.etree.ElementTree.parse(report).getroot().iter("testcase")}
     called = {name: int(n) for name, n in (line.split() for line in counts.read_text().splitlines())}
     return [n for n, ok in cases.items() if ok], [n for n, ok in cases.items() if not ok], called
 
@@ -73,8 +74,8 @@ def test_its_own_suite(tmp_path):
     passed, skipped, called = run_suite(tmp_path, "numpy")
     assert set(skipped) <= set(SKIPPED), skipped
     assert len(passed) >= 50
-    for name, least in [("reshape", 500), ("transpose", 100), ("reduce", 100), ("concat", 50), ("stack_on_zeroth_dimension", 20),
-                        ("add_axes", 5), ("from_numpy", 200), ("to_numpy", 500)]:
+    for name, least in [("reshape", 500), ("transpose", 100), ("reduce", 100), ("concat", 50),
+                        ("stack_on_zeroth_dimension", 20), ("add_axes", 5), ("from_numpy", 200), ("to_numpy", 500)]:
         assert called.get(name, 0) >= least, (name, called)
     if hasattr(tally, "einsum"):
         assert called.get("einsum", 0) >= 20

@@ -1,7 +1,8 @@
-"""Einops in C beside the einops package (on NumPy), torch.einsum, and a brute-force search for the cheapest contraction.
+"""Einops in C against the einops package (on NumPy), torch.einsum, and a brute-force search for the cheapest
+contraction.
 
-A case depends on its number alone; TALLY_SOAK=n makes n times as many. Patterns come from a grammar and a third of them are then
-damaged, so that what is refused must be the same too.
+A case depends only on its number; TALLY_SOAK=n runs n times as many. Patterns come from a grammar. A third of them are
+then damaged, so that both sides must also refuse the same patterns.
 """
 import ctypes
 import functools
@@ -22,7 +23,8 @@ N_PATTERNS, N_EINSUM, N_PLANS = 50_000 * SOAK, 5_000 * SOAK, 400 * SOAK
 
 NAMES = ["a", "b", "c", "h", "w", "d1", "seq", "heads", "é", "straße", "Ω2", "x_y", "axis"]
 REDUCTIONS = ["min", "max", "sum", "mean", "prod", "any", "all"]
-DAMAGE = list("()  ..._->,123 0abh\t*=é²٣") + ["...", "->", " 1 ", " () ", "(a b)", "_", " a_", " _b ", "00", "01", " 2 "]
+DAMAGE = list("()  ..._->,123 0abh\t*=é²٣") + ["...", "->", " 1 ", " () ", "(a b)", "_", " a_", " _b ", "00", "01",
+                                               " 2 "]
 
 
 # ---- Patterns beside einops ----
@@ -31,7 +33,8 @@ def values(r, shape):
     """Small whole numbers: sums and products of them are exact."""
     kind = r.choice([np.float64, np.float64, np.float32, np.int64, np.int32, np.bool_])
     n = int(np.prod(shape, dtype=np.int64))
-    return np.array([r.randint(0, 1) if kind is np.bool_ else r.choice((-2, -1, 1, 2, 0, 1)) for _ in range(n)]).astype(kind).reshape(shape)
+    numbers = [r.randint(0, 1) if kind is np.bool_ else r.choice((-2, -1, 1, 2, 0, 1)) for _ in range(n)]
+    return np.array(numbers).astype(kind).reshape(shape)
 
 
 def text_of(groups):
@@ -121,7 +124,8 @@ def lengths_text(lengths):
 
 
 def ours_transform(operation, x, pattern, reduction, lengths):
-    return getattr(tl, operation)(tl.tensor(x), pattern, *([reduction] if operation == "reduce" else []), lengths_text(lengths))
+    return getattr(tl, operation)(tl.tensor(x), pattern, *([reduction] if operation == "reduce" else []),
+                                  lengths_text(lengths))
 
 
 def outcome(f):
@@ -144,7 +148,8 @@ def test_patterns_are_accepted_and_refused_as_by_einops():
         r = random.Random(case)
         operation, pattern, shape, lengths = transform_case(r)
         x, reduction = values(r, shape), r.choice(REDUCTIONS)
-        what = f"case {case}: {operation} {reduction if operation == 'reduce' else ''} {pattern!r} on {x.dtype}{shape} with {lengths}"
+        what = (f"case {case}: {operation} {reduction if operation == 'reduce' else ''} {pattern!r} on "
+                f"{x.dtype}{shape} with {lengths}")
         arguments = (reduction,) if operation == "reduce" else ()
         theirs, refusal = outcome(lambda: getattr(einops, operation)(x, pattern, *arguments, **lengths))
         try:
@@ -302,7 +307,8 @@ def theirs_transform(operation, x, pattern, reduction, lengths):
 def distinct(r, shape):
     """All different and away from 0: the largest is one element, and a product has a slope."""
     n = int(np.prod(shape, dtype=np.int64))
-    return np.array([r.choice((-1, 1)) * (0.5 + i / max(n, 1)) for i in r.sample(range(n), n)], np.float64).reshape(shape)
+    return np.array([r.choice((-1, 1)) * (0.5 + i / max(n, 1)) for i in r.sample(range(n), n)],
+                    np.float64).reshape(shape)
 
 
 def same_gradients(r, ours, ours_in, theirs, theirs_in, what):
@@ -342,14 +348,16 @@ def test_gradients_of_pack_and_unpack_are_torchs_through_einops():
         names = r.sample(["a", "b", "c"], r.randint(0, 3))
         size, star = {n: r.choice((1, 2, 3)) for n in names}, r.randint(0, len(names))
         pattern = " ".join(names[:star] + ["*"] + names[star:])
-        shapes = [[size[n] for n in names[:star]] + [r.choice((1, 2, 3)) for _ in range(r.randint(0, 2))] + [size[n] for n in names[star:]]
+        shapes = [[size[n] for n in names[:star]] + [r.choice((1, 2, 3)) for _ in range(r.randint(0, 2))]
+                  + [size[n] for n in names[star:]]
                   for _ in range(r.randint(1, 4))]
         arrays = [distinct(r, s) for s in shapes]
         what = f"case {case}: {pattern!r} on {shapes}"
         theirs_in = [torch.tensor(a, requires_grad=True) for a in arrays]
         ours_in = [tl.requires_grad(tl.tensor(a), True) for a in arrays]
         theirs, their_shapes = einops.pack(theirs_in, pattern)
-        same_gradients(r, tl.pack(ours_in, len(arrays), pattern, (tl.packed * len(arrays))()), ours_in, theirs, theirs_in, what)
+        same_gradients(r, tl.pack(ours_in, len(arrays), pattern, (tl.packed * len(arrays))()), ours_in, theirs,
+                       theirs_in, what)
 
         whole = theirs.detach().numpy().copy()
         theirs_whole, ours_whole = torch.tensor(whole, requires_grad=True), tl.requires_grad(tl.tensor(whole), True)
@@ -387,7 +395,8 @@ def einsum_case(r, damage=False):
     equation = ",".join("".join(t) for t in terms) + ("" if output is None else "->" + "".join(output))
     if damage:
         at = r.randint(0, len(equation))
-        equation = equation[:at] + r.choice(["", "a", "...", ",", "->", " ", "1", ".", "Z", "é", "-"]) + equation[at + r.choice((0, 0, 1)):]
+        equation = (equation[:at] + r.choice(["", "a", "...", ",", "->", " ", "1", ".", "Z", "é", "-"])
+                    + equation[at + r.choice((0, 0, 1)):])
     names = None if output is None else ", ".join(" ".join(t) for t in terms) + " -> " + " ".join(output)
     return equation, names, arrays
 
@@ -445,7 +454,8 @@ def test_einsum_of_integers_and_of_mixed_dtypes_is_numpys():
         if "..." in equation or names is None:
             continue
         kinds = [np.int64, np.int32, np.uint8, np.float32, np.float64]
-        arrays = [np.array([r.randint(0, 3) for _ in range(a.size)]).reshape(a.shape).astype(r.choice(kinds)) for a in arrays]
+        arrays = [np.array([r.randint(0, 3) for _ in range(a.size)]).reshape(a.shape).astype(r.choice(kinds))
+                  for a in arrays]
         theirs, refusal = outcome(lambda: np.einsum(equation, *arrays))
         dtype = functools.reduce(torch.promote_types, [torch.from_numpy(a).dtype for a in arrays])
         if refusal is not None:
@@ -477,7 +487,8 @@ def cheapest(terms, output, size):
     for i, j in itertools.combinations(range(len(terms)), 2):
         rest = [t for k, t in enumerate(terms) if k not in (i, j)]
         needed = set(output).union(*rest)
-        cost = step_cost(terms[i], terms[j], needed, size) + cheapest(rest + [(terms[i] | terms[j]) & needed], output, size)
+        cost = (step_cost(terms[i], terms[j], needed, size)
+                + cheapest(rest + [(terms[i] | terms[j]) & needed], output, size))
         best = cost if best is None or cost < best else best
     return best
 
@@ -517,7 +528,8 @@ def test_opt_einsum_finds_nothing_cheaper():
         shapes = [tuple(size[c] for c in sorted(t)) for t in terms]
         tensors = [tl.empty(len(s), list(s) or [1], tl.F32, tl.device_find("meta")) for s in shapes]
         _, total = plan_of(equation, tensors)
-        _, info = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="optimal" if len(terms) < 7 else "dp")
+        _, info = opt_einsum.contract_path(equation, *shapes, shapes=True,
+                                           optimize="optimal" if len(terms) < 7 else "dp")
         assert total.flops.low <= int(info.opt_cost), (case, equation, size, total.flops.low, int(info.opt_cost))
 
 
@@ -527,7 +539,8 @@ def test_the_plans_flops_are_the_ledgers():
         terms, output, size = chain_case(r, r.randint(1, 10))
         equation = ",".join("".join(sorted(t)) for t in terms) + "->" + "".join(sorted(output))
         with tl.scope():
-            tensors = [tl.empty(len(t), [size[c] for c in sorted(t)] or [1], tl.F32, tl.device_find("meta")) for t in terms]
+            tensors = [tl.empty(len(t), [size[c] for c in sorted(t)] or [1], tl.F32, tl.device_find("meta"))
+                       for t in terms]
             _, total = plan_of(equation, tensors)
             ledger = tl.ledger_begin("einsum")
             result, error = outcome(lambda: tl.einsum_letters(equation, tensors, len(tensors)))

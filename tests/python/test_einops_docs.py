@@ -1,5 +1,5 @@
-"""Every program of docs/einops.md compiles, and prints what stands below it. `python tests/python/test_einops_docs.py` writes
-what it prints into the page."""
+"""Every program of docs/einops.md compiles and prints the text below it. `python tests/python/test_einops_docs.py`
+writes the output into the page."""
 import os
 import re
 import subprocess
@@ -17,8 +17,8 @@ def printed_by(program):
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "program.c", Path(folder) / "program"
         source.write_text(program)
-        subprocess.run([*os.environ.get("CC", "cc").split(), "-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include", source, "-o", binary,
-                        LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"], check=True)
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-std=c17", "-Wall", "-Wextra", "-Werror",
+                        f"-I{ROOT}/include", source, "-o", binary, LIBRARY, f"-Wl,-rpath,{LIBRARY.parent}"], check=True)
         return subprocess.run([binary], check=True, capture_output=True, text=True).stdout.rstrip("\n") + "\n"
 
 

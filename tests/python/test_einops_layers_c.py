@@ -1,5 +1,5 @@
-"""tl_nn_rearrange, tl_nn_reduce and tl_nn_einmix beside the einops package's layers for torch: values, gradients, shapes and ranges of
-parameters, texts, prices, mistakes."""
+"""tl_nn_rearrange, tl_nn_reduce and tl_nn_einmix against the einops package's layers for torch: values, gradients,
+shapes and ranges of parameters, printed text, prices, errors."""
 import ctypes
 import math
 
@@ -50,7 +50,8 @@ def reduce(pattern, reduction, **lengths):
 
 def einmix(pattern, weight, bias=None, dtype=tl.F64, **lengths):
     torch.manual_seed(0)
-    ours, theirs = Module("nn_einmix", pattern, weight, bias, text_of(lengths), dtype, None), layers.EinMix(pattern, weight, bias, **lengths)
+    ours = Module("nn_einmix", pattern, weight, bias, text_of(lengths), dtype, None)
+    theirs = layers.EinMix(pattern, weight, bias, **lengths)
     for index, parameter in enumerate((theirs.weight, theirs.bias)):
         mine = ours.tensor(index)
         assert (mine is None) == (parameter is None)
@@ -78,10 +79,12 @@ def check(pair, shape):
     assert str(ours) == repr(theirs)
 
 
-REARRANGES = [("b c h w -> b (c h w)", {}, (2, 3, 4, 5)), ("b (h d) ... -> b h ... d", {"h": 2}, (3, 8, 5)), ("a b -> b a 1", {}, (3, 4)),
-              ("b (c i j) h w -> b c (h i) (w j)", {"i": 2, "j": 3}, (2, 12, 4, 5)), ("... -> (...)", {}, (2, 3, 4))]
-REDUCES = [("b (h 2) (w 2) -> b h w", "max", {}, (2, 4, 6)), ("b c ... -> b c", "mean", {}, (2, 3, 4, 5)), ("a b -> ", "sum", {}, (3, 4)),
-           ("b (t p) c -> c t b", "sum", {"p": 5}, (2, 10, 3)), ("a b -> a", "min", {}, (4, 5))]
+REARRANGES = [("b c h w -> b (c h w)", {}, (2, 3, 4, 5)), ("b (h d) ... -> b h ... d", {"h": 2}, (3, 8, 5)),
+              ("a b -> b a 1", {}, (3, 4)), ("b (c i j) h w -> b c (h i) (w j)", {"i": 2, "j": 3}, (2, 12, 4, 5)),
+              ("... -> (...)", {}, (2, 3, 4))]
+REDUCES = [("b (h 2) (w 2) -> b h w", "max", {}, (2, 4, 6)), ("b c ... -> b c", "mean", {}, (2, 3, 4, 5)),
+           ("a b -> ", "sum", {}, (3, 4)), ("b (t p) c -> c t b", "sum", {"p": 5}, (2, 10, 3)),
+           ("a b -> a", "min", {}, (4, 5))]
 EINMIXES = [
     ("b t cin -> b t cout", "cin cout", "cout", dict(cin=5, cout=7), (2, 3, 5)),
     ("b t cin -> b t cout", "cin cout", None, dict(cin=5, cout=7), (2, 3, 5)),
@@ -116,7 +119,8 @@ def test_einmix_is_the_packages(pattern, weight, bias, lengths, shape):
     check(einmix(pattern, weight, bias, **lengths), shape)
 
 
-@pytest.mark.parametrize("pattern, weight, fan_in", [("b c -> b d", "c d", 300), ("b c -> b c", "c", 1), ("b c h -> b d", "c h d", 900)])
+@pytest.mark.parametrize("pattern, weight, fan_in",
+                         [("b c -> b d", "c d", 300), ("b c -> b c", "c", 1), ("b c h -> b d", "c h d", 900)])
 def test_einmix_begins_in_the_packages_range(pattern, weight, fan_in):
     lengths = {name: {"c": 300, "d": 40, "h": 3}[name] for name in weight.split()}
     ours = Module("nn_einmix", pattern, weight, None, text_of(lengths), tl.F32, None)
@@ -180,9 +184,11 @@ def test_mistakes_are_found_when_the_module_is_made(arguments, words):
 
 
 def test_mistakes_of_rearrange_and_reduce():
-    for call, arguments, words in [("nn_rearrange", ("a b -> a", None), "on the left side only"), ("nn_rearrange", (None, None), "got NULL"),
+    for call, arguments, words in [("nn_rearrange", ("a b -> a", None), "on the left side only"),
+                                   ("nn_rearrange", (None, None), "got NULL"),
                                    ("nn_rearrange", ("a (b c) -> a b c", None), "cannot both be inferred"),
-                                   ("nn_reduce", ("a b -> a", "median", None), "no reduction"), ("nn_reduce", ("a b -> a", None, None), "no reduction"),
+                                   ("nn_reduce", ("a b -> a", "median", None), "no reduction"),
+                                   ("nn_reduce", ("a b -> a", None, None), "no reduction"),
                                    ("nn_reduce", ("a b -> a", "sum", "c=2"), "not in the pattern")]:
         with pytest.raises(TallyError) as error:
             getattr(tl, call)(*arguments)

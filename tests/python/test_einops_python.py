@@ -14,9 +14,10 @@ from tally.einops import EinopsError, layers
 X = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
 CASES = [
     ("rearrange", ("b c h w -> b (c h) w",), {}), ("rearrange", ("b c (h a) w -> b a c h w",), {"a": 2}),
-    ("rearrange", ("... w -> w ...",), {}), ("reduce", ("b c h w -> b c", "mean"), {}), ("reduce", ("b c (h 2) w -> b c h w", "max"), {}),
-    ("reduce", ("b c h w ->", "sum"), {}), ("reduce", ("b c h w -> b c h", "prod"), {}), ("reduce", ("b ... -> b", "mean"), {}), ("repeat", ("b c h w -> b c h w d",), {"d": 3}),
-    ("repeat", ("b c h w -> (b r) c h w",), {"r": 2}),
+    ("rearrange", ("... w -> w ...",), {}), ("reduce", ("b c h w -> b c", "mean"), {}),
+    ("reduce", ("b c (h 2) w -> b c h w", "max"), {}), ("reduce", ("b c h w ->", "sum"), {}),
+    ("reduce", ("b c h w -> b c h", "prod"), {}), ("reduce", ("b ... -> b", "mean"), {}),
+    ("repeat", ("b c h w -> b c h w d",), {"d": 3}), ("repeat", ("b c h w -> (b r) c h w",), {"r": 2}),
 ]
 
 
@@ -40,7 +41,8 @@ def test_a_function_reduces():
 def test_einsum_in_both_spellings():
     a, b = np.random.default_rng(0).standard_normal((2, 3, 4)), np.random.default_rng(1).standard_normal((2, 4, 5))
     want = np.einsum("bij,bjk->bik", a, b)
-    np.testing.assert_allclose(ours.einsum(tally.tensor(a), tally.tensor(b), "b i j, b j k -> b i k").numpy(), want, rtol=1e-12)
+    np.testing.assert_allclose(ours.einsum(tally.tensor(a), tally.tensor(b), "b i j, b j k -> b i k").numpy(), want,
+                               rtol=1e-12)
     np.testing.assert_allclose(tally.einsum("bij,bjk->bik", tally.tensor(a), tally.tensor(b)).numpy(), want, rtol=1e-12)
     np.testing.assert_allclose(tally.einsum("...ij->...i", tally.tensor(a)).numpy(), a.sum(-1), rtol=1e-12)
     assert "FLOPs" in ours.einsum_plan(tally.tensor(a), tally.tensor(b), "b i j, b j k -> b i k")
@@ -59,10 +61,12 @@ def test_pack_unpack_parse_shape_and_lists():
 
 @pytest.mark.parametrize("call, words", [
     (lambda x: ours.rearrange(x, "b c h w -> b c h"), "w"), (lambda x: ours.rearrange(x, "b c h w -> b (c h w", ), "("),
-    (lambda x: ours.rearrange(x, "b (c d) h w -> b c d h w", d=2), "d"), (lambda x: ours.rearrange(x, "b c h w -> b c h w", z=2), "z"),
-    (lambda x: ours.rearrange(x, "b (c d) h w -> b c d h w", d=1.5), "d"), (lambda x: ours.reduce(x, "b c h w -> b", "median"), "median"),
-    (lambda x: ours.rearrange([], "a -> a"), "empty"), (lambda x: ours.rearrange(7, "a -> a"), "unknown"),
-    (lambda x: ours.einsum(x), "two"), (lambda x: ours.einsum(x, x), "pattern"), (lambda x: ours.unpack(x, [(1,), (-1,), (-1,)], "b c h *"), "-1"),
+    (lambda x: ours.rearrange(x, "b (c d) h w -> b c d h w", d=2), "d"),
+    (lambda x: ours.rearrange(x, "b c h w -> b c h w", z=2), "z"),
+    (lambda x: ours.rearrange(x, "b (c d) h w -> b c d h w", d=1.5), "d"),
+    (lambda x: ours.reduce(x, "b c h w -> b", "median"), "median"), (lambda x: ours.rearrange([], "a -> a"), "empty"),
+    (lambda x: ours.rearrange(7, "a -> a"), "unknown"), (lambda x: ours.einsum(x), "two"),
+    (lambda x: ours.einsum(x, x), "pattern"), (lambda x: ours.unpack(x, [(1,), (-1,), (-1,)], "b c h *"), "-1"),
 ])
 def test_mistakes_are_named(call, words):
     with pytest.raises(EinopsError) as caught:
@@ -82,7 +86,8 @@ def test_layers(name, args, options):
     assert len(list(mine.parameters())) == len(list(other.parameters()))
     for p, q in zip(mine.parameters(), other.parameters()):
         p.data.copy_(tally.tensor(q.detach().numpy().reshape(tuple(p.shape))))
-    np.testing.assert_allclose(mine(tally.tensor(X)).detach().numpy(), other(torch.tensor(X)).detach().numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(mine(tally.tensor(X)).detach().numpy(), other(torch.tensor(X)).detach().numpy(),
+                               rtol=1e-4, atol=1e-4)
     assert args[0] in repr(mine)
     again = pickle.loads(pickle.dumps(mine))
     np.testing.assert_array_equal(again(tally.tensor(X)).detach().numpy(), mine(tally.tensor(X)).detach().numpy())

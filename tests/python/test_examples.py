@@ -28,7 +28,8 @@ def test_every_example_is_here():
 @pytest.mark.parametrize("name", ["train_char", "custom_function"])
 def test_it_runs_as_a_program(name):
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parents[1] / "python")}
-    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "2"], check=True, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "2"], check=True, env=environment,
+                          capture_output=True, text=True)
     assert "step    1  loss" in done.stdout and not done.stderr
 
 
@@ -63,7 +64,8 @@ def test_the_rounding_is_straight_through():
     wanted = scale * (u + (u.round() - u).detach())
     seed = torch.linspace(-1, 1, 50, dtype=torch.float64)
     wanted.backward(seed)
-    ours, of_scale = tally.tensor(values, requires_grad=True), tally.tensor(0.3, dtype=tally.float64, requires_grad=True)
+    ours = tally.tensor(values, requires_grad=True)
+    of_scale = tally.tensor(0.3, dtype=tally.float64, requires_grad=True)
     y = example("custom_function").RoundTo.apply(ours, of_scale, 7)
     y.backward(tally.tensor(seed.numpy()))
     for a, b in ((y, wanted), (ours.grad, x.grad), (of_scale.grad, scale.grad)):

@@ -1,4 +1,4 @@
-"""Memory shared with NumPy and, by DLPack, with torch: what is shared and what is copied, who keeps whom alive, what is refused."""
+"""Memory shared with NumPy and, by DLPack, with torch: what is shared and what is copied, lifetimes, errors."""
 import ctypes
 import gc
 import weakref
@@ -57,7 +57,8 @@ def test_f4_is_copied():
     assert tally.from_numpy(array).float().tolist() == [[0.5, -6.0], [1.5, 3.0]]
 
 
-@pytest.mark.parametrize("cut", [np.s_[::2], np.s_[:, ::-1], np.s_[::-2, 1:], np.s_[:, 2], np.s_[3], np.s_[1:1], np.s_[:, None], np.s_[0, 0:1]])
+@pytest.mark.parametrize("cut", [np.s_[::2], np.s_[:, ::-1], np.s_[::-2, 1:], np.s_[:, 2], np.s_[3], np.s_[1:1],
+                                 np.s_[:, None], np.s_[0, 0:1]])
 def test_layouts_are_shared(cut):
     array = np.arange(24.0).reshape(4, 6)[cut]
     x = tally.from_numpy(array)
@@ -108,8 +109,10 @@ def test_read_only_warns():
         tally.from_numpy(array)
 
 
-@pytest.mark.parametrize("array", [np.arange(3, dtype=">i4"), np.arange(3, dtype=">f8"), np.arange(3, dtype="complex64"),
-                                   np.array(["a"]), np.array([None]), np.zeros(3, "datetime64[s]"), np.zeros(2, "V4"), np.arange(3, dtype="uint64")])
+@pytest.mark.parametrize("array",
+                         [np.arange(3, dtype=">i4"), np.arange(3, dtype=">f8"), np.arange(3, dtype="complex64"),
+                          np.array(["a"]), np.array([None]), np.zeros(3, "datetime64[s]"), np.zeros(2, "V4"),
+                          np.arange(3, dtype="uint64")])
 def test_dtypes_that_are_refused(array):
     with pytest.raises(TypeError, match="can't convert np.ndarray of type"):
         tally.from_numpy(array)
@@ -190,7 +193,9 @@ def test_array_protocols():
 def test_numpy_functions():
     x = tally.arange(6.0).reshape(2, 3)
     a = x.numpy()
-    for function in (np.exp, np.sum, np.mean, np.max, np.argmin, lambda v: np.sum(v, axis=1), lambda v: np.mean(v, 0, keepdims=True), np.transpose, np.sort, lambda v: np.add(v, v), lambda v: np.concatenate([v, v]), np.linalg.norm):
+    for function in (np.exp, np.sum, np.mean, np.max, np.argmin, lambda v: np.sum(v, axis=1),
+                     lambda v: np.mean(v, 0, keepdims=True), np.transpose, np.sort, lambda v: np.add(v, v),
+                     lambda v: np.concatenate([v, v]), np.linalg.norm):
         assert np.array_equal(np.asarray(function(x)), function(a))
     assert isinstance(np.exp(x), tally.Tensor) and np.allclose(x, a) and np.array_equal(x, a)
     assert isinstance(a + x, tally.Tensor) and isinstance(x + a, tally.Tensor) and (a * x).tolist() == (a * a).tolist()
@@ -252,7 +257,8 @@ def test_dlpack_with_numpy():
     y = tally.from_dlpack(array)
     assert y.data_ptr() == array.ctypes.data and y.tolist() == array.tolist() and y.dtype is tally.int16
     flags = np.array([True, False])
-    assert tally.from_dlpack(flags).dtype is tally.bool and np.from_dlpack(tally.tensor([True, False])).tolist() == [True, False]
+    assert (tally.from_dlpack(flags).dtype is tally.bool
+            and np.from_dlpack(tally.tensor([True, False])).tolist() == [True, False])
 
 
 def test_dlpack_read_only():
@@ -404,7 +410,8 @@ def test_dlpack_on_a_gpu():
     assert y.is_cuda and y.data_ptr() == t.data_ptr() and (y * 2).sum().item() == (t * 2).double().sum().item()
     back = torch.from_dlpack(y * 2)
     assert torch.equal(back, t * 2)
-    for _ in range(50):  # the producer's work must be done before ours reads, and ours before the producer has its memory back
+    # We may read only after the producer's work is done, and the producer may reuse its memory only after ours is.
+    for _ in range(50):
         a = torch.randn(1 << 20, device="cuda")
         b = a * 3
         total = tally.from_dlpack(b).sum()

@@ -16,7 +16,8 @@ def work():
         a = tally.randn(64, 40, 40, dtype=dtype)
         (x @ x).sum().backward()
         (a @ a.transpose(1, 2)).sum()
-    model = tally.nn.Sequential(tally.nn.Linear(64, 64), tally.nn.GELU(), tally.nn.LayerNorm(64), tally.nn.Linear(64, 8))
+    model = tally.nn.Sequential(tally.nn.Linear(64, 64), tally.nn.GELU(), tally.nn.LayerNorm(64),
+                                tally.nn.Linear(64, 8))
     step = tally.optim.AdamW(model.parameters())
     tally.nn.functional.cross_entropy(model(tally.randn(32, 64)), tally.randint(0, 8, (32,))).backward()
     step.step()
@@ -71,7 +72,8 @@ def test_a_gradient_on_meta_for_a_cpu_tensor_is_refused():
 
 
 def test_a_config_that_asks_for_more_than_the_weights_have(tmp_path):
-    tally.train(model="tiny-gpt2", layers=1, channels=16, heads=2, batch=1, seq=8, steps=1, warmup=0, out=str(tmp_path / "run"))
+    tally.train(model="tiny-gpt2", layers=1, channels=16, heads=2, batch=1, seq=8, steps=1, warmup=0,
+                out=str(tmp_path / "run"))
     config = tmp_path / "run" / "final" / "config.json"
     given = json.loads(config.read_text())
     for key, value in {"n_inner": 1 << 32, "vocab_size": 150_000_000, "n_layer": 100_000}.items():

@@ -11,17 +11,19 @@ from tally_c import TallyError, Tensor, tl
 transformers = pytest.importorskip("transformers")
 
 CONFIGS = {
-    "gpt2": lambda: transformers.GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40, resid_pdrop=0.0,
-                                            embd_pdrop=0.0, attn_pdrop=0.0),
-    "llama": lambda: transformers.LlamaConfig(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
-                                              intermediate_size=88, vocab_size=97, max_position_embeddings=40),
+    "gpt2": lambda: transformers.GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=97, n_positions=40,
+                                            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    "llama": lambda: transformers.LlamaConfig(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                                              hidden_size=32, intermediate_size=88, vocab_size=97,
+                                              max_position_embeddings=40),
     "llama 3's positions": lambda: transformers.LlamaConfig(
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, hidden_size=64, intermediate_size=88, vocab_size=97,
-        max_position_embeddings=64, head_dim=32, tie_word_embeddings=True,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, hidden_size=64, intermediate_size=88,
+        vocab_size=97, max_position_embeddings=64, head_dim=32, tie_word_embeddings=True,
         rope_parameters={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 16, "rope_theta": 500.0}),
-    "qwen2": lambda: transformers.Qwen2Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
-                                              intermediate_size=88, vocab_size=97, max_position_embeddings=40, tie_word_embeddings=True),
+    "qwen2": lambda: transformers.Qwen2Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                              hidden_size=32, intermediate_size=88, vocab_size=97,
+                                              max_position_embeddings=40, tie_word_embeddings=True),
 }
 MODELS = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM,
           "llama 3's positions": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM}
@@ -54,7 +56,8 @@ class Model:
     def tensors(self):
         n = ctypes.c_int()
         rows = ctypes.cast(tl.library.tl_module_list(self.module, ctypes.byref(n)), ctypes.POINTER(tl.named_tensor))
-        return {ctypes.cast(rows[i].name, ctypes.c_char_p).value.decode(): Tensor(rows[i].tensor) for i in range(n.value)}
+        return {ctypes.cast(rows[i].name, ctypes.c_char_p).value.decode(): Tensor(rows[i].tensor)
+                for i in range(n.value)}
 
 
 @pytest.fixture(params=CONFIGS)
@@ -119,7 +122,8 @@ def test_a_bare_model_without_the_first_part_of_names_loads(tmp_path):
     theirs.transformer.save_pretrained(tmp_path)
     ours = Model(tmp_path)
     want = theirs(torch.from_numpy(tokens())).logits.detach().numpy()
-    np.testing.assert_allclose(tl.model_logits(ours.module, tl.tensor(tokens())).numpy(), want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    np.testing.assert_allclose(tl.model_logits(ours.module, tl.tensor(tokens())).numpy(), want, rtol=1e-4,
+                               atol=1e-5 * np.abs(want).max())
 
 
 def test_wrong_files_are_refused_by_name(tmp_path):

@@ -181,10 +181,13 @@ FUNCTIONS = {
     "l1 sum": (lambda t, x, y: t.nn.functional.l1_loss(x, y, reduction="sum"), [(3, 6), (3, 6)]),
     "smooth_l1": (lambda t, x, y: t.nn.functional.smooth_l1_loss(x, y, beta=0.5), [(3, 6), (3, 6)]),
     "huber": (lambda t, x, y: t.nn.functional.huber_loss(x, y, delta=0.5), [(3, 6), (3, 6)]),
-    "kl_div": (lambda t, x, y: t.nn.functional.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), [(3, 6), (3, 6)]),
+    "kl_div": (lambda t, x, y: t.nn.functional.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+               [(3, 6), (3, 6)]),
     "bce logits": (lambda t, x, y: t.nn.functional.binary_cross_entropy_with_logits(x, y.sigmoid()), [(3, 6), (3, 6)]),
-    "bce": (lambda t, x, y: t.nn.functional.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction="sum"), [(3, 6), (3, 6)]),
-    "cross_entropy probabilities": (lambda t, x, y: t.nn.functional.cross_entropy(x, y.softmax(-1), label_smoothing=0.2), [(3, 6), (3, 6)]),
+    "bce": (lambda t, x, y: t.nn.functional.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction="sum"),
+            [(3, 6), (3, 6)]),
+    "cross_entropy probabilities": (
+        lambda t, x, y: t.nn.functional.cross_entropy(x, y.softmax(-1), label_smoothing=0.2), [(3, 6), (3, 6)]),
     "layer_norm bias alone": (lambda t, x, b: t.nn.functional.layer_norm(x, (6,), None, b), [(3, 6), (6,)]),
 }
 
@@ -201,18 +204,22 @@ def test_function(name):
 @pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3)])
 def test_cross_entropy(reduction, smoothing, ignore, shape):
     ids = np.random.default_rng(1).integers(0, 4, (5, *shape[2:]))
-    compare(lambda t, x, w: t.nn.functional.cross_entropy(x, t.tensor(ids), t.tensor(abs(array(4))), ignore_index=ignore, reduction=reduction,
-                                                          label_smoothing=smoothing) + 0 * w.sum(), array(*shape), array(4))
+    compare(lambda t, x, w: t.nn.functional.cross_entropy(x, t.tensor(ids), t.tensor(abs(array(4))),
+                                                          ignore_index=ignore, reduction=reduction,
+                                                          label_smoothing=smoothing) + 0 * w.sum(),
+            array(*shape), array(4))
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_nll_loss(reduction):
-    compare(lambda t, x: t.nn.functional.nll_loss(x.log_softmax(-1), t.tensor(IDS), ignore_index=0, reduction=reduction), array(5, 4))
+    compare(lambda t, x: t.nn.functional.nll_loss(x.log_softmax(-1), t.tensor(IDS), ignore_index=0,
+                                                  reduction=reduction), array(5, 4))
 
 
 def test_one_hot():
     for n in (-1, 6):
-        assert_close(tally.nn.functional.one_hot(tally.tensor(IDS), n), torch.nn.functional.one_hot(torch.tensor(IDS), n))
+        assert_close(tally.nn.functional.one_hot(tally.tensor(IDS), n),
+                     torch.nn.functional.one_hot(torch.tensor(IDS), n))
     same_error(lambda t: t.nn.functional.one_hot(t.tensor(IDS), 2))
     same_error(lambda t: t.nn.functional.one_hot(t.tensor([-1, 0])))
     same_error(lambda t: t.nn.functional.one_hot(t.tensor([0.5])))
@@ -221,28 +228,34 @@ def test_one_hot():
 # ---- Attention ----
 
 @pytest.mark.parametrize("times", [(4, 4), (3, 5), (5, 3)])
-@pytest.mark.parametrize("kind", ["plain", "causal", "scale", "bool", "bool and causal", "float", "float and causal", "float per head", "gqa"])
+@pytest.mark.parametrize("kind", ["plain", "causal", "scale", "bool", "bool and causal", "float", "float and causal",
+                                  "float per head", "gqa"])
 def test_attention(times, kind):
     t_, s_ = times
     heads = 2 if kind == "gqa" else 4
 
     def run(t, q, k, v):
-        options = {"causal": dict(is_causal=True), "scale": dict(scale=0.3), "gqa": dict(enable_gqa=True, is_causal=True)}.get(kind, {})
+        options = {"causal": dict(is_causal=True), "scale": dict(scale=0.3),
+                   "gqa": dict(enable_gqa=True, is_causal=True)}.get(kind, {})
         if kind.startswith("bool"):
-            options = dict(attn_mask=t.tensor(np.random.default_rng(0).random((t_, s_)) < 0.6), is_causal="causal" in kind)
+            options = dict(attn_mask=t.tensor(np.random.default_rng(0).random((t_, s_)) < 0.6),
+                           is_causal="causal" in kind)
         if kind in ("float", "float and causal"):
             options = dict(attn_mask=t.tensor(array(t_, s_)), is_causal="causal" in kind)
         if kind == "float per head":
             options = dict(attn_mask=t.tensor(array(2, 4, t_, s_)))
         return t.nn.functional.scaled_dot_product_attention(q, k, v, **options)
-    compare(run, array(2, 4, t_, 8), array(2, heads, s_, 8, seed=1), array(2, heads, s_, 8, seed=2), rtol=1e-5, atol=2e-6)
+    compare(run, array(2, 4, t_, 8), array(2, heads, s_, 8, seed=1), array(2, heads, s_, 8, seed=2), rtol=1e-5,
+            atol=2e-6)
 
 
 def test_attention_of_other_ranks_and_value_sizes():
-    compare(lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), array(3, 4, 8), array(3, 4, 8, seed=1),
-            array(3, 4, 8, seed=2), atol=2e-6)
-    compare(lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), array(2, 3, 4, 8), array(2, 3, 5, 8), array(2, 3, 5, 6), atol=2e-6)
-    compare(lambda t, q, k, v, m: t.nn.functional.scaled_dot_product_attention(q, k, v, m), array(2, 3, 4, 8), array(2, 3, 5, 8),
+    compare(lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), array(3, 4, 8),
+            array(3, 4, 8, seed=1), array(3, 4, 8, seed=2), atol=2e-6)
+    compare(lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), array(2, 3, 4, 8),
+            array(2, 3, 5, 8), array(2, 3, 5, 6), atol=2e-6)
+    compare(lambda t, q, k, v, m: t.nn.functional.scaled_dot_product_attention(q, k, v, m), array(2, 3, 4, 8),
+            array(2, 3, 5, 8),
             array(2, 3, 5, 8, seed=3), array(4, 5), atol=2e-6)  # a mask that learns
 
 
@@ -265,7 +278,8 @@ def test_attention_makes_no_copy_and_no_score_matrix():
 def test_attention_dropout_keeps_the_mean():
     tally.manual_seed(0)
     q, k, v = (tally.ones(1, 1, 4, 8) for _ in range(3))
-    mean = sum(tally.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).mean().item() for _ in range(400)) / 400
+    mean = sum(tally.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).mean().item()
+               for _ in range(400)) / 400
     assert abs(mean - 1) < 0.05
 
 
@@ -282,7 +296,8 @@ def make_model(lib):
         def __init__(self, width):
             super().__init__()
             self.norm = lib.nn.LayerNorm(width)
-            self.mlp = lib.nn.Sequential(lib.nn.Linear(width, 2 * width), lib.nn.GELU(), lib.nn.Linear(2 * width, width))
+            self.mlp = lib.nn.Sequential(lib.nn.Linear(width, 2 * width), lib.nn.GELU(),
+                                         lib.nn.Linear(2 * width, width))
 
         def forward(self, x):
             return x + self.mlp(self.norm(x))
@@ -314,7 +329,8 @@ def test_registration_walks_and_names():
         assert [n for n, _ in getattr(ours, walk)()] == [n for n, _ in getattr(theirs, walk)()], walk
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert [type(m).__name__ for m in ours.modules()] == [type(m).__name__ for m in theirs.modules()]
-    assert [n for n, _ in ours.named_parameters(remove_duplicate=False)] == [n for n, _ in theirs.named_parameters(remove_duplicate=False)]
+    assert ([n for n, _ in ours.named_parameters(remove_duplicate=False)]
+            == [n for n, _ in theirs.named_parameters(remove_duplicate=False)])
     assert repr(ours) == repr(theirs)
     assert len(list(ours.parameters())) == len(list(theirs.parameters()))
     assert ours.get_submodule("blocks.1.mlp") is ours.blocks[1].mlp
@@ -324,7 +340,8 @@ def test_registration_walks_and_names():
 
 def test_the_same_outputs_and_gradients():
     ours, theirs = make_model(tally), make_model(torch)
-    assert str(ours.load_state_dict({k: tally.tensor(v.numpy()) for k, v in theirs.state_dict().items()})) == "<All keys matched successfully>"
+    assert (str(ours.load_state_dict({k: tally.tensor(v.numpy()) for k, v in theirs.state_dict().items()}))
+            == "<All keys matched successfully>")
     ids = np.array([[1, 2, 10], [0, 5, 5]])
     u, v = ours(tally.tensor(ids)), theirs(torch.tensor(ids))
     assert_close(u, v)
@@ -378,12 +395,14 @@ def test_assigning_errors():
             m = M()
             statement(lib, m)
         return run
-    for statement in [lambda lib, m: setattr(m, "w", lib.ones(2)), lambda lib, m: setattr(m, "m", 3), lambda lib, m: setattr(m, "b", 3),
-                      lambda lib, m: m.register_parameter("a.b", None), lambda lib, m: m.register_parameter("", None),
-                      lambda lib, m: m.register_parameter("w2", 3), lambda lib, m: m.register_buffer("w", lib.ones(1)),
-                      lambda lib, m: m.add_module("x", 3), lambda lib, m: m.add_module("forward", lib.nn.Linear(1, 1)), lambda lib, m: m.nothing,
-                      lambda lib, m: m.get_submodule("m.x"), lambda lib, m: m.get_parameter("b"), lambda lib, m: m.to(lib.int64),
-                      lambda lib, m: m.train(3), lambda lib, m: lib.nn.Module()(1), lambda lib, m: m[0]]:
+    for statement in [lambda lib, m: setattr(m, "w", lib.ones(2)), lambda lib, m: setattr(m, "m", 3),
+                      lambda lib, m: setattr(m, "b", 3), lambda lib, m: m.register_parameter("a.b", None),
+                      lambda lib, m: m.register_parameter("", None), lambda lib, m: m.register_parameter("w2", 3),
+                      lambda lib, m: m.register_buffer("w", lib.ones(1)), lambda lib, m: m.add_module("x", 3),
+                      lambda lib, m: m.add_module("forward", lib.nn.Linear(1, 1)), lambda lib, m: m.nothing,
+                      lambda lib, m: m.get_submodule("m.x"), lambda lib, m: m.get_parameter("b"),
+                      lambda lib, m: m.to(lib.int64), lambda lib, m: m.train(3), lambda lib, m: lib.nn.Module()(1),
+                      lambda lib, m: m[0]]:
         ours, theirs = same_error(bad(statement))
         assert ours.replace("tally", "torch") == theirs.replace("tally", "torch") or len(ours) > 20, (ours, theirs)
 
@@ -402,7 +421,8 @@ def test_to_changes_floats_in_place():
     p = m.scale
     m(tally.tensor([[1]])).sum().backward()
     assert m.bfloat16() is m and m.scale is p
-    assert p.dtype is tally.bfloat16 and p.grad.dtype is tally.bfloat16 and m.ids.dtype is tally.int64 and m.mask.dtype is tally.bfloat16
+    assert (p.dtype is tally.bfloat16 and p.grad.dtype is tally.bfloat16 and m.ids.dtype is tally.int64
+            and m.mask.dtype is tally.bfloat16)
     assert m.double().scale.dtype is tally.float64 and m.to("cpu", tally.float32).scale.dtype is tally.float32
     assert m.to(device="meta").scale.device.type == "meta"
     assert m.to_empty(device="cpu").scale.device.type == "cpu" and m.head.weight is m.embed.weight
@@ -485,7 +505,8 @@ def test_containers():
         l += [nn.Sigmoid()]
         d = nn.ModuleDict([("a", nn.Linear(1, 1))])
         d["b"] = nn.ReLU()
-        return [repr(s), repr(s[-1]), repr(s[:2]), repr(l), repr(l[1:3]), len(l), repr(d), list(d), "a" in d, repr(nn.ModuleList())]
+        return [repr(s), repr(s[-1]), repr(s[:2]), repr(l), repr(l[1:3]), len(l), repr(d), list(d), "a" in d,
+                repr(nn.ModuleList())]
     assert run(tally) == run(torch)
     same_error(lambda lib: lib.nn.ModuleList([lib.nn.ReLU()])[1])
     same_error(lambda lib: lib.nn.Sequential(lib.nn.ReLU())[-2])
@@ -512,7 +533,8 @@ def test_calls_are_billed_by_path():
     model = make_model(tally)
     report = bills(lambda: model(tally.tensor([[1, 2]])).sum().backward())
     paths = {row["path"] for row in report["rows"]}
-    assert {"Model.embed", "Model.blocks.0.norm", "Model.blocks.2.mlp.0", "Model.parts.a", "Model.head", "Model"} <= paths
+    assert {"Model.embed", "Model.blocks.0.norm", "Model.blocks.2.mlp.0", "Model.parts.a", "Model.head",
+            "Model"} <= paths
     from tally._library import c
     assert c.tl_path() == b""
     with pytest.raises(Exception):
@@ -527,8 +549,9 @@ def moments(x):
     return a.mean(), a.std(), a.min(), a.max()
 
 
-@pytest.mark.parametrize("name,options", [("uniform_", dict(a=-1.0, b=2.0)), ("normal_", dict(mean=1.0, std=0.5)), ("xavier_uniform_", dict(gain=2.0)),
-                                          ("xavier_normal_", {}), ("kaiming_uniform_", dict(a=math.sqrt(5))),
+@pytest.mark.parametrize("name,options", [("uniform_", dict(a=-1.0, b=2.0)), ("normal_", dict(mean=1.0, std=0.5)),
+                                          ("xavier_uniform_", dict(gain=2.0)), ("xavier_normal_", {}),
+                                          ("kaiming_uniform_", dict(a=math.sqrt(5))),
                                           ("kaiming_normal_", dict(mode="fan_out", nonlinearity="relu")),
                                           ("trunc_normal_", dict(mean=0.5, std=1.0, a=-1.0, b=1.0))])
 def test_init_distributions(name, options):
@@ -543,14 +566,17 @@ def test_init_distributions(name, options):
 
 def test_init_constants_and_gains():
     for name, args in [("constant_", (0.3,)), ("ones_", ()), ("zeros_", ()), ("eye_", ())]:
-        assert_close(getattr(tally.nn.init, name)(tally.empty(3, 4), *args), getattr(torch.nn.init, name)(torch.empty(3, 4), *args))
+        assert_close(getattr(tally.nn.init, name)(tally.empty(3, 4), *args),
+                     getattr(torch.nn.init, name)(torch.empty(3, 4), *args))
     for name in ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", "conv2d"):
         assert tally.nn.init.calculate_gain(name) == torch.nn.init.calculate_gain(name)
     assert tally.nn.init.calculate_gain("leaky_relu", 0.3) == torch.nn.init.calculate_gain("leaky_relu", 0.3)
     fan = tally.nn.init._calculate_fan_in_and_fan_out
     assert fan(tally.empty(3, 4, 5)) == torch.nn.init._calculate_fan_in_and_fan_out(torch.empty(3, 4, 5))
-    for statement in [lambda lib: lib.nn.init.calculate_gain("x"), lambda lib: lib.nn.init.xavier_uniform_(lib.empty(3)),
-                      lambda lib: lib.nn.init.kaiming_normal_(lib.empty(3, 3), mode="x"), lambda lib: lib.nn.init.eye_(lib.empty(3))]:
+    for statement in [lambda lib: lib.nn.init.calculate_gain("x"),
+                      lambda lib: lib.nn.init.xavier_uniform_(lib.empty(3)),
+                      lambda lib: lib.nn.init.kaiming_normal_(lib.empty(3, 3), mode="x"),
+                      lambda lib: lib.nn.init.eye_(lib.empty(3))]:
         ours, theirs = same_error(statement)
         assert ours == theirs
     q = tally.nn.init.orthogonal_(tally.empty(3, 5), gain=2.0)
@@ -563,7 +589,8 @@ def test_default_initializations():
     bound = 1 / math.sqrt(400)
     for x in (m.weight, m.bias):
         _, std, low, high = moments(x)
-        assert -bound <= low < -0.95 * bound and 0.95 * bound < high <= bound and abs(std - bound / math.sqrt(3)) < 0.06 * bound
+        assert (-bound <= low < -0.95 * bound and 0.95 * bound < high <= bound
+                and abs(std - bound / math.sqrt(3)) < 0.06 * bound)
     mean, std, _, _ = moments(tally.nn.Embedding(300, 100).weight)
     assert abs(mean) < 0.02 and abs(std - 1) < 0.02
 
@@ -609,10 +636,12 @@ def test_checkpoint_gives_the_same_gradients_and_frees_its_function():
     import gc
     import weakref
     from tally.utils.checkpoint import checkpoint, checkpoint_sequential
-    model = tally.nn.Sequential(*[tally.nn.Sequential(tally.nn.Linear(4, 4), tally.nn.Tanh(), tally.nn.Dropout(0.3)) for _ in range(4)])
+    model = tally.nn.Sequential(*[tally.nn.Sequential(tally.nn.Linear(4, 4), tally.nn.Tanh(), tally.nn.Dropout(0.3))
+                                  for _ in range(4)])
     x = tally.randn(5, 4, requires_grad=True)
     results = []
-    for way in (model, lambda x: checkpoint(model, x, use_reentrant=False), lambda x: checkpoint(lambda a, b, k=None: (a + 0 * b, k)[0], model(x), x, k=3),
+    for way in (model, lambda x: checkpoint(model, x, use_reentrant=False),
+                lambda x: checkpoint(lambda a, b, k=None: (a + 0 * b, k)[0], model(x), x, k=3),
                 lambda x: checkpoint_sequential(model, 2, x), lambda x: checkpoint(model, x, keep="matmuls")):
         tally.manual_seed(3)
         y = way(x)
@@ -694,7 +723,8 @@ def test_a_program_written_for_torch_follows_torch(tmp_path):
     losses = {}
     for name in ("torch", "tally"):
         out = tmp_path / f"{name}.json"
-        subprocess.run([sys.executable, str(HERE / "scripts" / "train_small.py"), name, str(out), str(tmp_path / f"{name}.pt")], check=True,
+        subprocess.run([sys.executable, str(HERE / "scripts" / "train_small.py"), name, str(out),
+                        str(tmp_path / f"{name}.pt")], check=True,
                        env={**__import__("os").environ, "PYTHONPATH": str(HERE.parents[1] / "python")})
         losses[name] = json.loads(out.read_text())
     assert len(losses["torch"]["losses"]) == 30 and losses["torch"]["losses"][-1] < 0.7 * losses["torch"]["losses"][0]
@@ -707,7 +737,8 @@ def test_training_leaves_nothing_behind():
     import gc
     from tally._library import c
     from tally.utils.checkpoint import checkpoint
-    model = tally.nn.Sequential(tally.nn.Linear(16, 16), tally.nn.LayerNorm(16), tally.nn.Dropout(0.1), tally.nn.Linear(16, 4))
+    model = tally.nn.Sequential(tally.nn.Linear(16, 16), tally.nn.LayerNorm(16), tally.nn.Dropout(0.1),
+                                tally.nn.Linear(16, 4))
     optimizer, scaler = tally.optim.AdamW(model.parameters()), tally.amp.GradScaler("cpu")
     live = []
     for _ in range(3):

@@ -21,16 +21,21 @@ def options(**values):
 
 
 CASES = (
-    [("SGD", o) for o in options(lr=[0.1], momentum=[0, 0.9], dampening=[0, 0.3], weight_decay=[0, 0.1], nesterov=[False, True], maximize=[False, True])
+    [("SGD", o) for o in options(lr=[0.1], momentum=[0, 0.9], dampening=[0, 0.3], weight_decay=[0, 0.1],
+                                 nesterov=[False, True], maximize=[False, True])
      if not o["nesterov"] or (o["momentum"] and not o["dampening"])] +
-    [("Adagrad", o) for o in options(lr=[0.1], lr_decay=[0, 0.1], weight_decay=[0, 0.1], initial_accumulator_value=[0, 0.5], maximize=[False, True])] +
-    [("RMSprop", o) for o in options(lr=[0.01], alpha=[0.9], weight_decay=[0, 0.1], momentum=[0, 0.9], centered=[False, True], maximize=[False, True])] +
-    [(n, o) for n in ("Adam", "AdamW") for o in options(lr=[0.05], betas=[(0.9, 0.99)], eps=[1e-6], weight_decay=[0, 0.1], amsgrad=[False, True],
-                                                        maximize=[False, True])])
+    [("Adagrad", o) for o in options(lr=[0.1], lr_decay=[0, 0.1], weight_decay=[0, 0.1],
+                                     initial_accumulator_value=[0, 0.5], maximize=[False, True])] +
+    [("RMSprop", o) for o in options(lr=[0.01], alpha=[0.9], weight_decay=[0, 0.1], momentum=[0, 0.9],
+                                     centered=[False, True], maximize=[False, True])] +
+    [(n, o) for n in ("Adam", "AdamW")
+     for o in options(lr=[0.05], betas=[(0.9, 0.99)], eps=[1e-6], weight_decay=[0, 0.1], amsgrad=[False, True],
+                      maximize=[False, True])])
 
 
 def parameters(lib):
-    return [lib.nn.Parameter(lib.tensor(array(4, 3, seed=1))), lib.nn.Parameter(lib.tensor(array(5, seed=2))), lib.nn.Parameter(lib.ones(2))]
+    return [lib.nn.Parameter(lib.tensor(array(4, 3, seed=1))), lib.nn.Parameter(lib.tensor(array(5, seed=2))),
+            lib.nn.Parameter(lib.ones(2))]
 
 
 def give_grads(lib, ps, step):
@@ -75,7 +80,8 @@ def test_a_state_of_torch_goes_on_here_and_ours_there(name):
         if state:
             make = lib.tensor
             optimizer.load_state_dict({"param_groups": state["param_groups"], "state": {
-                i: {k: make(v.numpy()) if hasattr(v, "numpy") else v for k, v in s.items()} for i, s in state["state"].items()}})
+                i: {k: make(v.numpy()) if hasattr(v, "numpy") else v for k, v in s.items()}
+                for i, s in state["state"].items()}})
         for step in range(first, last):
             give_grads(lib, ps, step)
             optimizer.step()
@@ -181,20 +187,27 @@ def test_closures_zero_grad_repr_and_copies():
 
 def test_named_parameters_are_taken():
     p, q = tally.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    assert tally.optim.Adam(p.named_parameters()).state_dict()["param_groups"] == torch.optim.Adam(q.named_parameters()).state_dict()["param_groups"]
+    assert (tally.optim.Adam(p.named_parameters()).state_dict()["param_groups"]
+            == torch.optim.Adam(q.named_parameters()).state_dict()["param_groups"])
 
 
 def test_errors():
     def p(lib):
         return lib.nn.Parameter(lib.ones(2))
-    for statement in [lambda lib: lib.optim.SGD([], lr=0.1), lambda lib: lib.optim.SGD(p(lib), lr=0.1), lambda lib: lib.optim.SGD([3], lr=0.1),
-                      lambda lib: lib.optim.SGD([p(lib)], lr=-1), lambda lib: lib.optim.SGD([p(lib)], momentum=-1), lambda lib: lib.optim.SGD([p(lib)], nesterov=True),
-                      lambda lib: lib.optim.Adam([p(lib)], betas=(1.0, 0.9)), lambda lib: lib.optim.Adam([p(lib)], eps=-1.0),
-                      lambda lib: lib.optim.AdamW([p(lib)], weight_decay=-1.0), lambda lib: lib.optim.RMSprop([p(lib)], alpha=-1.0),
+    for statement in [lambda lib: lib.optim.SGD([], lr=0.1), lambda lib: lib.optim.SGD(p(lib), lr=0.1),
+                      lambda lib: lib.optim.SGD([3], lr=0.1), lambda lib: lib.optim.SGD([p(lib)], lr=-1),
+                      lambda lib: lib.optim.SGD([p(lib)], momentum=-1),
+                      lambda lib: lib.optim.SGD([p(lib)], nesterov=True),
+                      lambda lib: lib.optim.Adam([p(lib)], betas=(1.0, 0.9)),
+                      lambda lib: lib.optim.Adam([p(lib)], eps=-1.0),
+                      lambda lib: lib.optim.AdamW([p(lib)], weight_decay=-1.0),
+                      lambda lib: lib.optim.RMSprop([p(lib)], alpha=-1.0),
                       lambda lib: lib.optim.Adagrad([p(lib)], lr_decay=-1.0), lambda lib: lib.optim.SGD([p(lib) * 2]),
-                      lambda lib: lib.optim.SGD([{"params": {p(lib)}}]), lambda lib: (lambda x: lib.optim.SGD([{"params": [x]}, {"params": [x]}]))(p(lib)),
+                      lambda lib: lib.optim.SGD([{"params": {p(lib)}}]),
+                      lambda lib: (lambda x: lib.optim.SGD([{"params": [x]}, {"params": [x]}]))(p(lib)),
                       lambda lib: lib.optim.SGD([p(lib)]).load_state_dict(lib.optim.SGD([p(lib), p(lib)]).state_dict()),
-                      lambda lib: lib.optim.SGD([p(lib)]).load_state_dict(lib.optim.SGD([{"params": [p(lib)]}, {"params": [p(lib)]}]).state_dict())]:
+                      lambda lib: lib.optim.SGD([p(lib)]).load_state_dict(
+                          lib.optim.SGD([{"params": [p(lib)]}, {"params": [p(lib)]}]).state_dict())]:
         ours, theirs = same_error(statement)
         assert ours.replace("tally", "torch") == theirs
 
@@ -224,10 +237,12 @@ SCHEDULES = {
     "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 4, 2, 0.02),
     "restarts of one length": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3),
     "sequential": lambda s, o: s.SequentialLR(o, [s.LinearLR(o, 0.1, total_iters=4), s.CosineAnnealingLR(o, 10)], [4]),
-    "three": lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 20), s.ExponentialLR(o, 0.7), s.StepLR(o, 2)], [3, 8]),
+    "three": lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 20), s.ExponentialLR(o, 0.7), s.StepLR(o, 2)],
+                                         [3, 8]),
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9)]),
     "one cycle": lambda s, o: s.OneCycleLR(o, 1.0, total_steps=15),
-    "one cycle, linear in three": lambda s, o: s.OneCycleLR(o, [1.0, 2.0], epochs=5, steps_per_epoch=3, anneal_strategy="linear", three_phase=True),
+    "one cycle, linear in three": lambda s, o: s.OneCycleLR(o, [1.0, 2.0], epochs=5, steps_per_epoch=3,
+                                                            anneal_strategy="linear", three_phase=True),
 }
 
 
@@ -278,10 +293,13 @@ def test_schedule_warnings_and_errors():
     scheduler = tally.optim.lr_scheduler.StepLR(tally.optim.SGD([p]), 2)
     with pytest.warns(UserWarning, match="before `optimizer.step"):
         scheduler.step()
+    def sgd(lib, **options):
+        return lib.optim.SGD([lib.nn.Parameter(lib.ones(1))], **options)
+
     for statement in [lambda lib: lib.optim.lr_scheduler.StepLR(3, 2),
-                      lambda lib: lib.optim.lr_scheduler.LambdaLR(lib.optim.SGD([lib.nn.Parameter(lib.ones(1))]), [abs, abs]),
-                      lambda lib: lib.optim.lr_scheduler.LinearLR(lib.optim.SGD([lib.nn.Parameter(lib.ones(1))]), 2.0),
-                      lambda lib: lib.optim.lr_scheduler.StepLR(lib.optim.SGD([lib.nn.Parameter(lib.ones(1))]), 2, last_epoch=3),
-                      lambda lib: lib.optim.lr_scheduler.CosineAnnealingWarmRestarts(lib.optim.SGD([lib.nn.Parameter(lib.ones(1))]), 0),
-                      lambda lib: lib.optim.lr_scheduler.OneCycleLR(lib.optim.SGD([lib.nn.Parameter(lib.ones(1))], momentum=0.9), 1.0)]:
+                      lambda lib: lib.optim.lr_scheduler.LambdaLR(sgd(lib), [abs, abs]),
+                      lambda lib: lib.optim.lr_scheduler.LinearLR(sgd(lib), 2.0),
+                      lambda lib: lib.optim.lr_scheduler.StepLR(sgd(lib), 2, last_epoch=3),
+                      lambda lib: lib.optim.lr_scheduler.CosineAnnealingWarmRestarts(sgd(lib), 0),
+                      lambda lib: lib.optim.lr_scheduler.OneCycleLR(sgd(lib, momentum=0.9), 1.0)]:
         same_error(statement)

@@ -41,8 +41,8 @@ def states_of(optimizer):
     n = ctypes.c_int()
     address = tl.library.tl_optimizer_list(optimizer, ctypes.byref(n))
     tl.check()
-    return {address[i].name if isinstance(address[i].name, str) else ctypes.string_at(address[i].name).decode(): address[i].tensor
-            for i in range(n.value)}
+    rows = [address[i] for i in range(n.value)]
+    return {row.name if isinstance(row.name, str) else ctypes.string_at(row.name).decode(): row.tensor for row in rows}
 
 
 def assert_near_path(ours, theirs, start, what, relative):
@@ -53,7 +53,8 @@ def assert_near_path(ours, theirs, start, what, relative):
 
 def starts(rng, name):
     values = [normal(rng, *shape).astype(NUMPY[name]) for shape in SHAPES]
-    return values, [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+    return (values, [tl.requires_grad(tl.tensor(v), True) for v in values],
+            [to_torch(v).requires_grad_() for v in values])
 
 
 def give_grads(rng, ours, theirs, name, size=1.0):
@@ -88,7 +89,8 @@ def test_50_steps(kind, options, name, clip):
             # the factor is an f32 number: it rounds once more than torch's f64 one
             relative = RELATIVE[name] if name == "float32" or not clip else 1e-6
             for i, (p, q, start) in enumerate(zip(ours, theirs, values)):
-                assert_near_path(p.numpy(), from_torch(q), start, f"{kind} {options} step {step} parameter {i}", relative)
+                assert_near_path(p.numpy(), from_torch(q), start, f"{kind} {options} step {step} parameter {i}",
+                                 relative)
         assert tl.optimizer_steps(optimizer) == STEPS
     if clip:  # both sides of the limit were met
         assert float(their_norm) < clip
@@ -121,9 +123,11 @@ def test_50_steps_of_narrow_parameters(kind, options, name):
 def test_settings_of_each_parameter_are_torchs_groups():
     rng = np.random.default_rng(3)
     _, ours, theirs = starts(rng, "float32")
-    peer = torch.optim.AdamW([{"params": [theirs[0], theirs[2]], "weight_decay": 0.3, "lr": 0.02}, {"params": [theirs[1]], "weight_decay": 0.0}],
+    peer = torch.optim.AdamW([{"params": [theirs[0], theirs[2]], "weight_decay": 0.3, "lr": 0.02},
+                              {"params": [theirs[1]], "weight_decay": 0.0}],
                              lr=0.01, foreach=False)
-    heavy, light = options_of("adamw", dict(lr=0.02, weight_decay=0.3)), options_of("adamw", dict(lr=0.01, weight_decay=0.0))
+    heavy = options_of("adamw", dict(lr=0.02, weight_decay=0.3))
+    light = options_of("adamw", dict(lr=0.01, weight_decay=0.0))
     with optimizer_of("adamw", ours, [heavy, light, heavy]) as optimizer:
         for step in range(STEPS):
             give_grads(rng, ours, theirs, "float32")

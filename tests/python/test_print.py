@@ -12,8 +12,8 @@ from torch_peer import NUMPY, TORCH, to_torch
 SEED = 20240611
 N_RANDOM = 40  # per dtype
 END = 2**63 - 1
-SHAPES = [(), (1,), (7,), (40,), (1000,), (1001,), (3, 4), (1, 1), (7, 30), (40, 40), (2000, 1), (2, 3, 4), (12, 11, 10),
-          (1, 5, 1, 3), (4, 8, 7, 6), (0,), (0, 3), (2, 0, 3)]
+SHAPES = [(), (1,), (7,), (40,), (1000,), (1001,), (3, 4), (1, 1), (7, 30), (40, 40), (2000, 1), (2, 3, 4),
+          (12, 11, 10), (1, 5, 1, 3), (4, 8, 7, 6), (0,), (0, 3), (2, 0, 3)]
 
 
 def same(values, change=lambda library, x: x):
@@ -65,13 +65,14 @@ def test_e8m0_prints_its_powers_of_two():
 
 def test_f4_prints_its_values():
     x = tl.cast(tl.tensor(np.array([0.5, -6, 3, 1.5, 0, -0.5], np.float32)), tl.F4E2M1)
-    assert repr(x) == "tensor([ 0.5000, -6.0000,  3.0000,  1.5000,  0.0000, -0.5000],\n       dtype=torch.float4_e2m1fn_x2)"
+    assert repr(x) == ("tensor([ 0.5000, -6.0000,  3.0000,  1.5000,  0.0000, -0.5000],\n"
+                       "       dtype=torch.float4_e2m1fn_x2)")
 
 
 @pytest.mark.parametrize("values", [
-    [np.nan], [np.inf, -np.inf], [0.0], [-0.0, 0.0], [1.0, np.nan], [np.nan, 0.5], [1e8], [1e8 + 1, 1], [99999999.0, 1.0], [1000.0, 1.0],
-    [1000.1, 1.0], [1e-4], [0.99e-4], [1.0, 1001.0], [2.5, 2500.1], [-1e300, 1e300], [5e-324], [1.7976931348623157e308],
-    [123456.5, 99999.25], [0.00005, np.inf], [1e10, np.nan, np.inf]])
+    [np.nan], [np.inf, -np.inf], [0.0], [-0.0, 0.0], [1.0, np.nan], [np.nan, 0.5], [1e8], [1e8 + 1, 1],
+    [99999999.0, 1.0], [1000.0, 1.0], [1000.1, 1.0], [1e-4], [0.99e-4], [1.0, 1001.0], [2.5, 2500.1], [-1e300, 1e300],
+    [5e-324], [1.7976931348623157e308], [123456.5, 99999.25], [0.00005, np.inf], [1e10, np.nan, np.inf]])
 def test_special_values_choose_the_same_format(values):
     for dtype in ("float64", "float32"):
         with np.errstate(all="ignore"):
@@ -84,7 +85,8 @@ def test_views_print_what_they_show(name):
     values = random_values(np.random.default_rng(SEED), dtype, (24, 60))
     same(values, lambda library, x: tl.transpose(x, 0, 1) if library == "ours" else x.t())
     same(values, lambda library, x: tl.select(x, 1, 3) if library == "ours" else x[:, 3])
-    same(values, lambda library, x: tl.slice(tl.slice(x, 0, 1, 20, 3), 1, 5, 50, 2) if library == "ours" else x[1:20:3, 5:50:2])
+    same(values, lambda library, x: tl.slice(tl.slice(x, 0, 1, 20, 3), 1, 5, 50, 2) if library == "ours"
+         else x[1:20:3, 5:50:2])
     same(values, lambda library, x: tl.expand(x, 3, [9, 24, 60]) if library == "ours" else x.expand(9, 24, 60))
     ours = tl.slice(tl.tensor(values), 1, -1, END, -1)
     assert repr(ours) == repr(to_torch(values).flip(1))
@@ -93,13 +95,15 @@ def test_views_print_what_they_show(name):
 def test_suffixes_break_the_line_where_torch_does():
     for n in range(1, 30):
         same(np.full(n, 1.5))
-        same(np.full(n, 1.5, np.float32), lambda library, x: tl.requires_grad(x, True) if library == "ours" else x.requires_grad_())
+        same(np.full(n, 1.5, np.float32), lambda library, x: tl.requires_grad(x, True) if library == "ours"
+             else x.requires_grad_())
         same(np.full((2, n), 7, np.int32))
 
 
 def test_graph_is_shown():
     def result(f, ours):
-        x = tl.requires_grad(tl.tensor(np.ones((2, 2), np.float32)), True) if ours else torch.ones(2, 2, requires_grad=True)
+        x = (tl.requires_grad(tl.tensor(np.ones((2, 2), np.float32)), True) if ours
+             else torch.ones(2, 2, requires_grad=True))
         return f(x)
     for name in ("exp", "neg", "sqrt", "tanh"):
         ours, theirs = result(getattr(tl, name), True), result(getattr(torch, name), False)

@@ -1,8 +1,8 @@
-"""Block-scaled formats against a plain reference in NumPy and ml_dtypes, bit for bit, and against examples worked out by
-hand from the OCP Microscaling Formats specification 1.0; what finfo, iinfo and promotion answer against PyTorch.
+"""Block-scaled formats against a plain reference in NumPy and ml_dtypes, bit for bit, and against examples worked out
+by hand from the OCP Microscaling Formats specification 1.0; what finfo, iinfo and promotion answer against PyTorch.
 
-The reference follows the text: the scale's exponent is floor(log2(amax)) minus the exponent of the largest value; values are
-clamped and rounded to nearest, ties to even. It shares no code with the library."""
+The reference follows the text: the scale's exponent is floor(log2(amax)) minus the exponent of the largest value;
+values are clamped and rounded to nearest, ties to even. It shares no code with the library."""
 import ctypes
 import json
 import subprocess
@@ -163,8 +163,8 @@ def test_small_random_tensors_of_any_shape_and_layout(name, seed):
 
 
 def test_worked_examples_of_the_mx_rule():
-    # amax 7 = 1.75 * 2^2: floor(log2) 2, minus e2m1's 2, gives 2^0. 7 saturates at 6; 5 is a tie between 4 and 6 and goes to
-    # the even 4; 2.5 between 2 and 3 to 2; 0.25 between 0 and 0.5 to 0; 0.75 between 0.5 and 1 to 1.
+    # amax 7 = 1.75 * 2^2: floor(log2) 2, minus e2m1's 2, gives 2^0. 7 saturates at 6; 5 is a tie between 4 and 6 and
+    # goes to the even 4; 2.5 between 2 and 3 to 2; 0.25 between 0 and 0.5 to 0; 0.75 between 0.5 and 1 to 1.
     x = np.zeros(32, np.float32)
     x[:7] = [7, 5, 2.5, 0.25, 0.75, -3, -0.1]
     values, scales, _, back = ours(x, "MXFP4")
@@ -188,7 +188,8 @@ def test_worked_examples_of_the_mx_rule():
 
 
 def test_worked_example_of_nvfp4():
-    # amax 2688: tensor scale 1. First block: 2688/6 = 448, values 6. Second block: amax 6, scale 1, the e2m1 grid itself.
+    # amax 2688: tensor scale 1. First block: 2688/6 = 448, values 6. Second block: amax 6, scale 1, the e2m1 grid
+    # itself.
     x = np.zeros((2, 16), np.float32)
     x[0] = 2688
     x[1, :8] = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
@@ -326,7 +327,8 @@ PROGRAM = Path(LIBRARY).parent / "tally"
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="no program beside the library")
 def test_the_command_tells_what_numpy_and_torch_tell():
-    answer = json.loads(subprocess.run([PROGRAM, "dtypes", "--json"], check=True, capture_output=True, text=True).stdout)
+    answer = json.loads(subprocess.run([PROGRAM, "dtypes", "--json"], check=True, capture_output=True,
+                                       text=True).stdout)
     assert [row["numpy"] for row in answer["dtypes"]] == [d.name for d in NUMPY_DTYPES]
     for row, dtype in zip(answer["dtypes"], NUMPY_DTYPES):
         with np.errstate(all="ignore"):

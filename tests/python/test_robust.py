@@ -1,4 +1,5 @@
-"""What a long-lived process needs: no leaks, the lock let go in long calls, errors that stay where they belong, a clean end.
+"""What a long-lived process needs: no leaks, the interpreter lock released in long calls, errors that stay in their
+thread, a clean exit.
 
 TALLY_SOAK=1000000 makes the leak tests that long (default 100000 calls in all).
 """
@@ -24,7 +25,8 @@ def live_bytes():
 
 
 class Mallinfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks "
+                                                     "fordblks keepcost").split()]
 
 
 def allocated_bytes():
@@ -84,8 +86,8 @@ def functions(x):
 
 
 def refused(x):
-    for wrong in (lambda: x @ x, lambda: x.reshape(7), lambda: x[9], lambda: tally.cat([x, 3]), lambda: x.sum(5), lambda: x + "a",
-                  lambda: tally.zeros(2**40, 2**40), lambda: tally.from_numpy([1])):
+    for wrong in (lambda: x @ x, lambda: x.reshape(7), lambda: x[9], lambda: tally.cat([x, 3]), lambda: x.sum(5),
+                  lambda: x + "a", lambda: tally.zeros(2**40, 2**40), lambda: tally.from_numpy([1])):
         with pytest.raises((RuntimeError, TypeError, IndexError)):
             wrong()
 
@@ -99,7 +101,8 @@ def sharing(x):
     tally.from_dlpack(a)
 
 
-@pytest.mark.parametrize("work, cost", [(plain, 10), (gradients, 12), (hooks, 12), (functions, 15), (refused, 40), (sharing, 25)])
+@pytest.mark.parametrize("work, cost",
+                         [(plain, 10), (gradients, 12), (hooks, 12), (functions, 15), (refused, 40), (sharing, 25)])
 def test_no_leak(work, cost):
     """Held bytes come back to where they were; resident memory does not grow with the number of rounds."""
     x = tally.arange(12.0).reshape(3, 4)
@@ -348,11 +351,16 @@ class Double(tally.autograd.Function):
     def backward(ctx, g): return g * 2
 w = tally.ones(3, requires_grad=True)
 y = Double.apply(w); z = Double.apply(w).sum(); z.backward()""",
-    "hooks": "w = tally.ones(3, requires_grad=True); w.register_hook(lambda g: w); y = w * 2; y.register_hook(lambda g: y); y.sum().backward()",
-    "arrays": "import numpy; x = tally.ones(3); a = x.numpy(); b = numpy.arange(3.0); c = tally.from_numpy(b); d = x.T.numpy()",
-    "capsules": "x = tally.ones(3); c = x.__dlpack__(); d = x.__dlpack__(max_version=(1, 0)); import numpy; a = numpy.from_dlpack(x); b = tally.from_dlpack(numpy.ones(3))",
-    "cycles": "class A: pass\na = A(); a.self = a; a.x = tally.ones(3, requires_grad=True); a.y = (a.x * 2).sum(); a.n = a.x.detach().numpy(); a.d = tally.from_dlpack(a.n)",
-    "builtins": "import builtins, numpy; builtins.kept = [tally.ones(3), tally.ones(3).numpy(), tally.from_numpy(numpy.ones(3)), tally.ones(3).__dlpack__()]",
+    "hooks": "w = tally.ones(3, requires_grad=True); w.register_hook(lambda g: w); y = w * 2; y.register_hook(lambda "
+             "g: y); y.sum().backward()",
+    "arrays": "import numpy; x = tally.ones(3); a = x.numpy(); b = numpy.arange(3.0); c = tally.from_numpy(b); d = "
+              "x.T.numpy()",
+    "capsules": "x = tally.ones(3); c = x.__dlpack__(); d = x.__dlpack__(max_version=(1, 0)); import numpy; a = "
+                "numpy.from_dlpack(x); b = tally.from_dlpack(numpy.ones(3))",
+    "cycles": "class A: pass\na = A(); a.self = a; a.x = tally.ones(3, requires_grad=True); a.y = (a.x * 2).sum(); a.n "
+              "= a.x.detach().numpy(); a.d = tally.from_dlpack(a.n)",
+    "builtins": "import builtins, numpy; builtins.kept = [tally.ones(3), tally.ones(3).numpy(), "
+                "tally.from_numpy(numpy.ones(3)), tally.ones(3).__dlpack__()]",
     "daemon": """
 import threading, time
 def work():

@@ -15,7 +15,8 @@ safetensors = pytest.importorskip("safetensors", reason="the package safetensors
 
 TORCH_NAMES = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
                "float4_e2m1fn_x2", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool"]
-FORMAT_NAMES = ["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "I64", "I32", "I16", "U16", "I8", "U8", "BOOL"]
+FORMAT_NAMES = ["F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "I64", "I32", "I16", "U16", "I8",
+                "U8", "BOOL"]
 F4 = tally_c.NUMPY_DTYPES.index(np.dtype(ml_dtypes.float4_e2m1fn))
 
 
@@ -61,7 +62,8 @@ def raw(x):
 def reference_save(entries, metadata=None):
     """entries: name -> (number of the dtype, shape, bytes)."""
     if not hasattr(safetensors, "TensorSpec"):  # before 0.8
-        return bytes(safetensors.serialize({n: {"dtype": TORCH_NAMES[d], "shape": list(s), "data": b} for n, (d, s, b) in entries.items()},
+        return bytes(safetensors.serialize({n: {"dtype": TORCH_NAMES[d], "shape": list(s), "data": b}
+                                            for n, (d, s, b) in entries.items()},
                                            metadata))
     keep, specs = [], {}
     for name, (d, shape, data) in entries.items():
@@ -109,7 +111,8 @@ def test_each_dtype_is_the_same_file(tmp_path, d):
 
 def test_all_dtypes_in_one_file_are_the_same_file(tmp_path):
     rng = np.random.default_rng(1)
-    entries = {f"{name}{i}": some(rng, d, shape) for d, name in enumerate(TORCH_NAMES) for i, shape in enumerate([(2, 6), (10,), (1, 1, 2)])}
+    entries = {f"{name}{i}": some(rng, d, shape) for d, name in enumerate(TORCH_NAMES)
+               for i, shape in enumerate([(2, 6), (10,), (1, 1, 2)])}
     check_both(tmp_path, entries, {"format": "pt"})
 
 
@@ -206,7 +209,8 @@ BROKEN = {
     "too few bytes": file_of(one(shape="[2]"), 1),
     "too many bytes": file_of(one(offsets="[0,2]"), 2),
     "half a byte": file_of(one(dtype="F4", shape="[3]", offsets="[0,2]"), 2),
-    "an overlap": file_of('{' + entry(shape="[2]", offsets="[0,2]") + ',' + entry(name="b", shape="[2]", offsets="[1,3]") + '}', 3),
+    "an overlap": file_of('{' + entry(shape="[2]", offsets="[0,2]") + ','
+                          + entry(name="b", shape="[2]", offsets="[1,3]") + '}', 3),
     "the same bytes": file_of('{' + entry() + ',' + entry(name="b") + '}', 1),
     "a hole": file_of('{' + entry() + ',' + entry(name="b", offsets="[2,3]") + '}', 3),
     "a hole at the start": file_of(one(offsets="[1,2]"), 2),
@@ -224,9 +228,11 @@ UNUSUAL = {
     "an empty name": file_of(one(name=""), 1),
     "a later field": file_of(one(more=',"x":[{"y":[1.5e3,null]},-0,true]'), 1),
     "fields in another order": file_of('{"a":{"data_offsets":[0,1],"shape":[],"dtype":"U8"}}', 1),
-    "nothing twice at one place": file_of('{' + entry(shape="[0]", offsets="[0,0]") + ',' + entry(name="b", shape="[0,7]", offsets="[0,0]") + '}'),
+    "nothing twice at one place": file_of('{' + entry(shape="[0]", offsets="[0,0]") + ','
+                                          + entry(name="b", shape="[0,7]", offsets="[0,0]") + '}'),
     "unaligned": file_of('{' + entry() + ',' + entry(name="b", dtype="F32", offsets="[1,5]") + '}', 5),
-    "types we lack": file_of('{' + entry(dtype="U32", offsets="[0,4]") + ',' + entry(name="b", dtype="C64", offsets="[4,12]") + '}', 12),
+    "types we lack": file_of('{' + entry(dtype="U32", offsets="[0,4]") + ','
+                             + entry(name="b", dtype="C64", offsets="[4,12]") + '}', 12),
 }
 # Where we are stricter than the reference, and meant to be.
 STRICTER = {

@@ -1,7 +1,9 @@
-"""Random programs in both libraries, in f64: views, in-place changes of views and bases, checkpoints, second derivatives.
+"""Random programs in both libraries, in f64: views, in-place changes of views and bases, checkpoints, second
+derivatives.
 
-A program starts from a few leaves and draws instruction after instruction, each of which runs in both libraries. What one
-refuses the other must refuse, at the instruction or in backward. Losses and all leaf gradients must agree to 1e-9.
+A program starts from a few leaves and draws one instruction after the other; each runs in both libraries. If one
+library refuses an instruction, the other must too, there or in backward. Losses and all leaf gradients must agree to
+1e-9.
 A failure prints the program and its seed.
 """
 import contextlib
@@ -126,9 +128,12 @@ PAIR_CHANGES = {
 }
 CHECKPOINTS = {
     "tanh(ab)": (lambda a, b: torch.tanh(a * b), lambda a, b: [tl.tanh(tl.mul(a, b))]),
-    "sum of squares": (lambda a, b: ((a + b) * (a + b)).sum(), lambda a, b: [tl.sum_all(tl.mul(tl.add(a, b), tl.add(a, b)))]),
-    "changed inside": (lambda a, b: (a * b).clone().sigmoid_().mul_(2), lambda a, b: [tl.affine_(tl.clone(tl.sigmoid(tl.mul(a, b))), 2, 0)]),
-    "views inside": (lambda a, b: (a * b).unsqueeze(0).exp().squeeze(0), lambda a, b: [tl.squeeze(tl.exp(tl.unsqueeze(tl.mul(a, b), 0)), 0)]),
+    "sum of squares": (lambda a, b: ((a + b) * (a + b)).sum(),
+                       lambda a, b: [tl.sum_all(tl.mul(tl.add(a, b), tl.add(a, b)))]),
+    "changed inside": (lambda a, b: (a * b).clone().sigmoid_().mul_(2),
+                       lambda a, b: [tl.affine_(tl.clone(tl.sigmoid(tl.mul(a, b))), 2, 0)]),
+    "views inside": (lambda a, b: (a * b).unsqueeze(0).exp().squeeze(0),
+                     lambda a, b: [tl.squeeze(tl.exp(tl.unsqueeze(tl.mul(a, b), 0)), 0)]),
 }
 
 
@@ -187,12 +192,13 @@ class Program:
             return
         if name == "fill_" and 0 in x.stride():
             return  # torch fills expanded tensors; ours refuses every write to them
-        if name in ("view", "reshape", "contiguous") and any(n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), ours.stride)):
+        if (name in ("view", "reshape", "contiguous")
+                and any(n > 1 and a != b for n, a, b in zip(x.shape, x.stride(), ours.stride))):
             return  # torch keeps the order of axes in memory from operand to result; ours are always row-major
         # A view made without recording has requires_grad in torch, though no gradient flows: nothing to compare.
         with self.mode() if table is not VIEWS else contextlib.nullcontext():
-            self.step(lambda: f(x, *arguments), lambda: g(ours, *arguments), f"{len(self.registers)} = {name} {i} {arguments}",
-                      table is not CHANGES)
+            self.step(lambda: f(x, *arguments), lambda: g(ours, *arguments),
+                      f"{len(self.registers)} = {name} {i} {arguments}", table is not CHANGES)
 
     def two(self, table):
         name = str(self.rng.choice(list(table)))
@@ -207,7 +213,8 @@ class Program:
         elif max(a.numel(), b.numel()) > 300:
             return
         with self.mode():
-            self.step(lambda: f(a, b), lambda: g(our_a, our_b), f"{len(self.registers)} = {name} {i} {j}", table is not PAIR_CHANGES)
+            self.step(lambda: f(a, b), lambda: g(our_a, our_b), f"{len(self.registers)} = {name} {i} {j}",
+                      table is not PAIR_CHANGES)
 
     @contextlib.contextmanager
     def mode(self):
@@ -226,7 +233,8 @@ class Program:
         f, g = CHECKPOINTS[name]
         keep = str(self.rng.choice(["KEEP_INPUTS", "KEEP_MATMULS"]))
         def theirs():
-            f(a.detach().clone(), b.detach().clone())  # PyTorch before 2.11 is left in disorder by a checkpoint that raises
+            # A checkpoint that raises leaves PyTorch before 2.11 in an inconsistent state.
+            f(a.detach().clone(), b.detach().clone())
             return checkpoint(f, a, b, use_reentrant=False)
 
         self.step(theirs, lambda: tl.checkpoint_of(g, [our_a, our_b], 1, keep)[0],
@@ -280,8 +288,8 @@ def is_tame(x):
 
 
 def agree(program, their_error, error):
-    """Both went well. Where all of a tensor is overwritten, torch sends zeros further back, and may meet a value that is gone;
-    here nothing is sent."""
+    """Both succeeded. Where all of a tensor is overwritten, torch propagates zeros further back and may need a value
+    that is gone; we propagate nothing."""
     overwrites = any("fill_" in line or "copy_" in line for line in program.log)
     if overwrites and error is None and "modified by an inplace operation" in str(their_error):
         return False
@@ -322,7 +330,8 @@ def test_random_programs_twice_differentiated(group):
         if not theirs.requires_grad or not is_tame(theirs):
             continue
         leaves = [(x, y) for x, y in program.leaves if x.requires_grad and x.is_leaf]
-        first, their_error = outcome(lambda: torch.autograd.grad(theirs, [x for x, _ in leaves], create_graph=True, allow_unused=True))
+        first, their_error = outcome(lambda: torch.autograd.grad(theirs, [x for x, _ in leaves], create_graph=True,
+                                                                 allow_unused=True))
         our_first, error = outcome(lambda: tl.gradients_of(ours, [y for _, y in leaves], None, tl.CREATE_GRAPH))
         if not agree(program, their_error, error):
             continue
@@ -496,9 +505,9 @@ def changed_with_a_factor_that_needs_gradients(m):
 
 
 CASES = [leaf_changed, view_of_leaf_changed, leaf_changed_without_recording, saved_input_changed, saved_output_changed,
-         saved_output_changed_through_a_view, saved_input_changed_through_detach, unsaved_input_changed, changed_by_itself, expanded_changed, shifted_overlap,
-         rows_of_one_tensor_added, view_without_recording_changed, second_backward, base_changed_after_view, constant_buffer_filled,
-         changed_with_a_factor_that_needs_gradients]
+         saved_output_changed_through_a_view, saved_input_changed_through_detach, unsaved_input_changed,
+         changed_by_itself, expanded_changed, shifted_overlap, rows_of_one_tensor_added, view_without_recording_changed,
+         second_backward, base_changed_after_view, constant_buffer_filled, changed_with_a_factor_that_needs_gradients]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -1,4 +1,5 @@
-"""Elementwise functions and numbers beside tensors, against PyTorch: values, gradients, dtypes, second derivatives, refusals."""
+"""Elementwise functions of tensors, and of tensors and numbers, against PyTorch: values, gradients, dtypes, second
+derivatives, errors."""
 import itertools
 
 import numpy as np
@@ -20,24 +21,25 @@ def wide(rng, *shape):
     return np.asarray(rng.standard_normal(shape) * 4)
 
 
-REAL = [("exp2", torch.exp2, normal), ("expm1", torch.expm1, normal), ("log1p", torch.log1p, positive), ("log2", torch.log2, positive),
-        ("rsqrt", torch.rsqrt, positive), ("sin", torch.sin, wide), ("cos", torch.cos, wide), ("erf", torch.erf, normal),
-        ("reciprocal", torch.reciprocal, positive)]
+REAL = [("exp2", torch.exp2, normal), ("expm1", torch.expm1, normal), ("log1p", torch.log1p, positive),
+        ("log2", torch.log2, positive), ("rsqrt", torch.rsqrt, positive), ("sin", torch.sin, wide),
+        ("cos", torch.cos, wide), ("erf", torch.erf, normal), ("reciprocal", torch.reciprocal, positive)]
 STEPS = [("abs", torch.abs, wide), ("sign", torch.sign, wide), ("floor", torch.floor, wide), ("ceil", torch.ceil, wide),
          ("round", torch.round, wide), ("trunc", torch.trunc, wide), ("square", torch.square, normal)]
 ACTIVATIONS = [("gelu_erf", F.gelu, normal)]
 UNARY = REAL + STEPS + ACTIVATIONS
 OURS = {name: (lambda name: lambda x: getattr(tl, name)(x))(name) for name, _, _ in UNARY}
 NAMES = [u[0] for u in UNARY]
-SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 1e4, -1e4, 80.0, -80.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5,
-                    3e6, -1e20, 1e30, 1e-42])
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 1e4, -1e4, 80.0, -80.0, 1.0, -1.0, 0.5, 1.5, 2.5,
+                    -0.5, -1.5, -2.5, 3e6, -1e20, 1e30, 1e-42])
 
 
 # ---- One operand ----
 
 @pytest.mark.parametrize("name,theirs,draw", UNARY, ids=NAMES)
 def test_unary(name, theirs, draw):
-    ulps = 4 if name in ("rsqrt", "erf", "reciprocal") else 2  # gradients of several ops, here as there, in another order
+    # Gradients of several ops, here as there, in another order
+    ulps = 4 if name in ("rsqrt", "erf", "reciprocal") else 2
     for i, shape in enumerate(SHAPES):
         check(f"{name} {shape}", OURS[name], theirs, [draw(np.random.default_rng(i), *shape)], seed=i, ulps=ulps)
 
@@ -57,12 +59,15 @@ def test_unary_of_special_values(name, theirs):
             x[np.isinf(x)] = 0
         a, b = OURS[name](tl.tensor(x)).numpy(), from_torch(theirs(to_torch(x)))
         assert_near(a, b, f"{name} {dtype}", 2e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else None)
-        if name not in ("sign", "gelu_erf") and dtype == "float32":  # torch's own zeros of sign(-0) differ with its build
+        # torch's own zeros of sign(-0) differ with its build
+        if name not in ("sign", "gelu_erf") and dtype == "float32":
             zero = np.asarray([0.0, -0.0], np.float32)
-            assert np.array_equal(np.signbit(OURS[name](tl.tensor(zero)).numpy()), np.signbit(from_torch(theirs(to_torch(zero)))))
+            assert np.array_equal(np.signbit(OURS[name](tl.tensor(zero)).numpy()),
+                                  np.signbit(from_torch(theirs(to_torch(zero)))))
 
 
-@pytest.mark.parametrize("name,theirs", [u[:2] for u in UNARY] + [("logical_not", torch.logical_not), ("isnan", torch.isnan), ("isfinite", torch.isfinite)],
+@pytest.mark.parametrize("name,theirs", [u[:2] for u in UNARY]
+                         + [("logical_not", torch.logical_not), ("isnan", torch.isnan), ("isfinite", torch.isfinite)],
                          ids=NAMES + ["logical_not", "isnan", "isfinite"])
 def test_unary_of_integers(name, theirs):
     rng = np.random.default_rng(0)
@@ -75,11 +80,13 @@ def test_unary_of_integers(name, theirs):
             assert_near(y, z, f"{name} {dtype}")
 
 
-@pytest.mark.parametrize("name", ["exp2_", "expm1_", "log1p_", "log2_", "rsqrt_", "sin_", "cos_", "erf_", "abs_", "sign_", "floor_", "ceil_", "round_",
-                                  "trunc_", "sigmoid_", "tanh_", "sqrt_", "log_", "neg_"])
+@pytest.mark.parametrize("name", ["exp2_", "expm1_", "log1p_", "log2_", "rsqrt_", "sin_", "cos_", "erf_", "abs_",
+                                  "sign_", "floor_", "ceil_", "round_", "trunc_", "sigmoid_", "tanh_", "sqrt_", "log_",
+                                  "neg_"])
 def test_in_place(name):
     x = positive(np.random.default_rng(0), 3, 4)
-    check(name, lambda x: getattr(tl, name)(tl.clone(x)), lambda x: getattr(x.clone(), name)(), [x], ["float64", "float32"])
+    check(name, lambda x: getattr(tl, name)(tl.clone(x)), lambda x: getattr(x.clone(), name)(), [x],
+          ["float64", "float32"])
     for dtype in INTEGERS:
         x = sample(np.random.default_rng(1), dtype, (5,))
         _, error = outcome(lambda: getattr(tl, name)(tl.tensor(x)))
@@ -88,9 +95,11 @@ def test_in_place(name):
             assert (error is None) == (their_error is None), f"{name} {dtype}: ours {error}, torch {their_error}"
 
 
-@pytest.mark.parametrize("name,theirs", [("silu_", F.silu), ("gelu_", lambda x: F.gelu(x, approximate="tanh")), ("gelu_erf_", F.gelu)])
+@pytest.mark.parametrize("name,theirs",
+                         [("silu_", F.silu), ("gelu_", lambda x: F.gelu(x, approximate="tanh")), ("gelu_erf_", F.gelu)])
 def test_activations_in_place(name, theirs):
-    check(name, lambda x: getattr(tl, name)(tl.clone(x)), theirs, [normal(np.random.default_rng(0), 3, 4)], ["float64", "float32"])
+    check(name, lambda x: getattr(tl, name)(tl.clone(x)), theirs, [normal(np.random.default_rng(0), 3, 4)],
+          ["float64", "float32"])
 
 
 @pytest.mark.parametrize("slope", [0.01, 0.0, -0.5, 2.0])
@@ -98,7 +107,8 @@ def test_leaky_relu(slope):
     x = np.concatenate([normal(np.random.default_rng(0), 40), [0.0, -0.0]])
     check("leaky_relu", lambda x: tl.leaky_relu(x, slope), lambda x: F.leaky_relu(x, slope), [x], ulps=2)
     if slope > 0:
-        check("leaky_relu_", lambda x: tl.leaky_relu_(tl.clone(x), slope), lambda x: F.leaky_relu_(x.clone(), slope), [x], ["float64"])
+        check("leaky_relu_", lambda x: tl.leaky_relu_(tl.clone(x), slope), lambda x: F.leaky_relu_(x.clone(), slope),
+              [x], ["float64"])
 
 
 @pytest.mark.parametrize("beta,threshold", [(1, 20), (2.5, 20), (0.5, 1), (10, 5)])
@@ -122,10 +132,12 @@ def test_binary(name):
         values = [positive(rng, *a), normal(rng, *b)] if name == "pow" else [normal(rng, *a), positive(rng, *b)]
         # a quotient near an integer may round to either side of it in 16 bits
         names = ["float64", "float32"] if name == "remainder" else FLOATS
-        check(f"{name} {a} {b}", getattr(tl, name), getattr(torch, name), values, names, seed=i, ulps=6 if name == "pow" else 1)
+        check(f"{name} {a} {b}", getattr(tl, name), getattr(torch, name), values, names, seed=i,
+              ulps=6 if name == "pow" else 1)
 
 
-@pytest.mark.parametrize("name", ["pow", "remainder", "minimum", "maximum", "logical_and", "logical_or", "logical_xor", "div"])
+@pytest.mark.parametrize("name",
+                         ["pow", "remainder", "minimum", "maximum", "logical_and", "logical_or", "logical_xor", "div"])
 def test_dtypes_promote_as_in_torch(name):
     rng = np.random.default_rng(3)
     for first, second in itertools.product(DTYPES, DTYPES):
@@ -138,25 +150,31 @@ def test_dtypes_promote_as_in_torch(name):
             y, error = outcome(lambda: getattr(tl, name)(tl.tensor(a), tl.tensor(b)).numpy())
             z, their_error = outcome(lambda: from_torch(getattr(torch, name)(to_torch(a), to_torch(b))))
             what = f"{name} {first}{list(shapes[0])} {second}{list(shapes[1])}"
-            assert (error is None) == (their_error is None), f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
+            assert (error is None) == (their_error is None), \
+                f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
             if error is None:
                 assert y.dtype == z.dtype, f"{what}: ours {y.dtype}, torch {z.dtype}"
-                assert_near(y.astype(np.float64), z.astype(np.float64), f"{what} {a} {b}", 2e-2 if y.dtype.itemsize < 4 and y.dtype.kind not in "iub" else 1e-6)
+                assert_near(y.astype(np.float64), z.astype(np.float64), f"{what} {a} {b}",
+                            2e-2 if y.dtype.itemsize < 4 and y.dtype.kind not in "iub" else 1e-6)
 
 
 @pytest.mark.parametrize("name", ["pow", "remainder", "minimum", "maximum", "logical_and", "logical_or", "logical_xor"])
 def test_binary_of_special_values(name):
-    a, b = (np.array(v) for v in zip(*itertools.product([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e-40, 1e30], repeat=2)))
+    numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e-40, 1e30]
+    a, b = (np.array(v) for v in zip(*itertools.product(numbers, repeat=2)))
     if name == "remainder":
-        a, b = np.where(a == 1e-40, 1, a), np.where(b == 1e-40, 1, b)  # torch's quotient overflows there, and the result is NaN
+        # torch's quotient overflows there, and its result is NaN.
+        a, b = np.where(a == 1e-40, 1, a), np.where(b == 1e-40, 1, b)
     for dtype in ("float64", "float32"):
         x, y = a.astype(dtype), b.astype(dtype)
-        assert_near(getattr(tl, name)(tl.tensor(x), tl.tensor(y)).numpy(), from_torch(getattr(torch, name)(to_torch(x), to_torch(y))), f"{name} {dtype}")
+        assert_near(getattr(tl, name)(tl.tensor(x), tl.tensor(y)).numpy(),
+                    from_torch(getattr(torch, name)(to_torch(x), to_torch(y))), f"{name} {dtype}")
 
 
 @pytest.mark.parametrize("name", ["pow", "remainder", "minimum", "maximum"])
 def test_gradients_at_special_places(name):
-    a, b = (np.array(v) for v in zip(*itertools.product([0.0, 1.0, 2.0, -1.0, -2.5, np.nan], [0.0, 1.0, 2.0, 3.0, -1.0, np.nan])))
+    pairs = itertools.product([0.0, 1.0, 2.0, -1.0, -2.5, np.nan], [0.0, 1.0, 2.0, 3.0, -1.0, np.nan])
+    a, b = (np.array(v) for v in zip(*pairs))
     x, y = (tl.requires_grad(tl.tensor(v), True) for v in (a, b))
     p, q = (to_torch(v).requires_grad_() for v in (a, b))
     tl.backward(tl.sum_all(getattr(tl, name)(x, y)), None, 0)
@@ -166,9 +184,11 @@ def test_gradients_at_special_places(name):
 
 
 def test_integer_powers_and_remainders():
-    a, b = (np.array(v) for v in zip(*itertools.product([-7, -3, -2, -1, 0, 1, 2, 3, 5, 2**62, -2**63], [-9, -3, -2, -1, 1, 2, 3, 63, 64])))
+    pairs = itertools.product([-7, -3, -2, -1, 0, 1, 2, 3, 5, 2**62, -2**63], [-9, -3, -2, -1, 1, 2, 3, 63, 64])
+    a, b = (np.array(v) for v in zip(*pairs))
     for name in ("pow", "remainder"):
-        assert_near(getattr(tl, name)(tl.tensor(a), tl.tensor(b)).numpy(), from_torch(getattr(torch, name)(to_torch(a), to_torch(b))), name)
+        assert_near(getattr(tl, name)(tl.tensor(a), tl.tensor(b)).numpy(),
+                    from_torch(getattr(torch, name)(to_torch(a), to_torch(b))), name)
     _, error = outcome(lambda: tl.remainder(tl.tensor(a), tl.tensor(np.array(0))))
     assert "ZeroDivisionError" in str(error)
 
@@ -177,11 +197,14 @@ def test_composites():
     for i, (a, b) in enumerate([((3, 4), (3, 4)), ((3, 4), (4,)), ((4,), (3, 1))]):
         rng = np.random.default_rng(i)
         values = [normal(rng, 3, 4), normal(rng, *a), positive(rng, *b)]
-        check("addcmul", lambda x, a, b: tl.addcmul(x, a, b, 0.3), lambda x, a, b: torch.addcmul(x, a, b, value=0.3), values, seed=i, ulps=4)
-        check("addcdiv", lambda x, a, b: tl.addcdiv(x, a, b, 0.3), lambda x, a, b: torch.addcdiv(x, a, b, value=0.3), values, seed=i, ulps=8)
+        check("addcmul", lambda x, a, b: tl.addcmul(x, a, b, 0.3), lambda x, a, b: torch.addcmul(x, a, b, value=0.3),
+              values, seed=i, ulps=4)
+        check("addcdiv", lambda x, a, b: tl.addcdiv(x, a, b, 0.3), lambda x, a, b: torch.addcdiv(x, a, b, value=0.3),
+              values, seed=i, ulps=8)
         check("lerp", lambda a, b, w: tl.lerp(a, b, w), torch.lerp, values, ["float64", "float32"], seed=i)
         for weight in (0.2, 0.7, 1.0, -0.5):
-            check("lerp", lambda a, b: tl.lerp_scalar(a, b, weight), lambda a, b: torch.lerp(a, b, weight), values[:2], ["float64", "float32"], seed=i)
+            check("lerp", lambda a, b: tl.lerp_scalar(a, b, weight), lambda a, b: torch.lerp(a, b, weight), values[:2],
+                  ["float64", "float32"], seed=i)
     for ours, theirs in ((lambda: tl.addcdiv(*integers(tl.tensor), 1.0), lambda: torch.addcdiv(*integers(to_torch))),
                          (lambda: tl.lerp(*integers(tl.tensor)), lambda: torch.lerp(*integers(to_torch)))):
         assert outcome(ours)[1] and outcome(theirs)[1]
@@ -195,8 +218,9 @@ def integers(tensor):
 
 NUMBERS = [True, False, 2, -1, 0, 3, 300, 2.5, -0.5, 0.1, 0.0, float("inf"), float("nan")]
 SCALAR_OPS = {
-    "add_scalar": lambda x, s: x + s, "sub_scalar": lambda x, s: x - s, "rsub_scalar": lambda x, s: s - x, "mul_scalar": lambda x, s: x * s,
-    "div_scalar": lambda x, s: x / s, "rdiv_scalar": lambda x, s: s / x, "pow_scalar": lambda x, s: x ** s, "rpow_scalar": lambda x, s: torch.pow(s, x),
+    "add_scalar": lambda x, s: x + s, "sub_scalar": lambda x, s: x - s, "rsub_scalar": lambda x, s: s - x,
+    "mul_scalar": lambda x, s: x * s, "div_scalar": lambda x, s: x / s, "rdiv_scalar": lambda x, s: s / x,
+    "pow_scalar": lambda x, s: x ** s, "rpow_scalar": lambda x, s: torch.pow(s, x),
     "remainder_scalar": lambda x, s: torch.remainder(x, s), "maximum_scalar": lambda x, s: torch.clamp(x, min=s),
     "minimum_scalar": lambda x, s: torch.clamp(x, max=s)}
 
@@ -219,18 +243,22 @@ def test_numbers_promote_as_in_torch(name):
             continue  # torch takes the powers False and True of bool, and no other way to them
         if name == "pow_scalar" and dtype in INTEGERS and isinstance(s, float):
             x = np.asarray(np.abs(x))
-        if name == "rpow_scalar" and isinstance(s, (int, bool)) and dtype in ("int8", "uint8", "int16") and abs(s) > 100:
+        if (name == "rpow_scalar" and isinstance(s, (int, bool)) and dtype in ("int8", "uint8", "int16")
+                and abs(s) > 100):
             x = np.asarray(np.abs(x))
         if name in ("minimum_scalar", "maximum_scalar") and IS_OLD:
             whole = dtype in INTEGERS and dtype != "bool" and not isinstance(s, float)
             if s != s or (whole and not np.iinfo(dtype).min <= s <= np.iinfo(dtype).max):
-                continue  # this PyTorch loses NaN bounds in the rest of a vector, and wraps or refuses bounds out of range
+                # This PyTorch loses NaN bounds in the rest of a vector, and wraps or refuses bounds out of range
+                continue
         y, error = outcome(lambda: getattr(tl, name)(tl.tensor(x), number(s)).numpy())
         z, their_error = outcome(lambda: from_torch(SCALAR_OPS[name](to_torch(x), s)))
         what = f"{name} {dtype}{list(shape)} {s!r}"
-        assert (error is None) == (their_error is None), f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
+        assert (error is None) == (their_error is None), \
+            f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
         if error is None:
-            assert y.dtype == z.dtype and y.shape == z.shape, f"{what}: ours {y.dtype}{y.shape}, torch {z.dtype}{z.shape}"
+            assert y.dtype == z.dtype and y.shape == z.shape, \
+                f"{what}: ours {y.dtype}{y.shape}, torch {z.dtype}{z.shape}"
             relative = {"float16": 2e-3, "bfloat16": 1.6e-2}.get(y.dtype.name, 1e-6)
             assert_near(y.astype(np.float64), z.astype(np.float64), f"{what} {x}", relative)
 
@@ -258,9 +286,10 @@ def test_numbers_in_place(name):
         z, their_error = outcome(lambda: from_torch(getattr(to_torch(x), name + "_")(s)))
         assert (error is None) == (their_error is None), f"{name}_ {dtype} {s!r}: ours {error}, torch {their_error}"
         if error is None:
-            assert_near(y.astype(np.float64), z.astype(np.float64), f"{name}_ {dtype} {s!r}", {"float16": 2e-3, "bfloat16": 1.6e-2}.get(y.dtype.name, 1e-6))
-    check(name, lambda x: getattr(tl, name + "_scalar_")(tl.clone(x), number(1.7)), lambda x: getattr(x.clone(), name + "_")(1.7),
-          [positive(rng, 3, 4)], ["float64", "float32"])
+            assert_near(y.astype(np.float64), z.astype(np.float64), f"{name}_ {dtype} {s!r}",
+                        {"float16": 2e-3, "bfloat16": 1.6e-2}.get(y.dtype.name, 1e-6))
+    check(name, lambda x: getattr(tl, name + "_scalar_")(tl.clone(x), number(1.7)),
+          lambda x: getattr(x.clone(), name + "_")(1.7), [positive(rng, 3, 4)], ["float64", "float32"])
 
 
 RELATIONS = [("EQ", torch.eq), ("NE", torch.ne), ("LT", torch.lt), ("LE", torch.le), ("GT", torch.gt), ("GE", torch.ge)]
@@ -279,13 +308,16 @@ def test_compare_with_numbers(relation, theirs):
         assert_near(ours, from_torch(theirs(to_torch(x), s)), f"{relation} {dtype} {s!r}")
 
 
-@pytest.mark.parametrize("low,high", [(-0.5, 1.0), (None, 0.25), (0, None), (1.0, -1.0), (0, 1), (-1.5, 2), (float("nan"), None), (False, True)])
+@pytest.mark.parametrize("low,high", [(-0.5, 1.0), (None, 0.25), (0, None), (1.0, -1.0), (0, 1), (-1.5, 2),
+                                      (float("nan"), None), (False, True)])
 def test_clamp(low, high):
     ours = (lambda f: lambda x: f(x, None if low is None else number(low), None if high is None else number(high)))
     if low != low and IS_OLD:
         pytest.skip("this PyTorch loses NaN bounds in the rest of a vector")
-    ties = np.array([0.0, 1.0, -0.5, 0.25])  # values only: the gradient at a bound is 1 in PyTorch before 2.15, and 0 since
-    assert_near(ours(tl.clamp)(tl.tensor(ties)).numpy(), from_torch(torch.clamp(to_torch(ties), low, high)), f"clamp {low} {high}")
+    # Values only: the gradient at a bound is 1 in PyTorch before 2.15, and 0 since.
+    ties = np.array([0.0, 1.0, -0.5, 0.25])
+    assert_near(ours(tl.clamp)(tl.tensor(ties)).numpy(), from_torch(torch.clamp(to_torch(ties), low, high)),
+                f"clamp {low} {high}")
     x = normal(np.random.default_rng(8), 40)
     check("clamp", ours(tl.clamp), lambda x: torch.clamp(x, low, high), [x])
     check("clamp_", lambda x: ours(tl.clamp_)(tl.clone(x)), lambda x: x.clone().clamp_(low, high), [x], ["float64"])
@@ -293,13 +325,15 @@ def test_clamp(low, high):
         x = sample(np.random.default_rng(9), dtype, (9,))
         y, error = outcome(lambda: ours(tl.clamp)(tl.tensor(x)).numpy())
         z, their_error = outcome(lambda: from_torch(torch.clamp(to_torch(x), low, high)))
-        assert (error is None) == (their_error is None), f"clamp {dtype} {low} {high}: ours {error}, torch {their_error}"
+        assert (error is None) == (their_error is None), \
+            f"clamp {dtype} {low} {high}: ours {error}, torch {their_error}"
         if error is None:
             assert_near(y, z, f"clamp {dtype} {low} {high}")
 
 
 def test_what_clamp_refuses():
-    for dtype, low, high in (("uint8", 300, None), ("int8", None, -300), ("float32", None, None), ("bool", False, True)):
+    for dtype, low, high in (("uint8", 300, None), ("int8", None, -300), ("float32", None, None),
+                             ("bool", False, True)):
         x = sample(np.random.default_rng(0), dtype, (3,))
         _, error = outcome(lambda: tl.clamp(tl.tensor(x), *(None if v is None else number(v) for v in (low, high))))
         _, their_error = outcome(lambda: torch.clamp(to_torch(x), low, high))
@@ -310,8 +344,10 @@ def test_where_with_a_number():
     mask = np.random.default_rng(0).random((3, 4)) < 0.5
     for dtype, s in itertools.product(DTYPES, [2, 2.5, True]):
         x = sample(np.random.default_rng(1), dtype, (3, 4))
-        assert_near(tl.where_scalar(tl.tensor(mask), tl.tensor(x), number(s)).numpy(), from_torch(torch.where(to_torch(mask), to_torch(x), s)), f"where {dtype} {s!r}")
-    check("where", lambda x: tl.where_scalar(tl.tensor(mask), x, number(0.5)), lambda x: torch.where(to_torch(mask), x, 0.5), [normal(np.random.default_rng(2), 3, 4)])
+        assert_near(tl.where_scalar(tl.tensor(mask), tl.tensor(x), number(s)).numpy(),
+                    from_torch(torch.where(to_torch(mask), to_torch(x), s)), f"where {dtype} {s!r}")
+    check("where", lambda x: tl.where_scalar(tl.tensor(mask), x, number(0.5)),
+          lambda x: torch.where(to_torch(mask), x, 0.5), [normal(np.random.default_rng(2), 3, 4)])
 
 
 def test_fill_with_numbers():
@@ -328,18 +364,21 @@ def test_fill_with_numbers():
 
 # ---- Second derivatives ----
 
-SECOND = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "gelu_erf": F.gelu, "sin": torch.sin, "cos": torch.cos, "erf": torch.erf,
-          "exp2": torch.exp2, "expm1": torch.expm1, "log1p": torch.log1p, "log2": torch.log2, "rsqrt": torch.rsqrt, "square": torch.square,
-          "reciprocal": torch.reciprocal, "abs": torch.abs, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
+SECOND = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "gelu_erf": F.gelu, "sin": torch.sin,
+          "cos": torch.cos, "erf": torch.erf, "exp2": torch.exp2, "expm1": torch.expm1, "log1p": torch.log1p,
+          "log2": torch.log2, "rsqrt": torch.rsqrt, "square": torch.square, "reciprocal": torch.reciprocal,
+          "abs": torch.abs, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 
 
 @pytest.mark.parametrize("name", SECOND)
 def test_second_and_third_derivatives(name):
-    values = positive(np.random.default_rng(0), 9) - (0.9 if name in ("gelu", "silu", "gelu_erf", "sin", "cos", "erf", "tanh", "sigmoid") else 0)
+    values = (positive(np.random.default_rng(0), 9)
+              - (0.9 if name in ("gelu", "silu", "gelu_erf", "sin", "cos", "erf", "tanh", "sigmoid") else 0))
     x, p = tl.requires_grad(tl.tensor(values), True), to_torch(values).requires_grad_()
     y, q = getattr(tl, name)(x), SECOND[name](p)
     for order in range(2 if name == "square" else 3):  # of a square the third is 0, and its path may end
-        y, q = tl.gradients_of(tl.sum_all(y), [x], flags=tl.CREATE_GRAPH)[0], torch.autograd.grad(q.sum(), p, create_graph=True, allow_unused=True)[0]
+        y = tl.gradients_of(tl.sum_all(y), [x], flags=tl.CREATE_GRAPH)[0]
+        q = torch.autograd.grad(q.sum(), p, create_graph=True, allow_unused=True)[0]
         if q is None or not q.requires_grad:
             break
         assert_near(y.numpy(), from_torch(q), f"{name}, derivative {order + 1}")

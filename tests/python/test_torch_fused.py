@@ -15,8 +15,8 @@ def with_second(function, *arguments):
     """The result and the one that comes by pointer."""
     second = (ctypes.c_void_p * 1)()
     with tl.scope():
-        values = [a._as_parameter_ if isinstance(a, Tensor) else ctypes.byref(a) if isinstance(a, ctypes.Structure) else a
-                  for a in arguments]
+        values = [a._as_parameter_ if isinstance(a, Tensor)
+                  else ctypes.byref(a) if isinstance(a, ctypes.Structure) else a for a in arguments]
         first = function(*values, second)
         results = (Tensor(first), Tensor(second[0])) if first else None
     tl.check()
@@ -25,7 +25,8 @@ def with_second(function, *arguments):
 
 # ---- swiglu ----
 
-@pytest.mark.parametrize("a,b", [((), ()), ((1,), (1,)), ((5, 7), (5, 7)), ((3, 1), (4,)), ((0, 3), (3,)), ((2, 3, 4), (3, 1)), ((700,), (700,))])
+@pytest.mark.parametrize("a,b", [((), ()), ((1,), (1,)), ((5, 7), (5, 7)), ((3, 1), (4,)), ((0, 3), (3,)),
+                                 ((2, 3, 4), (3, 1)), ((700,), (700,))])
 def test_swiglu(a, b):
     rng = np.random.default_rng(1)
     check(f"swiglu {a} {b}", tl.swiglu, lambda x, y: F.silu(x) * y, [3 * normal(rng, *a), normal(rng, *b)], ulps=2)
@@ -65,7 +66,8 @@ def test_sum_and_norm(shape, weighted, kind, use):
 
     def theirs(x, residual, *w):
         total = x + residual
-        y = rms(total, w[0] if w else None, 1e-5) if kind == "rms" else F.layer_norm(total, total.shape[-1:], *w, eps=1e-5)
+        y = (rms(total, w[0] if w else None, 1e-5) if kind == "rms"
+             else F.layer_norm(total, total.shape[-1:], *w, eps=1e-5))
         return pick(y, total, torch.mul, torch.add)
 
     # the gradient of the layer norm of one element is 0, and f32 has rounding errors of 1 instead
@@ -100,7 +102,8 @@ def test_linear_cross_entropy(N, V, C, is_sum, ignored, index):
         return F.cross_entropy(logits if x.dtype == torch.float64 else logits.float(), wanted, ignore_index=-7,
                                reduction="sum" if is_sum else "mean")
 
-    check(f"linear_cross_entropy {N} {V} {C}", lambda x, w: tl.linear_cross_entropy(x, w, tl.tensor(targets), options), theirs, values)
+    check(f"linear_cross_entropy {N} {V} {C}", lambda x, w: tl.linear_cross_entropy(x, w, tl.tensor(targets), options),
+          theirs, values)
 
 
 def test_head_with_all_rows_ignored_and_with_none():
@@ -118,8 +121,9 @@ def test_head_with_all_rows_ignored_and_with_none():
 
 def test_head_refuses():
     x, w, t = tl.tensor(np.ones((2, 3))), tl.tensor(np.ones((4, 3))), tl.tensor(np.zeros(2, np.int64))
-    for wrong in ([x, tl.tensor(np.ones((4, 2))), t], [x, w, tl.tensor(np.zeros(3, np.int64))], [x, w, tl.tensor(np.zeros(2))],
-                  [x, tl.tensor(np.ones((4, 3), np.float32)), t], [x, w, tl.tensor(np.array([0, 4]))], [x, w, tl.tensor(np.array([0, -1]))]):
+    for wrong in ([x, tl.tensor(np.ones((4, 2))), t], [x, w, tl.tensor(np.zeros(3, np.int64))],
+                  [x, w, tl.tensor(np.zeros(2))], [x, tl.tensor(np.ones((4, 3), np.float32)), t],
+                  [x, w, tl.tensor(np.array([0, 4]))], [x, w, tl.tensor(np.array([0, -1]))]):
         with pytest.raises(TallyError, match="linear_cross_entropy"):
             tl.linear_cross_entropy(*wrong, None)
 
@@ -170,14 +174,16 @@ def test_bf16_error_is_no_more_than_twice_torchs(B, T, H, D):
     inputs = [tl.requires_grad(tl.tensor(x), True) for x in values[:3]]
     out = tl.attention(*inputs, tl.attention_options(causal=True), None)
     ours = [x.numpy().astype(np.float64) for x in [out, *tl.gradients_of(out, inputs, tl.tensor(values[3]))]]
-    for name, exact, theirs, own in zip(["out", "dq", "dk", "dv"], by_torch(torch.float64), by_torch(torch.bfloat16), ours):
+    for name, exact, theirs, own in zip(["out", "dq", "dk", "dv"], by_torch(torch.float64), by_torch(torch.bfloat16),
+                                        ours):
         exact, theirs = exact.numpy(), theirs.double().numpy()
         error, allowed = np.sqrt(np.mean((own - exact) ** 2)), 2 * np.sqrt(np.mean((theirs - exact) ** 2))
         print(f"{name}: {error:.3g}, torch {allowed / 2:.3g}")
         assert 0 < error <= allowed, name
 
 
-SHAPES = [(1, 1, 1, 1, 1, 1), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16), (1, 9, 4, 2, 1, 3), (1, 130, 150, 2, 1, 33), (1, 60, 60, 1, 1, 200)]
+SHAPES = [(1, 1, 1, 1, 1, 1), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16), (1, 9, 4, 2, 1, 3), (1, 130, 150, 2, 1, 33),
+          (1, 60, 60, 1, 1, 200)]
 
 
 @pytest.mark.parametrize("B,T,S,H,G,D", SHAPES)
@@ -188,7 +194,8 @@ def test_windows(B, T, S, H, G, D, window, causal):
     values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
     mask = torch.zeros(T, S, dtype=torch.float64).masked_fill(~visible(T, S, causal, window), -torch.inf)
     options = attention_options(causal=causal, window=window)
-    names = FLOATS if window > 1 and T < 9 else ["float64", "float32"] if window > 1 else ["float64"]  # of one key: q and k have gradient 0
+    # With a single key, the gradients of q and k are 0.
+    names = FLOATS if window > 1 and T < 9 else ["float64", "float32"] if window > 1 else ["float64"]
     if not visible(T, S, causal, window).any(1).all():  # queries without keys: torch's formula has NaN on the way back
         out, lse = with_second(tl.library.tl_attention, *(tl.tensor(v) for v in values), options)
         expected, expected_lse = plain_attention(*(torch.from_numpy(v) for v in values), mask, 0)
@@ -198,7 +205,8 @@ def test_windows(B, T, S, H, G, D, window, causal):
     check(f"window {window}", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0],
           lambda q, k, v: plain_attention(q, k, v, mask, 0)[0], values, names=names, ulps=2)
     check(f"window {window} by torch", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0],
-          lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=visible(T, S, causal, window),
+          lambda q, k, v: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)),
+                                                         attn_mask=visible(T, S, causal, window),
                                                          enable_gqa=H != G).transpose(1, 2), values, names=names[:2])
 
 
@@ -211,7 +219,8 @@ def test_masks(B, T, S, H, G, D, kind, full, causal):
     values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
     shape = (B if full[0] == "B" else 1, H if full[1] == "H" else 1, T, S)
     mask = rng.random(shape) < 0.7 if kind == "bool" else normal(rng, *shape)
-    added = torch.zeros(shape, dtype=torch.float64).masked_fill(~torch.from_numpy(mask), -torch.inf) if kind == "bool" else torch.from_numpy(mask)
+    added = (torch.zeros(shape, dtype=torch.float64).masked_fill(~torch.from_numpy(mask), -torch.inf) if kind == "bool"
+             else torch.from_numpy(mask))
     if causal:
         added = added.masked_fill(~visible(T, S, True, 0), -torch.inf)
     # in memory with the axes in another order
@@ -224,9 +233,11 @@ def test_masks(B, T, S, H, G, D, kind, full, causal):
     if not torch.isinf(expected_lse).any():
         def theirs(q, k, v):
             return plain_attention(q, k, v, added, 0.6)[0]
-        check("masked", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0], theirs, values, names=["float64", "float32"])
+        check("masked", lambda q, k, v: with_second(tl.library.tl_attention, q, k, v, options)[0], theirs, values,
+              names=["float64", "float32"])
     if not causal:
-        theirs = F.scaled_dot_product_attention(*(torch.from_numpy(v).transpose(1, 2) for v in values), attn_mask=torch.from_numpy(mask), scale=0.6,
+        theirs = F.scaled_dot_product_attention(*(torch.from_numpy(v).transpose(1, 2) for v in values),
+                                                attn_mask=torch.from_numpy(mask), scale=0.6,
                                                 enable_gqa=H != G).transpose(1, 2)
         if not torch.isinf(expected_lse).any():
             assert_near(out.numpy(), theirs.contiguous().numpy(), "by torch")
@@ -285,7 +296,8 @@ def test_lse_has_a_gradient(use):
 
 def test_attention_refuses():
     q = tl.tensor(np.ones((1, 3, 1, 2)))
-    for options, message in ((attention_options(window=-2), "window"), (attention_options(causal=True, window=-1), "window"),
+    for options, message in ((attention_options(window=-2), "window"),
+                             (attention_options(causal=True, window=-1), "window"),
                              (attention_options(tl.tensor(np.zeros((2, 3)))), "attention|expand"),
                              (attention_options(tl.tensor(np.zeros((3, 3), np.int64))), "attention")):
         with pytest.raises(TallyError, match=message):
@@ -297,14 +309,17 @@ def test_attention_refuses():
 STEPS = 50
 OPTIMIZERS = [
     ("sgd", dict(lr=0.05)), ("sgd", dict(lr=0.05, weight_decay=0.1)), ("sgd", dict(lr=0.05, momentum=0.9)),
-    ("sgd", dict(lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.02)), ("sgd", dict(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.02)),
-    ("adagrad", dict(lr=0.1)), ("adagrad", dict(lr=0.1, lr_decay=0.05, weight_decay=0.1, initial_accumulator_value=0.3)),
+    ("sgd", dict(lr=0.05, momentum=0.9, dampening=0.3, weight_decay=0.02)),
+    ("sgd", dict(lr=0.05, momentum=0.8, nesterov=True, weight_decay=0.02)), ("adagrad", dict(lr=0.1)),
+    ("adagrad", dict(lr=0.1, lr_decay=0.05, weight_decay=0.1, initial_accumulator_value=0.3)),
     ("rmsprop", dict(lr=0.01)), ("rmsprop", dict(lr=0.01, alpha=0.9, momentum=0.9, weight_decay=0.1)),
-    ("rmsprop", dict(lr=0.01, centered=True)), ("rmsprop", dict(lr=0.01, alpha=0.8, centered=True, momentum=0.5, eps=1e-5)),
+    ("rmsprop", dict(lr=0.01, centered=True)),
+    ("rmsprop", dict(lr=0.01, alpha=0.8, centered=True, momentum=0.5, eps=1e-5)),
     ("adam", dict(lr=0.01)), ("adam", dict(lr=0.01, betas=(0.8, 0.95), weight_decay=0.1, eps=1e-6)),
-    ("adam", dict(lr=0.01, amsgrad=True, betas=(0.9, 0.7))), ("adamw", dict(lr=0.01, weight_decay=0.2)), ("adamw", dict(lr=0.01, amsgrad=True)),
-]
-PEERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    ("adam", dict(lr=0.01, amsgrad=True, betas=(0.9, 0.7))), ("adamw", dict(lr=0.01, weight_decay=0.2)),
+    ("adamw", dict(lr=0.01, amsgrad=True)), ]
+PEERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop,
+         "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 class Ours:
@@ -316,7 +331,8 @@ class Ours:
         self.kind, self.parameter, self.master = kind, parameter, master
         options = dict(options)
         initial, amsgrad = options.pop("initial_accumulator_value", 0.0), options.pop("amsgrad", False)
-        self.o = {"sgd": tl.sgd_defaults, "adagrad": tl.adagrad_defaults, "rmsprop": tl.rmsprop_defaults}.get(kind, tl.adam_defaults)()
+        self.o = {"sgd": tl.sgd_defaults, "adagrad": tl.adagrad_defaults,
+                  "rmsprop": tl.rmsprop_defaults}.get(kind, tl.adam_defaults)()
         if kind == "adamw":
             self.o.decoupled, self.o.weight_decay = True, 0.01
         self.o.beta1, self.o.beta2 = options.pop("betas", (0.9, 0.999))
@@ -324,9 +340,15 @@ class Ours:
             setattr(self.o, name, value)
         self.o.update.master = master._as_parameter_ if master else None
         self.o.update.stochastic = stochastic
-        self.states = {"sgd": lambda: [state() if self.o.momentum else None], "adagrad": lambda: [state(initial)],
-                       "rmsprop": lambda: [state(), state() if self.o.centered else None, state() if self.o.momentum else None]}.get(
-            kind, lambda: [state(), state(), state() if amsgrad else None])()
+        momentum = state() if kind in ("sgd", "rmsprop") and self.o.momentum else None
+        if kind == "sgd":
+            self.states = [momentum]
+        elif kind == "adagrad":
+            self.states = [state(initial)]
+        elif kind == "rmsprop":
+            self.states = [state(), state() if self.o.centered else None, momentum]
+        else:
+            self.states = [state(), state(), state() if amsgrad else None]
 
     def step(self, number, grad):
         self.o.step = number
@@ -347,7 +369,8 @@ def test_optimizer_over_50_steps(kind, options, name):
         theirs.grad = to_torch(grad)
         peer.step()
         ours.step(step, tl.tensor(grad))
-        assert_near(ours.parameter.numpy(), from_torch(theirs), f"{kind} {options} step {step}", relative=1e-12 if name == "float64" else 1e-6)
+        assert_near(ours.parameter.numpy(), from_torch(theirs), f"{kind} {options} step {step}",
+                    relative=1e-12 if name == "float64" else 1e-6)
 
 
 @pytest.mark.parametrize("kind,options", OPTIMIZERS, ids=[f"{k}-{i}" for i, (k, _) in enumerate(OPTIMIZERS)])
@@ -410,12 +433,14 @@ def test_second_derivatives_of_folded_products(shape):
     """Gradients of the squared gradients: every product on the way is a folded one."""
     rng = np.random.default_rng(11)
     values = [normal(rng, *shape), normal(rng, 5, 4), normal(rng, 5, 4)]
-    ours, theirs = [tl.requires_grad(tl.tensor(v), True) for v in values], [to_torch(v).requires_grad_() for v in values]
+    ours, theirs = [tl.requires_grad(tl.tensor(v), True)
+                    for v in values], [to_torch(v).requires_grad_() for v in values]
 
     def loss(x, a, b, linear, multiply, total):
         y = linear(x, a)
         return total(multiply(multiply(y, y), linear(x, b)))
-    first = tl.gradients_of(loss(*ours, lambda x, w: tl.linear(x, w, None), tl.mul, tl.sum_all), ours, flags=tl.CREATE_GRAPH)
+    first = tl.gradients_of(loss(*ours, lambda x, w: tl.linear(x, w, None), tl.mul, tl.sum_all), ours,
+                            flags=tl.CREATE_GRAPH)
     their_first = torch.autograd.grad(loss(*theirs, F.linear, torch.mul, torch.sum), theirs, create_graph=True)
     sum_of_squares = None
     for g in first:
@@ -459,7 +484,8 @@ TWICE = {
     "add_rms_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_rms_norm, 1), their_add_norm(their_rms)),
     "add_rms_norm, weight": ([(3, 4)] * 2 + [(4,)], add_norm(tl.library.tl_add_rms_norm), their_add_norm(their_rms)),
     "add_layer_norm": ([(3, 4)] * 2, add_norm(tl.library.tl_add_layer_norm, 2), their_add_norm(their_layer)),
-    "add_layer_norm, weights": ([(3, 4)] * 2 + [(4,)] * 2, add_norm(tl.library.tl_add_layer_norm), their_add_norm(their_layer)),
+    "add_layer_norm, weights": ([(3, 4)] * 2 + [(4,)] * 2, add_norm(tl.library.tl_add_layer_norm),
+                                their_add_norm(their_layer)),
     "swiglu": ([(2, 3, 4), (3, 1)], tl.swiglu, lambda a, b: F.silu(a) * b),
     "embedding": ([(4, 2)], lambda w: tl.embedding(w, tl.tensor(IDS)), lambda w: F.embedding(torch.tensor(IDS), w)),
     "cumprod": ([(3, 5)], lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1)),
@@ -474,7 +500,8 @@ TWICE = {
 @pytest.mark.parametrize("zeros", [0, 1, 2])
 @pytest.mark.parametrize("name", TWICE)
 def test_second_derivatives(name, zeros):
-    """Of sum(seed y^2), so that what flows in depends on the inputs too; zeros in the inputs forbid dividing by them."""
+    """Of sum(seed y^2), so that what flows in depends on the inputs too; zeros in the inputs forbid dividing by
+    them."""
     shapes, ours, theirs = TWICE[name]
     rng = np.random.default_rng(zeros)
     values = [rng.standard_normal(shape) for shape in shapes]

@@ -1,4 +1,5 @@
-"""Two small language models in both libraries: logits, loss, the gradient of every parameter, and the losses of 20 AdamW steps.
+"""Two small language models in both libraries: logits, loss, the gradient of every parameter, and the losses of 20
+AdamW steps.
 
 A model is written once, over the handful of functions that `Ours` and `Theirs` have in common.
 """
@@ -51,7 +52,8 @@ class Theirs:
     @staticmethod
     def rope(x):
         positions = torch.arange(x.shape[1], dtype=torch.float64)
-        angle = torch.outer(positions, 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D))[:, None]  # (T,1,D/2)
+        # (T, 1, D/2)
+        angle = torch.outer(positions, 10000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D))[:, None]
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         a, b = x[..., :D // 2], x[..., D // 2:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -62,9 +64,10 @@ class Theirs:
 def gpt2_shapes():
     shapes = {"wte": (V, C), "wpe": (T, C), "ln_f.weight": (C,), "ln_f.bias": (C,)}
     for i in range(L):
-        for name, shape in {"ln_1.weight": (C,), "ln_1.bias": (C,), "attn.weight": (3 * C, C), "attn.bias": (3 * C,), "proj.weight": (C, C),
-                            "proj.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,), "fc.weight": (4 * C, C), "fc.bias": (4 * C,),
-                            "out.weight": (C, 4 * C), "out.bias": (C,)}.items():
+        for name, shape in {"ln_1.weight": (C,), "ln_1.bias": (C,), "attn.weight": (3 * C, C), "attn.bias": (3 * C,),
+                            "proj.weight": (C, C), "proj.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,),
+                            "fc.weight": (4 * C, C), "fc.bias": (4 * C,), "out.weight": (C, 4 * C),
+                            "out.bias": (C,)}.items():
             shapes[f"h.{i}.{name}"] = shape
     return shapes
 
@@ -93,8 +96,8 @@ def gpt2(m, p, ids, blocks=None):
 def llama_shapes():
     shapes = {"embed": (V, C), "norm": (C,), "head": (V, C)}
     for i in range(L):
-        for name, shape in {"norm_1": (C,), "q": (C, C), "k": (N_KV * D, C), "v": (N_KV * D, C), "o": (C, C), "norm_2": (C,), "gate": (FFN, C),
-                            "up": (FFN, C), "down": (C, FFN)}.items():
+        for name, shape in {"norm_1": (C,), "q": (C, C), "k": (N_KV * D, C), "v": (N_KV * D, C), "o": (C, C),
+                            "norm_2": (C,), "gate": (FFN, C), "up": (FFN, C), "down": (C, FFN)}.items():
             shapes[f"{i}.{name}"] = shape
     return shapes
 
@@ -119,7 +122,8 @@ MODELS = {"gpt2": (gpt2, gpt2_shapes), "llama": (llama, llama_shapes)}
 def start(shapes, name, seed=0):
     """Parameters in both libraries, and a batch of ids and targets."""
     rng = np.random.default_rng(seed)
-    values = {k: (0.2 * rng.standard_normal(s) + (len(s) == 1 and not k.endswith("bias"))).astype(NUMPY[name]) for k, s in shapes.items()}
+    values = {k: (0.2 * rng.standard_normal(s) + (len(s) == 1 and not k.endswith("bias"))).astype(NUMPY[name])
+              for k, s in shapes.items()}
     ours = {k: tl.requires_grad(tl.tensor(v), True) for k, v in values.items()}
     theirs = {k: to_torch(v).requires_grad_() for k, v in values.items()}
     return ours, theirs, rng.integers(0, V, (B, T)), rng.integers(0, V, B * T)
@@ -151,8 +155,8 @@ def test_losses_of_20_adamw_steps(which, name):
     model, shapes = MODELS[which]
     ours, theirs, ids, targets = start(shapes(), name, seed=1)
     state = {k: (tl.zeros_like(p), tl.zeros_like(p)) for k, p in ours.items()}
-    optimizer = torch.optim.AdamW(theirs.values(), lr=OPTIONS["lr"], betas=(OPTIONS["beta1"], OPTIONS["beta2"]), eps=OPTIONS["eps"],
-                                  weight_decay=OPTIONS["weight_decay"])
+    optimizer = torch.optim.AdamW(theirs.values(), lr=OPTIONS["lr"], betas=(OPTIONS["beta1"], OPTIONS["beta2"]),
+                                  eps=OPTIONS["eps"], weight_decay=OPTIONS["weight_decay"])
     losses, their_losses = [], []
     for step in range(1, N_STEPS + 1):
         loss, their_loss = loss_of(Ours, model, ours, ids, targets)[1], loss_of(Theirs, model, theirs, ids, targets)[1]
@@ -169,7 +173,8 @@ def test_losses_of_20_adamw_steps(which, name):
     assert losses[-1] < losses[0] / 2
 
 
-@pytest.mark.parametrize("policy,k", [("EVERY_K", 1), ("EVERY_K", 2), ("SQRT", 0), ("FULL", 0), ("NOTHING", 0), ("SELECTIVE", 0)])
+@pytest.mark.parametrize("policy,k",
+                         [("EVERY_K", 1), ("EVERY_K", 2), ("SQRT", 0), ("FULL", 0), ("NOTHING", 0), ("SELECTIVE", 0)])
 def test_checkpoints_change_no_bit_of_a_gradient(policy, k):
     ours, _, ids, targets = start(gpt2_shapes(), "float32")
 

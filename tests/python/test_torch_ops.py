@@ -1,7 +1,8 @@
 """Every public op against PyTorch: values, gradients, result dtype and shape, and what is refused.
 
-A case is one line: our function, torch's, and the shapes of the inputs. It runs in every float dtype, with the inputs' axes in a
-random order in memory. f64 and f32 are compared directly; f16 and bf16 by their distance from torch's f64 result.
+A case is one line: our function, torch's, and the shapes of the inputs. It runs in every float dtype, with the inputs'
+axes in a random order in memory. f64 and f32 are compared directly; f16 and bf16 by their distance from torch's f64
+result.
 """
 import gc
 import itertools
@@ -88,10 +89,11 @@ def positive(rng, *shape):
 
 # ---- Elementwise ----
 
-UNARY = [("neg", torch.neg, normal), ("exp", torch.exp, normal), ("log", torch.log, positive), ("sqrt", torch.sqrt, positive),
-         ("tanh", torch.tanh, normal), ("sigmoid", torch.sigmoid, normal), ("relu", torch.relu, normal),
-         ("gelu", lambda x: F.gelu(x, approximate="tanh"), normal), ("silu", F.silu, normal),
-         ("clone", torch.clone, normal), ("sum_all", torch.sum, normal), ("mean_all", torch.mean, normal)]
+UNARY = [("neg", torch.neg, normal), ("exp", torch.exp, normal), ("log", torch.log, positive),
+         ("sqrt", torch.sqrt, positive), ("tanh", torch.tanh, normal), ("sigmoid", torch.sigmoid, normal),
+         ("relu", torch.relu, normal), ("gelu", lambda x: F.gelu(x, approximate="tanh"), normal),
+         ("silu", F.silu, normal), ("clone", torch.clone, normal), ("sum_all", torch.sum, normal),
+         ("mean_all", torch.mean, normal)]
 
 
 @pytest.mark.parametrize("name,theirs,draw", UNARY, ids=[u[0] for u in UNARY])
@@ -112,8 +114,8 @@ def test_unary_of_special_values(name):
         assert_near(getattr(tl, name)(tl.tensor(x)).numpy(), from_torch(theirs(to_torch(x))), f"{name} {dtype}")
 
 
-PAIRS = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((2, 3), ()), ((2, 1, 3), (4, 1)), ((5,), (1,)), ((0, 3), (3,)),
-         ((), ()), ((300, 7), (7,))]
+PAIRS = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((2, 3), ()), ((2, 1, 3), (4, 1)),
+         ((5,), (1,)), ((0, 3), (3,)), ((), ()), ((300, 7), (7,))]
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "swiglu"])
@@ -121,8 +123,10 @@ def test_binary(name):
     theirs = {"swiglu": lambda a, b: F.silu(a) * b}.get(name) or getattr(torch, name)
     for i, (a, b) in enumerate(PAIRS):
         rng = np.random.default_rng(i)
-        # The gradient of b in a/b is three ops, here as there, in another order; where it is one number, torch may be lucky.
-        check(f"{name} {a} {b}", getattr(tl, name), theirs, [normal(rng, *a), positive(rng, *b)], seed=i, ulps=4 if name == "div" else 1)
+        # The gradient of b in a/b takes three ops in both libraries, in different orders; where it is a single number,
+        # torch may be more accurate by chance.
+        check(f"{name} {a} {b}", getattr(tl, name), theirs, [normal(rng, *a), positive(rng, *b)], seed=i,
+              ulps=4 if name == "div" else 1)
 
 
 @pytest.mark.parametrize("scale,shift", [(2.5, -1), (1, 0.3), (0, 2), (-1, 0)])
@@ -132,7 +136,8 @@ def test_affine_and_scale(scale, shift):
     check("scale", lambda x: tl.scale(x, scale), lambda x: x * scale, [x])
 
 
-@pytest.mark.parametrize("name,theirs", [("add_", torch.Tensor.add_), ("sub_", torch.Tensor.sub_), ("mul_", torch.Tensor.mul_), ("div_", torch.Tensor.div_),
+@pytest.mark.parametrize("name,theirs", [("add_", torch.Tensor.add_), ("sub_", torch.Tensor.sub_),
+                                         ("mul_", torch.Tensor.mul_), ("div_", torch.Tensor.div_),
                                          ("copy_", torch.Tensor.copy_)])
 def test_in_place_binary(name, theirs):
     for i, (a, b) in enumerate([((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 3, 4), (3, 1)), ((5,), ())]):
@@ -172,17 +177,20 @@ def test_dtypes_promote_as_in_torch(op):
             if op == "cmp" and () in shapes and first != second:
                 continue  # torch brings a scalar to the other's dtype, where it may wrap; we compare the numbers
             if op == "copy_":
-                b = np.asarray(np.abs(b)) if second != "bool" else b  # negative floats to u8 end at 0 here and wrap there
+                # Negative floats cast to u8 saturate at 0 here and wrap in torch.
+                b = np.asarray(np.abs(b)) if second != "bool" else b
             if op == "div":
                 b = np.where(b == 0, np.ones_like(b), b)
             ours, theirs = calls.get(op) or (getattr(tl, op), getattr(torch.Tensor, op))
             y, error = outcome(lambda: ours(tl.tensor(a), tl.tensor(b)).numpy())
             z, their_error = outcome(lambda: from_torch(theirs(to_torch(a), to_torch(b))))
             what = f"{op} {first}{list(shapes[0])} {second}{list(shapes[1])}"
-            assert (error is None) == (their_error is None), f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
+            assert (error is None) == (their_error is None), \
+                f"{what}: ours {error or y.dtype}, torch {their_error or z.dtype}"
             if error is None:
                 assert y.dtype == z.dtype, f"{what}: ours {y.dtype}, torch {z.dtype}"
-                assert_near(y.astype(np.float64), z.astype(np.float64), what, 1e-2 if y.dtype.itemsize < 4 and y.dtype.kind not in "iub" else 1e-6)
+                assert_near(y.astype(np.float64), z.astype(np.float64), what,
+                            1e-2 if y.dtype.itemsize < 4 and y.dtype.kind not in "iub" else 1e-6)
 
 
 def test_mixed_dtypes_bring_gradients_back_to_their_own():
@@ -196,7 +204,8 @@ def test_mixed_dtypes_bring_gradients_back_to_their_own():
         assert_near(y.grad.numpy(), from_torch(q.grad), "second")
 
 
-@pytest.mark.parametrize("relation,theirs", [("EQ", torch.eq), ("NE", torch.ne), ("LT", torch.lt), ("LE", torch.le), ("GT", torch.gt), ("GE", torch.ge)])
+@pytest.mark.parametrize("relation,theirs", [("EQ", torch.eq), ("NE", torch.ne), ("LT", torch.lt), ("LE", torch.le),
+                                             ("GT", torch.gt), ("GE", torch.ge)])
 def test_compare(relation, theirs):
     rng = np.random.default_rng(1)
     for name in DTYPES:
@@ -211,8 +220,8 @@ def test_where():
     rng = np.random.default_rng(2)
     for i, (c, a, b) in enumerate([((3, 4), (3, 4), (3, 4)), ((4,), (3, 1), ()), ((3, 1), (4,), (3, 4))]):
         condition = rng.random(c) < 0.5
-        check("where", lambda x, y: tl.where(tl.tensor(condition), x, y), lambda x, y: torch.where(torch.from_numpy(condition), x, y),
-              [normal(rng, *a), normal(rng, *b)], seed=i)
+        check("where", lambda x, y: tl.where(tl.tensor(condition), x, y),
+              lambda x, y: torch.where(torch.from_numpy(condition), x, y), [normal(rng, *a), normal(rng, *b)], seed=i)
 
 
 # ---- Reductions ----
@@ -220,8 +229,9 @@ def test_where():
 @pytest.mark.parametrize("name,theirs", [("sum", torch.sum), ("mean", torch.mean), ("max", torch.amax)])
 def test_reductions(name, theirs):
     rng = np.random.default_rng(3)
-    for i, (shape, axes) in enumerate([((5,), [0]), ((3, 4), [0]), ((3, 4), [1]), ((3, 4), [-1, 0]), ((2, 3, 4), [1]), ((2, 3, 4), [0, 2]),
-                                       ((2, 3, 4), []), ((2000, 3), [0]), ((3, 2000), [1]), ((2, 3, 1, 4), [2, 3])]):
+    for i, (shape, axes) in enumerate([((5,), [0]), ((3, 4), [0]), ((3, 4), [1]), ((3, 4), [-1, 0]), ((2, 3, 4), [1]),
+                                       ((2, 3, 4), [0, 2]), ((2, 3, 4), []), ((2000, 3), [0]), ((3, 2000), [1]),
+                                       ((2, 3, 1, 4), [2, 3])]):
         x = normal(rng, *shape)
         for keep in (False, True):
             their_axes = axes or list(range(len(shape)))
@@ -259,9 +269,9 @@ def test_reductions_see_nan():
 
 # ---- Products ----
 
-MATMULS = [((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)), ((2, 3), (5, 3, 4)),
-           ((3,), (5, 3, 4)), ((5, 2, 3), (3,)), ((6, 1, 2, 3), (5, 3, 4)), ((1, 3), (3, 1)), ((2, 0), (0, 3)), ((0, 3), (3, 2)), ((70, 33), (33, 65)),
-           ((2, 1, 4, 3), (1, 3, 3, 2))]
+MATMULS = [((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)),
+           ((2, 3), (5, 3, 4)), ((3,), (5, 3, 4)), ((5, 2, 3), (3,)), ((6, 1, 2, 3), (5, 3, 4)), ((1, 3), (3, 1)),
+           ((2, 0), (0, 3)), ((0, 3), (3, 2)), ((70, 33), (33, 65)), ((2, 1, 4, 3), (1, 3, 3, 2))]
 
 
 @pytest.mark.parametrize("a,b", MATMULS)
@@ -271,8 +281,8 @@ def test_matmul(a, b):
         check(f"matmul {a} {b}", tl.matmul, torch.matmul, [normal(rng, *a), normal(rng, *b)], seed=seed)
 
 
-@pytest.mark.parametrize("x,w,bias", [((3,), (4, 3), True), ((2, 3), (4, 3), True), ((5, 2, 3), (4, 3), False), ((2, 5, 2, 3), (1, 3), True),
-                                      ((40, 64), (48, 64), True)])
+@pytest.mark.parametrize("x,w,bias", [((3,), (4, 3), True), ((2, 3), (4, 3), True), ((5, 2, 3), (4, 3), False),
+                                      ((2, 5, 2, 3), (1, 3), True), ((40, 64), (48, 64), True)])
 def test_linear(x, w, bias):
     rng = np.random.default_rng(6)
     values = [normal(rng, *x), normal(rng, *w)] + ([normal(rng, w[0])] if bias else [])
@@ -283,7 +293,8 @@ def test_linear(x, w, bias):
 
 @pytest.mark.parametrize("shape", [(5,), (3, 7), (2, 3, 65), (4, 1), (3, 1000), (0, 4)])
 def test_softmax(shape):
-    check("softmax", lambda x: tl.softmax(x, -1), lambda x: F.softmax(x, -1), [3 * normal(np.random.default_rng(7), *shape)])
+    check("softmax", lambda x: tl.softmax(x, -1), lambda x: F.softmax(x, -1),
+          [3 * normal(np.random.default_rng(7), *shape)])
 
 
 def test_softmax_with_masked_entries():
@@ -296,8 +307,10 @@ def test_softmax_with_masked_entries():
 def test_norms(shape, weighted):
     rng, C = np.random.default_rng(8), shape[-1:]
     values = [normal(rng, *shape)] + ([normal(rng, *C), normal(rng, *C)] if weighted else [])
-    check("layer_norm", lambda x, w=None, b=None: tl.layer_norm(x, w, b, 1e-5), lambda x, w=None, b=None: F.layer_norm(x, C, w, b, 1e-5), values)
-    check("rms_norm", lambda x, w=None: tl.rms_norm(x, w, 1e-6), lambda x, w=None: F.rms_norm(x, C, w, 1e-6), values[:2])
+    check("layer_norm", lambda x, w=None, b=None: tl.layer_norm(x, w, b, 1e-5),
+          lambda x, w=None, b=None: F.layer_norm(x, C, w, b, 1e-5), values)
+    check("rms_norm", lambda x, w=None: tl.rms_norm(x, w, 1e-6), lambda x, w=None: F.rms_norm(x, C, w, 1e-6),
+          values[:2])
 
 
 @pytest.mark.parametrize("ids_shape", [(), (5,), (2, 7), (0,)])
@@ -314,7 +327,8 @@ def test_cross_entropy(n, v, dtype):
     rng = np.random.default_rng(10)
     targets = rng.integers(0, v, n).astype(dtype)
     logits = 3 * normal(rng, n, v)
-    check("cross_entropy", lambda x, t: tl.cross_entropy(x, t, None), lambda x, t: F.cross_entropy(x, t.long()), [logits, targets], ["float64", "float32"])
+    check("cross_entropy", lambda x, t: tl.cross_entropy(x, t, None), lambda x, t: F.cross_entropy(x, t.long()),
+          [logits, targets], ["float64", "float32"])
     for name in ("float16", "bfloat16"):  # the loss is f32, as documented; torch rounds it to the logits' dtype
         x = tl.requires_grad(tl.tensor(logits.astype(NUMPY[name])), True)
         loss = tl.cross_entropy(x, tl.tensor(targets), None)
@@ -340,7 +354,8 @@ def test_ids_out_of_range_are_refused(which, bad):
 
 def rope(x, base, first):
     B, T, H, D = x.shape
-    angle = torch.arange(first, first + T, dtype=torch.float64)[:, None] * base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    angle = (torch.arange(first, first + T, dtype=torch.float64)[:, None]
+             * base ** (-torch.arange(0, D, 2, dtype=torch.float64) / D))
     cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)  # (T,1,D/2)
     a, b = x[..., :D // 2], x[..., D // 2:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -361,13 +376,15 @@ def attention(q, k, v, causal, scale):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale or None).transpose(1, 2)
 
 
-@pytest.mark.parametrize("B,T,S,H,G,D", [(1, 1, 1, 1, 1, 2), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16), (1, 33, 33, 4, 1, 32), (1, 70, 130, 2, 1, 5)])
+@pytest.mark.parametrize("B,T,S,H,G,D", [(1, 1, 1, 1, 1, 2), (2, 5, 5, 3, 3, 8), (2, 4, 9, 4, 2, 16),
+                                         (1, 33, 33, 4, 1, 32), (1, 70, 130, 2, 1, 5)])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [0, 0.3])
 def test_attention(B, T, S, H, G, D, causal, scale):
     rng = np.random.default_rng(12)
     values = [normal(rng, B, T, H, D), normal(rng, B, S, G, D), normal(rng, B, S, G, D)]
-    check("attention", lambda q, k, v: tl.attention(q, k, v, tl.attention_options(causal=causal, scale=scale), None), lambda q, k, v: attention(q, k, v, causal, scale), values)
+    check("attention", lambda q, k, v: tl.attention(q, k, v, tl.attention_options(causal=causal, scale=scale), None),
+          lambda q, k, v: attention(q, k, v, causal, scale), values)
 
 
 # ---- Views ----
@@ -396,9 +413,11 @@ VIEWS = [
     ("diagonal below", (2, 4, 5), lambda x: tl.diagonal(x, -2, 2, 1), lambda x: x.diagonal(-2, 2, 1)),
     ("diagonal of nothing", (4, 5), lambda x: tl.diagonal(x, 9, 0, 1), lambda x: x.diagonal(5)),
     ("as_strided", (20,), lambda x: tl.as_strided(x, 2, [3, 4], [2, 3], 1), lambda x: x.as_strided((3, 4), (2, 3), 1)),
-    ("as_strided that overlaps", (20,), lambda x: tl.as_strided(x, 2, [5, 4], [1, 1], 3), lambda x: x.as_strided((5, 4), (1, 1), 3)),
+    ("as_strided that overlaps", (20,), lambda x: tl.as_strided(x, 2, [5, 4], [1, 1], 3),
+     lambda x: x.as_strided((5, 4), (1, 1), 3)),
     ("contiguous", (3, 4), lambda x: tl.contiguous(x), lambda x: x.contiguous()),
-    ("chain", (4, 6), lambda x: tl.slice(tl.transpose(tl.slice(x, 0, 1, END, 2), 0, 1), 0, 0, END, 2), lambda x: x[1::2].t()[::2])]
+    ("chain", (4, 6), lambda x: tl.slice(tl.transpose(tl.slice(x, 0, 1, END, 2), 0, 1), 0, 0, END, 2),
+     lambda x: x[1::2].t()[::2])]
 
 
 @pytest.mark.parametrize("what,shape,ours,theirs", VIEWS, ids=[v[0].replace(" ", "_") for v in VIEWS])
@@ -423,13 +442,15 @@ def test_cast(source):
         if target == "uint8" and source != "bool":
             x = np.abs(x) if source != "bool" else x
         y = tl.cast(tl.tensor(x), NUMPY[target]).numpy()
-        assert_near(y.astype(np.float64), from_torch(to_torch(x).to(TORCH[target])).astype(np.float64), f"{source} to {target}", 1e-12)
+        assert_near(y.astype(np.float64), from_torch(to_torch(x).to(TORCH[target])).astype(np.float64),
+                    f"{source} to {target}", 1e-12)
 
 
 def test_cast_carries_gradients():
     x = normal(np.random.default_rng(14), 3, 4)
     for target in ("float32", "bfloat16"):
-        check("cast", lambda x: tl.cast(x, NUMPY[target]), lambda x: x.to(TORCH[target]), [x], ["float64"] if target == "float32" else ["float16"])
+        check("cast", lambda x: tl.cast(x, NUMPY[target]), lambda x: x.to(TORCH[target]), [x],
+              ["float64"] if target == "float32" else ["float16"])
 
 
 def test_nonzero():
@@ -442,12 +463,14 @@ def test_nonzero():
 def test_creation():
     for name in DTYPES:
         for function, theirs in (("zeros", torch.zeros), ("ones", torch.ones)):
-            assert_near(getattr(tl, function)(2, [2, 3], NUMPY[name], None).numpy(), from_torch(theirs(2, 3, dtype=TORCH[name])), function)
+            assert_near(getattr(tl, function)(2, [2, 3], NUMPY[name], None).numpy(),
+                        from_torch(theirs(2, 3, dtype=TORCH[name])), function)
         x = tl.full(1, [3], 2.0, NUMPY[name], None)
         assert_near(x.numpy(), from_torch(torch.full((3,), 2.0, dtype=TORCH[name])), "full")
         assert_near(tl.zeros_like(x).numpy(), np.zeros(3, NUMPY[name]), "zeros_like")
         assert_near(tl.ones_like(x).numpy(), np.ones(3, NUMPY[name]), "ones_like")
-    assert_near(tl.arange(1.0, 0.5, 7, tl.F64, None).numpy(), from_torch(torch.arange(1.0, 4.5, 0.5, dtype=torch.float64)), "arange")
+    assert_near(tl.arange(1.0, 0.5, 7, tl.F64, None).numpy(),
+                from_torch(torch.arange(1.0, 4.5, 0.5, dtype=torch.float64)), "arange")
     assert_near(tl.arange(3, -2, 4, tl.I64, None).numpy(), np.array([3, 1, -1, -3]), "arange")
 
 
@@ -456,7 +479,8 @@ def test_dropout_zeroes_some_and_scales_the_rest():
     y = tl.dropout(x, 0.25)
     tl.backward(tl.sum_all(y), None, 0)
     values = y.numpy()
-    assert set(np.round(np.unique(values), 12)) == {0, np.round(1 / 0.75, 12)} and abs((values == 0).mean() - 0.25) < 0.02
+    assert (set(np.round(np.unique(values), 12)) == {0, np.round(1 / 0.75, 12)}
+            and abs((values == 0).mean() - 0.25) < 0.02)
     assert np.array_equal(values, x.grad.numpy())
 
 
@@ -474,7 +498,8 @@ def test_adamw_over_20_steps(name, weight_decay, beta2):
         grad = normal(rng, 7, 5).astype(name)
         theirs.grad = to_torch(grad)
         optimizer.step()
-        options = tl.adam_options(lr=0.01, beta1=0.9, beta2=beta2, eps=1e-8, weight_decay=weight_decay, decoupled=True, step=step)
+        options = tl.adam_options(lr=0.01, beta1=0.9, beta2=beta2, eps=1e-8, weight_decay=weight_decay, decoupled=True,
+                                  step=step)
         assert tl.adam_(parameter, tl.tensor(grad), m, v, None, options)
         assert_near(parameter.numpy(), from_torch(theirs), f"step {step}")
 
@@ -504,7 +529,8 @@ REFUSED = [
     ("neg of bools", [np.zeros(3, np.bool_)], tl.neg, torch.neg),
     ("copy_", [f64(3), f64(4)], tl.copy_, torch.Tensor.copy_),
     ("copy_ that grows", [f64(3), f64(2, 3)], tl.copy_, torch.Tensor.copy_),
-    ("add_ to an expanded tensor", [f64(1, 3), f64(2, 3)], lambda a, b: tl.add_(tl.expand(a, 2, [2, 3]), b), lambda a, b: a.expand(2, 3).add_(b)),
+    ("add_ to an expanded tensor", [f64(1, 3), f64(2, 3)], lambda a, b: tl.add_(tl.expand(a, 2, [2, 3]), b),
+     lambda a, b: a.expand(2, 3).add_(b)),
     ("matmul", [f64(2, 3), f64(2, 3)], tl.matmul, torch.matmul),
     ("matmul of scalars", [f64(), f64(3)], tl.matmul, torch.matmul),
     ("matmul of a scalar on the right", [f64(1), f64()], tl.matmul, torch.matmul),
@@ -513,8 +539,10 @@ REFUSED = [
     ("matmul of two dtypes", [f64(3, 3), np.zeros((3, 3), np.float32)], tl.matmul, torch.matmul),
     ("linear", [f64(2, 3), f64(4, 2)], lambda x, w: tl.linear(x, w, None), F.linear),
     ("linear with a wrong bias", [f64(2, 3), f64(4, 3), f64(5)], tl.linear, F.linear),
-    ("layer_norm", [f64(2, 3), f64(4), f64(4)], lambda x, w, b: tl.layer_norm(x, w, b, 1e-5), lambda x, w, b: F.layer_norm(x, (3,), w, b)),
-    ("layer_norm of integers", [np.zeros((2, 3), np.int64)], lambda x: tl.layer_norm(x, None, None, 1e-5), lambda x: F.layer_norm(x, (3,))),
+    ("layer_norm", [f64(2, 3), f64(4), f64(4)], lambda x, w, b: tl.layer_norm(x, w, b, 1e-5),
+     lambda x, w, b: F.layer_norm(x, (3,), w, b)),
+    ("layer_norm of integers", [np.zeros((2, 3), np.int64)], lambda x: tl.layer_norm(x, None, None, 1e-5),
+     lambda x: F.layer_norm(x, (3,))),
     ("softmax of integers", [np.zeros((2, 3), np.int64)], lambda x: tl.softmax(x, -1), lambda x: F.softmax(x, -1)),
     ("mean of integers", [np.zeros((2, 3), np.int64)], tl.mean_all, torch.mean),
     ("sum over a missing axis", [f64(2, 3)], lambda x: tl.sum(x, [2], 1, False), lambda x: x.sum(2)),
@@ -536,11 +564,14 @@ REFUSED = [
     ("flatten backwards", [f64(3, 2)], lambda x: tl.flatten(x, 1, 0), lambda x: x.flatten(1, 0)),
     ("unflatten", [f64(3, 4)], lambda x: tl.unflatten(x, 1, 2, [3, 2]), lambda x: x.unflatten(1, (3, 2))),
     ("diagonal of one axis", [f64(3, 3)], lambda x: tl.diagonal(x, 0, 1, 1), lambda x: x.diagonal(0, 1, 1)),
-    ("as_strided outside", [f64(3, 3)], lambda x: tl.as_strided(x, 1, [4], [3], 0), lambda x: x.as_strided((4,), (3,), 0)),
+    ("as_strided outside", [f64(3, 3)], lambda x: tl.as_strided(x, 1, [4], [3], 0),
+     lambda x: x.as_strided((4,), (3,), 0)),
     ("where without bools", [np.zeros(3, np.int64), f64(3), f64(3)], tl.where, torch.where),
     ("maximum of nothing", [f64(0, 3)], lambda x: tl.max(x, [0], 1, False), lambda x: x.amax(0)),
-    ("integers that require gradients", [np.zeros(3, np.int64)], lambda x: tl.requires_grad(x, True), lambda x: x.requires_grad_()),
-    ("backward of many", [f64(3)], lambda x: tl.backward(tl.exp(tl.requires_grad(x, True)), None, 0), lambda x: x.requires_grad_().exp().backward()),
+    ("integers that require gradients", [np.zeros(3, np.int64)], lambda x: tl.requires_grad(x, True),
+     lambda x: x.requires_grad_()),
+    ("backward of many", [f64(3)], lambda x: tl.backward(tl.exp(tl.requires_grad(x, True)), None, 0),
+     lambda x: x.requires_grad_().exp().backward()),
     ("backward without a graph", [f64()], lambda x: tl.backward(x, None, 0), lambda x: x.backward()),
 ]
 

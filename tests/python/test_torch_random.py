@@ -26,7 +26,8 @@ def test_multinomial_takes_and_refuses_what_torch_does(seed):
     n, replacement = int(rng.integers(-1, 7)), bool(rng.integers(2))
     mine, refused = outcome(lambda: tl.multinomial(tl.tensor(p), n, replacement))
     theirs, torch_refused = outcome(lambda: torch.multinomial(to_torch(p), n, replacement))
-    # Where weights are zero, torch's cpu path hands out categories of weight 0 instead of refusing them, as its text says.
+    # Where weights are zero, torch's CPU path draws categories of weight 0, although its documentation says that it
+    # refuses them.
     if kind in ("zeros", "sparse") and torch_refused is None and refused is not None:
         assert "invalid multinomial distribution" in str(refused)
         return
@@ -45,7 +46,8 @@ def test_multinomial_takes_and_refuses_what_torch_does(seed):
                                      "probability tensor contains either `inf`, `nan` or element < 0"])
 def test_multinomial_refuses_in_torchs_words(message):
     p, n = {"cannot sample n_sample <": (np.ones(3), 0), "cannot sample n_sample >": (np.ones(3), 4),
-            "prob_dist must be 1 or 2": (np.ones((2, 2, 2)), 2), "probability tensor conta": (np.array([1, -1.0]), 1)}[message[:24]]
+            "prob_dist must be 1 or 2": (np.ones((2, 2, 2)), 2),
+            "probability tensor conta": (np.array([1, -1.0]), 1)}[message[:24]]
     with pytest.raises(TallyError, match=message):
         tl.multinomial(tl.tensor(p), n, False)
     with pytest.raises(RuntimeError, match=message):
@@ -88,7 +90,8 @@ def test_stochastic_casts_pick_one_of_two_neighbours(target):
     x = np.random.default_rng(4).uniform(-6, 6, (50, 40)).astype(np.float32)
     got = tl.round_to(tl.tensor(x), NUMPY[target], tl.STOCHASTIC).numpy()
     down = from_torch(torch.from_numpy(x).to(TORCH[target])).astype(np.float64)
-    gap = torch.finfo(TORCH[target]).eps * 2.0 ** np.floor(np.log2(np.maximum(np.abs(x), torch.finfo(TORCH[target]).tiny)))
+    gap = (torch.finfo(TORCH[target]).eps
+           * 2.0 ** np.floor(np.log2(np.maximum(np.abs(x), torch.finfo(TORCH[target]).tiny))))
     got = got.astype(np.float64)
     assert (np.abs(got - x) < gap).all() and (got != down).any()
     assert got.shape == x.shape

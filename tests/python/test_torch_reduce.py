@@ -1,4 +1,5 @@
-"""Reductions, scans, the softmax family and losses against PyTorch: values, gradients, dtypes, shapes, and what is refused."""
+"""Reductions, scans, the softmax family and losses against PyTorch: values, gradients, dtypes, shapes,
+errors."""
 import math
 
 import numpy as np
@@ -21,7 +22,8 @@ def axis_lists(shape):
 
 
 def cases(shapes=SHAPES):
-    return [(i, shape, axes, keep) for i, shape in enumerate(shapes) for axes in axis_lists(shape) for keep in (False, True)]
+    return [(i, shape, axes, keep) for i, shape in enumerate(shapes) for axes in axis_lists(shape)
+            for keep in (False, True)]
 
 
 def over(x, axes):
@@ -38,12 +40,18 @@ def empty_output_or_full(shape, axes):
 # ---- Reductions with gradients ----
 
 REDUCTIONS = {
-    "min": (lambda x, axes, keep: tl.min(x, axes, len(axes), keep), lambda x, axes, keep: torch.amin(x, over(x, axes), keep)),
-    "var": (lambda x, axes, keep: tl.var(x, axes, len(axes), 1, keep), lambda x, axes, keep: torch.var(x, over(x, axes), correction=1, keepdim=keep)),
-    "var0": (lambda x, axes, keep: tl.var(x, axes, len(axes), 0, keep), lambda x, axes, keep: torch.var(x, over(x, axes), correction=0, keepdim=keep)),
-    "std": (lambda x, axes, keep: tl.std(x, axes, len(axes), 0, keep), lambda x, axes, keep: torch.std(x, over(x, axes), correction=0, keepdim=keep)),
-    "logsumexp": (lambda x, axes, keep: tl.logsumexp(x, axes, len(axes), keep), lambda x, axes, keep: torch.logsumexp(x, over(x, axes), keep)),
-    "nansum": (lambda x, axes, keep: tl.nansum(x, axes, len(axes), keep), lambda x, axes, keep: torch.nansum(x, over(x, axes), keep)),
+    "min": (lambda x, axes, keep: tl.min(x, axes, len(axes), keep),
+            lambda x, axes, keep: torch.amin(x, over(x, axes), keep)),
+    "var": (lambda x, axes, keep: tl.var(x, axes, len(axes), 1, keep),
+            lambda x, axes, keep: torch.var(x, over(x, axes), correction=1, keepdim=keep)),
+    "var0": (lambda x, axes, keep: tl.var(x, axes, len(axes), 0, keep),
+             lambda x, axes, keep: torch.var(x, over(x, axes), correction=0, keepdim=keep)),
+    "std": (lambda x, axes, keep: tl.std(x, axes, len(axes), 0, keep),
+            lambda x, axes, keep: torch.std(x, over(x, axes), correction=0, keepdim=keep)),
+    "logsumexp": (lambda x, axes, keep: tl.logsumexp(x, axes, len(axes), keep),
+                  lambda x, axes, keep: torch.logsumexp(x, over(x, axes), keep)),
+    "nansum": (lambda x, axes, keep: tl.nansum(x, axes, len(axes), keep),
+               lambda x, axes, keep: torch.nansum(x, over(x, axes), keep)),
 }
 
 
@@ -72,8 +80,8 @@ def torch_prod(x, axes, keep):
 
 def test_prod():
     for i, shape, axes, keep in cases([s for s in SHAPES if s != (1000,)]):
-        check(f"prod {shape} {axes} {keep}", lambda x: tl.prod(x, axes, len(axes), keep), lambda x: torch_prod(x, axes, keep),
-              [positive(np.random.default_rng(i), *shape)], seed=i, ulps=12)
+        check(f"prod {shape} {axes} {keep}", lambda x: tl.prod(x, axes, len(axes), keep),
+              lambda x: torch_prod(x, axes, keep), [positive(np.random.default_rng(i), *shape)], seed=i, ulps=12)
 
 
 def test_prod_with_zeros():
@@ -84,7 +92,8 @@ def test_prod_with_zeros():
         for axes in ([1], [0], [], [0, 1]):
             check(f"prod, {n_zeros} zeros, {axes}", lambda x: tl.prod(x, axes, len(axes), False),
                   lambda x: torch_prod(x, axes, False), [x], names=["float64", "float32"])
-        check(f"cumprod, {n_zeros} zeros", lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1), [x], names=["float64", "float32"])
+        check(f"cumprod, {n_zeros} zeros", lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1), [x],
+              names=["float64", "float32"])
 
 
 def test_a_product_of_16_bits_is_rounded_once():
@@ -99,7 +108,8 @@ def test_a_product_of_16_bits_is_rounded_once():
             for axes in ([], [1], [0, 3]):
                 with np.errstate(all="ignore"):
                     exact = np.prod(y.astype(np.float64), tuple(axes) or None).astype(NUMPY[dtype])
-                assert np.array_equal(tl.prod(tl.tensor(y), axes, len(axes), False).numpy().astype(np.float64), exact.astype(np.float64), equal_nan=True)
+                assert np.array_equal(tl.prod(tl.tensor(y), axes, len(axes), False).numpy().astype(np.float64),
+                                      exact.astype(np.float64), equal_nan=True)
 
 
 def test_the_deviation_of_equal_numbers_is_0_and_so_is_its_gradient():
@@ -135,7 +145,8 @@ def test_norm(p):
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3, math.inf])
 def test_norm_at_zero(p):
     x = np.array([[0.0, 0, 0], [0, 2, -3], [1, -1, 1]])
-    check(f"norm {p}", lambda x: tl.norm(x, p, [1], 1, False), lambda x: torch.linalg.vector_norm(x, p, 1), [x], names=["float64", "float32"])
+    check(f"norm {p}", lambda x: tl.norm(x, p, [1], 1, False), lambda x: torch.linalg.vector_norm(x, p, 1), [x],
+          names=["float64", "float32"])
 
 
 def test_std_at_zero():
@@ -146,14 +157,17 @@ def test_std_at_zero():
 @pytest.mark.parametrize("name", ["var", "std", "logsumexp", "norm", "prod", "min"])
 def test_large(name):
     """Several chunks, the reduced axis inside and outside."""
-    ours = {"var": lambda x, axes: tl.var(x, axes, len(axes), 1, False), "std": lambda x, axes: tl.std(x, axes, len(axes), 1, False),
-            "norm": lambda x, axes: tl.norm(x, 2, axes, len(axes), False)}.get(name) or (lambda x, axes: getattr(tl, name)(x, axes, len(axes), False))
+    ours = {"var": lambda x, axes: tl.var(x, axes, len(axes), 1, False),
+            "std": lambda x, axes: tl.std(x, axes, len(axes), 1, False),
+            "norm": lambda x, axes: tl.norm(x, 2, axes, len(axes), False)}.get(name) or \
+        (lambda x, axes: getattr(tl, name)(x, axes, len(axes), False))
     theirs = {"var": lambda x, d: torch.var(x, d), "std": lambda x, d: torch.std(x, d), "logsumexp": torch.logsumexp,
-              "norm": lambda x, d: torch.linalg.vector_norm(x, 2, d), "prod": lambda x, d: torch_prod(x, d, False), "min": torch.amin}[name]
+              "norm": lambda x, d: torch.linalg.vector_norm(x, 2, d), "prod": lambda x, d: torch_prod(x, d, False),
+              "min": torch.amin}[name]
     draw = (lambda rng, *shape: rng.uniform(0.998, 1.002, shape)) if name == "prod" else normal
     for i, (shape, axes) in enumerate([((3, 9001), [1]), ((9001, 3), [0]), ((50, 40, 30), [0, 2]), ((20, 30, 40), [])]):
-        check(f"{name} {shape}", lambda x: ours(x, axes), lambda x: theirs(x, over(x, axes)), [draw(np.random.default_rng(i), *shape)],
-              names=["float64", "float32"], seed=i)
+        check(f"{name} {shape}", lambda x: ours(x, axes), lambda x: theirs(x, over(x, axes)),
+              [draw(np.random.default_rng(i), *shape)], names=["float64", "float32"], seed=i)
 
 
 def test_variance_far_from_zero():
@@ -175,21 +189,24 @@ def test_arg(name):
             for axis in [None] + list(range(len(shape))):
                 for keep in (False, True):
                     axes = [] if axis is None else [axis]
-                    assert_near(ours(tl.tensor(x), axes, len(axes), keep).numpy(), from_torch(theirs(to_torch(x), axis, keep)),
-                                f"{name} {dtype} {shape} {axis} {keep}")
+                    assert_near(ours(tl.tensor(x), axes, len(axes), keep).numpy(),
+                                from_torch(theirs(to_torch(x), axis, keep)), f"{name} {dtype} {shape} {axis} {keep}")
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "min", "logsumexp", "norm", "norm_inf", "var", "prod", "cumsum", "cumprod", "log_softmax", "softmax"])
+@pytest.mark.parametrize("name", ["argmax", "argmin", "min", "logsumexp", "norm", "norm_inf", "var", "prod", "cumsum",
+                                  "cumprod", "log_softmax", "softmax"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_special_values(name):
     inf, nan = math.inf, math.nan
     rows = np.array([[1, nan, 3, nan, 2], [inf, 1, -inf, 2, 3], [-inf] * 5, [inf, inf, 1, 1, 0], [nan, inf, -inf, 0, 1],
                      [0, -0.0, 0, -0.0, 0], [5, 5, -5, -5, 1], [-inf, 1, 2, -inf, 0]])
     ours = {"norm": lambda x: tl.norm(x, 2, [1], 1, False), "norm_inf": lambda x: tl.norm(x, inf, [1], 1, False),
-            "var": lambda x: tl.var(x, [1], 1, 1, False), "cumsum": lambda x: tl.cumsum(x, 1), "cumprod": lambda x: tl.cumprod(x, 1),
-            "log_softmax": lambda x: tl.log_softmax(x, 1), "softmax": lambda x: tl.softmax(x, 1)}.get(name) or \
+            "var": lambda x: tl.var(x, [1], 1, 1, False), "cumsum": lambda x: tl.cumsum(x, 1),
+            "cumprod": lambda x: tl.cumprod(x, 1), "log_softmax": lambda x: tl.log_softmax(x, 1),
+            "softmax": lambda x: tl.softmax(x, 1)}.get(name) or \
         (lambda x: getattr(tl, name)(x, [1], 1, False))
-    theirs = {"norm": lambda x: torch.linalg.vector_norm(x, 2, 1), "norm_inf": lambda x: torch.linalg.vector_norm(x, inf, 1),
+    theirs = {"norm": lambda x: torch.linalg.vector_norm(x, 2, 1),
+              "norm_inf": lambda x: torch.linalg.vector_norm(x, inf, 1),
               "min": lambda x: torch.amin(x, 1)}.get(name) or (lambda x: getattr(torch, name)(x, 1))
     for dtype in ("float64", "float32"):
         x = rows.astype(dtype)
@@ -205,8 +222,8 @@ def test_truth(name):
             if name == "count_nonzero" and keep:
                 continue
             x = np.asarray(np.random.default_rng(i).integers(0, 3, shape) * 0.5).astype(NUMPY[dtype])
-            assert_near(getattr(tl, name)(tl.tensor(x), axes, len(axes), keep).numpy(), from_torch(theirs(to_torch(x), axes, keep)),
-                        f"{name} {dtype} {shape} {axes} {keep}")
+            assert_near(getattr(tl, name)(tl.tensor(x), axes, len(axes), keep).numpy(),
+                        from_torch(theirs(to_torch(x), axes, keep)), f"{name} {dtype} {shape} {axes} {keep}")
 
 
 @pytest.mark.parametrize("name", ["prod", "min", "cumsum", "cumprod", "sum_i32", "sum_f32"])
@@ -215,11 +232,14 @@ def test_integers(name):
              "min": (lambda x: tl.min(x, [1], 1, False), lambda x: torch.amin(x, 1)),
              "cumsum": (lambda x: tl.cumsum(x, 0), lambda x: torch.cumsum(x, 0)),
              "cumprod": (lambda x: tl.cumprod(x, 1), lambda x: torch.cumprod(x, 1)),
-             "sum_i32": (lambda x: tl.cast(tl.sum(tl.cast(x, tl.I32), [0], 1, True), tl.I32), lambda x: torch.sum(x, 0, True, dtype=torch.int32)),
-             "sum_f32": (lambda x: tl.sum(tl.cast(x, tl.F32), [], 0, False), lambda x: torch.sum(x, dtype=torch.float32))}
+             "sum_i32": (lambda x: tl.cast(tl.sum(tl.cast(x, tl.I32), [0], 1, True), tl.I32),
+                         lambda x: torch.sum(x, 0, True, dtype=torch.int32)),
+             "sum_f32": (lambda x: tl.sum(tl.cast(x, tl.F32), [], 0, False),
+                         lambda x: torch.sum(x, dtype=torch.float32))}
     ours, theirs = pairs[name]
     for dtype in INTEGERS:
-        x = np.random.default_rng(3).integers(0 if dtype in ("bool", "uint8") else -9, 2 if dtype == "bool" else 10, (4, 30)).astype(NUMPY[dtype])
+        x = np.random.default_rng(3).integers(0 if dtype in ("bool", "uint8") else -9, 2 if dtype == "bool" else 10,
+                                              (4, 30)).astype(NUMPY[dtype])
         assert_near(ours(tl.tensor(x)).numpy(), from_torch(theirs(to_torch(x))), f"{name} {dtype}")
 
 
@@ -230,17 +250,19 @@ def test_along_an_axis(name):
     ours = getattr(tl, name)
     theirs = getattr(torch, name)
     draw = positive if name == "cumprod" else normal
-    for i, shape in enumerate([(), (1,), (7,), (3, 5), (2, 3, 4), (3000,) if name != "cumprod" else (40,), (0, 3), (3, 0), (2, 1, 3, 2)]):
+    for i, shape in enumerate([(), (1,), (7,), (3, 5), (2, 3, 4), (3000,) if name != "cumprod" else (40,), (0, 3),
+                               (3, 0), (2, 1, 3, 2)]):
         for axis in range(-1, max(1, len(shape))):
-            check(f"{name} {shape} {axis}", lambda x: ours(x, axis), lambda x: theirs(x, axis), [draw(np.random.default_rng(i), *shape)],
-                  seed=i, ulps=4)
+            check(f"{name} {shape} {axis}", lambda x: ours(x, axis), lambda x: theirs(x, axis),
+                  [draw(np.random.default_rng(i), *shape)], seed=i, ulps=4)
 
 
 @pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
 def test_scan_in_place(name):
     for shape, axis in (((3, 4), 0), ((3, 4), 1), ((5,), 0)):
-        check(f"{name} {shape}", lambda x: getattr(tl, name)(tl.clone(x), axis), lambda x: getattr(torch.Tensor, name)(x.clone(), axis),
-              [positive(np.random.default_rng(0), *shape)], ulps=4)
+        check(f"{name} {shape}", lambda x: getattr(tl, name)(tl.clone(x), axis),
+              lambda x: getattr(torch.Tensor, name)(x.clone(), axis), [positive(np.random.default_rng(0), *shape)],
+              ulps=4)
 
 
 def test_log_softmax_of_large_logits():
@@ -276,10 +298,12 @@ def test_cross_entropy(reduction, smoothing, weighted):
 
         def ours(x, w=None):
             return tl.cross_entropy(x, tl.tensor(targets), options(
-                weight=w._as_parameter_ if w is not None else None, ignore_index=ignored, label_smoothing=smoothing, reduction=REDUCTION[reduction]))
+                weight=w._as_parameter_ if w is not None else None, ignore_index=ignored, label_smoothing=smoothing,
+                reduction=REDUCTION[reduction]))
 
         def theirs(x, w=None):
-            return F.cross_entropy(x, torch.tensor(targets), w, ignore_index=ignored, label_smoothing=smoothing, reduction=reduction)
+            return F.cross_entropy(x, torch.tensor(targets), w, ignore_index=ignored, label_smoothing=smoothing,
+                                   reduction=reduction)
         for dtype in ("float64", "float32"):
             logits, w = normal(rng, n, v).astype(dtype), weight.astype(dtype)
             x, z = tl.requires_grad(tl.tensor(logits), True), to_torch(logits).requires_grad_()
@@ -311,7 +335,8 @@ def test_cross_entropy_with_probabilities(reduction, smoothing, weighted):
         return tl.cross_entropy(x, t, o)
 
     def theirs(x, t):
-        return F.cross_entropy(x, t, torch.tensor(w, dtype=x.dtype) if weighted else None, label_smoothing=smoothing, reduction=reduction)
+        return F.cross_entropy(x, t, torch.tensor(w, dtype=x.dtype) if weighted else None, label_smoothing=smoothing,
+                               reduction=reduction)
     check("probabilities", ours, theirs, [normal(rng, 5, 7), p], names=["float64", "float32"])
 
 
@@ -328,8 +353,10 @@ def test_nll_loss(reduction):
                 keep.append(tl.tensor(w.astype(x.dtype)))
                 return tl.nll_loss(x, tl.tensor(targets), options(ignore_index=ignored, reduction=REDUCTION[reduction],
                                                                   weight=keep[-1]._as_parameter_ if weighted else None))
-            check(f"nll {ignored}", ours, lambda x: F.nll_loss(x, torch.tensor(targets), to_torch(w.astype(NUMPY[str(x.dtype)[6:]])) if weighted else None,
-                                                               ignore_index=ignored, reduction=reduction), [normal(rng, 8, 6)], ulps=4)
+            check(f"nll {ignored}", ours,
+                  lambda x: F.nll_loss(x, torch.tensor(targets),
+                                       to_torch(w.astype(NUMPY[str(x.dtype)[6:]])) if weighted else None,
+                                       ignore_index=ignored, reduction=reduction), [normal(rng, 8, 6)], ulps=4)
 
 
 SHAPES = [(5,), (4, 5), (2, 5, 3), (2, 3, 2, 3), (2, 3, 2, 1, 2), (1,), (2, 3, 0)]
@@ -343,7 +370,8 @@ def test_losses_of_any_rank(shape, reduction):
     v, rows = (shape[0], ()) if len(shape) == 1 else (shape[1], shape[:1] + shape[2:])
     ids, p, w = np.asarray(rng.integers(0, v, rows)), rng.random(shape), positive(rng, v)
     how, keep = REDUCTION[reduction], []
-    for weighted, smoothing, ignored in ((False, 0, -100), (True, 0, -100), (True, 0.1, 1), (False, 0.3, 0), (True, 0, 0)):
+    for weighted, smoothing, ignored in ((False, 0, -100), (True, 0, -100), (True, 0.1, 1), (False, 0.3, 0),
+                                         (True, 0, 0)):
         def set_up(x):
             keep.append(tl.tensor(w.astype(x.dtype)))
             return options(weight=keep[-1]._as_parameter_ if weighted else None, label_smoothing=smoothing,
@@ -354,15 +382,20 @@ def test_losses_of_any_rank(shape, reduction):
         what, names = f"{shape} {reduction} {weighted} {smoothing} {ignored}", ["float64", "float32"]
         t = torch.tensor(ids)
         check("ids " + what, lambda x: tl.cross_entropy(x, tl.tensor(ids), set_up(x)),
-              lambda x: F.cross_entropy(x, t, ignore_index=ignored, label_smoothing=smoothing, **more(x)), [normal(rng, *shape)], names=names)
+              lambda x: F.cross_entropy(x, t, ignore_index=ignored, label_smoothing=smoothing, **more(x)),
+              [normal(rng, *shape)], names=names)
         if ignored < 0 or smoothing:
             check("probabilities " + what, lambda x, y: tl.cross_entropy(x, y, set_up(x)),
-                  lambda x, y: F.cross_entropy(x, y, label_smoothing=smoothing, **more(x)), [normal(rng, *shape), p], names=names)
+                  lambda x, y: F.cross_entropy(x, y, label_smoothing=smoothing, **more(x)), [normal(rng, *shape), p],
+                  names=names)
         if not smoothing:  # contiguous: torch's gradient of four axes refuses other strides
             check("nll " + what, lambda x: tl.nll_loss(x, tl.tensor(ids), set_up(x)),
-                  lambda x: F.nll_loss(x.contiguous(), t, ignore_index=ignored, **more(x)), [normal(rng, *shape)], names=names)
-    check("plain", lambda x: tl.cross_entropy(x, tl.tensor(ids), None), lambda x: F.cross_entropy(x, t), [normal(rng, *shape)], names=names)
-    check("plain, probabilities", lambda x, t: tl.cross_entropy(x, t, None), F.cross_entropy, [normal(rng, *shape), p], names=names)
+                  lambda x: F.nll_loss(x.contiguous(), t, ignore_index=ignored, **more(x)), [normal(rng, *shape)],
+                  names=names)
+    check("plain", lambda x: tl.cross_entropy(x, tl.tensor(ids), None), lambda x: F.cross_entropy(x, t),
+          [normal(rng, *shape)], names=names)
+    check("plain, probabilities", lambda x, t: tl.cross_entropy(x, t, None), F.cross_entropy, [normal(rng, *shape), p],
+          names=names)
 
 
 def test_everything_ignored():
@@ -375,8 +408,10 @@ def test_everything_ignored():
 
 
 LOSSES = {"mse": (tl.mse_loss, F.mse_loss), "l1": (tl.l1_loss, F.l1_loss),
-          "smooth_l1": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0.75, r), lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0.75, reduction=reduction)),
-          "smooth_l1_0": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0, r), lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0, reduction=reduction)),
+          "smooth_l1": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0.75, r),
+                        lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0.75, reduction=reduction)),
+          "smooth_l1_0": (lambda a, b, r: tl.smooth_l1_loss(a, b, 0, r),
+                          lambda a, b, reduction: F.smooth_l1_loss(a, b, beta=0, reduction=reduction)),
           "bce": (lambda a, b, r: tl.bce_with_logits(a, b, None, None, r), F.binary_cross_entropy_with_logits)}
 
 
@@ -387,24 +422,28 @@ def test_elementwise_loss(name, reduction):
     for i, shape in enumerate([(), (1,), (3, 5), (2, 3, 4), (0, 3), (700,)]):
         rng = np.random.default_rng(i)
         b = rng.random(shape) if name == "bce" else normal(rng, *shape)
-        check(f"{name} {shape}", lambda a, b: ours(a, b, REDUCTION[reduction]), lambda a, b: theirs(a, b, reduction=reduction),
-              [normal(rng, *shape), np.asarray(b)], seed=i, ulps=4)
+        check(f"{name} {shape}", lambda a, b: ours(a, b, REDUCTION[reduction]),
+              lambda a, b: theirs(a, b, reduction=reduction), [normal(rng, *shape), np.asarray(b)], seed=i, ulps=4)
 
 
 def test_l1_where_equal():
     x = np.array([1.0, 2.0, 3.0])
     for name in ("l1", "smooth_l1"):
         ours, theirs = LOSSES[name]
-        check(name, lambda a, b: ours(a, b, 0), lambda a, b: theirs(a, b, reduction="none"), [x, np.array([1.0, 0, 3.5])], names=["float64"])
+        check(name, lambda a, b: ours(a, b, 0), lambda a, b: theirs(a, b, reduction="none"),
+              [x, np.array([1.0, 0, 3.5])], names=["float64"])
 
 
 def test_bce_weights_and_large_logits():
     rng = np.random.default_rng(0)
     x, t, w, pw = np.linspace(-90, 90, 24).reshape(4, 6), rng.random((4, 6)), positive(rng, 4, 1), positive(rng, 6)
     for reduction in REDUCTION:
-        check("bce", lambda x, t: tl.bce_with_logits(x, t, tl.tensor(w.astype(x.dtype)), tl.tensor(pw.astype(x.dtype)), REDUCTION[reduction]),
-              lambda x, t: F.binary_cross_entropy_with_logits(x, t, torch.tensor(w, dtype=x.dtype), pos_weight=torch.tensor(pw, dtype=x.dtype),
-                                                              reduction=reduction), [x, t], names=["float64", "float32"])
+        check("bce", lambda x, t: tl.bce_with_logits(x, t, tl.tensor(w.astype(x.dtype)), tl.tensor(pw.astype(x.dtype)),
+                                                     REDUCTION[reduction]),
+              lambda x, t: F.binary_cross_entropy_with_logits(x, t, torch.tensor(w, dtype=x.dtype),
+                                                              pos_weight=torch.tensor(pw, dtype=x.dtype),
+                                                              reduction=reduction), [x, t],
+              names=["float64", "float32"])
     right = tl.bce_with_logits(tl.tensor(np.float32([30.0])), tl.tensor(np.float32([1.0])), None, None, 0).numpy()
     assert abs(right[0] / math.exp(-30) - 1) < 1e-6  # small losses keep their digits
 
@@ -415,8 +454,10 @@ SECOND = {
     "log_softmax": (lambda x: tl.log_softmax(x, 1), lambda x: torch.log_softmax(x, 1)),
     "log_softmax axis 0": (lambda x: tl.log_softmax(x, 0), lambda x: torch.log_softmax(x, 0)),
     "softmax axis 0": (lambda x: tl.softmax(x, 0), lambda x: torch.softmax(x, 0)),
-    "cross_entropy": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])), None), lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]))),
-    "cross_entropy, smoothed": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])), options(label_smoothing=0.1)),
+    "cross_entropy": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])), None),
+                      lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]))),
+    "cross_entropy, smoothed": (lambda x: tl.cross_entropy(x, tl.tensor(np.array([1, 0, 3])),
+                                                           options(label_smoothing=0.1)),
                                 lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]), label_smoothing=0.1)),
     "nll of log_softmax": (lambda x: tl.nll_loss(tl.log_softmax(x, 1), tl.tensor(np.array([1, 0, 3])), None),
                            lambda x: F.nll_loss(torch.log_softmax(x, 1), torch.tensor([1, 0, 3]))),
@@ -454,25 +495,38 @@ F64 = np.zeros((2, 3))
 REFUSED = {
     "argmax of bool": (lambda: tl.argmax(tl.tensor(F64 > 0), [], 0, False), lambda: torch.argmax(to_torch(F64 > 0))),
     "argmax of nothing": (lambda: tl.argmax(tl.tensor(F64[:0]), [], 0, False), lambda: torch.argmax(to_torch(F64[:0]))),
-    "argmax of an empty axis": (lambda: tl.argmax(tl.tensor(F64[:0]), [0], 1, False), lambda: torch.argmax(to_torch(F64[:0]), 0)),
+    "argmax of an empty axis": (lambda: tl.argmax(tl.tensor(F64[:0]), [0], 1, False),
+                                lambda: torch.argmax(to_torch(F64[:0]), 0)),
     "min of nothing": (lambda: tl.min(tl.tensor(F64[:0]), [], 0, False), lambda: torch.amin(to_torch(F64[:0]))),
-    "var of integers": (lambda: tl.var(tl.tensor(F64.astype(int)), [], 0, 1, False), lambda: torch.var(to_torch(F64.astype(int)))),
-    "norm of integers": (lambda: tl.norm(tl.tensor(F64.astype(int)), 2, [], 0, False), lambda: torch.linalg.vector_norm(to_torch(F64.astype(int)))),
-    "inf norm of nothing": (lambda: tl.norm(tl.tensor(F64[:0]), math.inf, [], 0, False), lambda: torch.linalg.vector_norm(to_torch(F64[:0]), math.inf)),
-    "-1 norm of nothing": (lambda: tl.norm(tl.tensor(F64[:0]), -1, [0], 1, False), lambda: torch.linalg.vector_norm(to_torch(F64[:0]), -1, 0)),
+    "var of integers": (lambda: tl.var(tl.tensor(F64.astype(int)), [], 0, 1, False),
+                        lambda: torch.var(to_torch(F64.astype(int)))),
+    "norm of integers": (lambda: tl.norm(tl.tensor(F64.astype(int)), 2, [], 0, False),
+                         lambda: torch.linalg.vector_norm(to_torch(F64.astype(int)))),
+    "inf norm of nothing": (lambda: tl.norm(tl.tensor(F64[:0]), math.inf, [], 0, False),
+                            lambda: torch.linalg.vector_norm(to_torch(F64[:0]), math.inf)),
+    "-1 norm of nothing": (lambda: tl.norm(tl.tensor(F64[:0]), -1, [0], 1, False),
+                           lambda: torch.linalg.vector_norm(to_torch(F64[:0]), -1, 0)),
     "axis out of range": (lambda: tl.cumsum(tl.tensor(F64), 2), lambda: torch.cumsum(to_torch(F64), 2)),
-    "log_softmax of integers": (lambda: tl.log_softmax(tl.tensor(F64.astype(int)), 0), lambda: torch.log_softmax(to_torch(F64.astype(int)), 0)),
+    "log_softmax of integers": (lambda: tl.log_softmax(tl.tensor(F64.astype(int)), 0),
+                                lambda: torch.log_softmax(to_torch(F64.astype(int)), 0)),
     "log_softmax axis": (lambda: tl.log_softmax(tl.tensor(F64), -3), lambda: torch.log_softmax(to_torch(F64), -3)),
-    "target outside": (lambda: tl.nll_loss(tl.tensor(F64), tl.tensor(np.array([0, 3])), None), lambda: F.nll_loss(to_torch(F64), torch.tensor([0, 3]))),
-    "too few targets": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0])), None), lambda: F.cross_entropy(to_torch(F64), torch.tensor([0]))),
+    "target outside": (lambda: tl.nll_loss(tl.tensor(F64), tl.tensor(np.array([0, 3])), None),
+                       lambda: F.nll_loss(to_torch(F64), torch.tensor([0, 3]))),
+    "too few targets": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0])), None),
+                        lambda: F.cross_entropy(to_torch(F64), torch.tensor([0]))),
     "targets with classes": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.zeros((2, 3), np.int64)), None),
                              lambda: F.cross_entropy(to_torch(F64), torch.zeros((2, 3), dtype=torch.int64))),
-    "no classes": (lambda: tl.cross_entropy(tl.tensor(F64[0, 0]), tl.tensor(np.int64(0)), None), lambda: F.cross_entropy(to_torch(F64[0, :1])[0], torch.tensor(0))),
-    "probabilities too few": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(F64[0]), None), lambda: F.cross_entropy(to_torch(F64), to_torch(F64[0]))),
-    "smoothing of 2": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0, 1])), options(label_smoothing=2)),
+    "no classes": (lambda: tl.cross_entropy(tl.tensor(F64[0, 0]), tl.tensor(np.int64(0)), None),
+                   lambda: F.cross_entropy(to_torch(F64[0, :1])[0], torch.tensor(0))),
+    "probabilities too few": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(F64[0]), None),
+                              lambda: F.cross_entropy(to_torch(F64), to_torch(F64[0]))),
+    "smoothing of 2": (lambda: tl.cross_entropy(tl.tensor(F64), tl.tensor(np.array([0, 1])),
+                                                options(label_smoothing=2)),
                        lambda: F.cross_entropy(to_torch(F64), torch.tensor([0, 1]), label_smoothing=2)),
-    "negative beta": (lambda: tl.smooth_l1_loss(tl.tensor(F64), tl.tensor(F64), -1, 0), lambda: F.smooth_l1_loss(to_torch(F64), to_torch(F64), beta=-1)),
-    "bce of other shape": (lambda: tl.bce_with_logits(tl.tensor(F64), tl.tensor(F64[0]), None, None, 1), lambda: F.binary_cross_entropy_with_logits(to_torch(F64), to_torch(F64[0]))),
+    "negative beta": (lambda: tl.smooth_l1_loss(tl.tensor(F64), tl.tensor(F64), -1, 0),
+                      lambda: F.smooth_l1_loss(to_torch(F64), to_torch(F64), beta=-1)),
+    "bce of other shape": (lambda: tl.bce_with_logits(tl.tensor(F64), tl.tensor(F64[0]), None, None, 1),
+                           lambda: F.binary_cross_entropy_with_logits(to_torch(F64), to_torch(F64[0]))),
 }
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import tally
 
-SMALL = dict(layers=2, channels=32, heads=2, steps=6, warmup=1, batch=2, seq=16, sample_tokens=5, eval_every=2, eval_batches=2, prompt="A")
+SMALL = dict(layers=2, channels=32, heads=2, steps=6, warmup=1, batch=2, seq=16, sample_tokens=5, eval_every=2,
+             eval_batches=2, prompt="A")
 
 
 def train(folder, **settings):
@@ -100,7 +101,8 @@ def test_generated_tokens_are_transformers(tmp_path):
     train(tmp_path, steps=30, lr=1e-2)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run/final", dtype=torch.float32).eval()
     ids = np.random.default_rng(1).integers(0, 256, (2, 9))
-    want = theirs.generate(torch.from_numpy(ids), max_new_tokens=20, do_sample=False, pad_token_id=0, eos_token_id=None).numpy()
+    want = theirs.generate(torch.from_numpy(ids), max_new_tokens=20, do_sample=False, pad_token_id=0,
+                           eos_token_id=None).numpy()
     got = tally.Model(tmp_path / "run").generate(ids, tokens=20, temperature=0).numpy()
     np.testing.assert_array_equal(got, want)
 
@@ -154,7 +156,8 @@ def test_tensorboard_reads_the_run(tmp_path):
     found = events(folder)
     for tag, key in ("train/loss", "loss"), ("train/lr", "lr"), ("train/grad_norm", "grad_norm"):
         assert tag_of(found, tag) == [(x["step"], pytest.approx(x[key], rel=1e-6)) for x in log if key in x], tag
-    assert tag_of(found, "held_out/loss") == [(x["step"], pytest.approx(x["held_out"], rel=1e-6)) for x in log if "held_out" in x]
+    assert tag_of(found, "held_out/loss") == [(x["step"], pytest.approx(x["held_out"], rel=1e-6))
+                                              for x in log if "held_out" in x]
     assert [s for s, _ in tag_of(found, "speed/tokens_per_s")] == [1, 2, 3, 4, 5, 6]
     assert all(0 < v < 1 for _, v in tag_of(found, "speed/mfu"))
     (step, text), = tag_of(found, "sample")
@@ -177,7 +180,8 @@ def test_a_run_that_goes_on_repeats_no_event(tmp_path):
         file.write(b"what a killed process had written behind its checkpoint")
     train(tmp_path)
     assert steps_of(tmp_path / "run") == steps_of(tmp_path / "whole")
-    assert len(steps_of(tmp_path / "run")) == len(set(steps_of(tmp_path / "run"))) and before < len(raw_events(tmp_path / "run"))
+    assert (len(steps_of(tmp_path / "run")) == len(set(steps_of(tmp_path / "run")))
+            and before < len(raw_events(tmp_path / "run")))
     versions = [e.file_version for e in raw_events(tmp_path / "run") if e.file_version]
     assert len(versions) == 1
 
@@ -185,9 +189,11 @@ def test_a_run_that_goes_on_repeats_no_event(tmp_path):
 # ---- Signals ----
 
 def child(program, *arguments, **options):
-    """A process that runs a Python program and hears SIGINT: what a shell starts in the background ignores it otherwise."""
+    """Runs a Python program in a process that receives SIGINT; processes that a shell starts in the background ignore
+    it."""
     return subprocess.run([sys.executable, "-c", program, *map(str, arguments)], text=True, timeout=120,
-                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **{"capture_output": True, **options})
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                          **{"capture_output": True, **options})
 
 
 INTERRUPTED = f"""
@@ -242,10 +248,13 @@ def test_ctrl_c_at_any_moment_saves_and_raises(tmp_path):
 
 
 def test_ctrl_c_ends_a_program(tmp_path):
-    program = f"import os, signal, sys, tally; tally.train(lambda n: n['step'] == 5 and os.kill(os.getpid(), signal.SIGINT) or None, " \
-              f"out=sys.argv[1], **{ {**SMALL, 'steps': 10**9, 'save_every': 0, 'stories': 300000}!r}); print('trained')"
+    settings = {**SMALL, "steps": 10**9, "save_every": 0, "stories": 300000}
+    program = "import os, signal, sys, tally; " \
+              "tally.train(lambda n: n['step'] == 5 and os.kill(os.getpid(), signal.SIGINT) or None, " \
+              f"out=sys.argv[1], **{settings!r}); print('trained')"
     result = child(program, tmp_path / "run")
-    assert "KeyboardInterrupt" in result.stderr and result.stdout == "" and list((tmp_path / "run/checkpoints").iterdir())
+    assert ("KeyboardInterrupt" in result.stderr and result.stdout == ""
+            and list((tmp_path / "run/checkpoints").iterdir()))
 
 
 def test_a_save_that_fails_after_ctrl_c_is_what_is_raised(tmp_path):
@@ -291,7 +300,8 @@ def test_two_runs_at_once_are_refused_by_name(tmp_path):
 
     summaries.append(train(tmp_path, on_step=listen))
     assert [f"{tmp_path}/run: this process is training that run already" in words for words in refused] == [True, True]
-    assert (summaries[0]["loss"], summaries[0]["differences"]) == (whole["loss"], 0) and not (tmp_path / "second").exists()
+    assert ((summaries[0]["loss"], summaries[0]["differences"]) == (whole["loss"], 0)
+            and not (tmp_path / "second").exists())
     assert tally.train(out=tmp_path / "second", **SMALL)["loss"] == whole["loss"]
 
 
@@ -302,10 +312,12 @@ def test_changed_data_is_refused_or_accepted(tmp_path):
     data.write_text("Once upon a time there was a run. " * 100)
     assert train(tmp_path, data=data, on_step=lambda news: news["step"] < 3)["end"] == "stopped"
     data.write_text("Once upon a time there was a pun. " * 100)
-    with pytest.raises(RuntimeError, match=r"data: other contents of the same size: CRC32C \(all\) was [0-9a-f]{8}, is"):
+    with pytest.raises(RuntimeError,
+                       match=r"data: other contents of the same size: CRC32C \(all\) was [0-9a-f]{8}, is"):
         train(tmp_path, data=data)
     assert train(tmp_path, data=data, accept_changes=True)["differences"] == 0
-    changes = [x["changed"] for x in map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines()) if "changed" in x]
+    changes = [x["changed"] for x in map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines())
+               if "changed" in x]
     assert len(changes) == 1 and changes[0].startswith("data: other contents")
     assert train(tmp_path, data=data)["end"] == "done"
 
@@ -314,7 +326,8 @@ def test_changed_data_is_refused_or_accepted(tmp_path):
 
 def test_closed_descriptors_take_no_file(tmp_path):
     program = "import os, sys; [os.close(i) for i in range(3)]; import tally; " \
-              f"tally.train(lambda n: [os.write(i, b'not JSON') for i in (1, 2) if is_open(i)], out=sys.argv[1], **{SMALL!r})"
+              "tally.train(lambda n: [os.write(i, b'not JSON') for i in (1, 2) if is_open(i)], out=sys.argv[1], " \
+              f"**{SMALL!r})"
     program = "def is_open(i):\n    try: os.fstat(i); return True\n    except OSError: return False\n" + program
     child(program, tmp_path / "run")
     lines = (tmp_path / "run/log.jsonl").read_text().splitlines()

@@ -1,4 +1,5 @@
-"""`tally train` beside the same loop in PyTorch: same weights, same batches, 100 steps of AdamW with warm-up, cosine and clipping."""
+"""`tally train` against the same loop in PyTorch: same weights, same batches, 100 steps of AdamW with warm-up, cosine
+decay and clipping."""
 import ctypes
 import json
 import os
@@ -18,7 +19,8 @@ STEPS, BATCH, TIME, LR, WARMUP, DECAY, CLIP = 100, 4, 16, 3e-3, 10, 0.1, 1.0
 
 @pytest.fixture
 def text(tmp_path):
-    subprocess.run([TALLY, "data", "make", "--bytes", "20000", "--seed", "5", "--out", tmp_path / "text"], check=True, capture_output=True)
+    subprocess.run([TALLY, "data", "make", "--bytes", "20000", "--seed", "5", "--out", tmp_path / "text"], check=True,
+                   capture_output=True)
     return tmp_path / "text"
 
 
@@ -45,7 +47,8 @@ def torch_losses(model, text):
     n_tokens = text.stat().st_size - int(0.05 * text.stat().st_size)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.95), eps=1e-8)
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
+                                   {"params": others, "weight_decay": 0.0}], lr=LR, betas=(0.9, 0.95), eps=1e-8)
     schedule = tl.schedule(kind=tl.SCHEDULE_COSINE, warmup_steps=WARMUP, total_steps=STEPS, min_factor=0.1)
     losses = []
     for step, (tokens, targets) in enumerate(batches(text, n_tokens)):
@@ -67,8 +70,9 @@ def test_a_hundred_steps_follow_pytorch(name, tmp_path, text):
     config.vocab_size = 256
     model = MODELS[name](config).train()
     model.save_pretrained(tmp_path / "model")
-    subprocess.run([TALLY, "train", "--model", tmp_path / "model", "--data", text, "--steps", str(STEPS), "--batch", str(BATCH), "--seq", str(TIME),
-                    "--lr", str(LR), "--min-lr", "0.1", "--warmup", str(WARMUP), "--weight-decay", str(DECAY), "--clip", str(CLIP), "--beta1", "0.9", "--sample-tokens", "0",
+    subprocess.run([TALLY, "train", "--model", tmp_path / "model", "--data", text, "--steps", str(STEPS), "--batch",
+                    str(BATCH), "--seq", str(TIME), "--lr", str(LR), "--min-lr", "0.1", "--warmup", str(WARMUP),
+                    "--weight-decay", str(DECAY), "--clip", str(CLIP), "--beta1", "0.9", "--sample-tokens", "0",
                     "--out", tmp_path / "run", "--quiet"], check=True, capture_output=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     ours = [line["loss"] for line in lines if "loss" in line]

@@ -1,4 +1,4 @@
-"""The package as it is installed: a wheel, in an environment of its own with NumPy and nothing else, far from the source tree."""
+"""The package as users install it: a wheel, in its own environment with only NumPy, outside the source tree."""
 import base64
 import hashlib
 import os
@@ -36,7 +36,8 @@ def environment(tmp_path_factory):
         venv.create(folder, with_pip=True)
     except subprocess.CalledProcessError:
         pytest.skip("this Python cannot make an environment with pip")
-    clean = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH") and not k.startswith("TALLY_")}
+    clean = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+             and not k.startswith("TALLY_")}
 
     def run(*arguments, **more):
         return subprocess.run([str(folder / "bin" / "python"), *arguments], cwd=folder, capture_output=True, text=True,
@@ -59,19 +60,23 @@ def test_what_is_in_it(wheel):
         for path in (ROOT / "python" / "tally").rglob("*.py"):
             if path.name != "_generate.py":
                 assert f"tally/{path.relative_to(ROOT / 'python' / 'tally')}" in names
-        assert {"tally/tally.h", "tally/lib/libtally.so", f"{info}/METADATA", f"{info}/WHEEL", f"{info}/licenses/LICENSE"} <= names
+        assert {"tally/tally.h", "tally/lib/libtally.so", f"{info}/METADATA", f"{info}/WHEEL",
+                f"{info}/licenses/LICENSE"} <= names
         assert any(n.startswith("tally/lib/libjansson.so") for n in names)
         assert not any(n.startswith(("tally/lib/libc.so", "tally/lib/libm.so")) or "libtally_cuda" in n for n in names)
         if python_wheel.has_python_headers():
             assert "tally/_native.abi3.so" in names and "-cp310-abi3-linux_" in wheel.name
         metadata = file.read(f"{info}/METADATA").decode()
-        assert f"Version: {python_wheel.version()}\n" in metadata and "Requires-Python: >=3.10\n" in metadata and "Requires-Dist: numpy>=1.24\n" in metadata
-        records = dict((line.split(",")[0], line.split(",")[1:]) for line in file.read(f"{info}/RECORD").decode().split())
+        assert (f"Version: {python_wheel.version()}\n" in metadata and "Requires-Python: >=3.10\n" in metadata
+                and "Requires-Dist: numpy>=1.24\n" in metadata)
+        records = dict((line.split(",")[0], line.split(",")[1:])
+                       for line in file.read(f"{info}/RECORD").decode().split())
         assert set(records) == names
         for name, (digest, size) in records.items():
             if name != f"{info}/RECORD":
                 data = file.read(name)
-                assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() and int(size) == len(data)
+                expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                assert digest == "sha256=" + expected and int(size) == len(data)
 
 
 def test_same_bytes_again(wheel, tmp_path):
@@ -95,8 +100,8 @@ assert x.grad.shape == (4, 8) and tally.from_numpy(x.detach().numpy()).equal(x.d
 maps = {line.split()[-1] for line in open('/proc/self/maps') if '.so' in line}
 home = os.path.dirname(tally.__file__)
 assert sys.prefix in home, home
-carried = [m for m in maps if os.path.basename(m).startswith(('libtally', 'libjansson', 'libblis', 'libopenblas', 'libgomp', 'libgfortran', '_native'))
-           and 'numpy' not in m]
+ours = ('libtally', 'libjansson', 'libblis', 'libopenblas', 'libgomp', 'libgfortran', '_native')
+carried = [m for m in maps if os.path.basename(m).startswith(ours) and 'numpy' not in m]
 print(_library.is_compiled, sorted({os.path.basename(m).split('.')[0] for m in carried}))
 assert carried and all(m.startswith(home) for m in carried), carried
 """
@@ -116,7 +121,8 @@ def test_works_where_it_is_installed(wheel, environment):
 
 def test_pip_builds_it(wheel, environment, tmp_path):
     """By way of pip, with its isolated environment: no build requirement is asked of an index."""
-    done = environment("-m", "pip", "wheel", "--no-index", "--no-deps", "-w", str(tmp_path), str(ROOT), PATH=os.environ["PATH"])
+    done = environment("-m", "pip", "wheel", "--no-index", "--no-deps", "-w", str(tmp_path), str(ROOT),
+                       PATH=os.environ["PATH"])
     assert done.returncode == 0, done.stderr
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 

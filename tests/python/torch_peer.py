@@ -59,11 +59,13 @@ def assert_near(ours, theirs, what, relative=None):
     finite = np.isfinite(b)
     limit = (relative or RELATIVE.get(ours.dtype.name, 0)) * max(1e-3, np.abs(b).max(where=finite, initial=0))
     error = np.abs(a[finite] - b[finite])
-    assert error.size == 0 or error.max() <= limit, f"{what}: off by {error.max():g}, allowed {limit:g}\n{ours}\ntorch\n{theirs}"
+    assert error.size == 0 or error.max() <= limit, \
+        f"{what}: off by {error.max():g}, allowed {limit:g}\n{ours}\ntorch\n{theirs}"
 
 
 def assert_as_good(ours, theirs, exact, what, ulps=1):
-    """For 16-bit dtypes: our distance from the f64 result is at most twice torch's, plus one ulp (or more, where said)."""
+    """For 16-bit dtypes: our distance from the f64 result is at most twice torch's, plus one ulp (or more, where
+    said)."""
     assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, torch {theirs.shape}"
     assert ours.dtype == theirs.dtype, f"{what}: dtype {ours.dtype}, torch {theirs.dtype}"
     a, b, c = (x.astype(np.float64) for x in (ours, theirs, exact))

@@ -1,5 +1,5 @@
-"""A small GPT as one writes it for PyTorch: model, optimizer of one's own, training loop, checkpoint. The first argument says which library
-stands for torch: `torch`, or `tally`.
+"""A small GPT as written for PyTorch: model, custom optimizer, training loop, checkpoint. The first argument names the
+library to use as torch: `torch` or `tally`.
 
     train_small.py torch|tally LOSSES.json CHECKPOINT
 """
@@ -39,7 +39,8 @@ class SpelledOutAttention(CausalSelfAttention):
 
     def __init__(self, width, n_heads, context):
         super().__init__(width, n_heads)
-        self.register_buffer("bias", torch.tril(torch.ones(context, context)).view(1, 1, context, context), persistent=False)
+        self.register_buffer("bias", torch.tril(torch.ones(context, context)).view(1, 1, context, context),
+                             persistent=False)
 
     def forward(self, x):
         B, T, C = x.shape
@@ -56,7 +57,8 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attn = SpelledOutAttention(width, n_heads, context) if spelled_out else CausalSelfAttention(width, n_heads)
-        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(width, 4 * width), act=nn.GELU(approximate="tanh"), proj=nn.Linear(4 * width, width)))
+        self.mlp = nn.ModuleDict(dict(fc=nn.Linear(width, 4 * width), act=nn.GELU(approximate="tanh"),
+                                      proj=nn.Linear(4 * width, width)))
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -162,7 +164,8 @@ def main(losses_path, checkpoint_path):
     model.train()
     for step in range(30):
         if step == 15:  # as if the run had been interrupted here
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, checkpoint_path)
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
+                       checkpoint_path)
             before = scheduler
             model, optimizer, scheduler = make()
             checkpoint = torch.load(checkpoint_path, map_location="cpu")
