@@ -5,9 +5,9 @@
  *   3. visit each: its gradient slots are complete by now; run the rule; add each result to where it belongs (a
  *      slot of an older node, or a leaf's .grad); free what the node had saved
  *
- * *Adding.* A result is brought to its input's shape (broadcasting is undone here, once, for all ops) and dtype. The
- * first contribution is taken as it is; later ones are added in place if there is no other holder of the sum. Rules are
- * shown the present sum (`into`), so that a GEMM can add into it by itself.
+ * *Adding.* A result is converted to its input's shape (broadcasting is undone here, once, for all ops) and dtype.
+ * The first contribution is taken as it is; later ones are added in place if there is no other holder of the sum.
+ * Rules are shown the present sum (`into`), so that a GEMM can add into it by itself.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static bool node_collect(struct pass *p, struct node *n) {
     return true;
 }
 
-/* The leaves that wait for this node wait for one more, or one fewer. */
+/* Adds `change` to the contributions that the node's leaves wait for. */
 static void node_announce(const struct node *n, int change) {
     for (int k = 0; k < n->n_inputs; k++)
         if (n->edges[k].leaf) n->edges[k].leaf->pending += (uint32_t)change;
@@ -101,7 +101,7 @@ static bool is_exclusive(const tl_tensor *x, int holders) {
            x->offset == 0 && !x->storage->deleter;
 }
 
-/* Rules from outside may give any tensor. */
+/* Rules of custom ops may give any tensor. */
 static bool grad_is_there(const struct node *n, int i, const tl_tensor *g) {
     const tl_device *need = n->edges[i].device, *got = g->storage->device;
     return got == need ||
@@ -161,7 +161,7 @@ static bool capture_add(struct pass *p, const struct node *n, int output, const 
             continue;
         }
         tl_tensor *sum = grad_add(p, c->grad, g, false);
-        if (!sum) return false; /* what was there stays, for the caller to drop */
+        if (!sum) return false; /* the old sum stays, for the caller to drop */
         c->grad = sum;
     }
     return true;
@@ -185,7 +185,7 @@ static bool edge_deliver(struct pass *p, const struct edge *e, tl_tensor *g, boo
     return true;
 }
 
-/* One contribution fewer to wait for; the last one tells the hook. */
+/* One contribution fewer to wait for; the last one calls the hook. */
 static void leaf_settle(const struct pass *p, tl_tensor *leaf, bool tell) {
     if (--leaf->pending || !tell || p->captures || !leaf->extra || !leaf->extra->hook || !leaf->grad) return;
     leaf->extra->hook(leaf, leaf->grad, leaf->extra->hook_context);
@@ -228,8 +228,8 @@ static bool outputs_tell(struct pass *p, struct node *n) {
     return true;
 }
 
-/* A rule may give one tensor to several inputs (a sum gives g to both): a leaf that comes first must not take it as its
- * own, to be added to in place, while others are still to read it. */
+/* A rule may give one tensor to several inputs (a sum gives g to both): a leaf that comes first must not take it over
+ * and add to it in place while others still have to read it. */
 static bool is_wanted_again(const struct node *n, const tl_gradient *g, int i) {
     for (int k = i + 1; k < n->n_inputs; k++)
         if (g->needs[k] && g->result[k] == g->result[i]) return true;
@@ -250,9 +250,9 @@ static bool node_visit(struct pass *p, struct node *n) {
     if (ok && has_grad && n->is_wanted) {
         n->op->backward(&g);
         ok = tl_error() == TL_OK;
-        if (ok && !p->retains_graph) n->is_consumed |= node_consume(n); /* what saved nothing can be walked again */
+        if (ok && !p->retains_graph) n->is_consumed |= node_consume(n); /* one that saved nothing can be walked again */
     }
-    for (int j = 0; j < n->n_outputs; j++) /* a result may be this very gradient: keep it until delivered */
+    for (int j = 0; j < n->n_outputs; j++) /* a result may be this gradient itself: keep it until delivered */
         if (g.grad[j] && !scope_adopt(g.grad[j])) ok = false;
     for (int i = 0; i < n->n_inputs; i++) {
         const struct edge *e = &n->edges[i];

@@ -40,7 +40,7 @@ static bool function_check(tl_function_rule rule, tl_tensor **inputs, int n_inpu
     return true;
 }
 
-/* Results of their own, which know nothing of how they came about. */
+/* Aliases of the results, without history. */
 static bool outputs_alias(tl_tensor **outputs, int n_outputs, tl_tensor **results) {
     for (int j = 0; j < n_outputs; j++)
         if (!(results[j] = scope_adopt(tensor_alias(outputs[j])))) return false;

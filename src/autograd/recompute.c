@@ -131,7 +131,7 @@ static void checkpoint_backward(tl_gradient *g) {
 static const tl_op op_checkpoint = {
     .name = "checkpoint", .id = -1, .backward = checkpoint_backward, .forget = checkpoint_forget};
 
-/* Hangs the node on results of their own, which know nothing of how they came about. */
+/* Attaches the node to aliases of the results, without history. */
 static bool outputs_attach(struct node *n, tl_tensor **outputs, int n_outputs) {
     for (int j = 0; j < n_outputs; j++) {
         tl_tensor *x = scope_adopt(tensor_alias(outputs[j]));

@@ -81,8 +81,8 @@ static void dims_learn(tl_dims *d, int i, int64_t size, int by) {
     d->by[i] = (uint16_t)by;
 }
 
-/* Products of which all factors but one are known tell that one; others are checked. Returns a product that does not
- * fit, or -1. */
+/* A product with one unknown factor binds it; products without one are checked. Returns a product that does not fit,
+ * or -1. */
 static int waiting_settle(tl_dims *d) {
     for (bool is_new = true; is_new;) {
         is_new = false;
@@ -290,7 +290,7 @@ static bool wait(struct check *k, const struct pattern_group *g, int64_t rest) {
     return true;
 }
 
-/* A group: the product of what is known, and one that may be inferred. *n_open counts groups where more is unknown,
+/* A group: the product of the known sizes, and one that may be inferred. *n_open counts groups where more is unknown,
  * which wait only when nothing else can be learnt from this tensor (`may_wait`). */
 static bool check_group(struct check *k, int axis, const struct pattern_group *g, bool may_wait, int *n_open) {
     const struct pattern_axis *unknown = NULL;
@@ -337,7 +337,7 @@ static bool check_groups(struct check *k, enum round round, int *n_open) {
     return true;
 }
 
-/* Plain axes first: they may tell what a group needs. Then groups, as long as they tell each other something. */
+/* Plain axes first: they may bind what a group needs. Then groups, as long as they bind something. */
 static bool check_shape(struct check *k) {
     const struct side *side = &k->c->side;
     int n_others = side->n_groups - (side->ellipsis >= 0), n_open = side->n_groups + 1, before;

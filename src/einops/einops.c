@@ -1,7 +1,7 @@
-/* einops.c: rearrange, reduce and repeat, as steps that are ops already.
+/* einops.c: rearrange, reduce and repeat, as sequences of ops.
  *
- * A pattern, an operation, a rank and the names of the given lengths make a recipe, which is kept (cache.h). With a
- * tensor's shape and the values of the lengths, it says what to do:
+ * A pattern, an operation, a rank and the names of the given lengths make a recipe, which is cached
+ * (pattern_cache.h). With a tensor's shape and the values of the lengths, it gives the steps:
  *
  *   split    every input axis into the axes of its group            a view
  *   permute  kept axes into the order of the output                 a view
@@ -9,8 +9,8 @@
  *   widen    by axes that only the output names                     a view with stride 0
  *   merge    the axes of every output group                         a view where strides allow it, otherwise one copy
  *
- * Steps that do nothing are left out; where only split and merge are left, they are one reshape. So nothing is copied
- * but in the last step, and there once.
+ * Steps that do nothing are left out; if only split and merge are left, they are one reshape. So data is copied at
+ * most once, in the last step.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ enum { LENGTHS_BYTES = 1024 };
 /* An axis that is not split any further: those of the input in their order, then new ones. */
 struct elementary {
     int at, bytes; /* in the pattern */
-    int given;     /* which length tells its size, -1 for none */
+    int given;     /* which length gives its size, -1 for none */
     int64_t size;  /* of a number; 0 otherwise */
 };
 
@@ -331,7 +331,7 @@ static tl_tensor *reshape(tl_tensor *x, int rank, const int64_t *shape) {
     return !x || shape_equal(x->rank, x->shape, rank, shape) ? x : tl_reshape(x, rank, shape);
 }
 
-/* Kept axes in the output's order, then the reduced ones, which go. */
+/* Kept axes in the output's order, then the reduced ones, which are dropped. */
 static tl_tensor *permute_and_reduce(const struct recipe *r, tl_tensor *x, reduction_fn reduce) {
     int axes[TL_MAX_RANK], n = 0;
     if (r->keeps_order) return r->n_reduced && x ? reduce(x, r->reduced, r->n_reduced, false) : x;
@@ -379,7 +379,7 @@ static tl_tensor *run(const struct subject *s, const struct recipe *r, tl_tensor
     if (!r->keeps_order || r->n_reduced) y = permute_and_reduce(r, reshape(x, r->n_left, size), reduce);
     if (r->n_all > r->n_left) y = widen(r, y, size);
     y = reshape(y, r->n_out, out);
-    if (y == x) { /* nothing was to be done: x belongs to another scope */
+    if (y == x) { /* there was nothing to do: x belongs to another scope */
         tl_scope_end(scope);
         return x;
     }

@@ -1,22 +1,21 @@
 /* einsum.c: sums of products over named axes, as matrix products.
  *
- * A pattern and the shapes make a plan, which is kept (cache.h): which two tensors to contract first, and so on. One
- * step takes two tensors A and B. Their axes are of four kinds,
+ * A pattern and the shapes make a plan, which is cached (pattern_cache.h): which two tensors to contract first, and
+ * so on. One step takes two tensors A and B. Their axes are of four kinds,
  *
  *   batch  in both, and needed later        k  in both, and not needed any more: summed over
  *   m      in A alone                       n  in B alone
  *
  * so that a step is (batch, m, k) x (batch, k, n) -> (batch, m, n): one batched matrix product, 2 batch m k n FLOPs.
- * Without k it is a product of elements, batch m n FLOPs; without m and n a product of elements and a sum. What only
- * one input has and nobody needs is summed before the first step. Axes of size 1 take no part: they are views away
- * at both ends, and that is all broadcasting needs.
+ * Without k it is a product of elements, batch m n FLOPs; without m and n a product of elements and a sum. Axes that
+ * only one input has and nothing else needs are summed before the first step. Axes of size 1 take no part: views drop
+ * and restore them, and that is all broadcasting needs.
  *
  * The order is the one with the fewest FLOPs: exact for up to 8 inputs (over all subsets: what a subset leaves does
  * not depend on its order), beyond that the pair that shrinks most, again and again.
  *
- * Copies. m and k must each be one axis for the product. Their parts may be merged in any order, so an order is
- * looked for in which strides allow it for both tensors; only where there is none, the tensor is copied, once, by
- * tl_reshape.
+ * Copies. m and k must each be one axis for the product. Their parts may be merged in any order, so we look for an
+ * order that strides allow for both tensors; only if there is none, tl_reshape copies the tensor, once.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -181,7 +180,7 @@ static void pool_begin(const struct plan *p, struct pool *t) {
     }
 }
 
-/* By how much a pair grows what is held, as a number that may be negative. */
+/* How many more elements are held after a pair is contracted; may be negative. */
 static double growth(const struct plan *p, const struct pool *t, int a, int b) {
     labels needed = needed_beside(p, t, a, b);
     return (double)volume(p, (t->set[a] | t->set[b]) & needed) - (double)volume(p, t->set[a]) -
@@ -304,7 +303,7 @@ static struct plan *plan_find(const struct subject *s, bool is_letters) {
         return NULL;
     }
     key_begin(&key, is_letters ? 'l' : 'e');
-    const char n_shapes = (char)s->n_tensors; /* said first, so that no text can be taken for a shape */
+    const char n_shapes = (char)s->n_tensors; /* comes first, so that no text can be taken for a shape */
     key_add(&key, &n_shapes, sizeof n_shapes);
     for (int i = 0; i < s->n_tensors; i++) {
         if (!tensor_check(s->tensors[i], "einsum")) return NULL;
@@ -369,7 +368,7 @@ static tl_tensor *diagonals(struct term *t, tl_tensor *x) {
     return x;
 }
 
-/* An input as a term: one dtype, diagonals, no axes of size 1, and what only it has summed. */
+/* An input as a term: one dtype, diagonals, no axes of size 1, and axes that only it has summed. */
 static bool term_begin(const struct plan *p, int input, tl_tensor *x, tl_dtype dtype, struct term *t) {
     const struct operand *o = &p->operand[input];
     int64_t shape[TL_MAX_RANK];
@@ -450,7 +449,7 @@ static struct list by_stride(const struct term *t, const struct list *list) {
     return sorted;
 }
 
-/* Keeps the order that is wanted where it merges; otherwise takes the one that does. */
+/* Keeps the wanted order if it merges; otherwise takes the one that does. */
 static bool rows_settle(const struct term *t, struct list *rows) {
     if (merges(t, rows)) return true;
     struct list sorted = by_stride(t, rows);

@@ -1,8 +1,8 @@
 /* pattern_cache.h: a cache of parsed patterns.
  *
- * A bounded table, the process's own: CACHE_SETS x CACHE_WAYS entries, each under a key of bytes. Entries are
- * reference-counted and immutable, so one thread may replace an entry while another still reads it. Keys that are
- * too long are not cached.
+ * A bounded table, one per process: CACHE_SETS x CACHE_WAYS entries, each under a key of bytes. Entries are
+ * reference-counted and immutable, so one thread may replace an entry while another still reads it. Keys that are too
+ * long are not cached.
  */
 #ifndef EINOPS_PATTERN_CACHE_H
 #define EINOPS_PATTERN_CACHE_H
@@ -21,7 +21,7 @@ struct cache_key {
     char text[CACHE_KEY_BYTES + 8];
 };
 
-/* Begins what is kept; made by cached_new. */
+/* The head of an entry; made by cached_new. */
 struct cached {
     atomic_int refs;
     uint64_t hash;
@@ -52,7 +52,7 @@ void key_end(struct cache_key *k);
 void *cache_find(const struct cache_key *k);
 /* A block of `bytes` that begins with struct cached, with one reference. NULL: no memory, recorded. */
 void *cached_new(const struct cache_key *k, size_t bytes);
-/* Puts an entry that is complete into the table; the caller's reference stays his. */
+/* Puts an entry that is complete into the table; the caller keeps its reference. */
 void cache_keep(void *entry, const struct cache_key *k);
 void cached_drop(void *entry); /* NULL allowed */
 

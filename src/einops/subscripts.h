@@ -25,12 +25,12 @@ struct equation {
 
 /* "b i, b j -> b i j": names, and an arrow. */
 bool equation_read_names(const struct subject *s, struct equation *e);
-/* "bi,bj->bij": a letter is an axis, spaces say nothing; without an arrow the letters that occur once are the output,
+/* "bi,bj->bij": a letter is an axis, spaces are ignored; without an arrow the letters that occur once are the output,
  * in the order of ASCII, after the ellipsis. */
 bool equation_read_letters(const struct subject *s, struct equation *e);
 
 /* Replaces every ellipsis by labels, so that each tensor has one label per axis, and finds the size of each label;
- * sizes of 1 give way to others. */
+ * sizes of 1 are broadcast to others. */
 bool equation_fit(const struct subject *s, struct equation *e, int64_t *size);
 
 #endif

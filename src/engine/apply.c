@@ -1,14 +1,14 @@
 /* apply.c: one op call, from inputs to results. Read spec/op.h and apply.h first.
  *
  *   check     live tensors, one device, no write into overlapping memory
- *   shape     the op's rule checks the inputs and says the results
+ *   shape     the op's rule checks the inputs and describes the results
  *   results   fresh storage from the pool, a view of input 0, or an input that is overwritten
  *   prepare   the graph saves what the gradient needs; room is made for all that follows
  *   bill      the cost rule's numbers go to the ledger
  *   run       workspace and kernel; on meta there is none. From here on nothing can fail
  *   commit    versions move, the graph hangs the node on the results, the scope owns them
  *
- * Up to the kernel's success every step can be taken back, and is: a call that fails leaves nothing (apply.h).
+ * Until the kernel has succeeded, every step can be undone, and is: a call that fails leaves nothing (apply.h).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void operands_format(const tl_call *c, char *to, size_t size) {
     to[used] = 0;
 }
 
-/* The format with the operands put in at a place. */
+/* The format with the operands inserted at a position. */
 static bool fail(const tl_call *c, size_t operands_at, const char *format, const char *end, va_list arguments) {
     char operands[600], whole[1200], message[1200];
     operands_format(c, operands, sizeof operands);
@@ -90,7 +90,7 @@ static bool call_writes(const tl_call *c, int i) {
     return writes;
 }
 
-/* In-place: what is written may not be written twice, nor read under another geometry. */
+/* In place: no element may be written twice, or read under another geometry. */
 static bool writes_are_safe(const tl_call *c, int target) {
     const tl_tensor *x = c->input[target];
     if (x->numel && strides_overlap(x->rank, x->shape, x->stride))
@@ -240,7 +240,7 @@ static bool call_compute(tl_call *c, struct ledger_entry *entry) {
     return ok;
 }
 
-/* Bills and computes. A bill needs memory, so it comes first, and is taken back when the rest fails. */
+/* Bills and computes. A bill needs memory, so it comes first, and is undone if the rest fails. */
 static bool call_run(tl_call *c) {
     struct ledger_list *held = thread_state()->held_bills;
     struct ledger_entry here, *entry = held ? ledger_entry_new() : &here;
@@ -255,7 +255,7 @@ static bool call_run(tl_call *c) {
     return false;
 }
 
-/* With the results there: true when everything is done, false when nothing is. */
+/* With the results allocated: true if everything is done, false if nothing is. */
 static bool call_do(tl_call *c) {
     struct graph_record record;
     if (!scope_reserve((size_t)c->n_outputs) || !graph_prepare(c, &record)) return false;
@@ -287,7 +287,7 @@ static tl_tensor *call_apply(tl_call *c) {
     return NULL;
 }
 
-/* Under autocast: the casts are part of the call, and go with it when it fails. */
+/* Under autocast: the casts are part of the call, and are undone with it if it fails. */
 __attribute__((noinline)) static tl_tensor *call_apply_wide(tl_call *c) {
     struct thread_state *s = thread_state();
     struct ledger_list casts = {0}, *outer = s->held_bills;

@@ -5,10 +5,10 @@
  *
  * A call that fails leaves nothing: the bytes of its operands, their versions and their history, what the scopes own,
  * the generator and the ledger's counts are as before the call. (Peaks are measured, and memory that a failed call
- * held for a moment was held.) Kernels have their part in it: one that can fail looks at its inputs before it writes
- * to an operand that is overwritten. Where a device runs ahead (cuda), a fault may show only after part of the result
- * was written, or at a later call: the contents are then undefined, and the version moves, so that a gradient that
- * saved the old contents says so.
+ * held for a moment was held.) Kernels have their part in it: one that can fail checks its inputs before it writes to
+ * an operand that is overwritten. Where a device runs ahead (cuda), a fault may show only after part of the result
+ * was written, or at a later call: the contents are then undefined, and the version advances, so that a gradient that
+ * saved the old contents reports it.
  */
 #ifndef ENGINE_APPLY_H
 #define ENGINE_APPLY_H
@@ -26,9 +26,9 @@ tl_tensor *op_apply_in_place(const tl_op *op, tl_tensor **input, int n_inputs, c
 
 /* Records `path: op: message: operands`; returns false. */
 bool call_fail(const tl_call *c, const char *format, ...) TL_PRINTF(2, 3);
-/* call_fail_need(c, message, need, ...): the same with what is needed behind the operands, "sizes differ: A x B (need
- * [m,k] x [k,n])". Both are literals, so where the operands go is known when it compiles; arguments are those of both,
- * in order. */
+/* call_fail_need(c, message, need, ...): the same with the requirement after the operands, "sizes differ: A x B (need
+ * [m,k] x [k,n])". Both are literals, so the place of the operands is known at compile time; arguments are those of
+ * both, in order. */
 #define call_fail_need(c, message, ...) call_fail_split((c), sizeof(message) - 1, message " (need " __VA_ARGS__)
 bool call_fail_split(const tl_call *c, size_t operands_at, const char *format, ...) TL_PRINTF(3, 4);
 

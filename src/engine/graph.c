@@ -1,9 +1,9 @@
 /* graph.c: nodes, and how an op call is recorded.
  *
- * *In-place changes.* An in-place call on a tensor hangs the new node on the same handle. When the tensor is a
- * view, its base changes too: a second node, the *region*, is hung on the base. It says: the base is what it was,
- * with the view's elements replaced by the new ones. The other views of that base notice by a counter (history)
- * that their own node is out of date, and on their next use look into the base anew. */
+ * *In-place changes.* An in-place call on a tensor attaches the new node to the same handle. If the tensor is a view,
+ * its base changes too: a second node, the *region*, is attached to the base. It is the old base with the view's
+ * elements replaced by the new ones. The other views of that base notice by a counter (history) that their own node
+ * is out of date, and are rebuilt from the base on their next use. */
 #include "engine/graph.h"
 
 #include <string.h>
@@ -140,7 +140,7 @@ struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_ou
     n->sequence = clock_now = clock + 1;
     for (int i = 0; i < n_saved_inputs; i++)
         if (saves_input(saves, i) && !save(&n->saved[i], input[i], true, input[i]->storage->version)) {
-            n->op = &op_none; /* what the attributes hold stays the caller's */
+            n->op = &op_none; /* the caller still owns what the attributes hold */
             node_cancel(n);
             return NULL;
         }
@@ -196,7 +196,7 @@ void node_cancel(struct node *n) {
     node_drop(n);
 }
 
-/* Room for the results that ask for .grad; false: no memory, recorded. */
+/* Room for the results that retain .grad; false: no memory, recorded. */
 static bool node_reserve_retained(struct node *n) {
     if (n->retained) return true;
     size_t bytes = (size_t)n->n_outputs * sizeof(tl_tensor *);
@@ -208,7 +208,7 @@ static bool node_reserve_retained(struct node *n) {
 
 static bool retains_grad(const tl_tensor *x) { return x->extra && x->extra->retains_grad; }
 
-/* Hangs a node on a fresh tensor, taking over a reference. */
+/* Attaches a node to a fresh tensor, taking over a reference. */
 static void node_give(struct node *n, tl_tensor *x, int output) {
     x->node = n;
     x->node_output = output;
@@ -249,8 +249,8 @@ static struct node *region_new(const tl_call *c, tl_tensor *view, struct node *n
     return region;
 }
 
-/* A view whose base was changed since looks into it again. This is a call of its own: it stays, and so does its bill,
- * even when the one that asked for it fails, since the next one will not ask again. */
+/* Rebuilds a view whose base has changed. This is a separate call: it stays, and so does its bill, even if the call
+ * that needed it fails, since the next one will not repeat it. */
 static bool view_refresh(tl_tensor *x) {
     tl_tensor *base = x->base;
     if (!base || base->history == x->base_history) return true;
@@ -320,7 +320,7 @@ static struct node *call_node(const tl_call *c, int target, saved_set saves, str
     return n;
 }
 
-/* The node with all that hangs on it, and the region of an overwritten view. False: the caller cancels. */
+/* The node with everything attached to it, and the region of an overwritten view. False: the caller cancels. */
 static bool call_record(const tl_call *c, int target, struct graph_record *record) {
     saved_set saves = wanted_saves(c->op, c->input, c->n_inputs);
     struct node *n = record->node = call_node(c, target, saves, &record->bills);

@@ -5,7 +5,7 @@
  * the graph. Nodes carry a sequence number, higher than those of everything they read, so descending numbers are an
  * order for backward; within a thread they follow program order.
  *
- * No cycles: a node holds *aliases* of tensors (same storage, own handle), never the handles that hang on it.
+ * No cycles: a node holds *aliases* of tensors (same storage, own handle), never the handles that it is attached to.
  */
 #ifndef ENGINE_GRAPH_H
 #define ENGINE_GRAPH_H
@@ -17,7 +17,7 @@ struct edge { /* where the gradient of an input goes: to a node's output, to a l
     struct node *node;
     int output;
     tl_tensor *leaf;
-    tl_dtype dtype;    /* of the input, whose gradient is brought to this dtype and shape */
+    tl_dtype dtype;    /* of the input, whose gradient is converted to this dtype and shape */
     tl_device *device; /* where the input is, and its gradient must be */
     int rank;
     int64_t *shape;
@@ -41,9 +41,9 @@ struct node {
     uint64_t sequence;
     const tl_op *op;
     void *attr;
-    size_t attr_bytes, bytes; /* of the attributes; of the node with all that is behind it */
+    size_t attr_bytes, bytes; /* of the attributes; of the node with all that follows it */
     int n_inputs, n_outputs, n_saved_inputs;
-    bool is_consumed;        /* backward has been here and freed what was saved, if anything */
+    bool is_consumed;        /* backward has visited it and freed what it saved, if anything */
     bool is_wanted;          /* the running backward pass needs its result */
     const void *pass;        /* the backward pass that is walking over it */
     struct leaf_list inside; /* a checkpoint: leaves that get gradients when its inside runs again */
@@ -54,7 +54,7 @@ struct node {
     struct node *next_dead;
 };
 
-struct tensor_extra { /* what few tensors have */
+struct tensor_extra { /* fields that few tensors need */
     bool retains_grad;
     tl_grad_hook hook;
     void *hook_context;
@@ -76,7 +76,7 @@ struct tl_gradient {
 struct graph_record {
     struct node *node;        /* NULL: nothing is recorded */
     struct node *region;      /* an in-place call on a view: what happens to its base */
-    struct leaf_list *reads;  /* where to note the leaves it reads; NULL: nowhere */
+    struct leaf_list *reads;  /* where to record the leaves it reads; NULL: nowhere */
     struct ledger_list bills; /* of calls that are part of this one */
 };
 
@@ -85,11 +85,11 @@ bool graph_prepare(const tl_call *c, struct graph_record *record);
 void graph_commit(const tl_call *c, struct graph_record *record);
 void graph_cancel(struct graph_record *record);
 
-/* A node of its own, for things that are no op call of the list (checkpoints). Takes no tensors over, and what
- * attributes hold only when it succeeds. */
+/* A node that is not an op call of the list (checkpoints). Takes over no tensors, and the contents of the attributes
+ * only if it succeeds. */
 struct node *node_new(const tl_op *op, tl_tensor **input, int n_inputs, int n_outputs, const void *attr,
                       size_t attr_bytes, saved_set saves);
-/* Hangs a node on a tensor instead of the one it has. */
+/* Attaches a node to a tensor in place of the one it has. */
 void node_attach(struct node *node, tl_tensor *x, int output);
 static inline struct node *node_keep(struct node *node) {
     refs_keep(&node->refs);
@@ -98,11 +98,11 @@ static inline struct node *node_keep(struct node *node) {
 void node_drop(struct node *node);
 /* Drops the node of a call that did not happen: what it saved is no activation after all. */
 void node_cancel(struct node *node);
-/* Frees what was saved; false where nothing was. */
+/* Frees what was saved; false if nothing was. */
 bool node_consume(struct node *node);
 
 /* Walks the graph of several results at once; seeds[i] NULL: nothing flows into root i. Leaves' .grad are filled. Takes
- * over the caller's references to roots and seeds, and lets go of them as soon as it can. */
+ * over the caller's references to roots and seeds, and drops them as soon as it can. */
 bool graph_backward(tl_tensor **roots, tl_tensor **seeds, int n_roots);
 
 /* Whether a tensor takes part in gradients, its base's changes included. False may also be an error. */

@@ -9,8 +9,8 @@
 
 struct inner_calls {
     tl_tensor *(*cast)(tl_tensor *x, tl_dtype dtype); /* autocast */
-    tl_tensor *(*clone)(tl_tensor *x);                /* what an in-place call overwrites and its gradient reads */
-    /* a view whose base was changed looks into it again */
+    tl_tensor *(*clone)(tl_tensor *x);                /* if an in-place call overwrites what its gradient reads */
+    /* rebuilds a view whose base has changed */
     tl_tensor *(*as_strided)(tl_tensor *x, int rank, const int64_t *shape, const int64_t *stride, int64_t offset);
     const tl_op *region; /* the record of region nodes; see attr_region */
 };

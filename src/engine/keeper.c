@@ -11,7 +11,7 @@ bool keeper_is_recording(void) {
     return k && !k->is_replaying;
 }
 
-/* Behind those that are kept, until the call has succeeded. */
+/* Stored after those that are kept, until the call has succeeded. */
 bool keeper_prepare(const tl_call *c) {
     struct keeper *k = thread_state()->keeper;
     while (k->capacity < k->n_kept + (size_t)c->n_outputs)

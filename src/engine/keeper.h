@@ -1,6 +1,6 @@
-/* keeper.h: what makes a checkpoint selective.
+/* keeper.h: selective checkpoints.
  *
- * A keeper keeps the results of costly ops on the way forth, in order, and in the recomputation
+ * A keeper keeps the results of costly ops in the forward pass, in order, and in the recomputation
  * (autograd/recompute.c) hands them back to op_apply instead of running the ops again. */
 #ifndef ENGINE_KEEPER_H
 #define ENGINE_KEEPER_H
@@ -22,7 +22,7 @@ void keeper_clear(struct keeper *k);
 /* Inside a recomputation that kept this call's results: puts them into c->output and marks the call replayed. True
  * also when there is nothing to do; false: an error. */
 bool keeper_replay(tl_call *c);
-/* A call that fails afterwards gives them back. */
+/* Undoes that for a call that fails afterwards. */
 void keeper_replay_cancel(const tl_call *c);
 
 /* Inside a forward pass whose costly results are to be kept: room is made before the kernel, then they are kept, or

@@ -27,7 +27,7 @@ struct thread_state {
     tl_device *device;
     tl_generator generator;
     struct keeper *keeper;
-    struct leaf_list *reads; /* a checkpoint's forward pass notes the leaves it reads; NULL: not in a checkpoint */
+    struct leaf_list *reads; /* a checkpoint's forward pass records the leaves it reads; NULL: not in a checkpoint */
     struct ledger_list *held_bills; /* calls that are part of another are billed with it; NULL: at once */
 };
 
@@ -46,7 +46,7 @@ bool scope_reserve(size_t n);
 tl_tensor *scope_own(tl_tensor *x);
 /* The same with room made on the spot; drops x when there is none. NULL stays NULL. */
 tl_tensor *scope_adopt(tl_tensor *x);
-/* Drops what the thread owns beyond its first n tensors: what a call that failed has given to the innermost scope. */
+/* Drops the thread's tensors beyond the first n, which a failed call has given to the innermost scope. */
 void scope_drop_to(size_t n);
 
 #endif

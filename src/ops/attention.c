@@ -46,7 +46,7 @@ static bool attention_shape(tl_call *c) {
 static count triangle(int64_t n) { return n > 0 ? (count)n * (count)(n + 1) / 2 : 0; }
 
 /* Pairs of T queries and S keys whose key is at most `beyond` after the query's own, S-T+t: the sum over t of
- * S-T+t+1+beyond, held between 0 and S. */
+ * S-T+t+1+beyond, clamped to 0 .. S. */
 static count pairs_up_to(int64_t t, int64_t s, int64_t beyond) {
     const int64_t last = s + beyond, before = last - t;
     return (triangle(last) - triangle(before)) - (triangle(last - s) - triangle(before - s));
@@ -57,7 +57,7 @@ static count seen_pairs(int64_t t, int64_t s, const struct attr_attention *a) {
     return pairs_up_to(t, s, a->causal ? 0 : window - 1) - pairs_up_to(t, s, -window);
 }
 
-/* one GEMM over all visible pairs of all heads: 2 D each; what a mask hides is not known here, and counts */
+/* one GEMM over all visible pairs of all heads: 2 D each; pairs that a mask hides are not known here, and count */
 static count gemm_flops(const tl_tensor *q, const tl_tensor *k, const struct attr_attention *a) {
     return 2 * (count)q->shape[3] * (count)q->shape[0] * (count)q->shape[2] * seen_pairs(q->shape[1], k->shape[1], a);
 }
@@ -122,7 +122,7 @@ const tl_op op_attention_grad = {
 
 tl_attention_options tl_attention_defaults(void) { return (tl_attention_options){.scale = 0}; }
 
-/* The mask as the kernels want it: expanded to (B,H,T,S), which costs nothing. */
+/* The mask as the kernels expect it: expanded to (B,H,T,S), which costs nothing. */
 static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
     if (!tensor_check(mask, "attention") || !tensor_check(k, "attention")) return NULL;
     if (q->rank != 4 || k->rank != 4) return mask; /* refused by the op */

@@ -1,4 +1,4 @@
-/* clip.c: the norm of many gradients, and by what to multiply them. */
+/* clip.c: the norm of many gradients, and the factor that clips them. */
 #include "ops/ops.h"
 
 #include <math.h>

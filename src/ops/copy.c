@@ -94,7 +94,7 @@ const tl_op op_fill = {
     RECORD(KERNEL, fill, 1), .shapes = "x -> x", .dtypes = "any",           .flops = "0",
     .shape = fill_shape,     .cost = fill_cost,  .backward = fill_backward, .overwrites = {OVERWRITES(0)}};
 
-/* Each element of an expanded tensor once: so it may be filled. x itself, when there is nothing to leave out. */
+/* A view of an expanded tensor that has each element once, so that it may be filled. x itself if nothing repeats. */
 static tl_tensor *without_repeats(tl_tensor *x) {
     for (int i = 0; x && i < x->rank; i++)
         if (x->stride[i] == 0 && x->shape[i] > 1) x = tl_slice(x, i, 0, 1, 1);
@@ -113,7 +113,7 @@ static bool unview_shape(tl_call *c) {
     const struct attr_unview *a = c->attr;
     return call_needs_float(c, 0) && call_output(c, 0, c->input[0]->dtype, a->rank, a->shape);
 }
-/* Placing costs no FLOPs; adding, where elements meet, one each. */
+/* Placing costs no FLOPs; adding, where elements overlap, one each. */
 static void unview_cost(const tl_call *c, struct cost *cost) {
     const struct attr_unview *a = c->attr;
     cost_traffic(c, cost, a->overlaps ? (count)c->input[0]->numel : 0);
@@ -182,7 +182,7 @@ tl_tensor *tl_to(tl_tensor *x, tl_device *device) {
     return op_apply(&c);
 }
 
-/* Bytes that leave for a file are read, where kernels run on the host, or cross to it. */
+/* Bytes for a file are read, if kernels run on the host, or copied to the host. */
 bool transfer_bill(const tl_tensor *x) {
     const struct thread_state *s = thread_state();
     struct ledger_entry entry = {

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "engine/apply.h"
 
-/* The definition's rule, and a look at whether it named every output. */
+/* The definition's rule, and a check that it described every output. */
 static bool custom_shape(tl_call *c) {
     const tl_op_def *def = c->op->user;
     for (int j = 0; j < c->n_outputs; j++) c->out[j].rank = -1;

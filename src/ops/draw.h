@@ -1,4 +1,4 @@
-/* draw.h: taking numbers from the thread's generator, for ops that use some; where uniform ones end.
+/* draw.h: taking numbers from the thread's generator, for ops that need some; the upper end of uniform draws.
  *
  * The generator counts 32-bit words. A draw is one word (narrow) or a pair (wide), and every op starts a new Philox
  * block of four, so that no word is ever used twice. The generator moves only when the op has succeeded.
@@ -19,7 +19,7 @@ static inline tl_generator draw_begin(uint64_t words) {
     return g;
 }
 
-/* Moves the thread's generator behind n draws. */
+/* Moves the thread's generator past n draws. */
 static inline void draw_end(tl_generator from, uint64_t words, int64_t n) {
     thread_state()->generator.index = (from.index * words + (uint64_t)n * words + 3) / 4 * 4;
 }

@@ -1,4 +1,4 @@
-/* dynamic.c: what depends on data, and so cannot be priced: reading a value, and shapes that values decide. */
+/* dynamic.c: ops that depend on data, and so cannot be priced: reading a value, and shapes that depend on values. */
 #include "ops/ops.h"
 
 static bool item_shape(tl_call *c) {
@@ -60,7 +60,7 @@ tl_tensor *tl_nonzero(tl_tensor *x) {
     bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
     tl_tensor *result = NULL;
-    if (scope.depth && !device_has_data(x->storage->device)) { /* named for what was asked, not for the count inside */
+    if (scope.depth && !device_has_data(x->storage->device)) { /* the error names nonzero, not the count inside */
         struct attr_nonzero none = {0};
         op_apply1(&op_nonzero, x, ATTR(none));
     } else if (scope.depth) {

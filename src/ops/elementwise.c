@@ -33,7 +33,7 @@ static bool signed_shape(tl_call *c) {
     return any_shape(c);
 }
 
-/* PyTorch's rule: a scalar tensor has a say only where it is of a higher kind (bool, integer, float). */
+/* PyTorch's rule: a scalar tensor affects the dtype only if it is of a higher kind (bool, integer, float). */
 static tl_dtype common_dtype(const tl_tensor *a, const tl_tensor *b) {
     if ((a->rank == 0) == (b->rank == 0)) return dtype_promote(a->dtype, b->dtype);
     tl_dtype array = a->rank ? a->dtype : b->dtype, scalar = a->rank ? b->dtype : a->dtype;
@@ -53,7 +53,7 @@ bool call_pair(const tl_call *c, int i, int k, tl_dtype *dtype, int *rank, int64
 static bool pair_shape(tl_call *c) {
     tl_dtype dtype;
     int rank;
-    int64_t *shape = c->out[0].shape; /* in place, too, nobody reads it yet */
+    int64_t *shape = c->out[0].shape; /* in place, too: it is not read yet */
     if (!call_pair(c, 0, 1, &dtype, &rank, shape)) return false;
     return c->in_place ? call_fits_in_place(c, rank, shape, dtype) : call_output(c, 0, dtype, rank, shape);
 }
@@ -191,7 +191,7 @@ void pow_backward(tl_gradient *g) {
     tl_tensor *a = gradient_input(g, 0), *b = gradient_input(g, 1), *zero = zero_like(g->grad[0]);
     if (!a || !b) return;
     if (g->needs[0]) {
-        /* b - 1 in the wider of two, also where the result was made narrow by a change in place */
+        /* b - 1 in the wider of two, even if an in-place change narrowed the result */
         tl_tensor *exponent = dtype_is_float(b->dtype) ? tl_cast(b, dtype_promote(a->dtype, b->dtype)) : b;
         tl_tensor *slope = tl_mul(b, tl_pow(a, tl_affine(exponent, 1, -1)));
         tl_tensor *is_zero = tl_cmp(b, TL_EQ, zero);
@@ -251,7 +251,7 @@ void where_backward(tl_gradient *g) {
 /* A step has a gradient, which is 0. */
 static void step_backward(tl_gradient *to) { (void)to; }
 
-/* By what the rule reads: see elementwise_list.h. */
+/* By the operands that the rule reads: see elementwise_list.h. */
 #define UNARY_RULE_X(name, rule)                                               \
     static tl_tensor *name##_rule(tl_tensor *g, tl_tensor *x) { return rule; } \
     static void name##_backward(tl_gradient *to) { to->result[0] = name##_rule(to->grad[0], gradient_input(to, 0)); }
@@ -264,7 +264,7 @@ static void step_backward(tl_gradient *to) { (void)to; }
 #define UNARY_RULE_STEP(name, rule)
 #define UNARY_RULE_NONE(name, rule)
 
-/* A rule of one operand of two: what it does not read is NULL. */
+/* A rule of one operand of two; tensors that it does not read are NULL. */
 typedef tl_tensor *(*pair_rule)(tl_tensor *g, tl_tensor *a, tl_tensor *b, tl_tensor *y);
 static tl_tensor *pair_gradient(tl_gradient *to, int i, pair_rule rule) {
     const uint32_t reads = to->node->op->saves[i];

@@ -356,8 +356,8 @@ static void cumprod_backward(tl_gradient *g) {
 }
 
 /* L = sum_k u[k] dx[k] with dx[k] = sum_j g[j] C[k][j], where C[k] are the running products of x with x[k] = 1, and
- * j goes over those that x[k] is in. So dg[j] = sum_k u[k] C[k][j]; and dx is what all lines C[k] say about their
- * elements but the k-th. n x n elements for each row of n: the price of zeros in x, which forbid dividing by them. */
+ * j goes over those that x[k] is in. So dg[j] = sum_k u[k] C[k][j]; and dx is the gradient of all lines C[k] by their
+ * elements other than the k-th. That is n x n elements for each row of n, since zeros in x rule out division. */
 static void cumprod_grad_backward(tl_gradient *g) {
     const struct attr_scan *a = g->node->attr;
     const int rows = -2;
@@ -419,7 +419,7 @@ static bool can_hold_scan(const char *name, const tl_tensor *x) {
 tl_tensor *tl_cumsum_(tl_tensor *x, int axis) {
     return can_hold_scan("cumsum_", x) ? tl_copy_(x, tl_cumsum(x, axis)) : NULL;
 }
-/* Its gradient reads what x was. */
+/* Its gradient reads the old x. */
 tl_tensor *tl_cumprod_(tl_tensor *x, int axis) {
     return can_hold_scan("cumprod_", x) ? tl_copy_(x, tl_cumprod(tl_clone(x), axis)) : NULL;
 }

@@ -55,11 +55,11 @@ static void linear_cross_entropy_cost(const tl_call *c, struct cost *cost) {
 static tl_tensor *scaled(tl_gradient *g, int output) {
     tl_tensor *x = gradient_output(g, output);
     if (!x || g->retains_graph) return x ? tl_mul(x, g->grad[0]) : NULL;
-    x = scope_adopt(tensor_keep(x)); /* the node lets go of it before it is delivered */
+    x = scope_adopt(tensor_keep(x)); /* the node drops it before it is delivered */
     return x ? tl_mul_(tl_set_purpose(x, TL_TEMPORARY), g->grad[0]) : NULL;
 }
 
-/* dx and dweight of the loss are there; times g */
+/* forward computed dx and dweight of the loss; times g */
 static void linear_cross_entropy_backward(tl_gradient *g) {
     const struct attr_linear_cross_entropy *a = g->node->attr;
     if (g->creates_graph) {

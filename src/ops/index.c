@@ -1,11 +1,11 @@
 /* index.c: elements by their number: gathering, scattering, advanced indexing.
  *
  * Two ops read (gather, index) and three write (scatter, scatter_add, index_put); each reader's gradient is a writer
- * and the other way round. The rest of the file is functions over these five.
+ * and vice versa. The rest of the file is functions over these five.
  *
- * Duplicates. Where several values go to one place, the last in row-major order stays, whatever the number of
- * threads; sums are added in that order. The gradient of a value that did not stay is zero: a board of numbers,
- * written by the same indices, says who stayed. PyTorch leaves both open.
+ * Duplicates. If several values go to one place, the last in row-major order stays, whatever the number of threads;
+ * sums are added in that order. The gradient of a value that did not stay is zero: a tensor of numbers, written with
+ * the same indices, shows which one stayed. PyTorch leaves both undefined.
  *
  * Bytes. Fetched elements are counted, not the table they come from; in place, written elements, not the target.
  */
@@ -15,7 +15,7 @@
 
 /* ---- gather ---- */
 
-/* No index is asked about sizes where there is none, as in PyTorch. */
+/* An empty index fits any shape, as in PyTorch. */
 static bool fits_index(const tl_call *c, int axis) {
     const tl_tensor *x = c->input[0], *index = c->input[1];
     if (!call_needs_bytes(c, 0) || !call_needs_index(c, 1)) return false;
@@ -245,7 +245,7 @@ static bool index_broadcast(const tl_call *c, int first, int *rank, int64_t *sha
     return true;
 }
 
-/* The shape of what the indices fetch: theirs in place of their axes. */
+/* The shape of the fetched tensor: that of the indices in place of their axes. */
 static bool indexed_shape(const tl_call *c, int first, int *rank, int64_t *shape) {
     const struct attr_index *a = c->attr;
     const tl_tensor *x = c->input[0];
@@ -345,8 +345,8 @@ static uint64_t index_put_workspace(const tl_call *c) {
     return places_bytes(c, 2) + (is_wide ? (uint64_t)c->input[0]->numel * sizeof(float) : 0);
 }
 
-/* For each place that the indices name: whether the value put there is the last one, bool, of the indices' shape and
- * with the axes of size 1 that bring it beside the values. */
+/* For each place that the indices name, whether the value put there is the last: bool, of the indices' shape, with
+ * axes of size 1 that align it with the values. */
 static tl_tensor *last_put(tl_gradient *g, tl_tensor **index, tl_tensor *values) {
     const struct edge *e = &g->node->edges[0];
     struct attr_index a = *(const struct attr_index *)g->node->attr;
@@ -505,7 +505,7 @@ tl_tensor *tl_index(tl_tensor *x, const int *axes, tl_tensor **indices, int n) {
     return tl_scope_return(scope, result);
 }
 
-/* One value for all that one mask names: no shape depends on the mask, so it goes by where, on meta too. */
+/* One value for all elements that one mask selects: no shape depends on the mask, so tl_where does it, on meta too. */
 static bool is_fill(const struct indices *list, const tl_tensor *values) {
     return list->has_mask && list->is_alone && values->numel == 1;
 }
@@ -658,7 +658,7 @@ tl_tensor *tl_repeat_counts(tl_tensor *x, int axis, tl_tensor *counts) {
                   "repeats.size(0) = %lld and input.size(%d) = %lld",
                   (long long)counts->numel, at, (long long)size);
     else if (x && counts && device_has_data(counts->storage->device)) a.total = tl_item_int(tl_sum_all(counts));
-    if (a.total < 0) a.total = 0; /* the kernel names the count that is negative */
+    if (a.total < 0) a.total = 0; /* the kernel reports the negative count */
     tl_tensor *index = tl_error() == TL_OK ? op_apply1(&op_repeat_interleave, counts, ATTR(a)) : NULL;
     return tl_scope_return(scope, index ? tl_index_select(x, at, index) : NULL);
 }

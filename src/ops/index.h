@@ -1,4 +1,4 @@
-/* index.h: what the files about gathering, joining and sorting share. */
+/* index.h: helpers shared by gathering, joining and sorting. */
 #ifndef OPS_INDEX_H
 #define OPS_INDEX_H
 
@@ -24,7 +24,7 @@ static inline count index_bytes(const tl_tensor *x, int64_t n) {
     return (count)n * (count)dtype_info(x->dtype)->bits / 8;
 }
 
-/* Whether sums of this dtype need a wider place than the result. */
+/* Whether sums of this dtype need wider storage than the result. */
 static inline bool index_sums_are_wider(tl_dtype dtype) {
     return dtype_is_float(dtype) && dtype != TL_F32 && dtype != TL_F64;
 }

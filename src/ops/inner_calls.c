@@ -1,4 +1,4 @@
-/* inner_calls.c: what the engine calls by itself (engine/inner_calls.h). */
+/* inner_calls.c: the ops that the engine itself calls (engine/inner_calls.h). */
 #include "engine/inner_calls.h"
 #include "ops/ops.h"
 

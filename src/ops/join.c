@@ -1,4 +1,4 @@
-/* join.c: tensors out of parts of others: joining, splitting, padding, repeating, triangles, grids.
+/* join.c: tensors made from parts of others: joining, splitting, padding, repeating, triangles, grids.
  *
  * Two ops move bytes, concat and pad. The rest is views, and functions over views and these two.
  */
@@ -10,7 +10,7 @@ static void join_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cos
 
 /* ---- concat ---- */
 
-/* PyTorch passes over vectors without elements, whatever the rank of the others. */
+/* PyTorch skips vectors without elements, whatever the rank of the others. */
 static bool is_passed_over(int rank, const int64_t *shape) { return rank == 1 && shape[0] == 0; }
 
 static bool concat_shape(tl_call *c) {
@@ -73,7 +73,7 @@ static bool tensors_check(const char *what, tl_tensor **inputs, int n) {
     return true;
 }
 
-/* The first input that is not passed over; n where there is none. */
+/* The first input that is not skipped; n if there is none. */
 static int concat_first(tl_tensor **inputs, int n) {
     int i = 0;
     while (i < n && is_passed_over(inputs[i]->rank, inputs[i]->shape)) i++;
@@ -133,7 +133,7 @@ tl_tensor *tl_stack(tl_tensor **inputs, int n, int axis) {
 
 /* ---- split, chunk: views ---- */
 
-/* Each is a tensor of its own: a count of billions is a mistake, and would take the memory of the machine. */
+/* Each part is a tensor: a count of billions is a mistake, and would exhaust the machine's memory. */
 enum { MOST_PARTS = 1 << 20 };
 
 bool tl_split(tl_tensor *x, int axis, const int64_t *sizes, int n, tl_tensor **parts) {
@@ -320,7 +320,7 @@ tl_tensor *tl_roll(tl_tensor *x, const int64_t *shifts, const int *axes, int n) 
 
 /* ---- Repeating ---- */
 
-/* Every axis i becomes (counts[i], size): a view with stride 0, copied when the two are made one. */
+/* Every axis i becomes (counts[i], size): a view with stride 0, copied when the two are merged. */
 static tl_tensor *tile_all(tl_tensor *x, int rank, const int64_t *counts) {
     int64_t pairs[2 * TL_MAX_RANK], ones[2 * TL_MAX_RANK], shape[TL_MAX_RANK];
     int n = 0, extra = rank - x->rank;

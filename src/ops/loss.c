@@ -1,7 +1,7 @@
 /* loss.c: losses with all their options.
  *
  * tl_cross_entropy is the one that training uses: its op (token.c) reads the logits once and keeps no second tensor
- * of their size. Ids with options here take the same way, with small tensors of one number per row around it. Label
+ * of their size. Ids with options take the same path, with small tensors of one number per row around it. Label
  * smoothing and probabilities as targets need every log probability, and go through log_softmax.
  */
 #include "ops/reduce.h"
@@ -101,8 +101,7 @@ static bool frame_begin(struct frame *f, const char *name, const tl_tensor *x, c
     return true;
 }
 
-/* x as (rows, V), a copy where the classes are not the last axis; and ids as (rows). (N,V) and (N) stay what they
- * are. */
+/* x as (rows, V), a copy where the classes are not the last axis; and ids as (rows). (N,V) and (N) stay as they are. */
 static tl_tensor *frame_classes(const struct frame *f, tl_tensor *x) {
     if (x->rank == 2) return x;
     const int64_t n_classes = x->shape[f->class_axis];
@@ -136,7 +135,7 @@ static bool options_check(const char *name, const struct frame *f, const tl_tens
     return true;
 }
 
-/* What the rows of ids have in common: which count, ids that can be looked up, and each one's weight. */
+/* Per row of ids: whether it counts, an id that can be looked up, and its weight. */
 struct rows {
     tl_tensor *is_counted; /* (N) bool */
     tl_tensor *ids;        /* (N), 0 where the row does not count */
@@ -160,7 +159,7 @@ static bool rows_begin(struct rows *rows, tl_tensor *targets, const tl_cross_ent
     return rows->weight != NULL;
 }
 
-/* The weighted mean: what is summed has its weights already. Both sums in f32 at least: bf16 cannot count to 257. */
+/* The weighted mean: the terms have their weights already. Both sums in f32 at least: bf16 cannot count to 257. */
 static tl_tensor *rows_reduced(const struct rows *rows, tl_tensor *loss, tl_reduction reduction) {
     if (reduction == TL_REDUCE_NONE) return loss;
     if (reduction == TL_REDUCE_SUM || !loss) return tl_sum_all(loss);
@@ -169,7 +168,7 @@ static tl_tensor *rows_reduced(const struct rows *rows, tl_tensor *loss, tl_redu
     return mean ? tl_cast(mean, loss->dtype) : NULL;
 }
 
-/* loss[n] w[target[n]]; what a row that does not count holds, NaN too, is left out. */
+/* loss[n] w[target[n]]; rows that do not count are left out, even if they hold NaN. */
 static tl_tensor *rows_weighted(const struct rows *rows, tl_tensor *loss, const tl_cross_entropy_options *o) {
     if (o->weight) loss = tl_mul(loss, rows->weight);
     if (!loss) return NULL;
@@ -213,7 +212,7 @@ static tl_tensor *probability_loss(tl_tensor *logits, tl_tensor *targets, const 
     return reduced(loss, o->reduction);
 }
 
-/* The mean over rows that all count: what training asks for, in one op. */
+/* The mean over rows that all count, in one op: the case of training. */
 static tl_tensor *plain_loss(struct frame *f, tl_tensor *logits, tl_tensor *targets) {
     logits = tl_contiguous(frame_classes(f, logits));
     targets = tl_contiguous(frame_targets(f, targets));

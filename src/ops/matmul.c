@@ -126,12 +126,12 @@ static tl_dtype gradient_dtype(const struct edge *e, const tl_tensor *grad, bool
 }
 
 /* C = A B: dA = g B^T, dB = A^T g, each in the layout its operand has (transposed operands: the transposed product).
- * A product that ends in a sum which is there already is added to it by the GEMM. */
+ * If the gradient's sum exists already, the GEMM adds to it. */
 static void matmul_backward(tl_gradient *g) {
     const struct attr_matmul *at = g->node->attr;
     tl_tensor *grad = g->grad[0];
     tl_dtype dtype = g->node->edges[0].dtype;
-    if (g->node->n_inputs > 2) g->result[2] = grad;        /* a bias; summed over the rows where it is delivered */
+    if (g->node->n_inputs > 2) g->result[2] = grad;        /* a bias; summed over the rows when it is delivered */
     if (grad->dtype != dtype) grad = tl_cast(grad, dtype); /* f32 results of 16-bit operands */
     if (!grad) return;
     if (g->needs[0]) {
@@ -186,7 +186,7 @@ const tl_op op_matmul_acc = {RECORD(KERNEL, matmul_acc, 1),
                              .saves = {0, TL_INPUT(2), TL_INPUT(1)},
                              .compute_dtype = matmul_acc_dtype};
 
-/* Kernels want one of the last two axes dense. */
+/* Kernels need one of the last two axes dense. */
 static tl_tensor *matrix(tl_tensor *x) {
     if (!x || x->rank < 2) return x;
     const int64_t *shape = x->shape + x->rank - 2, *stride = x->stride + x->rank - 2;
@@ -194,7 +194,7 @@ static tl_tensor *matrix(tl_tensor *x) {
     return ok && stride[0] >= 0 && stride[1] >= 0 ? x : tl_clone(x);
 }
 
-/* The same of a stack of rows: rows dense, and one stride apart. */
+/* The same for a stack of rows: rows dense, and one stride apart. */
 static tl_tensor *stack(tl_tensor *x) {
     if (!x || x->rank <= 2) return matrix(x);
     bool ok = (x->stride[x->rank - 1] == 1 || x->shape[x->rank - 1] == 1) &&
@@ -266,7 +266,7 @@ tl_tensor *tl_matmul(tl_tensor *a, tl_tensor *b) {
     return y;
 }
 
-/* Where the device's product adds a bias before it writes: one pass over y less. */
+/* True if the device's product adds a bias before it writes, which saves a pass over y. */
 bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
     const struct target *t = x->storage->device->target;
     if (!t->rules->adds_bias) return false;

@@ -1,7 +1,7 @@
 /* narrow.c: products of 8-bit numbers with one scale per tensor.
  *
- * An operand is rounded once, when it is first needed, and in one pass becomes both of what products want: its rows,
- * and its transpose, since 8-bit products read both factors along the axis that is summed over.
+ * An operand is rounded once, when it is first needed, and one pass makes both forms that products need, its rows and
+ * its transpose, since 8-bit products read both factors along the axis that is summed over.
  *
  *      y  = x w^T        x and w in e4m3           rows of x, rows of w
  *      dx = g w          g in e5m2                 rows of g, transpose of w
@@ -95,7 +95,7 @@ static bool matmul_f8_shape(tl_call *c) {
     return call_output(c, 0, at->dtype, a->rank, shape);
 }
 
-/* 2mkn, and mn for a bias. What only gradients read is not read here. */
+/* 2mkn, and mn for a bias. Operands that only gradients read are not read here. */
 static void matmul_f8_cost(const tl_call *c, struct cost *cost) {
     const bool has_bias = c->n_inputs > BIAS;
     tl_call read = *c;
@@ -129,7 +129,7 @@ static tl_tensor *product(tl_tensor *a, tl_tensor *b, tl_tensor *scale_a, tl_ten
     return op_apply(&c);
 }
 
-/* y = x w^T: dx = g w, dw = g^T x, with g in e5m2; a bias's is summed over the rows where it is delivered */
+/* y = x w^T: dx = g w, dw = g^T x, with g in e5m2; a bias's is summed over the rows when it is delivered */
 static void matmul_f8_backward(tl_gradient *g) {
     const tl_dtype dtype = g->node->edges[X].dtype;
     tl_tensor *grad = g->grad[0];
@@ -168,7 +168,7 @@ const tl_op op_matmul_f8_acc = {RECORD(KERNEL, matmul_f8_acc, 1),
                                 .overwrites = {OVERWRITES(0)},
                                 .compute_dtype = matmul_f8_acc_dtype};
 
-/* It depends on the target and on sizes, and on nothing else: so a price knows it. */
+/* Depends on the target and on sizes alone, so a price knows it. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias) {
     const struct target *t = x->storage->device->target;
     if (!t->rules->multiplies_f8) return false;

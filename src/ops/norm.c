@@ -73,8 +73,8 @@ static void norm_slope(tl_gradient *g, int n, bool is_centred) {
     if (weighted && is_centred) g->result[n + 1] = d.bias;
 }
 
-/* By the op `of`: the gradients of one call, put to the inputs. n as in norm_shape_of; for n = 2, `sum` is the op
- * that also takes the gradient of the sum, which x and the residual get alike. */
+/* Delivers the gradients of one call, which the op `of` computes, to its inputs. n as in norm_shape_of; for n = 2,
+ * `sum` is the op that also takes the gradient of the sum, which x and the residual get alike. */
 static void norm_backward(tl_gradient *g, int n, const tl_op *of, const tl_op *sum) {
     const int n_statistics = of->n_outputs - 1;
     if (!g->grad[n - 1]) {
@@ -187,7 +187,7 @@ tl_tensor *tl_rms_norm(tl_tensor *x, tl_tensor *weight, double eps) {
     return norm_apply(&op_rms_norm, input, weight ? 2 : 1, eps, NULL);
 }
 
-/* ---- sum = x + residual, and its norm: the sum is read where it was made ---- */
+/* ---- sum = x + residual, and its norm, in one op ---- */
 
 /* the norm's, and one addition, forward and backward */
 static void add_rms_norm_cost(const tl_call *c, struct cost *cost) {

@@ -1,4 +1,4 @@
-/* ops.c: the table of records, and what their rules share. */
+/* ops.c: the table of records, and helpers of their rules. */
 #include "ops/ops.h"
 
 const tl_op *const op_table[OP_COUNT] = {

@@ -1,4 +1,4 @@
-/* ops.h: the records of all ops, and what the families share. */
+/* ops.h: the records of all ops, and helpers that the families share. */
 #ifndef OPS_OPS_H
 #define OPS_OPS_H
 
@@ -25,7 +25,7 @@ extern const tl_op *const op_table[OP_COUNT];
 bool call_output(tl_call *c, int j, tl_dtype dtype, int rank, const int64_t *shape);
 /* Output j has input i's shape (and dtype). True. */
 bool call_output_like(tl_call *c, int j, int i);
-/* Refuses inputs that are no float, or only for storage. */
+/* Refuses inputs that are not floats, or floats only for storage. */
 /* Why shapes do not broadcast, in PyTorch's words: at one axis, or because the result would be larger than x. Return
  * false. */
 bool call_fail_clash(const tl_call *c, int rank_a, const int64_t *a, int rank_b, const int64_t *b);
@@ -41,7 +41,7 @@ bool call_needs_index(const tl_call *c, int i); /* i64 or i32 */
 /* For creation functions: the device, or the thread's default. */
 tl_device *device_or_default(tl_device *device);
 
-/* Bills what it costs the device to hand x's bytes to a file, without doing it: on meta as elsewhere. */
+/* Bills the transfer of x's bytes from the device to a file, without doing it: on meta as elsewhere. */
 bool transfer_bill(const tl_tensor *x);
 
 /* x, or a copy of it with a dense last axis, for kernels that read rows. NULL stays NULL. */
@@ -56,11 +56,11 @@ bool matmul_is_fast(void);
 /* Whether bits need not repeat (tl_set_fast). */
 bool fast_is_on(void);
 
-/* Whether a product of these has the bias in it. */
+/* Whether a product of these includes the bias. */
 bool matmul_takes_bias(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 
 /* x weight^T [+ bias] with x and weight rounded to e4m3 with a scale each, and the gradient of the result to e5m2,
- * by a GPU's own 8-bit products; whether there is one for these. */
+ * by a GPU's own 8-bit products; and whether there is one for these. */
 bool linear_f8_fits(const tl_tensor *x, const tl_tensor *weight, const tl_tensor *bias);
 tl_tensor *linear_f8(tl_tensor *x, tl_tensor *weight, tl_tensor *bias);
 

@@ -1,4 +1,4 @@
-/* print.c: a tensor as text, as PyTorch's repr has it with its default options.
+/* print.c: a tensor as text, as PyTorch's repr prints it with its default options.
  *
  * The rules are those of torch/_tensor_str.py. More than THRESHOLD elements are summarised: of each axis longer than
  * 2 EDGE only the first and last EDGE indices are shown. The shown elements alone decide the format: whole
@@ -114,7 +114,7 @@ static int element_print(const struct printer *p, union element e, char *text) {
     return length;
 }
 
-/* Zeros, infinities and NaN have no say in the format of floats. */
+/* Zeros, infinities and NaN do not affect the format of floats. */
 static bool counts(const struct printer *p, union element e) { return !p->is_float || (isfinite(e.f) && e.f != 0); }
 
 static void choose_format(struct printer *p) {
@@ -184,7 +184,7 @@ static void put_elements(struct printer *p, int axis, int indent) {
     put(p, "]");
 }
 
-/* ---- What comes after the elements ---- */
+/* ---- The suffix after the elements ---- */
 
 /* ", text", on a separate line if it would not fit. `used` is the width of the line so far, as torch counts it. */
 static void put_suffix(struct printer *p, size_t *used, const char *text) {

@@ -15,7 +15,7 @@ static bool cast_mode_shape(tl_call *c) {
     return call_output(c, 0, a->dtype, x->rank, x->shape);
 }
 static void cast_mode_cost(const tl_call *c, struct cost *cost) { cost_traffic(c, cost, 0); }
-/* dx = dout, in x's dtype (the graph casts): rounding is taken for the identity */
+/* dx = dout, in x's dtype (the graph casts): rounding is treated as the identity */
 static void cast_mode_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
 const tl_op op_cast_mode = {RECORD(KERNEL, cast_mode, 1),
                             .shape = cast_mode_shape,
@@ -131,7 +131,7 @@ static void fake_quantize_cost(const tl_call *c, struct cost *cost) {
     const bool has_tensor_scale = format_of(c)->has_tensor_scale;
     cost_traffic(c, cost, has_tensor_scale ? 4 * n + n / (uint64_t)format_of(c)->block : 3 * n);
 }
-/* dx = dout: rounding is taken for the identity */
+/* dx = dout: rounding is treated as the identity */
 static void fake_quantize_backward(tl_gradient *g) { g->result[0] = g->grad[0]; }
 const tl_op op_fake_quantize = {RECORD(KERNEL, fake_quantize, 1),
                                 .shape = fake_quantize_shape,

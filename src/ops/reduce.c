@@ -259,7 +259,7 @@ const tl_op op_log_softmax_grad = {RECORD(KERNEL, log_softmax_grad, 1),
 
 static tl_tensor *last_log_softmax(tl_tensor *x) { return op_apply1(&op_log_softmax, tl_contiguous(x), NULL, 0); }
 
-/* f, which works on the last axis, on any axis. */
+/* Applies f, which works on the last axis, along any axis. */
 static tl_tensor *along(const char *name, tl_tensor *(*f)(tl_tensor *), tl_tensor *x, int axis) {
     if (!tensor_check(x, name)) return NULL;
     if (x->rank == 0 && (axis == 0 || axis == -1)) /* as PyTorch: a scalar has one axis here */

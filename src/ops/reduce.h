@@ -1,4 +1,4 @@
-/* reduce.h: what reductions over a set of axes share. */
+/* reduce.h: helpers of reductions over a set of axes. */
 #ifndef OPS_REDUCE_H
 #define OPS_REDUCE_H
 
@@ -34,7 +34,7 @@ void prod_backward(tl_gradient *g);
 /* tl_sum, in f32 for narrower floats: a sum on its way to a mean may exceed what f16 can hold. `name` is for errors. */
 tl_tensor *reduce_sum_wide(const char *name, tl_tensor *x, const int *axes, int n_axes, bool keep);
 
-/* Gives a reduced tensor the axes of size 1 back that an input's shape (an edge of the graph) says. */
+/* Restores the axes of size 1 of a reduced tensor, from the input's shape (an edge of the graph). */
 tl_tensor *reduce_restore(tl_tensor *x, const struct edge *e, uint32_t axes);
 
 #endif

@@ -115,7 +115,7 @@ void pow_scalar_backward(tl_gradient *g) {
         return;
     }
     tl_tensor *y = tl_rpow_scalar(x, a->value);
-    tl_tensor *slope = tl_scale(s == 0 ? tl_detach(y) : y, log(s)); /* a way through log 0 would make 0 -inf of 0 */
+    tl_tensor *slope = tl_scale(s == 0 ? tl_detach(y) : y, log(s)); /* a path through log 0 would give 0 * -inf */
     if (s == 0) {
         tl_tensor *zero = tl_zeros(0, NULL, x->dtype, x->storage->device);
         slope = tl_where(tl_cmp(x, TL_GE, zero), zero, slope);

@@ -1,4 +1,4 @@
-/* sort.c: order: sort, top-k, search in what is sorted, distinct values. */
+/* sort.c: sort, top-k, search in sorted tensors, distinct values. */
 #include <string.h>
 
 #include "ops/index.h"
@@ -164,7 +164,7 @@ static bool unique(tl_tensor *x, tl_call *c, tl_tensor **input) {
     tl_tensor *flat = tl_reshape(x, TL_SHAPE(x->numel));
     if (!flat) return false;
     input[0] = input[1] = flat;
-    bool is_meta = !device_has_data(x->storage->device); /* refused for what was asked, not for the count inside */
+    bool is_meta = !device_has_data(x->storage->device); /* the error names unique, not the count inside */
     if (!is_meta && !tl_sort(flat, 0, false, &input[0], &input[1])) return false;
     if (!is_meta) a.n = count_distinct(input[0]);
     if (tl_error() != TL_OK) return false;

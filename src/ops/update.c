@@ -1,8 +1,8 @@
 /* update.c: the optimizers of torch.optim, one op and one pass each, with one way to treat narrow parameters.
  *
- * Inputs are, for each parameter of the call, p, g, the states that the options ask for and a master copy where
- * there is one; then a scale of the gradients where there is one. All but the gradients and the scale are changed
- * where they are: there are no results. With a master the old parameter is not read.
+ * Inputs are, for each parameter of the call, p, g, the states that the options need and a master copy, if any; then
+ * a scale of the gradients, if any. All but the gradients and the scale are updated in place: there are no results.
+ * With a master the old parameter is not read.
  */
 #include <string.h>
 
@@ -107,8 +107,7 @@ static int tensors_of(const struct update_tensors *t, tl_tensor **input) {
     return n;
 }
 
-/* Whether tensors of two parameters lie in one storage: a call would refuse to write both, calls one after the other
- * may. */
+/* Whether tensors of two parameters share a storage: one call would refuse to write both, separate calls may. */
 static bool is_shared(const struct batch *b, tl_tensor *const *input, int n) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < b->n_inputs; k++)
@@ -116,7 +115,7 @@ static bool is_shared(const struct batch *b, tl_tensor *const *input, int n) {
     return false;
 }
 
-/* Takes the list's next parameters, at least one. How many. */
+/* Takes the list's next parameters, at least one. Returns how many. */
 static int batch_fill(struct batch *b, const struct update_tensors *list, int n, int room) {
     *b = (struct batch){.n_inputs = 0};
     for (int t = 0; t < n; t++) {
@@ -181,7 +180,7 @@ static bool step_check(const char *what, int64_t step, bool needs_buffer, bool h
 tl_sgd_options tl_sgd_defaults(void) { return (tl_sgd_options){.lr = 1e-3, .step = 1}; }
 
 bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *options) {
-    const int64_t step = options->momentum != 0 ? options->step : 1; /* only a buffer asks whether it is the first */
+    const int64_t step = options->momentum != 0 ? options->step : 1; /* only a buffer needs to know the first */
     for (int t = 0; t < n; t++)
         if (!step_check("sgd_momentum", step, options->momentum != 0, list[t].state[0] != NULL)) return false;
     if (options->nesterov && (options->momentum <= 0 || options->dampening != 0))

@@ -1,6 +1,6 @@
 /* update.h: one step of an optimizer on many parameters that share its settings.
  *
- * A step is bound by memory, and most parameters are small: what a call costs by itself would be most of it. So one
+ * A step is bound by memory, and most parameters are small: one call per parameter would be mostly overhead. So one
  * call takes as many parameters as an op has room for (TL_MAX_INPUTS tensors in all), and the list is cut into such
  * calls here. Grouping does not affect results: each parameter is updated independently. */
 #ifndef OPS_UPDATE_H
@@ -18,8 +18,8 @@ struct update_tensors {
 };
 
 /* All of the list have the same states, a master or none, one dtype of parameters and one device.
- * options->update.master is not read. Random words are taken in the list's order. False: an error; calls before the
- * one that failed have been made. */
+ * options->update.master is not read. Random words are taken in the list's order. False: an error; the calls before
+ * the one that failed have been made. */
 bool update_sgd(const struct update_tensors *list, int n, const tl_sgd_options *options);
 bool update_adagrad(const struct update_tensors *list, int n, const tl_adagrad_options *options);
 bool update_rmsprop(const struct update_tensors *list, int n, const tl_rmsprop_options *options);

@@ -1,7 +1,7 @@
 /* view.c: other geometries of the same storage. No bytes move.
  *
  * Each view is a function of layouts. Backward of a view that shows only some elements places its gradient
- * into zeros of the input's shape (unview), or adds it where the input's gradient already is.
+ * into zeros of the input's shape (unview), or adds it to the input's gradient if that exists.
  */
 #include <stdio.h>
 #include <string.h>
