@@ -1,4 +1,4 @@
-/* advice.c: the settings that fit are found by asking: a run is priced under the same limit until one goes through. */
+/* advice.c: finds settings that fit by pricing runs under the same limit until one fits. */
 #include "step/advice.h"
 
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 #include "step/search.h"
 #include "tensor/device.h"
 
-struct need { /* what a run reserves at most, and what it holds at its peak */
+struct need { /* the most bytes that a run reserves, and those it holds at its peak */
     uint64_t reserved, by_purpose[TL_PURPOSE_COUNT];
     bool fits;
 };
 
-/* The memory of a run if the pool may reserve so many bytes (0: no limit). */
+/* The memory of a run if the pool may reserve that many bytes (0: no limit). */
 static bool need_find(struct price *price, const struct settings *s, uint64_t limit, struct need *need) {
     tl_device *device = walk_stand_in(s);
     *need = (struct need){0};
@@ -33,7 +33,7 @@ static bool need_find(struct price *price, const struct settings *s, uint64_t li
     return true;
 }
 
-/* A question about settings, with room for one price: both are too large for a stack. */
+/* Settings to try, with room for one price: both are too large for the stack. */
 struct asked {
     struct settings settings;
     struct price price;
@@ -79,7 +79,7 @@ static int64_t largest_batch(struct asked *a, struct need *need) {
     return batch;
 }
 
-/* The first that fits, from what recomputes least to what recomputes most. NULL: none. */
+/* The first policy that fits, in order of recomputation, least first. NULL: none. */
 static const char *lightest_policy(struct asked *a, struct need *need) {
     static const char *const policies[] = {"selective", "full", "sqrt", "nothing"};
     const struct settings own = a->settings;
@@ -148,7 +148,7 @@ static void advise(struct asked *asked, const tl_device *device, const char *bef
     bool has_limit = *asked->settings.memory_limit || device_has_data(device);
     add_need(text, sizeof text, &need);
     if (asked->limit && has_limit) add(text, sizeof text, " and may use %s", bytes_text((double)asked->limit, a));
-    if (asked->limit) add_settings(text, sizeof text, asked); /* 0 of a real device: it gave nothing at all */
+    if (asked->limit) add_settings(text, sizeof text, asked); /* 0 on a real device: nothing could be allocated */
     error_set(TL_ERROR_MEMORY, "%s; %s", text, before);
 }
 
@@ -156,7 +156,7 @@ void advice_add(const struct settings *s, const tl_device *device) {
     char before[1024];
     text_copy(before, sizeof before, tl_error_message());
     struct asked *asked = memory_new(sizeof *asked);
-    if (!asked) return; /* what was known before stays */
+    if (!asked) return; /* the message stays as it was */
     tl_policy policy = tl_set_error_policy(TL_RETURN);
     tl_error_clear();
     asked->settings = *s;

@@ -1,4 +1,4 @@
-/* advice.h: what would fit, when a run does not. */
+/* advice.h: settings that fit, for a run that does not. */
 #ifndef STEP_ADVICE_H
 #define STEP_ADVICE_H
 

@@ -1,10 +1,9 @@
-/* cycle.h: when the pool goes in a circle.
+/* cycle.h: detects when the pool's layout repeats.
  *
- * What a round of a run requests follows from shapes alone, and what the pool answers follows from its layout
- * (tensor/pool.h). So when the layout after a round is one that was seen before, all rounds from there on repeat
- * those in between. A cycle is found as Brent does: the layout after some round is the mark, and later ones are
- * compared with it; when as many have passed as before the mark was set, the newest becomes the mark. Two layouts
- * are kept, however long the cycle is. */
+ * The requests of a round follow from shapes alone, and the pool's answers from its layout (tensor/pool.h). So if the
+ * layout after a round was seen before, all later rounds repeat those in between. Cycles are found by Brent's
+ * algorithm: the layout after some round is the mark, and later ones are compared with it; when as many have passed
+ * as before the mark was set, the newest becomes the mark. Two layouts are kept, however long the cycle is. */
 #ifndef STEP_CYCLE_H
 #define STEP_CYCLE_H
 
@@ -13,7 +12,7 @@
 
 struct cycle {
     struct pool_layout mark, now;
-    int64_t n_since, most; /* rounds since the mark; how many until the next; most 0: there is no mark yet */
+    int64_t n_since, most; /* rounds since the mark; rounds until the next mark; most 0: there is no mark yet */
 };
 
 enum cycle_news {

@@ -1,4 +1,4 @@
-/* generate.c: tokens that follow tokens, drawn one after the other; each costs a pass of one token over a cache. */
+/* generate.c: text generation, token by token; each costs a pass of one token over a cache. */
 #include <math.h>
 #include <string.h>
 
@@ -12,15 +12,15 @@
 
 tl_generate_options tl_generate_defaults(void) { return (tl_generate_options){.temperature = 1, .top_p = 1}; }
 
-/* values (B,k), falling, already divided by the temperature: those beyond the first that have top_p together become
- * -inf. The likeliest always stays: nothing comes before it. */
+/* values (B,k), falling, already divided by the temperature: those after the first ones that reach top_p together
+ * become -inf. The likeliest always stays. */
 static tl_tensor *nucleus(tl_tensor *values, double top_p) {
     tl_tensor *p = tl_softmax(values, -1);
-    tl_tensor *before = tl_sub(tl_cumsum(p, 1), p); /* what those before it have together */
+    tl_tensor *before = tl_sub(tl_cumsum(p, 1), p); /* the sum of those before it */
     return tl_masked_fill(values, tl_cmp_scalar(before, TL_GE, tl_scalar_float(top_p)), -INFINITY);
 }
 
-/* Asked of whoever generates: how to draw, and what for. */
+/* How to draw tokens, and when to stop. */
 struct request {
     tl_generate_options options;
     bool is_sketch;                    /* see trainer.h */
@@ -28,9 +28,9 @@ struct request {
     const volatile sig_atomic_t *stop; /* set by a signal: end after this token; NULL: there is none */
 };
 
-/* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would end the
- * run that only wanted to look: its softmax is NaN throughout, so all are taken for equal, and the place that was
- * drawn becomes 0. */
+/* x (B,k) -> places in it (B,1) i64. A row that is not finite has no probabilities, and a draw from it would be an
+ * error that ends the run. Its softmax is all NaN, so all are taken as equal, and the position that was drawn becomes
+ * 0. */
 static tl_tensor *draw_from(tl_tensor *x, const struct request *r) {
     tl_tensor *p = tl_softmax(x, -1);
     if (!r->is_total) return tl_multinomial(p, 1, true);
@@ -81,8 +81,8 @@ static bool request_check(tl_module *model, tl_tensor *text, int64_t n_prompt, c
                      o->temperature, (long long)o->top_k, o->top_p);
 }
 
-/* A pass over one token takes as much memory as the one before it: a sketch makes the first three after the cache
- * was filled, and the last. */
+/* A pass over one token takes as much memory as the one before it, so a sketch runs only the first three after the
+ * cache was filled, and the last. */
 static bool generate(tl_module *model, tl_tensor *text, int64_t n_prompt, const struct request *r, int64_t *n_done) {
     if (!request_check(model, text, n_prompt, &r->options)) return false;
     int64_t N = tl_size(text, 1), context = tl_model_config_of(model)->context, first = 0;

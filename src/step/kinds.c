@@ -60,7 +60,7 @@ static void differs(struct kinds *k, enum step_kind kind) {
                  names[kind], k->kind[kind].count);
 }
 
-/* The one that later ones are measured by; that of an earlier process, if there is one, must be the same. */
+/* The ledger that later ones are compared with; that of an earlier process, if any, must be the same. */
 static bool keep(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device, bool is_new) {
     struct kind *own = &k->kind[kind];
     json_t *json = ledger_load(ledger, device);

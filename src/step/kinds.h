@@ -1,9 +1,9 @@
-/* kinds.h: what each kind of step costs, once, and how often it came: the price of a run, or its receipt.
+/* kinds.h: the cost of each kind of step, once, and how often it came: the price of a run, or its receipt.
  *
  * A run of a million steps has four kinds. The ledger of the second step of a process is kept (in the first one
- * pools still grow), and of every other kind the first; each later one must have the same totals and the same peaks,
- * or the run says so: they follow from the requests alone. What the pool has reserved is in the ledger that is kept,
- * and not asked of later ones: it depends on what ran between. */
+ * pools still grow), and of every other kind the first; each later one must have the same totals and peaks, which
+ * follow from the requests alone, or the run reports it. The pool's reserved bytes are in the ledger that is kept,
+ * but not compared: they depend on what ran between. */
 #ifndef STEP_KINDS_H
 #define STEP_KINDS_H
 
@@ -28,7 +28,7 @@ struct kind {
     json_t *ledger; /* tally.ledger/1; NULL: none yet */
     double seconds; /* that `n_timed` of them took; the mean is in the file and is not compared */
     int64_t n_timed;
-    bool is_forgotten; /* the ledger is to be one of this process, whatever came before */
+    bool is_forgotten; /* the ledger must come from this process, whatever came before */
     struct kind_sum sum;
 };
 

@@ -1,9 +1,8 @@
 /* price.c: the walk, billed.
  *
- * It is made twice at most. First with a pool that may reserve anything: that gives every count, also of a run that
- * is too large. If the pool reserved more than the device has, the run may still fit, since a pool that is refused
- * returns its unused segments and asks again. Whether it does is not guessed: the second walk has the device's own
- * limit. */
+ * There are at most two walks. The first has a pool without a limit: it gives every count, even for a run that is too
+ * large. If the pool reserved more than the device has, the run may still fit, since a pool that is refused memory
+ * returns its unused segments and tries again. The second walk, under the device's own limit, decides. */
 #include "step/price.h"
 
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "step/advice.h"
 #include "step/trainer.h"
 
-static const uint64_t anything = (uint64_t)3 << 60; /* bytes that a pool may reserve where nothing is refused */
+static const uint64_t anything = (uint64_t)3 << 60; /* bytes that a pool without a limit may reserve */
 
 const char *price_verdict_text(enum price_verdict verdict) {
     static const char *const texts[] = {"fits", "fits tightly", "too large", "not known"};
@@ -61,7 +60,7 @@ static bool bill_nothing(void *context, enum step_kind kind, tl_ledger *ledger, 
     return true;
 }
 
-/* Reserved more than there is: does it fit when what is unused goes back? */
+/* It reserved more than there is: does it fit if unused segments are returned? */
 static bool fits_when_trimmed(const struct price *p, bool *fits) {
     struct walk walk = {.is_sketch = true};
     tl_policy policy = tl_set_error_policy(TL_RETURN);

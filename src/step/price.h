@@ -1,4 +1,5 @@
-/* price.h: what a run costs on a device, found by walking through it on meta under that device's memory rules (walk.h).
+/* price.h: the cost of a run on a device, found by walking through it on meta under that device's memory rules
+ * (walk.h).
  *
  * Nothing here knows what a model is: bytes and FLOPs are those of the ledger. */
 #ifndef STEP_PRICE_H
@@ -11,7 +12,7 @@
 
 enum price_verdict {
     PRICE_FITS,
-    PRICE_FITS_TIGHTLY, /* the pool must give unused segments back to the device on the way */
+    PRICE_FITS_TIGHTLY, /* the pool must return unused segments to the device on the way */
     PRICE_TOO_LARGE,
     PRICE_UNKNOWN /* the amount of memory is unknown */
 };
@@ -35,8 +36,8 @@ struct price {
     bool is_steady; /* see walk.h: is_settled */
 };
 
-/* The price of a run on a device of meta whose pool may reserve so many bytes (0: unknown). False: recorded,
- * and nothing is left behind. A run that does not fit is priced all the same. */
+/* The price of a run on a meta device whose pool may reserve that many bytes (0: unknown). False: recorded, and
+ * nothing is left behind. A run that does not fit is priced all the same. */
 bool price_make(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
 /* The same with a fifth of the work: steps, peaks and verdict are exact, the counts of samples are too low. */
 bool price_sketch(struct price *price, const struct settings *s, tl_device *device, uint64_t limit_bytes);
@@ -47,12 +48,12 @@ const char *price_verdict_text(enum price_verdict verdict);
 /* What was live at the peak: cells of (path, purpose) of a price's own device. */
 const struct held_window *price_window(const struct price *price, enum step_kind kind);
 
-/* The price of the whole run as a text, tally.run/1; free() it. NULL: recorded, where memory is short with advice
+/* The price of the whole run as a text, tally.run/1; free() it. NULL: recorded, with advice if memory is short
  * (advice.h). */
 char *price_text(const struct settings *s);
 char *price_text_on(const struct settings *s, tl_device *device); /* under the rules of another device; no advice */
-/* The same of a run that has come so far: `before` of each kind are behind it (NULL: none) after `from` steps, and
- * ledgers are those of a process that begins after `walked` steps. */
+/* The same for a run that has begun: it has done `from` steps and `before` of each kind (NULL: none), and ledgers are
+ * those of a process that begins after `walked` steps. */
 char *price_text_rest(const struct settings *s, const struct kinds *before, int64_t from, int64_t walked);
 
 #endif

@@ -1,4 +1,4 @@
-/* recipe.h: which numbers a run keeps and multiplies in which dtype. One row each. */
+/* recipe.h: the dtypes in which a run keeps and multiplies numbers. One row each. */
 #ifndef STEP_RECIPE_H
 #define STEP_RECIPE_H
 
@@ -16,11 +16,11 @@ struct recipe {
     enum linear_mode linear;
 };
 
-/* By name; NULL: an error with those there are. */
+/* By name; NULL: an error that lists the recipes. */
 const struct recipe *recipe_find(const char *name);
 
-/* Whether a target computes the recipe's products. False, recorded: it has no bf16, for example. What it emulates,
- * as fp8 products by rounding their operands, it has. Price and run ask the same target. */
+/* Whether a target computes the recipe's products. False, recorded: it has no bf16, for example. Products that it
+ * emulates, as fp8 products by rounding their operands, count. Price and run check the same target. */
 bool recipe_check(const struct recipe *r, const struct target *target);
 /* The narrow products that the target emulates under this recipe: "fp8"; NULL: none. */
 const char *recipe_emulated(const struct recipe *r, const struct target *target);

@@ -5,7 +5,7 @@
 
 bool rounds_are_all_run;
 
-/* The bracket has what the rounds since the cycle's mark cost. */
+/* The ledger has the cost of the rounds since the cycle's mark. */
 struct search {
     struct cycle cycle;
     tl_ledger *since;

@@ -1,11 +1,11 @@
-/* rounds.h: what a step does many times over: micro-batches, batches of an evaluation.
+/* rounds.h: the repeated parts of a step: micro-batches, batches of an evaluation.
  *
- * On meta a round that begins as an earlier one began does what that one did: which requests it makes follows from
- * shapes alone, and what the pool answers from its layout (tensor/pool.h). So rounds are run until everything is as
- * it was after an earlier one. From there on they go in a circle: whole circles are billed without being run, and
- * the rest is run, so that the pool too ends as it would have. The price of a million micro-batches takes the time
- * of a few, and is the receipt's to the last byte, FLOP and call. Where no state comes back, all rounds are run.
- * Circles are short, but not always of one round: free blocks of one size change places. */
+ * On meta a round that begins as an earlier one began does what that one did: its requests follow from shapes alone,
+ * and the pool's answers from its layout (tensor/pool.h). So rounds are run until everything is as it was after an
+ * earlier one. From there on they repeat in cycles: whole cycles are billed without being run, and the rest is run,
+ * so that the pool ends as it would have. The price of a million micro-batches takes the time of a few, and equals
+ * the receipt to the last byte, FLOP and call. If no state repeats, all rounds are run. Cycles are short, but not
+ * always one round: free blocks of one size swap places. */
 #ifndef STEP_ROUNDS_H
 #define STEP_ROUNDS_H
 

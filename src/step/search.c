@@ -13,7 +13,7 @@ struct search {
         uint64_t block_bytes;
     } seen[SEARCH_MOST];
     int n;
-    bool is_whole; /* the whole run is asked for at every size, not only at the end */
+    bool is_whole; /* the whole run is priced at every size, not only at the end */
 };
 
 static bool look(struct search *s, int64_t size, struct search_point *point) {
@@ -32,7 +32,7 @@ static bool place(struct search *s, int64_t size) {
     return true;
 }
 
-/* From where the run stands: up by doubling while it fits, or down by halving until it does. */
+/* From the run's own size: up by doubling while it fits, or down by halving until it does. */
 static bool bracket(struct search *s) {
     const struct search_question *q = s->q;
     int64_t size = q->first - q->first % q->unit;
@@ -50,8 +50,8 @@ static bool bracket(struct search *s) {
     return true;
 }
 
-/* Bytes are nearly a line in most sizes: where it meets the limit is the first guess, the neighbour of a guess the
- * second, and so that a bent line costs no more than halving does, the middle is the third. */
+/* Bytes are nearly linear in most sizes. The first guess is where the line meets the limit, the second the neighbour
+ * of a guess, and the third the middle, so that a bent line costs no more than bisection. */
 static int64_t guess(const struct search *s, int round, int64_t last) {
     int64_t unit = s->q->unit, gap = (s->high.size - s->low.size) / unit;
     double limit = (double)s->q->limit_bytes, low = (double)s->low.bytes, high = (double)s->high.bytes;
@@ -62,7 +62,7 @@ static int64_t guess(const struct search *s, int round, int64_t last) {
     return s->low.size + steps * unit;
 }
 
-/* Sizes above one by one, until the requests alone are too many. One that fits is the new best. */
+/* Tries the sizes above one by one, until the requests alone are too many. One that fits is the new best. */
 static bool prove(struct search *s, bool *is_proven) {
     struct search_point point = s->high;
     for (int i = 0; i < s->q->n_above; i++) {

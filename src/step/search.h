@@ -1,10 +1,10 @@
-/* search.h: the largest size that fits, by asking for sizes until one fits and the next does not.
+/* search.h: the largest size that fits, by trying sizes until one fits and the next does not.
  *
- * What the pool reserves is no smooth function of a size: segments are rounded, blocks leave gaps. But what a run
- * requests at its peak is monotone in every size that is searched, and never more than what is reserved. So the
- * search looks for a size that fits while the next one does not, and then tries every size further up until the
- * requests alone are too many: from there on nothing can fit. That they are monotone is checked on all sizes that
- * were asked for. */
+ * The bytes that the pool reserves are no smooth function of a size: segments are rounded, blocks leave gaps. But the
+ * bytes that a run requests at its peak are monotone in every size that is searched, and never exceed those reserved.
+ * So the search looks for a size that fits while the next one does not, and then tries every size further up until
+ * the requests alone are too many: from there on nothing can fit. That they are monotone is checked on all sizes that
+ * were tried. */
 #ifndef STEP_SEARCH_H
 #define STEP_SEARCH_H
 
@@ -14,7 +14,7 @@
 struct search_point {
     int64_t size;
     bool fits;
-    bool is_final;               /* does not fit, and no larger size can: it is not for memory */
+    bool is_final;               /* fails for a reason other than memory: no larger size can fit */
     bool is_refused;             /* there is no such run; then it is final */
     uint64_t bytes, block_bytes; /* reserved, and requested at the peak */
 };
@@ -23,9 +23,9 @@ struct search_question {
     int64_t first, unit, most; /* where to begin; sizes are multiples of unit, up to most */
     int n_above;               /* sizes above the best that are tried one by one */
     uint64_t limit_bytes;      /* 0: not known */
-    bool has_whole;            /* sizes are asked for without `is_whole`, and the two that matter with it */
-    /* One size; is_whole: with all of the run, not only what nearly always decides. False: recorded, and the search
-     * ends. */
+    bool has_whole;            /* sizes are tried without `is_whole`, and the two that matter with it */
+    /* Prices one size; is_whole: with all of the run, not only the part that nearly always decides. False: recorded,
+     * and the search ends. */
     bool (*look)(void *context, int64_t size, bool is_whole, struct search_point *point);
     void *context;
 };
@@ -34,7 +34,7 @@ struct search_answer {
     struct search_point best, next; /* size 0: no size fits; no size is too large */
     int n_priced;
     bool is_proven;   /* no size above `best` fits */
-    bool is_monotone; /* requests did not shrink with size in any pair that was asked for */
+    bool is_monotone; /* requests did not shrink with size in any pair that was tried */
 };
 
 enum { SEARCH_MOST = 200 };                                                         /* sizes that are asked for */

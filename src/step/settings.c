@@ -1,4 +1,4 @@
-/* settings.c: one table of settings, read in every direction. See settings_list.h. */
+/* settings.c: reading, writing and comparing settings, all from one table. See settings_list.h. */
 #include "step/settings.h"
 
 #include <errno.h>
@@ -305,7 +305,7 @@ bool settings_cost_same(const struct settings *a, const struct settings *b) {
 
 /* ---- What a run was started with ---- */
 
-/* As a flag: " --batch 2". How many bytes it takes, as snprintf counts. */
+/* As a flag: " --batch 2". Returns its length, as snprintf does. */
 static size_t flag_print(char *to, size_t room, const struct settings *s, const struct setting *row) {
     char name[64], choice[64], shown[128];
     const void *value = field(s, row);
@@ -321,7 +321,7 @@ static size_t flag_print(char *to, size_t room, const struct settings *s, const 
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* The rows in which they differ, of one of them. What there is no room for is left out whole. */
+/* The rows in which they differ, as flags of one of them. Flags that do not fit are left out. */
 static size_t flags_print(char *to, size_t room, const struct settings *then, const struct settings *now,
                           unsigned roles, bool is_now) {
     size_t n = 0;

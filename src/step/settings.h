@@ -1,4 +1,4 @@
-/* settings.h: what a run is asked to do. */
+/* settings.h: the settings of a run. */
 #ifndef STEP_SETTINGS_H
 #define STEP_SETTINGS_H
 
@@ -29,8 +29,8 @@ struct settings {
 };
 
 struct settings settings_default(void);
-/* Sets one by its name, from text. False: an error that names the setting, what was given, what is needed, and a
- * name that is near when there is no such setting. */
+/* Sets one by its name, from text. False: an error that names the setting, the value given and the values allowed, or
+ * a similar name if there is no such setting. */
 bool settings_set(struct settings *s, const char *name, const char *value);
 /* A JSON object with some of the settings. */
 bool settings_read_at(struct settings *s, struct file_place at);
@@ -41,13 +41,13 @@ bool settings_take(struct settings *s, const char *json);
 bool settings_take_json(struct settings *s, const char *where, const json_t *object);
 /* All of them as a JSON object, malloc'ed; numbers round-trip. NULL: recorded. */
 char *settings_json(const struct settings *s);
-/* One of the seeds: its own, or that of everything when it is -1. */
+/* One of the seeds: its own, or the general one if it is -1. */
 static inline uint64_t settings_seed(const struct settings *s, int64_t own) {
     return (uint64_t)(own < 0 ? s->seed : own);
 }
 /* memory_limit in bytes; 0: none is set. */
 size_t settings_memory_limit(const struct settings *s);
-/* Whether the price of the one is also that of the other, as long as neither is refused by settings_conflict. */
+/* Whether both have the same price, as long as settings_conflict refuses neither. */
 bool settings_cost_same(const struct settings *a, const struct settings *b);
 bool settings_are_same(const struct settings *a, const struct settings *b);
 /* Checks combinations of settings. */

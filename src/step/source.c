@@ -22,8 +22,8 @@ int64_t source_stories(const struct settings *s) {
     return tokens < (double)LEAST_TEXT ? LEAST_TEXT : tokens > (double)MOST_TEXT ? MOST_TEXT : (int64_t)tokens;
 }
 
-/* Whether a file has these stories, byte for byte: an earlier process may have been another version, and a disk
- * forgets. */
+/* Whether a file has these stories, byte for byte: an earlier process may have been another version, and disks
+ * corrupt files. */
 static bool text_compare(int fd, struct file_place at, const char *text, size_t bytes, size_t from) {
     char piece[1024];
     bool same = true;

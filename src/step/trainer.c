@@ -12,7 +12,7 @@
 #include "ops/ops.h"
 #include "step/rounds.h"
 
-/* One stream for each use of random numbers, so that one more draw here moves nothing there. */
+/* One stream for each use of random numbers, so that they do not affect each other. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
 
 /* ---- What the settings say ---- */
@@ -183,7 +183,7 @@ static bool optimizer_make(struct trainer *t) {
     return ok;
 }
 
-/* Where steps leave what the host reads later: made once, so that every step holds the same bytes. */
+/* Where steps leave results that the host reads later. Made once, so that every step holds the same bytes. */
 static bool results_make(struct trainer *t) {
     const struct settings *s = &t->settings;
     int64_t n_text = 0;
@@ -270,8 +270,8 @@ static bool micro_step(struct trainer *t, int64_t position, tl_tensor *total, bo
     return scope.depth && tl_scope_end(scope) && ok;
 }
 
-/* Hears of a narrow gradient when it is complete, adds it to its f32 sum and lets it go: the narrow gradients of the
- * whole model are never there at once. What fails here is found by the error it leaves. */
+/* Called when a narrow gradient is complete: adds it to its f32 sum and drops it, so that the narrow gradients of the
+ * whole model never exist at once. A failure here shows as a recorded error. */
 static void sum_add(tl_tensor *parameter, tl_tensor *g, void *context) {
     tl_tensor **sum = context;
     bool grad = tl_set_grad_mode(false);
@@ -292,7 +292,7 @@ static bool sums_make(struct trainer *t) {
     return ok;
 }
 
-/* The sums become the gradients; without `ok` they only go. */
+/* The sums become the gradients; without `ok` they are only dropped. */
 static bool sums_give(struct trainer *t, bool ok) {
     for (int i = 0; t->sums && i < t->n_parameters; i++) {
         if (!t->sums[i]) continue;
@@ -320,7 +320,7 @@ static bool gradients_make(struct trainer *t, int64_t step, tl_tensor *total) {
     return ok && (accum == 1 || tl_affine_(total, 1 / (double)accum, 0));
 }
 
-/* Norm, clipping, unscaling and the guard against what is not finite are one number on the device. */
+/* Norm, clipping, unscaling and the check for non-finite gradients are one number on the device. */
 static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
     const struct settings *s = &t->settings;
     double divisor = t->recipe->has_scaler ? t->scaler.scale : 1;
@@ -330,7 +330,7 @@ static bool update(struct trainer *t, int64_t step, tl_tensor *norm_slot) {
            tl_copy_(norm_slot, norm);
 }
 
-/* A device that runs behind the host can send results while the next step is already asked for. */
+/* A device that runs behind the host can send results while the next step is already queued. */
 static bool results_send(struct trainer *t, int64_t step) {
     char error[200] = "";
     t->fetch[step % 2] = NULL;

@@ -1,8 +1,8 @@
 /* trainer.h: one run's model, optimizer, data and random numbers, and the kinds of steps it makes.
  *
- * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch
- * in them asks where they are, but for rounds that are known to be the same again (rounds.h). Nothing inside waits
- * for the device; what the host wants to know it reads from `results` afterwards. */
+ * The same functions run on cpu and cuda, where they are the run, and on meta, where they are its price: no branch in
+ * them depends on the device, except that known repetitions are skipped (rounds.h). Nothing inside waits for the
+ * device; the host reads `results` afterwards. */
 #ifndef STEP_TRAINER_H
 #define STEP_TRAINER_H
 
@@ -33,13 +33,13 @@ struct trainer {
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
     int64_t data_shift;       /* batches that were passed over */
-    bool is_sketch;           /* tokens of a sample that cost what those before them cost are left out */
+    bool is_sketch;           /* tokens of a sample that cost the same as those before them are left out */
 };
 
-/* The model that the settings name. `weights` (SETTING_TEXT bytes) becomes where its weights are, or "". */
+/* The model that the settings name. `weights` (SETTING_TEXT bytes) receives the folder of its weights, or "". */
 bool trainer_model(const struct settings *s, tl_model_config *config, char *weights);
-/* Whether the files of weights, if there are any, have what the model takes, and a device has room for its
- * parameters. Asked before anything is priced or made; meta takes every model. False: recorded. */
+/* Whether the files of weights, if any, match the model, and a device has room for its parameters. Checked before
+ * anything is priced or made; meta takes every model. False: recorded. */
 bool trainer_can_hold(const struct settings *s, const tl_model_config *config, const char *weights,
                       const tl_device *device);
 
@@ -60,7 +60,7 @@ bool trainer_read_evaluation(struct trainer *t, double *loss);
 bool trainer_sample(struct trainer *t);
 char *trainer_read_text(struct trainer *t); /* as UTF-8, memory_free it; NULL: recorded */
 
-/* Everything that a step depends on: tensors by the files that a checkpoint keeps them in, numbers as JSON. */
+/* Everything that a step depends on: tensors by their file in a checkpoint, numbers as JSON. */
 enum { TRAINER_PARTS = 2 };
 struct trainer_part {
     const char *file; /* "model.safetensors" */

@@ -1,9 +1,9 @@
 /* turn.h: one run at a time in a process.
  *
  * The pool's peaks and limit, the number of threads, the precision of products and whether kernels may be fast belong
- * to the process: two runs at once would be counted into each other's receipts and change each other's bits. So a
- * second run is refused while one is trained, in whatever thread, and so is a price; prices, which take a moment, wait
- * for each other. A process that was forked from one that trains is free. */
+ * to the process: two runs at once would count in each other's receipts and change each other's bits. So while one
+ * run is training, a second run is refused, in any thread, and so is a price; prices, which are short, wait for each
+ * other. A process forked from one that trains is free. */
 #ifndef STEP_TURN_H
 #define STEP_TURN_H
 

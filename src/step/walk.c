@@ -6,10 +6,10 @@
 #include "step/turn.h"
 #include "tensor/device.h"
 
-/* Of a stretch, or of equal events, that are run before the walk gives up to wait for a cycle. */
+/* How many steps of a stretch, or equal events, are run before the walk stops waiting for a cycle. */
 enum { MOST_STEPS = 48, MOST_EVENTS = 16 };
 
-/* ---- When what happens. `done` steps are behind us. ---- */
+/* ---- The schedule. `done` steps are done. ---- */
 
 static int64_t every_of(const struct trainer *t, enum step_kind kind) {
     const struct settings *s = &t->settings;
@@ -31,7 +31,7 @@ int64_t walk_n_due(int64_t every, int64_t from, int64_t steps) {
     return every > 0 ? steps / every - from / every + (steps % every != 0) : 1;
 }
 
-/* The first number of steps above `done` at which a kind is due; that of all where it never comes. */
+/* The first number of steps above `done` at which a kind is due; the total if it never is. */
 static int64_t next_due(const struct trainer *t, enum step_kind kind, int64_t done) {
     int64_t every = every_of(t, kind), steps = t->settings.steps;
     return has_kind(t, kind) && every > 0 && every <= steps && done / every < steps / every ? (done / every + 1) * every
@@ -73,7 +73,7 @@ struct tour {
     bool is_settled, has_seen[KIND_COUNT];
 };
 
-/* Steps until so many are done, but for whole cycles of them. Where none is found the walk jumps. */
+/* Runs steps until `until` are done, except whole cycles of them. If no cycle is found, the walk jumps. */
 static bool steps_to(struct tour *r, int64_t until) {
     struct cycle cycle = {0};
     bool ok = true, is_watched = true;
@@ -107,14 +107,14 @@ static bool event(struct tour *r, bool *is_first) {
     return ok;
 }
 
-/* The next number of steps at which the pool may change otherwise than by steps, or the first save comes. */
+/* The next number of steps at which something other than a step may change the pool, or the first save comes. */
 static int64_t next_event(const struct tour *r) {
     int64_t next = least(next_due(r->t, KIND_EVAL, r->done), next_due(r->t, KIND_SAMPLE, r->done));
     return r->has_seen[KIND_SAVE] ? next : least(next, next_due(r->t, KIND_SAVE, r->done));
 }
 
 /* Evaluations alone that follow each other, or samples alone, with equal stretches between them: how many more come
- * before anything else, and how far apart. 0: what is due now is something else. */
+ * before anything else, and how far apart. 0: something else is due now. */
 static int64_t n_equal(const struct tour *r, int64_t *apart) {
     bool is_eval = walk_is_due(r->t, KIND_EVAL, r->done), is_sample = walk_is_due(r->t, KIND_SAMPLE, r->done);
     if (is_eval == is_sample) return 0;
@@ -130,7 +130,7 @@ static bool has_seen_all(const struct tour *r) {
     return true;
 }
 
-/* Until every kind has come, and then as far as steps tell what they reserve after it. */
+/* Until every kind has come, and then until steps show what they reserve after it. */
 static bool tour_run(struct tour *r) {
     struct cycle cycle = {0}; /* of equal events */
     int n_events = 0;
@@ -170,7 +170,7 @@ bool walk_run(struct walk *walk, const struct settings *s, tl_device *device, ui
     if (!turn_take(NULL)) return false;
     bool ok = device && settings_check(s) && trainer_model(s, &config, weights) &&
               source_open(&source, s, config.vocabulary, true);
-    if (device) tl_pool_trim(device); /* what others have reserved is not the run's */
+    if (device) tl_pool_trim(device); /* memory reserved by others is not the run's */
     if (ok) tl_set_pool_limit(device, memory_bytes);
     struct trainer *t = ok ? trainer_new(s, &source, device) : NULL;
     ok = t && walk_trainer(walk, t, w);

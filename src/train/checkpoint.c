@@ -29,7 +29,7 @@ static const char *step_name(int64_t step, char name[NAME_BYTES]) {
     return name;
 }
 
-/* The step of a name that a save has made; -1: it is none. */
+/* The step in the name of a folder that a save has made; -1: it is not such a name. */
 static int64_t step_of(const char *name) {
     int64_t step;
     char own[NAME_BYTES];
@@ -61,7 +61,7 @@ static bool is_verified(const struct checkpoints *all, int64_t step) {
     return false;
 }
 
-/* Without the memory to remember it, it is verified again. */
+/* If there is no memory to remember it, the step is verified again. */
 static void verified_set(struct checkpoints *all, int64_t step, bool value) {
     size_t n = 0;
     for (size_t i = 0; i < all->n_verified; i++)
@@ -151,7 +151,7 @@ struct removal {
     bool ok;
 };
 
-/* Only what saves make. */
+/* Removes only files that saves make. */
 static bool own_file_remove(const char *name, void *context) {
     struct removal *r = context;
     size_t length = strlen(name), end = strlen(TENSORS);
@@ -160,8 +160,8 @@ static bool own_file_remove(const char *name, void *context) {
     return !is_own || file_remove(file_in(r->own, name));
 }
 
-/* Removes a step's folder: first the manifest, then the rest. Nothing there is no error; what no save has made stays,
- * and the folder then too. */
+/* Removes a step's folder: first the manifest, then the rest. A missing folder is no error. Files that no save has
+ * made stay, and then so does the folder. */
 static bool step_remove(struct checkpoints *all, int64_t step) {
     char name[NAME_BYTES];
     enum file_kind kind;
@@ -250,8 +250,8 @@ static bool step_set_aside(const struct checkpoints *all, int64_t step, const ch
     return true;
 }
 
-/* Whether a step that was finished is still whole. A damaged one is no reason to stop; what says nothing about its
- * bytes (it may not be read, there is no memory) is: recorded. */
+/* Whether a step that was finished is still whole. A damaged step is no reason to stop. An error that says nothing
+ * about its bytes (permissions, memory) is, and is recorded. */
 static bool step_judge(struct checkpoints *all, int64_t step, bool set_aside, bool *is_whole) {
     char why[512], name[NAME_BYTES], path[FILE_TEXT];
     tl_policy policy = tl_set_error_policy(TL_RETURN);
@@ -289,7 +289,7 @@ int64_t checkpoint_newest(struct checkpoints *all, bool set_aside) {
 
 /* ---- Loading ---- */
 
-/* Of a step that has been verified, or is verified now. */
+/* Opens a step that has been verified, or is verified now. */
 static struct checkpoint *open_step(struct checkpoints *all, int64_t step, bool is_verified) {
     char name[NAME_BYTES];
     struct checkpoint *c = memory_new(sizeof *c);
@@ -399,7 +399,7 @@ bool checkpoint_prune(struct checkpoints *all, int keep, int64_t best_step, int6
     return ok;
 }
 
-/* Temporaries of one step, or all of it when it was never finished. */
+/* Removes the temporary files of one step, or all of it if it was never finished. */
 static bool step_sweep(struct checkpoints *all, int64_t step) {
     char name[NAME_BYTES];
     bool is_finished = false, is_folder = false;

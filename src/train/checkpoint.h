@@ -6,10 +6,10 @@
  *                              manifest.json         written last: every file's length and CRC32C per MiB, and its own
  *     FOLDER/damaged-step-000000000050/              a damaged one, kept until the user deletes it
  *
- * A folder is a checkpoint when its manifest is there and everything agrees with it; before that it is nothing, however
- * much of it is written. The newest valid one is found by looking, never by a pointer that could be wrong. One that was
- * finished and no longer agrees is damaged: it is passed over by who only reads, and set aside under another name by
- * the run, so that nobody counts it again. It is never deleted. */
+ * A folder is a checkpoint if it has a manifest and everything agrees with it; until then it does not count, however
+ * much of it is written. The newest valid one is found by looking, never by a pointer that could be wrong. One that
+ * was finished and no longer agrees is damaged: readers skip it, and the run sets it aside under another name, so
+ * that it is not counted again. It is never deleted. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -24,8 +24,8 @@ struct checkpoints {
     size_t n_verified, capacity;
 };
 
-/* The folder "checkpoints" of a run's; with `make` it is made where there is none. False: recorded, and nothing is
- * open. */
+/* The folder "checkpoints" in a run's folder; with `make` it is created if it does not exist. False: recorded, and
+ * nothing is open. */
 bool checkpoints_open(struct checkpoints *all, const struct file_folder *run, bool make);
 void checkpoints_close(struct checkpoints *all);
 
@@ -34,16 +34,16 @@ void checkpoints_close(struct checkpoints *all);
 bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer_part *parts, int n_parts,
                      const char *state_json);
 
-/* The newest step that is whole, every block of it verified; -1: there is none (or an error is recorded). Damaged
- * ones are skipped with a line in the log; `set_aside` (for the holder of the run's lock) also renames them to
+/* The newest step that is whole, with every block verified; -1: there is none (or an error is recorded). Damaged ones
+ * are skipped with a line in the log; `set_aside` (for the holder of the run's lock) also renames them to
  * damaged-step-N. One that cannot be read is an error, not damaged. */
 int64_t checkpoint_newest(struct checkpoints *all, bool set_aside);
 
-/* Whether there is one that was ever finished, whole or damaged since. */
+/* Whether there is one that was finished, whole or damaged since. */
 bool checkpoint_any(const struct checkpoints *all, bool *any);
 
 struct checkpoint;
-/* Verifies everything. NULL: an error that names file and place. */
+/* Verifies everything. NULL: an error that names the file and the place. */
 struct checkpoint *checkpoint_open(struct checkpoints *all, int64_t step);
 /* The newest whole one, verified once. NULL without an error: there is none. */
 struct checkpoint *checkpoint_open_newest(struct checkpoints *all, bool set_aside);
@@ -52,7 +52,7 @@ int64_t checkpoint_step(const struct checkpoint *c);
 const char *checkpoint_state(const struct checkpoint *c);
 /* How many numbers a file of it has, in all tensors. False: recorded. */
 bool checkpoint_numbers(const struct checkpoint *c, const char *file, int64_t *numbers);
-/* Copies a file's tensors into these: each must be there in its dtype and shape. */
+/* Copies a file's tensors into these: each must exist with its dtype and shape. */
 bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part);
 
 /* Removes the remains of interrupted saves: folders without a manifest, and temporary files of dead processes. For
@@ -60,12 +60,12 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
 bool checkpoint_sweep(struct checkpoints *all);
 
 /* Deletes all but the newest `keep` that are whole, `best_step` (-1: none) and `saved` (the step that was just saved or
- * resumed; -1: none). Before anything is deleted, those that are kept in its stead are verified, each once in a
- * process. Files that no save has made stay, and their folder with them. A folder's manifest goes first, so that half a
- * deletion is no checkpoint. */
+ * resumed; -1: none). Before anything is deleted, the checkpoints that are kept are verified, each once per process.
+ * Files that no save has made stay, and their folder with them. A folder's manifest is deleted first, so that an
+ * interrupted deletion leaves no checkpoint. */
 bool checkpoint_prune(struct checkpoints *all, int keep, int64_t best_step, int64_t saved);
 
-/* Whether a step is there, by its name, with its manifest and every file in its length. False: recorded. */
+/* Whether a step exists under its name, with its manifest and every file at its length. False: recorded. */
 bool checkpoint_check(const struct checkpoints *all, int64_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* events.c: the few messages that TensorBoard's files are made of, written by hand.
+/* events.c: the few messages of TensorBoard's files, encoded by hand.
  *
  *     record    length u64, masked CRC32C of the length, message, masked CRC32C of the message; little-endian
  *     Event     1 wall_time double, 2 step varint, 3 file_version text, 5 Summary
@@ -7,7 +7,7 @@
  *     Tensor    1 dtype varint (7: texts), 2 shape {2 dim {1 size varint}}, 8 text, once for each
  *
  * A field of a protocol buffer is a key (number * 8 + type) and its value: type 0 a varint, 1 eight bytes, 5 four
- * bytes, 2 a length as a varint and so many bytes. */
+ * bytes, 2 a length as a varint and that many bytes. */
 #include "train/events.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static void put_text(struct buffer *b, int field, const char *text) {
     put_varint(b, strlen(text));
     put(b, text, strlen(text));
 }
-/* A message within a message; the inner one is used up. */
+/* A message within a message; frees the inner one. */
 static void put_message(struct buffer *b, int field, struct buffer *inner) {
     put_key(b, field, LENGTH);
     put_varint(b, inner->n);
@@ -84,10 +84,10 @@ static void put_message(struct buffer *b, int field, struct buffer *inner) {
     *inner = (struct buffer){0};
 }
 
-/* TensorFlow's mask, so that a checksum of data which holds checksums is no trivial one. */
+/* TensorFlow's mask: the plain CRC of data that contains its own CRC would be a constant. */
 static uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
-/* The record of an event, which is used up. */
+/* The record of an event, which is freed. */
 static struct event_record record(struct buffer *event) {
     struct buffer b = {0};
     put_number(&b, event->n, 8);

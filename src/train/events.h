@@ -1,7 +1,7 @@
 /* events.h: TensorBoard's event files: records of numbers and texts by step, appended one after the other.
  *
- * The file is a row of TFRecords; each holds one Event of a protocol buffer of TensorBoard's. `tensorboard --logdir`
- * finds it by its name. */
+ * The file is a sequence of TFRecords; each holds one Event, a protocol buffer of TensorBoard's. `tensorboard
+ * --logdir` finds it by its name. */
 #ifndef TRAIN_EVENTS_H
 #define TRAIN_EVENTS_H
 
@@ -21,7 +21,7 @@ struct event_record {
     unsigned char *data;
     size_t bytes;
 };
-struct event_record event_version(double time_s); /* what a file begins with */
+struct event_record event_version(double time_s); /* the first record of a file */
 struct event_record event_scalars(double time_s, int64_t step, const struct event_value *values, int n);
 struct event_record event_text(double time_s, int64_t step, const char *tag, const char *text);
 

@@ -17,7 +17,7 @@
 #define LARGEST_JSON ((size_t)64 << 20)
 static const char RECORD[] = "run.json", LOCK[] = "lock";
 
-/* ---- What a run makes, and how to tell that a run made it ---- */
+/* ---- The files that a run makes, and how to recognize them ---- */
 
 static bool is_settings(const struct file_folder *dir, const char *name) {
     struct settings s = settings_default();
@@ -78,7 +78,7 @@ static bool is_anything(const struct file_folder *dir, const char *name) {
 static const struct own {
     const char *name;
     enum file_kind kind;
-    bool (*is)(const struct file_folder *dir, const char *name); /* may record an error, which says no more than no */
+    bool (*is)(const struct file_folder *dir, const char *name); /* may record an error, which only means no */
 } own[] = {
     {"checkpoints", FILE_FOLDER, is_anything},   {"final", FILE_FOLDER, is_final},
     {"config.json", FILE_REGULAR, is_settings},  {"price.json", FILE_REGULAR, is_price},
@@ -93,7 +93,7 @@ static bool is_needed(const struct own *o, const struct settings *s) {
     return strcmp(o->name, SOURCE_STORIES) || source_is_builtin(s);
 }
 
-/* An error that only said no. False: it said something else. */
+/* Clears an error that only means no. False: it is another error. */
 static bool no_only(void) {
     if (tl_error() == TL_ERROR_MEMORY) return false;
     tl_error_clear();
@@ -125,7 +125,8 @@ static bool record_new(struct folder *f) {
 
 static bool record_write(struct folder *f) { return manifest_put(file_in(f->dir, RECORD), f->record); }
 
-/* `why` it cannot be read: "" when it can be, or is not there; then f->record is NULL. False: recorded. */
+/* `why`: the reason why it cannot be read; "" if it can be, or does not exist, and then f->record is NULL. False:
+ * recorded. */
 static bool record_read(struct folder *f, char *why, size_t size) {
     enum file_kind kind;
     struct file_place at = file_in(f->dir, RECORD);
@@ -158,8 +159,7 @@ static bool refuse(const struct folder *f, const char *name, const char *why) {
                      file_text(file_in(f->dir, name), path), *why ? "; " : "", why);
 }
 
-/* The names that the run will use and that are not its own yet must be free; those that are its own must be files and
- * folders. */
+/* Names that the run will use and does not own yet must be free; those that it owns must be files and folders. */
 static bool names_claim(struct folder *f, const struct settings *s, const char *why) {
     for (int i = 0; i < N_OWN; i++) {
         enum file_kind kind;
@@ -175,7 +175,7 @@ static bool names_claim(struct folder *f, const struct settings *s, const char *
     return true;
 }
 
-/* Whether a whole checkpoint lies in the folder. False: recorded. */
+/* Whether the folder has a whole checkpoint. False: recorded. */
 static bool checkpoint_look(struct folder *f, bool *is_there) {
     struct checkpoints all;
     enum file_kind kind;
@@ -188,8 +188,8 @@ static bool checkpoint_look(struct folder *f, bool *is_there) {
     return tl_error() == TL_OK;
 }
 
-/* Takes over what a run has left in a folder without a record: all that a run writes there, and nothing that only has
- * its name. */
+/* Takes over the files of a run in a folder without a record: everything that a run writes there, but no foreign file
+ * with such a name. */
 static bool names_adopt(struct folder *f, const struct settings *s) {
     for (int i = 0; i < N_OWN; i++) {
         enum file_kind kind;
@@ -204,7 +204,7 @@ static bool names_adopt(struct folder *f, const struct settings *s) {
     return true;
 }
 
-/* The record as it is or as it will be; is_new: it has to be written. */
+/* The record, read or new; is_new: it has to be written. */
 static bool record_take(struct folder *f, const struct settings *s, bool *is_new, bool *is_damaged) {
     char why[512];
     bool has_checkpoint;
@@ -234,7 +234,7 @@ static bool record_settle(struct folder *f, bool is_damaged) {
 
 /* ---- What the run reads ---- */
 
-/* Whether a path, whatever links lead there, ends in the folder, or is the folder. */
+/* Whether a path, with links resolved, is in the folder or is the folder. */
 static bool holds(const struct folder *f, const char *path) {
     struct stat here, there;
     char *real = realpath(path, NULL); /* NULL: who opens it says why */
@@ -264,7 +264,8 @@ static bool inputs_check(const struct folder *f, const struct settings *s) {
 
 /* ---- Opening ---- */
 
-/* One process at a time: two would prune each other's checkpoints. The lock goes with the process, however it ends. */
+/* One process at a time: two would prune each other's checkpoints. The lock ends with the process, however that
+ * ends. */
 static bool lock_take(struct folder *f) {
     bool is_busy;
     f->lock = file_lock_at(file_in(f->dir, LOCK), &is_busy);
@@ -298,7 +299,7 @@ bool folder_open(struct folder *f, const struct settings *s) {
     if (is_new && !record_settle(f, is_damaged)) return false;
     if (!checkpoints_open(&f->checkpoints, f->dir, true)) return false;
     bool is_first = lock == FILE_ABSENT && record == FILE_ABSENT;
-    return is_first || sweep(f); /* where no run was before, nothing is cleaned */
+    return is_first || sweep(f); /* without an earlier run there is nothing to clean */
 }
 
 void folder_close(struct folder *f) {

@@ -1,18 +1,18 @@
-/* folder.h: a run's folder: which names in it are the run's, whether they hold what the run has written, and one
- * process at a time.
+/* folder.h: a run's folder: which names in it belong to the run, whether their contents are unchanged, and a lock for
+ * one process at a time.
  *
  * run.json is the folder's record, with its own checksum (manifest.h):
  *
  *     {"body": {"schema": "tally.folder/1",
- *               "names": ["checkpoints", "config.json", ...],     what the run has made or will make here
+ *               "names": ["checkpoints", "config.json", ...],     files that the run has made or will make
  *               "sealed": {"price.json": {bytes, crc32c}, "final/model.safetensors": {...}, ...}},
  *      "crc32c": "..."}
  *
- * A name is taken into the record only while nothing has it. A file with one of these names that is not in the
- * record is foreign: the run stops with an error, and nothing is touched. A folder whose record is missing or
- * damaged, or that was made before there were records, is taken for a run's when a whole checkpoint lies in it and
- * every other name holds what a run writes there; then the record is written anew. Everything inside is opened by
- * its name in the open folder and no link is followed; the path that leads to the folder is the user's. */
+ * A name is added to the record only while no file has it. A file with one of these names that is not in the record
+ * is foreign: the run stops with an error, and nothing is touched. A folder whose record is missing or damaged, or
+ * older than records, counts as a run's if it has a whole checkpoint and every other name holds what a run writes
+ * there; then the record is rewritten. Everything inside is opened by its name in the open folder and no link is
+ * followed; the path that leads to the folder is the user's. */
 #ifndef TRAIN_FOLDER_H
 #define TRAIN_FOLDER_H
 
@@ -29,23 +29,23 @@ struct folder {
     json_t *record; /* its body */
 };
 
-/* Opens the folder that the settings name, made where there is none, takes its lock, and sweeps away what killed
- * processes have left. Refused: a folder with files of others where the run would write, and settings whose data,
- * held-out data or model lie in it. False: recorded; close it all the same. */
+/* Opens the folder that the settings name, creating it if needed, takes its lock, and removes what killed processes
+ * have left. Refuses a folder with foreign files where the run would write, and settings whose data, held-out data or
+ * model are in it. False: recorded; close it all the same. */
 bool folder_open(struct folder *f, const struct settings *s);
 void folder_close(struct folder *f);
 
-/* Writes one of the run's files; uses the text up. NULL is an error that is recorded already. */
+/* Writes one of the run's files; frees the text. NULL is an error that is recorded already. */
 bool folder_put(struct folder *f, const char *name, char *text);
-/* Removes one of the run's files, if it is there; one that is not in the record stays. */
+/* Removes one of the run's files, if it exists; one that is not in the record stays. */
 bool folder_remove(struct folder *f, const char *name);
-/* The JSON in one of the run's files; NULL: it is not there or damaged. False: recorded. */
+/* The JSON in one of the run's files; NULL: it is missing or damaged. False: recorded. */
 bool folder_json(struct folder *f, const char *name, json_t **json);
 
-/* Records what files hold now. `in`: a folder of the run's; NULL: the run's own. */
+/* Records the present contents of files. `in`: a folder within the run's; NULL: the run's folder itself. */
 bool folder_seal(struct folder *f, const char *in, const char *const *names, int n);
 enum folder_state { FOLDER_UNSEALED, FOLDER_WHOLE, FOLDER_DAMAGED };
-/* Whether a file is what it was when it was sealed. FOLDER_DAMAGED includes that it is not there. False: recorded. */
+/* Whether a file is unchanged since it was sealed. FOLDER_DAMAGED includes a missing file. False: recorded. */
 bool folder_look(struct folder *f, const char *in, const char *name, enum folder_state *state);
 
 #endif

@@ -232,7 +232,7 @@ static const char *text_in(const json_t *file, const char *key) {
     return text ? text : "?";
 }
 
-/* The end of a long path says more than its beginning. */
+/* The end of a long path is more informative than its beginning. */
 static const char *path_in(const json_t *file) {
     const char *path = text_in(file, "path");
     size_t length = strlen(path);

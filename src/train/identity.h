@@ -4,8 +4,9 @@
  *      "files": {"data": {"path": "corpus.txt", "bytes": 4000, "checked": "all", "crc32c": "e3069283"},
  *                "val_data": ..., "weights/model.safetensors": ...}}
  *
- * Every checkpoint has such a record (state.json, "made_from"), and a run that resumes compares it with what it finds.
- * A path is for people: a file may move or be touched, its bytes may not change. How a file is checked:
+ * Every checkpoint has such a record (state.json, "made_from"), and a run that resumes compares it with the present
+ * inputs. Paths are only for messages: a file may move or be touched, but its bytes may not change. How a file is
+ * checked:
  *
  *     "all"      every byte, up to 64 MiB
  *     "blocks"   larger token files of our own format: the header and the file's own checksums of all its blocks; each
@@ -29,10 +30,10 @@ json_t *identity_new(const struct settings *s, const tl_model_config *config, co
 /* Reads the model from a record. False, without an error, if it cannot be understood. */
 bool identity_model(const json_t *record, tl_model_config *config);
 
-/* In what two records differ, as words with both values ("model: n_layers was 4, is 6"); "": in nothing. */
+/* How two records differ, in words with both values ("model: n_layers was 4, is 6"); "": they do not. */
 const char *identity_compare(const json_t *then, const json_t *now, char *text, size_t size);
 
-/* Whether the data is still that of the record; without a record it is. False: recorded. */
+/* Whether the data is still that of the record; true without a record. False: recorded. */
 bool identity_check_data(const json_t *then, const struct settings *s, const struct source *source);
 
 #endif

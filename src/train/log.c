@@ -108,7 +108,7 @@ bool log_sync(struct log *l, int64_t *line_bytes, int64_t *event_bytes) {
 
 /* ---- Writing ---- */
 
-/* JSON has no word for what is not finite. */
+/* JSON has no infinity or NaN. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 /* Values that can be compared between two runs come first; clock times are under "time". */

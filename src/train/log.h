@@ -20,7 +20,7 @@ struct log_step { /* the values of a step after its results have been read */
     int64_t step, tokens;
     double loss, norm, lr, step_s, tokens_per_s, wait_s, mfu; /* wait: for data; mfu: NAN where no peak is known */
     bool is_skipped;
-    const struct device_health *health; /* NULL: the device does not say, or was asked a moment ago */
+    const struct device_health *health; /* NULL: unknown, or read a moment ago */
 };
 
 struct log {
@@ -28,7 +28,8 @@ struct log {
     FILE *lines, *events;
 };
 
-/* Opens both at these lengths (they are cut, or shorter where they are damaged). False: recorded, and nothing is open.
+/* Opens both and truncates them to these lengths, or to less where they are damaged. False: recorded, and nothing is
+ * open.
  * */
 bool log_open(struct log *l, const struct file_folder *folder, int64_t line_bytes, int64_t event_bytes);
 bool log_close(struct log *l);

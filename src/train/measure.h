@@ -11,8 +11,8 @@ struct measured {
     double seconds;
 };
 
-/* Every target of the part once: windows of `time` tokens side by side, in batches, then what is left of them, then
- * the rest that is shorter than a window. A window's first token sees nothing before it. most > 0: at most so many
+/* Every target of the part once: windows of `time` tokens side by side, in batches, then the remaining windows, then
+ * the rest that is shorter than a window. A window's first token sees nothing before it. most > 0: at most that many
  * full batches, and no rest. */
 bool measure(tl_module *model, const struct source_part *part, int64_t batch, int64_t time, int64_t most,
              struct measured *result);

@@ -66,8 +66,8 @@ static bool weights_load(struct opened *o, const struct checkpoint *c) {
     return part.tensors && checkpoint_load(c, &part);
 }
 
-/* Settings and model as the checkpoint has them: the run's files may be gone or others by now. Older checkpoints leave
- * it to those. */
+/* Settings and model from the checkpoint: the run's files may be missing or different by now. For older checkpoints
+ * they come from those files. */
 static bool model_find(struct opened *o, const struct file_folder *run, const struct checkpoint *c,
                        tl_model_config *config) {
     char weights[SETTING_TEXT];
@@ -81,7 +81,7 @@ static bool model_find(struct opened *o, const struct file_folder *run, const st
     return tl_model_config_check(config);
 }
 
-/* The settings may have been edited since: what they ask for is made only if the checkpoint can fill it. */
+/* The settings may have been edited since: a model is made only if the checkpoint can fill it. */
 static bool model_open(struct opened *o, const struct file_folder *run, const struct checkpoint *c, tl_device *device) {
     tl_model_config config;
     int64_t numbers;

@@ -1,4 +1,4 @@
-/* open.h: a trained model, to look at or to talk to. */
+/* open.h: a trained model, for inspection and generation. */
 #ifndef TRAIN_OPEN_H
 #define TRAIN_OPEN_H
 

@@ -14,7 +14,7 @@ struct origin {
 
 struct origin origin_here(tl_device *device);
 json_t *origin_json(const struct origin *o); /* NULL: recorded */
-/* False: it is none, and nothing is recorded. */
+/* False: it is not an origin; no error is recorded. */
 bool origin_read(struct origin *o, const json_t *json);
 /* The differences that can change results: "chip A (here B), ..."; "" if there are none. Returns text. */
 const char *origin_compare(const struct origin *then, const struct origin *now, char *text, size_t size);

@@ -20,12 +20,12 @@ struct profile_list {
 
 struct profile {
     int64_t n_steps;
-    double step_s;                    /* of all those steps, by the clock; what no row has is outside kernels */
+    double step_s;                    /* of all those steps, by the clock; time in no row is outside kernels */
     struct profile_list ops, modules; /* after profile_sort(): the longest first */
 };
 
-/* Adds one step, of so many seconds. The ledger must have been written while tl_set_profiling() was on. False:
- * recorded. */
+/* Adds one step, which took so many seconds. The ledger must have been written while tl_set_profiling() was on.
+ * False: recorded. */
 bool profile_add(struct profile *p, const tl_ledger *step, double seconds);
 void profile_sort(struct profile *p);
 /* Billions per second; 0 for a row without time. */

@@ -18,7 +18,7 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     const char *policy = settings_choice(&r->settings, "on_nonfinite");
     r->summary->n_skipped++;
     if (r->trainer->recipe->has_scaler && isfinite(loss))
-        return true; /* the loss's scale was too large: it will fall */
+        return true; /* the loss scale was too large; it will shrink */
     if (!strcmp(policy, "skip")) return true;
     if (!strcmp(policy, "rollback") && r->n_rollbacks++ < 3 && r->last_saved > 0) {
         int64_t shift = r->trainer->data_shift + done - r->last_saved; /* other batches than those that led here */
@@ -34,7 +34,7 @@ static bool not_finite(struct run *r, int64_t done, double loss, enum run_end *e
     return false;
 }
 
-/* Reads loss and norm of the steps whose results are still unread, all but the newest `n_behind`. */
+/* Reads loss and norm of all steps whose results are unread, except the newest `n_behind`. */
 static bool results_read(struct run *r, int64_t n_behind, enum run_end *end) {
     while (*end == RUN_DONE && r->n_read < r->step - n_behind) {
         double loss, norm;
@@ -78,7 +78,7 @@ static bool sample(struct run *r) {
 }
 
 /* A step whose ops are timed, and itself, by marks: the device may still be at the step before when this thread
- * begins. The bracket around the step's own gets the same rows, so the receipt knows nothing of it. */
+ * begins. The ledger around the step's own gets the same rows, so the receipt does not show it. */
 static bool timed_step(struct run *r) {
     tl_device *device = r->trainer->device;
     tl_ledger *around = tl_ledger_begin("profile");
@@ -99,14 +99,14 @@ static bool is_timed(const struct run *r) {
     return r->listener && n_before >= 0 && n_before < r->listener->profile_steps;
 }
 
-/* One step and what is due after it. */
+/* One step and everything due after it. */
 static bool advance(struct run *r, enum run_end *end) {
     struct trainer *t = r->trainer;
     double before = now_s();
     struct step_span *span = &r->span[r->step % 2];
     bool has_timers = is_timed(r);
     span->from = r->last_mark ? r->last_mark : device_mark(t->device);
-    /* from one step's begin to the next one's, so that what the device still does is in it */
+    /* from the start of one step to the start of the next, so that work still on the device is included */
     if (r->step_began_s > 0) kinds_time(&r->kinds, KIND_STEP, before - r->step_began_s);
     r->step_began_s = 0;
     if (!(has_timers ? timed_step(r) : run_kind(r, KIND_STEP))) return *end = RUN_FAILED, false;
@@ -149,7 +149,7 @@ static bool run_begin(struct run *r) {
                        : run_price_begin(r) && run_inputs_open(r, &config, weights);
     if (!ok || !run_memory_suffices(r, device)) return false;
     r->palm_flops = run_palm_flops(&config, s);
-    tl_pool_trim(device); /* what this process has reserved before is not the run's */
+    tl_pool_trim(device); /* memory that the process reserved before is not the run's */
     r->summary->foreign_bytes = tl_device_memory(device).live_bytes;
     if (*s->memory_limit) tl_set_pool_limit(device, settings_memory_limit(s));
     r->trainer = trainer_new(s, &r->source, device);

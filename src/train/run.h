@@ -3,10 +3,10 @@
  *     OUT/config.json    the settings, resolved        price.json, receipt.json   tally.run/1
  *         log.jsonl      one object per logged step    checkpoints/               see checkpoint.h
  *         events.out.tfevents.tally   for TensorBoard  final/                     the last weights, for Hugging Face
- *         machine.json   where it is trained (origin.h)  run.json            what of this is the run's (folder.h)
+ *         machine.json   where it is trained (origin.h)  run.json            which of these are the run's (folder.h)
  *
- * The same settings and the same folder go on where the newest whole checkpoint is: bit for bit on the same machine,
- * and with a line in the log where chip, instruction set or libraries are others than the checkpoint's. */
+ * The same settings and the same folder resume from the newest whole checkpoint: bit for bit on the same machine, and
+ * with a line in the log if the chip, the instruction set or libraries differ from the checkpoint's. */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
@@ -24,7 +24,7 @@ enum run_end {
     RUN_FAILED      /* see tl_error_message() */
 };
 
-struct run_news {        /* what a listener hears after every step */
+struct run_news {        /* reported to the listener after every step */
     int64_t step, steps; /* the step it is about, counted from 1, and how many there are in all */
     double loss, norm, lr, step_s, tokens_per_s, flops_per_s, wait_share, eta_s;
     double mfu,
@@ -53,9 +53,9 @@ struct run_summary {
     int64_t best_step;
     uint64_t peak_bytes, peak_by_purpose[TL_PURPOSE_COUNT];
     int64_t n_parameters;
-    uint64_t foreign_bytes; /* what the process held on the device when the run began: peaks are then not compared */
+    uint64_t foreign_bytes; /* held on the device by the process when the run began: peaks are then not compared */
     int differences;        /* between price and receipt; -1: the run is not complete */
-    char problem[256];      /* where differences are within the run, or why it ended; "": nothing */
+    char problem[256];      /* where the run's steps differ, or why it ended; "": nothing */
     char *text;             /* the last sample, or NULL; free() it */
     struct profile profile; /* of the steps that were timed; profile_free() it */
 };

@@ -1,4 +1,4 @@
-/* run_folder.c: what a run finds in its folder when it begins, and whether it is this run's. */
+/* run_folder.c: the contents of the folder when a run begins, and whether they are this run's. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "train/identity.h"
 #include "train/run_parts.h"
 
-/* The run's weights as others read them, whole as they were written. False: recorded. */
+/* Whether the final weights, for other programs, are whole. False: recorded. */
 bool run_final_look(struct run *r, bool *is_whole) {
     *is_whole = true;
     for (int i = 0; i < 2; i++) {
@@ -65,13 +65,13 @@ static bool changes_allow(struct run *r, const char *words) {
     return true;
 }
 
-/* The size of the built-in stories is that which the run began with, `then`, whatever steps it has now. */
+/* The built-in stories keep the size that the run began with, `then`, whatever its number of steps now. */
 static void stories_settle(struct run *r, const struct settings *then) {
     struct settings *now = &r->settings;
     if (source_is_builtin(now) && !now->stories) now->stories = source_stories(source_is_builtin(then) ? then : now);
 }
 
-/* The settings against those that the run was started with, and saved with last. */
+/* Compares the settings with those that the run was started with, and last saved with. */
 __attribute__((noinline)) static bool settings_resume(struct run *r) {
     struct settings then = r->saved, given;
     char words[RUN_CHANGES_TEXT];
@@ -90,7 +90,7 @@ __attribute__((noinline)) static bool settings_resume(struct run *r) {
                      given.out, then.steps, done, given.steps);
 }
 
-/* A checkpoint knows the settings that it was made with; config.json says the same, or is written again. */
+/* A checkpoint has the settings that it was made with; config.json must agree, or is rewritten. */
 __attribute__((noinline)) static bool config_check(struct run *r) {
     struct settings config;
     char words[RUN_CHANGES_TEXT];
@@ -98,20 +98,20 @@ __attribute__((noinline)) static bool config_check(struct run *r) {
     if (!config_read(r, &config, &has_config)) return false;
     if (!has_state && has_config) r->saved = config;
     if (!settings_resume(r)) return false;
-    if (!has_state && !has_config) return true; /* only what is given now is known */
+    if (!has_state && !has_config) return true; /* only the present settings are known */
     if (has_config && !*settings_conflict(&r->saved, &config, false, words, sizeof words)) return true;
     log_line("run: %s/%s was missing or damaged: rewritten", r->settings.out, RUN_CONFIG);
     return folder_put(&r->folder, RUN_CONFIG, settings_json(&r->saved));
 }
 
-/* Opens the newest whole checkpoint; where there is none any more, the run begins again. */
+/* Opens the newest whole checkpoint; if there is none left, the run begins again. */
 static bool newest_find(struct run *r) {
     r->found = checkpoint_open_newest(&r->folder.checkpoints, true);
     if (!r->found && tl_error() != TL_OK) return false;
     r->state = r->found ? json_parse(checkpoint_state(r->found), NULL) : NULL;
     if (!run_settings_of(r->state, &r->settings, &r->saved) || !config_check(r)) return false;
     if (r->found) return true;
-    *r->changes = 0; /* there is nothing that they could change */
+    *r->changes = 0; /* there is nothing to change */
     if (!folder_renew(r)) return false;
     log_line("run: no whole checkpoint is left in %s: training starts again at step 0", r->settings.out);
     return true;

@@ -1,6 +1,6 @@
-/* run_parts.h: a run while it runs, for the files that are parts of it: run.c has the loop, run_folder.c what it
- * finds in its folder when it begins, run_price.c its price there and the verdict, run_save.c checkpoints and what
- * it leaves, run_report.c times and what it tells. */
+/* run_parts.h: a run while it runs, for the files that are parts of it: run.c has the loop, run_folder.c the folder
+ * at the start, run_price.c the price in it and the verdict, run_save.c checkpoints and the final files, run_report.c
+ * times and reports. */
 #ifndef TRAIN_RUN_PARTS_H
 #define TRAIN_RUN_PARTS_H
 
@@ -35,10 +35,10 @@ struct run {
     struct kinds kinds;
     struct log log;
     int64_t log_bytes, event_bytes; /* of the log when the last checkpoint was made */
-    int64_t step, n_read;           /* steps done, and of how many loss and norm were read */
+    int64_t step, n_read;           /* steps done, and steps whose loss and norm were read */
     int64_t best_step, last_saved, n_rollbacks;
     double best, held_out, elapsed_s; /* elapsed: before this process */
-    double began_s, health_s;         /* health_s: when the device was asked last */
+    double began_s, health_s;         /* health_s: when the device's health was last read */
     struct device_health health;
     double step_s, step_flops; /* of the last step that was read */
     struct step_span {
@@ -47,7 +47,7 @@ struct run {
     } span[2];               /* of the steps that are not read yet, by their number */
     int64_t n_timed;         /* steps of this process that were read; also those that were rolled back */
     int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */
-    double step_began_s;     /* when it had nothing else beside it; 0: it had */
+    double step_began_s;     /* if nothing else ran beside it; 0: something did */
     double palm_flops;       /* of a token, by PaLM's rule */
     bool is_new_best;        /* the last evaluation was */
     double wait_s, waited_s; /* for data: in the last step, and in all of this process */
@@ -62,10 +62,10 @@ struct run {
 
 /* ---- run_folder.c ---- */
 
-/* Opens the folder and the newest whole checkpoint, and settles what the run is. A folder that another run has made
- * is not this run's. False: recorded, here and below. */
+/* Opens the folder and the newest whole checkpoint, and settles the run's settings. A folder that another run has
+ * made is not this run's. False: recorded, here and below. */
 bool run_folder_begin(struct run *r);
-/* The data and what the run is made from, compared with the checkpoint's. `weights`: the folder of the first
+/* Opens the data and compares all inputs of the run with the checkpoint's. `weights`: the folder of the first
  * weights, or "". */
 bool run_inputs_open(struct run *r, const tl_model_config *config, const char *weights);
 bool run_final_look(struct run *r, bool *is_whole); /* the weights in final/ */
@@ -77,7 +77,7 @@ bool run_price_begin(struct run *r); /* first: a run that does not fit is report
 bool run_memory_suffices(struct run *r, tl_device *device);
 bool run_price_again(struct run *r, const struct settings *before); /* when it resumes; before: when it was saved */
 bool run_price_repair(struct run *r);
-bool run_verdict(struct run *r); /* price against receipt, both as they lie in the folder */
+bool run_verdict(struct run *r); /* compares price and receipt, both from the folder */
 
 /* ---- run_save.c ---- */
 
@@ -85,15 +85,15 @@ bool run_log_begin(struct run *r);
 bool run_changes_log(struct run *r);
 bool run_machine_write(struct run *r);
 bool run_save(struct run *r, bool is_planned);
-/* The settings that a checkpoint was made with; those of now where it does not say. */
+/* The settings that a checkpoint was made with; the present ones if it has none. */
 bool run_settings_of(const json_t *state, const struct settings *now, struct settings *then);
-bool run_resume_found(struct run *r);  /* from the checkpoint that was found when the run began, if there is one */
+bool run_resume_found(struct run *r);  /* from the checkpoint found when the run began, if any */
 bool run_resume_newest(struct run *r); /* in the middle of a run */
-bool run_complete(struct run *r);      /* once every step is done: the weights for others, the receipt, the verdict */
+bool run_complete(struct run *r);      /* once every step is done: the final weights, the receipt, the verdict */
 
 /* ---- run_report.c ---- */
 
-/* `norm`, `held_out`: NAN, `text`: NULL where there is none. */
+/* `norm`, `held_out`: NAN if there is none; `text`: NULL if there is none. */
 void run_tell(struct run *r, int64_t done, double loss, double norm, double held_out, const char *text);
 bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is_skipped);
 void run_step_time(struct run *r, int64_t at); /* of a step whose results have been read */

@@ -16,7 +16,7 @@ static bool price_write(struct run *r, char *text) {
     return folder_put(&r->folder, RUN_PRICE, text) && folder_seal(&r->folder, NULL, names, 1);
 }
 
-/* Whether price.json is one, and the one that was written. */
+/* Whether price.json is a price, and unchanged since it was written. */
 static bool price_look(struct run *r, bool *is_good) {
     enum folder_state state;
     json_t *price = NULL;
@@ -38,7 +38,7 @@ bool run_price_begin(struct run *r) {
     return price && price_write(r, price);
 }
 
-/* The most that any kind of step reserves, by the price in the folder. */
+/* The most that any kind of step reserves, according to the price in the folder. */
 static bool price_peak(struct run *r, uint64_t *most) {
     json_t *price = NULL, *kind;
     const char *name;
@@ -54,8 +54,8 @@ static bool price_peak(struct run *r, uint64_t *most) {
     return true;
 }
 
-/* Without a limit that was given, what the device has is one. A pool that is refused gives back what it does not use
- * and asks again, so whether a price above that fits is found by pricing under it. */
+/* If no limit is given, the device's memory is the limit. A pool that is refused memory returns its unused segments
+ * and tries again, so pricing under the limit shows whether a larger price fits. */
 __attribute__((noinline)) bool run_memory_suffices(struct run *r, tl_device *device) {
     uint64_t have = device_memory_bytes(device), need;
     if (*r->settings.memory_limit || !have) return true;
@@ -67,7 +67,7 @@ __attribute__((noinline)) bool run_memory_suffices(struct run *r, tl_device *dev
     return price != NULL;
 }
 
-/* Whether the price in the folder is that of these settings: a process that was given others may have ended before its
+/* Whether the price in the folder is that of these settings: a process with other settings may have ended before its
  * first save. False: recorded. */
 __attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
     struct settings priced = settings_default();
@@ -83,8 +83,8 @@ __attribute__((noinline)) static bool price_is_ours(struct run *r, bool *is) {
     return true;
 }
 
-/* A run that resumes with settings of another cost keeps its counts so far, and the rest is priced again; the
- * ledgers are the new ones. `before`: when it was saved. */
+/* A run that resumes with settings of another cost keeps its counts so far, and the rest is priced again, with new
+ * ledgers. `before`: the settings when it was saved. */
 bool run_price_again(struct run *r, const struct settings *before) {
     const struct settings *s = &r->settings;
     bool is_ours;
@@ -96,7 +96,7 @@ bool run_price_again(struct run *r, const struct settings *before) {
            folder_put(&r->folder, RUN_CONFIG, settings_json(s));
 }
 
-/* A price that was damaged, from what is counted in the checkpoint: of a run that is done, by the settings that it had.
+/* Restores a damaged price from the counts in the checkpoint; for a finished run, with the settings that it had.
  * */
 bool run_price_repair(struct run *r) {
     const struct settings *s = r->step == r->settings.steps ? &r->saved : &r->settings;
@@ -122,7 +122,7 @@ static char *without_memory(const char *receipt_text, const char *price_json) {
     return text;
 }
 
-/* Price against receipt, both as they lie in the folder. */
+/* Compares price and receipt, both from the folder. */
 bool run_verdict(struct run *r) {
     size_t bytes;
     char *price = file_get_at(file_in(r->folder.dir, RUN_PRICE), JSON_MOST_LEDGER, &bytes);

@@ -1,4 +1,4 @@
-/* run_report.c: how long steps take, and what a run says of itself. */
+/* run_report.c: how long steps take, and the reports of a run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #include "base/number.h"
 #include "train/run_parts.h"
 
-/* Of the machine's peak, as the settings give it; NAN: it is not known. Nothing falls back to another machine's. */
+/* The share of the machine's peak, which the settings give; NAN: it is not known. There is no fallback to another
+ * machine's. */
 static double share_of_peak(const struct run *r, double flops_per_s) {
     return r->settings.peak > 0 ? flops_per_s / r->settings.peak : NAN;
 }
@@ -38,7 +39,7 @@ void run_tell(struct run *r, int64_t done, double loss, double norm, double held
     r->listener->tell(r->listener->context, &news);
 }
 
-/* Clock, power and heat of a device that knows them, once a second. */
+/* Clock, power and temperature of a device that reports them, once a second. */
 static const struct device_health *health_of(struct run *r) {
     const tl_device *device = r->trainer->device;
     double now = now_s();
@@ -66,8 +67,7 @@ bool run_log_step(struct run *r, int64_t done, double loss, double norm, bool is
 }
 
 /* By the device's own clock: this thread may read the results of a step long after the device has finished it. A
- * step takes from the end of the one before it to its own end, or from its beginning where something else came
- * between. */
+ * step takes from the end of the one before it to its own end, or from its beginning if something else came between. */
 void run_step_time(struct run *r, int64_t at) {
     const struct step_span *span = &r->span[at % 2];
     tl_device *device = r->trainer->device;
@@ -83,7 +83,7 @@ void run_flops_find(struct run *r) {
     r->step_flops = flops ? number_parse(flops, NULL) : 0;
 }
 
-/* The steps that speeds are of: all but the first two of a process, if there are more. */
+/* The steps that count for speed: all but the first two of a process, if there are more. */
 static int64_t steps_timed(struct run *r) {
     struct run_times *t = &r->summary->times;
     if (t->steps_s == 0) t->steps_s = t->first_steps_s, t->first_steps_s = 0;

@@ -40,7 +40,7 @@ static char *state_text(struct run *r) {
     return text;
 }
 
-/* Where it is trained now; a run that is done was trained where its checkpoint says. */
+/* The machine that trains it now; for a finished run, the machine of its checkpoint. */
 bool run_machine_write(struct run *r) {
     struct origin there;
     json_t *json = NULL, *made_on = json_object_get(r->state, "made_on");
@@ -62,8 +62,8 @@ static bool receipt_write(struct run *r) {
     return folder_put(&r->folder, RUN_RECEIPT, kinds_text(&r->kinds, &r->settings));
 }
 
-/* It is billed first: the state that is saved counts this save, which is made when the state is. It is saved when it
- * was read back, older ones were pruned, and it is still there. */
+/* The save is billed first, since the saved state counts it. It is done when the checkpoint was read back, older ones
+ * were pruned, and it still exists. */
 bool run_save(struct run *r, bool is_planned) {
     struct trainer_part parts[TRAINER_PARTS];
     struct checkpoints *all = &r->folder.checkpoints;
@@ -82,14 +82,14 @@ bool run_save(struct run *r, bool is_planned) {
     return ok;
 }
 
-/* The settings that a checkpoint was made with; those of now where it does not say. */
+/* The settings that a checkpoint was made with; the present ones if it has none. */
 __attribute__((noinline)) bool run_settings_of(const json_t *state, const struct settings *now, struct settings *then) {
     const json_t *settings = json_object_get(state, "settings");
     *then = settings ? settings_default() : *now;
     return !settings || settings_take_json(then, "the checkpoint's state.json", settings);
 }
 
-/* The bits are promised for the machine that made the checkpoint. Those of before there was a record say nothing. */
+/* Bits are only guaranteed on the machine that made the checkpoint. Older checkpoints have no record of it. */
 static void origin_look(const struct run *r, const json_t *made_on) {
     struct origin then;
     char text[440];
@@ -104,8 +104,8 @@ static void origin_look(const struct run *r, const json_t *made_on) {
                  r->step, text);
 }
 
-/* Another number of steps: the schedule is a function of the step and of how many there are, and remembers nothing.
- * The weights of an end that is none any more go. */
+/* Another number of steps: the schedule is a function of the step and of the number of steps, without state. The
+ * final weights of the old end are removed. */
 static bool length_change(struct run *r, int64_t before) {
     int64_t now = r->settings.steps;
     enum file_kind kind;
@@ -165,7 +165,7 @@ static bool resume(struct run *r, struct checkpoint *c) {
 }
 
 /* Takes over the checkpoint that was found when the run began, and removes those that a killed process should have
- * pruned, by the rule that it had or by that of now, whichever keeps more. */
+ * pruned, by its rule or by the present one, whichever keeps more. */
 bool run_resume_found(struct run *r) {
     struct checkpoint *c = r->found;
     int64_t keep = r->saved.keep > r->settings.keep ? r->saved.keep : r->settings.keep;
@@ -174,7 +174,7 @@ bool run_resume_found(struct run *r) {
                   checkpoint_prune(&r->folder.checkpoints, (int)keep, r->best_step, r->step));
 }
 
-/* Goes back to the newest checkpoint in the middle of a run, which has saved one. */
+/* Goes back to the newest checkpoint during a run, which has saved one. */
 bool run_resume_newest(struct run *r) {
     struct checkpoint *c = checkpoint_open_newest(&r->folder.checkpoints, true);
     if (!c && tl_error() == TL_OK)
@@ -199,7 +199,7 @@ static bool final_write(struct run *r) {
     return ok;
 }
 
-/* Whether receipt.json says what the checkpoint says. False: recorded. */
+/* Whether receipt.json agrees with the checkpoint. False: recorded. */
 static bool receipt_look(struct run *r, bool *is_good) {
     json_t *found;
     char *text = kinds_text(&r->kinds, &r->settings);
@@ -222,8 +222,8 @@ static bool run_repair(struct run *r) {
     return (has_final || final_write(r)) && (has_receipt || receipt_write(r));
 }
 
-/* The weights as others read them, and the receipt, once every step is done: also when the process that did the last
- * step could not. */
+/* The final weights for other programs, and the receipt, once every step is done: also if the process of the last
+ * step could not write them. */
 bool run_complete(struct run *r) {
     bool was_done = r->step == r->summary->first_step;
     return (was_done ? run_repair(r) : final_write(r) && receipt_write(r)) && run_verdict(r);
