@@ -807,13 +807,17 @@ typedef struct tl_attention_options {
                       * the key, or a float that is added to the scaled score. The gradient of the mask, if it needs
                       * one, is made as (B,H,T,S) and then summed to the mask's shape: the one case with T x S
                       * numbers */
+    double dropout;  /* 0: none. Otherwise each weight becomes 0 with this probability after the softmax, and the others
+                      * are divided by 1 - dropout. The mask is not stored: backward computes it again. It is what
+                      * tl_bernoulli(B, H, T, S rounded up to a multiple of 4) with 1 - dropout draws, and moves the
+                      * generator as far. The same on every device */
 } tl_attention_options;
-TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask */
+TL_API tl_attention_options tl_attention_defaults(void); /* not causal, no window, no mask, no dropout */
 /* The usual options of a language model: tl_attention(q, k, v, TL_CAUSAL, NULL). */
 #define TL_CAUSAL (&(const tl_attention_options){.causal = true})
 /* lse (may be NULL) receives the log of the sum of exp of each query's scores: (B,H,T) f32 (f64 for f64),
- * differentiable. A query that sees no key has the result 0 and lse -inf. On cuda, masks, windows and the gradient of
- * lse use slower kernels. */
+ * differentiable, and not affected by dropout. A query that sees no key has the result 0 and lse -inf. On cuda, masks,
+ * windows, dropout and the gradient of lse use slower kernels. */
 TL_API tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
                                tl_tensor **lse);
 

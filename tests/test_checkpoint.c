@@ -382,7 +382,8 @@ static bool attention_block(void *context, tl_tensor **in, int n_in, tl_tensor *
     tl_tensor *w = *(tl_tensor **)context;
     (void)n_in, (void)n_out;
     tl_tensor *q = tl_rope(tl_reshape(tl_matmul(in[0], w), TL_SHAPE(2, 5, 2, 4)), 10000, 0, NULL); /* (B,T,H,D) */
-    return (out[0] = tl_dropout(tl_attention(q, q, q, TL_CAUSAL, NULL), 0.5)) != NULL;
+    tl_tensor *y = tl_attention(q, q, q, &(tl_attention_options){.causal = true, .dropout = 0.25}, NULL);
+    return (out[0] = tl_dropout(y, 0.5)) != NULL;
 }
 
 static void attention_is_kept_by_selective_and_walks_twice_with_retain(void **state) {

@@ -431,7 +431,7 @@ struct attention_case {
     bool causal, fast;
     uint64_t workspace;
 };
-static uint64_t attention_held(const struct attention_case *c) {
+static uint64_t attention_held(const struct attention_case *c, double dropout) {
     tl_device *h200 = tl_device_find("meta:h200");
     const int64_t q_shape[4] = {c->B, c->T, c->H, c->D}, k_shape[4] = {c->B, c->S, c->H_kv, c->D};
     const bool before = tl_set_fast(c->fast);
@@ -439,7 +439,7 @@ static uint64_t attention_held(const struct attention_case *c) {
     tl_tensor *q = leaf(tl_empty(4, q_shape, c->dtype, h200)), *k = leaf(tl_empty(4, k_shape, c->dtype, h200));
     tl_tensor *v = leaf(tl_empty(4, k_shape, c->dtype, h200));
     begin();
-    tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal}, NULL),
+    tl_backward(tl_attention(q, k, v, &(tl_attention_options){.causal = c->causal, .dropout = dropout}, NULL),
                 tl_empty(4, q_shape, c->dtype, h200), 0);
     tl_ledger_end(ledger);
     tl_set_fast(before);
@@ -454,6 +454,32 @@ static uint64_t attention_held(const struct attention_case *c) {
         fail_msg("T %lld, S %lld: %llu FLOPs; expected %llu", (long long)c->T, (long long)c->S,
                  (unsigned long long)flops, (unsigned long long)(7 * gemm));
     return held;
+}
+
+static void expect_workspace(const struct attention_case *c, double dropout) {
+    const uint64_t held = attention_held(c, dropout);
+    if (held != c->workspace)
+        fail_msg("T %lld, S %lld, fast %d, dropout %g: workspace %llu; expected %llu", (long long)c->T, (long long)c->S,
+                 c->fast, dropout, (unsigned long long)held, (unsigned long long)c->workspace);
+}
+
+/* Dropout inside attention has no FLOPs, as the softmax has none, and no bytes: its mask is not stored. */
+static void dropout_inside_attention_is_free(void **state) {
+    (void)state;
+    const uint64_t q_bytes = 4 * 2 * 5 * 4 * 8, lse = 4 * 2 * 4 * 5, gemm = 2 * 8 * 2 * 4 * 15;
+    const tl_attention_options o = {.causal = true, .dropout = 0.25};
+    tl_tensor *q = leaf(f32(TL_SHAPE(2, 5, 4, 8))), *k = leaf(f32(TL_SHAPE(2, 5, 4, 8)));
+    tl_tensor *v = leaf(f32(TL_SHAPE(2, 5, 4, 8))), *g = f32(TL_SHAPE(2, 5, 4, 8));
+    begin();
+    tl_backward(tl_attention(q, k, v, &o, NULL), g, 0);
+    ROW("attention", TL_FORWARD, 1, 2 * gemm, 3 * q_bytes, q_bytes + lse);
+    ROW("attention_grad", TL_BACKWARD, 1, 4 * gemm, 5 * q_bytes + lse, 3 * q_bytes);
+    ROW("attention_grad", TL_RECOMPUTE, 0, gemm, 0, 0);
+    ROW("random", TL_ALL, 0, 0, 0, 0);
+    end();
+    /* on a GPU our own kernels do it, which need row sums alone: 8 x 12 heads of 960 queries */
+    expect_workspace(&(struct attention_case){TL_BF16, 8, 960, 960, 12, 12, 64, true, false, 4 * 96 * 960}, 0.1);
+    expect_workspace(&(struct attention_case){TL_F32, 8, 960, 960, 12, 12, 64, true, true, 4 * 96 * 960}, 0.1);
 }
 
 /* Row sums, rounded up to 512 bytes; f32 sums of dq over whole tiles of 128 queries; where the last tile of 128 keys is
@@ -490,13 +516,7 @@ static void attention_gets_whole_tiles_on_a_gpu(void **state) {
         {TL_BF16, 8, 960, 1024, 12, 12, 64, true, false, 384 * 960},
         {TL_BF16, 8, 1, 960, 12, 12, 64, false, false, 512},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct attention_case *c = &cases[i];
-        const uint64_t held = attention_held(c);
-        if (held != c->workspace)
-            fail_msg("T %lld, S %lld, fast %d: workspace %llu; expected %llu", (long long)c->T, (long long)c->S,
-                     c->fast, (unsigned long long)held, (unsigned long long)c->workspace);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_workspace(&cases[i], 0);
 }
 
 /* The workspace that cuDNN 9.14 asked for on an H200, for a slice of n_batch entries and n_kv key heads. Before it
@@ -535,7 +555,7 @@ static void attention_has_room_for_the_plans_of_a_gpu(void **state) {
         const int64_t rows = plans[i].n_batch * plans[i].n_kv * (c->H / c->H_kv) * c->T;
         const uint64_t lengths = c->S % 128 ? 2 * (((uint64_t)plans[i].n_batch * 4 + 255) / 256 * 256) : 0;
         const uint64_t before = ((uint64_t)rows * 4 + 255) / 256 * 256 + (c->fast ? (uint64_t)(rows * c->D) * 4 : 0);
-        const uint64_t held = attention_held(c), wanted = before + lengths + c->workspace;
+        const uint64_t held = attention_held(c, 0), wanted = before + lengths + c->workspace;
         if (held < wanted)
             fail_msg("T %lld, S %lld, H %lld/%lld, fast %d: workspace %llu, a plan wants %llu", (long long)c->T,
                      (long long)c->S, (long long)c->H, (long long)c->H_kv, c->fast, (unsigned long long)held,
@@ -1113,6 +1133,7 @@ int main(void) {
         TEST(tokens_count_what_they_fetch),
         TEST(rope_rotates_pairs),
         TEST(attention_counts_visible_pairs),
+        TEST(dropout_inside_attention_is_free),
         TEST(attention_bills_its_recomputed_product_to_recompute),
         TEST(attention_gets_whole_tiles_on_a_gpu),
         TEST(attention_has_room_for_the_plans_of_a_gpu),

@@ -609,10 +609,11 @@ static void attention_gives_the_same_bits_for_any_threads(void **unused) {
                                 {2, 100, 37, 5, 5, 8},
                                 {1, 64, 64, 12, 12, 64}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        for (int k = 0; k < 6; k++) {
+        for (int k = 0; k < 8; k++) {
             const int64_t *n = sizes[i];
             const tl_dtype dtype = k & 1 ? TL_BF16 : TL_F32;
-            const tl_attention_options o = {.causal = k / 2 > 0, .window = k / 2 > 1 ? 50 : 0};
+            const tl_attention_options o = {
+                .causal = k / 2 > 0, .window = k / 2 > 1 ? 50 : 0, .dropout = k / 2 > 2 ? 0.25 : 0};
             const size_t bytes =
                 (size_t)(n[0] * n[5] * (n[1] * n[3] + 2 * n[2] * n[4])) * (size_t)tl_dtype_bits(dtype) / 8;
             char *one = malloc(bytes), *more = malloc(bytes);

@@ -96,6 +96,115 @@ static void fused_ops_equal_their_composites(void **state) {
     }
 }
 
+/* ---- Attention with dropout ---- */
+
+static struct dropout_case {
+    int64_t B, T, S, H, H_kv, D;
+    bool causal, has_mask;
+    double p;
+} dropped;
+enum { DROPOUT_SEED = 11 };
+
+/* in: q, k, v [, mask] */
+static tl_tensor *dropout_fused(tl_tensor **in) {
+    tl_seed(DROPOUT_SEED);
+    const tl_attention_options o = {
+        .causal = dropped.causal, .dropout = dropped.p, .mask = dropped.has_mask ? in[3] : NULL};
+    return tl_attention(in[0], in[1], in[2], &o, NULL);
+}
+
+/* softmax, times the mask that tl_bernoulli draws and 1/(1 - p), times v. */
+static tl_tensor *dropout_composite(tl_tensor **in) {
+    const struct dropout_case *c = &dropped;
+    tl_tensor *k = tl_repeat_interleave(in[1], 2, c->H / c->H_kv), *v = tl_repeat_interleave(in[2], 2, c->H / c->H_kv);
+    tl_tensor *q = tl_scale(tl_transpose(in[0], 1, 2), 1 / sqrt((double)c->D)); /* (B,H,T,D) */
+    tl_tensor *scores = tl_matmul(q, tl_transpose(tl_transpose(k, 1, 2), 2, 3));
+    if (c->has_mask) scores = tl_add(scores, in[3]);
+    if (c->causal) {
+        tl_tensor *seen = tl_tril(tl_ones(TL_SHAPE(c->T, c->S), TL_BOOL, cpu), c->S - c->T);
+        scores = tl_where_scalar(seen, scores, tl_scalar_float(-INFINITY));
+    }
+    tl_seed(DROPOUT_SEED);
+    tl_tensor *keep = tl_bernoulli(TL_SHAPE(c->B, c->H, c->T, (c->S + 3) / 4 * 4), 1 - c->p, cpu);
+    tl_tensor *mask = tl_scale(tl_cast(tl_slice(keep, 3, 0, c->S, 1), tl_dtype_of(q)), 1 / (1 - c->p));
+    tl_tensor *weights = tl_mul(tl_softmax(scores, 3), mask);
+    return tl_transpose(tl_matmul(weights, tl_transpose(v, 1, 2)), 1, 2);
+}
+
+/* Values and gradients, and the same place of the generator. Several blocks of queries and keys, rows of the mask that
+ * end inside a Philox block, heads of several parts. */
+static void attention_drops_what_bernoulli_draws(void **state) {
+    (void)state;
+    static const struct dropout_case cases[] = {
+        {2, 7, 7, 2, 2, 4, true, false, 0.25},       {1, 150, 150, 2, 1, 16, true, false, 0.1},
+        {2, 70, 133, 4, 2, 20, false, false, 0.5},   {1, 66, 90, 2, 2, 40, true, true, 0.2},
+        {1, 20, 18, 1, 1, 300, false, false, 0.875}, {1, 1, 5, 3, 1, 8, false, true, 0.5}};
+    const tl_dtype dtype[] = {TL_F64, TL_F32};
+    const double bound[] = {1e-13, 1e-5};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int d = 0; d < 2; d++) {
+            const struct dropout_case *c = &cases[i];
+            dropped = *c;
+            tl_scope scope = tl_scope_begin();
+            tl_seed(3);
+            tl_tensor *in[4] = {drawn(dtype[d], TL_SHAPE(c->B, c->T, c->H, c->D)),
+                                drawn(dtype[d], TL_SHAPE(c->B, c->S, c->H_kv, c->D)),
+                                drawn(dtype[d], TL_SHAPE(c->B, c->S, c->H_kv, c->D)),
+                                drawn(dtype[d], TL_SHAPE(c->B, c->H, c->T, c->S))};
+            programs_agree("dropout", dropout_fused, dropout_composite, in, c->has_mask ? 4 : 3, bound[d]);
+            dropout_fused(in);
+            const tl_generator fused = tl_generator_get();
+            dropout_composite(in);
+            const tl_generator composite = tl_generator_get();
+            assert_memory_equal(&fused, &composite, sizeof fused);
+            tl_scope_end(scope);
+        }
+}
+
+/* Queries of 0 weigh all S keys alike, and values that are unit vectors show the weights themselves. */
+static double *weights_shown(int64_t B, int64_t T, int64_t H, int64_t S, double p) {
+    tl_scope scope = tl_scope_begin();
+    tl_tensor *q = tl_zeros(TL_SHAPE(B, T, H, S), TL_F32, cpu), *k = tl_zeros(TL_SHAPE(B, S, H, S), TL_F32, cpu);
+    tl_tensor *eye = tl_expand(tl_reshape(tl_one_hot(tl_arange(0, 1, S, TL_I64, cpu), S), TL_SHAPE(1, S, 1, S)),
+                               TL_SHAPE(B, S, H, S));
+    double *shown = tensor_values(
+        tl_attention(q, k, tl_cast(eye, TL_F32), &(tl_attention_options){.dropout = p}, NULL)); /* (B,T,H,S) */
+    tl_scope_end(scope);
+    return shown;
+}
+
+static void attention_drops_the_share_it_is_told(void **state) {
+    (void)state;
+    enum { B = 2, T = 96, H = 3, S = 64, N = B * T * H * S };
+    const double shares[] = {0.1, 0.2, 0.5, 0.9};
+    for (int i = 0; i < 4; i++) {
+        const double p = shares[i], kept = 1 / (S * (1 - p));
+        tl_seed(21);
+        double *first = weights_shown(B, T, H, S, p), *next = weights_shown(B, T, H, S, p);
+        tl_seed(21);
+        double *again = weights_shown(B, T, H, S, p);
+        int64_t n_kept = 0, n_both = 0, n_right = 0, n_below = 0;
+        for (int64_t j = 0; j < N; j++) {
+            if (first[j] != 0 && fabs(first[j] - kept) > 1e-6 * kept)
+                fail_msg("p %g: a weight of %g, not %g", p, first[j], kept);
+            n_kept += first[j] != 0;
+            n_both += first[j] != 0 && next[j] != 0;
+            n_right += j % S && first[j] != 0 && first[j - 1] != 0;
+            n_below += j >= H * S && first[j] != 0 && first[j - H * S] != 0;
+        }
+        assert_memory_equal(first, again, N * sizeof *first);
+        /* 4 standard deviations; neighbours and the next call are independent */
+        const double q = 1 - p, off = 4 * sqrt(N * p * q), both = 4 * sqrt(N * q * q * (1 - q * q)) + 2 * q * q * off;
+        if (fabs((double)n_kept - N * q) > off) fail_msg("p %g: %lld of %d kept", p, (long long)n_kept, N);
+        if (fabs((double)n_both - N * q * q) > both) fail_msg("p %g: %lld kept twice", p, (long long)n_both);
+        if (fabs((double)n_right - N * q * q * (S - 1) / S) > both)
+            fail_msg("p %g: %lld beside each other", p, (long long)n_right);
+        if (fabs((double)n_below - (N - H * S) * q * q) > both)
+            fail_msg("p %g: %lld below each other", p, (long long)n_below);
+        free(first), free(next), free(again);
+    }
+}
+
 /* ---- The head ---- */
 
 struct head_case {
@@ -359,6 +468,8 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(fused_ops_equal_their_composites),
+        TEST(attention_drops_what_bernoulli_draws),
+        TEST(attention_drops_the_share_it_is_told),
         TEST(the_head_equals_its_composite),
         TEST(chunks_of_the_head_have_up_to_64_mib),
         TEST(the_head_never_holds_the_logits),

@@ -107,7 +107,8 @@ static tl_tensor *attend(struct program *p, tl_tensor *x) {
     tl_tensor *q = tl_reshape(x, TL_SHAPE(1, r, 2, 2)), *k = tl_reshape(tl_tanh(x), TL_SHAPE(1, r, 2, 2));
     if (pick(p, 2)) q = tl_rope(q, 100, pick(p, 5), NULL);
     if (pick(p, 2)) k = tl_slice(k, 2, 0, 1, 1); /* one key head for two */
-    return tl_reshape(tl_attention(q, k, k, &(tl_attention_options){.causal = pick(p, 2)}, NULL), TL_SHAPE(r, C));
+    const tl_attention_options o = {.causal = pick(p, 2), .dropout = pick(p, 2) ? 0.25 : 0};
+    return tl_reshape(tl_attention(q, k, k, &o, NULL), TL_SHAPE(r, C));
 }
 
 static tl_tensor *rows_of(struct program *p, tl_tensor *x) {

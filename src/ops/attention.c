@@ -3,14 +3,16 @@
  * FLOPs. Each visible (query, key) pair costs 2D in every GEMM it takes part in: two forward (q k^T, p v); five
  * backward (q k^T again, g v^T, dv = p^T g, dq = ds k, dk = ds^T q), of which the first repeats forward work and is
  * billed to the recompute phase. Causal attention of T on T counts T(T+1)/2 pairs. Softmax arithmetic is not
- * counted.
+ * counted, nor is that of dropout, whose mask is made where it is used and never stored.
  */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "ops/draw.h"
 #include "ops/ops.h"
+#include "spec/dropout.h"
 
 static atomic_bool fast;
 
@@ -80,7 +82,8 @@ static void attention_grad_cost(const tl_call *c, struct cost *cost) {
     cost->part[cost->n_parts++] = (struct cost_part){.phase = TL_RECOMPUTE, .flops = gemm};
 }
 
-/* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds */
+/* p = softmax: ds = p (g v^T - rowsum(g out) + g_lse); dv = p^T g; dq = scale ds k; dk = scale ds^T q; dmask = ds.
+ * With dropout's mask m, 0 or 1/(1 - dropout): ds = p (m g v^T - ...), dv = (m p)^T g, the others as they are. */
 static void attention_backward(tl_gradient *g) {
     struct attr_attention a;
     memcpy(&a, g->node->attr, sizeof a);
@@ -129,22 +132,34 @@ static tl_tensor *mask_expand(tl_tensor *q, tl_tensor *k, tl_tensor *mask) {
     return tl_expand(mask, TL_SHAPE(q->shape[0], q->shape[2], q->shape[1], k->shape[1]));
 }
 
+static bool options_check(const tl_attention_options *o) {
+    if (o->window < 0)
+        return error_set(TL_ERROR_USE, "attention: a window of %lld (need a number of keys, or 0 for all)",
+                         (long long)o->window);
+    return (o->dropout >= 0 && o->dropout < 1) ||
+           error_set(TL_ERROR_USE, "attention: dropout probability has to be in [0, 1), but got %g", o->dropout);
+}
+
+/* Words that dropout of q and k takes; wraps where the count does, as the generator itself. */
+static int64_t dropout_words(const tl_tensor *q, const tl_tensor *k) {
+    const uint64_t rows = (uint64_t)q->shape[0] * (uint64_t)q->shape[2] * (uint64_t)q->shape[1];
+    return (int64_t)(rows * dropout_row_words(k->shape[1]));
+}
+
 tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_attention_options *options,
                         tl_tensor **lse) {
     const tl_attention_options defaults = tl_attention_defaults();
     if (!options) options = &defaults;
     if (lse) *lse = NULL;
     if (!tensor_check(q, "attention")) return NULL;
-    if (options->window < 0) {
-        error_set(TL_ERROR_USE, "attention: a window of %lld (need a number of keys, or 0 for all)",
-                  (long long)options->window);
-        return NULL;
-    }
+    if (!options_check(options)) return NULL;
     struct attr_attention a;
     memset(&a, 0, sizeof a);
     a.causal = options->causal;
     a.window = options->window;
     a.has_mask = options->mask != NULL;
+    a.dropout = options->dropout;
+    if (a.dropout > 0) a.generator = draw_begin(1);
     a.scale = options->scale != 0 ? options->scale : q->rank == 4 && q->shape[3] ? 1 / sqrt((double)q->shape[3]) : 1;
     q = autocast_narrow(q);
     k = autocast_narrow(k);
@@ -156,6 +171,7 @@ tl_tensor *tl_attention(tl_tensor *q, tl_tensor *k, tl_tensor *v, const tl_atten
     tl_call c;
     call_begin(&c, &op_attention, input, a.has_mask ? 4 : 3, ATTR(a));
     if (!op_apply(&c)) return NULL;
+    if (a.dropout > 0) draw_end(a.generator, 1, dropout_words(c.input[0], c.input[1]));
     if (lse) *lse = c.output[1];
     return c.output[0];
 }

@@ -143,13 +143,17 @@ struct attr_rope {
  * input 6 of attention_grad is (B,H,T,S), any strides: bool (false hides) or a float added to the scaled scores.
  * attention_grad's last input may be g_lse dense (B,H,T), of lse's dtype (has_lse_grad). has_mask_grad: a fourth
  * output, dmask dense (B,H,T,S) of mask's dtype. A query that sees nothing has out 0, lse -inf and no part in
- * gradients. */
+ * gradients. dropout > 0: after the softmax a weight becomes 0 with this probability, or grows by 1/(1 - dropout);
+ * spec/dropout.h says which. lse is that of the softmax. attention_grad gets the same generator, and with it the same
+ * mask. */
 struct attr_attention {
     double scale;
     bool causal;
     int64_t window;
     bool has_mask, has_lse_grad, has_mask_grad;
     bool is_fast; /* attention_grad: need not repeat its bits (tl_set_fast) */
+    double dropout;
+    tl_generator generator; /* of dropout */
 };
 
 /* item (x, one element) -> no output; the value goes to host memory as f64 and i64.

@@ -1312,13 +1312,14 @@ const struct sample samples_rope[] = {
     {"odd head size", 0, .call = rope_call, .in = {F(1, 2, 1, 3)}, .d = {10000}, .error = "rotates pairs"},
     END};
 
-/* n: causal, window, mask (the last input) */
+/* n: causal, window, mask (the last input); d: scale, dropout */
 static tl_attention_options attention_options(const struct sample *s, tl_tensor **in) {
     tl_attention_options o = tl_attention_defaults();
     o.causal = s->n[0];
     o.window = s->n[1];
     o.mask = s->n[2] ? in[3] : NULL;
     o.scale = s->d[0];
+    o.dropout = s->d[1];
     return o;
 }
 CALL(attention_ex_call) {
@@ -1355,6 +1356,15 @@ const struct sample samples_attention[] = {
     {"mask of rank 2", GRAD, .call = attention_ex_call, .in = {F(2, 3, 1, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), IN(CONSTANT, SLICED, 3, 3)}, .n = {false, 0, true}, .d = {0.4}},
     {"lse and result", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 3, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2)}, .n = {true}},
     {"lse alone, masked", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(2, 3, 2, 2), F(2, 3, 1, 2), F(2, 3, 1, 2), K(1, 1, 3, 3)}, .n = {false, 0, true, true}},
+    {"dropout", GRAD, .call = attention_ex_call, .in = {F(2, 5, 2, 3), F(2, 5, 2, 3), F(2, 5, 2, 3)}, .n = {true}, .d = {0, 0.25}, .roundings = 2},
+    {"dropout, grouped heads, more keys", GRAD, .call = attention_ex_call, .in = {F(2, 3, 4, 2), F(2, 7, 2, 2), F(2, 7, 2, 2)}, .d = {0.3, 0.5}, .roundings = 2},
+    {"dropout, mask with a gradient, window", GRAD, .call = attention_ex_call, .in = {F(1, 4, 2, 2), F(1, 5, 2, 2), F(1, 5, 2, 2), F(1, 2, 4, 5)}, .n = {true, 3, true}, .d = {0, 0.25}, .roundings = 4},
+    {"dropout, lse and result", GRAD, DT(TL_F64) | DT(TL_F32), .call = attention_lse_call, .in = {F(1, 3, 2, 2), F(1, 4, 1, 2), F(1, 4, 1, 2)}, .n = {true}, .d = {0, 0.5}},
+    {"dropout, queries that see nothing", GRAD, .call = attention_ex_call, .in = {F(1, 4, 1, 2), F(1, 2, 1, 2), F(1, 2, 1, 2)}, .n = {true}, .d = {0, 0.25}, .roundings = 2},
+    {"dropout, permuted, reversed, sliced", GRAD, .call = attention_ex_call, .in = {IN(FLOAT, PERMUTED, 1, 4, 2, 2), IN(FLOAT, REVERSED, 1, 4, 2, 2), IN(FLOAT, SLICED, 1, 4, 2, 2)}, .n = {true}, .d = {0, 0.25}, .roundings = 2},
+    {"large dropout", LARGE | GRAD, .call = attention_ex_call, .in = {F(2, 120, 4, 32), F(2, 120, 2, 32), F(2, 120, 2, 32)}, .n = {true}, .d = {0, 0.2}, .roundings = 2},
+    {"large dropout, wide head, window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 130, 2, 150), F(1, 150, 1, 150), F(1, 150, 1, 150)}, .n = {false, 70}, .d = {0, 0.4}, .roundings = 2},
+    {"dropout of all", 0, .call = attention_ex_call, .in = {F(1, 3, 1, 2), F(1, 3, 1, 2), F(1, 3, 1, 2)}, .d = {0, 1}, .error = "attention: dropout probability has to be in [0, 1), but got 1"},
     {"large window", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 230, 2, 16), F(1, 250, 1, 16), F(1, 250, 1, 16)}, .n = {true, 70}},
     {"large mask, wide head", LARGE | GRAD, .call = attention_ex_call, .in = {F(1, 120, 2, 150), F(1, 110, 1, 150), F(1, 110, 1, 150), IN(BOOL, DENSE, 1, 2, 120, 110)}, .n = {false, 0, true}},
     {"window to both sides", GRAD, .call = attention_ex_call, .in = {F(1, 6, 2, 3), F(1, 6, 1, 3), F(1, 6, 1, 3)}, .n = {false, 2}},

@@ -16,6 +16,10 @@
  * false is -inf. The gradient of lse reaches a score as p g_lse, so it is subtracted from delta. The gradient of an
  * added mask is ds, written block by block.
  *
+ * Dropout zeroes weights after the softmax: sums and lse are those of all weights, and out grows by 1/(1 - dropout) at
+ * its end. Backward, with m = 0 or 1/(1 - dropout) for each weight, p becomes m p for dv, and dp becomes m dp. The mask
+ * is computed row by row wherever weights are (spec/dropout.h).
+ *
  * The stack is bounded, the head size D is not: products that sum over D run in parts of it, and an output wider
  * than one part is made part by part, recomputing the scores for each. Heads up to HEAD_PART_BYTES / 4 (f32) need one
  * part and pay nothing.
@@ -25,6 +29,7 @@
  * there are too few such heads, dk and dv are made by blocks of keys and then dq by blocks of queries, in the same
  * order of sums.
  */
+#include "base/rng.h"
 #include "base/scratch.h"
 #include "device/cpu/ops/attention_tile.h"
 #include "device/cpu/shared/block.h"
@@ -32,6 +37,7 @@
 #include "device/cpu/shared/parallel.h"
 #include "device/cpu/shared/vector_math.h"
 #include "spec/attr.h"
+#include "spec/dropout.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -47,7 +53,9 @@ struct attention {
     double scale;
     int64_t left, right;            /* how far a query sees */
     const tl_operand *mask, *g_lse; /* NULL where absent */
-    void *delta;                    /* backward: (B,H,T) of the compute type */
+    double dropout, growth;         /* of the weights that dropout keeps; 1 without */
+    tl_generator generator;
+    void *delta;   /* backward: (B,H,T) of the compute type */
     void *dq_sums; /* backward: (B,T,H,D) of the compute type, dense: dq itself, or f32 in the workspace */
 };
 
@@ -118,6 +126,14 @@ static struct range whole_tiles(struct range range, int64_t n) {
     return (struct range){range.from / n * n, round_up(range.to, n)};
 }
 
+/* Whether dropout keeps the weights of query t and keys s .. s + n - 1. */
+static void keep_row(uint8_t *keep, const struct attention *attention, int64_t b, int64_t h, int64_t t, int64_t s,
+                     int64_t n) {
+    const tl_generator generator = attention->generator;
+    const uint64_t at = dropout_row_at(generator, (b * attention->H + h) * attention->T + t, attention->S);
+    rng_fill_bernoulli(keep, n, dropout_key(generator), at + (uint64_t)s, 1 - attention->dropout);
+}
+
 /* exp(x) of a score minus the maximum, so x is about 0 or below. 0 where the result would be subnormal, and for -inf;
  * NaN stays NaN. */
 static inline float weight_f32(float x) {
@@ -185,7 +201,7 @@ static const struct way *way_of(const struct attention *attention) {
     return is_f64(attention->q) ? &way_f64 : &way_f32;
 }
 
-static void read_sizes(struct attention *attention, const struct attr_attention *attr) {
+static void read_attributes(struct attention *attention, const struct attr_attention *attr) {
     const tl_operand *q = attention->q, *k = attention->k;
     attention->B = q->shape[0];
     attention->T = q->shape[1];
@@ -196,6 +212,10 @@ static void read_sizes(struct attention *attention, const struct attr_attention 
     const int64_t all = attention->S + attention->T; /* farther than any key from any query */
     attention->left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
     attention->right = attr->causal ? 0 : attention->left;
+    attention->scale = attr->scale;
+    attention->dropout = attr->dropout;
+    attention->growth = 1 / (1 - attr->dropout);
+    attention->generator = attr->generator;
 }
 
 bool cpu_attention(const tl_kernel_args *args) {
@@ -207,9 +227,8 @@ bool cpu_attention(const tl_kernel_args *args) {
         .out = &args->out[0],
         .lse = &args->out[1],
         .mask = attr->has_mask ? &args->in[3] : NULL,
-        .scale = attr->scale,
     };
-    read_sizes(&attention, attr);
+    read_attributes(&attention, attr);
     parallel_for(attention.B * attention.H * blocks_of(attention.T), 1, args->n_threads,
                  way_of(&attention)->forward_blocks, &attention);
     return true;
@@ -246,9 +265,8 @@ bool cpu_attention_grad(const tl_kernel_args *args) {
         .dmask = attr->has_mask_grad ? &args->out[3] : NULL,
         .mask = attr->has_mask ? &args->in[6] : NULL,
         .g_lse = attr->has_lse_grad ? &args->in[args->n_in - 1] : NULL,
-        .scale = attr->scale,
     };
-    read_sizes(&attention, attr);
+    read_attributes(&attention, attr);
     const size_t real_bytes = is_f64(attention.q) ? sizeof(double) : sizeof(float);
     const size_t delta_bytes = (size_t)(attention.B * attention.H * attention.T) * real_bytes;
     const bool is_direct = attention.dq->dtype == TL_F32 || attention.dq->dtype == TL_F64;

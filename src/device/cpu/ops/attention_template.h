@@ -177,6 +177,19 @@ static void NAME(forward_softmax)(struct NAME(forward) * f, const struct attenti
     }
 }
 
+/* Zeroes the weights that dropout does not keep. */
+static void NAME(forward_drop)(struct NAME(forward) * f, const struct attention *attention) {
+    for (int64_t i = 0; i < f->queries.n; i++) {
+        const struct range seen = seen_keys(attention, f->queries, i, 1, f->keys);
+        uint8_t keep[ROWS];
+        keep_row(keep, attention, f->b, f->h, f->queries.first + i, f->keys.first + seen.from, seen.to - seen.from);
+        for (int64_t key = seen.from; key < seen.to; key++) {
+            REAL *weight = f->scores + key * ROWS + i;
+            *weight = keep[key - seen.from] ? *weight : 0;
+        }
+    }
+}
+
 /* o = factor o + weights v */
 static void NAME(forward_output)(struct NAME(forward) * f, const struct attention *attention, struct NAME(part) part) {
     for (int64_t i = 0; i < f->queries.n; i++) {
@@ -208,6 +221,9 @@ static void NAME(forward_part)(struct NAME(forward) * f, const struct attention 
         f->keys = (struct span){s, block_min(ROWS, end - s)};
         NAME(forward_scores)(f, attention);
         NAME(forward_softmax)(f, attention);
+        if (attention->dropout > 0) {
+            NAME(forward_drop)(f, attention);
+        }
         NAME(forward_output)(f, attention, part);
     }
 
@@ -215,7 +231,7 @@ static void NAME(forward_part)(struct NAME(forward) * f, const struct attention 
     for (int64_t i = 0; i < f->queries.n; i++) {
         const bool sees_nothing = f->sum[i] == 0;
         lse[i] = sees_nothing ? -INFINITY : f->max[i] + NAME(vector_log)(f->sum[i]);
-        f->factor[i] = sees_nothing ? 0 : 1 / f->sum[i];
+        f->factor[i] = sees_nothing ? 0 : (REAL)attention->growth / f->sum[i];
     }
     NAME(unload)(attention->out, f->b, f->queries.first, f->h, f->queries.n, part, f->o, f->factor);
 }
@@ -284,6 +300,13 @@ static void NAME(weights_row)(REAL *restrict p, REAL *restrict ds, REAL lse, REA
     }
 }
 
+/* x = keep ? growth x : 0 */
+static void NAME(drop_row)(REAL *restrict x, const uint8_t *restrict keep, REAL growth, int64_t n) {
+    for (int64_t key = 0; key < n; key++) {
+        x[key] = keep[key] ? growth * x[key] : 0;
+    }
+}
+
 static void NAME(clear)(REAL *p, REAL *ds, int64_t from, int64_t to) {
     for (int64_t key = from; key < to; key++) {
         p[key] = 0;
@@ -331,7 +354,16 @@ static void NAME(backward_weights)(struct NAME(backward) * w, const struct atten
                 p[key] += mask[key];
             }
         }
+        uint8_t keep[ROWS];
+        const int64_t n_seen = seen.to - seen.from;
+        if (attention->dropout > 0) {
+            keep_row(keep, attention, w->b, w->h, w->queries.first + i, w->keys.first + seen.from, n_seen);
+            NAME(drop_row)(ds + seen.from, keep, (REAL)attention->growth, n_seen);
+        }
         NAME(weights_row)(p + tiles.from, ds + tiles.from, lse[i], delta[i], tiles.to - tiles.from);
+        if (attention->dropout > 0) {
+            NAME(drop_row)(p + seen.from, keep, (REAL)attention->growth, n_seen);
+        }
         NAME(clear)(p, ds, tiles.from, seen.from);
         NAME(clear)(p, ds, seen.to, tiles.to);
     }

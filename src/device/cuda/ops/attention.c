@@ -1,8 +1,8 @@
 /* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels (attention_own.cu).
  *
  * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads) is
- * ours.
+ * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads,
+ * dropout) is ours.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -422,6 +422,8 @@ static struct attention_call call_of(const tl_kernel_args *args, const tl_operan
     call.H_kv = k->shape[2];
     call.scale = attr->scale;
     call.causal = attr->causal;
+    call.dropout = attr->dropout;
+    call.generator = attr->generator;
     const int64_t all = call.S + call.T; /* farther than any key from any query */
     call.left = attr->window > 0 && attr->window < all ? attr->window - 1 : all;
     call.right = attr->causal ? 0 : call.left;

@@ -29,6 +29,8 @@ struct attention_call {
     int64_t mask_stride[4];
     const void *g_lse; /* backward: (B,H,T) */
     void *dmask;       /* backward: dense (B,H,T,S) of mask_dtype */
+    double dropout;    /* 0: none; see spec/dropout.h */
+    tl_generator generator;
 };
 
 /* Our own kernels: every float dtype, any T and S. Backward is two passes without atomics, the first for dK and dV, the

@@ -13,9 +13,14 @@
  * A mask is added to the scores; false is -inf, and what has the score -inf is passed over. The gradient of lse
  * reaches a score as p g_lse, so it is taken from delta. The gradient of an added mask is ds, which the second pass
  * writes.
+ *
+ * Dropout (DROPS) is a variant of each kernel. A lane draws one Philox block, and the warp shares what it says: of a
+ * query's row 128 keys at a time, or of a key's column 32 queries at a time.
  */
 #include "device/cuda/ops/attention.h"
 #include "device/cuda/shared/common.cuh"
+
+#include "spec/dropout.h"
 
 __device__ inline float fma_of(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double fma_of(double a, double b, double c) { return fma(a, b, c); }
@@ -88,19 +93,59 @@ __device__ inline C score_of(const attention_call &a, int64_t b, int64_t h, int6
     return C(a.scale) * dot + added;
 }
 
+/* What dropout keeps, for the 32 lanes of a warp. Everything here is the same in all lanes but `bits`. */
+struct dropout_mask {
+    uint64_t threshold;
+    unsigned bits;
+    double growth; /* of what is kept */
+};
+
+__device__ inline dropout_mask dropout_begin(const attention_call &a) {
+    return {rng_threshold(1 - a.dropout), 0, 1 / (1 - a.dropout)};
+}
+
+/* Whether query `row` = (b H + h) T + t keeps key s; asked for s in rising order, the first time with is_first. */
+__device__ inline bool dropout_keeps_key(dropout_mask &m, const attention_call &a, int64_t row, int64_t s,
+                                         bool is_first) {
+    if (is_first || s % 128 == 0) {
+        const uint64_t at = dropout_row_at(a.generator, row, a.S) + (uint64_t)(s / 128 * 128 + threadIdx.x % 32 * 4);
+        const rng_block block = rng_block_at(dropout_key(a.generator), at / 4);
+        m.bits = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) m.bits |= (unsigned)rng_bernoulli(block.word[j], m.threshold) << j;
+    }
+    return __shfl_sync(0xffffffffu, m.bits, (int)(s % 128 / 4)) >> s % 4 & 1;
+}
+
+/* The same of query t of a head whose rows begin at `first_row`; asked for t in rising order. */
+__device__ inline bool dropout_keeps_query(dropout_mask &m, const attention_call &a, int64_t first_row, int64_t t,
+                                           int64_t s, bool is_first) {
+    if (is_first || t % 32 == 0) {
+        const uint64_t at = dropout_row_at(a.generator, first_row + t / 32 * 32 + threadIdx.x % 32, a.S) + (uint64_t)s;
+        const rng_block block = rng_block_at(dropout_key(a.generator), at / 4);
+        const unsigned word = s % 4 < 2 ? (s % 4 == 0 ? block.word[0] : block.word[1])
+                                        : (s % 4 == 2 ? block.word[2] : block.word[3]); /* all stay in registers */
+        m.bits = __ballot_sync(0xffffffffu, rng_bernoulli(word, m.threshold));
+    }
+    return m.bits >> t % 32 & 1;
+}
+
 /* Work item of this warp, and the number of items all warps step by. */
 __device__ inline int64_t warp_first() { return blockIdx.x * (int64_t)WARPS + threadIdx.x / 32; }
 __device__ inline int64_t warp_step() { return (int64_t)gridDim.x * WARPS; }
 
-template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a) {
+template <class T, int PER, bool DROPS>
+__global__ void __launch_bounds__(32 * WARPS) attention_forward(attention_call a) {
     typedef typename compute_type<T>::type C;
+    dropout_mask mask = dropout_begin(a);
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
         const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
         lane_row<C, PER> sum = row_zero<C, PER>();
         C top = lowest<C>(), weight_sum = 0;
-        const int64_t n_keys = visible_keys(a, t);
-        for (int64_t s = first_key(a, t); s < n_keys; s++) {
+        const int64_t first = first_key(a, t), n_keys = visible_keys(a, t);
+        for (int64_t s = first; s < n_keys; s++) {
+            const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const C score = score_of(a, b, h, t, s, row_dot(q, row_load<T, C, PER>(a.k, b, s, h_kv, a.D)));
             if (score == lowest<C>()) continue; /* the same in all lanes */
             const lane_row<C, PER> v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
@@ -113,10 +158,11 @@ template <class T, int PER> __global__ void __launch_bounds__(32 * WARPS) attent
             }
             const C weight = exp_of(score - top);
             weight_sum += weight;
-            row_add(sum, weight, v);
+            if (keeps) row_add(sum, weight, v);
         }
         const bool sees_nothing = weight_sum == C(0);
-        row_store<T, C, PER>(a.out, b, t, h, a.D, sum, sees_nothing ? C(0) : C(1) / weight_sum);
+        row_store<T, C, PER>(a.out, b, t, h, a.D, sum,
+                             sees_nothing ? C(0) : (DROPS ? C(mask.growth) : C(1)) / weight_sum);
         if (threadIdx.x % 32 == 0)
             ((C *)a.lse)[(b * a.H + h) * a.T + t] = sees_nothing ? lowest<C>() : top + log_of(weight_sum);
     }
@@ -132,10 +178,11 @@ __global__ void __launch_bounds__(32 * WARPS) attention_delta(attention_call a, 
     }
 }
 
-template <class T, int PER>
+template <class T, int PER, bool DROPS>
 __global__ void __launch_bounds__(32 * WARPS)
     attention_keys(attention_call a, const typename compute_type<T>::type *delta) {
     typedef typename compute_type<T>::type C;
+    dropout_mask mask = dropout_begin(a);
     const int64_t group = a.H / a.H_kv;
     for (int64_t item = warp_first(); item < a.B * a.H_kv * a.S; item += warp_step()) {
         const int64_t s = item % a.S, h_kv = item / a.S % a.H_kv, b = item / a.S / a.H_kv;
@@ -146,23 +193,27 @@ __global__ void __launch_bounds__(32 * WARPS)
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
             for (int64_t t = first; t < last; t++) {
                 const int64_t row = (b * a.H + h) * a.T + t;
+                const bool keeps = !DROPS || dropout_keeps_query(mask, a, row - t, t, s, t == first);
                 const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D);
                 const C score = score_of(a, b, h, t, s, row_dot(q, k));
                 if (score == lowest<C>()) continue;
                 const lane_row<C, PER> g = row_load<T, C, PER>(a.g, b, t, h, a.D);
                 const C p = exp_of(score - ((const C *)a.lse)[row]);
-                row_add(dv, p, g);
-                row_add(dk, p * (row_dot(g, v) - delta[row]), q);
+                if (keeps) row_add(dv, p, g);
+                C dp = row_dot(g, v);
+                if (DROPS) dp = keeps ? C(mask.growth) * dp : C(0);
+                row_add(dk, p * (dp - delta[row]), q);
             }
         row_store<T, C, PER>(a.dk, b, s, h_kv, a.D, dk, C(a.scale));
-        row_store<T, C, PER>(a.dv, b, s, h_kv, a.D, dv, C(1));
+        row_store<T, C, PER>(a.dv, b, s, h_kv, a.D, dv, DROPS ? C(mask.growth) : C(1));
     }
 }
 
-template <class T, int PER>
+template <class T, int PER, bool DROPS>
 __global__ void __launch_bounds__(32 * WARPS)
     attention_queries(attention_call a, const typename compute_type<T>::type *delta) {
     typedef typename compute_type<T>::type C;
+    dropout_mask mask = dropout_begin(a);
     for (int64_t item = warp_first(); item < a.B * a.H * a.T; item += warp_step()) {
         const int64_t t = item % a.T, h = item / a.T % a.H, b = item / a.T / a.H, h_kv = h / (a.H / a.H_kv);
         const lane_row<C, PER> q = row_load<T, C, PER>(a.q, b, t, h, a.D), g = row_load<T, C, PER>(a.g, b, t, h, a.D);
@@ -170,11 +221,14 @@ __global__ void __launch_bounds__(32 * WARPS)
         lane_row<C, PER> dq = row_zero<C, PER>();
         const int64_t first = first_key(a, t), n_keys = visible_keys(a, t);
         for (int64_t s = first; s < n_keys; s++) {
+            const bool keeps = !DROPS || dropout_keeps_key(mask, a, item, s, s == first);
             const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D);
             const C score = score_of(a, b, h, t, s, row_dot(q, k));
             C ds = 0;
             if (score != lowest<C>()) {
-                ds = exp_of(score - lse) * (row_dot(g, row_load<T, C, PER>(a.v, b, s, h_kv, a.D)) - own_delta);
+                C dp = row_dot(g, row_load<T, C, PER>(a.v, b, s, h_kv, a.D));
+                if (DROPS) dp = keeps ? C(mask.growth) * dp : C(0);
+                ds = exp_of(score - lse) * (dp - own_delta);
                 row_add(dq, ds, k);
             }
             if (a.dmask && threadIdx.x % 32 == 0) store_as<C>(a.dmask, item * a.S + s, a.mask_dtype, ds);
@@ -193,7 +247,9 @@ static unsigned warps_for(int64_t items) {
 }
 
 template <class T, int PER> static void forward_launch(const attention_call &a, void *, cudaStream_t stream) {
-    attention_forward<T, PER><<<warps_for(a.B * a.H * a.T), 32 * WARPS, 0, stream>>>(a);
+    const unsigned queries = warps_for(a.B * a.H * a.T);
+    if (a.dropout > 0) attention_forward<T, PER, true><<<queries, 32 * WARPS, 0, stream>>>(a);
+    else attention_forward<T, PER, false><<<queries, 32 * WARPS, 0, stream>>>(a);
 }
 
 template <class T, int PER> static void backward_launch(const attention_call &a, void *workspace, cudaStream_t stream) {
@@ -201,8 +257,13 @@ template <class T, int PER> static void backward_launch(const attention_call &a,
     C *delta = (C *)workspace;
     const unsigned queries = warps_for(a.B * a.H * a.T), keys = warps_for(a.B * a.H_kv * a.S);
     attention_delta<T, PER><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
-    attention_keys<T, PER><<<keys, 32 * WARPS, 0, stream>>>(a, delta);
-    attention_queries<T, PER><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+    if (a.dropout > 0) {
+        attention_keys<T, PER, true><<<keys, 32 * WARPS, 0, stream>>>(a, delta);
+        attention_queries<T, PER, true><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+    } else {
+        attention_keys<T, PER, false><<<keys, 32 * WARPS, 0, stream>>>(a, delta);
+        attention_queries<T, PER, false><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+    }
 }
 
 /* By elements per lane. BACKWARD chooses the launcher. */
