@@ -209,6 +209,37 @@ static tl_model_config small(tl_family family) {
     return c;
 }
 
+/* As nanoGPT: of the embeddings, of the weights of attention, and of what both sub-layers add. */
+static void models_drop_in_training_alone(void **state) {
+    (void)state;
+    for (int family = TL_GPT2; family <= TL_LLAMA; family++) {
+        tl_model_config c = small((tl_family)family), without = c;
+        c.dropout = 0.5;
+        tl_seed(4);
+        tl_module *m = tl_model_new(&c, TL_F32, NULL);
+        tl_seed(4);
+        tl_module *plain = tl_model_new(&without, TL_F32, NULL);
+        tl_tensor *tokens = tl_integers(TL_SHAPE(2, 6), 0, 11, TL_I64, NULL);
+        tl_generator before = tl_generator_get();
+        tl_ledger *ledger = tl_ledger_begin("training");
+        tl_tensor *dropped = tl_model_logits(m, tokens);
+        tl_ledger_end(ledger);
+        expect_equal(tl_ledger_total(ledger, TL_FORWARD, "random").calls, 1 + 2 * c.n_layers);
+        tl_ledger_free(ledger);
+        /* a word for each element that a mask has; attention's rows of 6 keys take 8 */
+        const int64_t of_layers = c.n_layers * (2 * 12 * c.channels + 12 * c.n_heads * 8);
+        expect_equal(tl_generator_get().index - before.index, 12 * c.channels + of_layers);
+        tl_generator_set(before);
+        expect_same_bits(tl_model_logits(m, tokens), dropped);
+        tl_module_train(m, false);
+        tl_generator_set(before);
+        expect_same_bits(tl_model_logits(m, tokens), tl_model_logits(plain, tokens));
+        expect_equal(tl_generator_get().index, before.index);
+        tl_module_free(m);
+        tl_module_free(plain);
+    }
+}
+
 static void the_loss_is_that_of_the_logits(void **state) {
     (void)state;
     for (tl_family family = TL_GPT2; family <= TL_LLAMA; family++) {
@@ -437,6 +468,7 @@ int main(void) {
         TEST(wrong_names_and_trees_are_refused),
         TEST(a_tied_parameter_is_one_tensor_for_good),
         TEST(frozen_parameters_and_evaluation_mode),
+        TEST(models_drop_in_training_alone),
         TEST(the_scale_of_results_does_not_depend_on_the_width),
         TEST(initialisers_have_the_deviation_they_promise),
         TEST(kinds_can_be_added_from_outside),

@@ -75,7 +75,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     SET_ONE_OF(&s, "recipe", "fp32", "amp", "bf16", "bf16-lean", "fp16", "fp8", "fp4");
     sizes_draw(&s, m, !strcmp(settings_choice(&s, "recipe"), "fp4"));
     if (is_gpt2) set(&s, "kv_heads", "0");
-    if (is_gpt2 && one_in(3)) set(&s, "dropout", "0.1");
+    if (one_in(3)) set(&s, "dropout", "0.1");
     SET_ONE_OF(&s, "optimizer", "adamw", "adam", "sgd", "adagrad", "rmsprop");
     if (one_in(3)) set(&s, "momentum", "0.9");
     SET_ONE_OF(&s, "checkpointing", "none", "every-k", "sqrt", "full", "nothing", "selective");

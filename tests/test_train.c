@@ -864,7 +864,7 @@ static void wrong_runs_are_refused_by_name(void **state) {
     other = s, set(&other, "model", "deep-linear");
     expect_failed(&other, "is not a language model");
     other = s, set(&other, "dropout", "0.5");
-    expect_failed(&other, "dropout: models of the llama family do not support it");
+    expect_failed(&other, "this run was started with --dropout 0; you gave --dropout 0.5 (");
     other = s, set(&other, "data", "/nonexistent"), set_path(&other, "out", "x1");
     expect_failed(&other, "/nonexistent");
     other = s, set(&other, "out", "/proc/run");

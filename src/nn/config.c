@@ -226,6 +226,7 @@ static void read_llama(struct reader *r, tl_model_config *c, bool is_qwen) {
     c->context = read_size(r, "max_position_embeddings", NULL, 2048);
     c->norm_eps = read_real(r, "rms_norm_eps", NULL, 1e-6);
     c->rope_base = read_real(r, "rope_theta", NULL, 10000);
+    c->dropout = read_real(r, "attention_dropout", NULL, 0);
     c->is_tied = read_truth(r, "tie_word_embeddings", false);
     c->has_qkv_bias = is_qwen;
     demand_text(r, "hidden_act", "silu", NULL);
@@ -279,20 +280,21 @@ static json_t *gpt2_json(const tl_model_config *c) {
                      "n_head", (json_int_t)c->n_heads, "n_embd", (json_int_t)c->channels, "n_inner", (json_int_t)c->ff,
                      "n_positions", (json_int_t)c->context, "n_ctx", (json_int_t)c->context, "vocab_size",
                      (json_int_t)c->vocabulary, "layer_norm_epsilon", c->norm_eps, "resid_pdrop", c->dropout,
-                     "embd_pdrop", c->dropout, "attn_pdrop", 0.0, "initializer_range", c->init_std,
+                     "embd_pdrop", c->dropout, "attn_pdrop", c->dropout, "initializer_range", c->init_std,
                      "activation_function", "gelu_new", "tie_word_embeddings", (int)c->is_tied);
 }
 
 static json_t *llama_json(const tl_model_config *c) {
     bool is_qwen = c->has_qkv_bias;
-    json_t *root = json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:b}", "architectures",
-        is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type", is_qwen ? "qwen2" : "llama",
-        "num_hidden_layers", (json_int_t)c->n_layers, "num_attention_heads", (json_int_t)c->n_heads,
-        "num_key_value_heads", (json_int_t)c->n_kv_heads, "head_dim", (json_int_t)c->head_size, "hidden_size",
-        (json_int_t)c->channels, "intermediate_size", (json_int_t)c->ff, "max_position_embeddings",
-        (json_int_t)c->context, "vocab_size", (json_int_t)c->vocabulary, "rms_norm_eps", c->norm_eps, "rope_theta",
-        c->rope_base, "initializer_range", c->init_std, "hidden_act", "silu", "tie_word_embeddings", (int)c->is_tied);
+    json_t *root =
+        json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:s, s:b}", "architectures",
+                  is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type", is_qwen ? "qwen2" : "llama",
+                  "num_hidden_layers", (json_int_t)c->n_layers, "num_attention_heads", (json_int_t)c->n_heads,
+                  "num_key_value_heads", (json_int_t)c->n_kv_heads, "head_dim", (json_int_t)c->head_size, "hidden_size",
+                  (json_int_t)c->channels, "intermediate_size", (json_int_t)c->ff, "max_position_embeddings",
+                  (json_int_t)c->context, "vocab_size", (json_int_t)c->vocabulary, "rms_norm_eps", c->norm_eps,
+                  "rope_theta", c->rope_base, "attention_dropout", c->dropout, "initializer_range", c->init_std,
+                  "hidden_act", "silu", "tie_word_embeddings", (int)c->is_tied);
     const tl_rope_scaling *s = &c->rope_scaling;
     json_t *scaling = NULL;
     if (s->factor != 0 && s->factor != 1)

@@ -138,10 +138,10 @@ tl_module *tl_nn_rms_norm(int64_t channels, double eps, tl_dtype dtype, tl_devic
 
 /* ---- Without parameters ---- */
 
-static tl_tensor *dropout_forward(tl_module *m, tl_tensor *x) {
-    double p = *(double *)m->state;
+tl_tensor *dropout_in(const tl_module *m, double p, tl_tensor *x) {
     return tl_module_is_training(m) && p > 0 ? tl_dropout(x, p) : x;
 }
+static tl_tensor *dropout_forward(tl_module *m, tl_tensor *x) { return dropout_in(m, *(double *)m->state, x); }
 static void dropout_describe(const tl_module *m, char *text, size_t size) {
     number_print(text, size, "p=%g, inplace=False", *(double *)m->state);
 }

@@ -18,6 +18,9 @@ tl_module *embedding_make(const struct make *make, int64_t n, int64_t channels);
  * caller owns. NULL on error, without a sum. */
 tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum);
 
+/* tl_dropout where m is training and p above 0, otherwise x. */
+tl_tensor *dropout_in(const tl_module *m, double p, tl_tensor *x);
+
 /* How the Linear layers of a tree multiply (narrow_linear.c). A head that the loss reads as a tensor is not among
  * them. */
 enum linear_mode { LINEAR_PLAIN, LINEAR_FP8, LINEAR_FP4 };

@@ -7,6 +7,9 @@
  * Every sum of the residual stream but those at a checkpoint's edge is followed by a norm, of the next sub-layer,
  * the next block or the model: sum and norm are one op, which belongs to the norm, and so are their gradients.
  *
+ * Dropout, in training: of the embeddings, of the attention weights, and of what each sub-layer adds to the stream,
+ * all with one probability. Hugging Face has modules for it in GPT-2, and none in Llama.
+ *
  * B batch, T time, C channels, H heads, Hkv heads of keys and values, D head size, F inner width of the MLP, V
  * vocabulary. */
 #include <math.h>
@@ -22,16 +25,20 @@
 
 struct attention {
     int64_t n_heads, n_kv_heads, head_size;
-    double rope_base;
+    double rope_base, dropout;
     tl_rope_scaling rope_scaling;
     const struct model *model; /* whose cache is used, as layer `layer` of it */
     int64_t layer;
 };
 
-/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on what a cache has before them. */
-static tl_tensor *attend(const struct attention *a, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on what a cache has before them, which is inference and
+ * has no dropout. */
+static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
+    const struct attention *a = m->state;
     const tl_cache *cache = a->model->cache;
-    return cache ? cache_attend(cache, a->layer, q, k, v) : tl_attention(q, k, v, TL_CAUSAL, NULL);
+    if (cache) return cache_attend(cache, a->layer, q, k, v);
+    const tl_attention_options options = {.causal = true, .dropout = tl_module_is_training(m) ? a->dropout : 0};
+    return tl_attention(q, k, v, &options, NULL);
 }
 
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
@@ -65,7 +72,7 @@ static tl_tensor *gpt2_attention_forward(tl_module *m, tl_tensor *x) {
     tl_tensor *packed = tl_module_forward(m->children[C_ATTN], x), *part[3];
     tl_tensor *qkv = tl_view(packed, TL_SHAPE(B, T, 3, H, D));
     if (!split_parts(qkv, part)) return NULL;
-    tl_tensor *o = tl_view(attend(a, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
+    tl_tensor *o = tl_view(attend(m, part[0], part[1], part[2]), TL_SHAPE(B, T, H * D));
     return tl_module_forward(m->children[RESID_DROPOUT], tl_module_forward(m->children[C_PROJ], o));
 }
 
@@ -82,8 +89,8 @@ static tl_tensor *llama_attention_forward(tl_module *m, tl_tensor *x) {
     q = tl_rope(q, a->rope_base, first, &a->rope_scaling);
     k = tl_rope(k, a->rope_base, first, &a->rope_scaling);
     tl_tensor *v = heads_of(m->children[V_PROJ], x, kv, D);
-    tl_tensor *o = tl_view(attend(a, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
-    return tl_module_forward(m->children[O_PROJ], o);
+    tl_tensor *o = tl_view(attend(m, q, k, v), TL_SHAPE(tl_size(x, 0), tl_size(x, 1), H * D));
+    return dropout_in(m, a->dropout, tl_module_forward(m->children[O_PROJ], o));
 }
 
 static const tl_module_kind gpt2_attention_kind = {"GPT2Attention", gpt2_attention_forward, NULL,
@@ -94,8 +101,12 @@ static const tl_module_kind llama_attention_kind = {"LlamaAttention", llama_atte
 static tl_module *attention_new(const tl_module_kind *kind, const tl_model_config *c) {
     tl_module *m = tl_module_new(kind);
     if (m)
-        *(struct attention *)m->state =
-            (struct attention){c->n_heads, c->n_kv_heads, c->head_size, c->rope_base, c->rope_scaling, NULL, 0};
+        *(struct attention *)m->state = (struct attention){.n_heads = c->n_heads,
+                                                           .n_kv_heads = c->n_kv_heads,
+                                                           .head_size = c->head_size,
+                                                           .rope_base = c->rope_base,
+                                                           .dropout = c->dropout,
+                                                           .rope_scaling = c->rope_scaling};
     return m;
 }
 
@@ -130,11 +141,11 @@ static tl_tensor *gpt2_mlp_forward(tl_module *m, tl_tensor *x) {
 static tl_tensor *llama_mlp_forward(tl_module *m, tl_tensor *x) {
     tl_tensor *gate = tl_module_forward(m->children[GATE_PROJ], x); /* (B,T,F) */
     tl_tensor *up = tl_module_forward(m->children[UP_PROJ], x);
-    return tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up));
+    return dropout_in(m, *(double *)m->state, tl_module_forward(m->children[DOWN_PROJ], tl_swiglu(gate, up)));
 }
 
 static const tl_module_kind gpt2_mlp_kind = {"GPT2MLP", gpt2_mlp_forward, NULL, 0};
-static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, 0};
+static const tl_module_kind llama_mlp_kind = {"LlamaMLP", llama_mlp_forward, NULL, sizeof(double)};
 
 static tl_module *gpt2_mlp_new(const tl_model_config *c, const struct make *make, const struct make *residual) {
     tl_module *m = tl_module_new(&gpt2_mlp_kind);
@@ -146,6 +157,7 @@ static tl_module *gpt2_mlp_new(const tl_model_config *c, const struct make *make
 
 static tl_module *llama_mlp_new(const tl_model_config *c, const struct make *make) {
     tl_module *m = tl_module_new(&llama_mlp_kind);
+    if (m) *(double *)m->state = c->dropout;
     bool ok = m && tl_module_add(m, "gate_proj", linear_make(make, c->channels, c->ff, false)) &&
               tl_module_add(m, "up_proj", linear_make(make, c->channels, c->ff, false)) &&
               tl_module_add(m, "down_proj", linear_make(make, c->ff, c->channels, false));
@@ -267,6 +279,8 @@ static tl_tensor *backbone(tl_module *model, tl_tensor *tokens) {
     if (s->positions) {
         tl_tensor *positions = tl_slice(tl_module_tensor(s->positions, 0), 0, first, last, 1); /* (T,C) */
         x = tl_module_forward(s->embedding_dropout, tl_add(x, positions));
+    } else {
+        x = dropout_in(model, s->config.dropout, x);
     }
     if (!x) return NULL;
     if (s->policy == TL_CHECKPOINT_NONE) return run_joined(s->blocks, s->norm, x);

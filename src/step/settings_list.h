@@ -58,7 +58,7 @@ CHOICE(on_nonfinite, FREE, "stop", "stop|skip|rollback", "if the loss or a gradi
 GROUP("Memory")
 CHOICE(checkpointing, IDENTITY, "none", "none|every-k|sqrt|full|nothing|selective", "activation checkpointing: which activations are recomputed in backward")
 INTEGER(checkpoint_k, IDENTITY, 2, 1, 100000, "every-k: layers per group")
-REAL(dropout, IDENTITY, 0, 0, 0.99, "dropout probability")
+REAL(dropout, IDENTITY, 0, 0, 0.99, "dropout probability, of embeddings, attention weights and what each sub-layer adds")
 TEXT(memory_limit, PRICED, "", "limit of the device's memory pool: 2GiB, 800MB; default: the device's memory")
 
 GROUP("Random seeds: one for everything, or one per use (-1: from seed)")

@@ -68,9 +68,6 @@ bool trainer_model(const struct settings *s, tl_model_config *config, char *weig
     snprintf(weights, SETTING_TEXT, "%s", is_folder && !is_preset ? s->model : "");
     if (is_preset || !is_there ? !tl_model_preset(s->model, config) : !tl_model_config_read(path, config)) return false;
     if (config->family == TL_DEEP_LINEAR) return error_set(TL_ERROR_USE, "model: %s is not a language model", s->model);
-    if (s->dropout > 0 && config->family != TL_GPT2)
-        return error_set(TL_ERROR_USE, "dropout: models of the %s family do not support it",
-                         tl_family_name(config->family));
     if (*weights && is_model_changed(s))
         return error_set(TL_ERROR_USE,
                          "model: the weights in %s fix the model's sizes (give only its config.json to change them)",
