@@ -259,14 +259,15 @@ def test_attention_of_other_ranks_and_value_sizes():
             array(2, 3, 5, 8, seed=3), array(4, 5), atol=2e-6)  # a mask that learns
 
 
-def test_attention_makes_no_copy_and_no_score_matrix():
+@pytest.mark.parametrize("dropout_p", [0.0, 0.25])
+def test_attention_makes_no_copy_and_no_score_matrix(dropout_p):
     """(B, T, 3, H, D) -> heads first, as models do: reading q, k, v and writing the result is all that is billed."""
     b, t_, h, d = 2, 16, 2, 8
     x = tally.randn(b, t_, 3, h, d)
     q, k, v = x.permute(2, 0, 3, 1, 4)
     from tally._library import c
     ledger = c.tl_ledger_begin(b"attention")
-    y = tally.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = tally.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout_p)
     c.tl_ledger_end(ledger)
     calls = c.tl_ledger_total(ledger, -1, None).calls
     views = sum(c.tl_ledger_total(ledger, -1, n).calls for n in (b"transpose", b"permute"))
@@ -281,6 +282,31 @@ def test_attention_dropout_keeps_the_mean():
     mean = sum(tally.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).mean().item()
                for _ in range(400)) / 400
     assert abs(mean - 1) < 0.05
+    assert tally.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=1.0).abs().max().item() == 0
+    same_error(lambda t: t.nn.functional.scaled_dot_product_attention(*[t.ones(1, 1, 4, 8)] * 3, dropout_p=1.5))
+
+
+@pytest.mark.parametrize("times", [(4, 4), (3, 6), (6, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_drops_what_dropout_would(times, causal):
+    """The mask is that of dropout on (B, H, T, S rounded up to 4) with the same seed; torch multiplies by it."""
+    t_, s_ = times
+    tally.manual_seed(7)
+    n_seen = min(t_, s_) if causal else s_  # keys that no query sees are cut off
+    mask = tally.nn.functional.dropout(tally.ones(2, 4, t_, -(-n_seen // 4) * 4), 0.25)[..., :n_seen].numpy()
+
+    def run(t, q, k, v):
+        if t is tally:
+            tally.manual_seed(7)
+            return t.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.25, is_causal=causal,
+                                                                enable_gqa=True)
+        k, v = k[:, :, :n_seen].repeat_interleave(2, 1), v[:, :, :n_seen].repeat_interleave(2, 1)
+        scores = q @ k.transpose(-2, -1) / 8 ** 0.5
+        if causal:
+            scores = scores.masked_fill(~t.ones(t_, n_seen, dtype=t.bool).tril(), -float("inf"))
+        return scores.softmax(-1) * t.tensor(mask) @ v
+    compare(run, array(2, 4, t_, 8), array(2, 2, s_, 8, seed=1), array(2, 2, s_, 8, seed=2), rtol=1e-5, atol=2e-6)
+    assert 0 < (mask == 0).mean() < 1
 
 
 def test_attention_errors():

@@ -355,8 +355,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                  enable_gqa=False):
     """softmax(scale q k^T + mask) v of (..., H, T, D) on (..., Hkv, S, D). Causal: query t sees keys 0 .. t.
 
-    Without dropout, no (T, S) tensor is made. Dropout, a head size of the values that differs from that of the keys,
-    and masks with a gradient fall back to plain ops.
+    Dropout zeroes each weight with probability dropout_p after the softmax and divides the others by 1 - dropout_p. As
+    in PyTorch, it applies whenever dropout_p > 0: pass 0 in evaluation. No (T, S) tensor is made: backward computes the
+    dropout mask again. A head size of the values that differs from that of the keys, masks with a gradient, and
+    dropout_p = 1 fall back to plain ops.
     """
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise RuntimeError("scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
@@ -364,9 +366,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if not enable_gqa and query.ndim > 2 and query.size(-3) != key.size(-3):
         raise RuntimeError(f"scaled_dot_product_attention: the heads differ: {query.size(-3)} of the query, "
                            f"{key.size(-3)} of the key (need enable_gqa=True)")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if attn_mask is not None and is_causal:  # both: what is later is hidden, beside what the mask hides
         attn_mask, is_causal = _with_causal(attn_mask, query.size(-2), key.size(-2)), False
-    is_plain = (dropout_p == 0.0 and key.shape == value.shape and query.ndim == key.ndim <= 4
+    is_plain = (dropout_p < 1.0 and key.shape == value.shape and query.ndim == key.ndim <= 4
                 and query.shape[:-3] == key.shape[:-3] and query.size(-1) == key.size(-1))
     if attn_mask is not None:
         is_plain = is_plain and attn_mask.ndim <= 4 and not (is_grad_enabled() and lib.tl_needs_grad(attn_mask))
@@ -384,7 +388,7 @@ def _with_causal(mask, n_queries, n_keys):
     return lib.tl_logical_and(mask, seen) if mask.dtype is bool_ else lib.tl_where_scalar(seen, mask, -math.inf)
 
 
-def _flash(query, key, value, mask, _dropout, is_causal, scale):
+def _flash(query, key, value, mask, dropout_p, is_causal, scale):
     """The library's attention, which has time before heads: views with the axes swapped."""
     n_new = 4 - query.ndim
     q, k, v = (x if not n_new else lib.tl_view(x, (1,) * n_new + lib.shape_of(x)) if x.is_contiguous()
@@ -397,7 +401,8 @@ def _flash(query, key, value, mask, _dropout, is_causal, scale):
         mask, is_causal = _causal_mask(n_queries, n_keys, q), False
     q, k, v = (lib.tl_transpose(x, 1, 2) for x in (q, k, v))
     scale = 0.0 if scale is None else float(scale)
-    options = structs["tl_attention_options"](scale, is_causal, 0, None if mask is None else lib.address_of(mask))
+    options = structs["tl_attention_options"](scale, is_causal, 0, None if mask is None else lib.address_of(mask),
+                                              float(dropout_p))
     y = lib.tl_attention(q, k, v, ctypes.addressof(options))[0]
     y = lib.tl_transpose(y, 1, 2)
     for _ in range(n_new):
