@@ -1,17 +1,18 @@
-"""Einops on the CPU: einsum beside torch.einsum, and rearrange with a copy beside a plain copy.
+"""Einops on the CPU: einsum against torch.einsum, and rearrange with a copy against a plain copy.
 
     build/venv/bin/python bench/bench_einops.py [--json] [--threads 2] [--seconds 1.5] [--only einsum,rearrange]
 
-Both sides of a row run in one process, in turns, each turn after a pause (idle threads of the other side stop spinning) and an
-untimed call. A row has the median of the turns and the shortest: on a machine that others use, the shortest says what
-the code does and the median what the machine gave. The verdict ('!', and the exit status) is that of the shortest turns:
+Both sides of a row run in one process and alternate. Each turn follows a pause, in which idle threads of the other side
+stop spinning, and an untimed call. A row has the median and the shortest of the turns: on a shared machine the shortest
+shows what the code can do, the median what the machine gave it. The shortest turns decide the verdict ('!' and the exit
+status):
 
-- einsum: ours / torch, at most 1. tl_einsum is called through ctypes with converted arguments, in a scope of its own.
-- rearrange: the pattern has one merged axis, "a b -> (b a)", so that the call itself copies. Beside it runs tl_clone of the same
-  tensor, which is contiguous; the row is the share of the plain copy's bandwidth that the permuting copy reaches, at least 80 %.
-  torch's permute().contiguous() is there for comparison and decides nothing.
+- einsum: ours / torch, at most 1. tl_einsum is called through ctypes with converted arguments, in its own scope.
+- rearrange: the pattern has one merged axis, "a b -> (b a)", so that the call itself copies. It is compared with
+  tl_clone of the same tensor, which is contiguous. The row is the share of the plain copy's bandwidth that the
+  permuting copy reaches, at least 80 %. torch's permute().contiguous() is shown for comparison only.
 
-The results of every row are compared with torch's first.
+The results of every row are first compared with torch's.
 """
 import argparse
 import functools
@@ -101,8 +102,9 @@ def einsum_row(pattern, letters, *shapes, seconds):
     theirs = functools.partial(torch_loop, torch.einsum, [letters, *(y for _, y in pairs)])
     compare(pattern, once(), torch.einsum(letters, *(y for _, y in pairs)), 2e-4)
     (ours_s, torch_s), n = turns_of([ours, theirs], seconds)
-    return {"kind": "einsum", "pattern": pattern, "shapes": shapes, "ours_s": ours_s[0], "torch_s": torch_s[0], "ours_least_s": ours_s[1],
-            "torch_least_s": torch_s[1], "ratio": ours_s[0] / torch_s[0], "ratio_of_least": ours_s[1] / torch_s[1], "turns": n}
+    return {"kind": "einsum", "pattern": pattern, "shapes": shapes, "ours_s": ours_s[0], "torch_s": torch_s[0],
+            "ours_least_s": ours_s[1], "torch_least_s": torch_s[1], "ratio": ours_s[0] / torch_s[0],
+            "ratio_of_least": ours_s[1] / torch_s[1], "turns": n}
 
 
 def rearrange_row(pattern, shape, dtype, seconds):
@@ -116,9 +118,10 @@ def rearrange_row(pattern, shape, dtype, seconds):
     compare(pattern, once(), y.permute(axes).reshape(-1), 0)
     (ours_s, clone_s, torch_s), n = turns_of([ours, clone, theirs], seconds)
     moved = 2 * numel * (2 if dtype == torch.bfloat16 else 4)
-    return {"kind": "rearrange", "pattern": pattern, "shape": shape, "dtype": str(dtype)[6:], "ours_s": ours_s[0], "clone_s": clone_s[0],
-            "torch_s": torch_s[0], "ours_least_s": ours_s[1], "clone_least_s": clone_s[1], "torch_least_s": torch_s[1],
-            "gb_per_s": moved / ours_s[1] / 1e9, "share": clone_s[0] / ours_s[0], "share_of_least": clone_s[1] / ours_s[1], "turns": n}
+    return {"kind": "rearrange", "pattern": pattern, "shape": shape, "dtype": str(dtype)[6:], "ours_s": ours_s[0],
+            "clone_s": clone_s[0], "torch_s": torch_s[0], "ours_least_s": ours_s[1], "clone_least_s": clone_s[1],
+            "torch_least_s": torch_s[1], "gb_per_s": moved / ours_s[1] / 1e9, "share": clone_s[0] / ours_s[0],
+            "share_of_least": clone_s[1] / ours_s[1], "turns": n}
 
 
 def holds(row):
@@ -129,11 +132,13 @@ def row_text(row):
     mark = " " if holds(row) else "!"
     if row["kind"] == "einsum":
         return (f"{row['pattern']:<32}{time_text(row['ours_s']):>10}{time_text(row['torch_s']):>10}{row['ratio']:>7.2f}"
-                f"   {time_text(row['ours_least_s']):>10}{time_text(row['torch_least_s']):>10}{row['ratio_of_least']:>7.2f} {mark}")
+                f"   {time_text(row['ours_least_s']):>10}{time_text(row['torch_least_s']):>10}"
+                f"{row['ratio_of_least']:>7.2f} {mark}")
     shape = "x".join(map(str, row["shape"]))
-    return (f"{row['pattern']:<22}{shape:<17}{row['dtype']:<9}{time_text(row['ours_s']):>8}{time_text(row['clone_s']):>9}{row['share']:>6.0%}"
-            f"   {time_text(row['ours_least_s']):>8}{time_text(row['clone_least_s']):>9}{row['share_of_least']:>6.0%} {mark}"
-            f" {time_text(row['torch_least_s']):>9}")
+    return (f"{row['pattern']:<22}{shape:<17}{row['dtype']:<9}"
+            f"{time_text(row['ours_s']):>8}{time_text(row['clone_s']):>9}{row['share']:>6.0%}   "
+            f"{time_text(row['ours_least_s']):>8}{time_text(row['clone_least_s']):>9}{row['share_of_least']:>6.0%} "
+            f"{mark} {time_text(row['torch_least_s']):>9}")
 
 
 def rows_of(kinds, seconds):
@@ -154,13 +159,14 @@ def main():
     parser.add_argument("--only", default="einsum,rearrange")
     options = parser.parse_args()
     prepare(options.threads)
-    heads = {"einsum": f"\n{'einsum':<32}{'ours':>10}{'torch':>10}{'ratio':>7}   {'least':>10}{'torch':>10}{'ratio':>7}",
-             "rearrange": f"\n{'rearrange':<22}{'shape':<17}{'dtype':<9}{'ours':>8}{'copy':>9}{'share':>6}   {'least':>8}{'copy':>9}{'share':>6}"
-                          f" {'torch':>11}"}
+    heads = {"einsum": f"\n{'einsum':<32}{'ours':>10}{'torch':>10}{'ratio':>7}   "
+                       f"{'least':>10}{'torch':>10}{'ratio':>7}",
+             "rearrange": f"\n{'rearrange':<22}{'shape':<17}{'dtype':<9}{'ours':>8}{'copy':>9}{'share':>6}   "
+                          f"{'least':>8}{'copy':>9}{'share':>6} {'torch':>11}"}
     rows = []
     if not options.json:
-        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {len(os.sched_getaffinity(0))} cores, "
-              f"load {os.getloadavg()[0]:.1f}")
+        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, "
+              f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     for row in rows_of(options.only.split(","), options.seconds):
         if not options.json:
             if not rows or rows[-1]["kind"] != row["kind"]:
@@ -169,10 +175,11 @@ def main():
         rows.append(row)
     missed = [r for r in rows if not holds(r)]
     if options.json:
-        print(json.dumps({"tally": tl.version().decode(), "torch": torch.__version__, "threads": options.threads, "rows": rows,
-                          "missed": len(missed)}, indent=1))
+        print(json.dumps({"tally": tl.version().decode(), "torch": torch.__version__, "threads": options.threads,
+                          "rows": rows, "missed": len(missed)}, indent=1))
     else:
-        print(f"\n{len(rows)} rows, {len(missed)} below the bar ('!': by the shortest turns, einsum above 1, a copy below 80 %).")
+        print(f"\n{len(rows)} rows, {len(missed)} below the bar ('!': by the shortest turns, einsum above 1, a copy "
+              "below 80 %).")
     return 1 if missed else 0
 
 

@@ -1,13 +1,20 @@
-"""Training steps beside torch.compile on the same GPU: the same models, batches and random tokens, bf16, AdamW, clipping.
+"""Training steps against torch.compile on the same GPU: the same models, batches and random tokens, bf16, AdamW,
+clipping.
 
     python3 bench/bench_gpu.py [--only NAME ...] [--recipe bf16] [--steps 24] [--ours] [--json FILE]
 
-One table, some two minutes a model (half of it compiling): tokens/s (median of the steps after the first eight) of ours in the default mode, whose bits repeat, of ours
-with --fast, and of PyTorch; both ratios; model FLOP/s utilisation by PaLM's rule (6 N + 12 L T d for each token, on 989.5 TFLOP/s of dense bf16) of the default mode, of
---fast and of PyTorch; the FLOP/s of --fast as a share of what this card reaches in an 8192^3 product in this run; and peak memory: ours as the price says and the
-driver sees, theirs as PyTorch counts it.
-PyTorch runs bf16 by autocast with f32 parameters, fused AdamW and scaled_dot_product_attention, as the fastest of its forms; ours the recipe
-with bf16 parameters and f32 masters. --ours leaves PyTorch out. Our process is ended by a signal once it has taken its steps: nothing is saved.
+Prints one table; each model takes about two minutes, half of it compiling. The columns:
+
+- tokens/s (median of the steps after the first eight): ours in the default, deterministic mode, ours with --fast, and
+  PyTorch's; then both ratios;
+- model FLOP/s utilisation by PaLM's rule (6 N + 12 L T d per token, of 989.5 TFLOP/s of dense bf16) of the default
+  mode, of --fast and of PyTorch;
+- the FLOP/s of --fast as a share of what this card reaches in an 8192^3 product in this run;
+- peak memory: ours as priced and as the driver reports it, PyTorch's as PyTorch counts it.
+
+PyTorch runs its fastest form: bf16 by autocast with f32 parameters, fused AdamW and scaled_dot_product_attention. Ours
+runs the recipe with bf16 parameters and f32 masters. --ours leaves PyTorch out. A signal ends our process after its
+steps; nothing is saved.
 """
 import argparse
 import json
@@ -51,15 +58,17 @@ def token_flops(case):
 def config(case):
     family, L, H, kv, C, F, V, _, T = case
     if family == "gpt2":
-        return {"model_type": "gpt2", "n_layer": L, "n_head": H, "n_embd": C, "n_positions": T, "vocab_size": V, "n_inner": F,
-                "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new"}
-    return {"model_type": "llama", "num_hidden_layers": L, "num_attention_heads": H, "num_key_value_heads": kv, "hidden_size": C,
-            "intermediate_size": F, "vocab_size": V, "max_position_embeddings": T, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-            "tie_word_embeddings": True, "initializer_range": 0.02, "hidden_act": "silu"}
+        return {"model_type": "gpt2", "n_layer": L, "n_head": H, "n_embd": C, "n_positions": T, "vocab_size": V,
+                "n_inner": F, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new"}
+    return {"model_type": "llama", "num_hidden_layers": L, "num_attention_heads": H, "num_key_value_heads": kv,
+            "hidden_size": C, "intermediate_size": F, "vocab_size": V, "max_position_embeddings": T,
+            "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "initializer_range": 0.02,
+            "hidden_act": "silu"}
 
 
 def driver_bytes():
-    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True)
+    done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                          capture_output=True, text=True)
     return int(done.stdout.split()[0]) << 20 if done.returncode == 0 and done.stdout.split() else 0
 
 
@@ -84,10 +93,12 @@ def ours(case, recipe, fast, n_steps):
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(config(case)))
         draw = random.Random(1)
-        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little") for _ in range(B * T * 4 + 1)))
-        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B, "--seq", T, "--steps", 100000,
-                   "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--sample-tokens", 0, "--val-share", 0, "--save-every", 0, "--device", "cuda",
-                   "--recipe", recipe, "--out", folder / "run", "--quiet", "--json"] + ["--fast"] * fast
+        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little")
+                                                     for _ in range(B * T * 4 + 1)))
+        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B,
+                   "--seq", T, "--steps", 100000, "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--sample-tokens",
+                   0, "--val-share", 0, "--save-every", 0, "--device", "cuda", "--recipe", recipe, "--out",
+                   folder / "run", "--quiet", "--json"] + ["--fast"] * fast
         before, held = driver_bytes(), 0
         with open(folder / "error", "w") as error:
             process = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=error)
@@ -136,7 +147,8 @@ def llama_new(case):
     from torch.nn import functional as F
     _, L, H, kv, C, W, V, _, T = case
     D = C // H
-    angle = torch.outer(torch.arange(T, dtype=torch.float32), 10000.0 ** (-torch.arange(0, D // 2, dtype=torch.float32) / (D // 2)))
+    angle = torch.outer(torch.arange(T, dtype=torch.float32),
+                        10000.0 ** (-torch.arange(0, D // 2, dtype=torch.float32) / (D // 2)))
 
     def turn(x, cos, sin):
         a, b = x.chunk(2, dim=-1)
@@ -146,8 +158,10 @@ def llama_new(case):
         def __init__(self):
             super().__init__()
             self.norm_1, self.norm_2 = nn.RMSNorm(C, eps=1e-5), nn.RMSNorm(C, eps=1e-5)
-            self.q, self.k, self.v = nn.Linear(C, C, bias=False), nn.Linear(C, kv * D, bias=False), nn.Linear(C, kv * D, bias=False)
-            self.o, self.gate, self.up = nn.Linear(C, C, bias=False), nn.Linear(C, W, bias=False), nn.Linear(C, W, bias=False)
+            self.q, self.k, self.v = (nn.Linear(C, C, bias=False), nn.Linear(C, kv * D, bias=False),
+                                      nn.Linear(C, kv * D, bias=False))
+            self.o, self.gate, self.up = (nn.Linear(C, C, bias=False), nn.Linear(C, W, bias=False),
+                                          nn.Linear(C, W, bias=False))
             self.down = nn.Linear(W, C, bias=False)
 
         def forward(self, x, cos, sin):
@@ -211,8 +225,8 @@ def theirs(case, n_steps):
 def ceiling():
     """FLOP/s of an 8192^3 product of random bf16 matrices, and bytes/s of a copy, read and written."""
     import torch
-    a, b = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16), torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    big, to = torch.empty(1 << 31, device="cuda", dtype=torch.uint8), torch.empty(1 << 31, device="cuda", dtype=torch.uint8)
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    big, to = (torch.empty(1 << 31, device="cuda", dtype=torch.uint8) for _ in range(2))
 
     def seconds(call):
         spans = []
@@ -252,9 +266,12 @@ def row_print(name, case, ways, top):
     number = lambda x, text: format(x, text) if x is not None else format("-", ">" + text.split(".")[0])
     over = lambda a, b: a / b if a and b else None
     flops = {way: value and value * token_flops(case) for way, value in rate.items()}
-    cells = [number(rate[way], "9.0f") for way in WAYS] + [number(over(rate[way], rate["torch"]), "6.3f") for way in WAYS[:2]]
-    cells += [number(over(flops[way], DENSE_BF16), "6.3f") for way in WAYS] + [number(over(flops["fast"], top and top["flops"]), "8.3f")]
-    cells += [number(our and our[key] / 2**30, "8.2f") for key in ("bytes", "driver_bytes")] + [number(their and their["bytes"] / 2**30, "8.2f")]
+    cells = ([number(rate[way], "9.0f") for way in WAYS]
+             + [number(over(rate[way], rate["torch"]), "6.3f") for way in WAYS[:2]])
+    cells += ([number(over(flops[way], DENSE_BF16), "6.3f") for way in WAYS]
+              + [number(over(flops["fast"], top and top["flops"]), "8.3f")])
+    cells += ([number(our and our[key] / 2**30, "8.2f") for key in ("bytes", "driver_bytes")]
+              + [number(their and their["bytes"] / 2**30, "8.2f")])
     print(f"{name:11}", *cells, f" {our['health'].get('watts', '') if our else ''}", flush=True)
 
 
@@ -272,13 +289,18 @@ def main():
         return
     top = attempt("ceiling", lambda: apart("--turn", "ceiling"))
     if top:
-        print(f"ceilings here: product {top['flops'] / 1e12:.0f} TFLOP/s, copy {top['copy'] / 1e12:.2f} TB/s; recipe {options.recipe}")
+        print(f"ceilings here: product {top['flops'] / 1e12:.0f} TFLOP/s, copy {top['copy'] / 1e12:.2f} TB/s; recipe "
+              f"{options.recipe}")
     print(f"{'':11} {'tokens/s':>29} {'over torch':>13} {'MFU':>20} {'of':>8} {'GiB':>26}")
-    print(f"{'':11} {'default':>9} {'--fast':>9} {'torch':>9} {'def.':>6} {'fast':>6} {'def.':>6} {'fast':>6} {'torch':>6} {'product':>8} {'priced':>8} {'driver':>8} {'torch':>8}  watts")
+    print(f"{'':11} {'default':>9} {'--fast':>9} {'torch':>9} {'def.':>6} {'fast':>6} {'def.':>6} {'fast':>6} "
+          f"{'torch':>6} {'product':>8} {'priced':>8} {'driver':>8} {'torch':>8}  watts")
     rows = {}
     for name in options.only:
-        rows[name] = ways = {way: attempt(f"{name}, {way}", lambda: ours(CASES[name], options.recipe, way == "fast", options.steps)) for way in WAYS[:2]}
-        ways["torch"] = None if options.ours else attempt(f"{name}, torch", lambda: apart("--turn", name, "--steps", options.steps))
+        rows[name] = ways = {way: attempt(f"{name}, {way}",
+                                          lambda: ours(CASES[name], options.recipe, way == "fast", options.steps))
+                             for way in WAYS[:2]}
+        ways["torch"] = (None if options.ours
+                         else attempt(f"{name}, torch", lambda: apart("--turn", name, "--steps", options.steps)))
         row_print(name, CASES[name], ways, top)
     if options.json:
         options.json.write_text(json.dumps({"ceiling": top, "rows": rows}))

@@ -1,10 +1,11 @@
-"""Training steps at sequence lengths that are no multiple of 128, beside the next one that is, in the same run.
+"""Training steps at sequence lengths that are not multiples of 128, against the next multiple, in the same run.
 
     python3 bench/bench_lengths.py [--steps 16] [--layers 5] [--device cuda] [--small]
 
-GPT-2 350M cut to five layers, bf16, random tokens: tokens/s (median of the steps after the first six), the time of a token as a multiple of that at the
-next multiple of 128, and the differences between price and receipt. Fails where a token takes more than 1.3 times as long, or where there is a difference.
---small takes a model and lengths for the cpu, to try the program where there is no GPU.
+GPT-2 350M with only five layers, bf16, random tokens. Prints tokens/s (median of the steps after the first six), the
+time per token relative to that at the next multiple of 128, and the differences between price and receipt. Fails if a
+token takes more than 1.3 times as long, or if there is a difference. --small uses a model and lengths for the CPU, to
+try the program without a GPU.
 """
 import argparse
 import json
@@ -21,7 +22,8 @@ from bench_gpu import TALLY, config
 WARM = 6
 MOST = 1.3
 # batch, time, fast; those of one next multiple have about as many tokens
-ROWS = [(32, 1024, False), (32, 960, False), (32, 1152, False), (32, 1025, False), (256, 128, False), (256, 100, False), (512, 64, False)]
+ROWS = [(32, 1024, False), (32, 960, False), (32, 1152, False), (32, 1025, False), (256, 128, False), (256, 100, False),
+        (512, 64, False)]
 SMALL = [(2, 128, False), (2, 100, False), (2, 100, True), (2, 128, True)]
 
 
@@ -35,14 +37,17 @@ def step(case, device, fast, n_steps):
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(config(case)))
         draw = random.Random(1)
-        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little") for _ in range(B * T * 2 + 1)))
-        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B, "--seq", T, "--steps", n_steps,
-                   "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--eval-batches", 1, "--sample-tokens", 0, "--val-share", 0, "--save-every", 0,
-                   "--device", device, "--recipe", "bf16", "--out", folder / "run", "--quiet", "--json"] + ["--fast"] * fast
+        (folder / "tokens.bin").write_bytes(b"".join(draw.randrange(V).to_bytes(2, "little")
+                                                     for _ in range(B * T * 2 + 1)))
+        command = [TALLY, "train", "--model", folder / "config.json", "--data", folder / "tokens.bin", "--batch", B,
+                   "--seq", T, "--steps", n_steps, "--warmup", 1, "--lr", "1e-4", "--eval-every", 0, "--eval-batches",
+                   1, "--sample-tokens", 0, "--val-share", 0, "--save-every", 0, "--device", device, "--recipe", "bf16",
+                   "--out", folder / "run", "--quiet", "--json"] + ["--fast"] * fast
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=150)
         if done.returncode != 0:
             raise RuntimeError(f"tally ended with {done.returncode}: " + done.stderr.strip()[-300:])
-        lines = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines() if line.endswith("}")]
+        lines = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()
+                 if line.endswith("}")]
         times = [line["time"]["step_s"] for line in lines if "step_s" in line.get("time", {})]
         return statistics.median(times[min(WARM, len(times) - 1):]), json.loads(done.stdout)["differences"]
 
@@ -57,7 +62,8 @@ def main():
     heads, channels, vocabulary = (2, 128, 512) if options.small else (16, 1024, 50257)
     rows = SMALL if options.small else ROWS
     per_token, n_different, slow = {}, 0, []
-    print(f"{'batch':>5} {'time':>5} {'mode':7} {'ms a step':>10} {'tokens/s':>10} {'next':>5} {'times its token':>16} {'differences':>12}")
+    print(f"{'batch':>5} {'time':>5} {'mode':7} {'ms a step':>10} {'tokens/s':>10} {'next':>5} {'times its token':>16} "
+          f"{'differences':>12}")
     # the multiples of 128 first: the others are compared with them
     for B, T, fast in sorted(rows, key=lambda row: row[1] % 128 != 0):
         case = ("gpt2", options.layers, heads, heads, channels, 4 * channels, vocabulary, B, T)
@@ -68,7 +74,8 @@ def main():
         n_different += differences
         if ratio > MOST:
             slow.append((T, fast))
-        print(f"{B:5} {T:5} {'fast' if fast else 'default':7} {seconds * 1e3:10.2f} {B * T / seconds:10,.0f} {following:5} {ratio:16.2f} {differences:12}", flush=True)
+        print(f"{B:5} {T:5} {'fast' if fast else 'default':7} {seconds * 1e3:10.2f} {B * T / seconds:10,.0f} "
+              f"{following:5} {ratio:16.2f} {differences:12}", flush=True)
     return 1 if n_different or (slow and not options.small) else 0
 
 

@@ -2,27 +2,31 @@
 
     build/venv/bin/python bench/bench_ops.py [--json] [--threads 2] [--only softmax,sort] [--sizes small,medium,large]
 
-or `make bench BENCH=ops BENCH_ARGS="--only sort"`. The ratio is ours / torch: below 1 we are faster, '!' is above 3, and then the exit status is 1.
+or `make bench BENCH=ops BENCH_ARGS="--only sort"`. The ratio is ours / torch: below 1 we are faster. '!' marks a ratio
+above 3, which makes the exit status 1.
 
-Both run in one process, in turns, each turn after a pause (idle threads of the other side stop spinning) and an
-untimed call; a row is the median of the turns. A row above 3 is measured twice more, and the middle one of the three stands:
-on a machine that others use, a hand-over to a second thread waits for a slice. 'of least' is the ratio of the shortest turns.
+Both sides run in one process and alternate. Each turn follows a pause, in which idle threads of the other side stop
+spinning, and an untimed call. A row is the median of its turns. A row above 3 is measured twice more, and the middle
+one of the three counts: on a shared machine, handing work to a second thread may wait for a time slice. 'of least' is
+the ratio of the shortest turns.
 
-What the numbers hold:
-- Ours is called through ctypes with converted arguments, in a scope a call; 16 calls share one where they are shorter than
-  50 us. Nothing is subtracted. 'binding' is what the same calls take that do nothing; '*' marks rows that are mostly that. torch's own
-  binding is in its times likewise.
-- 'bwd' is the gradient with respect to all float inputs, of a graph that is kept; the forward pass is not in the time.
-- Where torch has no op of the kind (rope, swiglu, the fused ones, block formats), it does the same in several calls.
-- glibc is told to keep large blocks (mallopt), or torch would pay for fresh pages where our pool does not.
-- 'of memory' (large rows) is the share of the memory's speed that the row reaches: the bytes that the ledger counts, over the time, beside
-  what a plain loop moves in the same run with the same mix of reading and writing (bench/stream.c, arrays of the same size, shortest
-  turns on both sides). Ops that compute much for each byte are not held to it: see REASONS, which is printed for every row
-  above 1x or below 85 %.
-- 'computing' (large rows that miss either) is the share of the row's time that the same op takes on arrays of 64 KB, which the caches hold,
-  on one thread, scaled by the bytes: near 100 % memory does not matter, and what is left is to compute less.
-- Before it is timed, each op's first result is compared with torch's, at the small and the medium size (not of random numbers),
-  and the kernels that ran are noted: a kernel of op_list.h that no row runs is named at the end, and fails the whole table.
+What the numbers include:
+- Ours is called through ctypes with converted arguments, in one scope per call; calls shorter than 50 us share a scope
+  by sixteens. Nothing is subtracted. 'binding' is the time of the same calls to a function that does nothing; '*' marks
+  rows that are mostly that. torch's times include its own binding as well.
+- 'bwd' is the gradient with respect to all float inputs, of a graph that is kept; the forward pass is not timed.
+- If torch has no such op (rope, swiglu, the fused ones, block formats), it does the same in several calls.
+- glibc is told to keep large blocks (mallopt); otherwise torch would pay for fresh pages where our pool does not.
+- 'of memory' (large rows) is the share of the memory bandwidth that the row reaches: the bytes that the ledger counts
+  over the time, relative to a plain loop in the same run with the same mix of reads and writes (bench/stream.c, arrays
+  of the same size, shortest turns on both sides). Ops that compute much per byte are exempt: see REASONS, which is
+  printed for every row above 1x or below 85 %.
+- 'computing' (large rows that miss either) is the share of the row's time that the same op takes on one thread and on
+  arrays of 64 KB, which fit in the caches, scaled by the bytes. Near 100 %, memory does not matter, and only less
+  computation would help.
+- Before it is timed, each op's first result is compared with torch's at the small and the medium size (except random
+  numbers), and the kernels that ran are recorded. A kernel of op_list.h that no row runs is named at the end, and the
+  benchmark fails.
 """
 import argparse
 import ctypes
@@ -50,11 +54,14 @@ from tally_c import Tensor, convert, tl  # noqa: E402
 
 SIZES = ["small", "medium", "large"]
 CACHED = "cached"       # a size of its own, not in the table: see cached_s
-SHAPES = {"small": (8, 128), CACHED: (16, 1024), "medium": (256, 512), "large": (4096, 1024)}  # of f32: 4, 64, 512 KB, 16 MB
+# In f32: 4 KB, 64 KB, 512 KB, 16 MB.
+SHAPES = {"small": (8, 128), CACHED: (16, 1024), "medium": (256, 512), "large": (4096, 1024)}
 SQUARES = {"small": 32, CACHED: 64, "medium": 256, "large": 2048}
-HEADS = {"small": (1, 16, 2, 32), CACHED: (1, 32, 8, 64), "medium": (1, 256, 8, 64), "large": (4, 1024, 8, 64)}  # (B,T,H,D)
+# (B, T, H, D)
+HEADS = {"small": (1, 16, 2, 32), CACHED: (1, 32, 8, 64), "medium": (1, 256, 8, 64), "large": (4, 1024, 8, 64)}
 LOGITS = {"small": (4, 256), CACHED: (8, 2048), "medium": (64, 2048), "large": (128, 32768)}
-HEAD = {"small": (16, 32, 64), CACHED: (16, 64, 256), "medium": (128, 128, 1024), "large": (512, 256, 8192)}     # (N,C,V)
+# (N, C, V)
+HEAD = {"small": (16, 32, 64), CACHED: (16, 64, 256), "medium": (128, 128, 1024), "large": (512, 256, 8192)}
 SLOWER = 3.0            # more than this times torch's time is too slow
 ELSEWHERE = {"transfer", "clip_scale", "fake_quantize",  # needs two devices; is of one number; torch has none
              "narrow", "matmul_f8", "matmul_f8_acc"}  # a GPU's
@@ -70,13 +77,14 @@ f32, bf16 = torch.float32, torch.bfloat16
 # ---- Cases: name -> function(size, dtype) giving a Case ----
 
 class Case:
-    """`ours` and `theirs` are called with their arguments. first(result, arguments) and torch_first(result, arguments) give what
-    is compared; None where there is nothing to compare (random numbers)."""
+    """`ours` and `theirs` are called with their arguments. first(result, arguments) and torch_first(result, arguments)
+    return what is compared, or None if there is nothing to compare (random numbers)."""
 
     def __init__(self, ours, arguments, theirs, theirs_arguments, first=None, torch_first=None, compares=True):
         self.ours, self.arguments, self.theirs, self.theirs_arguments = ours, arguments, theirs, theirs_arguments
         self.first = first or (lambda result, arguments: Tensor(result))
-        self.torch_first = torch_first or (lambda result, arguments: result[0] if isinstance(result, (tuple, list)) else result)
+        self.torch_first = torch_first or (lambda result, arguments: result[0] if isinstance(result, (tuple, list))
+                                           else result)
         self.compares = compares
 
 
@@ -166,8 +174,8 @@ def gradient_case(out, out_t, inputs, inputs_t):
     seed, seed_t = both(normal(out_t.shape, 77), out_t.dtype)
     theirs = functools.partial(torch.autograd.grad, grad_outputs=(seed_t,), retain_graph=True)
     n = len(inputs)
-    return Case("gradients", [out, seed, inputs, n, tl.RETAIN_GRAPH, (ctypes.c_void_p * n)()], theirs, [(out_t,), tuple(inputs_t)],
-                first=lambda result, arguments: Tensor(arguments[-1][0]))
+    return Case("gradients", [out, seed, inputs, n, tl.RETAIN_GRAPH, (ctypes.c_void_p * n)()], theirs,
+                [(out_t,), tuple(inputs_t)], first=lambda result, arguments: Tensor(arguments[-1][0]))
 
 
 # create.c, random.c
@@ -185,12 +193,16 @@ def numel(size):
 
 
 creation("full", lambda s: ["full", 2, SHAPES[s], 1.5, tl.F32, None], lambda s: lambda: torch.full(SHAPES[s], 1.5))
-creation("arange", lambda s: ["arange", 0.0, 1.0, numel(s), tl.F32, None], lambda s: lambda: torch.arange(0.0, float(numel(s)), 1.0))
-creation("uniform", lambda s: ["uniform", 2, SHAPES[s], 0.0, 1.0, tl.F32, None], lambda s: lambda: torch.rand(SHAPES[s]), compares=False)
-creation("normal", lambda s: ["normal", 2, SHAPES[s], 0.0, 1.0, tl.F32, None], lambda s: lambda: torch.randn(SHAPES[s]), compares=False)
-creation("integers", lambda s: ["integers", 2, SHAPES[s], 0, 1000, tl.I64, None], lambda s: lambda: torch.randint(0, 1000, SHAPES[s]),
+creation("arange", lambda s: ["arange", 0.0, 1.0, numel(s), tl.F32, None],
+         lambda s: lambda: torch.arange(0.0, float(numel(s)), 1.0))
+creation("uniform", lambda s: ["uniform", 2, SHAPES[s], 0.0, 1.0, tl.F32, None],
+         lambda s: lambda: torch.rand(SHAPES[s]), compares=False)
+creation("normal", lambda s: ["normal", 2, SHAPES[s], 0.0, 1.0, tl.F32, None], lambda s: lambda: torch.randn(SHAPES[s]),
          compares=False)
-creation("permutation", lambda s: ["permutation", numel(s) // 8, None], lambda s: lambda: torch.randperm(numel(s) // 8), compares=False)
+creation("integers", lambda s: ["integers", 2, SHAPES[s], 0, 1000, tl.I64, None],
+         lambda s: lambda: torch.randint(0, 1000, SHAPES[s]), compares=False)
+creation("permutation", lambda s: ["permutation", numel(s) // 8, None], lambda s: lambda: torch.randperm(numel(s) // 8),
+         compares=False)
 
 
 def filling(name, ours, theirs, compares=False):
@@ -255,7 +267,8 @@ def slice_backward(size, dtype):
 ALSO_NARROW = {"add", "mul", "div", "exp", "tanh", "sigmoid", "relu", "gelu", "silu", "swiglu"}
 WITH_GRADIENT = {"gelu", "gelu_erf", "silu", "swiglu"}  # a kernel of their own on the way back
 for name in elementwise_rows.BINARY:
-    binary(name, elementwise_rows.theirs(name), values=positive if name == "pow" else normal, narrow=name in ALSO_NARROW, gradient=name in WITH_GRADIENT)
+    binary(name, elementwise_rows.theirs(name), values=positive if name == "pow" else normal,
+           narrow=name in ALSO_NARROW, gradient=name in WITH_GRADIENT)
 for name in elementwise_rows.UNARY:
     unary(name, [name], elementwise_rows.theirs(name), values=positive if name in elementwise_rows.POSITIVE else normal,
           narrow=name in ALSO_NARROW, gradient=name in WITH_GRADIENT)
@@ -283,7 +296,8 @@ two = tl.scalar_float(2.0)
 for name in "add", "sub", "mul", "div", "remainder":
     unary(name + "_scalar", [name + "_scalar", two], functools.partial(getattr(torch, name), other=2.0))
 unary("pow_scalar 2", ["pow_scalar", two], functools.partial(torch.pow, exponent=2.0))
-unary("pow_scalar 1.7", ["pow_scalar", tl.scalar_float(1.7)], functools.partial(torch.pow, exponent=1.7), values=positive)
+unary("pow_scalar 1.7", ["pow_scalar", tl.scalar_float(1.7)], functools.partial(torch.pow, exponent=1.7),
+      values=positive)
 unary("compare_scalar", ["cmp_scalar", tl.LT, two], functools.partial(torch.lt, other=2.0))
 unary("clamp", ["clamp", tl.scalar_float(-0.5), two], functools.partial(torch.clamp, min=-0.5, max=2.0))
 
@@ -359,7 +373,8 @@ def add_layer_norm(size, dtype):
     def theirs(x, y, w, b):
         both_added = x + y
         return plain.theirs(both_added, w, b), both_added
-    return Case("add_layer_norm", [x, y, w, b, eps, *slots(1)], theirs, [xt, yt, wt, bt], first=sum_of_both, torch_first=torch_sum_of_both)
+    return Case("add_layer_norm", [x, y, w, b, eps, *slots(1)], theirs, [xt, yt, wt, bt], first=sum_of_both,
+                torch_first=torch_sum_of_both)
 
 
 def add_rms_norm(size, dtype):
@@ -371,7 +386,8 @@ def add_rms_norm(size, dtype):
     def theirs(x, y, w):
         both_added = x + y
         return plain.theirs(both_added, w), both_added
-    return Case("add_rms_norm", [x, y, w, eps, *slots(1)], theirs, [xt, yt, wt], first=sum_of_both, torch_first=torch_sum_of_both)
+    return Case("add_rms_norm", [x, y, w, eps, *slots(1)], theirs, [xt, yt, wt], first=sum_of_both,
+                torch_first=torch_sum_of_both)
 
 
 # matmul.c, attention.c
@@ -392,7 +408,8 @@ def matmul_batch(size, dtype):
 
 def linear(size, dtype):
     n, c, v = HEAD[size]
-    (x, xt), (w, wt), (b, bt) = both(normal((n, c)), dtype), both(normal((v, c), 11), dtype), both(normal((v,), 5), dtype)
+    (x, xt), (w, wt), (b, bt) = (both(normal((n, c)), dtype), both(normal((v, c), 11), dtype),
+                                 both(normal((v,), 5), dtype))
     return Case("linear", [x, w, b], F.linear, [xt, wt, bt])
 
 
@@ -422,7 +439,8 @@ def attention(size, dtype):
 
     def theirs(*qkv):
         return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in qkv), is_causal=True).transpose(1, 2)
-    return Case("attention", [*(p[0] for p in pairs), tl.attention_options(causal=True), None], theirs, [p[1] for p in pairs])
+    return Case("attention", [*(p[0] for p in pairs), tl.attention_options(causal=True), None], theirs,
+                [p[1] for p in pairs])
 
 
 def rope(size, dtype):
@@ -443,7 +461,8 @@ def rope(size, dtype):
 def cross_entropy(size, dtype):
     n, v = LOGITS[size]
     (x, xt), (t, tt) = both(normal((n, v)), dtype), both(integers(n, v))
-    return Case("cross_entropy", [x, t, None], F.cross_entropy if dtype == f32 else lambda x, t: F.cross_entropy(x, t).float(), [xt, tt])
+    return Case("cross_entropy", [x, t, None], F.cross_entropy if dtype == f32
+                else lambda x, t: F.cross_entropy(x, t).float(), [xt, tt])
 
 
 def embedding(size, dtype):
@@ -469,12 +488,14 @@ def bce(size, dtype):
 def linear_cross_entropy(size, dtype):
     n, c, v = HEAD[size]
     (x, xt), (w, wt), (t, tt) = both(normal((n, c)), dtype), both(normal((v, c), 11), dtype), both(integers(n, v))
-    return Case("linear_cross_entropy", [x, w, t, None], lambda x, w, t: F.cross_entropy(F.linear(x, w), t).float(), [xt, wt, tt])
+    return Case("linear_cross_entropy", [x, w, t, None], lambda x, w, t: F.cross_entropy(F.linear(x, w), t).float(),
+                [xt, wt, tt])
 
 
-for make, narrow, gradient in ((layer_norm, True, True), (rms_norm, True, True), (add_layer_norm, False, True), (add_rms_norm, False, True),
-                               (square, True, False), (linear, True, True), (attention, True, True), (rope, True, True),
-                               (cross_entropy, True, True), (embedding, True, True), (nll, False, True), (bce, False, True),
+for make, narrow, gradient in ((layer_norm, True, True), (rms_norm, True, True), (add_layer_norm, False, True),
+                               (add_rms_norm, False, True), (square, True, False), (linear, True, True),
+                               (attention, True, True), (rope, True, True), (cross_entropy, True, True),
+                               (embedding, True, True), (nll, False, True), (bce, False, True),
                                (linear_cross_entropy, False, False)):
     name = {"square": "matmul"}.get(make.__name__, make.__name__)
     case(name, narrow)(make)
@@ -531,7 +552,8 @@ def index_add(size, dtype):
 @case("index pairs")
 def index_pairs(size, dtype):
     n, c = SHAPES[size]
-    (x, xt), (i, it), (j, jt) = both(normal((n, c))), both(integers(n * c // 4, n)), both(integers(n * c // 4 + 1, c)[1:].copy())
+    (x, xt), (i, it), (j, jt) = (both(normal((n, c))), both(integers(n * c // 4, n)),
+                                 both(integers(n * c // 4 + 1, c)[1:].copy()))
     return Case("index", [x, [0, 1], [i, j], 2], lambda x, i, j: x[i, j], [xt, it, jt])
 
 
@@ -539,7 +561,8 @@ def index_put(size, dtype, accumulate):
     n, c = SHAPES[size]
     (x, xt), (i, it) = both(normal((n, c))), both(np.random.default_rng(3).permutation(n))
     v, vt = both(normal((n, c), 64))
-    return Case("index_put", [x, [0], [i], 1, v, accumulate], lambda x, i, v: torch.index_put(x, (i,), v, accumulate), [xt, it, vt])
+    return Case("index_put", [x, [0], [i], 1, v, accumulate], lambda x, i, v: torch.index_put(x, (i,), v, accumulate),
+                [xt, it, vt])
 
 
 case("index_put")(functools.partial(index_put, accumulate=False))
@@ -573,7 +596,8 @@ def ordered(name, ours, theirs, shapes=SHAPES, narrow=False):
 
 ordered("sort", ["sort", 1, False], lambda x: torch.sort(x, 1), narrow=True)
 ordered("sort columns", ["sort", 0, False], lambda x: torch.sort(x, 0))
-ordered("sort vector", ["sort", 0, False], lambda x: torch.sort(x, 0), shapes={s: (int(np.prod(SHAPES[s])),) for s in SHAPES})
+ordered("sort vector", ["sort", 0, False], lambda x: torch.sort(x, 0),
+        shapes={s: (int(np.prod(SHAPES[s])),) for s in SHAPES})
 ordered("topk 16", ["topk", 16, 1, True], lambda x: torch.topk(x, 16, 1), narrow=True)
 ordered("topk 16 smallest", ["topk", 16, 1, False], lambda x: torch.topk(x, 16, 1, False))
 ordered("topk 1", ["topk", 1, 1, True], lambda x: torch.topk(x, 1, 1))
@@ -644,31 +668,37 @@ def optimizer(name, ours, n_state, options, theirs):
         (p, pt), (g, gt) = both(normal(shape)), both(normal(shape, 64))
         state = [both(np.zeros(shape, np.float32)) for _ in range(n_state)]
         arguments = ours(p, g, [s[0] for s in state]) if callable(ours) else [ours, p, g, *(s[0] for s in state)]
-        return Case(arguments[0], [*arguments[1:], options()], theirs, [[pt], [gt], *([s[1]] for s in state), [torch.ones(())]],
-                    first=lambda r, a: p, torch_first=lambda r, a: pt)
+        return Case(arguments[0], [*arguments[1:], options()], theirs,
+                    [[pt], [gt], *([s[1]] for s in state), [torch.ones(())]], first=lambda r, a: p,
+                    torch_first=lambda r, a: pt)
     case(name)(make)
 
 
 def adam_options(lr=1e-3, decoupled=False, weight_decay=0.0):
     o = tl.adam_options()
-    o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.decoupled, o.step = lr, 0.9, 0.999, 1e-8, weight_decay, decoupled, 1
+    o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.decoupled, o.step = (lr, 0.9, 0.999, 1e-8, weight_decay, decoupled,
+                                                                          1)
     return o
 
 
 ADAM = dict(amsgrad=False, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, maximize=False)
-optimizer("adamw", lambda p, g, s: ["adam_", p, g, *s, None], 2, lambda: adam_options(decoupled=True, weight_decay=0.01),
+optimizer("adamw", lambda p, g, s: ["adam_", p, g, *s, None], 2,
+          lambda: adam_options(decoupled=True, weight_decay=0.01),
           lambda p, g, m, v, step: torch._fused_adamw_(p, g, m, v, [], step, weight_decay=0.01, **ADAM))
 optimizer("adam", lambda p, g, s: ["adam_", p, g, *s, None], 2, adam_options,
           lambda p, g, m, v, step: torch._fused_adam_(p, g, m, v, [], step, weight_decay=0.0, **ADAM))
 SGD = dict(weight_decay=0.0, lr=1e-3, dampening=0.0, nesterov=False, maximize=False)
-optimizer("sgd", lambda p, g, s: ["sgd_", p, g, None], 0, lambda: tl.sgd_options(lr=1e-3), lambda p, g, step: torch._fused_sgd_(p, g, [], momentum=0.0, is_first_step=False, **SGD))
+optimizer("sgd", lambda p, g, s: ["sgd_", p, g, None], 0, lambda: tl.sgd_options(lr=1e-3),
+          lambda p, g, step: torch._fused_sgd_(p, g, [], momentum=0.0, is_first_step=False, **SGD))
 optimizer("sgd momentum", "sgd_", 1, lambda: tl.sgd_options(lr=1e-3, momentum=0.9, step=2),
           lambda p, g, b, step: torch._fused_sgd_(p, g, b, momentum=0.9, is_first_step=False, **SGD))
 optimizer("adagrad", "adagrad_", 1, lambda: tl.adagrad_options(lr=1e-2, eps=1e-10, step=1),
-          lambda p, g, s, step: torch._fused_adagrad_(p, g, s, step, lr=1e-2, lr_decay=0.0, weight_decay=0.0, eps=1e-10, maximize=False))
-optimizer("rmsprop", lambda p, g, s: ["rmsprop_", p, g, *s, None, None], 1, lambda: tl.rmsprop_options(lr=1e-2, alpha=0.99, eps=1e-8),
-          lambda p, g, s, step: torch_rmsprop(p, g, s, [], [], step, foreach=False, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0,
-                                              momentum=0.0, centered=False))
+          lambda p, g, s, step: torch._fused_adagrad_(p, g, s, step, lr=1e-2, lr_decay=0.0, weight_decay=0.0, eps=1e-10,
+                                                      maximize=False))
+optimizer("rmsprop", lambda p, g, s: ["rmsprop_", p, g, *s, None, None], 1,
+          lambda: tl.rmsprop_options(lr=1e-2, alpha=0.99, eps=1e-8),
+          lambda p, g, s, step: torch_rmsprop(p, g, s, [], [], step, foreach=False, lr=1e-2, alpha=0.99, eps=1e-8,
+                                              weight_decay=0.0, momentum=0.0, centered=False))
 
 
 @case("sum_squares", narrow=True)
@@ -679,39 +709,53 @@ def sum_squares(size, dtype):
 
 # ---- Why ----
 
-NOT_BY_BYTES = r"matmul.*|linear.*|attention.*|sort.*|topk.*|unique|searchsorted|multinomial.*|permutation"  # no 'computing' for these
+# Ops whose 'computing' column stays empty.
+NOT_BY_BYTES = r"matmul.*|linear.*|attention.*|sort.*|topk.*|unique|searchsorted|multinomial.*|permutation"
 
-REASONS = [  # pattern of the op's name, reason; the first that fits. Figures: a core of a Neoverse V1 at 2.6 GHz. 'Computing' is measured in the run.
+# Pattern of the op's name, and the reason; the first match counts. The figures are for one Neoverse V1 core at 2.6 GHz;
+# 'computing' is measured in the run.
+REASONS = [
     (r"matmul.*|linear.*|attention.*", "computes more than it moves; see bench_gemm and bench_step"),
-    (r"permutation", "sorts its draws, so that every device has the same bits: of 138 us for 16,384 places about 100 are two passes by digits and one of insertion, 33 the draws"),
+    (r"permutation", "sorts its draws, so that every device has the same bits: of 138 us for 16,384 places about 100 "
+     "are two passes by digits and one of insertion, 33 the draws"),
     (r"searchsorted", "ten steps that wait for each other, 62 ns for a value"),
-    (r"sort.*|topk.*|unique|multinomial.*", "moves each element many times; small: 1.8 us for a line of 128, which is sorted by four digits"),
-    (r"uniform_?|normal_?|integers|bernoulli_|trunc_normal_|dropout", "makes its random numbers by ten rounds of Philox, the same on every device"),
-    (r"scatter.*|gather bwd", "goes where its indices say, after a copy of the table (16 MB) or a look at all indices (32 MB)"),
+    (r"sort.*|topk.*|unique|multinomial.*",
+     "moves each element many times; small: 1.8 us for a line of 128, which is sorted by four digits"),
+    (r"uniform_?|normal_?|integers|bernoulli_|trunc_normal_|dropout",
+     "makes its random numbers by ten rounds of Philox, the same on every device"),
+    (r"scatter.*|gather bwd",
+     "goes where its indices say, after a copy of the table (16 MB) or a look at all indices (32 MB)"),
     (r"index pairs", "finds the places of all pairs first, on one thread: two thirds of the time of the medium one"),
     (r"gather.*|index.*|embedding.*|repeat_interleave", "goes where its indices say, an element or a row at a time"),
     (r"nonzero", "small: five ops, of which two count; large: one thread"),
-    (r"div|sqrt|rsqrt|div_scalar", "the division unit: 2.9 cycles for a vector of four quotients, 3.4 for roots (0.29 and 0.34 ns an element)"),
+    (r"div|sqrt|rsqrt|div_scalar",
+     "the division unit: 2.9 cycles for a vector of four quotients, 3.4 for roots (0.29 and 0.34 ns an element)"),
     (r"(add|mul|relu|where|div) bf16", "passes through blocks of f32: widening takes 0.06 ns an element "
-     "and operand from the first cache, narrowing 0.16 (one bfcvtn a cycle)"),
-    (r"cast f32->bf16", "narrowing takes 0.16 ns an element from the first cache: one bfcvtn a cycle"),
+     "and operand from the L1 cache, narrowing 0.16 (one bfcvtn a cycle)"),
+    (r"cast f32->bf16", "narrowing takes 0.16 ns an element from the L1 cache: one bfcvtn a cycle"),
     (r"arange", "computes in f64: converting to f32 takes most of 0.35 ns an element"),
-    (r"exp.*|tanh.*|sigmoid.*|silu.*|gelu.*|swiglu.*|erf|log.?|log1p|sin|cos|pow.*|softplus|remainder.*|rope.*|bce.*|div.*",
-     "computes: polynomials or divisions for each element, in vectors"),
-    (r"softmax.*|log_softmax.*|logsumexp.*|cross_entropy.*|nll bwd", "computes an exponential for each element, and reads a row twice"),
+    (r"exp.*|tanh.*|sigmoid.*|silu.*|gelu.*|swiglu.*|erf|log.?|log1p|sin|cos|pow.*|softplus|remainder.*|rope.*|bce.*|"
+     r"div.*", "computes: polynomials or divisions for each element, in vectors"),
+    (r"softmax.*|log_softmax.*|logsumexp.*|cross_entropy.*|nll bwd",
+     "computes an exponential for each element, and reads a row twice"),
     (r"transpose copy.*", "reads and writes in pieces of a few hundred bytes; see docs/einops.md"),
-    (r"cast.*f8|cast saturating|quantize.*|dequantize.*", "rounds to formats that the chip does not have: 0.6 ns an element"),
-    (r"cum.*", "each element waits for the one before it, in a fixed order: an addition takes 2 cycles, a product 3; columns are brought to rows and back by two copies"),
+    (r"cast.*f8|cast saturating|quantize.*|dequantize.*",
+     "rounds to formats that the chip does not have: 0.6 ns an element"),
+    (r"cum.*", "each element waits for the one before it, in a fixed order: an addition takes 2 cycles, a product 3; "
+     "columns are brought to rows and back by two copies"),
     (r"minimum|maximum|clamp", "two comparisons for each vector, since a NaN on either side wins"),
-    (r"prod.*|norm.*", "computes in f64, for digits and for range: from the first cache 0.15 ns an element (prod), 0.20 (norm), where a sum in f32 takes 0.09; "
-     "converting f32 to f64 is what takes it, more sums side by side do not help"),
+    (r"prod.*|norm.*", "computes in f64, for digits and for range: from the L1 cache 0.15 ns an element (prod), "
+     "0.20 (norm), where a sum in f32 takes 0.09; converting f32 to f64 is what takes it, more sums side by side do "
+     "not help"),
     (r"logical.*|is.*|compare.*|sign|where", "bools pass through blocks of f32"),
-    (r"nll", "eleven ops on 128 numbers at the most, 0.4 us each: masks, weights and their sum, for ids that are not counted"),
+    (r"nll", "eleven ops on 128 numbers at the most, 0.4 us each: masks, weights and their sum, for ids that are not "
+     "counted"),
     (r"pad.*|slice bwd|concat.*", "rows are short, or written twice: first zeros, then what is there"),
     (r"argm.*|max.*|min.*|sum.*|var.*|layer_norm.*|rms_norm.*|add_layer_norm.*|add_rms_norm.*",
-     "sums in a fixed order, in eight or sixteen lanes, the same for any number of threads: a sum in f32 takes 0.09 ns an element from the first cache, "
-     "memory 0.10; norms and var go over a row two or three times"),
-    (r"adam.*|adagrad|rmsprop", "a root and a division for each element: 6.3 of the 8.5 cycles that AdamW takes for four elements from the first cache"),
+     "sums in a fixed order, in eight or sixteen lanes, the same for any number of threads: a sum in f32 takes 0.09 ns "
+     "an element from the L1 cache, memory 0.10; norms and var go over a row two or three times"),
+    (r"adam.*|adagrad|rmsprop", "a root and a division for each element: 6.3 of the 8.5 cycles that AdamW takes for "
+     "four elements from the L1 cache"),
     (r"item", "the call itself, through ctypes"),
     (r".*", "as fast as memory within a fifth; small: the call itself, through ctypes"),
 ]
@@ -751,7 +795,8 @@ def compare(name, case, function, arguments):
     want = case.theirs(*case.theirs_arguments)
     want = case.torch_first(want, case.theirs_arguments).detach().float().numpy()
     tolerance = 5e-2 if "bf16" in name else 2e-4
-    if ours.shape != want.shape or not np.allclose(ours, want, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(want).max()))):
+    scale = max(1.0, float(np.abs(want).max(initial=0)))
+    if ours.shape != want.shape or not np.allclose(ours, want, rtol=tolerance, atol=tolerance * scale):
         raise SystemExit(f"{name}: ours and torch's results differ")
 
 
@@ -780,13 +825,15 @@ def stream_library():
     """bench/stream.c, compiled; None where there is no compiler."""
     folder = tempfile.mkdtemp(prefix="tally-stream-")
     path = os.path.join(folder, "stream.so")
-    command = ["cc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", str(ROOT / "bench" / "stream.c"), "-o", path]
+    command = ["cc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", str(ROOT / "bench" / "stream.c"), "-o",
+               path]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     library = ctypes.CDLL(path)
-    library.stream.restype, library.stream.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_double, ctypes.c_int, ctypes.c_int]
+    library.stream.restype = ctypes.c_double
+    library.stream.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.c_int, ctypes.c_int]
     return library
 
 
@@ -809,7 +856,8 @@ def floor_s(read, written, threads):
 
 @functools.cache
 def op_list():
-    return re.findall(r"^OP\((?:KERNEL|DYNAMIC|TRANSFER), (\w+)\)", (ROOT / "src" / "ops" / "op_list.h").read_text(), re.M)
+    return re.findall(r"^OP\((?:KERNEL|DYNAMIC|TRANSFER), (\w+)\)", (ROOT / "src" / "ops" / "op_list.h").read_text(),
+                      re.M)
 
 
 def turns_of(ours, torchs, binding):
@@ -834,8 +882,8 @@ def turns_of(ours, torchs, binding):
 
 
 def cached_s(name, read, written, threads):
-    """Seconds that a row's computing takes: the same op on one thread and on arrays that the caches hold, as often as its bytes
-    go into the row's, by as many threads. The call through ctypes is taken off."""
+    """Seconds of pure computation in a row: the time of the same op on one thread and on arrays that fit in the caches,
+    without the ctypes call, times the ratio of the bytes, divided by the number of threads."""
     case = CASES[name](CACHED)
     begin, function, end = (getattr(tl.library, "tl_" + f) for f in ("scope_begin", case.ours, "scope_end"))
     arguments = [convert(a, t) for a, t in zip(case.arguments, function.argtypes, strict=True)]
@@ -864,11 +912,12 @@ def measure(name, size, seen, threads=2):
     def once():
         turns = turns_of((ours, batch), (torchs, 1), binding)
         tl.check()
-        (ours_s, torch_s), (least_ours, least_torch, binding_s) = ((statistics.median(t[i] for t in turns) for i in range(2)),
-                                                                   (min(t[i] for t in turns) for i in range(3)))
+        ours_s, torch_s = (statistics.median(t[i] for t in turns) for i in range(2))
+        least_ours, least_torch, binding_s = (min(t[i] for t in turns) for i in range(3))
         return {"op": name, "size": size, "ours_s": ours_s, "torch_s": torch_s, "ratio": ours_s / torch_s,
-                "ratio_of_least": least_ours / least_torch, "least_s": least_ours, "binding_s": binding_s, "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns),
-                "bytes_read": read, "bytes_written": written, "of_memory": floor / least_ours if floor else None}
+                "ratio_of_least": least_ours / least_torch, "least_s": least_ours, "binding_s": binding_s,
+                "mostly_binding": 2 * binding_s > ours_s, "turns": len(turns), "bytes_read": read,
+                "bytes_written": written, "of_memory": floor / least_ours if floor else None}
     row = once()
     if row["ratio"] > SLOWER:
         row = sorted([row, once(), once()], key=lambda r: r["ratio"])[1]
@@ -884,8 +933,8 @@ def time_text(s):
 
 
 def row_text(row):
-    return (f"{row['op']:<20}{row['size']:<8}{time_text(row['ours_s']):>11}{time_text(row['torch_s']):>11}{row['ratio']:>8.2f} "
-            f"{'!' if row['ratio'] > SLOWER else ' '} {row['ratio_of_least']:>8.2f}  "
+    return (f"{row['op']:<20}{row['size']:<8}{time_text(row['ours_s']):>11}{time_text(row['torch_s']):>11}"
+            f"{row['ratio']:>8.2f} {'!' if row['ratio'] > SLOWER else ' '} {row['ratio_of_least']:>8.2f}  "
             f"{time_text(row['binding_s']) if row['size'] == 'small' else '':>8}{'*' if row['mostly_binding'] else ' '}"
             f"{format(row['of_memory'], '>9.0%') if row['of_memory'] else ''}".rstrip())
 
@@ -913,8 +962,9 @@ def reasons_text(rows):
 
 def summary(rows, missing):
     worst = max(rows, key=lambda r: r["ratio"])
-    return {"rows": len(rows), "above_3x": sum(r["ratio"] > SLOWER for r in rows), "above_1x": sum(r["ratio"] > 1 for r in rows),
-            "worst_ratio": worst["ratio"], "worst": f"{worst['op']}, {worst['size']}", "kernels_without_a_row": missing}
+    return {"rows": len(rows), "above_3x": sum(r["ratio"] > SLOWER for r in rows),
+            "above_1x": sum(r["ratio"] > 1 for r in rows), "worst_ratio": worst["ratio"],
+            "worst": f"{worst['op']}, {worst['size']}", "kernels_without_a_row": missing}
 
 
 def prepare(threads):
@@ -945,8 +995,10 @@ def main():
 
     began, rows, seen = time.perf_counter(), [], set()
     if not options.json:
-        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
-        print(f"{'op':<20}{'size':<8}{'ours':>11}{'torch':>11}{'ratio':>8}   {'of least':>8}  {'binding':>8} {'of memory':>9}", flush=True)
+        print(f"tally {tl.version().decode()}, torch {torch.__version__}, {options.threads} threads each, "
+              f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
+        print(f"{'op':<20}{'size':<8}{'ours':>11}{'torch':>11}{'ratio':>8}   {'of least':>8}  {'binding':>8} "
+              f"{'of memory':>9}", flush=True)
     for name in names:
         for size in sizes:
             rows.append(measure(name, size, seen, options.threads))
@@ -955,18 +1007,21 @@ def main():
     total = summary(rows, sorted(set(op_list()) - seen - ELSEWHERE) if not options.only else [])
     seconds = time.perf_counter() - began
     if options.json:
-        print(json.dumps({"tally": tl.version().decode(), "torch": torch.__version__, "threads": options.threads, "seconds": seconds, "summary": total, "rows": rows}, indent=1))
+        print(json.dumps({"tally": tl.version().decode(), "torch": torch.__version__, "threads": options.threads,
+                          "seconds": seconds, "summary": total, "rows": rows}, indent=1))
     else:
         print(f"\n{total['rows']} rows in {seconds:.0f} s. Worst ratio {total['worst_ratio']:.2f} ({total['worst']}); "
               f"{total['above_3x']} above {SLOWER:.0f}x, {total['above_1x']} above 1x.")
         for row in rows:
             if row["ratio"] > SLOWER:
-                print(f"  ! {row['op']}, {row['size']}: {row['ratio']:.1f}x torch's time ({row['ratio_of_least']:.1f}x by the least times)")
+                print(f"  ! {row['op']}, {row['size']}: {row['ratio']:.1f}x torch's time ({row['ratio_of_least']:.1f}x "
+                      "by the least times)")
         print(f"\nAbove 1x by the shortest turns, or below {ENOUGH:.0%} of memory, and why:\n{reasons_text(rows)}")
         if total["kernels_without_a_row"]:
             print(f"Kernels without a row: {', '.join(total['kernels_without_a_row'])}.")
         if os.getloadavg()[0] > options.threads + 0.5:
-            print(f"Load is {os.getloadavg()[0]:.1f}: other programs were running. Rows with threads are the least certain, torch's small ones above all.")
+            print(f"Load is {os.getloadavg()[0]:.1f}: other programs were running. Rows with threads are the least "
+                  "certain, torch's small ones above all.")
     return 1 if total["above_3x"] or total["kernels_without_a_row"] else 0
 
 

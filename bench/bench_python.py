@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python bench/bench_python.py [--json] [--rounds 15] [--limit 1.5]
 
-Both libraries are measured in turns, in one process and one thread, by the time of that thread, many rounds; the medians are printed. With --limit, exit 1 where
-one of the rows is above it.
+Both libraries alternate in one process and one thread for many rounds, measured in CPU time of that thread; the medians
+are printed. With --limit, the exit status is 1 if a row is above it.
 """
 import argparse
 import json
@@ -15,15 +15,18 @@ import torch
 
 import tally
 
-ROWS = {"a + a": "a + a", "a + 1": "a + 1", "a * 2.0": "a * 2.0", "a @ b, 8 x 8": "a @ b", "a.view(64)": "a.view(64)", "a.view(-1, 4)": "a.view(-1, 4)", "a[0]": "a[0]", "a[0:2]": "a[0:2]", "a[:, 0]": "a[:, 0]",
-        "a[..., None]": "a[..., None]", "a.sum()": "a.sum()", "a.sum(-1)": "a.sum(-1)", "a.shape": "a.shape", "a.t()": "a.t()", "a.transpose(0, 1)": "a.transpose(0, 1)", "a.exp()": "a.exp()", "a.dtype": "a.dtype",
+ROWS = {"a + a": "a + a", "a + 1": "a + 1", "a * 2.0": "a * 2.0", "a @ b, 8 x 8": "a @ b", "a.view(64)": "a.view(64)",
+        "a.view(-1, 4)": "a.view(-1, 4)", "a[0]": "a[0]", "a[0:2]": "a[0:2]", "a[:, 0]": "a[:, 0]",
+        "a[..., None]": "a[..., None]", "a.sum()": "a.sum()", "a.sum(-1)": "a.sum(-1)", "a.shape": "a.shape",
+        "a.t()": "a.t()", "a.transpose(0, 1)": "a.transpose(0, 1)", "a.exp()": "a.exp()", "a.dtype": "a.dtype",
         "a > 0": "a > 0", "a += 1": "a += 1", "a[0] = 1": "a[0] = 1"}
 
 
 def loop(text, library):
     """A function that runs the text n times and gives the seconds."""
     scope = {"a": library.ones(8, 8), "b": library.ones(8, 8), "clock": time.thread_time}
-    exec(f"def run(n, a=a, b=b):\n    start = clock()\n    for _ in range(n):\n        {text}\n    return clock() - start", scope)
+    exec("def run(n, a=a, b=b):\n    start = clock()\n    for _ in range(n):\n"
+         f"        {text}\n    return clock() - start", scope)
     return scope["run"]
 
 
@@ -49,7 +52,8 @@ def main():
     rows = []
     for name, text in ROWS.items():
         ours, theirs = measure(text, options.rounds)
-        rows.append({"op": name, "ours_us": round(ours, 3), "torch_us": round(theirs, 3), "ratio": round(ours / theirs, 2)})
+        rows.append({"op": name, "ours_us": round(ours, 3), "torch_us": round(theirs, 3),
+                     "ratio": round(ours / theirs, 2)})
     if options.json:
         print(json.dumps({"torch": torch.__version__, "tally": tally.__version__, "rows": rows}))
     else:

@@ -1,4 +1,5 @@
-"""Training steps beside PyTorch on the same cores: the same GPT-2 shapes, batch, optimizer and clipping, dropout off, random tokens.
+"""Training steps against PyTorch on the same cores: the same GPT-2 shapes, batch, optimizer and clipping, dropout off,
+random tokens.
 
     build/venv/bin/python bench/bench_step.py [--quick] [--turns 3]      everything, in turns, and the table
     ... bench_step.py --only CASE:CONTENDER                              one turn, added to the file of results
@@ -6,14 +7,15 @@
     ... bench_step.py --peak                                             the multiply-add peaks of this machine, now
     ... bench_step.py --table [--json]                                   the table of all that is in the file
 
-Every turn is a process of its own and adds one line to the file of results (--results, build/bench_step.jsonl), so that a table can be
-made in pieces, and contenders can take turns on a machine that is not always quiet. PyTorch runs with the settings that --tune found
-(threads, oneDNN, memory allocator), the nanoGPT-shaped model below in plain torch with scaled_dot_product_attention and fused
-AdamW, eager and compiled. Compiling is not timed.
+Every turn is a separate process and appends one line to the file of results (--results, build/bench_step.jsonl), so
+that a table can be made in pieces, and contenders can alternate on a machine that is not always quiet. PyTorch uses the
+settings that --tune found (threads, oneDNN, memory allocator). It runs the nanoGPT-shaped model below, in plain torch
+with scaled_dot_product_attention and fused AdamW, eager and compiled. Compiling is not timed.
 
-Columns: tokens/s (median of all timed steps of all turns); GFLOP/s by 6 N per token (N: weights that are multiplied, the head among them)
-plus causal attention; share of the f32 (fp32) or bf16 (amp, bf16) multiply-add peak; against PyTorch's best (for fp32 in fp32, for amp and bf16 in either precision);
-peak bytes of tensors; resident memory above that of the started program.
+Columns: tokens/s (median of all timed steps of all turns); GFLOP/s, counted as 6 N per token (N: weights in products,
+including the head) plus causal attention; share of the f32 (fp32) or bf16 (amp, bf16) multiply-add peak; ratio to
+PyTorch's best (for fp32 in fp32, for amp and bf16 in either precision); peak bytes of tensors; resident memory above
+that of the program at its start.
 """
 import argparse
 import ctypes.util
@@ -30,10 +32,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TALLY = ROOT / "build" / "tally"
 PEAK = ROOT / "build" / "bench" / "bench_peak"
-# layers, heads, channels, vocabulary, batch, time, steps that are timed; the first is llm.c's size of batch, the small ones are nanoGPT's
+# layers, heads, channels, vocabulary, batch, time, timed steps. The first has llm.c's batch size; the small ones are
+# nanoGPT's.
 CASES = {"gpt2-256": (12, 12, 768, 50257, 4, 256, 3), "gpt2-64": (12, 12, 768, 50257, 4, 64, 6),
          "small": (6, 6, 384, 65, 8, 256, 8), "tiny": (4, 4, 128, 65, 12, 64, 60)}
-OURS = ["fp32", "fp32-selective", "amp", "bf16", "bf16-selective"]  # selective: GELU and norms are computed again on the way back
+# selective: the backward pass recomputes GELU and norms.
+OURS = ["fp32", "fp32-selective", "amp", "bf16", "bf16-selective"]
 THEIRS = ["eager-fp32", "compile-fp32", "eager-bf16", "compile-bf16"]
 CONTENDERS = [f"tally-{r}" for r in OURS] + [f"torch-{t}" for t in THEIRS]
 
@@ -68,7 +72,8 @@ def ours(case, form, threads, quick):
     L, H, C, V, B, T, steps = CASES[case]
     steps = 2 if quick else steps
     started = program_bytes()
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the end of a run writes a checkpoint; that is not timed
+    # A run writes a checkpoint at its end, which is not timed.
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         config = {"model_type": "gpt2", "n_layer": L, "n_head": H, "n_embd": C, "n_positions": T, "vocab_size": V,
                   "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "activation_function": "gelu_new"}
@@ -76,9 +81,11 @@ def ours(case, form, threads, quick):
         draw = random.Random(1)
         tokens = b"".join(draw.randrange(V).to_bytes(2, "little") for _ in range(B * T * 8 + 1))
         Path(folder, "tokens.bin").write_bytes(tokens)
-        done = subprocess.run([TALLY, "train", "--model", folder + "/config.json", "--data", folder + "/tokens.bin", "--batch", str(B), "--seq", str(T),
-                               "--steps", str(steps + 2), "--warmup", "1", "--lr", "1e-4", "--eval-every", "0", "--sample-tokens", "0", "--val-share", "0",
-                               "--save-every", "0", "--threads", str(threads), "--recipe", recipe, "--checkpointing", policy, "--out", folder + "/run", "--quiet", "--json"],
+        done = subprocess.run([TALLY, "train", "--model", folder + "/config.json", "--data", folder + "/tokens.bin",
+                               "--batch", str(B), "--seq", str(T), "--steps", str(steps + 2), "--warmup", "1", "--lr",
+                               "1e-4", "--eval-every", "0", "--sample-tokens", "0", "--val-share", "0", "--save-every",
+                               "0", "--threads", str(threads), "--recipe", recipe, "--checkpointing", policy, "--out",
+                               folder + "/run", "--quiet", "--json"],
                               capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
@@ -87,7 +94,8 @@ def ours(case, form, threads, quick):
         lines = [json.loads(line) for line in Path(folder, "run", "log.jsonl").read_text().splitlines()]
         times = [line["time"]["step_s"] for line in lines if "time" in line][2:]
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return {"times": times, "loss": summary["loss"], "tensor_bytes": summary["peak_bytes"], "resident_bytes": peak - started, "settings": {"threads": threads}}
+    return {"times": times, "loss": summary["loss"], "tensor_bytes": summary["peak_bytes"],
+            "resident_bytes": peak - started, "settings": {"threads": threads}}
 
 
 # ---- Theirs ----
@@ -117,10 +125,11 @@ def model_new(L, H, C, V, T):
 
 
 def tensor_peak(step, net, optimizer):
-    """The most bytes that tensors hold during a step: what is held all the time, and the highest that allocations minus frees rise."""
+    """Peak bytes of tensors during a step: those held throughout, plus the largest excess of allocations over frees."""
     import torch
     held = sum(p.numel() * p.element_size() for p in net.parameters())
-    held += sum(s.numel() * s.element_size() for state in optimizer.state.values() for s in state.values() if torch.is_tensor(s))
+    held += sum(s.numel() * s.element_size() for state in optimizer.state.values()
+                for s in state.values() if torch.is_tensor(s))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step()
     now = peak = 0
@@ -145,7 +154,8 @@ def theirs(case, form, settings, quick, warm_only):
 
     def step():
         tokens = torch.randint(V, (B, T + 1))
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow), torch.backends.mkldnn.flags(enabled=settings["mkldnn"]):
+        with (torch.autocast("cpu", torch.bfloat16, enabled=narrow),
+              torch.backends.mkldnn.flags(enabled=settings["mkldnn"])):
             loss = run(tokens[:, :-1], tokens[:, 1:])
         with torch.backends.mkldnn.flags(enabled=settings["mkldnn"]):
             loss.backward()
@@ -161,15 +171,16 @@ def theirs(case, form, settings, quick, warm_only):
         times.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     tensors = 0 if warm_only or settings.get("no_memory") else tensor_peak(step, net, optimizer)
-    return {"times": times[2:], "loss": loss, "tensor_bytes": tensors, "resident_bytes": peak - started, "settings": settings}
+    return {"times": times[2:], "loss": loss, "tensor_bytes": tensors, "resident_bytes": peak - started,
+            "settings": settings}
 
 
 # ---- PyTorch's best settings ----
 
 def allocators():
     """Environments: as it comes, glibc told to keep what it has and to use huge pages, and what else is installed."""
-    keep = {"MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_MMAP_THRESHOLD_": "100000000000", "MALLOC_TOP_PAD_": "67108864",
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    keep = {"MALLOC_TRIM_THRESHOLD_": "100000000000", "MALLOC_MMAP_THRESHOLD_": "100000000000",
+            "MALLOC_TOP_PAD_": "67108864", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     found = {"default": {}, "keep": keep}
     for name in ("jemalloc", "tcmalloc_minimal", "mimalloc"):
         library = ctypes.util.find_library(name)
@@ -181,9 +192,11 @@ def allocators():
 def tuned(results, case, form):
     """The best of --tune for this case and form, or for the smallest case; before that, all threads and keep."""
     tried = [r for r in results if r["kind"] == "tune" and r["case"] == case and r["contender"] == "torch-" + form]
-    tried = tried or [r for r in results if r["kind"] == "tune" and r["case"] == "tiny" and r["contender"] == "torch-" + form]
+    tried = tried or [r for r in results if r["kind"] == "tune" and r["case"] == "tiny"
+                      and r["contender"] == "torch-" + form]
     best = min(tried, key=lambda r: min(r["times"]), default=None)
-    return {k: v for k, v in best["settings"].items() if k != "no_memory"} if best else {"threads": len(os.sched_getaffinity(0)), "mkldnn": True, "allocator": "keep"}
+    return ({k: v for k, v in best["settings"].items() if k != "no_memory"} if best
+            else {"threads": len(os.sched_getaffinity(0)), "mkldnn": True, "allocator": "keep"})
 
 
 def candidates(results, case, form):
@@ -211,7 +224,8 @@ def run_turn(options, case, contender, settings=None, kind="turn", quick=None):
         environment.update(allocators().get(settings["allocator"], {}), OMP_NUM_THREADS=str(settings["threads"]))
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / "inductor"))
     quick = options.quick if quick is None else quick
-    command = [*options.under.split(), sys.executable, __file__, "--turn", case, contender, json.dumps(settings), "--threads", str(options.threads)] + ["--quick"] * quick
+    command = [*options.under.split(), sys.executable, __file__, "--turn", case, contender, json.dumps(settings),
+               "--threads", str(options.threads)] + ["--quick"] * quick
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         print(f"{case} {contender} {settings}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
@@ -221,7 +235,8 @@ def run_turn(options, case, contender, settings=None, kind="turn", quick=None):
     with open(options.results, "a") as file:
         file.write(json.dumps(row) + "\n")
     B, T = CASES[case][4:6]
-    print(f"{case:9} {contender:20} {B * T / statistics.median(row['times']):9.1f} tokens/s   {row['settings']}", file=sys.stderr, flush=True)
+    print(f"{case:9} {contender:20} {B * T / statistics.median(row['times']):9.1f} tokens/s   {row['settings']}",
+          file=sys.stderr, flush=True)
     return row
 
 
@@ -240,11 +255,13 @@ def tune(options, case):
         else:  # compiled code has the same products in it: the eager form's settings, once with each allocator
             settings = tuned(read(options), case, form.replace("compile", "eager"))
             for allocator in allocators():
-                run_turn(options, case, "torch-" + form, dict(settings, allocator=allocator, no_memory=True), "tune", True)
+                run_turn(options, case, "torch-" + form, dict(settings, allocator=allocator, no_memory=True), "tune",
+                         True)
 
 
 def peak(options):
-    row = {"kind": "peak", **json.loads(subprocess.run([PEAK, str(options.threads)], check=True, capture_output=True, text=True).stdout)}
+    done = subprocess.run([PEAK, str(options.threads)], check=True, capture_output=True, text=True)
+    row = {"kind": "peak", **json.loads(done.stdout)}
     with open(options.results, "a") as file:
         file.write(json.dumps(row) + "\n")
     return row
@@ -262,7 +279,8 @@ def rows(results):
     for case in CASES:
         speed, all_of = {}, {}
         for contender in CONTENDERS:
-            turns = [r for r in results if r["kind"] == "turn" and r["case"] == case and r["contender"] == contender and r["times"]]
+            turns = [r for r in results if r["kind"] == "turn" and r["case"] == case and r["contender"] == contender
+                     and r["times"]]
             if turns:
                 all_of[contender] = turns
                 speed[contender] = statistics.median(t for r in turns for t in r["times"])
@@ -274,11 +292,13 @@ def rows(results):
             top_here = top["bf16_gflops" if is_bf16(contender) else "f32_gflops"]
             gflops = step_flops(case) / speed[contender] / 1e9
             yield {"case": case, "contender": contender, "tokens_per_s": B * T / speed[contender], "gflops": gflops,
-                   "share_of_peak": gflops / top_here if top_here else None, "of_torch": same[best] / speed[contender] if best else None,
+                   "share_of_peak": gflops / top_here if top_here else None,
+                   "of_torch": same[best] / speed[contender] if best else None,
                    "tensor_mib": max(r["tensor_bytes"] for r in all_of[contender]) / 2**20,
                    "resident_mib": max(r["resident_bytes"] for r in all_of[contender]) / 2**20,
                    "torch_tensor_mib": max(r["tensor_bytes"] for r in all_of[best]) / 2**20 if best else None,
-                   "torch_resident_mib": max(r["resident_bytes"] for r in all_of[best]) / 2**20 if best else None, "turns": len(all_of[contender])}
+                   "torch_resident_mib": max(r["resident_bytes"] for r in all_of[best]) / 2**20 if best else None,
+                   "turns": len(all_of[contender])}
 
 
 def table(options):
@@ -286,14 +306,15 @@ def table(options):
     if options.json:
         json.dump(list(rows(results)), sys.stdout)
         return
-    print(f"{'case':9} {'':20} {'tokens/s':>9} {'GFLOP/s':>8} {'of peak':>8} {'x torch':>8} {'tensors':>9} {'of torch':>8} {'resident':>9} {'of torch':>8} turns")
+    print(f"{'case':9} {'':20} {'tokens/s':>9} {'GFLOP/s':>8} {'of peak':>8} {'x torch':>8} {'tensors':>9} "
+          f"{'of torch':>8} {'resident':>9} {'of torch':>8} turns")
     for r in rows(results):
         share = f"{100 * r['share_of_peak']:.1f} %" if r["share_of_peak"] else ""
         ratio = f"{r['of_torch']:.2f}" if r["of_torch"] else ""
         tensors = f"{r['tensor_mib'] / r['torch_tensor_mib']:.2f}" if r["torch_tensor_mib"] else ""
         resident = f"{r['resident_mib'] / r['torch_resident_mib']:.2f}" if r["torch_resident_mib"] else ""
-        print(f"{r['case']:9} {r['contender']:20} {r['tokens_per_s']:9.1f} {r['gflops']:8.1f} {share:>8} {ratio:>8} {r['tensor_mib']:8.0f}M {tensors:>8}"
-              f" {r['resident_mib']:8.0f}M {resident:>8} {r['turns']}")
+        print(f"{r['case']:9} {r['contender']:20} {r['tokens_per_s']:9.1f} {r['gflops']:8.1f} {share:>8} {ratio:>8} "
+              f"{r['tensor_mib']:8.0f}M {tensors:>8} {r['resident_mib']:8.0f}M {resident:>8} {r['turns']}")
     for p in [r for r in results if r["kind"] == "peak"][-1:]:
         print(f"peak on {p['threads']} threads: f32 {p['f32_gflops']:.1f}, bf16 {p['bf16_gflops']:.1f} GFLOP/s")
 
@@ -314,7 +335,8 @@ def main():
     parser.add_argument("--turn", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
-        print(json.dumps(turn(options.turn[0], options.turn[1], json.loads(options.turn[2]), options.threads, options.quick)))
+        print(json.dumps(turn(options.turn[0], options.turn[1], json.loads(options.turn[2]), options.threads,
+                              options.quick)))
     elif options.warm:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ROOT / "build" / "inductor"))
         case, contender = options.warm.split(":")

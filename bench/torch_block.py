@@ -13,7 +13,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, T, C = x.shape
-        q, k, v = (y.view(B, T, self.heads, C // self.heads).transpose(1, 2) for y in self.attn(self.ln_1(x)).split(C, dim=2))
+        q, k, v = (y.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+                   for y in self.attn(self.ln_1(x)).split(C, dim=2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn_proj(y.transpose(1, 2).reshape(B, T, C))
         return x + self.fc_proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))

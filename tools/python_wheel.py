@@ -3,12 +3,13 @@
 
     python3 tools/python_wheel.py FOLDER        a wheel in FOLDER
 
-make builds the library and the compiled binding in a folder of their own, build/wheel. The wheel holds the package, tally.h, the
-library and every shared library that it needs and that is not the C library's, so that it runs where there is no compiler and no
--dev package. Where Python.h is missing the binding is left out: the package then uses ctypes.
+make builds the library and the compiled binding in their own folder, build/wheel. The wheel holds the package, tally.h,
+the library and every shared library that it needs except those of the C library, so that it runs without a compiler and
+-dev packages. Without Python.h the binding is left out; the package then uses ctypes.
 
-Settings, given to pip as -C name=value: cuda=1 (the plugin too; it needs CUDA's own libraries where it runs), blas=openblas|blis,
-jobs=4. CC, CFLAGS and LDFLAGS are taken from the environment. The same sources give the same bytes (SOURCE_DATE_EPOCH is respected).
+Settings, given to pip as -C name=value: cuda=1 (the plugin too; it needs CUDA's own libraries where it runs),
+blas=openblas|blis, jobs=4. CC, CFLAGS and LDFLAGS are taken from the environment. The wheel is reproducible: the same
+sources give the same bytes (SOURCE_DATE_EPOCH is respected).
 """
 import base64
 import gzip
@@ -29,9 +30,10 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME, SUMMARY = "tally", "Language-model training whose price and receipt tally, shaped like PyTorch"
 BUILD = "build/wheel"
 # Part of every Linux with glibc, and closely tied to it: these must be the system's own.
-SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|libstdc\+\+)\.so")
-SOURCES = ["LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "docs", "examples", "include", "python", "scripts", "src",
-           "tests", "tools"]
+SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|libc|libm|libdl|libpthread|librt|libutil|libresolv|libgcc_s|"
+                    r"libstdc\+\+)\.so")
+SOURCES = ["LICENSE", "Makefile", "README.md", "pyproject.toml", "bench", "docs", "examples", "include", "python",
+           "scripts", "src", "tests", "tools"]
 LEFT_OUT = {"__pycache__", ".pytest_cache"}
 
 
@@ -53,7 +55,8 @@ def has_python_headers():
 
 
 def make(folder, settings, targets, environment):
-    command = ["make", "-C", str(ROOT), f"-j{settings.get('jobs', len(os.sched_getaffinity(0)))}", f"BUILD={folder}", f"PYTHON={sys.executable}"]
+    command = ["make", "-C", str(ROOT), f"-j{settings.get('jobs', len(os.sched_getaffinity(0)))}", f"BUILD={folder}",
+               f"PYTHON={sys.executable}"]
     if "blas" in settings:
         command.append(f"BLAS={settings['blas']}")
     environment = {**os.environ, "MAKEFLAGS": "", "MFLAGS": "", **environment}
@@ -62,13 +65,16 @@ def make(folder, settings, targets, environment):
     except FileNotFoundError:
         raise SystemExit("make is missing. Debian, Ubuntu: run scripts/install-deps") from None
     except subprocess.CalledProcessError:
-        raise SystemExit("the library could not be built: see the lines above. scripts/install-deps installs what it needs") from None
+        raise SystemExit("the library could not be built: see the lines above. scripts/install-deps installs what it "
+                         "needs") from None
 
 
 def travelling():
-    """What make is told about a library that leaves this machine: no debug information unless CFLAGS says otherwise, and a run path of
-    the old kind, which is searched for the libraries of the libraries too, and before LD_LIBRARY_PATH: those in the wheel are found."""
-    return {"CFLAGS": os.environ.get("CFLAGS", "-O2"), "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
+    """Settings of make for a library that is installed elsewhere: no debug information unless CFLAGS says otherwise,
+    and an RPATH instead of a RUNPATH. The loader searches an RPATH before LD_LIBRARY_PATH and for indirect dependencies
+    too, so that it finds the libraries in the wheel."""
+    return {"CFLAGS": os.environ.get("CFLAGS", "-O2"),
+            "LDFLAGS": os.environ.get("LDFLAGS", "") + " -Wl,--disable-new-dtags"}
 
 
 def needed_libraries(library):
@@ -88,7 +94,8 @@ def needed_libraries(library):
 
 def licence_of(library):
     """The licence text of a library that Debian installed, or nothing."""
-    for path in (library, Path("/", *library.parts[2:]) if library.parts[1:2] == ("usr",) else library):  # /lib is /usr/lib
+    # /lib is a link to /usr/lib.
+    for path in (library, Path("/", *library.parts[2:]) if library.parts[1:2] == ("usr",) else library):
         try:
             owner = subprocess.run(["dpkg", "-S", str(path)], capture_output=True, text=True).stdout
         except FileNotFoundError:
@@ -216,7 +223,8 @@ def build_sdist(sdist_directory, config_settings=None):
             top = ROOT / name
             for path in [top] if top.is_file() else sorted(top.rglob("*")):
                 if path.is_file() and not LEFT_OUT & set(path.parts):
-                    add_source(tar, f"{folder}/{path.relative_to(ROOT)}", path.read_bytes(), 0o755 if os.access(path, os.X_OK) else 0o644)
+                    add_source(tar, f"{folder}/{path.relative_to(ROOT)}", path.read_bytes(),
+                               0o755 if os.access(path, os.X_OK) else 0o644)
     target = Path(sdist_directory, f"{folder}.tar.gz")
     with open(target, "wb") as file, gzip.GzipFile("", "wb", 9, file, epoch()) as packed:
         raw.seek(0)

@@ -1,19 +1,21 @@
 """One random driver over the public ops, against PyTorch.
 
-Each call draws shapes (rank 0 to 4, sizes 0 to 7), layouts (dense, permuted, sliced with a step, expanded, flipped), dtypes and
-attributes, runs both libraries, and compares dtypes, shapes, values, gradients, which results are views and with which strides, and
-whether both accept. In one call of eight some floats are NaN, infinite, zeros of either sign, subnormal or huge. A call depends on (SEED,
-its number) alone: TALLY_CALL=n replays one. TALLY_SOAK=n makes n times as many calls, TALLY_FIRST=m begins with call m. `pytest -s`
-prints the calls of each op.
+Each call draws shapes (rank 0 to 4, sizes 0 to 7), layouts (dense, permuted, sliced with a step, expanded, flipped),
+dtypes and attributes, runs both libraries, and compares dtypes, shapes, values, gradients, which results are views and
+with which strides, and whether both accept the call. In one call of eight, some floats are NaN, infinite, zeros of
+either sign, subnormal or huge. A call depends only on (SEED, its number): TALLY_CALL=n replays one. TALLY_SOAK=n makes
+n times as many calls, TALLY_FIRST=m starts with call m. `pytest -s` prints the number of calls of each op.
 
-Tolerances. What is not equal in all bits to torch's is compared with the exact result, torch's in f64 (f64: with torch's):
+Tolerances. A result that is not bitwise identical to torch's is compared with the exact one, which is torch's in f64
+(in f64, with torch's):
   f64      1e-10 relative
   f32      1e-5 relative, or torch's own error
   16 bits  twice torch's own error and one unit in the last place (ulp), since torch's error may happen to be 0
-Relative to the element itself; to the largest one of the tensor (and torch's largest error) where elements are sums, since what
-cancels there has the errors of what it was (in f32 and f64 to 1 at least, the size of the terms): the results of SUMS, and gradients,
-which are sums too where something was broadcast or collected (in 16 bits all: chains of rounded steps). SLACK lists the ops that need more, and why; KNOWN the differences that are meant; ELSEWHERE the functions of tally.h that are
-tested in other files.
+Errors are relative to the element itself. Where elements are sums, they are relative to the largest element of the
+tensor (and to torch's largest error), since terms that cancel leave their errors behind; in f32 and f64 at least to 1,
+the size of the terms. That holds for the results of SUMS and for gradients, which are sums where something was
+broadcast or collected (in 16 bits for all gradients, which are chains of rounded steps). SLACK lists the ops that need
+more, and why; KNOWN lists intended differences; ELSEWHERE lists functions of tally.h that are tested in other files.
 """
 import collections
 import ctypes
@@ -54,11 +56,13 @@ class Input:
     """Values, and how they lie in memory: leaf(tensor) is the memory, view(x) the tensor that the op sees."""
 
     def __init__(self, values, layout, leaf, ours, theirs, is_target=False):
-        self.values, self.layout, self.leaf, self.ours, self.theirs, self.is_target = values, layout, leaf, ours, theirs, is_target
+        self.values, self.layout, self.leaf, self.ours, self.theirs, self.is_target = (values, layout, leaf, ours,
+                                                                                       theirs, is_target)
         self.has_grad = is_real(values)
 
     def __repr__(self):
-        return f"{self.values.dtype.name}{list(self.values.shape)} {self.layout}{' changed in place' if self.is_target else ''} {self.values.tolist()}"
+        return (f"{self.values.dtype.name}{list(self.values.shape)} {self.layout}"
+                f"{' changed in place' if self.is_target else ''} {self.values.tolist()}")
 
 
 class Call:
@@ -66,8 +70,10 @@ class Call:
         self.r = random.Random(SEED * 1000003 + number)
         self.id, self.name, self.inputs, self.notes, self.wants_grad = number, name, [], {}, True
         self.is_special = self.chance(0.125)
-        self.specials = [v for v in SPECIAL if v not in PLAIN.get(name, ((),))[0] and not (name in SUMS and v == "huge")]
-        if self.is_special and self.chance(0.5):  # slopes are products with factors that may be 0 or infinite, in an order of one's own
+        self.specials = [v for v in SPECIAL if v not in PLAIN.get(name, ((),))[0]
+                         and not (name in SUMS and v == "huge")]
+        # Gradients are products with factors that may be 0 or infinite; each library multiplies in its own order.
+        if self.is_special and self.chance(0.5):
             self.wants_grad = False
         else:
             self.specials = [v for v in self.specials if v not in ("inf", "huge")]
@@ -104,7 +110,8 @@ class Call:
 
     def pair(self):
         common = self.shape()
-        return (common, self.part(common)) if self.chance(0.5) else (self.part(common), common) if self.chance(0.5) else (common, common)
+        return ((common, self.part(common)) if self.chance(0.5) else (self.part(common), common) if self.chance(0.5)
+                else (common, common))
 
     def axis(self, rank, wrong=0.02):
         rank = max(rank, 1)
@@ -117,7 +124,8 @@ class Call:
         if rank == 0:
             return self.note(axes=self.r.choice(([], [0], [-1], [1])))
         axes = self.r.sample(range(rank), self.r.randint(1, rank))
-        return self.note(axes=[a - rank if self.chance(0.3) else a for a in axes] + ([rank] if self.chance(0.02) else []))
+        return self.note(axes=[a - rank if self.chance(0.3) else a for a in axes]
+                         + ([rank] if self.chance(0.02) else []))
 
     def dtype(self, names=ALL):
         return self.r.choice(names)
@@ -130,7 +138,8 @@ class Call:
             return np.asarray(x > 0)
         if dtype in INTEGERS:
             x = np.round(x * 3)
-            return np.asarray(np.abs(x) + (kind == "positive") if dtype == "uint8" or kind == "positive" else x).astype(dtype)
+            return np.asarray(np.abs(x) + (kind == "positive") if dtype == "uint8" or kind == "positive"
+                              else x).astype(dtype)
         if kind == "positive":
             x = 0.5 + np.abs(x)
         elif self.chance(0.3):
@@ -144,14 +153,16 @@ class Call:
         for i in range(x.size):
             if self.chance(0.4):
                 v = self.r.choice(self.specials)
-                v = {"nan": math.nan, "inf": math.inf, "zero": 0.0, "subnormal": float(info.smallest_subnormal) * self.r.randint(1, 9),
+                v = {"nan": math.nan, "inf": math.inf, "zero": 0.0,
+                     "subnormal": float(info.smallest_subnormal) * self.r.randint(1, 9),
                      "huge": float(info.max) / 2.0 ** self.r.choice((0, 1, 4))}[v]
                 x.flat[i] = -v if kind == "normal" and self.chance(0.5) else v
         return x
 
     def distinct(self, dtype, shape):
         n = math.prod(shape)
-        return np.asarray(self.r.sample(range(n), n), np.float64).reshape(shape).astype(NUMPY[dtype]) / NUMPY[dtype].type(8)
+        return np.asarray(self.r.sample(range(n), n),
+                          np.float64).reshape(shape).astype(NUMPY[dtype]) / NUMPY[dtype].type(8)
 
     def add(self, values, is_target=False, layouts=("dense", "permuted", "sliced", "expanded", "flipped")):
         """Chooses a layout for values."""
@@ -180,7 +191,8 @@ class Call:
             leaf, ours, theirs = np.flip(values, axis), lambda x: tl.flip(x, [axis], 1), lambda x: x.flip(axis)
         else:
             layout = "dense"
-        self.inputs.append(Input(values, layout, np.ascontiguousarray(leaf).reshape(leaf.shape), ours, theirs, is_target))
+        self.inputs.append(Input(values, layout, np.ascontiguousarray(leaf).reshape(leaf.shape), ours, theirs,
+                                 is_target))
         return values
 
     def input(self, names, shape, kind="normal", **options):
@@ -190,7 +202,8 @@ class Call:
 
     def index(self, limit, shape, wrong=0.02, low=0):
         """Numbers in [low, limit), seldom one outside."""
-        values = np.array([self.r.randrange(low, max(limit, low + 1)) for _ in range(math.prod(shape))], np.int64).reshape(shape)
+        values = np.array([self.r.randrange(low, max(limit, low + 1)) for _ in range(math.prod(shape))],
+                          np.int64).reshape(shape)
         if values.size and self.chance(wrong):
             values.flat[self.r.randrange(values.size)] = limit
             self.note(out_of_range=True)
@@ -251,7 +264,8 @@ def unary_with_attributes(c, name):
     return {"leaky_relu": (lambda x: tl.leaky_relu(x, a), lambda x: F.leaky_relu(x, a)),
             "leaky_relu_": (lambda x: tl.leaky_relu_(x, a), lambda x: F.leaky_relu_(x, a)),
             "softplus": (lambda x: tl.softplus(x, a + 0.5, abs(b)), lambda x: F.softplus(x, a + 0.5, abs(b))),
-            "affine": (lambda x: tl.affine(x, a, b), lambda x: x * a + b), "scale": (lambda x: tl.scale(x, b), lambda x: x * b),
+            "affine": (lambda x: tl.affine(x, a, b), lambda x: x * a + b),
+            "scale": (lambda x: tl.scale(x, b), lambda x: x * b),
             "affine_": (lambda x: tl.affine_(x, a, b), lambda x: x.mul_(a).add_(b))}[name]
 
 
@@ -260,7 +274,8 @@ CHANGING = [name + "_" for name in BINARY if name in IN_PLACE] + ["copy_"]
 
 
 def two(c, name, first, second, is_target=False):
-    names = WIDE + INTEGERS if name.startswith("remainder") else ALL  # a quotient near an integer may round to either side of it in 16 bits
+    # In 16 bits, a quotient near an integer may round to either side of it.
+    names = WIDE + INTEGERS if name.startswith("remainder") else ALL
     a = c.input(names, first, "positive" if name in ("pow", "pow_") else "normal", is_target=is_target)
     b = a if c.chance(0.6) else c.dtype(names)
     c.is_special = c.is_special and not (name == "copy_" and a in INTEGERS)  # no integer is NaN or infinite
@@ -297,17 +312,21 @@ def where(c, name):
     return tl.where, torch.where
 
 
-SCALARS = {"add": lambda x, s: x + s, "sub": lambda x, s: x - s, "rsub": lambda x, s: s - x, "mul": lambda x, s: x * s, "div": lambda x, s: x / s,
-           "rdiv": lambda x, s: s / x, "pow": lambda x, s: x ** s, "rpow": lambda x, s: torch.pow(s, x), "remainder": torch.remainder,
+SCALARS = {"add": lambda x, s: x + s, "sub": lambda x, s: x - s, "rsub": lambda x, s: s - x, "mul": lambda x, s: x * s,
+           "div": lambda x, s: x / s, "rdiv": lambda x, s: s / x, "pow": lambda x, s: x ** s,
+           "rpow": lambda x, s: torch.pow(s, x), "remainder": torch.remainder,
            "maximum": lambda x, s: torch.clamp(x, min=s), "minimum": lambda x, s: torch.clamp(x, max=s)}
 
 
-@op(*(name + "_scalar" for name in SCALARS), *(name + "_scalar_" for name in ("add", "sub", "mul", "div", "pow", "remainder")))
+@op(*(name + "_scalar" for name in SCALARS),
+    *(name + "_scalar_" for name in ("add", "sub", "mul", "div", "pow", "remainder")))
 def scalar(c, name):
     base = name.split("_")[0]
-    c.input(WIDE + INTEGERS if base == "remainder" else ALL, c.shape(), "positive" if base in ("rdiv", "pow", "rpow") else "normal", is_target=name.endswith("_"))
+    c.input(WIDE + INTEGERS if base == "remainder" else ALL, c.shape(),
+            "positive" if base in ("rdiv", "pow", "rpow") else "normal", is_target=name.endswith("_"))
     s = c.number()
-    return lambda x: getattr(tl, name)(x, number(s)), (lambda x: getattr(x, base + "_")(s)) if name.endswith("_") else lambda x: SCALARS[base](x, s)
+    return (lambda x: getattr(tl, name)(x, number(s)),
+            (lambda x: getattr(x, base + "_")(s)) if name.endswith("_") else lambda x: SCALARS[base](x, s))
 
 
 @op("cmp_scalar", "where_scalar", "fill_scalar_", "fill_", "clamp", "clamp_", "masked_fill", "masked_fill_")
@@ -325,12 +344,14 @@ def with_numbers(c, name):
     c.input(ALL, shape, is_target=name.endswith("_"))
     if name == "cmp_scalar":
         relation = c.note(relation=c.r.choice(("EQ", "NE", "LT", "LE", "GT", "GE")))
-        return lambda x: tl.cmp_scalar(x, getattr(tl, relation), number(s)), lambda x: getattr(torch, relation.lower())(x, s)
+        return (lambda x: tl.cmp_scalar(x, getattr(tl, relation), number(s)),
+                lambda x: getattr(torch, relation.lower())(x, s))
     if name == "fill_scalar_":
         return lambda x: tl.fill_scalar_(x, number(s)), lambda x: x.fill_(s)
     if name == "fill_":
         return lambda x: tl.fill_(x, 3), lambda x: x.fill_(3)
-    low, high = c.note(bounds=c.r.choice(((-0.6, 1.1), (None, 0.3), (0, None), (1.1, -1.1), (0, 2), (-1.6, 2), (True, None))))
+    low, high = c.note(
+        bounds=c.r.choice(((-0.6, 1.1), (None, 0.3), (0, None), (1.1, -1.1), (0, 2), (-1.6, 2), (True, None))))
     ours = [None if v is None else number(v) for v in (low, high)]
     return lambda x: getattr(tl, name)(x, *ours), lambda x: getattr(x, name)(low, high)
 
@@ -341,7 +362,8 @@ def composites(c, name):
     for i in range(2 if name in ("lerp_scalar", "swiglu") else 3):
         c.input(dtype, c.part(shape), "positive" if i == 2 else "normal")
     s = c.note(number=c.r.choice((0.2, 0.7, 1.0, -0.5) if dtype in FLOATS else (1, 2)))
-    return {"lerp": (tl.lerp, torch.lerp), "lerp_scalar": (lambda a, b: tl.lerp_scalar(a, b, s), lambda a, b: torch.lerp(a, b, s)),
+    return {"lerp": (tl.lerp, torch.lerp),
+            "lerp_scalar": (lambda a, b: tl.lerp_scalar(a, b, s), lambda a, b: torch.lerp(a, b, s)),
             "addcmul": (lambda x, a, b: tl.addcmul(x, a, b, s), lambda x, a, b: torch.addcmul(x, a, b, value=s)),
             "addcdiv": (lambda x, a, b: tl.addcdiv(x, a, b, s), lambda x, a, b: torch.addcdiv(x, a, b, value=s)),
             "swiglu": (tl.swiglu, lambda a, b: F.silu(a) * b)}[name]
@@ -371,9 +393,10 @@ def one_or_all(f):
     return lambda x, axes, keep: f(x, axes[0] if axes else None, keep)
 
 
-REDUCTIONS = {"sum": plain(torch.sum), "mean": plain(torch.mean), "max": plain(torch.amax), "min": plain(torch.amin), "nansum": plain(torch.nansum),
-              "prod": torch_prod, "argmax": one_or_all(torch.argmax), "argmin": one_or_all(torch.argmin), "any": plain(torch.any),
-              "all": plain(torch.all), "count_nonzero": lambda x, axes, keep: torch.count_nonzero(x, over(x, axes) or None),
+REDUCTIONS = {"sum": plain(torch.sum), "mean": plain(torch.mean), "max": plain(torch.amax), "min": plain(torch.amin),
+              "nansum": plain(torch.nansum), "prod": torch_prod, "argmax": one_or_all(torch.argmax),
+              "argmin": one_or_all(torch.argmin), "any": plain(torch.any), "all": plain(torch.all),
+              "count_nonzero": lambda x, axes, keep: torch.count_nonzero(x, over(x, axes) or None),
               "logsumexp": plain(torch.logsumexp)}
 
 
@@ -390,14 +413,16 @@ def reduction(c, name):
 @op("var", "std", "norm", "sum_all", "mean_all", "prod_all")
 def reduction_with_attributes(c, name):
     shape = c.shape()
-    c.input(ALL if name[0] in "smp" and name != "std" else FLOATS if c.chance(0.95) else ALL, shape, "positive" if name == "prod_all" else "normal")
+    c.input(ALL if name[0] in "smp" and name != "std" else FLOATS if c.chance(0.95) else ALL, shape,
+            "positive" if name == "prod_all" else "normal")
     if name.endswith("_all"):
         return getattr(tl, name), getattr(torch, name[:-4])
     axes, keep = c.axes(len(shape)), c.note(keep=c.chance(0.5))
     if name == "norm":
         p = c.note(p=c.r.choice((0, 1, 2, 3, 1.5, math.inf, -math.inf)))
         c.wants_grad = p != 0 and all(x.values.dtype.name in WIDE or p in (1, 2) for x in c.inputs)
-        return lambda x: tl.norm(x, p, axes, len(axes), keep), lambda x: torch.linalg.vector_norm(x, p, over(x, axes), keep)
+        return (lambda x: tl.norm(x, p, axes, len(axes), keep),
+                lambda x: torch.linalg.vector_norm(x, p, over(x, axes), keep))
     correction = c.note(correction=c.r.randint(0, 1))
     n = math.prod(shape[a] for a in axes if a < len(shape)) if axes and shape else math.prod(shape)
     c.wants_grad = n > correction
@@ -408,7 +433,8 @@ def reduction_with_attributes(c, name):
 @op("cumsum", "cumprod", "cumsum_", "cumprod_", "softmax", "log_softmax")
 def along(c, name):
     shape = c.shape()
-    c.input(FLOATS if "soft" in name and c.chance(0.95) else ALL, shape, "positive" if "prod" in name else "normal", is_target=name.endswith("_"))
+    c.input(FLOATS if "soft" in name and c.chance(0.95) else ALL, shape, "positive" if "prod" in name else "normal",
+            is_target=name.endswith("_"))
     axis = c.axis(len(shape))
     theirs = getattr(torch.Tensor, name)
     return lambda x: getattr(tl, name)(x, axis), lambda x: theirs(x, axis)
@@ -418,7 +444,8 @@ def along(c, name):
 def norms(c, name):
     shape, dtype = c.shape(least=1, low=1 if c.chance(0.9) else 0), c.dtype(FLOATS)
     C, is_weighted = shape[-1:], c.chance(0.7)
-    layouts = ("dense", "permuted", "sliced", "flipped")  # in a row of equal numbers there is nothing but rounding errors
+    # In a row of equal numbers, only rounding errors are left.
+    layouts = ("dense", "permuted", "sliced", "flipped")
     c.input(dtype, shape, layouts=layouts)
     if name.startswith("add"):
         c.input(dtype, shape, layouts=layouts)
@@ -465,10 +492,12 @@ def losses(c, name):
             rest = list(rest)
             return [rest.pop(0) if wanted else None for wanted in has]
         return lambda x, t, *rest: tl.bce_with_logits(x, t, *split(rest), how), \
-            lambda x, t, *rest: F.binary_cross_entropy_with_logits(x, t, split(rest)[0], pos_weight=split(rest)[1], reduction=text)
+            lambda x, t, *rest: F.binary_cross_entropy_with_logits(x, t, split(rest)[0], pos_weight=split(rest)[1],
+                                                                   reduction=text)
     return {"mse_loss": (lambda a, b: tl.mse_loss(a, b, how), lambda a, b: F.mse_loss(a, b, reduction=text)),
             "l1_loss": (lambda a, b: tl.l1_loss(a, b, how), lambda a, b: F.l1_loss(a, b, reduction=text)),
-            "smooth_l1_loss": (lambda a, b: tl.smooth_l1_loss(a, b, beta, how), lambda a, b: F.smooth_l1_loss(a, b, beta=beta, reduction=text))}[name]
+            "smooth_l1_loss": (lambda a, b: tl.smooth_l1_loss(a, b, beta, how),
+                               lambda a, b: F.smooth_l1_loss(a, b, beta=beta, reduction=text))}[name]
 
 
 @op("cross_entropy", "nll_loss", "linear_cross_entropy")
@@ -480,15 +509,19 @@ def entropies(c, name):
         c.input(dtype, (n, k))
         c.input(dtype, (v, k))
         c.add(ids)
+        def widened(x):
+            return x if x.dtype == torch.float64 else x.float()
+
         return lambda x, w, t: tl.linear_cross_entropy(x, w, t, tl.linear_cross_entropy_defaults()), \
-            lambda x, w, t: F.cross_entropy((x if x.dtype == torch.float64 else x.float()) @ (w if w.dtype == torch.float64 else w.float()).T, t.long())
+            lambda x, w, t: F.cross_entropy(widened(x) @ widened(w).T, t.long())
     rest = tuple(c.size(1) for _ in range(c.r.randrange(3))) if c.chance(0.4) else ()
     rows = () if c.chance(0.1) else (n, *rest)
     c.input(dtype, (n, v, *rest) if rows else (v,))
     ids = np.asarray(c.index(v, rows)).astype(ids.dtype)
     if name == "cross_entropy" and c.chance(0.5):  # the loss of 16-bit logits is f32, as documented
         c.add(ids)
-        return lambda x, t: tl.cross_entropy(x, t, None), lambda x, t: F.cross_entropy(x if x.dtype == torch.float64 else x.float(), t.long())
+        return (lambda x, t: tl.cross_entropy(x, t, None),
+                lambda x, t: F.cross_entropy(x if x.dtype == torch.float64 else x.float(), t.long()))
     how, is_weighted = c.note(reduction=c.r.randrange(3)), c.chance(0.4)
     ignored = c.note(ignored=c.r.choice((-100, -100, c.r.randrange(v))))
     smoothing = c.note(smoothing=c.r.choice((0, 0, 0.1)) if name != "nll_loss" else 0)
@@ -508,7 +541,8 @@ def entropies(c, name):
         w = to_torch(weight).to(x.dtype) if is_weighted else None
         more = {"label_smoothing": smoothing} if name == "cross_entropy" else {}
         x = x.contiguous()  # its gradient of four axes refuses other strides
-        return (F.cross_entropy if more else F.nll_loss)(x, t.long(), w, ignore_index=ignored, reduction=REDUCE[how], **more)
+        return (F.cross_entropy if more else F.nll_loss)(x, t.long(), w, ignore_index=ignored, reduction=REDUCE[how],
+                                                         **more)
     return ours, theirs
 
 
@@ -588,7 +622,8 @@ def scatter(c, name):
     dtype = c.input(ALL, shape, is_target=name.endswith("_"))
     c.add(index, layouts=("dense", "permuted", "sliced", "flipped"))  # distinct ones
     if "scalar" in name:
-        return lambda x, i: getattr(tl, name)(x, axis, i, 1.0), lambda x, i: (x.scatter_ if name.endswith("_") else x.scatter)(axis, i, 1.0 if dtype in FLOATS else 1)
+        return (lambda x, i: getattr(tl, name)(x, axis, i, 1.0),
+                lambda x, i: (x.scatter_ if name.endswith("_") else x.scatter)(axis, i, 1.0 if dtype in FLOATS else 1))
     c.input(dtype, index.shape)
     return lambda x, i, s: getattr(tl, name)(x, axis, i, s), lambda x, i, s: getattr(x, name)(axis, i, s)
 
@@ -604,7 +639,8 @@ def index_one(c, name):
         return lambda x, i: tl.index_select(x, axis, i), lambda x, i: torch.index_select(x, axis, i)
     c.input(dtype, tuple(len(index) if j == axis % len(shape) else n for j, n in enumerate(shape)))
     alpha = c.note(alpha=c.r.choice((1.0, -0.5)) if dtype in FLOATS else 1)
-    return lambda x, i, s: getattr(tl, name)(x, axis, i, s, alpha), lambda x, i, s: getattr(x, name)(axis, i, s, alpha=alpha)
+    return (lambda x, i, s: getattr(tl, name)(x, axis, i, s, alpha),
+            lambda x, i, s: getattr(x, name)(axis, i, s, alpha=alpha))
 
 
 @op("index", "index_put", "index_put_")
@@ -668,7 +704,8 @@ def joining(c, name):
         own = tuple(c.size() if name == "concat" and i == axis % len(shape) else n for i, n in enumerate(shape))
         c.input(dtype if name == "stack" or c.chance(0.8) else c.dtype(), own)
     n = len(c.inputs)
-    return lambda *x: getattr(tl, name)(list(x), n, axis), lambda *x: (torch.cat if name == "concat" else torch.stack)(x, axis)
+    return (lambda *x: getattr(tl, name)(list(x), n, axis),
+            lambda *x: (torch.cat if name == "concat" else torch.stack)(x, axis))
 
 
 @op("split", "chunk")
@@ -712,9 +749,12 @@ def reordering(c, name):
             "roll": (lambda x: tl.roll(x, shifts, axes, len(axes)), lambda x: torch.roll(x, shifts, axes)),
             "repeat": (lambda x: tl.tile(x, len(counts), counts), lambda x: x.repeat(counts)),  # tl_tile is both
             "tile": (lambda x: tl.tile(x, len(few), few), lambda x: torch.tile(x, few)),
-            "repeat_interleave": (lambda x: tl.repeat_interleave(x, axes[0], abs(k)), lambda x: torch.repeat_interleave(x, abs(k), axes[0])),
-            "repeat_counts": (lambda x, n: tl.repeat_counts(x, axes[0], n), lambda x, n: torch.repeat_interleave(x, n, axes[0])),
-            "triu": (lambda x: tl.triu(x, k), lambda x: torch.triu(x, k)), "tril": (lambda x: tl.tril(x, k), lambda x: torch.tril(x, k))}[name]
+            "repeat_interleave": (lambda x: tl.repeat_interleave(x, axes[0], abs(k)),
+                                  lambda x: torch.repeat_interleave(x, abs(k), axes[0])),
+            "repeat_counts": (lambda x, n: tl.repeat_counts(x, axes[0], n),
+                              lambda x, n: torch.repeat_interleave(x, n, axes[0])),
+            "triu": (lambda x: tl.triu(x, k), lambda x: torch.triu(x, k)),
+            "tril": (lambda x: tl.tril(x, k), lambda x: torch.tril(x, k))}[name]
 
 
 @op("sort", "argsort", "topk", "unique", "searchsorted")
@@ -725,27 +765,30 @@ def order(c, name):
         dtype = c.dtype(FLOATS + ["int64", "int32", "uint8"])
         c.add(np.sort(c.values(dtype, (c.size(),))), layouts=("dense", "sliced"))
         c.input(dtype, shape)
-        return lambda a, b: tl.searchsorted(a, b, down), lambda a, b: torch.searchsorted(a.contiguous(), b.contiguous(), right=down)
+        return (lambda a, b: tl.searchsorted(a, b, down),
+                lambda a, b: torch.searchsorted(a.contiguous(), b.contiguous(), right=down))
     if name == "topk":  # torch leaves the order of equal elements open
         c.add(c.distinct(c.dtype(FLOATS), shape), layouts=("dense", "permuted", "sliced", "flipped"))
     else:
         c.input(ALL, shape)
     if name == "unique":
         c.wants_grad = False  # torch has none
-        return lambda x: results(tl.unique, x, n=3), lambda x: list(torch.unique(x, sorted=True, return_inverse=True, return_counts=True))
+        return (lambda x: results(tl.unique, x, n=3),
+                lambda x: list(torch.unique(x, sorted=True, return_inverse=True, return_counts=True)))
     axis = c.axis(len(shape))
     if name == "topk":
         k = c.note(k=c.r.randint(0, shape[axis] + (1 if c.chance(0.05) else 0)) if shape and axis < len(shape) else 1)
         return lambda x: results(tl.topk, x, k, axis, down), lambda x: list(torch.topk(x, k, axis, down))
     if name == "argsort":
         return lambda x: tl.argsort(x, axis, down), lambda x: torch.sort(x, dim=axis, descending=down, stable=True)[1]
-    return lambda x: results(tl.sort, x, axis, down), lambda x: list(torch.sort(x, dim=axis, descending=down, stable=True))
+    return (lambda x: results(tl.sort, x, axis, down),
+            lambda x: list(torch.sort(x, dim=axis, descending=down, stable=True)))
 
 
 # ---- Views, casts ----
 
-@op("select", "slice", "view", "reshape", "transpose", "permute", "expand", "broadcast_to", "squeeze", "unsqueeze", "flatten", "unflatten", "diagonal",
-    "as_strided")
+@op("select", "slice", "view", "reshape", "transpose", "permute", "expand", "broadcast_to", "squeeze", "unsqueeze",
+    "flatten", "unflatten", "diagonal", "as_strided")
 def views(c, name):
     shape = c.shape(least=2 if name == "diagonal" else 1 if name in ("select", "slice", "unflatten") else 0)
     rank = len(shape)
@@ -810,20 +853,24 @@ CASTS = FLOATS + INTEGERS + ["int16", "int8", "float8_e4m3fn", "float8_e5m2"]
 
 @op("cast", "round_to")
 def cast(c, name):
-    source, to = c.dtype(CASTS), c.note(to=c.dtype(CASTS if name == "cast" else FLOATS + ["float8_e4m3fn", "float8_e5m2"]))
+    source, to = (c.dtype(CASTS),
+                  c.note(to=c.dtype(CASTS if name == "cast" else FLOATS + ["float8_e4m3fn", "float8_e5m2"])))
     c.is_special = c.is_special and to in FLOATS + ["float8_e4m3fn", "float8_e5m2"]  # no integer is NaN or infinite
     if source in FLOATS + INTEGERS:
         c.input(source, c.shape(), "positive" if to == "uint8" else "normal")
     else:
-        c.add(c.values("float32", c.shape(), "positive" if to == "uint8" else "normal").astype(NUMPY[source]), layouts=("dense", "permuted", "sliced"))
+        c.add(c.values("float32", c.shape(), "positive" if to == "uint8" else "normal").astype(NUMPY[source]),
+              layouts=("dense", "permuted", "sliced"))
     c.wants_grad = source in FLOATS and to in FLOATS
     mode = c.note(mode=c.r.choice(("NEAREST", "SATURATE")))
-    limit = math.inf if to == "float64" else float(ml_dtypes.finfo(NUMPY[to]).max) if to not in INTEGERS + ["int16", "int8"] else 0
+    limit = (math.inf if to == "float64" else float(ml_dtypes.finfo(NUMPY[to]).max)
+             if to not in INTEGERS + ["int16", "int8"] else 0)
 
     def saturated(x):  # through f64, which has all these numbers, unless it has the dtype already
         return x if x.dtype == TORCH[to] else x.double().clamp(-limit, limit).to(TORCH[to])
     if name == "cast" or mode == "NEAREST":
-        return lambda x: tl.cast(x, NUMPY[to]) if name == "cast" else tl.round_to(x, NUMPY[to], tl.NEAREST), lambda x: x.to(TORCH[to])
+        return (lambda x: tl.cast(x, NUMPY[to]) if name == "cast" else tl.round_to(x, NUMPY[to], tl.NEAREST),
+                lambda x: x.to(TORCH[to]))
     c.wants_grad = False  # ours passes straight through, that of a clamp does not
     return lambda x: tl.round_to(x, NUMPY[to], tl.SATURATE), saturated
 
@@ -834,19 +881,24 @@ def cast(c, name):
 def creation(c, name):
     shape, dtype = c.note(shape=c.shape()), c.note(dtype=c.dtype())
     kind, t, n = NUMPY[dtype], TORCH[dtype], c.note(n=c.size())
-    value = c.note(value=c.r.choice((0, 1, 3, 7)) if dtype in INTEGERS else c.r.choice((0.1, -0.0, 1e30 if dtype in WIDE else 3e4, math.inf, math.nan, -2.5)))
-    start, step = c.note(numbers=(c.r.randint(0, 9), c.r.randint(1, 4)) if dtype in INTEGERS else (c.r.choice((0.1, -3.0, 2)), c.r.choice((0.3, 1.0, -0.7))))
+    value = c.note(value=c.r.choice((0, 1, 3, 7)) if dtype in INTEGERS
+                   else c.r.choice((0.1, -0.0, 1e30 if dtype in WIDE else 3e4, math.inf, math.nan, -2.5)))
+    start, step = c.note(numbers=(c.r.randint(0, 9), c.r.randint(1, 4)) if dtype in INTEGERS
+                         else (c.r.choice((0.1, -3.0, 2)), c.r.choice((0.3, 1.0, -0.7))))
     columns = c.note(columns=c.size())
     if name in ("arange", "linspace") and dtype == "bool":
         dtype = c.note(dtype="int64")
         kind, t = NUMPY[dtype], TORCH[dtype]
     wide = torch.float64 if dtype in FLOATS else t
-    values = start + step * torch.arange(n, dtype=torch.float64 if dtype in FLOATS else torch.int64)  # torch counts n by the end, which rounds
+    # torch computes n from the end, which rounds.
+    values = start + step * torch.arange(n, dtype=torch.float64 if dtype in FLOATS else torch.int64)
     return {"zeros": (lambda: tl.zeros(len(shape), list(shape), kind, None), lambda: torch.zeros(shape, dtype=t)),
             "ones": (lambda: tl.ones(len(shape), list(shape), kind, None), lambda: torch.ones(shape, dtype=t)),
-            "full": (lambda: tl.full(len(shape), list(shape), value, kind, None), lambda: torch.full(shape, value, dtype=t)),
+            "full": (lambda: tl.full(len(shape), list(shape), value, kind, None),
+                     lambda: torch.full(shape, value, dtype=t)),
             "arange": (lambda: tl.arange(start, step, n, kind, None), lambda: values.to(t)),
-            "linspace": (lambda: tl.linspace(start, start + 3 * step, n, kind, None), lambda: torch.linspace(start, start + 3 * step, n, dtype=wide).to(t)),
+            "linspace": (lambda: tl.linspace(start, start + 3 * step, n, kind, None),
+                         lambda: torch.linspace(start, start + 3 * step, n, dtype=wide).to(t)),
             "eye": (lambda: tl.eye(n, columns, kind, None), lambda: torch.eye(n, columns, dtype=t))}[name]
 
 
@@ -859,8 +911,10 @@ def creation_like(c, name):
         return lambda *x: grids(x, is_xy), lambda *x: list(torch.meshgrid(*x, indexing="xy" if is_xy else "ij"))
     dtype = c.input(ALL, c.shape())
     value = c.note(value=c.r.choice((0, 1, 3)) if dtype in INTEGERS else c.r.choice((0.1, -2.5, math.nan)))
-    return {"full_like": (lambda x: tl.full_like(x, value), lambda x: torch.full_like(x, value)), "detach": (tl.detach, torch.detach),
-            "empty_like": (lambda x: tl.fill_(tl.empty_like(x), 1), lambda x: torch.empty_like(x).fill_(1))}.get(name) or (getattr(tl, name), getattr(torch, name))
+    own = {"full_like": (lambda x: tl.full_like(x, value), lambda x: torch.full_like(x, value)),
+           "detach": (tl.detach, torch.detach),
+           "empty_like": (lambda x: tl.fill_(tl.empty_like(x), 1), lambda x: torch.empty_like(x).fill_(1))}
+    return own.get(name) or (getattr(tl, name), getattr(torch, name))
 
 
 def grids(inputs, is_xy):
@@ -889,13 +943,19 @@ def attend_with_options(c, name):
         kind, shape = c.note(mask=c.r.choice(("bool", dtype))), c.part((B, H, T, S))
         mask = c.values(kind, shape)
         theirs = to_torch(mask)
-        added = (torch.zeros(shape, dtype=torch.float64).masked_fill(~theirs, -torch.inf) if kind == "bool" else theirs.double()) + added \
-            if outcome(lambda: theirs.expand(B, H, T, S))[0] is not None else None
+        if outcome(lambda: theirs.expand(B, H, T, S))[0] is None:
+            added = None
+        elif kind == "bool":
+            added = torch.zeros(shape, dtype=torch.float64).masked_fill(~theirs, -torch.inf) + added
+        else:
+            added = theirs.double() + added
     if added is None or not torch.isfinite(added.expand(B, H, T, S).amax(-1)).all():
         c.wants_grad = False  # a query without keys: torch's formula has NaN on the way back
 
     def ours(*x):
-        return list(with_second(tl.library.tl_attention, *x, attention_options(tl.tensor(mask) if mask is not None else None, causal, window, scale)))
+        return list(with_second(tl.library.tl_attention, *x,
+                                attention_options(tl.tensor(mask) if mask is not None else None, causal, window,
+                                                  scale)))
 
     def theirs(q, k, v):  # lse is f32 at least
         if added is None:
@@ -926,7 +986,8 @@ def optimizer(c, name):
     def theirs(p, *grads):
         peer = PEERS[kind]([p], foreach=False, **options)
         for g in grads:
-            p.grad = g.clone(memory_format=torch.preserve_format) if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+            p.grad = (g.clone(memory_format=torch.preserve_format) if g.stride() == p.stride()
+                      else torch.empty_like(p).copy_(g))
             peer.step()
         p.grad = None
         return p
@@ -945,58 +1006,79 @@ def broadcast_shape(c):
 
 def at_bound(c):
     values = c.inputs[0].values
-    return is_real(values) and any((values == np.asarray(n).astype(values.dtype)).any() for n in c.notes.get("bounds", (c.notes["number"],)) if n is not None)
+    return is_real(values) and any((values == np.asarray(n).astype(values.dtype)).any()
+                                   for n in c.notes.get("bounds", (c.notes["number"],)) if n is not None)
 
 
 # (ops, whether a call is such a case, reason); it holds for values and gradients as for refusals.
 KNOWN = [
-    (("fill_", "fill_scalar_"), lambda c: c.inputs[0].layout == "expanded", "torch fills expanded tensors, and refuses the gradient"),
-    (tuple(CHANGING), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0], "in place, torch computes in the wider dtype; we in f32 for what becomes f32 or less"),
-    (("pow_scalar", "pow_scalar_"), lambda c: c.notes["number"] is False and c.is_special, "the power False has NaN gradients at 0 and NaN in torch, the power 0 has not"),
-    (("norm",), lambda c: c.is_special and abs(c.notes["p"]) == math.inf, "the gradient of the largest magnitude is 0 in torch where that is NaN"),
-    (("prod", "prod_all", "cumprod", "cumprod_"), lambda c: c.dtypes()[0] == "float16" and np.prod(np.maximum(np.abs(c.inputs[0].values.astype(np.float64)), 1)) > 6e4,
-     "torch multiplies in f16 and may overflow on the way, in gradients too; ours is rounded once (test_torch_reduce.py)"),
+    (("fill_", "fill_scalar_"), lambda c: c.inputs[0].layout == "expanded",
+     "torch fills expanded tensors, and refuses the gradient"),
+    (tuple(CHANGING), lambda c: c.is_special and c.dtypes()[1] == "float64" != c.dtypes()[0],
+     "in place, torch computes in the wider dtype; we in f32 for what becomes f32 or less"),
+    (("pow_scalar", "pow_scalar_"), lambda c: c.notes["number"] is False and c.is_special,
+     "the power False has NaN gradients at 0 and NaN in torch, the power 0 has not"),
+    (("norm",), lambda c: c.is_special and abs(c.notes["p"]) == math.inf,
+     "the gradient of the largest magnitude is 0 in torch where that is NaN"),
+    (("prod", "prod_all", "cumprod", "cumprod_"), lambda c: c.dtypes()[0] == "float16"
+     and np.prod(np.maximum(np.abs(c.inputs[0].values.astype(np.float64)), 1)) > 6e4,
+     "torch multiplies in f16 and may overflow on the way, in gradients too; ours is rounded once "
+     "(test_torch_reduce.py)"),
     (("addcmul", "addcdiv", "swiglu"), lambda c: c.is_special and 0 in broadcast_shape(c),
-     "nothing flows back from an empty result; where a step before the last one has elements, torch or we have 0 times NaN"),
+     "nothing flows back from an empty result; where a step before the last one has elements, torch or we have 0 times "
+     "NaN"),
     (("std",), lambda c: c.dtypes()[0] == "float64" and c.inputs[0].layout == "expanded",
-     "torch's deviation of equal numbers may be the rounding error of their mean, by which its gradient divides; ours is 0 (test_torch_reduce.py)"),
-    (("bincount",), lambda c: c.inputs[0].values.size == 0, "torch counts in i64 where there is nothing to count, whatever the weights are"),
+     "torch's deviation of equal numbers may be the rounding error of their mean, by which its gradient divides; ours "
+     "is 0 (test_torch_reduce.py)"),
+    (("bincount",), lambda c: c.inputs[0].values.size == 0,
+     "torch counts in i64 where there is nothing to count, whatever the weights are"),
     (("cmp",), beside_scalar, "torch brings a scalar to the other's dtype, where it may wrap; we compare the numbers"),
-    (("cmp_scalar",), lambda c: c.dtypes() == ["uint8"] and c.notes["number"] in (-1, 300), "torch wraps the number; we compare the numbers"),
-    (("pow_scalar", "rpow_scalar", "pow_scalar_"), lambda c: c.dtypes() == ["bool"] and isinstance(c.notes["number"], bool),
+    (("cmp_scalar",), lambda c: c.dtypes() == ["uint8"] and c.notes["number"] in (-1, 300),
+     "torch wraps the number; we compare the numbers"),
+    (("pow_scalar", "rpow_scalar", "pow_scalar_"),
+     lambda c: c.dtypes() == ["bool"] and isinstance(c.notes["number"], bool),
      "torch takes the powers False and True of bool, and no other way to them"),
-    (("rpow_scalar",), lambda c: isinstance(c.notes["number"], bool), "an internal error of PyTorch before 2.15, NaN gradients of False^x since"),
-    (("cumsum_", "cumprod_"), lambda c: c.dtypes() == ["bool"], "torch refuses scans of bool in place only where there are elements"),
-    (("masked_fill_", "index_put_"), lambda c: c.inputs[0].layout == "expanded", "torch has deprecated these changes of expanded tensors; we refuse them"),
-    (("pad",), lambda c: c.notes["mode"] != "constant" and 0 in c.inputs[0].values.shape, "torch pads no empty tensors except with a constant"),
+    (("rpow_scalar",), lambda c: isinstance(c.notes["number"], bool),
+     "an internal error of PyTorch before 2.15, NaN gradients of False^x since"),
+    (("cumsum_", "cumprod_"), lambda c: c.dtypes() == ["bool"],
+     "torch refuses scans of bool in place only where there are elements"),
+    (("masked_fill_", "index_put_"), lambda c: c.inputs[0].layout == "expanded",
+     "torch has deprecated these changes of expanded tensors; we refuse them"),
+    (("pad",), lambda c: c.notes["mode"] != "constant" and 0 in c.inputs[0].values.shape,
+     "torch pads no empty tensors except with a constant"),
     (("take_along",), lambda c: "out_of_range" in c.notes, "torch wraps indices here; we refuse those out of range"),
-    (("softmax", "log_softmax"), lambda c: c.dtypes()[0] in INTEGERS, "torch refuses integers only where there are elements"),
+    (("softmax", "log_softmax"), lambda c: c.dtypes()[0] in INTEGERS,
+     "torch refuses integers only where there are elements"),
     (("matmul",), lambda c: len(set(c.dtypes())) > 1 and any(0 in x.values.shape for x in c.inputs),
      "PyTorch before 2.15 takes two dtypes where there is nothing to multiply"),
     (("pow", "pow_"), lambda c: c.dtypes()[1] == "bool", "torch has no gradient of powers with bool exponents"),
-    (("minimum_scalar", "maximum_scalar"), lambda c: IS_OLD and c.dtypes() == ["uint8"] and c.notes["number"] in (-1, 300),
+    (("minimum_scalar", "maximum_scalar"), lambda c: IS_OLD and c.dtypes() == ["uint8"]
+     and c.notes["number"] in (-1, 300),
      "PyTorch before 2.15 wraps or refuses bounds out of range"),
     (("minimum_scalar", "maximum_scalar", "clamp", "clamp_"),
      lambda c: IS_OLD and at_bound(c), "the gradient at a bound is 1 in PyTorch before 2.15, and 0 since"),
 ]
 # Results that are sums, or differences of numbers of some size.
-SUMS = set(("sum mean nansum prod logsumexp var std norm sum_all mean_all prod_all cumsum cumprod cumsum_ cumprod_ log_softmax softmax layer_norm "
-                              "rms_norm add_rms_norm add_layer_norm mse_loss l1_loss smooth_l1_loss bce_with_logits cross_entropy "
-                              "nll_loss linear_cross_entropy matmul linear rope attention scatter_add scatter_add_ index_add "
-                              "index_add_ index_put index_put_ bincount sgd_ adagrad_ rmsprop_ adam_").split())
+SUMS = set(("sum mean nansum prod logsumexp var std norm sum_all mean_all prod_all cumsum cumprod cumsum_ cumprod_ "
+            "log_softmax softmax layer_norm rms_norm add_rms_norm add_layer_norm mse_loss l1_loss smooth_l1_loss "
+            "bce_with_logits cross_entropy nll_loss linear_cross_entropy matmul linear rope attention scatter_add "
+            "scatter_add_ index_add index_add_ index_put index_put_ bincount sgd_ adagrad_ rmsprop_ adam_").split())
 # Ops whose gradients are sums even where shapes are equal.
 COLLECT = set("gather take_along index index_select embedding as_strided pad repeat tile expand broadcast_to".split())
 # Where torch gives zeros of either sign, by the place of an element or by fma.
-UNSIGNED = set("addcmul addcdiv unique relu relu_ maximum minimum clamp clamp_ maximum_scalar minimum_scalar lerp lerp_scalar max min".split())
+UNSIGNED = set("addcmul addcdiv unique relu relu_ maximum minimum clamp clamp_ maximum_scalar minimum_scalar lerp "
+               "lerp_scalar max min".split())
 # Where views and copies are meant to differ.
 COPIES = {"flip": "a view of ours, as tally.h says"}
 # Losses that are one term per element: a gradient is a sum only where its operand was broadcast.
 TERMS = set("mse_loss l1_loss smooth_l1_loss bce_with_logits".split())
-# op: (ulps of 16 bits, or those of results and of gradients; results, gradients are taken for at least so large; f32: so many times
-# torch's own error, 16 bits where more than 2)
-# Differences of numbers near 1 (deviations from a mean, probabilities and their targets), which may be 0: errors are those of 1.
+# op: (ulps in 16 bits, or those of results and of gradients; least magnitude assumed for results; for gradients; how
+# many times torch's own error is allowed in f32, and in 16 bits if it is more than 2)
+# Differences of numbers near 1 (deviations from a mean, probabilities and their targets) may be 0: errors are those
+# of 1.
 SLACK = {name: (1, 1.0, 1.0) for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm", "cross_entropy",
-                                          "linear_cross_entropy", "softmax", "log_softmax", "logsumexp", "var", "std", "attention")}
+                                          "linear_cross_entropy", "softmax", "log_softmax", "logsumexp", "var", "std",
+                                          "attention")}
 # Rows of nearly equal numbers: rounding errors grow by 1 / their deviation, here as there.
 SLACK.update({name: (1, 1.0, 1.0, 4) for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm")})
 # The sum over g y in the gradient, times factors near 3, takes the y that was rounded.
@@ -1018,20 +1100,29 @@ SLACK.update({name: (1, 0.0, 0.1) for name in ("gelu", "gelu_", "gelu_erf", "gel
 
 
 # op: (special numbers that it does not get, reason)
-PLAIN = {name: (("inf", "huge"), "torch has NaN where a factor is 0 and the other infinite; ours is the limit (test_torch_ops.py has its values)")
+PLAIN = {name: (("inf", "huge"), "torch has NaN where a factor is 0 and the other infinite; ours is the limit "
+                "(test_torch_ops.py has its values)")
          for name in ("gelu", "gelu_", "gelu_erf", "gelu_erf_", "silu", "silu_", "swiglu")}
-PLAIN.update({name: (("inf", "huge", "subnormal"), "torch's products flush subnormal 16-bit numbers to 0 where the machine has instructions for them")
+PLAIN.update({name: (("inf", "huge", "subnormal"),
+                     "torch's products flush subnormal 16-bit numbers to 0 where the machine has instructions for them")
               for name in ("matmul", "linear", "attention", "linear_cross_entropy")})
-PLAIN.update({name: (("subnormal",), "g/b overflows before it meets a/b") for name in ("div", "div_", "rdiv_scalar", "reciprocal")})
-PLAIN.update(addcdiv=(("subnormal", "zero"), "the same"), addcmul=(("huge",), "torch's product is not rounded (fma), and overflows later"))
-PLAIN.update({name: (("inf", "huge", "subnormal"), "squares and their roots") for name in ("adagrad_", "rmsprop_", "adam_")})
-PLAIN.update({name: (("nan", "inf", "huge", "subnormal"), "torch's gradient divides by the number itself; ours is the product of the others")
+PLAIN.update({name: (("subnormal",), "g/b overflows before it meets a/b")
+              for name in ("div", "div_", "rdiv_scalar", "reciprocal")})
+PLAIN.update(addcdiv=(("subnormal", "zero"), "the same"),
+             addcmul=(("huge",), "torch's product is not rounded (fma), and overflows later"))
+PLAIN.update({name: (("inf", "huge", "subnormal"), "squares and their roots")
+              for name in ("adagrad_", "rmsprop_", "adam_")})
+PLAIN.update({name: (("nan", "inf", "huge", "subnormal"),
+                     "torch's gradient divides by the number itself; ours is the product of the others")
               for name in ("prod", "prod_all", "cumprod", "cumprod_")})
-PLAIN.update({name: (("inf",), "a row may be constant: 0 times infinity") for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm")})
+PLAIN.update({name: (("inf",), "a row may be constant: 0 times infinity")
+              for name in ("layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm")})
 PLAIN.update(bce_with_logits=(("inf",), "ours is made of two losses, one of them 0 times infinity"))
-PLAIN.update({name: (("subnormal", "huge"), "torch's quotient overflows, ours is not needed") for name in ("remainder", "remainder_", "remainder_scalar", "remainder_scalar_")})
+PLAIN.update({name: (("subnormal", "huge"), "torch's quotient overflows, ours is not needed")
+              for name in ("remainder", "remainder_", "remainder_scalar", "remainder_scalar_")})
 PLAIN.update(norm=(("subnormal",), "powers of subnormal numbers are 0"))
-PLAIN.update(lerp=(("huge",), "torch's product is not rounded (fma), and overflows later"), lerp_scalar=(("huge",), "the same"),
+PLAIN.update(lerp=(("huge",), "torch's product is not rounded (fma), and overflows later"),
+             lerp_scalar=(("huge",), "the same"),
              unique=(("nan", "zero"), "NaNs are distinct, and zeros equal, in an order that torch leaves open"))
 
 
@@ -1086,7 +1177,8 @@ def geometry(shape, stride, shared):
 
 def our_geometry(y, views):
     shared = [tl.shares_storage(y, x) for x in views]
-    return geometry(y.shape, y.stride, shared) if any(shared) or not math.prod(y.shape) else (shared, None if tl.is_contiguous(y) else "not dense")
+    return (geometry(y.shape, y.stride, shared) if any(shared) or not math.prod(y.shape)
+            else (shared, None if tl.is_contiguous(y) else "not dense"))
 
 
 def their_geometry(y, views):
@@ -1094,7 +1186,8 @@ def their_geometry(y, views):
 
 
 def theirs_with_gradients(c, f, is_wide=False, seed=None):
-    """Results, and the gradients of all float leaves, where the first result has any; as arrays. And the geometry of results."""
+    """Results, the gradients of all float leaves if the first result has any, both as arrays, and the geometry of the
+    results."""
     leaves, views, outputs = theirs_of(c, f, is_wide)
     arrays, z = [from_torch(y) for y in outputs], outputs[0]
     places = None if is_wide or c.has_flips() else [their_geometry(y, views) for y in outputs]
@@ -1120,13 +1213,15 @@ def ours_with_gradients(c, f, wants):
 
 
 def is_far(c, x, y, e, is_sum, is_gradient, n_repeats, kind):
-    """Whether x, ours, is farther from e, the exact result, than is allowed; y is torch's. Arrays of f64; e None: there is no other."""
+    """Whether x, ours, is farther from e, the exact result, than is allowed; y is torch's. All are arrays of f64; e is
+    None if there is no exact result."""
     n_ulps, *floors, times = (SLACK.get(c.name, (1, 0.0, 0.0)) + (1,))[:4]
     n_ulps = n_ulps[is_gradient] if isinstance(n_ulps, tuple) else n_ulps
     least = floors[is_gradient] if kind in WIDE or is_sum else 0.0
     if is_sum and kind in WIDE:
         least = max(least, 1.0)  # terms are near 1, and may cancel
-    if is_gradient and n_repeats > 1:  # a sum of terms near 1 that are rounded one by one, here as there, and may cancel
+    # A sum of terms near 1 that may cancel. Both libraries round them one by one.
+    if is_gradient and n_repeats > 1:
         n_ulps += max(3, math.sqrt(n_repeats))
         least = max(least, 0.25 if c.name in SUMS else 0.1)
     scale = np.maximum(np.abs(e if e is not None else y), least)
@@ -1152,18 +1247,21 @@ def array_difference(c, x, y, exact, is_sum, is_gradient, n_repeats, kind):
     p, q = x.astype(np.float64), y.astype(np.float64)
     if not same_specials(p, q):
         return f"nan or inf\n{x}\ntorch\n{y}"
-    if not is_gradient and not is_sum and c.name not in UNSIGNED and not np.array_equal(np.signbit(p[q == 0]), np.signbit(q[q == 0])) and not p[q == 0].any():
+    if (not is_gradient and not is_sum and c.name not in UNSIGNED
+            and not np.array_equal(np.signbit(p[q == 0]), np.signbit(q[q == 0])) and not p[q == 0].any()):
         return f"sign of zero\n{x}\ntorch\n{y}"
     e = None if kind == "float64" and not c.is_mixed() else exact().astype(np.float64)
     finite = np.isfinite(q) if e is None else np.isfinite(q) & np.isfinite(e)
-    far = is_far(c, p[finite], q[finite], None if e is None else e[finite], is_sum, is_gradient, n_repeats, kind) if finite.any() else np.zeros(0, bool)
+    far = (is_far(c, p[finite], q[finite], None if e is None else e[finite], is_sum, is_gradient, n_repeats, kind)
+           if finite.any() else np.zeros(0, bool))
     if not far.any():
         return None
     return f"off by {np.abs(p - q)[finite][far].max():g}, {far.sum()} elements\n{x}\ntorch\n{y}\nexact\n{e}"
 
 
 def n_repeats(c, x, shape):
-    """How many terms an element of the gradient of x is the sum of, since x was expanded, or broadcast to the result's shape."""
+    """How many terms each element of the gradient of x sums, because x was expanded or broadcast to the result's
+    shape."""
     n = x.values.size // max(x.leaf.size, 1) if x.layout == "expanded" else 1
     if c.name in TERMS:
         shape = broadcast_shape(c)
@@ -1178,7 +1276,8 @@ def difference(c, theirs, a, b):
 
     def exact(k, i):
         if not wide:
-            wide.extend(theirs_with_gradients(c, theirs, True, seed_of(b[0][0].shape, b[0][0].dtype) if b[1] else None)[:2])
+            wide.extend(theirs_with_gradients(c, theirs, True,
+                                              seed_of(b[0][0].shape, b[0][0].dtype) if b[1] else None)[:2])
         return wide[k][i]
     if len(a[0]) != len(b[0]):
         return f"{len(a[0])} results, torch {len(b[0])}"
@@ -1186,11 +1285,14 @@ def difference(c, theirs, a, b):
     real = [x for x in c.inputs if x.has_grad]
     for k, what in enumerate(("result", "gradient")):
         for i, (x, y) in enumerate(zip(a[k], b[k])):
-            kind = y.dtype.name if k == 0 or y.dtype.kind in "iub" else min(y.dtype, narrow, key=lambda d: ml_dtypes.finfo(d).nmant).name
+            kind = (y.dtype.name if k == 0 or y.dtype.kind in "iub"
+                    else min(y.dtype, narrow, key=lambda d: ml_dtypes.finfo(d).nmant).name)
             is_sum = c.name in SUMS
             if k == 1:
-                is_sum = is_sum or kind not in WIDE or c.name in COLLECT or real[i].layout == "expanded" or real[i].values.shape != b[0][0].shape
-            wrong = array_difference(c, x, y, lambda: exact(k, i), is_sum, k == 1, n_repeats(c, real[i], b[0][0].shape) if k == 1 else 1, kind)
+                is_sum = (is_sum or kind not in WIDE or c.name in COLLECT or real[i].layout == "expanded"
+                          or real[i].values.shape != b[0][0].shape)
+            wrong = array_difference(c, x, y, lambda: exact(k, i), is_sum, k == 1,
+                                     n_repeats(c, real[i], b[0][0].shape) if k == 1 else 1, kind)
             if wrong:
                 return f"{what} {i}: {wrong}"
     if a[2] != b[2] and c.name not in COPIES:
@@ -1214,26 +1316,30 @@ def perform(number, name):
 # The functions of tally.h that take or give tensors and have no row in OPS: the file that tests them.
 ELSEWHERE = {
     "tests/test_scope.c": "scope_return keep drop",
-    "tests/test_tensor.c": "empty from_data from_external rank size stride offset numel bytes dtype_of device_of purpose_of is_contiguous "
-                           "shares_storage storage_bytes version_of data at item item_int to_data describe set_purpose to",
+    "tests/test_tensor.c": "empty from_data from_external rank size stride offset numel bytes dtype_of device_of "
+                           "purpose_of is_contiguous shares_storage storage_bytes version_of data at item item_int "
+                           "to_data describe set_purpose to",
     "tests/test_samples.c": "shape",
-    "tests/test_random.c": "uniform normal bernoulli integers uniform_like normal_like integers_like uniform_ normal_ bernoulli_ trunc_normal_",
+    "tests/test_random.c": "uniform normal bernoulli integers uniform_like normal_like integers_like uniform_ normal_ "
+                           "bernoulli_ trunc_normal_",
     "tests/python/test_torch_random.py": "trunc_normal permutation multinomial",
     "tests/python/test_print.py": "print",
     "tests/python/test_quantize.py": "quantize dequantize fake_quantize",
     "tests/python/test_torch_ops.py": "dropout",
-    "tests/test_autograd.c": "requires_grad needs_grad is_leaf retain_grad grad_of set_grad zero_grad backward gradients set_grad_hook",
+    "tests/test_autograd.c": "requires_grad needs_grad is_leaf retain_grad grad_of set_grad zero_grad backward "
+                             "gradients set_grad_hook",
     "tests/test_checkpoint.c": "checkpoint checkpoint_layers",
     "tests/python/test_optim_c.py": "sum_squares grad_norm clip_scale optimizer_add optimizer_step",
     "tests/python/test_einops_c.py": "einsum einsum_letters einsum_plan pack unpack parse_shape",
     "tests/test_einops.c": "rearrange reduce expect",
-    "tests/test_module.c": "init_kaiming_normal_ init_kaiming_uniform_ init_xavier_normal_ init_xavier_uniform_ module_add_buffer "
-                           "module_add_parameter module_find_tensor module_forward module_tensor",
+    "tests/test_module.c": "init_kaiming_normal_ init_kaiming_uniform_ init_xavier_normal_ init_xavier_uniform_ "
+                           "module_add_buffer module_add_parameter module_find_tensor module_forward module_tensor",
     "tests/python/test_models.py": "model_logits model_loss",
     "tests/test_cache.c": "generate model_extend model_next",
     "tests/python/test_data.py": "loader_next",
     "tests/python/test_safetensors.py": "safetensors_get safetensors_save",
-    "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set call_input op_call",
+    "tests/test_custom_op.c": "function scope_give gradient_of_output gradient_input gradient_output gradient_set "
+                              "call_input op_call",
 }
 
 
@@ -1285,6 +1391,7 @@ def test_differential():
     print("\n".join(f"known: {n:5} times: {reason}" for reason, n in differing.items()))
     print(f"{sum(calls.values())} calls of {len(names)} ops, torch {torch.__version__}, {len(failures)} failures")
     per_op = collections.Counter(f.split(": ", 1)[1].split()[0] for f in failures)
-    assert not failures, f"{len(failures)} calls differ: {dict(per_op)}\n" + "\n\n".join(failures[:int(os.environ.get('TALLY_SHOW', '5'))])
+    show = int(os.environ.get("TALLY_SHOW", "5"))
+    assert not failures, f"{len(failures)} calls differ: {dict(per_op)}\n" + "\n\n".join(failures[:show])
     if not only:
         assert sum(calls.values()) >= 20000 and all(calls[name] for name in names)
