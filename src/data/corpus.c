@@ -7,30 +7,29 @@
  *     H(story) = E[-log2 p(story)] = E[sum over choices of -log2 p]
  *     bits per byte = H(story) / E[bytes of a story]
  *
- * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are seen in
- * the text, so they cost nothing extra. No model can have a smaller mean loss per byte on it, and one that knew the
- * grammar would reach it.
+ * The second is the entropy rate of the endless text of independent stories (renewal reward): story ends are visible
+ * in the text, so they cost nothing extra. No model can have a smaller mean loss per byte on it, and one that knew
+ * the grammar would reach it.
  *
  * Both expectations are linear, so they are sums over the grammar, not over texts. Let E(rule) be the pair (bits,
  * bytes):
  *
  *     E(rule)           = sum over alternatives of p (-log2 p bits + sum of E(piece))
  *     E(text)           = (0, length)
- *     E({=rule})        = (0, bytes of E(rule))          what was remembered is repeated, without a choice
+ *     E({=rule})        = (0, bytes of E(rule))          the remembered text is repeated, without a choice
  *     E({rule.1})       = (0, mean length of the attribute);  pronouns likewise
  *     E({@rule.1})      = mean over the remembered alternatives a of E(rule named by a | rule was a)
  *
  * This holds because no choice depends on what was remembered, except in {@rule.1}, where the walk fixes what was
- * remembered and goes on with it fixed. So a story remembers its hero, a name, a thing, a magic word, and comes back
- * to them: agreement and reference across sentences cost no bits, and a model has to learn them to come near the
- * floor.
+ * remembered and continues with it. So a story remembers its hero, a name, a thing, a magic word, and comes back to
+ * them: agreement and reference across sentences cost no bits, and a model has to learn them to come near the floor.
  *
  * Unambiguous: each rule is prefix-free, which means that of two different derivations neither text begins with the
- * other, given that the character behind is no letter where the rule needs that. Then a reader who goes from left to
- * right always knows which alternative was taken. tests/test_corpus.c proves it for the whole grammar, rule by rule,
- * and parses stories back into the one derivation they have.
+ * other, given that the next character is no letter where the rule needs that. Then a reader from left to right
+ * always knows which alternative was taken. tests/test_corpus.c proves it for the whole grammar, rule by rule, and
+ * parses stories back into the one derivation they have.
  *
- * A finite context loses something: a model that sees the last T bytes alone does not know the names and things that
+ * A finite context loses something: a model that sees only the last T bytes does not know the names and things that
  * were introduced before them, and at the beginning of a window not even where in a story it is. Its best loss is
  * above the floor, and comes down to it as T grows beyond the length of a story.
  *
@@ -308,7 +307,7 @@ static void parse_rule(struct parsing *p, int rule, bool binds, const struct res
     p->bits = before;
 }
 
-/* The text itself is read without regard to capitals at its first letter: they follow from the place. */
+/* The text itself is read without regard to capitals at its first letter: they follow from the position. */
 static void parse_text(struct parsing *p, const char *text, size_t length, const struct rest *next, size_t at) {
     if (length > p->length - at) return;
     for (size_t i = 0; i < length; i++) {

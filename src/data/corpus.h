@@ -9,9 +9,8 @@
 #include "base/file.h"
 #include "tally.h"
 
-/* As it is written: a name, and alternatives divided by '|'; before each, with a '*' behind it, its weight (1 where
- * none is written); behind each, divided by '/', its attributes. Rows of one name that follow each other are one
- * rule. */
+/* The notation: a name, and alternatives separated by '|'. An alternative may begin with its weight and a '*'
+ * (default 1) and end with its attributes, separated by '/'. Consecutive rows of one name are one rule. */
 struct rule_source {
     const char *name, *text;
 };
@@ -73,7 +72,7 @@ bool corpus_write_at(struct file_place at, uint64_t seed, uint64_t bytes, tl_pro
 
 enum { STORY_MAX = 8192 }; /* bytes; no story has so many */
 
-/* One story of any grammar: its text (not ended by a 0) and -log2 of its probability. */
+/* One story of any grammar: its text (without a final 0) and -log2 of its probability. */
 size_t grammar_tell(const struct grammar *g, uint64_t seed, uint64_t index, char text[STORY_MAX], double *bits);
 /* The number of derivations that give exactly this text; *bits is the last one's. */
 int grammar_parse(const struct grammar *g, const char *text, size_t length, double *bits);
@@ -81,7 +80,7 @@ int grammar_parse(const struct grammar *g, const char *text, size_t length, doub
 struct expectation {
     double bits, bytes;
 };
-/* Exactly: what a story's choices and its text have on average. */
+/* The exact mean bits of a story's choices and bytes of its text. */
 struct expectation grammar_expect(const struct grammar *g);
 
 #endif

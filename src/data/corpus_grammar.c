@@ -1,18 +1,18 @@
 /* corpus_grammar.c: the words and sentences of the built-in corpus. corpus.h says how it is written, corpus.c what it
  * means.
  *
- * What the tests hold it to: every rule is prefix-free (so words that get an "s" do not begin with another word of
- * their class, "can" beside "candle"); what is recalled was introduced on every path; what follows "a" begins with a
- * consonant; no story has STORY_MAX bytes; more than 1,000 words; between 1 and 3 bits per byte.
+ * The tests check: every rule is prefix-free (so words that get an "s" do not begin with another word of their class,
+ * "can" beside "candle"); everything recalled was introduced on every path; words after "a" begin with a consonant;
+ * no story has STORY_MAX bytes; more than 1,000 words; between 1 and 3 bits per byte.
  *
- * It is made to be learnt in a minute by a model of 200,000 parameters, and to keep one of a million busy for ten:
+ * A model of 200,000 parameters should learn it in a minute, and one of a million should be busy for ten:
  *
  *   - Words are used as in any language, a few of them often and many seldom: 9 of 10 words of a class are its common
  *     ones, 9 of 100 its less common ones, 1 of 100 its rare ones. Common words are short, which gives many bits per
  *     byte. Sentences likewise: 42 kinds are common, 16 are rare.
  *   - English alone has 3/4 of a bit per byte in sentences as regular as these. Invented names, cries and numbers bring
- *     it above one: they are learnt in no time, and nobody can guess them.
- *   - Who and what a story is about comes back in it: a name (4.6 bits to guess, none to remember), a thing, and the
+ *     it above one: their form is learnt quickly, but they cannot be guessed.
+ *   - A story returns to its people and things: a name (4.6 bits to guess, none to remember), a thing, and the
  *     pronouns that belong to them, over one to five sentences.
  */
 #include "data/corpus.h"

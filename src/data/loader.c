@@ -1,16 +1,17 @@
 /* loader.c: batches, read ahead.
  *
- * One thread fills a ring of n batches; step s lives in slot s mod n. Two numbers under one lock say everything:
- * `base`, the step that is asked for next, and `filled`, the first step that is not in the ring. The thread works while
- * filled < base + n; the caller waits while filled <= base. The slot of `base` is never written while `base` stays, so
- * it is read without the lock. A caller that asks for another step moves both numbers there and counts `jumps`, by
- * which the thread knows that the batch in its hands is no longer wanted.
+ * One thread fills a ring of n batches; step s lives in slot s mod n. The state is two numbers under one lock:
+ * `base`, the step that is needed next, and `filled`, the first step that is not in the ring. The thread works while
+ * filled < base + n; the caller waits while filled <= base. The slot of `base` is never written while `base` stays,
+ * so it is read without the lock. A caller that wants another step moves both numbers there and increments `jumps`,
+ * which tells the thread that its current batch is no longer wanted.
  *
- * Batches are fresh tensors of the caller's scope, not the ring's slots: they then live as all results do, and a step
- * may keep two. The copy is of 8 bytes per token. Ids are i32: half the bytes of i64, and no vocabulary needs more.
+ * Batches are fresh tensors of the caller's scope, not the ring's slots: they then live like all other results, and a
+ * step may keep two. The copy is of 8 bytes per token. Ids are i32: half the bytes of i64, and no vocabulary needs
+ * more.
  *
- * The price. meta runs the same code without thread and data, so the same bytes are billed: ring and batches where the
- * target computes in host memory; batches and their transfer where it does not (the ring is then the host's, not the
+ * The price. meta runs the same code without thread and data, so the same bytes are billed: ring and batches if the
+ * target computes in host memory; otherwise batches and their transfer (the ring is then the host's, not the
  * device's).
  */
 #include <errno.h>
@@ -32,7 +33,7 @@ struct tl_loader {
     tl_tensor *ring;           /* (n_buffers,2,B,T) i32; NULL where there is no host to hold it */
     double wait_s;
 
-    /* The thread, and what it shares. */
+    /* The thread, and the state it shares. */
     bool has_thread;
     int generation; /* of the process it runs in */
     pthread_t thread;
@@ -47,7 +48,7 @@ struct tl_loader {
 
 /* ---- Which window ---- */
 
-/* Sequences of the same seed that must not meet; the epoch (below 2^56) is the rest of the stream. */
+/* Sequences of the same seed that must not overlap; the epoch (below 2^56) is the rest of the stream. */
 enum { STREAM_ORDER = 0xD1, STREAM_SHIFT = 0xD2, STREAM_OFFSET = 0xD3 };
 
 static struct rng_key stream(const tl_loader *l, uint64_t what, uint64_t epoch) {
@@ -122,7 +123,7 @@ static void *thread_main(void *loader) {
         pthread_mutex_unlock(&l->lock);
         bool ok = batch_fill(l, step, &problem);
         pthread_mutex_lock(&l->lock);
-        if (jumps != l->jumps) continue; /* nobody wants it now */
+        if (jumps != l->jumps) continue; /* no longer wanted */
         if (ok) l->filled++;
         else l->has_failed = true, l->problem = problem;
         pthread_cond_signal(&l->ready);
@@ -212,7 +213,7 @@ static bool reading_start(tl_loader *l) {
 tl_loader *tl_loader_new(const tl_loader_options *options) {
     if (!options) return error_set(TL_ERROR_USE, "loader: no options"), NULL;
     tl_loader_options o = *options;
-    if (!o.device) { /* the thread's default: swapped out and in again */
+    if (!o.device) { /* the thread's default, swapped and restored */
         o.device = tl_set_default_device(tl_device_find("cpu"));
         tl_set_default_device(o.device);
     }

@@ -2,8 +2,8 @@
  *
  * A Feistel network permutes the numbers of 2h bits whatever its round function is: (L, R) -> (R, L ^ F(R)) can be
  * undone. F is Philox, keyed with the seed and the stream. The domain is the smallest 4^h that holds n; a result
- * outside 0 .. n-1 is put through again until it is inside ("cycle walking": the walk follows the cycle of the larger
- * permutation and comes home at the latest where it began), fewer than four times on average. Six rounds, since small
+ * outside 0 .. n-1 is permuted again until it is inside ("cycle walking": the walk follows the cycle of the larger
+ * permutation and ends, at the latest, where it began), fewer than four times on average. Six rounds, since small
  * domains mix slowly.
  */
 #ifndef DATA_ORDER_H

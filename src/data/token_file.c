@@ -115,8 +115,8 @@ bool tl_token_file_expect(tl_token_file *f, int64_t vocabulary, uint64_t hash) {
 
 /* ---- Reading ---- */
 
-/* A page that is no longer there ends the program; a look at the size costs a microsecond and finds nearly all such
- * files. */
+/* Reading a page that no longer exists ends the program; checking the size costs a microsecond and finds nearly all
+ * such files. */
 static bool is_whole(const tl_token_file *f, struct problem *problem) {
     struct stat status;
     if (fstat(f->fd, &status) == 0 && (uint64_t)status.st_size == f->info.file_bytes) return true;
@@ -148,7 +148,8 @@ static uint64_t id_at(const tl_token_file *f, int64_t index) {
     return f->info.is_signed ? (uint64_t)((int64_t)(value << unused) >> unused) : value;
 }
 
-/* Copies and says whether every id was below the limit; negative ones are huge. Plain loops for the usual widths. */
+/* Copies ids and returns whether all were below the limit; negative ones count as huge. Plain loops for the usual
+ * widths. */
 static bool ids_copy(const tl_token_file *f, int32_t *ids, int64_t from, int64_t n) {
     const unsigned char *data = f->data + (uint64_t)from * (uint64_t)f->info.token_bytes;
     uint64_t limit = f->limit;
@@ -310,7 +311,7 @@ static bool header_write(tl_token_writer *w) {
 
 bool tl_token_writer_commit(tl_token_writer *w) {
     if (!w) return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_writer_commit: no writer") : false;
-    bool ok = tl_error() == TL_OK; /* what failed in between must not become a file */
+    bool ok = tl_error() == TL_OK; /* a failed write must not become a file */
     if (ok && w->count == 0)
         ok = error_set(TL_ERROR_USE, "token_writer_commit: no tokens were added (need at least one)");
     ok = ok && (w->used == 0 || block_write(w));

@@ -1,4 +1,4 @@
-/* token_file.h: what a token file says about itself, and reading that is safe on any thread. */
+/* token_file.h: the header of a token file, and reading that is safe on any thread. */
 #ifndef DATA_TOKEN_FILE_H
 #define DATA_TOKEN_FILE_H
 
@@ -23,7 +23,7 @@ bool token_header_read(tl_token_info *info, const unsigned char *data, size_t by
 tl_token_file *token_file_open_at(struct file_place at, tl_token_format format);
 void token_file_keep(tl_token_file *file); /* one more tl_token_file_close is due */
 
-const char *token_file_path(const tl_token_file *file); /* for messages: what is there may be another by now */
+const char *token_file_path(const tl_token_file *file); /* for messages: another file may be there by now */
 int token_file_descriptor(const tl_token_file *file);   /* open as long as the file is */
 
 /* tl_token_file_read with the error as a value. */

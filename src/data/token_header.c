@@ -1,4 +1,4 @@
-/* token_header.c: which kind of token file it is, and whether what it says about itself can be true.
+/* token_header.c: detects the kind of a token file, and checks its header.
  *
  * Our own format, little-endian:
  *
@@ -8,7 +8,7 @@
  *    48  12 bytes of 0                              60  u32 CRC32C of bytes 0 to 59
  *    64  tokens, then zeros up to a multiple of 8, then one u32 CRC32C per block of token bytes (the last may be short)
  *
- * The file has exactly these bytes. The table is behind the tokens because a writer knows its length last.
+ * The file has exactly these bytes. The table comes after the tokens because a writer learns its length last.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -121,8 +121,8 @@ static bool raw_read(tl_token_info *info, const struct source *s, tl_token_forma
     return true;
 }
 
-/* Raw numbers do not say how wide they are. Ids of four bytes below 2^20 have an upper half below 16; of numbers of two
- * bytes, every second one would have to be below 16 for 4,096 of them. */
+/* Raw numbers have no width. Ids of four bytes below 2^20 have an upper half below 16; of numbers of two bytes, every
+ * second one would have to be below 16 for 4,096 of them. */
 static bool looks_like_u32(const struct source *s) {
     size_t n = s->bytes / 4 < 4096 ? s->bytes / 4 : 4096;
     if (s->bytes % 4) return false;
@@ -221,7 +221,7 @@ static const char *npy_shape(struct npy *n) {
     return NULL;
 }
 
-/* NULL, or what is needed. */
+/* NULL, or the requirement that is not met. */
 static const char *npy_dictionary(struct npy *n) {
     if (!npy_take(n, "{")) return "'{'";
     while (!npy_take(n, "}")) {

@@ -86,7 +86,7 @@ static void add(struct total *t, int64_t times, int64_t a, int64_t b) {
 int64_t tl_model_config_parameters(const tl_model_config *c) {
     struct total t = {0, true};
     int64_t L = c->n_layers, C = c->channels, F = c->ff, q, kv;
-    /* A few of them are added up below before anything looks for an overflow. */
+    /* A few of them are added below before the next check for overflow. */
     bool is_small = size_mul(c->n_heads, c->head_size, &q) && size_mul(c->n_kv_heads, c->head_size, &kv) &&
                     C <= LARGEST_SIZE && F <= LARGEST_SIZE && q <= LARGEST_SIZE && kv <= LARGEST_SIZE;
     if (!is_small) return error_set(TL_ERROR_USE, "model: wider than 2^40"), -1;
@@ -129,8 +129,8 @@ static void fail(struct reader *r, const char *key, const char *need) {
     r->ok = false;
 }
 
-/* A number under the first of two keys that is there (the second may be NULL); without either, the fallback, or an
- * error when it is negative. null counts as not there. */
+/* A number under the first of two keys that exists (the second may be NULL); without either, the fallback, or an
+ * error if that is negative. null counts as missing. */
 static json_t *value_of(struct reader *r, const char *key, const char *other) {
     json_t *v = json_object_get(r->root, key);
     if ((!v || json_is_null(v)) && other) v = json_object_get(r->root, other);

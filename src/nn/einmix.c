@@ -1,7 +1,7 @@
 /* einmix.c: patterns as modules: rearrange, reduce, and einmix, the linear layer of the einops package.
  *
- * What a module needs of its texts is worked out when it is made, into one block of memory: a struct, and behind it
- * the texts that it points to. An einmix becomes
+ * A module's texts are compiled when it is made, into one block of memory: a struct, followed by the texts that it
+ * points to. An einmix becomes
  *
  *      split    "b (h c) -> b h c"             where a group of the left side has other than one axis
  *      einsum   "b h c, h c d -> b h d"
@@ -31,7 +31,7 @@ static tl_module *module_with_state(const tl_module_kind *kind, size_t bytes) {
 
 static size_t text_bytes(const char *text) { return text ? strlen(text) + 1 : 0; }
 
-/* Copies a text to *at, which moves behind it. NULL stays NULL. */
+/* Copies a text to *at, which moves past it. NULL stays NULL. */
 static const char *text_put(char **at, const char *text) {
     if (!text) return NULL;
     char *begin = *at;
@@ -121,7 +121,7 @@ static void einmix_describe(const tl_module *m, char *text, size_t size) {
 }
 static const tl_module_kind einmix_kind = {"EinMix", einmix_forward, einmix_describe, 0};
 
-/* The three texts, read, and the subject of messages about each. */
+/* The three parsed texts, and the subject of messages about each. */
 struct mix {
     struct subject about, about_weight, about_bias;
     struct lengths lengths;
@@ -316,7 +316,7 @@ static void einmix_write(struct einmix *e, const struct mix *mix, const char *le
     e->split_lengths = write_split_lengths(&at, mix);
 }
 
-/* A flat text is at most twice as long as what it was read from ("a(b)c"), and each is written at most three times. */
+/* A flat text is at most twice as long as its source ("a(b)c"), and each is written at most three times. */
 static size_t einmix_bytes(const struct mix *mix, const char *lengths) {
     const size_t given = text_bytes(mix->about.pattern) + text_bytes(mix->about_weight.pattern) +
                          text_bytes(mix->about_bias.pattern) + text_bytes(lengths);

@@ -1,7 +1,7 @@
-/* init.c: how parameters begin.
+/* init.c: the initial values of parameters.
  *
  * A linear layer sums fan_in products, so with weights of deviation s its results have deviation s sqrt(fan_in): for
- * a scale that does not depend on the width, s must be about 1/sqrt(fan_in). Every rule below is this thought with
+ * a scale that does not depend on the width, s must be about 1/sqrt(fan_in). Every rule below is this idea with
  * another constant. */
 #include <math.h>
 

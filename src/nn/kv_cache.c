@@ -1,8 +1,8 @@
-/* kv_cache.c: keys and values that are kept, so that one more token costs one pass over them.
+/* kv_cache.c: a cache of keys and values, so that one more token costs one pass over them.
  *
  * Without a cache the n-th token of a text costs a forward pass over n tokens, and a text of T tokens O(T^2) of
- * them. A token's keys and values depend on the tokens before it alone, so they are computed once and kept: L layers
- * x 2 x Hkv x D numbers per token. */
+ * them. A token's keys and values depend only on it and the tokens before it, so they are computed once and kept: L
+ * layers x 2 x Hkv x D numbers per token. */
 #include "nn/kv_cache.h"
 
 #include <string.h>

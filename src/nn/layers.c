@@ -1,4 +1,4 @@
-/* layers.c: the modules that models are made of. Each holds its tensors in the order of the enum above it. */
+/* layers.c: the building blocks of models. Each holds its tensors in the order of the enum above it. */
 #include <math.h>
 #include <stdio.h>
 

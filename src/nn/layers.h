@@ -1,10 +1,10 @@
-/* layers.h: what models need of layers beyond tally.h. */
+/* layers.h: functions of layers that models need beyond tally.h. */
 #ifndef NN_LAYERS_H
 #define NN_LAYERS_H
 
 #include "tally.h"
 
-struct make { /* where parameters are made, and how they begin */
+struct make { /* where parameters are made, and their initial values */
     tl_dtype dtype;
     tl_device *device;
     double std; /* of weights; negative: as PyTorch does */

@@ -9,7 +9,7 @@
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
-/* One row per family: everything that is said of it elsewhere goes through here. */
+/* One row per family; all other code uses families through this table. */
 static const struct family {
     tl_module_kind kind;
     bool (*fill)(tl_module *m, const tl_model_config *c, tl_dtype dtype, tl_device *device);

@@ -1,4 +1,4 @@
-/* model.h: what all models share. A model is a module whose state begins with this. */
+/* model.h: the state that all models share. A model is a module whose state begins with this. */
 #ifndef NN_MODEL_H
 #define NN_MODEL_H
 
@@ -28,19 +28,18 @@ tl_tensor *deep_linear_loss(tl_module *model, tl_tensor *x, tl_tensor *targets);
 bool model_config_write_at(const tl_model_config *config, struct file_place at);
 bool model_save_in(tl_module *model, const struct file_folder *folder);
 
-/* Shows each file that tl_model_load would read weights from, by its path and its own name, until one is refused.
- * False: recorded. */
+/* Calls `see` for each file that tl_model_load would read weights from, with its path and name, until it returns
+ * false. False: recorded. */
 bool model_files(const char *path, bool (*see)(const char *path, const char *name, void *context), void *context);
-/* Whether the parameters alone fit a device; if not, an error says so, before anything is made. */
+/* Whether the parameters alone fit on a device; if not, an error says so before anything is allocated. */
 bool model_fits(const tl_model_config *config, tl_dtype dtype, const tl_device *device);
-/* Whether a file, or several, with so many numbers in all can fill a model of this config. `where` is what they are
- * called. */
+/* Whether one or more files with this many numbers in all can fill a model of this config. `where` names them. */
 bool model_numbers_suffice(const tl_model_config *config, int64_t numbers, const char *where);
-/* Whether files of weights (tl_model_load) have what a model of this config takes: enough numbers in all, and every
- * tensor in its shape. Looks at their headers alone. */
+/* Whether files of weights (tl_model_load) match a model of this config: enough numbers in all, and every tensor in
+ * its shape. Reads only their headers. */
 bool model_weights_fit(const tl_model_config *config, const char *path);
 
-/* Whether it is a model of language; if not, an error says so. */
+/* Whether it is a language model; if not, an error says so. */
 bool model_speaks(const tl_module *model);
 
 #endif

@@ -331,7 +331,7 @@ static void slots_replace(tl_module *m, const tl_tensor *old, tl_tensor *fresh) 
     for (size_t i = 0; i < m->n_children; i++) slots_replace(m->children[i], old, fresh);
 }
 
-/* One tensor after the other, so that old and new are never both there whole. */
+/* One tensor after the other, so that old and new never both exist whole. */
 static bool module_replace(tl_module *m, tl_device *device, tl_dtype dtype) {
     int n;
     const tl_named_tensor *list = tl_module_list(m, &n);

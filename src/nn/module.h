@@ -1,4 +1,4 @@
-/* module.h: the tree under a model. See tally.h for what users see. */
+/* module.h: the tree under a model. tally.h has the public interface. */
 #ifndef NN_MODULE_H
 #define NN_MODULE_H
 
@@ -16,7 +16,7 @@ struct tl_module {
     tl_module *parent;
     char *name; /* "" for a root */
     char *
-        /* what forward bills to: the name, after those of lists above, which have no forward of their own */
+        /* the scope of forward: the name, after those of lists above, which have no forward */
         scope_name;
     tl_module **children;
     size_t n_children, child_capacity;
@@ -24,7 +24,7 @@ struct tl_module {
     size_t n_slots, slot_capacity;
     bool is_evaluating; /* zero is the default: training */
 
-    /* tl_module_list's answer, kept until the tree changes */
+    /* the result of tl_module_list, kept until the tree changes */
     tl_named_tensor *list;
     size_t n_list, list_capacity;
     char *names;

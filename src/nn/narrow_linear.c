@@ -1,7 +1,6 @@
-/* narrow_linear.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to what the
- * narrow format can hold and multiplied as they are otherwise, so that the rounding is the real one and the speed is
- * not. fp8 on cuda is not emulated where its sizes are multiples of 16: there the products are of 8-bit numbers
- * (ops/narrow.c).
+/* narrow_linear.c: linear layers whose products see 8- or 4-bit numbers, emulated: operands are rounded to values of
+ * the narrow format and multiplied as usual, so that the rounding is real and the speed is not. fp8 on CUDA is not
+ * emulated if its sizes are multiples of 16: those products are of 8-bit numbers (ops/narrow.c).
  *
  *      fp8   x and w in e4m3, the gradient of y in e5m2, each with one scale for the tensor, amax / largest
  *      fp4   x and w in NVFP4, to nearest; the gradient of y too, rounded at random, without which its mean would drift
@@ -11,7 +10,7 @@
 #include "nn/module.h"
 #include "ops/ops.h"
 
-/* round(x / s) s with s = amax / largest; what is all zero stays so. f32 within, so that it is rounded once. */
+/* round(x / s) s with s = amax / largest; a tensor of zeros stays zero. Computed in f32, so that it is rounded once. */
 static tl_tensor *round_f8(tl_tensor *x, tl_dtype narrow) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *amax = tl_cast(tl_max(tl_abs(x), NULL, 0, false), TL_F32);

@@ -33,7 +33,7 @@
         .ff = F, .vocabulary = V, .context = T, .norm_eps = 1e-6, .rope_base = 1000000, .init_std = 0.02,         \
         .is_tied = tied, .has_qkv_bias = true                                                                     \
     }
-/* First weights of 0.05 and not 0.02: narrow models start too near to 0 with the latter, and lose a third of a short
+/* First weights of 0.05 and not 0.02: narrow models start too close to 0 with the latter, and lose a third of a short
  * run. */
 #define BYTES(family_, L, H, C, F, T)                                                                           \
     {                                                                                                           \

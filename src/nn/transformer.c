@@ -31,8 +31,8 @@ struct attention {
     int64_t layer;
 };
 
-/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on what a cache has before them, which is inference and
- * has no dropout. */
+/* Causal attention of q (B,T,H,D) on k, v (B,T,Hkv,D), and on cached ones before them: inference, which has no
+ * dropout. */
 static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tensor *v) {
     const struct attention *a = m->state;
     const tl_cache *cache = a->model->cache;
@@ -44,7 +44,8 @@ static tl_tensor *attend(const tl_module *m, tl_tensor *q, tl_tensor *k, tl_tens
 enum { C_ATTN, C_PROJ, RESID_DROPOUT };
 enum { Q_PROJ, K_PROJ, V_PROJ, O_PROJ };
 
-/* The gradients of q, k and v, side by side again: one copy, where three selections would add to zeros of the whole. */
+/* The gradients of q, k and v, side by side again: one copy, where three separate gradients would each be added to
+ * zeros of the whole. */
 static void join_parts(tl_gradient *g, void *context) {
     (void)context;
     tl_tensor *part[3], *any = NULL;
@@ -326,7 +327,8 @@ static bool cache_fits(const tl_module *model, tl_tensor *tokens, const tl_cache
                      (long long)tl_size(tokens, 1), (long long)cache->length, (long long)cache->capacity);
 }
 
-/* The cache is the model's for one pass: attention layers find it there. Its tokens count when every layer has them. */
+/* The model holds the cache for one pass, and attention layers find it there. Its length grows once every layer has
+ * the tokens. */
 tl_tensor *lm_extend(tl_module *model, tl_tensor *tokens, tl_cache *cache, bool only_last) {
     struct model *s = model->state;
     if (!cache_fits(model, tokens, cache)) return NULL;

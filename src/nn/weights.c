@@ -1,9 +1,9 @@
 /* weights.c: a model's parameters from and to files of Hugging Face's library.
  *
- * Names in the tree are the files' names. Two things differ: GPT-2's linear weights lie transposed in files (its
- * layer was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name
- * ("h.0..." for "transformer.h.0..."). A model may be cut into several files with an index that says which tensor is
- * where; the names of these files come from outside. */
+ * Names in the tree are the files' names. Two things differ: GPT-2's linear weights are transposed in files (its
+ * layer was called Conv1D and holds (in, out)), and files of a bare model lack the first part of every name ("h.0..."
+ * for "transformer.h.0..."). A model may be split into several files with an index of which tensor is in which; the
+ * names of these files are untrusted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 #define LARGEST_INDEX ((size_t)64 << 20)
 #define MAX_FILES 1000
 
-struct weights { /* open files, and what they are called in messages */
+struct weights { /* open files, and their name in messages */
     const char *path;
     int n_files;
     tl_safetensors *files[MAX_FILES];
@@ -157,7 +157,7 @@ bool model_numbers_suffice(const tl_model_config *c, int64_t have, const char *w
                                      where, (long long)have, (long long)need);
 }
 
-/* On meta the model has shapes and takes no room. */
+/* On meta the model has shapes and takes no memory. */
 static bool shapes_match(struct weights *w, const tl_model_config *c) {
     tl_device *meta = tl_device_find("meta");
     tl_module *model = meta ? tl_model_new(c, TL_F32, meta) : NULL;
@@ -219,7 +219,7 @@ static bool save_tensors(const tl_model_config *c, const tl_named_tensor *list, 
         tensors[i] = is_transposed(c, list[i].name) ? tl_transpose(list[i].tensor, 0, 1) : list[i].tensor;
         ok = tensors[i] != NULL;
     }
-    static const char *const key = "format", *const value = "pt"; /* without it the library does not take the file */
+    static const char *const key = "format", *const value = "pt"; /* without it the library rejects the file */
     ok = ok && safetensors_save_at(at, names, tensors, n, &key, &value, 1);
     ok = tl_scope_end(scope) && ok;
     tl_set_grad_mode(mode);

@@ -1,4 +1,4 @@
-/* clip_grad.c: the norm of all gradients together. ops/clip_grad.c computes the factor from it. */
+/* clip_grad.c: the norm of all gradients together. ops/clip.c computes the factor from it. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "tensor/tensor.h"

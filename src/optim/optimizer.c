@@ -1,11 +1,11 @@
 /* optimizer.c: updates many parameters together, each with its own settings and state.
  *
- * All states are made when a parameter is added, so that a step takes no memory and the first step is like every
- * other. The formulas are the ops' (ops/update.c); here is only which of them a kind means, and with what. There are
- * no groups: a group is the same settings given to several parameters. A step finds those, in the order of their
- * first members, and gives each to the op as a list.
+ * All states are made when a parameter is added, so that a step allocates nothing and the first step is like every
+ * other. The formulas are the ops' (ops/update.c); this file only chooses the op of a kind and its arguments. There
+ * are no explicit groups: a group is all parameters with the same settings. A step finds the groups, in the order of
+ * their first members, and passes each to the op as a list.
  *
- * The master copy counts as a parameter, since it is where the parameter truly is; moments, sums and buffers count
+ * The master copy counts as a parameter, since it holds the parameter's true value; moments, sums and buffers count
  * as optimizer state.
  */
 #include <math.h>
@@ -24,7 +24,7 @@ struct parameter {
     char *name;
     tl_tensor *tensor;
     tl_optimizer_options options;
-    tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options do without */
+    tl_tensor *state[MAX_STATES]; /* in the order of the op's arguments; NULL: the options need none */
     tl_tensor *master;            /* NULL: none */
     bool is_stepped;              /* within a step */
 };
@@ -58,7 +58,7 @@ tl_optimizer_options tl_optimizer_defaults(tl_optimizer_kind kind) {
     return o;
 }
 
-/* The states of a kind by torch's names; NULL where the options do without. */
+/* The states of a kind by torch's names; NULL if the options do not need it. */
 static void state_names(tl_optimizer_kind kind, const tl_optimizer_options *o, const char *name[MAX_STATES]) {
     const char *buffer = o->momentum != 0 ? "momentum_buffer" : NULL;
     name[0] = name[1] = name[2] = NULL;
@@ -229,7 +229,7 @@ static char *name_new(const char *what, const char *name) {
     return own;
 }
 
-/* Makes a state and its line of the list, for which there is room. The list holds it. */
+/* Makes a state and its entry of the list, for which there is room. The list owns it. */
 static tl_tensor *state_new(tl_optimizer *o, const char *what, const char *name, tl_tensor *p, bool is_master) {
     char *own = name_new(what, name);
     if (!own) return NULL;
@@ -335,7 +335,8 @@ static bool is_one_group(const struct parameter *a, const struct parameter *b) {
            options_equal(&a->options, &b->options);
 }
 
-/* Those of the group of parameter `first` that are still to be stepped and have a gradient, in order. How many. */
+/* Lists the parameters of the group of `first` that are still to be stepped and have a gradient, in order. Returns
+ * how many. */
 static int group_list(tl_optimizer *o, size_t first) {
     int n = 0;
     for (size_t i = first; i < o->n_parameters; i++) {

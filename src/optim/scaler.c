@@ -1,10 +1,10 @@
 /* scaler.c: the loss scale of f16 training.
  *
  * f16 gradients below 6e-8 vanish, so the loss is multiplied by a scale, as large as it can be without overflow.
- * Overflow shows in the gradients' norm. The step that overflows guards itself (tl_clip_scale is NaN, the update
- * changes nothing); the host learns of it when it reads the norm, which it does one step late so that it never waits
- * for the device. The next step is thus made with the old scale too, and may be lost as well: a report says which
- * scale it speaks of, and of several lost steps under one scale only the first lowers it.
+ * Overflow shows in the gradients' norm. A step that overflows changes nothing (tl_clip_scale is NaN, so the update
+ * skips it). The host notices when it reads the norm, which it does one step late so that it never waits for the
+ * device. The next step therefore runs with the old scale too, and may be lost as well: a report names its scale, and
+ * of several lost steps under one scale only the first lowers it.
  */
 #include <math.h>
 
@@ -20,7 +20,7 @@ bool tl_scaler_update(tl_scaler *s, double norm, double scale) {
     if (!is_finite) {
         s->n_skipped++;
         s->n_good = 0;
-        /* Below 1 there is nothing to gain: what overflows unscaled is no matter of f16's range. */
+        /* Below 1 there is nothing to gain: gradients that overflow unscaled are not a matter of f16's range. */
         if (is_current) s->scale = s->scale * s->backoff > 1 ? s->scale * s->backoff : 1;
         return false;
     }

@@ -1,5 +1,5 @@
-/* schedule.c: the learning rate of a step, as a share of its peak: a function of the step alone, so that a run that is
- * taken up again needs no state. */
+/* schedule.c: the learning rate of a step, as a share of its peak: a function of the step alone, so that a run that
+ * resumes needs no state. */
 #include <math.h>
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ bool tl_schedule_check(const tl_schedule *s) {
     return true;
 }
 
-/* Where x is between first (0) and last (1). */
+/* The position of x between first (0) and last (1). */
 static double share(int64_t x, int64_t first, int64_t last) {
     if (x >= last) return 1;
     return x <= first ? 0 : (double)(x - first) / (double)(last - first);

@@ -1,9 +1,9 @@
-/* calibrate.c: what this machine does, measured.
+/* calibrate.c: measures the speed of this machine.
  *
- * Everything goes through the library's own ops on the device that is asked for, so the same code measures a cpu and
- * a GPU. Peaks in registers come from the device (probe.c), where it has a probe. The ops of training steps are not
- * called one by one: real steps of small models are run with every op timed, so that each is measured with the
- * caches as a step leaves them. */
+ * Everything goes through the library's own ops on the chosen device, so the same code measures a cpu and a GPU.
+ * Peaks in registers come from the device (probe.c), where it has a probe. The ops of training steps are not called
+ * one by one: real steps of small models are run with every op timed, so that each is measured with the caches as a
+ * step leaves them. */
 #include "plan/calibrate.h"
 
 #include <dirent.h>
@@ -136,7 +136,7 @@ static bool product_measure(const struct calibrate_options *o, struct machine *p
     return ok;
 }
 
-/* A product that would take longer than this is not measured, nor are larger ones: a slow path has shown itself. */
+/* A product that would take longer than this is not measured, nor are larger ones: it took a slow path. */
 static const double longest_product_s = 0.5;
 
 static bool products_measure(const struct calibrate_options *o, struct machine *p) {
@@ -184,9 +184,9 @@ static bool streams_measure(const struct calibrate_options *o, struct machine *p
 
 /* ---- Training steps ---- */
 
-/* Of `n` choices one: the fraction of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and those of
- * several primes together fill the space of all combinations evenly: the ops of any model have samples nearby,
- * whichever sizes it has. */
+/* One of `n` choices, by the fractional part of (i + 1/2) sqrt(prime). Over i these fractions are spread evenly, and
+ * those of several primes together fill the space of all combinations evenly: the ops of any model have samples
+ * nearby, whichever sizes it has. */
 static int spread(int i, double prime, int n) {
     double x = (i + 0.5) * sqrt(prime);
     return (int)((x - floor(x)) * n);
@@ -204,7 +204,7 @@ struct calibrate_range {
     const int64_t *head_sizes, *heads, *lengths, *tokens, *vocabularies; /* lists that 0 ends */
     int64_t least_channels, most_channels;
     double much, most; /* FLOPs of a step */
-    double fp32_share; /* of that, in a recipe whose products are so much slower */
+    double fp32_share; /* of that, in a recipe whose products are that much slower */
 };
 static const struct calibrate_range small = {
     .head_sizes = (const int64_t[]){16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256, 0},
@@ -291,7 +291,7 @@ static struct settings settings_of(const struct calibrate_case *c, const tl_devi
     return s;
 }
 
-/* Rows of equal op, dtype, way and size are one sample: the mean, weighted by calls. */
+/* Rows of equal op, dtype, direction and size are one sample: the mean, weighted by calls. */
 static bool sample_add(struct machine *p, const struct ledger_row *row, const struct predict_shape *shape,
                        double *weights, size_t most) {
     struct machine_sample s = {.dtype = (tl_dtype)row->key.dtype, .is_backward = row->key.phase == TL_BACKWARD};
@@ -322,8 +322,8 @@ static bool sample_add(struct machine *p, const struct ledger_row *row, const st
  *
  * On a device that computes on this thread neither is negative. One that works on its own is timed by marks in its
  * queue, and a call takes some microseconds longer between two marks than among other calls: a may be negative
- * there. Its steps cannot be shorter than this thread needs to ask for them, host_call_s for each call; what is as
- * short as that tells nothing of a and b. */
+ * there. Its steps cannot be shorter than this thread needs to launch them, host_call_s for each call; steps as short
+ * as that say nothing about a and b. */
 static void rest_fit(struct machine *p, const struct trial *trials, int n, bool is_ahead) {
     double cc = 0, ck = 0, kk = 0, cr = 0, kr = 0, least = INFINITY;
     int n_fit = 0;
@@ -354,8 +354,8 @@ static void rest_fit(struct machine *p, const struct trial *trials, int n, bool 
     }
 }
 
-/* Seconds for which this process's threads were ready to run and did not, since they began; 0 where the system does
- * not tell. */
+/* Seconds for which this process's threads were ready to run but did not, since they began; 0 if the system does not
+ * report it. */
 static double waited_s(void) {
     DIR *threads = opendir("/proc/self/task");
     double sum = 0;
@@ -393,7 +393,7 @@ static bool trial_undisturbed(const struct settings *s, struct trial *best, doub
     return true;
 }
 
-/* Its rows become samples; of the trial itself only the times stay. */
+/* The trial's rows become samples; of the trial itself only the times are kept. */
 static bool case_measure(const struct calibrate_options *o, struct machine *p, int i, double *weights, size_t most,
                          struct trial *trial, int *n_disturbed) {
     const bool is_gpu = !device_is_host(o->device);
@@ -404,7 +404,7 @@ static bool case_measure(const struct calibrate_options *o, struct machine *p, i
     double share;
     if (!trainer_model(&s, &config, file) || !trial_undisturbed(&s, trial, &share)) return false;
     struct predict_shape shape = predict_shape_of(&config, c.seq);
-    if (!is_gpu) shape.ff = 0; /* a cpu's products are packed: widths are all alike to it */
+    if (!is_gpu) shape.ff = 0; /* a CPU packs its operands: widths do not matter to it */
     bool ok = true;
     for (size_t r = 0; ok && r < trial->n_rows; r++)
         if (trial->rows[r].time_s > 0 && trial->rows[r].calls > 0)

@@ -1,4 +1,4 @@
-/* expect.h: what the kept profile of this machine says of a run before it starts. */
+/* expect.h: what this machine's stored profile predicts for a run before it starts. */
 #ifndef PLAN_EXPECT_H
 #define PLAN_EXPECT_H
 
@@ -9,8 +9,8 @@ struct expectation {
     double step_s; /* of a step; 0: there is no profile */
 };
 
-/* Prices the run, if there is a profile of its device. Records nothing: without a profile, or when the run cannot be
- * priced (which it will say itself), everything is 0. */
+/* Prices the run, if there is a profile of its device. Records nothing: without a profile, or if the run cannot be
+ * priced (the run itself will report that), everything is 0. */
 struct expectation expect_of(const struct settings *s);
 
 #endif

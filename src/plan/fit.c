@@ -16,7 +16,7 @@ const char *fit_limit_name(enum fit_limit limit) {
     return names[limit];
 }
 
-/* A folder's weights have sizes of their own; its config.json can be changed. */
+/* A folder's weights have fixed sizes; its config.json can be changed. */
 static bool model_open(struct settings *s, tl_model_config *config) {
     char weights[SETTING_TEXT];
     if (!trainer_model(s, config, weights)) return false;
@@ -24,7 +24,7 @@ static bool model_open(struct settings *s, tl_model_config *config) {
     return true;
 }
 
-/* Products of 4 bits take rows in whole blocks of 16: other widths are no runs, and say nothing of what fits. */
+/* Products of 4 bits take rows in whole blocks of 16: other widths are not valid, and say nothing about what fits. */
 static int64_t width_unit(const struct settings *s, const tl_model_config *c) {
     int64_t unit = c->head_size * (c->n_heads / c->n_kv_heads);
     const struct recipe *recipe = recipe_find(settings_choice(s, "recipe"));
@@ -69,7 +69,7 @@ static enum fit_limit limit_of(const struct fit_question *q, const struct fit_po
     return q->money > 0 && p->run.money > q->money ? FIT_MONEY : FIT_NOTHING;
 }
 
-/* Of what a device among several keeps; whose it is was counted where all was on one device. */
+/* The peak of one device among several, by purpose; modules are counted only on a single device. */
 static struct group_peak peak_of(const struct shard_estimate *e) {
     struct group_peak peak = {0};
     peak.bytes[TL_PARAMETER] = e->weights_bytes + e->gathered_bytes;
@@ -89,7 +89,7 @@ static bool try_price(const struct fit_question *q, int64_t size, bool only_step
         s.sample_tokens = 0;
         s.eval_batches = 1;
     }
-    if (is_estimate) { /* a step's own peak is that of the first one; nothing asks what the pool makes of it later */
+    if (is_estimate) { /* a step's own peak is that of the first one; what the pool reserves later does not matter */
         s.steps = 1;
         s.warmup = 0;
         s.val_share = 0;
@@ -134,7 +134,7 @@ bool fit_try_steps(const struct fit_question *q, int64_t size, struct fit_point 
 
 /* ---- The search ---- */
 
-/* Of all sizes that were priced, so that the two that matter can be found again. */
+/* All sizes that were priced, so that the two that matter can be found again. */
 struct seen {
     const struct fit_question *q;
     struct fit_point points[2 * SEARCH_MOST + 4];

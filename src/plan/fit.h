@@ -32,7 +32,7 @@ enum fit_limit {
     FIT_DAYS,
     FIT_MONEY,
     FIT_REFUSED
-}; /* what a size breaks; refused: no such run */
+}; /* the limit that a size exceeds; refused: no such run */
 const char *fit_limit_name(enum fit_limit limit);
 
 struct fit_point { /* one size that was priced */
@@ -43,7 +43,7 @@ struct fit_point { /* one size that was priced */
     count flops;                 /* of a step, all phases */
     struct plan_run run;
     struct group_peak peak;
-    char why[200]; /* of what is refused */
+    char why[200]; /* why it is refused */
 };
 
 struct fit_question {
@@ -54,7 +54,7 @@ struct fit_question {
     int64_t first, unit, most;   /* where to begin; sizes are multiples of unit, up to most */
     int n_above;                 /* sizes above the best that are tried one by one */
     double days, money;          /* budgets; 0: none */
-    double tokens_per_parameter; /* tokens of the training are so many times the parameters; 0: options.tokens */
+    double tokens_per_parameter; /* tokens of the training per parameter; 0: options.tokens */
 };
 
 struct fit_answer {

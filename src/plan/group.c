@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Numbers become stars, and two names below a number are one too many: a reader wants "the MLPs". */
+/* Numbers become stars, and only one name is kept below a number: a reader wants "the MLPs". */
 void group_module_name(char *name, size_t size, const char *path) {
     size_t used = 0;
     int below = -1; /* names since the last number */

@@ -1,5 +1,4 @@
-/* group.h: rows of a ledger and cells of memory, added up under names that a reader can take in: the layers of a
- * model fold into one. */
+/* group.h: rows of a ledger and cells of memory, added up under few names: all layers of a model are one row. */
 #ifndef PLAN_GROUP_H
 #define PLAN_GROUP_H
 
@@ -29,7 +28,7 @@ void groups_free(struct plan_groups *g);
 count group_flops(const struct plan_group *g); /* of all phases */
 uint64_t group_held(const struct plan_group *g);
 
-/* What a peak is for, and which module has most of each purpose. */
+/* A peak by purpose, and the module that has most of each. */
 struct group_peak {
     uint64_t bytes[TL_PURPOSE_COUNT];
     char module[TL_PURPOSE_COUNT][48]; /* "": not known */

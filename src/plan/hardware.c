@@ -1,4 +1,4 @@
-/* hardware.c: the table of chips: looking up, doubting, and what users add. */
+/* hardware.c: the table of chips: lookup, checks of figures, and users' own chips. */
 #include "plan/hardware.h"
 
 #include <math.h>
@@ -67,7 +67,7 @@ const char *hardware_confidence_name(enum hardware_confidence confidence) {
 
 /* ---- The user's chips ---- */
 
-/* One per chip; the texts are copies that go with it. */
+/* One per chip; it owns copies of the texts. */
 struct own {
     struct hardware chip;
     struct own *next;
@@ -116,7 +116,7 @@ static void name_plain(char to[NAME_BYTES], const char *name, size_t length) {
     }
 }
 
-/* Calls `visit` with the name and each alias of a chip, plain; true when one of them answers true. */
+/* Calls `visit` with the name and each alias of a chip, plain; true if one of the calls returns true. */
 static bool names_any(const struct hardware *h, bool (*visit)(const char *plain, void *context), void *context) {
     char plain[NAME_BYTES];
     name_plain(plain, h->name, strlen(h->name));
@@ -159,7 +159,7 @@ static bool known_add(const char *plain, void *context) {
 }
 
 static const char *near_name(const char *name) {
-    static struct known k; /* too large for a stack; this is the way of errors, of one thread */
+    static struct known k; /* too large for the stack; only for error messages, on one thread */
     char wanted[NAME_BYTES];
     const char *near = NULL;
     k.n = 0;
@@ -254,7 +254,7 @@ double hardware_product(const struct hardware_cell *cell) { return cell->units *
 
 /* ---- Doubt ---- */
 
-/* A chip of the user's may bear the name of one of the table, or an alias. */
+/* A user's chip may have the name of one in the table, or an alias. */
 static const struct hardware *builtin_of(const char *name) {
     char wanted[NAME_BYTES];
     name_plain(wanted, name, strlen(name));

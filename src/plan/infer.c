@@ -23,7 +23,7 @@ static void passes_free(struct passes *p) {
     tl_ledger_free(p->last);
 }
 
-/* T tokens of every sequence behind those of the cache. */
+/* A pass over T tokens of every sequence after those of the cache. */
 static tl_ledger *pass(tl_module *model, tl_device *device, tl_cache *cache, int64_t batch, int64_t T,
                        const char *name) {
     tl_scope scope = tl_scope_begin();
@@ -37,13 +37,13 @@ static tl_ledger *pass(tl_module *model, tl_device *device, tl_cache *cache, int
     return NULL;
 }
 
-/* The cache is as long as the prompt and what follows; only the last step is made at that length. */
+/* The cache has room for the prompt and the new tokens; only the last step runs at that length. */
 static bool passes_make(struct passes *p, tl_module *model, tl_device *device, int64_t batch, int64_t n_prompt,
                         int64_t n_new) {
     tl_cache *cache = tl_cache_new(model, batch, n_prompt + n_new);
     bool ok = cache && (p->prefill = pass(model, device, cache, batch, n_prompt, "prefill")) &&
               (p->first = pass(model, device, cache, batch, 1, "decode"));
-    if (ok && n_new > 2) { /* what lies between changes lengths alone */
+    if (ok && n_new > 2) { /* steps in between differ only in length */
         tl_ledger *between = pass(model, device, cache, batch, n_new - 2, "between");
         tl_ledger_free(between);
         ok = between != NULL;
@@ -138,8 +138,8 @@ static bool batch_try(const struct infer_question *q, enum batch_test test, int6
     return true;
 }
 
-/* The first batch of which something holds: all three stay true once they are. 0: none up to the largest that is
- * looked at. */
+/* The first batch for which a test holds: all three stay true once they are. 0: none up to the largest that is
+ * tried. */
 static bool batch_first(const struct infer_question *q, enum batch_test test, int64_t *first) {
     enum { MOST = 1 << 16 };
     int64_t low = 0, high = 1;

@@ -1,8 +1,8 @@
-/* infer.h: what a model costs when it is used: a prompt at once (prefill), then token by token on a cache of keys
- * and values (decode).
+/* infer.h: the cost of inference: a prompt at once (prefill), then token by token on a cache of keys and values
+ * (decode).
  *
- * The very functions that generate text (tl_model_next on a tl_cache) run on meta. A decode step at n tokens costs a
- * + b n, so the mean over the tokens of a text is that of its first and its last. */
+ * The functions that generate text (tl_model_next on a tl_cache) run on meta. A decode step at n tokens costs a + b
+ * n, so the mean over the tokens of a text is that of its first and its last. */
 #ifndef PLAN_INFER_H
 #define PLAN_INFER_H
 

@@ -14,7 +14,7 @@ struct machine_sample {
     tl_dtype dtype;
     bool is_backward;
     double flops, bytes, written, seconds; /* written: of the bytes */
-    double inner;                          /* of the model it was measured in: predict_inner */
+    double inner;                          /* innermost size of the model it was measured in: predict_inner */
 };
 
 /* A square product, or a copy: the rate at one size. */
@@ -35,9 +35,9 @@ struct machine {
      * of a chip of the table */
     double product[HARDWARE_N_PEAKS], measured[HARDWARE_N_PEAKS], sheet[HARDWARE_N_PEAKS];
     double sheet_bandwidth;
-    /* what a step takes besides its kernels: seconds per op call, and a share of the kernels' time */
+    /* a step's time outside its kernels: seconds per op call, and a share of the kernels' time */
     double call_s, rest_share;
-    double host_call_s; /* what this thread needs to ask for an op, of a device that works on its own; 0: it does not */
+    double host_call_s; /* time to launch an op on a device that works asynchronously; 0: it does not */
     struct machine_product *products;
     struct machine_stream *streams;
     struct machine_sample *samples;
@@ -46,25 +46,25 @@ struct machine {
 
 void machine_free(struct machine *p);
 
-/* The most that was seen: of a dtype's products, registers included (0: nothing was); of memory, beyond all caches. */
+/* The highest rate measured: of a dtype's products, registers included (0: none was); of memory, beyond all caches. */
 double machine_peak(const struct machine *p, tl_dtype dtype);
 double machine_bandwidth(const struct machine *p);
-/* Of a working set of so many bytes: between the sizes that were measured. 0: none were. */
+/* The bandwidth of a working set of that many bytes, interpolated between the sizes measured. 0: none were. */
 double machine_bandwidth_of(const struct machine *p, double bytes);
 
 json_t *machine_json(const struct machine *p);
 /* False: recorded. */
 bool machine_read(struct machine *p, const char *path);
 bool machine_write(const struct machine *p, const char *path);
-/* Whether machine_write could: makes the folder, and a file beside the path that goes again at once. False:
+/* Whether machine_write can succeed: makes the folder, and a file beside the path that it deletes at once. False:
  * recorded. */
 bool machine_can_write(const char *path);
 /* ~/.config/tally/machine-DEVICE.json; memory_free it. NULL: there is no home. */
 char *machine_default_path(const char *device);
-/* The default one, if it is there and is of this machine, device, instruction set and number of threads. False:
- * there is none; `why` (200 bytes) says so. Nothing is recorded. */
+/* The default profile, if it exists and is for this machine, device, instruction set and number of threads. False:
+ * there is none, and `why` (200 bytes) says why. Nothing is recorded. */
 bool machine_find(struct machine *p, tl_device *device, char *why);
-/* This machine's name: its processor and how many of them, or the GPU's. */
+/* This machine's name: its processor and the number of cores, or the GPU's. */
 void machine_name(tl_device *device, char *text, size_t size);
 
 #endif

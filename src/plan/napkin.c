@@ -26,7 +26,7 @@ struct napkin_model napkin_model_of(const tl_model_config *c) {
     case TL_LLAMA:
         m.matmul = L * (2 * C * (q + kv) + 3 * C * F) + V * C;
         break;
-    default: /* deep linear: L squares, and a row that gives one number */
+    default: /* deep linear: L square matrices, and a row that gives one number */
         m.matmul = L * C * C + C;
         m.attention = m.embedding = m.head = 0;
         break;

@@ -1,8 +1,7 @@
-/* napkin.h: closed forms: what can be said of a training run on the back of a napkin, before anything is counted.
+/* napkin.h: closed forms: estimates of a training run on the back of a napkin, before anything is counted.
  *
- * These are other people's rules, written down so that their figures can be reproduced and compared. What Tally
- * itself says of a run comes from the ledger (docs/accounting.md). All numbers are doubles; sizes come from checked
- * inputs. */
+ * These are other people's rules, written down so that their figures can be reproduced and compared. Tally's own
+ * figures come from the ledger (docs/accounting.md). All numbers are doubles; sizes come from checked inputs. */
 #ifndef PLAN_NAPKIN_H
 #define PLAN_NAPKIN_H
 
@@ -18,7 +17,7 @@ struct napkin_model {
     double layers, channels, attention, vocabulary; /* attention: heads x head size */
 };
 struct napkin_model napkin_model_of(const tl_model_config *config);
-/* A GPT of the shapes alone: biases, 4h, tied head, `context` learned positions. */
+/* A GPT of these sizes: biases, 4h, tied head, `context` learned positions. */
 struct napkin_model napkin_gpt(double layers, double channels, double vocabulary, double context);
 
 struct napkin_convention {
@@ -77,8 +76,8 @@ struct napkin_fit {
 /* Least squares of relative residuals. alpha or beta that are positive are kept; else they are found. False:
  * recorded (too few runs, or runs that cannot tell the terms apart). */
 bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, double beta, struct napkin_fit *fit);
-/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN where there is no freedom
- * left. */
+/* One standard error of the predicted loss, from the fit's covariance and scatter; NAN if there are no degrees of
+ * freedom left. */
 double napkin_fit_error(const struct napkin_fit *fit, double parameters, double tokens);
 
 /* ---- Runs and thresholds to compare with ---- */

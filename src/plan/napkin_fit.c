@@ -2,8 +2,8 @@
  *
  * For given exponents the law is linear in E, A and B, so these are solved for (none may be negative: all subsets of
  * terms are tried), and only the two exponents are searched: a grid that cannot miss the valley, then a simplex that
- * runs down it. What is minimised is the sum of squared relative residuals. Terms are measured at the runs'
- * geometric mean, A (N/N0)^-alpha: their columns are then of one size, which A alone, of order N^alpha, is not. */
+ * runs down it. It minimises the sum of squared relative residuals. Terms are measured at the runs' geometric mean, A
+ * (N/N0)^-alpha: their columns then have one magnitude, while A alone is of order N^alpha. */
 #include <math.h>
 #include <string.h>
 
@@ -207,7 +207,7 @@ bool napkin_fit_loss(const struct napkin_run *runs, int n_runs, double alpha, do
     }
     q.N0 = exp(q.N0);
     q.D0 = exp(q.D0);
-    struct point best = descend(&q, descend(&q, grid(&q))); /* once more: a simplex may have fallen flat */
+    struct point best = descend(&q, descend(&q, grid(&q))); /* twice: a simplex may have collapsed */
     if (!isfinite(best.sum)) return error_set(TL_ERROR_USE, "no law of this form fits these runs");
     f->law = (struct napkin_law){best.p[E_], best.p[A_] * pow(q.N0, best.p[ALPHA]),
                                  best.p[B_] * pow(q.D0, best.p[BETA]), best.p[ALPHA], best.p[BETA]};
@@ -225,7 +225,7 @@ double napkin_fit_error(const struct napkin_fit *f, double parameters, double to
     gradient(f, parameters, tokens, g);
     for (int r = 0; r < f->n_free; r++)
         for (int c = 0; c < f->n_free; c++) variance += g[f->free[r]] * g[f->free[c]] * f->covariance[r][c];
-    /* the scatter of a single run is added to the doubt about the law */
+    /* the scatter of a single run is added to the uncertainty of the law */
     double loss = napkin_loss(&f->law, parameters, tokens);
     double n_runs = f->freedom + f->n_free, scatter = f->rms * f->rms * n_runs / f->freedom * loss * loss;
     return sqrt(fmax(variance, 0) + scatter);

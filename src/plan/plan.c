@@ -138,7 +138,7 @@ static void advise_batch(struct plan *plan) {
     }
 }
 
-/* The fewest devices that hold it when everything that is kept is cut up. */
+/* The fewest devices that hold the run if everything that is kept is sharded. */
 static void advise_devices(struct plan *plan) {
     uint64_t limit = plan_target_limit(&plan->target);
     char bytes[32];
@@ -180,7 +180,7 @@ static void scale_find(struct plan *plan) {
         p->shard = shard_estimate(&plan->price, &plan->target, n, plan->options.shard, plan->options.link);
         p->fits = n == 1 ? plan->price.verdict != PRICE_TOO_LARGE : p->shard.total_bytes <= limit;
         if (!(own_s > 0) || (n > 1 && !(p->shard.link_s > 0)))
-            continue; /* nothing is known of its speed, or its link */
+            continue; /* nothing is known about its speed or its link */
         p->step_s = fmax(own_s, p->shard.link_s);
         p->tokens_per_s = (double)n * (double)plan->price.n_tokens / p->step_s;
         p->efficiency = own_s / p->step_s;
@@ -198,7 +198,7 @@ int64_t plan_scale_binds(const struct plan *plan) {
     return 0;
 }
 
-/* Settings are 8 KiB: a question has its own frame, which is gone when the advice asks others. */
+/* Settings are 8 KiB: a question has its own stack frame, which is gone when the advice prices others. */
 __attribute__((noinline)) static bool grow_along(struct plan *plan, enum fit_axis axis) {
     const struct price *p = &plan->price;
     struct fit_question q;

@@ -1,7 +1,7 @@
-/* plan.h: what follows from a price: where bytes and FLOPs are, what others call them, how long a step takes at
- * least, what a whole training costs, what stops it from growing, and what to change.
+/* plan.h: conclusions from a price: where bytes and FLOPs are, the FLOPs by other conventions, the least time of a
+ * step, the cost of a whole training, what limits its size, and what to change.
  *
- * Counts of one device are the ledger's, exact. What needs more than that says so: times come from a sheet, or from
+ * Counts of one device are the ledger's, exact. Everything else is labelled: times come from a data sheet, or from
  * measurements of the machine; a training on several devices is an estimate on top of the exact count of one. */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
@@ -11,8 +11,7 @@
 #include "plan/plan_target.h"
 #include "plan/shard.h"
 
-/* FLOPs of a step that training is for, by the rules of various people; all but the last leave out what is computed
- * again. */
+/* Useful FLOPs of a step, by various authors' rules; all but the last leave out recomputation. */
 enum plan_convention { PLAN_PALM, PLAN_CAUSAL, PLAN_PRODUCTS, PLAN_HARDWARE, PLAN_N_CONVENTIONS };
 struct plan_convention_info {
     const char *name, *rule;
@@ -46,14 +45,14 @@ struct plan_scale {
     struct shard_estimate shard;
     bool fits;
     double step_s, tokens_per_s; /* 0: not known */
-    double efficiency; /* tokens/s, as a share of what as many devices would do that send nothing; 0: not known */
+    double efficiency;           /* tokens/s, as a share of that without communication; 0: not known */
 };
 
 struct plan {
     struct price price;
     struct plan_target target;
     struct plan_options options;
-    struct plan_groups modules, ops; /* of a step; what modules hold is at the peak of the run's largest kind */
+    struct plan_groups modules, ops; /* of a step; bytes that modules hold are at the peak of the run's largest kind */
     count flops[TL_PHASE_COUNT], total_flops, total_bytes, convention[PLAN_N_CONVENTIONS];
     tl_dtype dtype; /* of the recipe's products */
     double peak;    /* FLOP/s of them; 0: not known */
@@ -67,13 +66,12 @@ struct plan {
     int n_advice;
 };
 
-/* `has_growth`: also search for what stops it, and advise. False: recorded, nothing is left behind. */
+/* `has_growth`: also search for the limits of growth, and advise. False: recorded, nothing is left behind. */
 bool plan_make(struct plan *plan, const struct settings *s, const struct plan_target *target,
                const struct plan_options *options, bool has_growth);
 void plan_free(struct plan *plan);
 
-/* The first of the doublings that fits; the first on which what is sent takes longer than what is computed. 0: none
- * is. */
+/* The first of the doublings that fits; the first on which communication takes longer than computation. 0: none. */
 int64_t plan_scale_fits(const struct plan *plan);
 int64_t plan_scale_binds(const struct plan *plan);
 

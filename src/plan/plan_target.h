@@ -1,5 +1,5 @@
-/* plan_target.h: the machine that a run is planned for: the pool's rules, how much memory there is, and what is
- * known of its speed. */
+/* plan_target.h: the machine that a run is planned for: the pool's rules, how much memory there is, and its speed, as
+ * far as known. */
 #ifndef PLAN_PLAN_TARGET_H
 #define PLAN_PLAN_TARGET_H
 
@@ -9,14 +9,14 @@
 #include "step/settings.h"
 #include "tally.h"
 
-/* What stands in the settings' place of `device`. */
+/* The machine behind the settings' `device`. */
 struct plan_target {
     char name[64];                /* as it was asked for */
     const struct hardware *chip;  /* NULL: it is in no table */
     struct predict_machine speed; /* all 0: nothing is known of it */
     tl_device *device;            /* meta, with the rules of the pool */
     uint64_t memory_bytes;        /* of the device; 0: not known, and then there is no verdict */
-    uint64_t outside_bytes;       /* of these, what is never the pool's: the driver's context and library code */
+    uint64_t outside_bytes;       /* of these, outside the pool: the driver's context and library code */
     bool has_given_peak;          /* of the products' dtype: the settings say it */
     bool has_kernels;             /* Tally runs there; otherwise its rules of memory are cuda's */
     bool is_assumed;              /* it has no target: the rules are those of the H200 */
@@ -30,7 +30,7 @@ bool plan_target_find(struct plan_target *target, const char *name);
 const char *plan_target_origin(const struct plan_target *target);
 /* The machine's own measurements (`tally calibrate`), which must outlive the target, in place of a sheet. */
 void plan_target_measured(struct plan_target *target, const struct machine *machine);
-/* The settings' memory_limit and peak, where they are given, stand in the place of the device's own. */
+/* The settings' memory_limit and peak, where they are given, replace the device's own. */
 void plan_target_override(struct plan_target *target, const struct settings *s);
 /* The limit of the pool. 0: unknown. */
 uint64_t plan_target_limit(const struct plan_target *target);

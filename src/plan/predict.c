@@ -74,7 +74,7 @@ struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq
     return (struct predict_shape){(double)config->head_size, (double)config->channels, (double)seq, (double)config->ff};
 }
 
-/* What divides both widths of a layer's products: 8, or the smaller power of two; 0: they are not known. */
+/* The largest power of two, up to 8, that divides both widths of a layer's products; 0: they are not known. */
 static double widths_divisor(const struct predict_shape *shape) {
     if (!(shape->channels > 0 && shape->ff > 0)) return 0;
     double divisor = VECTOR;
@@ -100,7 +100,7 @@ static void place_of(double *at, double flops, double bytes, double written, dou
     at[5] = inner > 0 ? (fmod(inner, VECTOR) != 0 ? 0.43 : 0) : NAN;
 }
 
-/* Where the innermost loop of one of the two is not known, it tells nothing. */
+/* If the innermost loop of one of the two is not known, it does not count. */
 static double distance_of(const double *a, const double *b) {
     double sum = 0;
     for (int i = 0; i < N_AXES; i++)
@@ -157,8 +157,8 @@ static double slowness_between(const struct near *near, int n) {
     return fmin(fmax(at, low - beyond), high + beyond);
 }
 
-/* Samples of the very op; or, where it was never measured, of every op, those of this dtype first, which gives what
- * is usual here. */
+/* Samples of the same op; or, if it was never measured, of every op, those of this dtype first, which gives the usual
+ * efficiency here. */
 static int nearest_find(const struct predict_machine *m, const struct ledger_row *row, const double *at, bool is_any,
                         struct near *near) {
     const struct machine *p = m->profile;
@@ -201,7 +201,7 @@ double predict_row(const struct predict_machine *m, const struct predict_shape *
     return m->profile ? row_seconds(m, shape, row, &is_sampled) : NAN;
 }
 
-/* Layers are alike: what one took the next takes. A row is remembered in one of so many places, whichever came last. */
+/* Layers are alike: one takes as long as the next. The last row of each slot is remembered. */
 enum { REMEMBERED = 256 };
 struct recalled {
     const struct ledger_row *row; /* NULL: nothing */
@@ -304,8 +304,7 @@ static bool row_read(const json_t *json, struct ledger_row *row) {
            count_at(json, "bytes_written", &row->bytes_written);
 }
 
-/* A run says its settings. Where they name a model that is not here, its shape is not known, and nothing else is
- * lost. */
+/* A run has its settings. If they name a model that is not here, only its shape is unknown. */
 static struct predict_shape shape_of(const json_t *json) {
     struct settings s = settings_default();
     tl_model_config c;

@@ -1,13 +1,13 @@
-/* predict.h: seconds from counts: what a priced step will take on a machine.
+/* predict.h: seconds from counts: how long a priced step will take on a machine.
  *
  *     time(op) = max(FLOPs / peak, bytes / bandwidth) / efficiency(op, dtype, size)
  *     step     = max(sum of time(op) (1 + rest_share) + calls x call_s, calls x host_call_s)
  *
  * The efficiency of an op at a size is interpolated between the nearest sizes at which the profile has measured it
- * (kriging: predict.c). What decides it besides FLOPs and bytes is the length of the innermost loop, which follows
- * from the model: the size of heads in attention, say; and on a GPU the power of two that divides the widths of
- * products, whose fast kernels want rows of 16 bytes. Without a profile there is no prediction, only the bound below
- * which no step can come:
+ * (kriging: predict.c). Besides FLOPs and bytes it depends on the length of the innermost loop, which follows from
+ * the model: the size of heads in attention, for example; and on a GPU on the power of two that divides the widths of
+ * products, whose fast kernels need rows of 16 bytes. Without a profile there is no prediction, only the lower bound
+ * of any step:
  *
  *     bound    = max(sum over dtypes of FLOPs / peak, bytes that must move / fastest memory)
  */
@@ -33,7 +33,7 @@ struct predict_shape {
     double head_size, channels, seq, ff;
 };
 struct predict_shape predict_shape_of(const tl_model_config *config, int64_t seq);
-/* The size besides FLOPs and bytes that decides how fast an op is: 0: none does, or it is not known. */
+/* The size besides FLOPs and bytes that decides how fast an op is. 0: there is none, or it is not known. */
 double predict_inner(const struct predict_shape *shape, const char *op);
 
 struct prediction {
@@ -41,18 +41,18 @@ struct prediction {
     double bound_s;   /* no step can be shorter */
     double compute_s; /* sum of FLOPs / peak */
     double memory_s;  /* bytes that must move / fastest memory */
-    double sampled;   /* share of the seconds that rest on samples of the very op and dtype; 0 without a profile */
+    double sampled;   /* share of the seconds that rest on samples of the same op and dtype; 0 without a profile */
 };
 
-/* Of one step, or of whatever the rows are of. */
+/* For one step, or whatever the rows belong to. */
 struct prediction predict_rows(const struct predict_machine *m, const struct predict_shape *shape,
                                const struct ledger_row *rows, size_t n_rows);
 struct prediction predict_ledger(const struct predict_machine *m, const struct predict_shape *shape,
                                  const tl_ledger *ledger);
-/* The same of a tally.ledger/1, or of the step of a tally.run/1, whose settings tell the shape. False: recorded. */
+/* The same for a tally.ledger/1, or for the step of a tally.run/1, whose settings give the shape. False: recorded. */
 bool predict_json(const struct predict_machine *m, const json_t *json, struct prediction *prediction);
 
-/* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for what runs no kernel. */
+/* Seconds of the kernels of one row, all its calls; NAN without a profile, 0 for a row that runs no kernel. */
 double predict_row(const struct predict_machine *m, const struct predict_shape *shape, const struct ledger_row *row);
 /* The shortest that a row could take: max(FLOPs / peak, bytes / bandwidth), with memory beyond all caches: the roof
  * of a roofline. */

@@ -112,7 +112,7 @@ static const struct standard {
     {"matmul 1024", tl_matmul, 1024, 1024, 1024},
 };
 
-/* The calls of one standard op for some hundredths of a second; the mean of them, after one that is not counted. */
+/* The calls of one standard op for some hundredths of a second; their mean, after a warm-up call. */
 static bool standard_measure(struct roofline *r, const struct standard *s, tl_dtype dtype, tl_device *device) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *a = tl_zeros(TL_SHAPE(s->rows, s->inner), dtype, device);

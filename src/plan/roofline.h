@@ -1,8 +1,8 @@
-/* roofline.h: ops as points under a machine's roof: FLOPs per byte to the right, FLOP/s upwards.
+/* roofline.h: ops as points under a machine's roof: x is FLOPs per byte, y is FLOP/s.
  *
- * What lies left of the ridge (peak / bandwidth) is bound by memory, what lies right of it by arithmetic. Bytes are
- * the ledger's: compulsory traffic. An op whose data a cache still holds can therefore lie above the memory's slope,
- * and never above the caches'. */
+ * Points left of the ridge (peak / bandwidth) are bound by memory, points right of it by arithmetic. Bytes are the
+ * ledger's: compulsory traffic. An op whose data a cache still holds can therefore lie above the memory's slope, and
+ * never above the caches'. */
 #ifndef PLAN_ROOFLINE_H
 #define PLAN_ROOFLINE_H
 
@@ -35,14 +35,14 @@ struct roofline {
     double step_s, token_s; /* of a training step, of the forward of one token; 0: not measured */
 };
 
-/* Takes the machine over, and measures what is asked for: the standard set, a step of the settings' run, its
+/* Takes over the machine, and measures what the options select: the standard set, a step of the settings' run, its
  * inference token by token. False: recorded, and everything is freed. */
 bool roofline_make(struct roofline *r, struct machine *machine, const struct settings *s,
                    const bool sets[ROOFLINE_SETS]);
 void roofline_free(struct roofline *r);
 
 json_t *roofline_json(const struct roofline *r);
-/* A picture that needs nothing else: SVG, malloc'ed. NULL: no memory, recorded. */
+/* A self-contained picture: SVG, malloc'ed. NULL: no memory, recorded. */
 char *roofline_svg(const struct roofline *r, const char *title);
 
 #endif

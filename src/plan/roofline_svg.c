@@ -36,7 +36,7 @@ static void put(struct text *t, const char *format, ...) {
     }
 }
 
-/* <, > and & of names that come from outside. */
+/* Escapes <, > and & of names from files. */
 static void put_escaped(struct text *t, const char *s) {
     for (; *s; s++) {
         if (*s == '<') put(t, "&lt;");

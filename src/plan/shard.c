@@ -16,8 +16,8 @@ bool shard_find(const char *name, enum shard_mode *mode) {
     return error_set(TL_ERROR_USE, "shard: \"%s\" is not one of none, zero1, zero2, zero3", name);
 }
 
-/* Parameters of the largest part that is used at once: two blocks (the one that computes, the one that comes next),
- * or the embedding and the head that goes with it. */
+/* Parameters of the largest part that is used at once: two blocks (the current one and the next), or the embedding
+ * and the head that goes with it. */
 static double part_parameters(const tl_model_config *c) {
     double head = (double)c->vocabulary * (double)c->channels;
     double blocks = (double)tl_model_config_parameters(c) - (c->is_tied ? 1 : 2) * head;
@@ -37,9 +37,9 @@ static void link_find(struct shard_estimate *e, const struct plan_target *t, int
     if (e->link > 0) e->link_s = e->sent_bytes / e->link;
 }
 
-/* Without cuts, and with the states cut, the exact peak of one device is where it was. With gradients cut, what
- * competes is no longer known to the moment: the most that a step holds for itself is added to what is kept, which
- * is never too little. */
+/* Without sharding, and with only the states sharded, the peak is at the same moment as on one device. With gradients
+ * sharded that moment is not known: the most that a step holds temporarily is added to what is kept, which is never
+ * too little. */
 static uint64_t total_of(const struct price *p, const struct shard_estimate *e, enum shard_mode mode, uint64_t states) {
     if (mode <= SHARD_ZERO1) return p->reserved_bytes - states + e->states_bytes;
     return e->weights_bytes + e->states_bytes + e->gradients_bytes + e->gathered_bytes + e->other_bytes;

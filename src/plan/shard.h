@@ -1,4 +1,4 @@
-/* shard.h: a training on several devices, as an estimate on top of what one device holds exactly.
+/* shard.h: a training on several devices, as an estimate on top of the exact bytes of one device.
  *
  * Each of N devices has the whole model and its own micro-batches (none), or a part of what is kept between steps:
  *
@@ -30,7 +30,7 @@ struct shard_estimate {
     bool is_network;      /* the link is an assumed network between nodes */
 };
 
-/* Devices of a node share the chip's own link; from there on each has a network of so many B/s. */
+/* Devices of a node share the chip's own link; beyond that each has a network of this many B/s. */
 #define SHARD_NODE 8
 #define SHARD_NETWORK 50e9
 

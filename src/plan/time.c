@@ -1,4 +1,4 @@
-/* time.c: how long a step takes: the bound, the roofline, and what the machine's measurements predict. */
+/* time.c: how long a step takes: the bound, the roofline, and the prediction from measurements. */
 #include <math.h>
 
 #include "plan/plan.h"

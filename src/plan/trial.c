@@ -10,7 +10,7 @@
 #include "step/trainer.h"
 
 /* Threads, caches and clocks need a while to settle, and short steps need many to have a median: both are stretches
- * of time, in which there are at least so many steps. */
+ * of time with at least this many steps. */
 enum { WARM_STEPS = 2, MOST_STEPS = 64 };
 static const double warm_s = 0.02, stretch_s = 0.04;
 /* A GPU reaches the clock that its power allows only after a while. */
@@ -26,7 +26,7 @@ static double median(double *values, int n) {
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-/* One step, and its results read: a device that works on its own has then finished. */
+/* One step, and its results read: an asynchronous device has then finished. */
 static bool step_once(struct trainer *t, int64_t step) {
     double loss, norm;
     return trainer_step(t, step) && trainer_read(t, step, &loss, &norm);
@@ -39,8 +39,8 @@ static bool steps_warm(struct trainer *t, int64_t *step) {
     return true;
 }
 
-/* From one step's results to the next one's, read a step behind as a run reads them: a device that works on its own
- * does not wait for this thread then. `n` becomes how many there were. */
+/* Times from one step's results to the next one's, read a step late as in a run, so that an asynchronous device does
+ * not wait for this thread. `n` receives their number. */
 static bool steps_time(struct trainer *t, int64_t *step, int *n, double *step_s) {
     double seconds[MOST_STEPS],
         began = now_s(), long_enough = device_runs_ahead(t->device) ? stretch_ahead_s : stretch_s, before, loss, norm;
@@ -80,8 +80,8 @@ static bool rows_merge(tl_ledger *const *ledgers, int n, struct trial *trial) {
     return true;
 }
 
-/* A step whose ops are timed. Where the device works on its own a plain step is asked for just before, so that this
- * thread is ahead of it as it is in a run: else ops would be timed with the device waiting for them. */
+/* A step whose ops are timed. On an asynchronous device a plain step is launched just before, so that this thread is
+ * ahead of the device as in a run. Otherwise ops would be timed while the device waits for them. */
 static bool step_profile(struct trainer *t, int64_t *step, tl_ledger **ledger) {
     double loss, norm;
     bool is_ahead = device_runs_ahead(t->device);

@@ -1,7 +1,7 @@
 /* trial.h: a few steps of a run on a real device, timed whole and op by op.
  *
- * The steps are the trainer's own, in a folder that is removed afterwards. First steps are made without a clock
- * inside (they give the time of a step), then steps with every op timed (they give the rows). */
+ * The steps are the trainer's own, in a folder that is removed afterwards. The first steps run without timing inside
+ * (they give the time of a step), then steps with every op timed (they give the rows). */
 #ifndef PLAN_TRIAL_H
 #define PLAN_TRIAL_H
 
@@ -16,8 +16,8 @@ struct trial {
     size_t n_rows;
 };
 
-/* At least n_steps steps of each sort (at least 1), more where they are short, after as many as pool and threads
- * need. The settings' out is not used. False: recorded. */
+/* At least n_steps steps of each sort (at least 1), more if they are short, after a warm-up. The settings' out is not
+ * used. False: recorded. */
 bool trial_run(const struct settings *s, int n_steps, struct trial *trial);
 void trial_free(struct trial *trial);
 
