@@ -1,7 +1,7 @@
-/* bench_cuda.c: the GPU seam in figures: what the driver holds besides the pool, stage by stage, and the speed of the
- * kernels a transformer step needs, as shares of this card's measured ceilings (a large copy, an 8192^3 product). Does
- * nothing, with a word, where there is no GPU. With an argument, "fast", kernels need not repeat their bits; with
- * "lengths", only attention is timed, in both modes, at lengths that are no multiple of 128 beside the next multiple.
+/* bench_cuda.c: GPU benchmarks: the memory that the driver holds besides the pool, stage by stage, and the speed of
+ * the kernels of a transformer step, as shares of this card's measured ceilings (a large copy, an 8192^3 product).
+ * Without a GPU it only says so. With the argument "fast", kernels need not be deterministic; with "lengths", only
+ * attention is timed, in both modes, at lengths that are no multiple of 128 beside the next multiple.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void update(void *context) {
     tl_adam_(p, g, m, v, NULL, &o);
 }
 
-/* ---- What is fused, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
+/* ---- Fused ops, at GPT-2's sizes: 64 x 1024 tokens, 768 channels, 50304 classes ---- */
 
 static void norm_step(void *context) {
     (void)context;
@@ -182,7 +182,7 @@ static void attention_times(const struct heads *h, double us_per_token[2]) {
     us_per_token[1] = b.time_s * 1e6 / (double)(h->B * h->T);
 }
 
-/* Microseconds a token, and how many times those of the next multiple of 128. */
+/* Microseconds per token, and their ratio to those of the next multiple of 128. */
 static void lengths(void) {
     static const struct heads rows[] = {{512, 64, 16, 16, 64},  {256, 100, 16, 16, 64}, {32, 960, 16, 16, 64},
                                         {32, 1000, 16, 16, 64}, {32, 1023, 16, 16, 64}, {32, 1025, 16, 16, 64},

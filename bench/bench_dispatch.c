@@ -1,4 +1,4 @@
-/* bench_dispatch.c: what one op call costs besides its work.
+/* bench_dispatch.c: the overhead of one op call.
  *
  * An add of two 4x4 tensors with gradients on, inside an open ledger, including its release: at most 200 ns on meta and
  * 300 ns on cpu. And the price of one training step of the 405B Llama shape: under 1 s and 100 MB.
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "tally.h"
 
-/* The best of many short runs: what the machine can do when nobody interrupts it. */
+/* The best of many short runs: the speed of the machine without interruptions. */
 static double add_ns(const char *name) {
     tl_device *device = tl_device_find(name);
     tl_scope scope = tl_scope_begin();
@@ -37,7 +37,7 @@ static double add_ns(const char *name) {
 static void price_405b(void) {
     const int64_t T = 8192;
     tl_device *meta = tl_device_find("meta:h200");
-    tl_set_pool_limit(meta, SIZE_MAX); /* it does not fit one card; it has a price all the same */
+    tl_set_pool_limit(meta, SIZE_MAX); /* it does not fit on one card, but it has a price */
     double start = now_s();
     tl_scope scope = tl_scope_begin();
     tl_model_config c;

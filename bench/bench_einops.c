@@ -1,4 +1,4 @@
-/* bench_einops.c: what a pattern costs beyond the ops it becomes, and what a contract costs.
+/* bench_einops.c: the overhead of patterns over the ops they become, and of contracts.
  *
  * Each line does the same work twice in one run: by a pattern, and by the ops that the pattern becomes, called by
  * hand. The difference is the price of the notation: at most 200 ns. On meta, where kernels take no time.
@@ -49,7 +49,7 @@ static double run_ns(tl_tensor *(*call)(void)) {
     return 1e9 * (now_s() - start) / n;
 }
 
-/* The best of many short runs, taken in turns: what the machine can do when nobody interrupts it. */
+/* The best of many short runs, in alternation: the speed of the machine without interruptions. */
 static void compare(const char *what, tl_tensor *(*pattern)(void), tl_tensor *(*hand)(void)) {
     double by_pattern = 1e9, by_hand = 1e9;
     for (int run = 0; run < 100; run++) {

@@ -1,9 +1,9 @@
-/* bench_gemm.c: products of matrices, as shares of what the chip can do.
+/* bench_gemm.c: matrix products, as shares of the chip's peak.
  *
  *     build/bench/bench_gemm [gpt2|char|tiny|small|all] [repetitions]
  *
  * For each shape: f32, f32 by the CBLAS that the library was built with, bf16, and f32 as TL_MATMUL_HIGH, through
- * the public functions, so that allocation and dispatch are in the numbers. The ways take turns, and medians are
+ * the public functions, so that allocation and dispatch are in the numbers. The methods alternate, and medians are
  * printed: GFLOP/s, and the share of the multiply-add peak of the same data type, which is measured in the same run.
  * "fwd" is x W^T, "dx" g W, "dw" g^T x.
  */
@@ -22,12 +22,12 @@
 
 static int n_threads;
 
-/* ---- Ways -------------------------------------------------------------------------------------------------------- */
+/* ---- Methods ----------------------------------------------------------------------------------------------------- */
 
 enum { F32, BLAS, BF16, HIGH, N_WAYS };
 static const char *const way_names[N_WAYS] = {"f32", "cblas f32", "bf16", "f32 high"};
 
-/* Both operands in f32 and bf16, as they lie in memory, and as the product takes them. */
+/* Both operands in f32 and bf16, as stored and as the product takes them. */
 struct pair {
     tl_tensor *a[2], *b[2], *op_a[2], *op_b[2];
     int64_t m, n, k;
@@ -110,7 +110,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median seconds of each way, which take turns. A repetition of a short product is many of them. */
+/* Median seconds of each method, in alternation. One repetition of a short product is many calls. */
 static void measure(const struct pair *p, int n_repetitions, double seconds[N_WAYS]) {
     enum { MOST = 101 };
     static double times[N_WAYS][MOST];

@@ -1,9 +1,8 @@
-/* stream.c: how fast memory is, for bench_ops.py, which compiles and loads it: the ceiling of ops that only move
+/* stream.c: memory bandwidth, for bench_ops.py, which compiles and loads this file: the ceiling of ops that only move
  * bytes.
  *
  * One pass over arrays of `bytes` in all, on OpenMP threads, by plain vector loops each thread over its own part.
- * What differs is the mix: reading alone waits for lines, while whole lines are written nearly for nothing behind
- * what is read.
+ * The mixes differ: a read waits for its lines, while whole lines are written almost for free after they are read.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -54,7 +54,7 @@ static void softmax_norms_sums_and_losses_run_wide(void **state) {
     expect_dtype(tl_mse_loss(x, t, TL_REDUCE_MEAN), TL_F32);
     expect_dtype(tl_l1_loss(x, t, TL_REDUCE_MEAN), TL_F32);
     expect_dtype(tl_bce_with_logits(x, t, NULL, NULL, TL_REDUCE_MEAN), TL_F32);
-    expect_dtype(tl_add(x, t), TL_BF16); /* what is on no list runs as it is given */
+    expect_dtype(tl_add(x, t), TL_BF16); /* ops on no list run in the dtypes they are given */
     expect_dtype(tl_gelu(x), TL_BF16);
     expect_dtype(tl_exp_(tl_detach(x)), TL_BF16); /* in place there is no other dtype */
     tl_set_autocast(TL_DTYPE_COUNT);

@@ -1,5 +1,5 @@
-/* Gradients: what the graph holds and for how long, how contributions are added, what in-place changes do, and what is
- * refused. Whether each op's rule is right is checked over all samples elsewhere; here ops are only means. */
+/* Gradients: what the graph holds and for how long, how contributions are added, what in-place changes do, and what
+ * is refused. Other tests check each op's rule over all samples; here ops are only a means. */
 #include "support/check.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static void only_what_a_wanted_gradient_needs_is_saved(void **state) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *h = tl_exp(x); /* its value is saved by exp itself: 16 */
     tl_tensor *loss = tl_scope_return(scope, tl_sum_all(tl_mul(tl_scale(h, 2), tl_scale(c, 2))));
-    /* mul needs 2c for the gradient of 2h, and not 2h, as nobody wants the gradient of 2c */
+    /* mul needs 2c for the gradient of 2h, and not 2h, since 2c needs no gradient */
     expect_equal(live_bytes() - before, 16 + 16 + 8);
     expect_true(tl_backward(loss, NULL, 0));
     expect_values_near(tl_grad_of(x), 1e-9, 20 * exp(3), 20 * exp(4));
@@ -104,7 +104,7 @@ static void a_chain_of_100000_nodes_needs_no_recursion(void **state) {
     tl_drop(y);
     tl_drop(unused);
 
-    y = tl_keep(x); /* and another one that nobody walks */
+    y = tl_keep(x); /* and another one that is not walked */
     for (int i = 0; i < 100000; i++, y = next) {
         tl_scope scope = tl_scope_begin();
         next = tl_keep(tl_mul(y, x));
@@ -389,7 +389,7 @@ static void retain_grad_fills_results_too(void **state) {
     expect_true(tl_backward(tl_sum_all(z), NULL, 0));
     expect_values(tl_grad_of(y), 10, 10);
     expect_refused(tl_retain_grad(tl_detach(y)), "can't retain_grad on Tensor that has requires_grad=False");
-    tl_scope scope = tl_scope_begin(); /* the handle goes, the graph stays: nothing dangles */
+    tl_scope scope = tl_scope_begin(); /* the handle is freed, the graph stays: nothing dangles */
     tl_tensor *loss = tl_sum_all(tl_scale(tl_retain_grad(square(x)), 2));
     loss = tl_scope_return(scope, loss);
     expect_true(tl_backward(loss, NULL, 0));
@@ -400,7 +400,7 @@ static void retain_grad_fills_results_too(void **state) {
 struct hook_log {
     int n;
     tl_tensor *leaf[8];
-    double first[8]; /* first element of the gradient when told */
+    double first[8]; /* first element of the gradient when the hook was called */
     int nodes_done;  /* how many hooks had been called before */
 };
 
@@ -638,7 +638,7 @@ static void gradients_with_respect_to_a_result_do_not_go_behind_it(void **state)
     expect_equal(tl_ledger_total(ledger, TL_BACKWARD, "affine").calls, 0); /* tanh's rule never ran */
     expect_equal(tl_ledger_total(ledger, TL_BACKWARD, "mul").calls, 2);    /* square alone */
     tl_ledger_free(ledger);
-    expect_true(tl_backward(tl_sum_all(h), NULL, 0)); /* what lies behind h is still there */
+    expect_true(tl_backward(tl_sum_all(h), NULL, 0)); /* the graph before h still exists */
 }
 
 static void the_same_input_twice_gets_the_gradient_twice(void **state) {
@@ -665,7 +665,7 @@ static tl_tensor *f_inverse(tl_tensor *x) { return tl_div(tl_ones(TL_SCALAR, TL_
 static tl_tensor *f_exp_log(tl_tensor *x) { return tl_mul(tl_exp(x), tl_log(x)); }
 static tl_tensor *f_in_place(tl_tensor *x) {
     tl_tensor *y = tl_mul(x, x);
-    tl_mul_(y, x); /* the gradient of x reads what was in y before */
+    tl_mul_(y, x); /* the gradient of x reads the old y */
     return y;
 }
 
@@ -759,7 +759,7 @@ static void backward_with_create_graph_gives_gradients_with_a_history(void **sta
     expect_true(tl_needs_grad(tl_grad_of(x)));
     expect_true(tl_gradients(tl_sum_all(tl_grad_of(x)), NULL, &x, 1, 0, &second));
     expect_values(second, 18, 24);
-    tl_zero_grad(x, false); /* x -> grad -> graph -> x is a ring that only the user can open, as in PyTorch */
+    tl_zero_grad(x, false); /* x -> grad -> graph -> x is a cycle that only the user can break, as in PyTorch */
 }
 
 /* ---- Errors on the way ------------------------------------------------------------------------------------------- */

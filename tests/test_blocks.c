@@ -1,9 +1,9 @@
 /* test_blocks.c: a whole GPT-2 block and a whole Llama block against closed forms.
  *
  * N = B T tokens, C channels, H heads of size D, E = H D, K key heads, F hidden. One GEMM of attention over all
- * visible pairs is A = 2 D B H T(T+1)/2 = B E T(T+1) FLOPs. Everything the ledger says of a block, FLOPs by phase
- * and op, bytes of parameters, gradients and activations, is written out below in these letters and must be equal to
- * the last digit: on cpu with small sizes, on meta with the sizes of GPT-2 124M and Llama 3 8B. */
+ * visible pairs is A = 2 D B H T(T+1)/2 = B E T(T+1) FLOPs. Everything in the ledger of a block, FLOPs by phase and
+ * op, bytes of parameters, gradients and activations, is written out below in these letters and must be equal to the
+ * last digit: on cpu with small sizes, on meta with the sizes of GPT-2 124M and Llama 3 8B. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -212,7 +212,7 @@ static void gpt2_work(const struct block *b, const tl_ledger *l) {
         /* q's, k's and v's gradients become one: placed once, added twice; two residual forks, each one addition */
         {TL_BACKWARD, "unview", 1, 0},
         {TL_BACKWARD, "add", 4, 2 * N * C + 2 * N * C},
-        {TL_BACKWARD, "copy", 1, 0}, /* x's gradient gets a copy of its own: it is also the projection's */
+        {TL_BACKWARD, "copy", 1, 0}, /* x's gradient is copied: it is also the projection's */
         {0, NULL, 0, 0}};
     rows_equal(l, rows);
     /* The same with F = 4C, as one reads it in books: 24 N C^2 + 2 B C T(T+1) forward, twice that backward */

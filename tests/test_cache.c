@@ -1,5 +1,5 @@
-/* Keys and values that are kept: the same logits as without, however the tokens come, and the bytes that they are
- * said to take. */
+/* The cache of keys and values: the same logits as without it, however the tokens are split, and the bytes that meta
+ * predicts. */
 #include "support/check.h"
 
 #include <math.h>
@@ -121,7 +121,7 @@ static void the_cache_is_in_the_ledger_and_meta_prices_it(void **state) {
     expect_equal(flops[0].low, flops[1].low);
 }
 
-/* One more token behind n of them: attention on n + 1 keys, and everything else as for one token alone. */
+/* One more token after n of them: attention on n + 1 keys, and everything else as for one token alone. */
 static void one_more_token_costs_one_pass_over_the_cache(void **state) {
     (void)state;
     tl_device *device = tl_device_find("meta");
@@ -206,7 +206,7 @@ static void a_text_may_be_longer_than_the_context(void **state) {
     assert_memory_equal(a, b, sizeof a);                /* the same seed, the same text */
     generate(model, 1, CONTEXT * 3, CONTEXT * 4, o, b); /* a prompt that is longer than the context */
     for (int i = 0; i < CONTEXT * 4; i++) expect_true(b[i] >= 0 && b[i] < V);
-    /* behind a full cache the text goes on from its last three quarters */
+    /* after the cache is full, the text continues from its last three quarters */
     o.temperature = 0;
     generate(model, 1, CONTEXT + 1, CONTEXT + 2, o, b);
     tl_scope scope = tl_scope_begin();

@@ -1,5 +1,5 @@
-/* Checkpoints: gradients are those of the plain program to the last bit, and memory and recomputation are what one
- * computes by hand. */
+/* Checkpoints: gradients equal those of the plain program bit for bit, and memory and recomputation equal hand
+ * computation. */
 #include "support/check.h"
 
 #include <stdio.h>
@@ -212,7 +212,7 @@ static void a_recomputation_holds_no_more_than_its_graph(void **state) {
     tl_ledger *ledger = tl_ledger_begin("backward");
     expect_true(tl_backward(loss, NULL, 0));
     tl_ledger_end(ledger);
-    /* the chain itself is 20 tensors while it runs forth (its scope); on the way back two gradients and the result */
+    /* the chain itself is 20 tensors in the forward pass (its scope); backward holds two gradients and the result */
     uint64_t peak = tl_ledger_peak(ledger, check_cpu(), TL_ALL) - before;
     expect_true(peak <= 20 * 4000 + 4000 + 64);
     expect_true(peak >= 20 * 4000);
@@ -452,7 +452,7 @@ static void checkpoints_nest_with_dropout(void **state) {
     }
     expect_same_bits(grads[1][0], grads[0][0]);
     expect_same_bits(grads[1][1], grads[0][1]);
-    expect_equal(after[1].index, after[0].index); /* recomputation draws the old numbers again and leaves no trace */
+    expect_equal(after[1].index, after[0].index); /* recomputation repeats the old draws, without side effects */
 }
 
 static void without_recording_a_checkpoint_is_a_plain_call(void **state) {

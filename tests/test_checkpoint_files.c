@@ -35,7 +35,7 @@ static void folder_end(void) {
     assert_int_equal(system(command), 0);
 }
 
-/* What another process finds, which has verified nothing. */
+/* The newest step for another process, which has verified nothing. */
 static int64_t newest(void) {
     struct checkpoints fresh;
     assert_true(checkpoints_open(&fresh, run_folder, false));
@@ -197,7 +197,7 @@ static void the_step_that_was_saved_is_never_pruned(void **state) {
     }
 }
 
-/* A manifest whose checksum is right and whose content is not: what it says is still not believed. */
+/* A manifest with a right checksum and wrong contents: its contents are still checked. */
 static void put_manifest(const char *body) {
     char path[128], text[1024];
     snprintf(path, sizeof path, "%s/step-000000000040/manifest.json", folder);
@@ -345,7 +345,7 @@ static void a_process_killed_anywhere_leaves_a_whole_one(void **state) {
         int64_t found = newest();
         expect_true(found == 5 || found == 40);
         expect_step(found);
-        assert_true(save(40)); /* what was left behind is in nobody's way */
+        assert_true(save(40)); /* the remains do not matter */
         expect_equal(newest(), 40);
         expect_step(40);
         folder_end();

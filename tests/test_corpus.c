@@ -1,5 +1,5 @@
-/* The corpus: no two derivations give one text (proved rule by rule, and seen in stories read back), the entropy is
- * what the choices say, stories are a function of seed and number, and the words are many. */
+/* The corpus: no two derivations give one text (proved rule by rule, and tested by parsing stories), the entropy
+ * follows from the choices, stories are a function of seed and number, and there are many words. */
 #include "support/check.h"
 
 #include <ctype.h>
@@ -13,11 +13,12 @@
 
 /* ---- The proof that every rule is prefix-free ---- */
 
-/* How two derivations stay apart: their texts differ at some place (always); one may begin with the other, but goes on
- * with a letter or digit, which nothing that follows the rule begins with (bounded); or it cannot be shown. */
+/* How two derivations stay apart: their texts differ at some place (always); one may begin with the other, but
+ * continues with a letter or digit, with which nothing that follows the rule begins (bounded); or it cannot be
+ * shown. */
 enum verdict { CONFUSED, BOUNDED, ALWAYS };
 
-/* The rest of a text: pieces, and what comes behind them. `skip`: characters of the first piece that are done. */
+/* The rest of a text: pieces, and what follows them. `skip`: characters of the first piece that are done. */
 struct rest {
     const struct piece *at;
     int n;
@@ -66,8 +67,8 @@ static enum verdict any_against(struct rest a, struct rest b) {
     return worst;
 }
 
-/* Both go on with the same thing: the same derivation (then look behind it), or two of one rule, which are apart by the
- * proof for that rule. What was remembered is the same text. */
+/* Both continue with the same piece: the same derivation (then look after it), or two of one rule, which differ by
+ * the proof for that rule. Remembered text is the same. */
 static bool is_same(const struct piece *a, const struct piece *b) {
     bool both_expand =
         (a->kind == PIECE_EXPAND || a->kind == PIECE_BIND) && (b->kind == PIECE_EXPAND || b->kind == PIECE_BIND);
@@ -133,7 +134,7 @@ static bool is_boundary(const struct piece *p, int n, bool *reaches_end) {
     return false; /* every reference begins with a letter or digit */
 }
 
-/* A bounded rule must have a boundary behind it wherever it is used; where it ends an alternative, the whole
+/* A bounded rule must have a boundary after it wherever it is used; where it ends an alternative, the whole
  * alternative's rule becomes bounded too. */
 static bool boundaries_hold(enum verdict *verdicts, bool is_shown, bool *is_changed) {
     bool ok = true;
@@ -167,7 +168,7 @@ static bool is_unambiguous(const struct grammar *grammar, bool is_shown) {
         is_changed = false;
         if (!boundaries_hold(verdicts, is_shown, &is_changed)) return false;
     }
-    return ok; /* a story ends with an empty line, behind which a capital may stand: the start must be apart always */
+    return ok; /* a story ends with an empty line, after which a capital may come: the start must always differ */
 }
 
 static struct grammar small;
@@ -241,7 +242,7 @@ static void what_is_recalled_was_introduced(void **state) {
     expect_true(!bound_after(0, bound, "s"));
 }
 
-/* What follows "a" begins with a consonant's letter, and every word of a list is used. */
+/* Words after "a" begin with a consonant, and every word of a list is used. */
 static void articles_agree(void **state) {
     (void)state;
     char text[STORY_MAX + 1];

@@ -1,10 +1,10 @@
-/* test_costs.c: what each op costs, with the arithmetic written out.
+/* test_costs.c: the cost of each op, with the arithmetic written out.
  *
- * A case opens a ledger, makes calls, and states what one row must say: calls, FLOPs, bytes read, bytes written. The
- * rules are those of docs/accounting.md: a multiply-add is 2 FLOPs; each distinct input byte is read once (an expanded
- * view counts what it covers), each output byte is written once; a gather counts what it fetches. Every row of
- * op_list.h has a case: the last test says which one lacks it. For elementwise ops, whose cost is so many FLOPs an
- * element, the samples in support/samples.c say how many. */
+ * A case opens a ledger, makes calls, and states one row of it: calls, FLOPs, bytes read, bytes written. The rules
+ * are those of docs/accounting.md: a multiply-add is 2 FLOPs; each distinct input byte is read once (an expanded view
+ * counts the memory it covers), each output byte is written once; a gather counts the fetched elements. Every row of
+ * op_list.h has a case: the last test says which one lacks it. For elementwise ops, the samples in support/samples.c
+ * state the FLOPs per element. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +118,7 @@ static void copies_move_bytes(void **state) {
     COST(tl_cast(x, TL_F4E2M1), "copy", 0, 96, 12);                /* 24 f4 are 12 bytes */
     COST(tl_copy_(f32(TL_SHAPE(4, 6)), row), "assign", 0, 24, 96); /* 6 f32 in, 24 written; the old ones are not read */
     COST(tl_fill_(tl_select(x, 1, 0), 1), "fill", 0, 0, 16);       /* 4 f32 written */
-    begin(); /* what is contiguous, or has the dtype, is not copied */
+    begin(); /* contiguous tensors, or tensors of that dtype, are not copied */
     tl_contiguous(x);
     tl_cast(x, TL_F32);
     ROW("copy", TL_ALL, 0, 0, 0, 0);
@@ -177,7 +177,7 @@ static void expect_sample(const struct sample_op *op, const struct sample *s) {
         fail_msg("%s, %s: %llu FLOPs in %llu calls; the sample says %llu in one", op->name, s->text,
                  (unsigned long long)t.flops.low, (unsigned long long)t.calls, (unsigned long long)flops);
     uint64_t read = 0;
-    bool is_plain = all.calls == 1; /* the op itself, of inputs that cover what they show */
+    bool is_plain = all.calls == 1; /* the op itself, on inputs without gaps or repeats */
     for (int i = 0; i < sample_input_count(s); i++) {
         read += tl_bytes(in[i]);
         is_plain &= s->in[i].layout != LAY_EXPANDED;
@@ -191,7 +191,7 @@ static void expect_sample(const struct sample_op *op, const struct sample *s) {
 static void samples_cost_the_flops_they_state(void **state) {
     (void)state;
     int n = 0;
-    for (int is_checked = 0; is_checked < 2; is_checked++) /* look first: the first that is wrong ends the test */
+    for (int is_checked = 0; is_checked < 2; is_checked++) /* look first: the first wrong one ends the test */
         for (const struct sample_op *op = sample_ops; op->name; op++)
             for (const struct sample *s = op->samples; s->text; s++) {
                 if (!s->flops && !s->total_flops) continue;
@@ -367,7 +367,7 @@ static void tokens_count_what_they_fetch(void **state) {
     end();
     begin();
     tl_backward(tl_embedding(w, ids), f32(TL_SHAPE(2, 3, 8)), 0);
-    ROW("embedding_acc", TL_BACKWARD, 1, 48, 2 * 6 * 32 + 48, 6 * 32); /* the same, into the gradient that is there */
+    ROW("embedding_acc", TL_BACKWARD, 1, 48, 2 * 6 * 32 + 48, 6 * 32); /* the same, into the existing gradient */
     end();
     begin();
     tl_tensor *loss = tl_cross_entropy(leaf(f32(TL_SHAPE(5, 7))), of(TL_I64, TL_SHAPE(5)), NULL);
@@ -642,7 +642,7 @@ static void sums_with_norms_cost_one_addition_more(void **state) {
     tl_backward(tl_sub(y, sum), x, 0);
     ROW("add_layer_norm_grad", TL_BACKWARD, 1, (13 + 1) * 24, 96 + 96 + 96 + 24 + 32, 96 + 64);
     end();
-    begin(); /* a sum that nobody else reads: the norm's own gradient, for both */
+    begin(); /* a sum with no other reader: the norm's own gradient, for both */
     tl_backward(tl_add_rms_norm(leaf(f32(TL_SHAPE(3, 8))), leaf(f32(TL_SHAPE(3, 8))), NULL, 1e-5, &sum), x, 0);
     ROW("rms_norm_grad", TL_BACKWARD, 1, 5 * 24, 96 + 96 + 12, 96);
     end();
@@ -686,7 +686,7 @@ static void the_head_costs_its_composite_less_the_logits(void **state) {
                      2 * logits + 3 * rows + (3 - 1) * scalar);
 
     COST(tl_linear_cross_entropy(f32(TL_SHAPE(N, C)), f32(TL_SHAPE(V, C)), targets, NULL), "linear_cross_entropy",
-         2 * N * V * C + 4 * N * V + N + 1, x + w + ids, scalar); /* nobody wants gradients */
+         2 * N * V * C + 4 * N * V + N + 1, x + w + ids, scalar); /* no gradients needed */
     begin();
     tl_linear_cross_entropy(f32(TL_SHAPE(N, C)), leaf(f32(TL_SHAPE(V, C))), targets, NULL);
     ROW("linear_cross_entropy", TL_BACKWARD, 0, 3 * N * V + 2 * N * V * C, 0, w); /* one gradient */
@@ -850,7 +850,7 @@ static void folds_count_their_formula(void **state) {
     COST(tl_cumsum(x, 1), "cumsum", 24, 96, 96);                             /* one sum each */
     COST(tl_cumprod(of(TL_U8, TL_SHAPE(6)), 0), "cumprod", 6, 6, 48);        /* 6 bytes in, 6 i64 out */
     begin();
-    tl_cumsum(x, 0); /* not the last axis: turned and turned back */
+    tl_cumsum(x, 0); /* not the last axis: transposed and back */
     ROW("copy", TL_FORWARD, 2, 0, 2 * 96, 2 * 96);
     ROW("cumsum", TL_FORWARD, 1, 24, 96, 96);
     end();
@@ -909,7 +909,7 @@ static void scatters_count_the_target_when_it_is_fresh(void **state) {
     COST(tl_scatter_(x, 0, at, v), "scatter", 0, 192 + 96, 96);         /* 24 f32 are written, no other is touched */
     COST(tl_scatter_scalar_(x, 0, at, 1), "scatter", 0, 192 + 4, 96);   /* one f32 for all */
     COST(tl_scatter_add(x, 0, at, v), "scatter_add", 24, 3200 + 192 + 96, 3200);
-    COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to what is there */
+    COST(tl_scatter_add_(x, 0, at, v), "scatter_add", 24, 192 + 96 + 96, 96); /* 24 additions to existing elements */
     tl_tensor *rows = of(TL_I32, TL_SHAPE(3));
     COST(tl_index_put(x, (int[]){0}, &rows, 1, v, false), "index_put", 0, 3200 + 12 + 96, 3200);
     COST(tl_index_put_(x, (int[]){0}, &rows, 1, v, false), "index_put", 0, 12 + 96, 96);
@@ -986,7 +986,7 @@ static void inner_brackets_count_for_outer_ones(void **state) {
     tl_exp(f32(TL_SHAPE(6))); /* outside all brackets: counted nowhere */
 }
 
-/* ---- Elementwise functions and numbers: what their samples do not have ---- */
+/* ---- Elementwise functions and numbers: cases that their samples lack ---- */
 
 static void functions_of_shared_and_narrow_operands(void **state) {
     (void)state;
@@ -1062,17 +1062,17 @@ static void eight_bit_products_count_what_they_read(void **state) {
     tl_tensor *b = tl_ones(TL_SHAPE(48), TL_BF16, NULL), *g = tl_ones(TL_SHAPE(16, 48), TL_BF16, NULL);
     begin();
     tl_backward(linear_f8(x, w, b), g, 0);
-    /* the largest and a division each; x by rows and turned, w by rows, a scale each */
+    /* the largest and a division each; x by rows and transposed, w by rows, a scale each */
     ROW("narrow", TL_FORWARD, 2, 2 * 512 + 2 * 1536, 1024 + 3072, 2 * 512 + 4 + 1536 + 4);
     ROW("matmul_f8", TL_FORWARD, 1, 2 * 16 * 32 * 48 + 16 * 48, 512 + 1536 + 8 + 96, 2 * 16 * 48);
-    /* the gradient (16,48) both ways; w turned, by the scale that it has */
+    /* the gradient (16,48) both ways; w transposed, with its existing scale */
     ROW("narrow", TL_BACKWARD, 2, 2 * 768 + 1536, 1536 + 3072 + 4, 2 * 768 + 4 + 1536);
     ROW("matmul_f8", TL_BACKWARD, 2, 2 * 2 * 16 * 32 * 48, (768 + 1536 + 8) + (768 + 512 + 8), 1024 + 3072);
     end();
     begin();
     tl_tensor *square = leaf(tl_ones(TL_SHAPE(32, 32), TL_BF16, NULL)), *once = linear_f8(tl_detach(x), square, NULL);
     tl_backward(linear_f8(once, square, NULL), tl_ones(TL_SHAPE(16, 32), TL_BF16, NULL), 0);
-    /* the second gradient of the weight is added to the first: the sum, two turned factors and their scales */
+    /* the second gradient of the weight is added to the first: the sum, two transposed factors and their scales */
     ROW("matmul_f8_acc", TL_BACKWARD, 1, 2 * 16 * 32 * 32, 2048 + 512 + 512 + 8, 2048);
     end();
 }

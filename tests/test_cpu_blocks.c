@@ -182,7 +182,7 @@ static bool run(tl_kernel kernel, struct array *const *in, int n_in, struct arra
 #define ARRAYS(...) \
     ((struct array *[]){__VA_ARGS__}), (int)(sizeof((struct array *[]){__VA_ARGS__}) / sizeof(struct array *))
 
-/* Fresh outputs hold garbage that would be seen. */
+/* Fresh outputs hold garbage that would show. */
 static struct array fresh(tl_dtype dtype, int rank, const int64_t *shape) {
     struct array x = dense(dtype, rank, shape);
     memset(x.buffer, 0xff, (size_t)x.span * element_bytes(dtype));
@@ -247,7 +247,7 @@ static double *plain_matmul(const struct array *a, const struct array *b, const 
     return out;
 }
 
-/* Of the batch, or of one product with the rows of all, whichever the kernel may make of it. */
+/* Of the batch, or of one product with all rows, whichever the kernel may choose. */
 static size_t matmul_workspace(const struct array *c, int64_t k, bool is_bf16) {
     const int64_t m = c->shape[c->rank - 2], n = c->shape[c->rank - 1], n_batches = c->numel ? c->numel / (m * n) : 0;
     const struct gemm_sizes apart = {n_batches, m, n, k}, joined = {1, n_batches * m, n, k};

@@ -33,7 +33,7 @@ static int64_t draw(int64_t n) /* 0 .. n-1 */
     return (int64_t)(state >> 11) % n;
 }
 
-/* An operand with its memory: the elements lie anywhere in `memory`. */
+/* An operand with its memory: the elements may be anywhere in `memory`. */
 struct box {
     tl_operand operand;
     int64_t shape[TL_MAX_RANK], stride[TL_MAX_RANK];
@@ -574,7 +574,7 @@ static void long_reductions_use_chunks(void **unused) {
     }
 }
 
-/* Gradients of q, k and v, one after the other, on so many threads. */
+/* Gradients of q, k and v, one after the other, on n_threads threads. */
 static void attention_gradients(const int64_t n[6], const tl_attention_options *o, tl_dtype dtype, int n_threads,
                                 char *bytes, size_t n_bytes) {
     tl_device *cpu = tl_device_find("cpu");
@@ -599,7 +599,7 @@ static void attention_gradients(const int64_t n[6], const tl_attention_options *
     tl_set_threads(before);
 }
 
-/* With fewer heads than threads the gradient is made of smaller items, and other sums must not come of it. */
+/* With fewer heads than threads the gradient uses smaller items, which must not change the sums. */
 static void attention_gives_the_same_bits_for_any_threads(void **unused) {
     (void)unused;
     const int64_t sizes[][6] = {/* B, T, S, H, Hkv, D */

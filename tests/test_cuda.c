@@ -1,8 +1,8 @@
-/* test_cuda.c: the GPU does what the cpu does, costs what meta says, and does it again bit for bit.
+/* test_cuda.c: the GPU gives the CPU's results at meta's price, and repeats them bit for bit.
  *
- * Runs over all samples (support/samples.c), forward and backward. Skipped, with a word, where there is no GPU. A
- * sample whose dtype is refused there by name is counted and named, not failed. TALLY_TEST_OP=norm walks only the
- * ops with that in their names (!norm: only the others), TALLY_TEST_DTYPE=f32,f64 only these dtypes,
+ * Runs over all samples (support/samples.c), forward and backward. Without a GPU the tests are skipped, with a
+ * message. A sample whose dtype the GPU refuses is counted and listed, and does not fail. TALLY_TEST_OP=norm walks
+ * only the ops with that in their names (!norm: only the others), TALLY_TEST_DTYPE=f32,f64 only these dtypes,
  * TALLY_TEST_PART=2/8 every eighth sample from the second on; TALLY_TEST=NAME runs only the tests of that name ('*'
  * stands for anything).
  */
@@ -49,7 +49,7 @@ static void result_add(struct results *r, tl_tensor *x) {
     r->n++;
 }
 
-/* Forward and, where there is a gradient, backward, in a bracket. False: not there on this device, see missing. */
+/* Forward and, where there is a gradient, backward, in a ledger. False: not available on this device, see missing. */
 static bool run(const struct sample *s, tl_device *device, tl_dtype dtype, struct results *r, struct record *record) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS] = {0};
     memset(r, 0, sizeof *r);
@@ -93,7 +93,7 @@ static bool results_close(const struct results *a, const struct results *b, doub
     if (a->n != b->n) return snprintf(why, size, "%d results and %d", a->n, b->n) < 0;
     for (int k = 0; k < a->n; k++) {
         double largest = least ? least[k] : 0,
-               own = b->dtype[k] == TL_F32 && eps < 2e-5 ? 2e-5 : eps; /* integers give f32, whatever was asked for */
+               own = b->dtype[k] == TL_F32 && eps < 2e-5 ? 2e-5 : eps; /* integers give f32 in every run */
         if (a->numel[k] != b->numel[k]) return snprintf(why, size, "result %d: other sizes", k) < 0;
         for (int64_t i = 0; i < b->numel[k]; i++)
             if (isfinite(b->values[k][i])) largest = fmax(largest, fabs(b->values[k][i]));
@@ -102,7 +102,7 @@ static bool results_close(const struct results *a, const struct results *b, doub
             double x = a->values[k][i], y = b->values[k][i], error = fabs(x - y) / largest;
             if (x == y || (isnan(x) && isnan(y)) || error <= own) continue;
             n_wrong++;
-            if (!(error > worst) && !ok) continue; /* NaN counts once, as what it is */
+            if (!(error > worst) && !ok) continue; /* NaN counts once */
             worst = error;
             ok = false;
             snprintf(why, size, "result %d[%lld]: cuda %.9g, cpu %.9g, error %.2g of the largest, %.3g", k,
@@ -125,7 +125,7 @@ struct walk_counts {
 };
 typedef bool (*check_fn)(const struct sample *s, tl_dtype dtype, const char *name, struct walk_counts *counts);
 
-/* Whether the i-th sample belongs to the part that TALLY_TEST_PART asks for. */
+/* Whether the i-th sample belongs to the part that TALLY_TEST_PART selects. */
 static bool is_of_part(int i) {
     const char *text = getenv("TALLY_TEST_PART");
     int part = 1, n_parts = 1;
@@ -158,7 +158,7 @@ static void walk(check_fn check, unsigned without) {
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
                 char name[200];
                 unsigned takes = s->dtypes ? s->dtypes : DT_FLOATS;
-                bool leaves = !strcmp(op->name, "transfer"); /* goes to another device: a different trip from here */
+                bool leaves = !strcmp(op->name, "transfer"); /* goes to another device: another transfer from here */
                 if (leaves || s->error || (s->flags & without) || !(takes & DT(dtypes[d]))) continue;
                 if (!is_asked_for_dtype(dtypes[d]) || !is_of_part(n_met++)) continue;
                 snprintf(name, sizeof name, "%s, %s, %s", op->name, s->text, tl_dtype_name(dtypes[d]));
@@ -443,7 +443,7 @@ static void quantized_bits_are_those_of_the_cpu(void **state) {
     on_both(cast_everything);
 }
 
-/* Larger than the samples: several runs of a sort, several chunks, places where many meet. */
+/* Larger than the samples: several runs of a sort, several chunks, places shared by many elements. */
 static void order_everything(struct both *both, tl_device *device) {
     tl_tensor *values, *indices, *counts;
     tl_tensor *x = tl_cast(tl_integers(TL_SHAPE(20, 9001), -3000, 3000, TL_I64, device), TL_F32);
@@ -482,7 +482,7 @@ static void orders_are_those_of_the_cpu(void **state) {
     on_both(order_everything);
 }
 
-/* The loss in chunks, with rows left out, against the cpu; sums are not in the same order. */
+/* The loss in chunks, with rows left out, against the CPU; sums have different orders. */
 static double head_difference(tl_dtype dtype, int64_t N, int64_t V, int64_t C, bool is_sum) {
     double *values[2][3], worst = 0;
     tl_device *devices[2] = {cpu, cuda};
@@ -558,7 +558,7 @@ static void head_gradients(enum head_form form, tl_dtype dtype, struct results *
     tl_scope_end(scope);
 }
 
-/* |a - b| of result k, with squares; NULL: of 0 */
+/* root of the sum of (a - b)^2 of result k; NULL: 0 */
 static double apart(const struct results *a, const struct results *b, int k) {
     double sum = 0;
     for (int64_t i = 0; i < a->numel[k]; i++) sum += pow(a->values[k][i] - (b ? b->values[k][i] : 0), 2);
@@ -660,10 +660,10 @@ static bool results_same_bits(const struct results *a, const struct results *b) 
  *     E2(dk)    = r (dk^2 + scale^2 (ds^2)^T q^2) + scale^2 (p^2 E2(delta))^T q^2   grouped: r dk^2 of each head
  *     E2(dv)    = r (dv^2 + (p^2)^T g^2)                                            grouped: alike
  *
- * This is on the scale of what is added up, not of the sum. Where softmax has one key, dq and dk are 0, and what is
- * left of them are rounding errors. Where q and k lie far from 0 with weights on few keys, delta's error weighs
- * most, and all elements of a head share it: the largest error, or its size beside the cpu's, is then that of one or
- * two draws. Emulated on a cpu with these roundings and sums in f32, cuDNN's errors come out the same. */
+ * These errors scale with the terms, not with the sum. Where softmax has one key, dq and dk are 0, and what is left
+ * of them are rounding errors. Where q and k lie far from 0 with weights on few keys, delta's error weighs most, and
+ * all elements of a head share it: the largest error, or its size beside the cpu's, is then that of one or two draws.
+ * Emulated on a cpu with these roundings and sums in f32, cuDNN's errors come out the same. */
 
 struct expected_error {
     double total[4], largest[4]; /* of out, dq, dk, dv: of all elements, as a root of squares; of one element */
@@ -826,7 +826,7 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
     assert_nothing_held("after attention of all lengths", cuda);
 }
 
-/* ---- Sizes that no sample has: every way that a kernel can go ---- */
+/* ---- Sizes that no sample has: every path of a kernel ---- */
 
 static tl_tensor *drawn(tl_device *device, tl_dtype dtype, int rank, const int64_t *shape) {
     return tl_requires_grad(tl_detach(tl_to(tl_normal(rank, shape, 0, 1, dtype, cpu), device)), true);
@@ -923,7 +923,7 @@ static void large_sizes_equal_those_of_the_cpu(void **state) {
 }
 
 /* Products and their gradients twice, so that the second ones are added to the first, and one that is added from the
- * start: with the first algorithm of each, or with what a clock chooses. */
+ * start: with the first algorithm of each, or with the fastest one timed. */
 static void products_twice(tl_dtype dtype, bool is_fast, struct results *r) {
     const bool before = tl_set_fast(is_fast);
     tl_scope scope = tl_scope_begin();
@@ -980,7 +980,7 @@ static void a_bad_id_is_reported_and_nothing_breaks(void **state) {
     tl_scope_end(scope);
 }
 
-/* What is wrong with data is known when somebody waits; then it is told, once, and the device goes on. */
+/* Invalid data is reported when the host waits, once, and the device continues. */
 static bool tells(const char *part) {
     bool failed = !tl_device_sync(cuda) && strstr(tl_error_message(), part);
     if (!failed) print_message("    \"%s\" was not said: %s\n", part, tl_error_message());
@@ -1012,7 +1012,7 @@ static void bad_data_is_reported_when_somebody_waits(void **state) {
     tl_scope_end(scope);
 }
 
-/* The driver does not survive fork(): the child is told so, whatever it calls, and its cpu goes on. */
+/* The driver does not survive fork(): every call in the child says so, and its CPU device still works. */
 static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
     (void)state;
     if (!cuda) skip();
@@ -1040,8 +1040,8 @@ static void a_forked_child_is_refused_the_gpu_by_name(void **state) {
 
 static void count_release(void *context) { ++*(int *)context; }
 
-/* Somebody's memory on the GPU (here: what another tensor lies in) is used in place, is not the pool's, and goes
- * back once. */
+/* Foreign memory on the GPU (here: that of another tensor) is used in place, is not the pool's, and is released
+ * once. */
 static void external_memory_of_the_gpu_is_shared(void **state) {
     (void)state;
     if (!cuda) skip();

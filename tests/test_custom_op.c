@@ -1,4 +1,4 @@
-/* Ops from outside pass the same gate as all others: checked, priced, recorded, refused by name. */
+/* Custom ops take the same path as all others: checked, priced, recorded, with errors that name them. */
 #include "support/check.h"
 
 #include <stdio.h>
@@ -261,7 +261,7 @@ static void reads_the_seventeenth(tl_gradient *g) {
     tl_gradient_set(g, 16, tl_mul(tl_gradient_of_output(g, 0), tl_gradient_input(g, 16)));
 }
 
-/* The bits of inputs and outputs are apart: neither stands for the other. */
+/* Inputs and outputs have separate bits. */
 static void input_16_is_not_output_0(void **state) {
     (void)state;
     static const struct {
@@ -451,7 +451,7 @@ static void rule_of_meta(tl_gradient *g, void *context) {
     tl_gradient_set(g, 0, tl_ones(TL_SHAPE(2), TL_F64, check_meta()));
 }
 
-/* To a leaf, to a result in between, and where a gradient is asked for by name. */
+/* To a leaf, to an intermediate result, and for a gradient requested by tl_gradients. */
 static void a_gradient_on_another_device_is_refused(void **state) {
     (void)state;
     tl_tensor *x = tl_requires_grad(vector(2, (double[]){1, 2}), true), *grad;

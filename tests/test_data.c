@@ -137,7 +137,7 @@ static void a_damaged_block_is_named_when_it_is_read(void **state) {
     tl_token_file_close(f);
 }
 
-/* Headers with a right checksum and wrong contents: whoever wrote them meant it. */
+/* Headers with a right checksum and wrong contents: deliberate forgeries. */
 static const char *forged(size_t at, uint64_t value, int width) {
     size_t bytes;
     unsigned char *data = get(own("forged.tok", 2, 300, 40), &bytes);
@@ -536,7 +536,8 @@ static size_t fuzz_mutate(unsigned char *data, size_t n, int kind) {
     }
 }
 
-/* What the header promises is there: reading all of it stays inside the buffer, which ends where the file does. */
+/* Everything that the header promises exists: reading all of it stays inside the buffer, which ends where the file
+ * does. */
 static void fuzz_one(unsigned char *data, size_t n, int kind) {
     if (kind == 0 && n >= 64 && fuzz_below(2)) { /* else no change passes the checksum */
         uint32_t crc = crc32c(0, data, 60);

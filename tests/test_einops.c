@@ -1,4 +1,4 @@
-/* test_einops.c: what patterns do: results, views, copies, contractions, contracts, the table of patterns. */
+/* test_einops.c: the behaviour of patterns: results, views, copies, contractions, contracts, the cache. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -361,7 +361,7 @@ static void more_patterns_than_the_table_holds_still_work(void **state) {
             if (!y || tl_size(y, 0) != 3) fail_msg("\"%s\": %s", pattern, tl_error_message());
             tl_scope_end(scope);
         }
-    char *long_name = malloc(3000), *text = malloc(7000); /* longer than a key: not kept, and right all the same */
+    char *long_name = malloc(3000), *text = malloc(7000); /* longer than a key: not cached, and still right */
     memset(long_name, 'n', 2999);
     long_name[2999] = 0;
     snprintf(text, 7000, "%s b -> b %s", long_name, long_name);

@@ -1,5 +1,5 @@
-/* test_einops_errors.c: every mistake in a pattern is refused with words of its own and a caret under its cause; and
- * no text whatever makes the library do anything else. */
+/* test_einops_errors.c: every mistake in a pattern has its own message and a caret under its cause; and no text makes
+ * the library do anything else. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,7 +364,7 @@ static void any_text_is_a_pattern_or_an_error(void **state) {
 
 enum { LONG = 1024 };
 
-/* The piece again and again, up to LONG bytes, with `arrow` where the middle is and `end` behind; %d counts. */
+/* The piece again and again, up to LONG bytes, with `arrow` in the middle and `end` at the end; %d counts. */
 static void fill_long(char *text, const char *piece, const char *arrow, const char *end) {
     char next[64];
     size_t used = 0;
@@ -383,7 +383,7 @@ static double now_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-/* The shortest of a few runs, each after a text that differs, so that no table remembers it. */
+/* The shortest of a few runs, each after a text that differs, so that no cache has it. */
 static double least_ms(enum call call, tl_tensor *x, tl_tensor *y, char *pattern, const char *lengths) {
     double least = 1e9;
     size_t end = strlen(pattern);

@@ -1,5 +1,5 @@
-/* Every allocation of a training step fails once, or from there on for ever: a clean error, nothing left behind, and
- * the library goes on as if nothing had been. */
+/* Every allocation of a training step fails once, or from there on forever: a clean error, nothing left behind, and
+ * the library works as before. */
 #include "support/check.h"
 #include "support/step.h"
 
@@ -54,7 +54,7 @@ struct training {
     double want;
 };
 
-/* True as well when the fault hit something that can be done without: then the result must be right. */
+/* Also true if the fault hit an optional allocation: then the result must be right. */
 static bool train(void *context) {
     const struct training *t = context;
     double loss;
@@ -93,7 +93,7 @@ static void a_step_from_an_empty_pool_survives_every_failure_of_a_segment(void *
     train_with_faults(check_cpu(), STEP_PLAIN, true);
 }
 
-/* ---- What a step does not do ---------------------------------------------------------------------------------- */
+/* ---- Calls outside a step ------------------------------------------------------------------------------------- */
 
 static bool views_and_in_place(void *context) {
     (void)context;
@@ -127,7 +127,7 @@ static bool higher_derivatives(void *context) {
 }
 
 static bool bookkeeping(void *context) {
-    static int attempt; /* a new path each time, since paths are kept for ever */
+    static int attempt; /* a new path each time, since paths are kept forever */
     bool ok = false;
     char name[32];
     (void)context;

@@ -1,5 +1,4 @@
-/* A run's folder: nothing of others is touched, no link is followed, what is damaged is found, and what is saved is
- * there. */
+/* A run's folder: foreign files are not touched, no link is followed, damage is found, and saved files exist. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -174,7 +173,7 @@ static void saves_stay_when_newer_ones_are_damaged(void **state) {
     base_end();
 }
 
-/* One of several: the run goes on from the one before, and keeps as many whole ones as it was told to. */
+/* One of several: the run resumes from the one before, and keeps as many whole ones as the settings say. */
 static void only_whole_checkpoints_are_counted(void **state) {
     (void)state;
     base_begin();
@@ -191,7 +190,7 @@ static void only_whole_checkpoints_are_counted(void **state) {
     base_end();
 }
 
-/* A checkpoint that cannot be read is not said to be damaged: its bytes may be right. */
+/* A checkpoint that cannot be read is not called damaged: its bytes may be right. */
 static int weights_are_not_ours(const char *operation, const char *path) {
     return !strcmp(operation, "open") && strstr(path, "checkpoints/") && strstr(path, "model.safetensors") ? EACCES : 0;
 }
@@ -235,7 +234,7 @@ static void files_of_others_stay_as_they_are(void **state) {
         if (i < N_OWN) expect_text_in(path_of(&s, file), "mine\n");
         if (i >= N_OWN + 2) shell("grep -q mine '%s/%s/file'", s.out, folder);
     }
-    struct settings s = quick_run("beside"); /* what the run does not use is in nobody's way */
+    struct settings s = quick_run("beside"); /* files that the run does not use do not matter */
     assert_int_equal(mkdir(s.out, 0777), 0);
     put(&s, "notes.txt", "mine\n"), put(&s, "stories.txt", "mine\n"), put(&s, ".tally-1-1.tmp", "mine\n");
     train(&s, 0, RUN_DONE);
@@ -270,12 +269,12 @@ static void what_a_run_reads_is_not_in_its_folder(void **state) {
     s = given, set(&s, "model", path_of(&s, "config-of-model.json"));
     expect_refusal(&s, "model: ");
     expect_equal(n_entries(&given, ".", ""), 3);
-    train(&given, 0, RUN_DONE); /* what lies there and is not used is in nobody's way */
+    train(&given, 0, RUN_DONE); /* files there that are not used do not matter */
     expect_same(&given, &given, "mine.txt");
     base_end();
 }
 
-/* A record that is missing, empty or nonsense: with a whole checkpoint the folder is known again, without one it is
+/* A record that is missing, empty or nonsense: with a whole checkpoint the folder is recognized, without one it is
  * refused. */
 static void a_lost_record_is_found_again_or_refused(void **state) {
     (void)state;
@@ -299,7 +298,7 @@ static void a_lost_record_is_found_again_or_refused(void **state) {
         expect_refusal(&s, hows[i] == 'd' ? "checkpoints: exists" : "run.json: exists");
         expect_same(&whole, &s, "final/model.safetensors");
     }
-    struct settings s = quick_run("mixed"); /* a checkpoint makes no run's file of a file that has its name */
+    struct settings s = quick_run("mixed"); /* a checkpoint does not make a foreign file of that name the run's */
     train(&s, 5, RUN_STOPPED);
     damage(&s, "run.json", 'd'), put(&s, "price.json", "mine\n");
     expect_refusal(&s, "price.json: exists, and no record says that a run made it");
@@ -340,7 +339,7 @@ static void no_link_is_followed(void **state) {
         expect_refusal(&s, "is a symbolic link, and links are not followed here");
         shell("diff -r '%s' '%s' >/dev/null", path_of(&given, places[i]), target);
     }
-    struct settings s = given; /* parts of a checkpoint: it is damaged then, and trained anew */
+    struct settings s = given; /* parts of a checkpoint: it is then damaged, and the run trains again */
     set_path(&s, "out", "step");
     shell("cp -r '%s' '%s'", given.out, s.out);
     shell("mv '%s' '%s/aside'", path_of(&s, step_file(12, "model.safetensors")), base);
@@ -349,13 +348,13 @@ static void no_link_is_followed(void **state) {
     expect_equal(train(&s, 0, RUN_DONE).first_step, 0);
     expect_same(&given, &s, "final/model.safetensors");
     shell("cmp -s '%s' '%s/aside'", path_of(&given, step_file(12, "model.safetensors")), base);
-    set_path(&s, "out", "way"); /* the way to the folder is the user's own affair */
+    set_path(&s, "out", "way"); /* links in the path to the folder are the user's */
     shell("ln -s '%s' '%s'", given.out, s.out);
     expect_equal(train(&s, 0, RUN_DONE).first_step, 12);
     base_end();
 }
 
-/* What was copied by names alone (cp -l) does not change with the run. */
+/* A copy by hard links (cp -l) does not change with the run. */
 static void a_log_with_a_second_name_is_copied(void **state) {
     (void)state;
     base_begin();
@@ -408,13 +407,13 @@ static void what_is_damaged_in_a_run_that_is_done_is_written_again(void **state)
     assert_non_null(strstr(lines, "log.jsonl is damaged"));
     assert_non_null(strstr(lines, "events.out.tfevents.tally is damaged"));
     shell("python3 -c 'import json,sys; [json.loads(l) for l in open(sys.argv[1])]' '%s'", path_of(&s, "log.jsonl"));
-    shell("rm -r '%s'/checkpoints/step-*", s.out); /* it is not trained again for want of a checkpoint */
+    shell("rm -r '%s'/checkpoints/step-*", s.out); /* a missing checkpoint does not make it train again */
     expect_refusal(&s, "this run is done and its weights are whole in final/");
     expect_same(&first, &s, "final/model.safetensors");
     base_end();
 }
 
-/* The same in the middle of a run: what is derived is the same, and price and receipt agree at the end. */
+/* The same in the middle of a run: derived files are the same, and price and receipt agree at the end. */
 static void what_is_damaged_in_the_middle_is_made_again(void **state) {
     (void)state;
     static const char *const files[] = {"price.json", "config.json", "receipt.json", "machine.json", "log.jsonl"};
@@ -434,7 +433,7 @@ static void what_is_damaged_in_the_middle_is_made_again(void **state) {
         expect_equal(summary.differences, 0);
         expect_same(&whole, &s, "final/model.safetensors");
     }
-    struct settings s = quick_run("conflict"); /* config.json lost, and other settings given: the checkpoint knows */
+    struct settings s = quick_run("conflict"); /* config.json lost, and other settings given */
     train(&s, 5, RUN_STOPPED);
     damage(&s, "config.json", 'd');
     set(&s, "lr", "0.5");
@@ -476,7 +475,7 @@ static void leftovers_are_swept_and_nothing_else(void **state) {
     expect_text_in(path_of(&s, step_file(1, "notes.txt")), "mine\n");
     expect_true(!has(&s, step_file(1, "model.safetensors")));
     train(&keep_more, 0, RUN_DONE);
-    set(&keep_more, "keep", "1"); /* given later, it deletes nothing of a run that is done */
+    set(&keep_more, "keep", "1"); /* given later, it deletes nothing of a finished run */
     train(&keep_more, 0, RUN_DONE);
     for (int step = 2; step <= 12; step += 2) expect_true(has(&keep_more, step_file(step, "manifest.json")));
     base_end();

@@ -81,8 +81,8 @@ static tl_tensor *layer_composite(tl_tensor **in) {
 static void fused_ops_equal_their_composites(void **state) {
     (void)state;
     const tl_dtype dtype[] = {TL_F64, TL_F32, TL_F16, TL_BF16};
-    /* The same operations in the same order: equal bits. In 16 bits the composite rounds what lies between, and its
-     * gradients twice to three times: a few units in the last place. */
+    /* The same operations in the same order: equal bits. In 16 bits the composite rounds intermediate results, and
+     * its gradients two or three times: a few units in the last place. */
     const double bound[] = {0, 0, 4 * 0x1p-10, 4 * 0x1p-7};
     for (int d = 0; d < 4; d++) {
         tl_scope scope = tl_scope_begin();
@@ -281,7 +281,7 @@ static void chunks_of_the_head_have_up_to_64_mib(void **state) {
     }
 }
 
-/* GPT-2's head on a batch of 16 x 1024 in bf16: what is held at the peak, beyond x, weight and targets. */
+/* GPT-2's head on a batch of 16 x 1024 in bf16: bytes held at the peak, beyond x, weight and targets. */
 static uint64_t head_peak(bool is_fused, uint64_t *held_between) {
     const int64_t N = 16384, V = 50257, C = 768;
     tl_scope scope = tl_scope_begin();

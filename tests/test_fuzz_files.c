@@ -1,6 +1,6 @@
-/* Files from outside, damaged at random: a model's config.json, settings, and the manifest of a checkpoint. Whatever
- * is in them, the answer is a result that keeps the rules or an error with words; never a crash, and nothing is left
- * behind. 100,000 of each (20,000 under the sanitizers; TALLY_SOAK=100 makes a hundred times as many). */
+/* Untrusted files, damaged at random: a model's config.json, settings, and the manifest of a checkpoint. Whatever is
+ * in them, the outcome is a valid result or an error with a message; never a crash, and nothing is left behind.
+ * 100,000 of each (20,000 under the sanitizers; TALLY_SOAK=100 makes a hundred times as many). */
 #include "support/check.h"
 
 #include <jansson.h>
@@ -65,7 +65,7 @@ static const char *const pieces[] = {"{",
                                      "\"../x\"",
                                      "1048576"};
 
-/* A few bytes changed, cut out, doubled or put in. */
+/* A few bytes changed, removed, duplicated or inserted. */
 static size_t damage(char *text, size_t n, size_t room) {
     for (uint64_t k = draw(4) + 1; k > 0; k--) {
         size_t at = (size_t)draw(n + 1), length = (size_t)draw(9) + 1;
@@ -102,7 +102,7 @@ static void put(const char *path, const char *text, size_t n) {
     fclose(file);
 }
 
-/* Runs `check` on damaged copies of a text in a file. It answers whether the file was accepted. */
+/* Runs `check` on damaged copies of a text in a file. It returns whether the file was accepted. */
 static void fuzz(const char *what, const char *text, const char *path, bool (*check)(const char *path)) {
     char copy[16384];
     size_t n = strlen(text);
@@ -160,8 +160,7 @@ static void settings_of_runs(void **state) {
     free(text);
 }
 
-/* A manifest whose own checksum is right again after the damage: the checksum must not be what keeps the reader
- * safe. */
+/* A manifest whose own checksum is right again after the damage: the reader must be safe without the checksum. */
 static struct checkpoints all;
 static bool manifest_check(const char *path) {
     size_t n;

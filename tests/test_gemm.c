@@ -1,9 +1,8 @@
-/* test_gemm.c: products of matrices against plain loops in double, on sizes around every edge of the blocks of
- * gemm.c.
+/* test_gemm.c: matrix products against plain loops in double, on sizes around every edge of the blocks of gemm.c.
  *
- * TALLY_ISA=name build/tests/test_gemm runs it on the kernels of another instruction set. Each product is asked for
- * in every layout (either operand transposed, rows with gaps), into its own dtype and into f32, fresh and added to
- * what is there, and on one to eight threads, which must agree to the last bit.
+ * TALLY_ISA=name build/tests/test_gemm runs it on the kernels of another instruction set. Each product is computed in
+ * every layout (either operand transposed, rows with gaps), into its own dtype and into f32, fresh and accumulated,
+ * and on one to eight threads, which must agree to the last bit.
  *
  * Bounds. In f32 a sum of k products is off by at most some eps sqrt(k) of the sum of their absolute values, unless
  * it is wrong; a forgotten term would be 1/k of it. Splitting each factor into two bf16 numbers (TL_MATMUL_HIGH)
@@ -187,7 +186,7 @@ static void batches_give_the_bits_of_their_matrices(void **state) {
         }
 }
 
-/* Peak and workspace on cpu and on meta, for products of every way. */
+/* Peak and workspace on cpu and on meta, for every kind of product. */
 static void price_and_receipt_agree_on_the_workspace(void **state) {
     (void)state;
     static const int64_t sizes[][4] = {{1, 8, 8, 8},       {1, 200, 300, 400}, {1, 1100, 70, 1100}, {1, 1, 900, 900},

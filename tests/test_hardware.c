@@ -1,5 +1,5 @@
-/* The table of chips: every cell is complete and agrees with its product, names are found and never guessed, figures
- * that circulate and are wrong are not in it and are refused, and files of the user's are read or refused whole. */
+/* The table of chips: every cell is complete and agrees with its product, names are found and never guessed, known
+ * wrong figures are not in it and are refused, and users' files are read or refused whole. */
 #include "support/check.h"
 
 #include <math.h>
@@ -179,7 +179,7 @@ static void wrong_figures_in_circulation_are_not_ours_and_are_doubted(void **sta
         if (w->right > 0) expect_true(hardware_doubt(h, w->quantity, w->right, text) == NULL);
     }
     expect_equal(n, 18);
-    /* our own table has nothing against itself; twice a dense peak is doubted on every chip */
+    /* our own table passes its own checks; twice a dense peak is doubted on every chip */
     const struct hardware *h;
     for_each_chip(h) for (int q = 0; q < HARDWARE_COUNT; q++) {
         enum hardware_quantity quantity = (enum hardware_quantity)q;

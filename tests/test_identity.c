@@ -1,5 +1,5 @@
-/* What a run is made from: changed inputs and settings are refused with both values or accepted in words, the same
- * contents elsewhere are the same run, and another number of steps follows its rule. */
+/* The inputs of a run: changed inputs and settings are refused with both values, or accepted and logged; the same
+ * contents elsewhere are the same run; another number of steps follows its rule. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -109,7 +109,7 @@ static void changed_data_is_refused(void **state) {
     byte_flip(s.data, 1234);
     assert_int_equal(truncate(s.data, 1500), 0);
     expect_refusal(&s, "data: had 2000 bytes, has 1500 (");
-    assert_int_equal(truncate(s.data, 20), 0); /* too short to train with: that is not the first thing to say */
+    assert_int_equal(truncate(s.data, 20), 0); /* too short to train with: the change is reported first */
     expect_refusal(&s, "data: had 2000 bytes, has 20 (");
     copy(held, s.data);
     byte_flip(held, 7);
@@ -197,13 +197,13 @@ static void accepted_changes_are_in_the_log(void **state) {
     expect_in_log(
         &s, "\"changed\":\"this run was started with --batch 2 --lr 0.004; you gave --batch 3 --lr 0.001; data: other",
         true);
-    expect_done(&plain); /* what was accepted is the run from then on, and the acceptance is not */
+    expect_done(&plain); /* the accepted change stays, the acceptance does not */
     byte_flip(s.data, 100);
     expect_refusal(&plain, "data: other contents");
     base_end();
 }
 
-/* A process that was given other settings and ended before its first save leaves a price behind that is not the run's.
+/* A process with other settings that ended before its first save leaves a price that is not the run's.
  * */
 static void a_price_of_other_settings_is_made_anew(void **state) {
     (void)state;
@@ -242,7 +242,7 @@ static void settings_are_known_without_config_json(void **state) {
     base_end();
 }
 
-/* Held-out data that is another cannot be measured as the run's. */
+/* Other held-out data cannot be measured as the run's. */
 static void other_data_is_not_taken_for_the_runs(void **state) {
     (void)state;
     struct opened o;
@@ -339,7 +339,7 @@ static void the_schedule_is_that_of_the_new_steps(void **state) {
     base_end();
 }
 
-/* The text is what it was, though a run of so many steps would have begun with more of it. */
+/* The text stays the same, though a run of that many steps would have begun with more of it. */
 static void an_extended_run_keeps_its_stories(void **state) {
     (void)state;
     struct run_summary summary;
@@ -469,7 +469,7 @@ static void a_file_that_cannot_be_read_is_an_error(void **state) {
     base_end();
 }
 
-/* Records from outside: whatever they hold, they are compared without harm. */
+/* Untrusted records: whatever they hold, comparing them is safe. */
 static void broken_records_are_told(void **state) {
     (void)state;
     static const char *const broken[] = {
@@ -553,7 +553,7 @@ static void a_process_trains_one_run_at_a_time(void **state) {
     base_end();
 }
 
-/* ---- What only looks costs nothing ---- */
+/* ---- Reading changes nothing ---- */
 
 /* Weights that overflow: there are no probabilities to draw from. */
 static void a_sample_without_probabilities_costs_no_save(void **state) {

@@ -1,5 +1,5 @@
-/* The ledger: brackets nest and add up, phases and ops are told apart, counts do not overflow. (Its JSON and diff are
- * tested elsewhere.) */
+/* The ledger: ledgers nest and add up, phases and ops are separate rows, counts do not overflow. (Its JSON and diff
+ * are tested elsewhere.) */
 #include "support/check.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static void brackets_bill_flops_bytes_and_calls(void **state) {
     for (int i = 0; i < 3; i++) tl_add(a, b);
     tl_add(a, a);
     tl_ledger_end(ledger);
-    tl_add(a, b); /* after the end: nobody's */
+    tl_add(a, b); /* after the end: not counted */
     tl_totals t = tl_ledger_total(ledger, TL_ALL, "add");
     expect_equal(t.calls, 4);
     expect_count(t.flops, 4 * 10);
@@ -234,8 +234,8 @@ static void profiling_times_kernels_and_nothing_else_changes(void **state) {
     tl_ledger_free(plain), tl_ledger_free(timed), tl_ledger_free(priced);
 }
 
-/* A device that works on its own: seconds come when the bracket ends, or when there are more spans than are kept.
- * Its marks are 0.5 s apart. */
+/* An asynchronous device: seconds are read when the ledger ends, or when there are more spans than are kept. Its
+ * marks are 0.5 s apart. */
 static int n_marks_read;
 static void *never_fetches(tl_device *device, const void *from, size_t bytes, char *error) {
     (void)device, (void)from, (void)bytes, (void)error;
@@ -255,7 +255,7 @@ static void marks_of_a_device_that_works_on_its_own_are_read_at_the_end(void **s
     tl_ledger *outer = tl_ledger_begin("outer");
     ledger_time(&key, &(struct ledger_span){&device, 0, 1});
     expect_equal(n_marks_read, 0);
-    tl_ledger *inner = tl_ledger_begin("inner"); /* the outer bracket's are read before an inner one begins */
+    tl_ledger *inner = tl_ledger_begin("inner"); /* the outer ledger's are read before an inner one begins */
     expect_equal(n_marks_read, 1);
     for (int i = 0; i < LEDGER_TIMINGS + 1; i++)
         ledger_time(i % 2 ? &other : &key, &(struct ledger_span){&device, i, i + 2});
@@ -266,7 +266,7 @@ static void marks_of_a_device_that_works_on_its_own_are_read_at_the_end(void **s
     expect_near(tl_ledger_total(inner, TL_ALL, "other").time_s, LEDGER_TIMINGS / 2, 0);
     tl_ledger_end(outer);
     expect_near(tl_ledger_total(outer, TL_ALL, NULL).time_s, LEDGER_TIMINGS + 1.5, 0);
-    ledger_time(&key, &(struct ledger_span){&device, 0, 1}); /* no bracket: nobody asked */
+    ledger_time(&key, &(struct ledger_span){&device, 0, 1}); /* no ledger is open */
     expect_equal(n_marks_read, 2 + LEDGER_TIMINGS);
     tl_ledger_free(inner), tl_ledger_free(outer);
 }
@@ -283,7 +283,7 @@ static void refused_calls_are_not_billed(void **state) {
     tl_ledger_free(ledger);
 }
 
-/* A bill that is taken back leaves no row, and the rows behind its own keep their times. */
+/* A bill that is undone leaves no row, and the rows after it keep their times. */
 static void a_bill_is_taken_back(void **state) {
     (void)state;
     const struct device_functions functions = {.fetch_begin = never_fetches, .mark_seconds = half_seconds};

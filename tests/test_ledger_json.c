@@ -1,5 +1,5 @@
 /* The ledger as JSON, and diff: every documented field, sums that add up, exact digits, any name; every single
- * change is found, hostile texts are refused, and without memory there is an error instead of half a ledger. */
+ * change is found, hostile texts are refused, and a failed allocation is an error, not half a ledger. */
 #include "support/check.h"
 #include "support/step.h"
 
@@ -433,7 +433,7 @@ static void no_path_and_the_path_dash_are_two(void **state) {
 
 /* ---- Diff ---- */
 
-/* A real model: what runs on both is the same, to the last call. (step_train reads its loss, which a price cannot.) */
+/* A real model: both run the same ops, to the last call. (step_train reads its loss, which a price cannot.) */
 static char *model_trained(tl_device *device, tl_family family, tl_dtype dtype, tl_checkpoint_policy policy) {
     tl_model_config config;
     assert_true(tl_model_preset(family == TL_GPT2 ? "tiny-gpt2" : "tiny", &config));
@@ -853,7 +853,7 @@ static void every_allocation_of_ours_may_fail(void **state) {
     tl_ledger_free(ledger);
 }
 
-/* jansson asks malloc on its own. A ledger that lost a row to it must not look like a whole one. */
+/* jansson calls malloc itself. A ledger that lost a row to it must not look like a whole one. */
 static uint64_t jansson_asked, jansson_fails_at;
 static bool jansson_fails_on;
 static void *failing_malloc(size_t bytes) {
@@ -946,7 +946,7 @@ static void a_file_is_written_whole_or_the_reason_is_said(void **state) {
     expect_unwritable(ledger, file, "ledger.json: cannot be written: No space left on device");
     file_fault = NULL;
     char *after = file_get(file, 1 << 20, &(size_t){0});
-    expect_text(after, before); /* what was there stays */
+    expect_text(after, before); /* the old contents stay */
     memory_free(before), memory_free(after);
     expect_unwritable(ledger, "/dev/full", "/dev/full: exists and is not a regular file");
     expect_unwritable(ledger, missing, "No such file or directory");

@@ -1,5 +1,5 @@
-/* The loader: each target once per epoch, any step at any time, ranks that share and do not meet, a price that is the
- * receipt, errors that arrive where they belong, a thread that stops. Also run under ThreadSanitizer (make tsan). */
+/* The loader: each target once per epoch, any step at any time, ranks with disjoint shares, price = receipt, errors
+ * reported at their step, a thread that stops. Also run under ThreadSanitizer (make tsan). */
 #include "support/check.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 static char folder[] = "/tmp/tally-loader-XXXXXX";
 static char path[200];
 
-/* Token i of the file is i: a batch says where it is from. */
+/* Token i of the file is i: a batch shows where it is from. */
 static tl_token_file *counting_file(int64_t n) {
     snprintf(path, sizeof path, "%s/counting.tok", folder);
     tl_token_writer *w = tl_token_writer_new(path, 4, (int64_t)1 << 31, 0);
@@ -121,7 +121,7 @@ static void each_target_comes_once_per_epoch(void **state) {
         n_shifts += !seen_shift[shift];
         seen_shift[shift] = true;
     }
-    expect_true(n_shifts > 4); /* of 11: what is left out is not always the same */
+    expect_true(n_shifts > 4); /* of 11: not always the same tokens are left out */
     tl_token_file_close(f);
 }
 
@@ -297,7 +297,7 @@ static void a_gpu_is_billed_one_transfer_per_step(void **state) {
     tl_ledger_free(ledger);
 }
 
-/* Where there is a GPU: the same batches, the price of meta, one transfer per step. */
+/* With a GPU: the same batches, the price of meta, one transfer per step. */
 static void on_a_gpu_the_batches_are_the_same(void **state) {
     (void)state;
     tl_device *cuda = tl_device_find("cuda");
@@ -370,7 +370,7 @@ static void wrong_options_are_refused(void **state) {
     tl_token_file_close(f);
 }
 
-/* Token 600 is out of the vocabulary: the steps before it are given, the one that holds it fails, and so each time. */
+/* Token 600 is out of the vocabulary: the steps before it succeed, the one that holds it fails, every time. */
 static void what_the_thread_cannot_read_fails_at_its_step(void **state) {
     (void)state;
     tl_token_file *f = counting_file(1000);

@@ -140,7 +140,7 @@ static void initialisers_have_the_deviation_they_promise(void **state) {
     expect_refused(tl_init_xavier_normal_(tl_ones(TL_SHAPE(3), TL_F32, NULL), 1), "need two axes");
 }
 
-/* A kind of one's own: x * weight + offset, where the offset is a buffer, and the factor is plain data. */
+/* A custom kind: x * weight + offset, where the offset is a buffer, and the factor is plain data. */
 static tl_tensor *shift_forward(tl_module *m, tl_tensor *x) {
     double factor = *(double *)tl_module_state(m);
     tl_tensor *y = tl_mul(x, tl_module_tensor(m, 0));
@@ -290,9 +290,9 @@ static void checkpointing_leaves_every_bit_of_the_gradients(void **state) {
     }
 }
 
-/* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. Backward, the
- * last one's sum has no other reader, and the sum that is split first is added up by itself. At the edges of
- * checkpoints sums stand alone. */
+/* Of L layers: the first norm has nothing to add, every other one is one op with the sum before it. In backward, the
+ * last one's sum has no other reader, and the sum that is split first is added separately. At the edges of
+ * checkpoints sums are separate ops. */
 static void residual_sums_are_one_op_with_the_norm_behind_them(void **state) {
     (void)state;
     static const struct {
@@ -324,7 +324,7 @@ static void residual_sums_are_one_op_with_the_norm_behind_them(void **state) {
     }
 }
 
-/* L C^2 + C weights; 2 B (L C^2 + C) FLOPs in matmuls forward, twice that backward less what the input needs not. */
+/* L C^2 + C weights; 2 B (L C^2 + C) FLOPs in matmuls forward, twice that backward, less the input's gradient. */
 static void the_teaching_model_costs_what_can_be_computed_by_hand(void **state) {
     (void)state;
     tl_model_config c;
@@ -433,7 +433,7 @@ static void making_a_model_survives_every_failing_allocation(void **state) {
     survives_every_failing_allocation(model_make, true);
 }
 
-/* More beside the package: tests/python/test_einops_layers_c.py. */
+/* tests/python/test_einops_layers_c.py compares more of them with the package. */
 static void patterns_are_modules(void **state) {
     (void)state;
     tl_module *m = tl_nn_sequential();

@@ -1,5 +1,5 @@
-/* Closed forms against what others have published: parameters to the last one, utilisation within 0.1 %, bytes to
- * every digit. */
+/* Closed forms against published figures: parameters to the last one, utilisation within 0.1 %, bytes to every
+ * digit. */
 #include "support/check.h"
 
 #include <math.h>
@@ -360,7 +360,7 @@ static void what_cannot_be_fitted_is_refused(void **state) {
     struct napkin_fit f;
     int n = runs_of(&napkin_laws[0].law, 0, runs);
     expect_refused(napkin_fit_loss(runs, 4, 0, 0, &f), "4 runs cannot determine 5 parameters");
-    expect_true(napkin_fit_loss(runs, 5, 0, 0, &f)); /* as many as there are: no error can be told */
+    expect_true(napkin_fit_loss(runs, 5, 0, 0, &f)); /* as many runs as parameters: no error estimate */
     expect_true(isnan(napkin_fit_error(&f, 1e9, 1e10)));
     expect_true(napkin_fit_loss(runs, 5, 0.34, 0.28, &f));
     expect_near(f.law.alpha, 0.34, 0);

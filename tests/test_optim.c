@@ -180,7 +180,7 @@ static void many_are_stepped_as_one_by_one(void **state) {
     }
 }
 
-/* Parameters that are parts of one storage are no list, and are stepped all the same. */
+/* Parameters that share a storage cannot be one list, and are stepped separately. */
 static void parts_of_one_storage_are_stepped_by_calls_of_their_own(void **state) {
     (void)state;
     tl_optimizer *o = tl_optimizer_new(TL_SGD);
@@ -222,7 +222,7 @@ static void a_call_takes_as_many_parameters_as_fit(void **state) {
     tl_optimizer_free(o);
 }
 
-/* What is read back and the count of steps are all: a second optimizer that is given them goes on bit for bit. */
+/* The states and the count of steps are complete: a second optimizer that gets them continues bit for bit. */
 static void states_and_steps_are_all_there_is(void **state) {
     (void)state;
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
@@ -265,7 +265,7 @@ static void a_step_takes_no_memory(void **state) {
 
 /* ---- Clipping and the guard ---- */
 
-/* No bit of parameters, states and masters changes; random words are taken as ever. */
+/* No bit of parameters, states and masters changes; random words are taken as usual. */
 static void a_scale_that_is_not_finite_changes_nothing(void **state) {
     (void)state;
     const double bad[] = {NAN, INFINITY, -INFINITY};
@@ -289,7 +289,7 @@ static void a_scale_that_is_not_finite_changes_nothing(void **state) {
         }
 }
 
-/* A clipping factor that could not be made is NULL, and NULL means none: with an error pending no step is made. */
+/* A clipping factor that failed is NULL, and NULL means none: with an error pending there is no step. */
 static void a_scale_that_failed_is_not_taken_for_none(void **state) {
     (void)state;
     tl_tensor *p[N];
@@ -306,7 +306,7 @@ static void a_scale_that_failed_is_not_taken_for_none(void **state) {
     tl_optimizer_free(o);
 }
 
-/* The product is in the kernel: g times a power of two first is the same, bit for bit. */
+/* The kernel multiplies: scaling g by a power of two first is the same, bit for bit. */
 static void a_scale_multiplies_the_gradient(void **state) {
     (void)state;
     for (int kind = 0; kind < TL_OPTIMIZER_KIND_COUNT; kind++) {
@@ -335,7 +335,7 @@ static void the_norm_is_over_all_gradients(void **state) {
     (void)state;
     tl_tensor *p[4];
     for (int i = 0; i < 4; i++) p[i] = tl_ones(TL_SHAPE(1), i == 1 ? TL_BF16 : TL_F32, NULL);
-    expect_values(tl_grad_norm(p, 4), 0); /* nobody has one */
+    expect_values(tl_grad_norm(p, 4), 0); /* none has a gradient */
     tl_set_grad(p[0], tl_full(TL_SHAPE(1), 2, TL_F32, NULL));
     tl_set_grad(p[1], tl_full(TL_SHAPE(1), -3, TL_BF16, NULL));
     tl_set_grad(p[3], tl_full(TL_SHAPE(1), 6, TL_F32, NULL));
@@ -468,7 +468,8 @@ static void the_scale_grows_and_falls(void **state) {
     expect_refused(tl_scaler_update(NULL, 1, 1), "NULL instead of a scaler");
 }
 
-/* f16 gradients that overflow are lost without harm, and training goes on with a smaller scale, read one step late. */
+/* f16 gradients that overflow are lost without harm, and training continues with a smaller scale, read one step
+ * late. */
 static void an_overflow_costs_steps_and_nothing_else(void **state) {
     (void)state;
     tl_tensor *w = tl_requires_grad(tl_ones(TL_SHAPE(4), TL_F16, NULL), true), *last = NULL;

@@ -177,10 +177,10 @@ static void parameters_are_those_that_are_published(void **state) {
 
 static void activation_read(struct held *held, void *bytes) { *(uint64_t *)bytes = held->by_purpose[TL_ACTIVATION]; }
 
-/* What the graph keeps for backward after forward, f32. A layer of GPT-2: the norms' inputs, results and two
- * statistics, q, k and v in one tensor, the attention's result and one sum per row and head, the MLP before and
- * after gelu. Llama: the same without biases, q, k, v apart, one statistic, three tensors of the MLP. Then the last
- * norm, and the gradients that the head has made already. */
+/* Tensors that the graph keeps for backward, f32. A layer of GPT-2: the norms' inputs, results and two statistics, q,
+ * k and v in one tensor, the attention's result and one sum per row and head, the MLP before and after gelu. Llama:
+ * the same without biases, q, k, v apart, one statistic, three tensors of the MLP. Then the last norm, and the
+ * gradients that the head has made already. */
 static count activation_form(const tl_model_config *c, const struct form *f) {
     count n = f->n, C = f->C, F = f->F;
     bool is_gpt2 = c->family == TL_GPT2;
@@ -258,9 +258,9 @@ static void a_sketch_has_the_peaks_of_the_whole_price(void **state) {
     base_end();
 }
 
-/* ---- What fits runs, and the next size is refused ---- */
+/* ---- A size that fits runs, and the next one is refused ---- */
 
-/* A run of a width between the smallest and the largest size, with a memory somewhere between what they need. */
+/* A run of a width between the smallest and the largest size, with a memory limit between their needs. */
 static bool boundary_case(int i, struct fit_question *q) {
     static const int64_t largest[FIT_N_AXES] = {400, 900, 60, 384};
     struct settings s = configuration(i * 7 + i / 4);
@@ -294,7 +294,7 @@ static enum run_end run_at(const struct fit_question *q, int64_t size, int i, co
     char name[48];
     snprintf(name, sizeof name, "fit-%d-%s", i, which);
     set_path(&s, "out", name);
-    /* not as the setting memory_limit: the run would price itself with it, and refuse before it has tried */
+    /* not as the setting memory_limit: the run would price itself with it, and stop before it starts */
     tl_set_pool_limit(tl_device_find(run_device()), q->target.memory_bytes);
     enum run_end end = run_train(&s, NULL, &summary);
     tl_set_pool_limit(tl_device_find(run_device()), 0);
@@ -384,7 +384,7 @@ static void a_token_costs_the_closed_form_of_every_model(void **state) {
         expect_form("cache", models[i], a.cache_bytes,
                     (count)(c->n_layers * 2 * c->n_kv_heads * c->head_size) * 4 * 3 * 128);
         expect_true(a.held_bytes >= a.weights_bytes + a.cache_bytes && a.reserved_bytes >= a.held_bytes);
-        /* every weight is read once but the tokens' rows, and what the cache has of 127 tokens */
+        /* every weight is read once except the tokens' rows, and the cache of 127 tokens */
         count least = a.weights_bytes - (c->is_tied ? 0 : (count)c->vocabulary * (count)c->channels * 4) -
                       (c->family == TL_GPT2 ? (count)c->context * (count)c->channels * 4 : 0);
         expect_true(a.last.bytes > least + a.cache_bytes / 128 * 127);
@@ -522,7 +522,7 @@ static void doubled_devices_send_more_until_that_binds(void **state) {
     expect_equal(json_array_size(json_object_get(devices, "points")), PLAN_DOUBLINGS);
     json_decref(json);
     plan_free(&plan);
-    /* what one device cannot hold several can, where what they keep is cut up */
+    /* several sharded devices can hold what one cannot */
     set(&s, "model", "llama-3-8b");
     target.memory_bytes = (uint64_t)60 << 30;
     options.shard = SHARD_ZERO3;

@@ -1,5 +1,5 @@
-/* The pool: how requests become blocks and segments, what happens at the limit, and that all of it depends on the
- * order of requests alone, so that meta predicts it. A device with small numbers makes the arithmetic readable. */
+/* The pool: how requests become blocks and segments, what happens at the limit, and that all of it depends only on
+ * the order of requests, so that meta predicts it. A device with small numbers makes the arithmetic readable. */
 #include "support/check.h"
 
 #include <stdio.h>
@@ -104,7 +104,7 @@ static void segments_follow_size_classes(void **state) {
 static void tails_too_small_for_a_large_block_stay_with_it(void **state) {
     (void)state;
     tl_device *d = device_new(&small_target, true);
-    /* a tail of 1024 is not cut off, and not counted: it depends on what was free */
+    /* a tail of 1024 is not split off, and not counted: it depends on which blocks were free */
     struct block *b = take(d, 24576 - 1024);
     expect_equal(allocated(d), 24576 - 1024);
     struct block *other = take(d, 1025); /* does not fit behind it */
@@ -256,7 +256,7 @@ static void out_of_memory_names_what_is_live_by_purpose(void **state) {
     expect_true(take(d, 5000) == NULL);
     expect_error(TL_ERROR_MEMORY, "5000 bytes asked, 157 live (parameter 107, activation 50), 4096 reserved");
     for (int i = 0; i < 3; i++) give(d, b[i]);
-    tl_scope scope = tl_scope_enter("blocks.3"); /* who asked is told too */
+    tl_scope scope = tl_scope_enter("blocks.3"); /* the message names the caller */
     expect_true(take(d, 5000) == NULL);
     expect_error(TL_ERROR_MEMORY, "blocks.3: out of memory on small");
     tl_scope_end(scope);
@@ -348,7 +348,7 @@ static void blocks_never_overlap(void **state) {
     tl_pool_trim(d);
 }
 
-/* ---- What is held ------------------------------------------------------------------------------------------------ */
+/* ---- Held bytes -------------------------------------------------------------------------------------------------- */
 
 static void purposes_move_without_changing_the_total(void **state) {
     (void)state;
@@ -392,7 +392,7 @@ static void windows_have_peaks_of_their_own(void **state) {
     tl_ledger_end(outer);
     expect_equal(tl_ledger_peak(low, d, TL_ALL), 1200);
     expect_equal(tl_ledger_peak(high, d, TL_ALL), 1700);
-    expect_equal(tl_ledger_peak(inside, d, TL_ALL), 1000); /* what is held at the start is part of it */
+    expect_equal(tl_ledger_peak(inside, d, TL_ALL), 1000); /* bytes held at the start are part of it */
     expect_equal(tl_ledger_peak(inside, d, TL_TEMPORARY), 1000);
     expect_equal(tl_ledger_peak(outer, d, TL_ALL), 1700);
     expect_equal(tl_ledger_peak_allocated(outer, d), 1024 + 704);

@@ -1,5 +1,5 @@
-/* Profiles of machines as files, and times from counts: exact where the profile has been, between where it has not,
- * never below the bound, and nothing but the bound without a profile. */
+/* Profiles of machines as files, and times from counts: exact at measured sizes, interpolated between them, never
+ * below the bound, and only the bound without a profile. */
 #include "support/check.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static void what_was_measured_is_predicted_as_it_was(void **state) {
         const struct predict_shape shape = {.head_size = samples[i].inner};
         expect_near(predict_row(&m, &shape, &r) / (3 * samples[i].seconds), 1, 5e-3); /* timings have noise */
     }
-    /* what runs no kernel takes no time */
+    /* a row without a kernel takes no time */
     struct ledger_row view = row("transpose", TL_FORWARD, TL_F32, 5, 0, 0);
     expect_near(predict_row(&m, &nothing_known, &view), 0, 0);
 }
@@ -112,8 +112,8 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
                 0);
 }
 
-/* A product of 5504 columns, and one of 5500, which takes four times as long: each predicts its like. Where samples
- * know nothing of widths, as a cpu's, widths decide nothing. */
+/* A product of 5504 columns, and one of 5500, which takes four times as long: each predicts its like. If samples have
+ * no widths, as a CPU's, widths do not matter. */
 static void widths_decide_where_they_were_measured(void **state) {
     (void)state;
     struct machine_sample own[] = {{"matmul", TL_F32, false, 2e9, 12e6, 6e6, 25e-3, 8},
@@ -129,7 +129,7 @@ static void widths_decide_where_they_were_measured(void **state) {
     expect_near(predict_row(&m, &odd, &r) / 100e-3, 1, 5e-3);
 }
 
-/* A device that works on its own: a step takes what it needs, or what the host needs to ask for it. */
+/* An asynchronous device: a step takes the device's time, or the host's time to launch it. */
 static void a_step_takes_as_long_as_asking_for_it(void **state) {
     (void)state;
     struct machine p = machine();
@@ -137,7 +137,7 @@ static void a_step_takes_as_long_as_asking_for_it(void **state) {
     struct ledger_row add = row("add", TL_FORWARD, TL_F32, 7, 7e6, 84e6);
     double kernels = predict_row(&m, &nothing_known, &add);
     expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 1.01 * kernels + 7e-6, 1e-9);
-    p.call_s = -2e-6; /* what timing an op alone adds to it */
+    p.call_s = -2e-6; /* the overhead of timing an op by itself */
     expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 1.01 * kernels - 14e-6, 1e-9);
     p.host_call_s = kernels;
     expect_near(predict_rows(&m, &nothing_known, &add, 1).seconds, 7 * kernels, 1e-9);
@@ -188,7 +188,7 @@ static void a_sheet_gives_a_bound_and_no_prediction(void **state) {
     expect_near(p.bound_s, 2, 1e-9);
     expect_near(p.sampled, 0, 0);
     expect_true(isnan(predict_row(&m, &nothing_known, &rows[0])));
-    /* a chip of which nothing is known bounds nothing */
+    /* an unknown chip bounds nothing */
     struct hardware nothing = {.name = "nothing"};
     m = predict_machine_of_chip(&nothing);
     expect_near(predict_rows(&m, &nothing_known, rows, 2).bound_s, 0, 0);

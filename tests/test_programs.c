@@ -30,7 +30,7 @@ static int n_accounted = 400, n_differentiated = 120, n_checkpointed = 150;
 struct program {
     uint64_t random;
     bool is_smooth;            /* differentiable everywhere, and tame: for finite differences */
-    bool skips_checkpoints;    /* runs what a checkpoint would run, directly */
+    bool skips_checkpoints;    /* runs the contents of checkpoints directly */
     tl_tensor *leaf[N_LEAVES]; /* (C,C) (C,C) (C) (C) (C,C) */
     tl_tensor *value[8];       /* each (r,C) */
     int n_values, n_checkpoints, n_in_place, depth;
@@ -44,7 +44,7 @@ static int pick(struct program *p, int n) {
 }
 
 static void push(struct program *p, tl_tensor *x) {
-    if (!x) return; /* an error: told at the end */
+    if (!x) return; /* an error: reported at the end */
     if (p->n_values == 8) p->value[1 + pick(p, 7)] = x;
     else p->value[p->n_values++] = x;
 }
@@ -147,7 +147,7 @@ static tl_tensor *to_and_fro(struct program *p, tl_tensor *x) {
 
 static void step(struct program *p);
 
-/* A named scope with a few steps, one result of which goes on. */
+/* A named scope with a few steps, one result of which is returned. */
 static tl_tensor *nested(struct program *p) {
     static const char *const name[] = {"block", "attn", "mlp", "norm.inner"};
     tl_scope scope = tl_scope_enter(name[pick(p, 4)]);
@@ -163,7 +163,7 @@ static tl_tensor *nested(struct program *p) {
     return tl_scope_return(scope, result);
 }
 
-/* What a checkpoint runs: a program of its own, on its inputs and the leaves. */
+/* The contents of a checkpoint: a program of its own, on its inputs and the leaves. */
 static bool part_run(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     (void)n_in;
     struct program part = *(struct program *)context;
@@ -269,7 +269,7 @@ static void leaves_make(struct program *p, tl_device *device, tl_dtype dtype) {
     }
 }
 
-/* A loss of all the program has left. Every leaf takes part, so that every leaf has a gradient. */
+/* A loss of all remaining values. Every leaf takes part, so that every leaf has a gradient. */
 static tl_tensor *program_loss(struct program *p, int n_steps) {
     p->n_values = 0;
     push(p, p->leaf[0]);
@@ -460,8 +460,8 @@ static void checkpoints_change_no_bit_of_a_gradient(void **state) {
     assert_true(n_with > n / 4);
 }
 
-/* Found by the programs above: the sum gave its gradient to both of its inputs; the leaf took it as its own and
- * later added to it in place, before the other had read it. */
+/* Found by the programs above: the sum gave its gradient to both of its inputs; the leaf took it over and later added
+ * to it in place, before the other had read it. */
 static void a_leaf_does_not_take_a_gradient_that_others_have_yet_to_read(void **state) {
     (void)state;
     tl_scope scope = tl_scope_begin();

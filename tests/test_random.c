@@ -1,5 +1,5 @@
 /* test_random.c: distributions, streams, in-place fills, permutations and categories; questions about dtypes; casts
- * with a mode. Distributions are held against their own distribution function (Kolmogorov-Smirnov) and moments with
+ * with a mode. Distributions are compared with their distribution function (Kolmogorov-Smirnov) and moments with
  * fixed seeds, so each test either always passes or always fails; the bounds are those that a correct generator
  * misses once in 10^6. */
 #include "support/check.h"

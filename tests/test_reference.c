@@ -1,5 +1,6 @@
-/* A third device, known to no file of the library: it is registered, runs, is priced by meta, and serves as an oracle.
- * Every sample of every op that it has is computed by the cpu and by it, from the same bytes under the same strides. */
+/* A third device, which no file of the library mentions: it is registered, runs, is priced by meta, and serves as an
+ * oracle. Every sample of every op that it has is computed by the cpu and by it, from the same bytes under the same
+ * strides. */
 #include "support/check.h"
 #include "support/reference.h"
 #include "support/samples.h"
@@ -29,7 +30,7 @@ static double tolerance(tl_dtype dtype) {
     return dtype == TL_F64 ? 1e-12 : dtype == TL_F32 ? 4e-6 : dtype == TL_F16 ? 2e-3 : dtype == TL_BF16 ? 1.6e-2 : 0;
 }
 
-/* Within so much of the largest magnitude. */
+/* Within eps of the largest magnitude. */
 static bool is_close(tl_tensor *got, tl_tensor *want, double eps, char *why, size_t size) {
     double *a = tensor_values(got), *b = tensor_values(want), largest = 0;
     bool ok = tl_numel(got) == tl_numel(want) && tl_dtype_of(got) == tl_dtype_of(want);

@@ -1,4 +1,5 @@
-/* A system that refuses threads: the reason is said and is not memory, and kernels go on with those that there are. */
+/* A system that refuses threads: the message gives the reason, which is not memory, and kernels continue with the
+ * threads they have. */
 #include "support/check.h"
 
 #include <dlfcn.h>
@@ -26,7 +27,7 @@ static void *thread_main(void *p) {
     return result;
 }
 
-/* In place of the C library's, for the library and for libgomp. */
+/* Replaces the C library's, for the library and for libgomp. */
 __attribute__((visibility("default"))) int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                                                           void *(*body)(void *), void *context) {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -63,7 +64,7 @@ static void *sum_in_thread(void *sum) {
     return NULL;
 }
 
-/* A thread that never had a team: what it may have is asked for anew. `n` are granted, itself apart. */
+/* A thread that never had a team: its team size is determined again. `n` threads are granted besides itself. */
 static double sum_with(int n) {
     pthread_t thread;
     double sum = 0;

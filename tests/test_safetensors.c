@@ -1,6 +1,6 @@
-/* Safetensors: what is written comes back bit by bit; each rule of the format is broken once and named; no failure of
- * memory, disk or power leaves half a file; hostile headers are refused. tests/python/test_safetensors.py compares
- * with the reference. */
+/* Safetensors: files read back bit for bit; each rule of the format is broken once and named; no failure of memory,
+ * disk or power leaves half a file; hostile headers are refused. tests/python/test_safetensors.py compares with the
+ * reference. */
 #include "support/check.h"
 
 #include <dirent.h>
@@ -824,7 +824,7 @@ static size_t mutate(char *text, size_t n) {
     }
 }
 
-/* What a header that was accepted promises. */
+/* The guarantees of a header that was accepted. */
 static void promises_hold(const struct header *h, size_t data, const char *original) {
     size_t end = 0;
     for (size_t i = 0; i < h->n_entries; i++) {

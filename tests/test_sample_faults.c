@@ -1,6 +1,6 @@
 /* test_sample_faults.c: every sample call, forward and backward, with every allocation and every kernel failing once.
  * A clean error, and a call that fails leaves nothing. A sample is often several calls, some of which have succeeded:
- * what is left after a failure depends on those alone, wherever in the failing one it came. */
+ * the state after a failure depends on those alone, wherever the failing one failed. */
 #include "support/samples.h"
 
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void say(struct state *s, const char *format, ...) {
     va_end(arguments);
 }
 
-/* A node without an address: its op, how often it is held, what leads to it. */
+/* A node without its address: its op, its references, its edges. */
 static void say_node(struct state *s, const struct node *n) {
     if (!n) return;
     say(s, " by %s (%d)", n->op->name, (int)n->refs);
@@ -142,7 +142,7 @@ static void state_check(const char *what, const struct state *now) {
     seen[n_seen++] = strdup(now->text);
 }
 
-/* Nothing is billed that did not run. What ran is billed, but for copies that are part of a call that failed. */
+/* Nothing is billed that did not run. Everything that ran is billed, except copies that are part of a failed call. */
 static void bills_check(const char *what, const tl_ledger *ledger) {
     uint64_t billed[OP_COUNT] = {0};
     for (size_t i = 0; i < ledger->n_rows; i++)
@@ -160,8 +160,8 @@ static void bills_check(const char *what, const tl_ledger *ledger) {
 
 enum mode {
     RECORDED,
-    UNRECORDED, /* as in a checkpoint's forward pass, which notes the leaves that are read */
-    AUTOCAST,   /* 16-bit inputs, which ops that want f32 cast first */
+    UNRECORDED, /* as in a checkpoint's forward pass, which records the leaves that it reads */
+    AUTOCAST,   /* 16-bit inputs, which ops that need f32 cast first */
     MODES
 };
 
@@ -253,9 +253,9 @@ static uint64_t fail_each(const char *op, const struct sample *s, enum mode mode
     return n_runs;
 }
 
-/* ---- Calls that are made of several, and what outlives them -------- */
+/* ---- Calls that consist of several, and what outlives them --------- */
 
-/* A product into a tensor that retains its gradient: the copy of what it was is part of the call. */
+/* A product into a tensor that retains its gradient: the copy of the old value is part of the call. */
 static int scale_retained(const struct sample *s, tl_tensor **in, tl_tensor **out) {
     (void)s;
     tl_tensor *x = tl_scale(in[0], 2);
@@ -318,7 +318,7 @@ static void nor_does_one_that_is_made_of_several(void **state) {
         assert_true(fail_each("-", &programs[i], RECORDED) > 10);
 }
 
-/* Refused by a rule, or by a kernel that looked at the data: this leaves what any other failure of that call leaves. */
+/* Refused by a rule, or by a kernel that looked at the data: the state is that of any other failure of that call. */
 static void refuse_each(const char *op, const struct sample *s) {
     struct plan plan = {.mode = RECORDED, .forever = true, .has_come = true};
     char what[300];

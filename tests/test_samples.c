@@ -1,7 +1,7 @@
-/* test_samples.c: what must hold for every op, checked over all samples (support/samples.c).
+/* test_samples.c: properties of every op, checked over all samples (support/samples.c).
  *
  * Each check is one test that walks all rows and all samples and stops at the first that breaks the rule, naming op,
- * sample and dtype. TALLY_SAMPLES=softmax checks the samples of one op alone, which takes a second. */
+ * sample and dtype. TALLY_SAMPLES=softmax checks the samples of one op only, which takes a second. */
 #include "support/samples.h"
 
 #include <math.h>
@@ -37,7 +37,7 @@ static unsigned dtypes_of(const struct sample *s) { return s->dtypes ? s->dtypes
 /* Runs `check` for every sample with all of `with` and none of `without`, in every dtype of the mask that it takes;
  * nothing may be left on any device after each. */
 static const char *only_op(void) { return getenv("TALLY_SAMPLES"); }
-static int n_skipped; /* samples that a check had nothing to say about */
+static int n_skipped; /* samples that a check does not apply to */
 static int walk(check_fn check, unsigned with, unsigned without, unsigned dtypes, bool errors) {
     int n = 0;
     n_skipped = 0;
@@ -59,7 +59,7 @@ static int walk(check_fn check, unsigned with, unsigned without, unsigned dtypes
                 n++;
             }
     print_message("    %d samples\n", n - n_skipped);
-    assert_true(n > n_skipped || only); /* of one op there may be none that this check is about */
+    assert_true(n > n_skipped || only); /* one op may have no sample for this check */
     return n;
 }
 
@@ -130,7 +130,7 @@ static void each_sample_reaches_its_op(struct walk *w) {
     if (w->s->flags & VIA_BACKWARD) {
         l = tl_ledger_begin("backward");
         assert_true(tl_backward(out[0], seed_for(out[0]), 0));
-        /* a rule that adds in place needs a sum that is there */
+        /* a rule that adds in place needs an existing sum */
         tl_ledger_end(l);
         reached = tl_ledger_total(l, TL_BACKWARD, w->op->name).calls > 0;
         tl_ledger_free(l);
@@ -229,7 +229,7 @@ static int64_t element_offset(tl_tensor *x, int64_t i) {
     return at;
 }
 
-/* f(x + step) for one element of one input, which is put back afterwards. Random ops inside start anew each time. */
+/* f(x + step) for one element of one input, which is put back afterwards. Random ops inside restart each time. */
 static double shifted(struct walk *w, tl_tensor **in, double *element, double step, const double *projection) {
     tl_scope scope = tl_scope_begin();
     bool mode = tl_set_grad_mode(false);
@@ -282,8 +282,7 @@ static void gradients_match_four_point_differences(void **state) {
 
 /* ---- Second derivatives, against four-point differences of the first ---- */
 
-/* loss = sum of seed y^2, so that what flows into the gradient depends on the inputs too; its gradients by the
- * leaves. */
+/* loss = sum of seed y^2, so that the incoming gradient depends on the inputs too; its gradients by the leaves. */
 static bool first_gradients(struct walk *w, tl_tensor **in, tl_tensor **leaf, int n, unsigned flags, tl_tensor **grad) {
     tl_tensor *out[SAMPLE_OUTPUTS];
     tl_seed(7);
@@ -318,7 +317,7 @@ static double directional_at(struct walk *w, tl_tensor **in, tl_tensor **leaf, i
     return value;
 }
 
-/* Ops whose gradient is final: these, and no others, say so. */
+/* Ops whose gradient cannot be differentiated: these, and no others, say so. */
 static const char *const only_once[] = {"attention", "linear_cross_entropy"};
 static int n_once[sizeof only_once / sizeof *only_once];
 
@@ -457,7 +456,7 @@ static void declared_dtypes_run(void **state) {
     walk(dtype_runs, 0, 0, ~0u, false);
 }
 
-/* Dtypes that a sample does not declare: what meta prices, cpu runs, and what cpu refuses, meta does not price. */
+/* Dtypes that a sample does not declare: meta prices exactly the calls that cpu runs. */
 static bool runs_on(const struct sample *s, tl_device *device, tl_dtype dtype, bool *has_inputs) {
     tl_scope scope = tl_scope_begin();
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS];
@@ -494,14 +493,15 @@ static void undeclared_dtypes_are_refused_alike(void **state) {
 
 /* ---- (e) What is saved suffices ---- */
 
-/* Memory that was given back holds nonsense from now on. */
+/* Overwrites free memory with garbage. */
 static void scribble(void) {
     tl_scope scope = tl_scope_begin();
     for (int i = 0; i < 24; i++) tl_full(TL_SHAPE(64 << (i % 8)), NAN, TL_F64, cpu);
     tl_scope_end(scope);
 }
 
-/* The op works on clones of the leaves, which go with the inner scope: only what the node saved is left. */
+/* The op works on clones of the leaves, which are freed with the inner scope: only tensors that the node saved are
+ * left. */
 static tl_tensor *run_alone(struct walk *w, tl_tensor **leaf) {
     tl_tensor *in[SAMPLE_INPUTS] = {0}, *out[SAMPLE_OUTPUTS];
     tl_scope scope = tl_scope_begin();
@@ -560,7 +560,7 @@ static void in_place_equals_out_of_place(void **state) {
 }
 
 /* Rows of elementwise_list.h that take tensors alone: how many. The others have attributes, which their samples
- * know. */
+ * give. */
 static const int n_operands[OP_COUNT] = {
 #define UNARY(name, ...) [OP_ID_##name] = 1,
 #define BINARY(name, ...) [OP_ID_##name] = 2,
@@ -627,7 +627,8 @@ static void results_do_not_depend_on_threads(void **state) {
 
 /* ---- (i) Instruction sets ---- */
 
-/* Ops whose blocks and multiply-adds are the instruction set's own: equal but for the order and number of roundings. */
+/* Ops whose blocks and multiply-adds depend on the instruction set: equal except for the order and number of
+ * roundings. */
 static const char *const product_ops[] = {"matmul", "matmul_acc", "attention", "attention_grad",
                                           "linear_cross_entropy"};
 
@@ -694,8 +695,8 @@ static void instruction_sets_agree(void **state) {
 #define DT_COMPUTES (DT_ARITHMETIC | DT_INTEGERS | DT(TL_BOOL))
 #define DT_ANY (DT_COMPUTES | DT(TL_F8E8M0) | DT(TL_F4E2M1))
 
-/* What the first words of an op's `dtypes` say of its first operand (of the result, where it has none). The longest
- * that fits. */
+/* The dtypes of the first operand (of the result, if there is none) by the first words of an op's `dtypes`. The
+ * longest match counts. */
 static const struct {
     const char *words;
     unsigned dtypes;
@@ -778,7 +779,7 @@ static void dtype_words_are_what_the_rules_take(void **state) {
                 taken |= dtypes_run(op, s, (tl_dtype)d);
         for (const struct sample *s = op->samples; s->text; s++)
             has_floats |= s->in[0].kind && s->in[0].kind <= IN_CONSTANT;
-        /* nothing to put dtypes into: the samples' own are looked at */
+        /* no float inputs: the samples' own dtypes are checked */
         if (!has_floats && !(taken & ~said) && taken) continue;
         if (strstr(op_table[op->id]->dtypes, pairs)) taken &= ~DT(TL_F4E2M1);
         if (taken == said) continue;
@@ -823,7 +824,7 @@ static int setup(void **state) {
     return cpu && meta && h200 ? 0 : -1;
 }
 
-/* A failed test leaves an error, scopes and perhaps a bracket behind: the next one starts clean. */
+/* A failed test leaves an error, scopes and perhaps a ledger behind: the next one starts clean. */
 static int start(void **state) {
     (void)state;
     tl_error_clear();

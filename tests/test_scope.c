@@ -1,5 +1,5 @@
-/* Scopes own, the first error wins: who holds a tensor until when, what a wrong order of closing does, what is said
- * when a tensor is used too late, and what a message contains. */
+/* Scopes own, the first error wins: who owns a tensor and for how long, closing in the wrong order, errors for a
+ * tensor that is used too late, and the contents of messages. */
 #include "support/check.h"
 
 #include "account/ledger.h"
@@ -427,7 +427,7 @@ static void work_is_billed_to_the_path_it_was_done_under(void **state) {
     }
     expect_equal(muls_at_a, 1);
     expect_equal(backward_at_a, 2); /* g x, twice: x is both factors */
-    expect_equal(at_b, 1);          /* the seed, which belongs to who asked */
+    expect_equal(at_b, 1);          /* the seed, which belongs to the caller */
     tl_ledger_free(ledger);
     tl_scope_end(outer);
 }

@@ -1,12 +1,12 @@
-/* Random configurations: what a run is priced at is what it costs, to the last byte, FLOP and call.
+/* Random configurations: a run costs its price, to the last byte, FLOP and call.
  *
  *     build/tests/test_sweep                                       the tests: 30 runs and 30 prices, all tiny
  *     build/tests/test_sweep --device cuda --runs 200 --seed 1 --seconds 450
  *
- * Each number of a seed is one configuration. It is trained on the device (price = receipt, no step costs anything
- * else than those before it, the plan's price is the receipt too); and a wider one is priced under the device's
- * rules and compared with all of its steps run on meta one by one, with nothing left out. A failure prints one line
- * with the seed that repeats it. */
+ * Each number of a seed is one configuration. It is trained on the device (price = receipt, every step costs the same
+ * as those before it, the plan's price is the receipt too); and a wider one is priced under the device's rules and
+ * compared with all of its steps run on meta one by one, with nothing left out. A failure prints one line with the
+ * seed that repeats it. */
 #include "support/check.h"
 #include "support/runs.h"
 
@@ -91,7 +91,7 @@ static struct settings configuration_draw(uint64_t seed, const struct scale *m) 
     set_number(&s, "eval_batches", draw(1, 4));
     set_number(&s, "sample_tokens", one_in(2) ? 0 : draw(1, 30));
     if (one_in(3)) set(&s, "clip", "0");
-    set(&s, "on_nonfinite", "skip"); /* what is learnt is not looked at here */
+    set(&s, "on_nonfinite", "skip"); /* what it learns does not matter here */
     set(&s, "threads", "1");
     set_path(&s, "data", "text");
     return s;
@@ -166,7 +166,7 @@ static bool trained(const struct settings *s, bool *is_refused) {
     return true;
 }
 
-/* All of a run on meta, nothing left out: what its receipt would be. */
+/* All of a run on meta, nothing left out: its receipt. */
 static char *receipt_on_meta(const struct settings *s, tl_device *device, char *difference, size_t size) {
     tl_model_config config;
     char weights[SETTING_TEXT], *text = NULL;

@@ -1,5 +1,5 @@
-/* Targets: every GPU is priced as itself, and what a target cannot compute is emulated or refused, in price and run
- * alike. */
+/* Targets: every GPU is priced as itself, and products that a target cannot compute are emulated or refused, in price
+ * and run alike. */
 #include "support/check.h"
 
 #include <stdio.h>

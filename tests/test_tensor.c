@@ -1,4 +1,4 @@
-/* Tensors: how each view maps shape, strides and offset, which views are refused and with which words, who owns
+/* Tensors: how each view maps shape, strides and offset, which views are refused and with which message, who owns
  * memory, what counts as a change, and how values get in and out. */
 #include "support/check.h"
 
@@ -311,7 +311,7 @@ static void expand_repeats_with_stride_zero(void **state) {
     expect_shape(y, 2, 3, 4);
     expect_strides(y, 0, 1, 0);
     expect_true(tl_shares_storage(x, y));
-    expect_equal(tl_storage_bytes(y), 12); /* not what the view shows */
+    expect_equal(tl_storage_bytes(y), 12); /* not those of the view */
     expect_near(tl_at(y, (int64_t[]){1, 2, 3}), 2, 0);
     expect_shape(tl_broadcast_to(x, TL_SHAPE(3, 5)), 3, 5);
     expect_refused(tl_expand(x, TL_SHAPE(4, 4)),
@@ -443,7 +443,7 @@ static void storage_lives_as_long_as_its_last_view(void **state) {
     expect_nothing_live();
 }
 
-/* ---- Memory of somebody else -------------------------------------------------------------------------- */
+/* ---- External memory ---------------------------------------------------------------------------------- */
 
 static void count_call(void *context) { ++*(int *)context; }
 

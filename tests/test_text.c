@@ -1,4 +1,4 @@
-/* Text and JSON from outside: what is printed of it, and the memory it may take. */
+/* Untrusted text and JSON: how they are printed, and the memory they may take. */
 #include "support/check.h"
 
 #include <errno.h>
@@ -126,7 +126,7 @@ static void numbers_come_back_as_they_went(void **state) {
 
 /* ---- JSON ---- */
 
-/* What jansson takes, as glibc rounds it. */
+/* Bytes that jansson allocates, as glibc rounds them. */
 static size_t taken;
 static void *count_malloc(size_t bytes) {
     size_t chunk = (bytes + 8 + 15) / 16 * 16;
@@ -179,7 +179,7 @@ static void the_memory_of_a_tree_is_known_before(void **state) {
 
 static void a_tree_too_large_is_refused_before_it_is_made(void **state) {
     (void)state;
-    char *text = repeated("{\"rows\":[", "{}", 2000000, "]}"), *report; /* 6 MB, of which jansson would make 460 */
+    char *text = repeated("{\"rows\":[", "{}", 2000000, "]}"), *report; /* 6 MB, for which jansson would take 460 */
     char path[] = "/tmp/tally-text-XXXXXX";
     json_set_alloc_funcs(count_malloc, count_free);
     taken = 0;

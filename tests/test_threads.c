@@ -1,5 +1,5 @@
 /* Threads: scopes, errors, modes and paths belong to a thread; devices, pool, ledger and paths are shared and lose
- * nothing; tensors may be handed over; a forked child goes on alone. Also run under ThreadSanitizer (make tsan). */
+ * nothing; tensors may be handed over; a forked child continues alone. Also run under ThreadSanitizer (make tsan). */
 #include "support/check.h"
 #include "support/step.h"
 
@@ -48,7 +48,7 @@ static void run_workers(struct worker *workers, int n, void (*body)(struct worke
         if (workers[i].failure[0]) fail_msg("thread %d: %s", i, workers[i].failure);
 }
 
-/* ---- What belongs to a thread ------------------------------------------------------------------------------------ */
+/* ---- State of a thread ------------------------------------------------------------------------------------------- */
 
 static void own_state(struct worker *w) {
     WORKER_NEEDS(tl_error() == TL_OK && !strcmp(tl_path(), ""));
@@ -236,7 +236,7 @@ static void many_threads_read_one_tensor(void **state) {
     for (int i = 0; i < N_THREADS; i++) expect_near(workers[i].result, 100.0 * 64 * i, 0);
 }
 
-/* ---- Shared books ------------------------------------------------------------------------------------------------ */
+/* ---- Shared state ------------------------------------------------------------------------------------------------ */
 
 enum { N_CALLS = 2000 };
 
@@ -270,8 +270,7 @@ static void the_ledger_loses_nothing(void **state) {
     expect_nothing_live();
 }
 
-/* One thread has brackets, the others open devices: each is seen by the brackets that are open, and by those that
- * come. */
+/* One thread has ledgers, the others open devices: each is seen by the ledgers that are open, and by later ones. */
 static void opens_or_brackets(struct worker *w) {
     for (int i = 0; w->number == 0 && i < 200; i++) {
         tl_ledger *ledger = tl_ledger_begin("while devices open");
@@ -437,8 +436,8 @@ static void a_forked_child_goes_on_alone_with_the_same_results(void **state) {
 
 /* ---- Small stacks ------------------------------------------------------------------------------------------------ */
 
-/* What takes most scratch: products of every way, attention and back, norms, reductions over columns, sorting, an
- * optimizer. */
+/* The ops that take most scratch: products of every kind, attention and its gradient, norms, reductions over columns,
+ * sorting, an optimizer. */
 static double much(tl_dtype dtype, int64_t n) {
     tl_scope scope = tl_scope_begin();
     tl_seed(3);
@@ -503,7 +502,7 @@ static void without_scratch(struct worker *w) {
     WORKER_NEEDS(much(TL_F32, 64) == want[0]);
 }
 
-/* The op fails where the thread that asks has no memory for an arena; threads that help do not take part. */
+/* The op fails if the calling thread has no memory for an arena; helper threads without one do not take part. */
 static void an_op_without_scratch_fails_and_a_helper_does_not_help(void **state) {
     (void)state;
     struct worker worker;

@@ -39,7 +39,7 @@ static void expect_same_file(const struct settings *a, const struct settings *b,
     memory_free(y);
 }
 
-/* The log without what the clock says. */
+/* The log without times. */
 static char *log_text(const struct settings *s) {
     char path[SETTING_TEXT + 16], line[4096];
     json_t *lines = json_array();
@@ -91,7 +91,7 @@ static void resumed_runs_are_the_same(const char *recipe, int64_t first, int64_t
         set_path(&part, "out", name);
         expect_equal(train_until(&part, stop, &summary), RUN_STOPPED);
         expect_true(summary.steps == stop ||
-                    summary.steps == stop + 1); /* news come a step late, but where something is due */
+                    summary.steps == stop + 1); /* news come a step late, unless something is due */
         expect_equal(train_until(&part, 0, &summary), RUN_DONE);
         expect_equal(summary.differences, 0);
         expect_text(summary.problem, "");
@@ -129,7 +129,7 @@ static void a_finished_run_is_not_run_again(void **state) {
     base_end();
 }
 
-/* What lies in a folder as its stories is compared with them. */
+/* The stories in a folder are compared with the built-in ones. */
 static void damaged_stories_are_told_again(void **state) {
     (void)state;
     struct run_summary summary;
@@ -169,7 +169,7 @@ static void line_keep(const char *line, void *context) {
     snprintf(log_lines + strlen(log_lines), sizeof log_lines - strlen(log_lines), "%s\n", line);
 }
 
-/* Saves a run's only checkpoint anew, with this value (a JSON text; NULL: none) as a key of its state, or of the
+/* Saves a run's only checkpoint again, with this value (a JSON text; NULL: none) as a key of its state, or of the
  * state's record. */
 static void state_change(const struct settings *s, const char *record, const char *key, const char *value) {
     char path[SETTING_TEXT + 96];
@@ -205,15 +205,14 @@ static void state_change(const struct settings *s, const char *record, const cha
     file_folder_close(run);
 }
 
-/* Other chips, instruction sets and libraries are told when a run goes on; threads, old checkpoints and this very
- * machine are not; a record that is none is told and does no harm. In each case the run goes on, here to the same
- * bits. */
+/* A run that resumes warns about another chip, instruction set or library, and about an unreadable record, but not
+ * about threads, old checkpoints or the same machine. In each case it continues, here to the same bits. */
 static void a_checkpoint_says_where_it_was_made(void **state) {
     (void)state;
     static const char other[] = " resumes, but the result may not be bitwise identical: it was made with ",
                       broken[] = " has an unreadable machine record: ";
     static const struct {
-        const char *record, *key, *value, *line, *part; /* what is put where, and what is in the line then */
+        const char *record, *key, *value, *line, *part; /* the change, and the line that it causes */
     } cases[] = {
         {"made_on", "chip", "\"Abacus-1\"", other, "chip Abacus-1 (here "},
         {"made_on", "isa", "\"beads\"", other, "instruction set beads (here "},
@@ -268,8 +267,8 @@ static void a_checkpoint_says_where_it_was_made(void **state) {
 
 /* ---- Price = receipt; random configurations are swept in test_sweep.c ---- */
 
-/* A sample of a long text reserves more than a step of two tokens, so whoever comes first changes what the other
- * finds. */
+/* A sample of a long text reserves more than a step of two tokens, so the order of the two changes what each finds
+ * free. */
 static void kinds_are_priced_in_the_order_of_the_run(void **state) {
     (void)state;
     static const char *const orders[][2] = {{"5", "0"}, {"0", "5"}, {"4", "7"}, {"7", "4"}, {"1", "0"}, {"0", "1"}};
@@ -305,7 +304,7 @@ static void widen(const struct settings *s, int64_t channels) {
     assert_true(tl_model_config_write(&c, s->model));
 }
 
-/* What a reader loses who knows, of every two bytes, how often each byte follows them: H(byte | two before), nats. */
+/* The loss of a model that knows how often each byte follows every two bytes: H(byte | two before), nats. */
 static double counting_loss(void) {
     enum { N = 1 << 20 };
     static char text[N];
@@ -393,7 +392,7 @@ static int curve_read(const struct settings *s, double *curve, int most) {
     return n;
 }
 
-/* The whole curve, at every evaluation, within a bound: what rounding of this width does to 160 steps. */
+/* The whole curve, at every evaluation, within the effect of this rounding on 160 steps. */
 static void every_recipe_follows_fp32(void **state) {
     (void)state;
     static const struct {
@@ -444,7 +443,7 @@ static bool has_file(const struct settings *s, const char *file) {
     return access(path, F_OK) == 0;
 }
 
-/* 12 steps, every 5: saves after 5, 10 and 12. Each hands over every byte of parameters and moments. */
+/* 12 steps, every 5: saves after 5, 10 and 12. Each writes every byte of parameters and moments. */
 static void saves_are_priced_and_counted(void **state) {
     (void)state;
     struct run_summary summary;
@@ -526,7 +525,7 @@ static void the_last_weights_are_there_for_others(void **state) {
     set(&s, "recipe", "bf16");
     set_path(&s, "out", "run");
     expect_equal(train_until(&s, 5, &summary), RUN_STOPPED);
-    expect_true(!has_file(&s, "final")); /* only what is trained to the end */
+    expect_true(!has_file(&s, "final")); /* only for runs trained to the end */
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     expect_true(has_file(&s, "final/config.json") && has_file(&s, "final/model.safetensors"));
     snprintf(path, sizeof path, "%s/final/model.safetensors", s.out);
@@ -561,7 +560,7 @@ static void what_a_killed_process_left_is_swept_away(void **state) {
     static const char *const dead[] = {".tally-123-4.tmp", "final/.tally-99999-0.tmp",
                                        "checkpoints/step-000000000012/.tally-7-12.tmp"};
     static const char *const others[] = {".tally-x.tmp", "tally-1-2.tmp", ".tally-1-2.tmp.old", "notes.tmp"};
-    static const char *const marks[] = {NULL, "lock", "run.json"}; /* either of them says that a run was here */
+    static const char *const marks[] = {NULL, "lock", "run.json"}; /* either of them shows that a run was here */
     for (int m = 0; m < 3; m++) {
         if (marks[m]) file_take_away(&s, marks[m]);
         for (int i = 0; i < 3; i++) file_make(&s, dead[i]);
@@ -632,7 +631,7 @@ static void what_does_not_fit_is_told_before_the_first_step(void **state) {
     base_end();
 }
 
-/* The machine has less than anybody knew: the run fails on the way, and says what would have gone. */
+/* The machine has less memory than was known: the run fails on the way, and suggests settings that fit. */
 static void memory_that_ends_on_the_way_is_told_too(void **state) {
     (void)state;
     struct run_summary summary;
@@ -697,7 +696,7 @@ static void utilisation_is_a_share_of_the_peak(void **state) {
     struct settings s = small_run(TL_LLAMA, 3000);
     set_path(&s, "out", "run");
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
-    expect_true(isnan(summary.mfu) && isnan(summary.hfu)); /* nobody said what the machine can do */
+    expect_true(isnan(summary.mfu) && isnan(summary.hfu)); /* the peak of the machine is not known */
     set(&s, "peak", "1e12"), set_path(&s, "out", "other");
     expect_equal(train_until(&s, 0, &summary), RUN_DONE);
     double palm = 6 * (double)summary.n_parameters + 12.0 * 2 * 16 * 16; /* N, and 12 L T d */
@@ -707,7 +706,7 @@ static void utilisation_is_a_share_of_the_peak(void **state) {
 }
 
 /* A device whose every step takes two seconds by its own clock, and the first two five: however long this thread
- * takes for what it does beside them, and whenever it reads the results. */
+ * takes for other work, and whenever it reads the results. */
 static int64_t slow_marks;
 static int64_t slow_mark(tl_device *device) {
     (void)device;
@@ -780,7 +779,7 @@ static void what_is_not_finite_stops_before_the_weights(void **state) {
     base_end();
 }
 
-/* Every batch overflows from some step on: the run goes back before it, three times, and does nothing there twice. */
+/* Every batch overflows from some step on: the run goes back three times, and logs and saves nothing twice. */
 static void rolling_back_repeats_nothing(void **state) {
     (void)state;
     struct run_summary summary;
@@ -798,7 +797,7 @@ static void rolling_back_repeats_nothing(void **state) {
     base_end();
 }
 
-/* Whoever is told what to change can change it: a run that was never saved may begin anew in its folder. */
+/* After an error that suggests a change you can make it: a run that was never saved may restart in its folder. */
 static void a_run_that_never_began_may_be_given_other_settings(void **state) {
     (void)state;
     struct run_summary summary;
@@ -922,7 +921,7 @@ static void settings_are_checked_by_the_table(void **state) {
 
 /* ---- Time ---- */
 
-/* But for what the clock says. */
+/* Except for times. */
 static void expect_same_receipt(const struct settings *a, const struct settings *b) {
     json_t *x = json_of(a, "receipt.json"), *y = json_of(b, "receipt.json"), *kind;
     const char *name;
@@ -983,7 +982,7 @@ static void count_faults(void *context, const struct run_news *news) {
     if (news->step == 20) f->at_20 = usage.ru_minflt;
 }
 
-/* Of what the log says of steps 11 to 20. */
+/* From the log of steps 11 to 20. */
 static double wait_share(const struct settings *s) {
     char path[SETTING_TEXT + 16], line[4096];
     double wait = 0, all = 0;
@@ -1003,12 +1002,12 @@ static double wait_share(const struct settings *s) {
     return wait / all;
 }
 
-/* A page fault costs as much as a small op, and memory that is given back each step makes hundreds of them. There
- * are none, as a rule; four in ten steps are allowed, for a buffer of the C library that grows. */
+/* A page fault costs as much as a small op, and returning memory each step causes hundreds of them. Usually there are
+ * none; four in ten steps are allowed, for a buffer of the C library that grows. */
 static void steps_touch_no_fresh_memory_and_do_not_wait(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__)
-    skip(); /* it keeps freed memory from being used again, and its shadow memory faults too */
+    skip(); /* it does not reuse freed memory, and its shadow memory faults too */
 #endif
     static const char *const recipes[] = {"fp32", "bf16", "amp"};
     base_begin();

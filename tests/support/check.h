@@ -1,5 +1,5 @@
-/* check.h: what the tests of tensors, graphs and memory share: assertions that print both values, and a
- * set-up and a tear-down after which nothing may be live.
+/* check.h: shared by the tests of tensors, graphs and memory: assertions that print both values, and a set-up and a
+ * tear-down after which nothing may be live.
  */
 #ifndef TESTS_SUPPORT_CHECK_H
 #define TESTS_SUPPORT_CHECK_H

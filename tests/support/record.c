@@ -1,4 +1,4 @@
-/* record.c: what a run leaves in the ledger, kept for comparison with another run. */
+/* record.c: the ledger of a run, kept for comparison with another run. */
 #include "support/samples.h"
 
 #include <setjmp.h>

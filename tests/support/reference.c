@@ -19,7 +19,7 @@ static int64_t numel_of(const tl_operand *x) {
     return n;
 }
 
-/* Where element `at` (row-major) of a result lies in an operand, which is broadcast to the result's shape. */
+/* The offset of element `at` (row-major) of a result in an operand, which is broadcast to the result's shape. */
 static int64_t offset_of(const tl_operand *x, const tl_operand *result, int64_t at) {
     int64_t offset = 0;
     for (int i = result->rank - 1, k = x->rank - 1; i >= 0; i--, k--) {
@@ -119,7 +119,7 @@ static bool reference_full(const tl_kernel_args *args) {
     return true;
 }
 
-/* Integers stay integers on the way, since they wrap where floats are held to a range. */
+/* Integers stay integers on the way, since they wrap where floats are clamped. */
 static bool move(const tl_operand *out, const tl_operand *x) {
     for (int64_t i = 0, n = numel_of(out); i < n; i++) {
         const int64_t to = offset_of(out, out, i), from = offset_of(x, out, i);

@@ -1,4 +1,4 @@
-/* runs.h: small training runs in a folder that goes away: what the tests of training and of planning share. */
+/* runs.h: small training runs in a temporary folder, for the tests of training and planning. */
 #ifndef TESTS_SUPPORT_RUNS_H
 #define TESTS_SUPPORT_RUNS_H
 
@@ -16,12 +16,12 @@ void set_path(struct settings *s, const char *name, const char *file); /* below 
 /* Where runs are made: cpu, or what TALLY_TEST_DEVICE says. */
 const char *run_device(void);
 
-/* A model of 2 layers and 16 channels, and a text of so many bytes. */
+/* A model of 2 layers and 16 channels, and a text of n_bytes bytes. */
 struct settings small_run(tl_family family, int64_t n_bytes);
 
-/* run_train, asked to stop after so many steps; 0: never. The summary's text is gone. */
+/* run_train, stopped after stop_after steps; 0: never. The summary's text is freed. */
 enum run_end run_until(const struct settings *s, int64_t stop_after, struct run_summary *summary);
-/* The same, where a run that fails fails the test. */
+/* The same; a run that fails also fails the test. */
 enum run_end train_until(const struct settings *s, int64_t stop_after, struct run_summary *summary);
 
 /* Configuration number i of a walk through families, recipes, policies, optimizers, sizes and cadences: 5 steps. */

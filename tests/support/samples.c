@@ -149,7 +149,7 @@ CALL(flip_call) {
     to_int(s->n + 1, axes, (int)s->n[0]);
     return one(out, tl_flip(in[0], axes, (int)s->n[0]));
 }
-/* Einops: the text of the sample is the pattern; behind a semicolon are the lengths. */
+/* Einops: the text of the sample is the pattern; the lengths follow a semicolon. */
 static const char *pattern_of(const struct sample *s, char *pattern, size_t size) {
     const char *semicolon = strchr(s->text, ';');
     snprintf(pattern, size, "%.*s", semicolon ? (int)(semicolon - s->text) : (int)strlen(s->text), s->text);
@@ -396,7 +396,7 @@ CALL(fill_part_call) {
     tl_tensor *x = tl_clone(in[0]);
     return tl_fill_(tl_select(x, -1, 1), s->d[0]) ? one(out, x) : 0;
 }
-/* A vector whose one half is filled by way of a view that shows it three times. */
+/* A vector, half of which is filled through a view that shows it three times. */
 CALL(fill_expanded_call) {
     tl_tensor *x = tl_clone(in[0]), *wide = tl_expand(tl_slice(x, 0, 0, 2, 1), TL_SHAPE(3, 2));
     return tl_fill_(wide, s->d[0]) ? one(out, tl_add(x, tl_select(tl_reshape(wide, TL_SHAPE(6)), 0, 5))) : 0;
@@ -448,7 +448,7 @@ const struct sample samples_transfer[] = {
 
 /* ---- elementwise.c ---- */
 
-/* What every op of two operands is called with, and its FLOPs per element. */
+/* The calls of every op of two operands, and its FLOPs per element. */
 #define PAIR_CALLS(f, a_kind, flops_)                                                                              \
     {"same shape", GRAD, DT_ARITHMETIC, .binary = f, .in = {F(3, 4), IN(a_kind, DENSE, 3, 4)}, .flops = flops_},   \
     {"scalars", GRAD, DT_ARITHMETIC, .binary = f, .in = {SCALAR(FLOAT), SCALAR(a_kind)}, .flops = flops_},         \
@@ -549,7 +549,7 @@ const struct sample samples_affine[] = {
     {"large", LARGE | GRAD, .call = affine_call, .in = {F(40001)}, .d = {0.5, 1}},
     END};
 
-/* What every op of one operand is called with, and its FLOPs per element. */
+/* The calls of every op of one operand, and its FLOPs per element. */
 #define UNARY_CALLS(f, kind_, flops_)                                                                          \
     {"matrix", GRAD, DT_ARITHMETIC, .unary = f, .in = {IN(kind_, DENSE, 3, 5)}, .flops = flops_},              \
     {"scalar", GRAD, DT_ARITHMETIC, .unary = f, .in = {SCALAR(kind_)}, .flops = flops_},                       \
@@ -988,7 +988,7 @@ const struct sample samples_softmax_grad[] = {
 
 CALL(linear_call) { return (void)s, one(out, tl_linear(in[0], in[1], in[2])); }
 CALL(linear_no_bias) { return (void)s, one(out, tl_linear(in[0], in[1], NULL)); }
-CALL(linear_of_part) { /* rows that are dense and lie evenly, with gaps: read where they are */
+CALL(linear_of_part) { /* dense rows, evenly spaced, with gaps: read in place */
     (void)s;
     return one(out, tl_linear(tl_slice(in[0], -1, 2, 6, 1), in[1], NULL));
 }
@@ -1091,7 +1091,7 @@ static int narrowed(tl_tensor *x, tl_tensor *scale, tl_dtype dtype, bool gives_r
     memcpy(out, c.output, (size_t)c.n_outputs * sizeof *out);
     return c.n_outputs;
 }
-/* n: dtype, rows, turned; a second input is the scale */
+/* n: dtype, rows, transposed; a second input is the scale */
 CALL(narrow_call) { return narrowed(in[0], s->in[1].kind ? tl_cast(in[1], TL_F32) : NULL, (tl_dtype)s->n[0], s->n[1], s->n[2], out); }
 #define DT_TO_F8 (DT(TL_F32) | DT(TL_F16) | DT(TL_BF16))
 const struct sample samples_narrow[] = {
@@ -1383,7 +1383,7 @@ const struct sample samples_attention[] = {
     {"ranks", 0, .call = attention_call, .in = {F(4, 2, 3), F(4, 2, 3), F(4, 2, 3)}, .error = "wrong ranks"},
     {"heads that do not divide", 0, .call = attention_call, .in = {F(1, 2, 3, 2), F(1, 2, 2, 2), F(1, 2, 2, 2)}, .error = "query heads must be a multiple of key heads"},
     END};
-/* A gradient from the op's own results, as backward would ask for it. */
+/* A gradient from the op's own results, as backward would compute it. */
 CALL(attention_grad_call) {
     struct attr_attention a;
     memset(&a, 0, sizeof a);

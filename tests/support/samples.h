@@ -1,8 +1,8 @@
 /* samples.h: sample calls of every op, for generic checks to run over.
  *
  * A *sample* is one call: a list of inputs (shape, layout, kind of values), a function that makes the call through the
- * public interface (or through op_apply, for rows that only gradients reach), and what is true of it. An array
- * `samples_NAME` belongs to each row NAME of op_list.h: a row without one is a link error that names it.
+ * public interface (or through op_apply, for rows that only gradients reach), and the properties it must have. An
+ * array `samples_NAME` belongs to each row NAME of op_list.h: a row without one is a link error that names it.
  *
  * Values. Floats are odd multiples of 1/64 between -2 and 2: exact in f64, f32, f16 and bf16, so that runs in different
  * dtypes start from the same numbers, and never 0, so that finite differences do not cross a kink. They come from
@@ -49,8 +49,8 @@ struct sample_input {
 /* Flags. */
 #define GRAD 1u       /* differentiable: gradients of its float inputs are checked */
 #define LARGE 2u      /* enough elements for several threads; left out of finite differences */
-#define CPU_ONLY 4u   /* its answer or its error depends on data, or it leaves the device: refused on meta by name */
-#define GEOMETRY 8u   /* the inputs' strides are part of what is asked (view, as_strided): not to be laid out anew */
+#define CPU_ONLY 4u   /* its result or error depends on data, or it leaves the device: an error on meta */
+#define GEOMETRY 8u   /* the inputs' strides matter to the call (view, as_strided): their layout is not changed */
 #define SUM_ORDER 16u /* another layout may add in another order: see stride_invariance in test_samples.c */
 #define VIA_BACKWARD 32u /* the row is reached on the way back */
 #define WRITES 64u    /* changes its inputs themselves (optimizer steps) */
@@ -76,7 +76,7 @@ struct sample {
     int64_t n[8]; /* attributes of the call, as it reads them */
     double d[6];
     int roundings;     /* of the result in a 16-bit dtype; 0: one */
-    int flops;         /* what one call of the op costs per element of the result; 0: not stated (test_costs.c checks it) */
+    int flops;         /* of one call of the op per element of the result; 0: not stated (test_costs.c checks it) */
     int total_flops;   /* the same in all, where it is no multiple of the result's size */
     const char *error; /* a part of the message that this call must fail with */
 };
@@ -122,7 +122,7 @@ struct record {
 };
 void record_output(struct record *r, tl_tensor *x);
 void record_ledger(struct record *r, const tl_ledger *ledger, const tl_device *device);
-/* NULL when equal, otherwise a text that says the first difference with both values. */
+/* NULL if equal, otherwise the first difference, with both values. */
 const char *record_difference(const struct record *a, const struct record *b);
 
 /* Fails the test when the device holds anything, naming `what`. */

@@ -7,8 +7,8 @@
 
 enum step_checkpoint { STEP_PLAIN, STEP_FULL, STEP_SELECTIVE };
 
-/* Makes the parameters from `seed`, does `n_steps` steps on `device` inside a scope of its own and inside named
- * ones, and returns the last loss (0 on meta). False: an error is pending, and nothing is left behind. */
+/* Makes the parameters from `seed`, does `n_steps` steps on `device` inside a separate scope and named scopes, and
+ * returns the last loss (0 on meta). False: an error is pending, and nothing is left behind. */
 bool step_train(tl_device *device, uint64_t seed, int n_steps, enum step_checkpoint checkpoint, double *loss);
 
 #endif
