@@ -71,7 +71,7 @@ static void pass(int mix, float *const *x, size_t n, int threads) {
     sink = total;
 }
 
-double stream(int mix, double bytes, int threads, int runs); /* for who loads it */
+double stream(int mix, double bytes, int threads, int runs); /* for the program that loads it */
 
 /* Seconds of the shortest of `runs` passes in which `bytes` are moved in all; -1: no memory. */
 double stream(int mix, double bytes, int threads, int runs); /* bench_ops.py calls it */

@@ -198,7 +198,7 @@ static void peaks_fall_with_what_is_forgotten_and_meta_knows_them(void **state) 
 static bool long_chain(void *context, tl_tensor **in, int n_in, tl_tensor **out, int n_out) {
     (void)context, (void)n_in, (void)n_out;
     out[0] = in[0];
-    for (int i = 0; i < 20 && out[0]; i++) out[0] = tl_neg(out[0]); /* saves nothing: each result may go at once */
+    for (int i = 0; i < 20 && out[0]; i++) out[0] = tl_neg(out[0]); /* saves nothing: results are freed at once */
     return out[0] != NULL;
 }
 

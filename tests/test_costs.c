@@ -154,7 +154,7 @@ static void transfers_are_counted_apart(void **state) {
     assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 48);
     end();
     begin();
-    tl_to(x, cpu); /* is there already */
+    tl_to(x, cpu); /* exists already */
     ROW("transfer", TL_FORWARD, 0, 0, 0, 0);
     assert_int_equal(tl_ledger_transfer_bytes(ledger).low, 0);
     end();
@@ -815,7 +815,7 @@ static void products_of_one_input_add_their_gradients(void **state) {
     end();
 }
 
-/* ---- What depends on data ---- */
+/* ---- Ops that depend on data ---- */
 
 static void reading_values_costs_what_is_read(void **state) {
     (void)state;
@@ -983,7 +983,7 @@ static void inner_brackets_count_for_outer_ones(void **state) {
     ledger = outer;
     ROW("exp", TL_FORWARD, 2, 12, 48, 48);
     end();
-    tl_exp(f32(TL_SHAPE(6))); /* outside all brackets: counted nowhere */
+    tl_exp(f32(TL_SHAPE(6))); /* outside all ledgers: counted nowhere */
 }
 
 /* ---- Elementwise functions and numbers: cases that their samples lack ---- */

@@ -368,7 +368,7 @@ static void random_numbers_are_those_of_the_cpu(void **state) {
     on_both(draw_everything);
 }
 
-/* A list has parameters that go by packs and others, empty ones, and random words of each. */
+/* A list has parameters that are updated in packs and others, empty ones, and random words of each. */
 static void step_many(struct both *both, tl_device *device) {
     tl_optimizer *o = tl_optimizer_new(TL_ADAMW);
     tl_tensor *p[30], *scale = tl_full(TL_SCALAR, 0.5, TL_F32, device);
@@ -661,7 +661,7 @@ static bool results_same_bits(const struct results *a, const struct results *b) 
  *     E2(dv)    = r (dv^2 + (p^2)^T g^2)                                            grouped: alike
  *
  * These errors scale with the terms, not with the sum. Where softmax has one key, dq and dk are 0, and what is left
- * of them are rounding errors. Where q and k lie far from 0 with weights on few keys, delta's error weighs most, and
+ * of them are rounding errors. Where q and k are far from 0 with weights on few keys, delta's error weighs most, and
  * all elements of a head share it: the largest error, or its size beside the cpu's, is then that of one or two draws.
  * Emulated on a cpu with these roundings and sums in f32, cuDNN's errors come out the same. */
 

@@ -76,7 +76,7 @@ static void lengths_are_printed(void **state) {
     expect_refused(tl_rearrange(x, "b (h w) -> h b w", tl_lengths("w=2%2000s", "")), "2003 bytes (need 1023 or fewer)");
 }
 
-/* ---- What moves ---- */
+/* ---- Copies ---- */
 
 static void what_strides_can_say_moves_no_bytes(void **state) {
     (void)state;

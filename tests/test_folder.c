@@ -139,7 +139,7 @@ static const char *step_file(int64_t step, const char *file) {
     return text;
 }
 
-/* ---- What is saved is there ---- */
+/* ---- Saved checkpoints stay ---- */
 
 /* The newest checkpoints are damaged, all that the rule keeps; then the run is stopped after fewer steps than they had.
  * */
@@ -167,7 +167,7 @@ static void saves_stay_when_newer_ones_are_damaged(void **state) {
         expect_equal(last.first_step, again.steps);
         expect_equal(last.differences, 0);
         expect_equal(n_entries(&s, "checkpoints", "step-"), keep);
-        expect_equal(n_entries(&s, "checkpoints", "damaged-step-"), keep); /* until somebody deletes them */
+        expect_equal(n_entries(&s, "checkpoints", "damaged-step-"), keep); /* until the user deletes them */
         expect_same(&whole, &s, "final/model.safetensors");
     }
     base_end();

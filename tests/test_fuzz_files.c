@@ -35,7 +35,7 @@ static uint64_t draw(uint64_t n) { /* xorshift */
     return seed % n;
 }
 
-/* What a parser may stumble over. */
+/* Texts that are hard on a parser. */
 static const char *const pieces[] = {"{",
                                      "}",
                                      "[",

@@ -145,7 +145,7 @@ static void a_changed_model_is_refused(void **state) {
     base_end();
 }
 
-/* A run that begins with weights of its own. */
+/* A run that begins with given weights. */
 static void changed_weights_are_refused(void **state) {
     (void)state;
     char path[128];
@@ -283,7 +283,7 @@ static void an_extended_run_is_the_longer_run(void **state) {
         expect_equal(train_until(&part, i ? 7 : 0, &summary), i ? RUN_STOPPED : RUN_DONE);
         set(&part, "steps", "12");
         expect_equal(train_until(&part, 8, &summary), RUN_STOPPED);
-        assert_true(access(path_in(&part, "final/model.safetensors"), F_OK) != 0); /* the end of 6 is none now */
+        assert_true(access(path_in(&part, "final/model.safetensors"), F_OK) != 0); /* step 6 is no longer the end */
         expect_done(&part);
         expect_same_weights(&whole, &part);
         expect_in_log(&part, i ? "\"changed\":\"steps was 20, is 12" : "{\"step\":6,\"changed\":\"steps was 6, is 12",

@@ -419,7 +419,7 @@ static void every_failure_of_memory_is_reported(void **state) {
         tl_tensor *tokens, *targets;
         bool ok = l && tl_loader_next(l, 0, &tokens, &targets);
         uint64_t asked = tl_fail_allocation(0, false);
-        if (l && !ok) { /* the loader goes on */
+        if (l && !ok) { /* the loader continues */
             expect_error(TL_ERROR_MEMORY, "");
             expect_true(tl_loader_next(l, 0, &tokens, &targets));
         } else if (!ok) expect_error(TL_ERROR_MEMORY, "");

@@ -132,7 +132,7 @@ static void neighbours_merge_in_every_order(void **state) {
         give(d, b[3]);
     }
     tl_pool_trim(d);
-    expect_equal(reserved(d), 0); /* only a wholly merged segment can go */
+    expect_equal(reserved(d), 0); /* only a wholly merged segment can be returned */
 }
 
 static void holes_are_used_before_new_segments(void **state) {
@@ -203,7 +203,7 @@ static void trim_returns_only_whole_segments(void **state) {
     expect_equal(segments_out - before, 0);
     expect_equal(reserved(d), 0);
     expect_equal(tl_device_memory(d).peak_reserved_bytes, 4096 + 32768 + 24576);
-    a = take(d, 100); /* and the pool goes on */
+    a = take(d, 100); /* and the pool still works */
     give(d, a);
     tl_pool_trim(d);
 }
@@ -408,7 +408,7 @@ static void the_devices_peak_and_the_brackets_peaks_do_not_disturb_each_other(vo
     expect_equal(tl_device_memory(d).peak_bytes, 0);
     burst(5000);
     tl_ledger *ledger = tl_ledger_begin("bracket");
-    expect_equal(tl_device_memory(d).peak_bytes, 5000); /* since the last reset, bracket or not */
+    expect_equal(tl_device_memory(d).peak_bytes, 5000); /* since the last reset, ledger or not */
     burst(3000);
     tl_memory_reset_peak(d);
     expect_equal(tl_device_memory(d).peak_bytes, 0);

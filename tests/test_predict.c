@@ -106,7 +106,7 @@ static void the_size_of_heads_decides_between_equal_counts(void **state) {
     expect_true(at[3] > 1.3 * at[2]);
     double unknown = predict_row(&m, &nothing_known, &r); /* among them all */
     expect_true(unknown > at[0] && unknown < at[3]);
-    /* and other ops do not ask for it */
+    /* and other ops do not depend on it */
     struct ledger_row add = row("add", TL_FORWARD, TL_F32, 1, 1e6, 12e6);
     expect_near(predict_row(&m, &(struct predict_shape){.head_size = 20}, &add), predict_row(&m, &nothing_known, &add),
                 0);

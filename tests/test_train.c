@@ -296,7 +296,7 @@ static void kinds_are_priced_in_the_order_of_the_run(void **state) {
 
 /* ---- Learning ---- */
 
-/* The same model with so many channels. */
+/* The same model with this many channels. */
 static void widen(const struct settings *s, int64_t channels) {
     tl_model_config c;
     assert_true(tl_model_config_read(s->model, &c));

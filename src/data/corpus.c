@@ -86,7 +86,7 @@ static int form_named(const char *name, size_t length) {
     return -1;
 }
 
-/* What is between the braces. */
+/* The text between the braces. */
 static void reference_read(struct grammar *g, const char *at, const char *end) {
     struct piece *p = piece_add(g, PIECE_EXPAND);
     for (;; at++) {
@@ -440,7 +440,7 @@ struct expectation grammar_expect(const struct grammar *g) {
     return expect_rule(&w, 0);
 }
 
-/* ---- For everybody ---- */
+/* ---- The public functions ---- */
 
 static struct expectation story;
 static void story_expect(void) { story = grammar_expect(corpus_grammar()); }

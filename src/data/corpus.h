@@ -70,7 +70,7 @@ const struct grammar *corpus_grammar(void);
 /* tl_corpus_write into a file of an open folder. */
 bool corpus_write_at(struct file_place at, uint64_t seed, uint64_t bytes, tl_progress_fn progress, void *context);
 
-enum { STORY_MAX = 8192 }; /* bytes; no story has so many */
+enum { STORY_MAX = 8192 }; /* bytes; every story is shorter */
 
 /* One story of any grammar: its text (without a final 0) and -log2 of its probability. */
 size_t grammar_tell(const struct grammar *g, uint64_t seed, uint64_t index, char text[STORY_MAX], double *bits);

@@ -8,8 +8,8 @@
  * no table has a target too, from its driver: `meta:NAME` knows it while the card is open.) */
 const struct target *target_at(int index);
 const struct target *target_find(const char *name);
-/* The meta device that prices a device: of "cuda:0@t4" meta:t4, of "cuda" that of the card that is there, and where
- * there is none, that of the first target of its kind; of a target's name that target. NULL: recorded. */
+/* The meta device that prices a device: of "cuda:0@t4" meta:t4, of "cuda" that of the installed card, or, without
+ * one, that of the first target of its kind; of a target's name that target. NULL: recorded. */
 tl_device *device_stand_in(const char *name);
 
 /* Bytes that a device has for all that is on it. 0: not known, as on meta. */

@@ -268,7 +268,7 @@ static struct recipe *recipe_find(const struct subject *s, int operation, int ra
 
 /* ---- From a recipe and a shape to sizes ---- */
 
-/* "h=4 x 3": what is known of an input axis. */
+/* "h=4 x 3": the known sizes of an input axis. */
 static void known_print(char *text, size_t size, const struct subject *s, const struct recipe *r, int g) {
     size_t used = 0;
     text[0] = 0;
@@ -396,7 +396,7 @@ static tl_tensor *transform(const struct subject *s, int operation) {
     return y;
 }
 
-/* What all six begin with. */
+/* The common beginning of all six. */
 static bool ready(struct subject *s, tl_tensor *const *x, const char *pattern, struct lengths *lengths) {
     if (!tensor_check(*x, s->op)) return false;
     lengths->n = 0;

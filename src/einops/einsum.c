@@ -11,8 +11,8 @@
  * only one input has and nothing else needs are summed before the first step. Axes of size 1 take no part: views drop
  * and restore them, and that is all broadcasting needs.
  *
- * The order is the one with the fewest FLOPs: exact for up to 8 inputs (over all subsets: what a subset leaves does
- * not depend on its order), beyond that the pair that shrinks most, again and again.
+ * The order is the one with the fewest FLOPs: exact for up to 8 inputs (over all subsets: the result of a subset does
+ * not depend on its order), beyond that repeatedly the pair that shrinks most.
  *
  * Copies. m and k must each be one axis for the product. Their parts may be merged in any order, so we look for an
  * order that strides allow for both tensors; only if there is none, tl_reshape copies the tensor, once.
@@ -83,7 +83,7 @@ static count volume(const struct plan *p, labels set) {
     return n;
 }
 
-/* A product per element of the joint axes, and a sum where some of them go. */
+/* A product per element of the joint axes, and a sum if some of them are dropped. */
 static count step_flops(const struct plan *p, labels a, labels b, labels needed) {
     return multiply(volume(p, a | b), (a | b) & ~needed ? 2 : 1);
 }

@@ -176,7 +176,7 @@ static bool token_fail(const struct subject *s, int at, int bytes, const char *p
     return pattern_fail(s, at, "\"%.*s\" is no name of an axis: %s", PART(s->pattern, at, bytes), problem);
 }
 
-/* Reads one token into the group that is open, or into a group of its own. */
+/* Reads one token into the group that is open, or into a new group. */
 static bool token_add(const struct subject *s, int at, int bytes, unsigned flags, bool in_group, struct side *side) {
     const char *text = s->pattern + at, *problem;
     struct pattern_axis axis = {.at = at, .bytes = bytes};
@@ -201,7 +201,7 @@ static bool token_add(const struct subject *s, int at, int bytes, unsigned flags
     if (!in_group && side->n_groups < SIDE_MAX)
         side->group[side->n_groups++] = (struct pattern_group){at, bytes, side->n_axes, 0};
     else if (!in_group) return pattern_fail(s, at, "more than %d axes", TL_MAX_RANK);
-    if (axis.kind == AXIS_NUMBER && axis.length == 1) return true; /* size 1 has nothing to say */
+    if (axis.kind == AXIS_NUMBER && axis.length == 1) return true; /* size 1 adds no axis */
     if (side->n_axes == SIDE_MAX) return pattern_fail(s, at, "more than %d axes", TL_MAX_RANK);
     side->axis[side->n_axes++] = axis;
     side->group[side->n_groups - 1].n_axes++;

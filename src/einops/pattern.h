@@ -31,7 +31,7 @@ struct pattern_group {
 struct side {
     int n_groups, n_axes;
     int ellipsis;             /* the axis that is "...", -1 for none */
-    bool ellipsis_is_grouped; /* and it stands in parentheses */
+    bool ellipsis_is_grouped; /* and it is in parentheses */
     bool has_numbers;         /* other than 1 */
     int at;                   /* where the side begins */
     struct pattern_group group[SIDE_MAX];

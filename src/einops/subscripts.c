@@ -17,7 +17,7 @@ static bool label_append(const struct subject *s, struct subscripts *t, int labe
     return true;
 }
 
-/* An axis of an input: a label that is there, or a new one. */
+/* An axis of an input: an existing label, or a new one. */
 static bool input_append(const struct subject *s, struct equation *e, struct subscripts *t, int at, int bytes) {
     int label = label_find(s, e, at, bytes);
     if (label < 0) {

@@ -6,7 +6,7 @@
  *   prepare   the graph saves what the gradient needs; room is made for all that follows
  *   bill      the cost rule's numbers go to the ledger
  *   run       workspace and kernel; on meta there is none. From here on nothing can fail
- *   commit    versions move, the graph hangs the node on the results, the scope owns them
+ *   commit    versions advance, the graph attaches the node to the results, the scope owns them
  *
  * Until the kernel has succeeded, every step can be undone, and is: a call that fails leaves nothing (apply.h).
  */

@@ -1,8 +1,8 @@
 /* autocast.h: products in a narrow dtype, sums and losses in f32, without a cast in the program.
  *
  * While tl_set_autocast is on, two kinds of calls cast their inputs, by ordinary casts that are recorded and billed:
- * functions that multiply matrices ask for the narrow dtype (autocast_narrow); ops whose record says `is_wide` get
- * f32 from op_apply, and losses made of several ops ask for it (autocast_wide). f64, 8-bit and 4-bit floats stay as
+ * functions that multiply matrices cast to the narrow dtype (autocast_narrow); ops whose record says `is_wide` get
+ * f32 from op_apply, and losses made of several ops cast to it (autocast_wide). f64, 8-bit and 4-bit floats stay as
  * they are. Rules of gradients run with autocast off: the casts of the forward pass have gradients of their own. */
 #ifndef ENGINE_AUTOCAST_H
 #define ENGINE_AUTOCAST_H

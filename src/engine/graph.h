@@ -50,7 +50,7 @@ struct node {
     struct edge *edges;
     struct saved *saved;  /* inputs, then outputs */
     tl_tensor **grad;     /* during backward: one slot per output */
-    tl_tensor **retained; /* weak: results that asked for .grad */
+    tl_tensor **retained; /* weak: results that retain .grad */
     struct node *next_dead;
 };
 
@@ -61,7 +61,7 @@ struct tensor_extra { /* fields that few tensors need */
     void (*hook_release)(void *context);
 };
 
-/* What a backward rule sees. */
+/* The arguments and results of a backward rule. */
 struct tl_gradient {
     struct node *node;
     tl_tensor *grad[TL_MAX_OUTPUTS]; /* d loss / d output j; NULL: none */

@@ -106,7 +106,7 @@ static bool sum_is_fused(const tl_tensor *x, const tl_tensor *addend) {
 
 tl_tensor *norm_forward_sum(tl_module *norm, tl_tensor *x, tl_tensor *addend, tl_tensor **sum) {
     *sum = NULL;
-    if (!x || !addend) return NULL; /* whatever was to be them has failed */
+    if (!x || !addend) return NULL; /* the call that made them failed */
     tl_scope scope = module_enter(norm);
     if (!scope.depth) return NULL;
     tl_tensor *weight = tl_module_tensor(norm, WEIGHT), *bias = tl_module_tensor(norm, BIAS), *made = NULL, *y;

@@ -128,7 +128,7 @@ tl_module *tl_module_add(tl_module *parent, const char *name, tl_module *child) 
 }
 
 static bool slot_add(tl_module *m, const char *name, tl_tensor *x, bool is_buffer, const char *what) {
-    if (tl_error() != TL_OK) return false; /* whatever was to be x has failed */
+    if (tl_error() != TL_OK) return false; /* the call that made x failed */
     if (!module_check(m, what) || !name_is_free(m, name, what)) return false;
     if (!memory_grow((void **)&m->slots, &m->slot_capacity, m->n_slots, sizeof *m->slots))
         return error_memory(sizeof *m->slots, "a parameter");

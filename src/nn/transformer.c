@@ -190,7 +190,7 @@ static tl_tensor *stream_norm(struct stream *s, tl_module *norm) {
     return y;
 }
 
-/* A norm and the sub-layer behind it. */
+/* A norm and the sub-layer after it. */
 static bool stream_pass(struct stream *s, tl_module *norm, tl_module *layer) {
     tl_scope scope = tl_scope_begin();
     if (!scope.depth) return false;

@@ -58,7 +58,7 @@ static bool assign_shape(tl_call *c) {
         return call_fail_need(c, "two %s share a byte", "a contiguous source", tl_dtype_name(x->dtype));
     return true;
 }
-/* What was there is not read. */
+/* The old contents are not read. */
 static void assign_cost(const tl_call *c, struct cost *cost) {
     *cost = (struct cost){.n_parts = 1,
                           .part[0] = {COST_HERE, 0, tensor_traffic(c->input[1]), tensor_traffic(c->input[0])}};

@@ -1,4 +1,4 @@
-/* create.c: tensors out of nothing. */
+/* create.c: creation of tensors. */
 #include <string.h>
 
 #include "base/memory.h"

@@ -46,7 +46,7 @@ double tl_at(tl_tensor *x, const int64_t *index) {
     if (!tensor_check(x, "at")) return 0;
     bool mode = tl_set_grad_mode(false);
     tl_scope scope = tl_scope_begin();
-    bool is_packed = dtype_info(x->dtype)->bits < 8; /* one f4 cannot be looked at alone */
+    bool is_packed = dtype_info(x->dtype)->bits < 8; /* a single f4 cannot be read */
     tl_tensor *element = !scope.depth ? NULL : is_packed ? tl_cast(x, TL_F32) : x;
     for (int i = 0; element && i < x->rank; i++) element = tl_select(element, 0, index[i]);
     double value = element ? tl_item(element) : 0;

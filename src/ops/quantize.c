@@ -79,7 +79,7 @@ static bool quantize_shape(tl_call *c) {
     return call_output(c, 0, format->values, x->rank, x->shape) && call_output(c, 1, format->scales, x->rank, scales) &&
            (c->n_outputs == 2 || call_output(c, 2, TL_F32, 0, NULL));
 }
-/* the largest of the block and a division for each element; the largest of the tensor, where it is asked for */
+/* the largest of the block and a division for each element; the largest of the tensor, if it is needed */
 static void quantize_cost(const tl_call *c, struct cost *cost) {
     cost_traffic(c, cost, (count)c->n_outputs * (uint64_t)c->input[0]->numel);
 }

@@ -36,7 +36,7 @@ static bool random_fill_shape(tl_call *c) {
     const struct attr_random_fill *a = c->attr;
     return a->random.kind == RANDOM_BERNOULLI ? call_needs_arithmetic(c, 0) : call_needs_float(c, 0);
 }
-/* What was there is not read. */
+/* The old contents are not read. */
 static void random_fill_cost(const tl_call *c, struct cost *cost) {
     *cost = (struct cost){.n_parts = 1, .part[0] = {COST_HERE, 0, 0, tensor_traffic(c->input[0])}};
 }

@@ -208,7 +208,7 @@ tl_tensor *tl_maximum_scalar(tl_tensor *x, tl_scalar value) { return tl_clamp(x,
 tl_tensor *tl_where_scalar(tl_tensor *condition, tl_tensor *a, tl_scalar b) {
     if (!tensor_check(a, "where")) return NULL;
     tl_dtype dtype = promoted(a->dtype, b);
-    tl_dtype wide = dtype_is_float(dtype) ? statistics_dtype(dtype) : dtype; /* 16 bits: what overflows is infinite */
+    tl_dtype wide = dtype_is_float(dtype) ? statistics_dtype(dtype) : dtype; /* 16 bits: overflow gives infinity */
     tl_tensor *number = tl_fill_scalar_(tl_zeros(0, NULL, wide, a->storage->device), b);
     return tl_where(condition, a, number ? tl_cast(number, dtype) : NULL);
 }

@@ -11,9 +11,9 @@
 
 /* The machine behind the settings' `device`. */
 struct plan_target {
-    char name[64];                /* as it was asked for */
+    char name[64];                /* as the user gave it */
     const struct hardware *chip;  /* NULL: it is in no table */
-    struct predict_machine speed; /* all 0: nothing is known of it */
+    struct predict_machine speed; /* all 0: not known */
     tl_device *device;            /* meta, with the rules of the pool */
     uint64_t memory_bytes;        /* of the device; 0: not known, and then there is no verdict */
     uint64_t outside_bytes;       /* of these, outside the pool: the driver's context and library code */

@@ -56,7 +56,7 @@ double predict_roof(const struct predict_machine *m, const struct ledger_row *ro
 /* ---- Efficiency at a size ----
  *
  * The slowness of an op, y = log(seconds / roof), is a smooth function of a few coordinates x: size, FLOPs per byte,
- * share that is written (of a product these three tell m, k and n), the innermost loop, forward or backward, and
+ * share that is written (for a product these three give m, k and n), the innermost loop, forward or backward, and
  * whether vectors divide that loop. Ordinary kriging between the nearest samples (x_i, y_i):
  *
  *     c(d) = (1 + d) exp(-d)     C = c(|x_i - x_k|) + nugget     w = C^-1 c(|x_i - x|)

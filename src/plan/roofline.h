@@ -1,7 +1,7 @@
 /* roofline.h: ops as points under a machine's roof: x is FLOPs per byte, y is FLOP/s.
  *
  * Points left of the ridge (peak / bandwidth) are bound by memory, points right of it by arithmetic. Bytes are the
- * ledger's: compulsory traffic. An op whose data a cache still holds can therefore lie above the memory's slope, and
+ * ledger's: compulsory traffic. An op whose data a cache still holds can therefore be above the memory's slope, but
  * never above the caches'. */
 #ifndef PLAN_ROOFLINE_H
 #define PLAN_ROOFLINE_H

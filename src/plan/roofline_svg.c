@@ -1,5 +1,5 @@
-/* roofline_svg.c: the picture. Axes are logarithmic; labels are placed one by one where they meet neither points nor
- * other labels; colours follow the reader's light or dark scheme. */
+/* roofline_svg.c: the picture. Axes are logarithmic; labels are placed one by one where they overlap neither points
+ * nor other labels; colours follow the reader's light or dark scheme. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

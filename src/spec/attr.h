@@ -89,8 +89,8 @@ struct attr_matmul {
  * attr.dtype (f8e4m3, f8e5m2) and held to its range, in f32:
  *      scale = amax(x) / largest + 1e-30, unless it is given,     q = round(x / scale)
  * rows is q, dense, of x's shape; transposed its transpose (C, rows of x), dense; scale () is a result where it is
- * none of the inputs. At least one of the first two is asked for. On cuda x has 16 bits or is f32, the number of
- * rows and C are multiples of 16, and the workspace has NARROW_BYTES, for the largest magnitude.
+ * none of the inputs. At least one of the first two is needed. On cuda x has 16 bits or is f32, the number of rows
+ * and C are multiples of 16, and the workspace has NARROW_BYTES, for the largest magnitude.
  *
  * matmul_f8 (a f8 dense (...,k), b f8 dense (n,k), scale_a (), scale_b () [, x, weight, transposed [, bias dense
  * (n)]]) -> (...,n) of attr.dtype:
@@ -302,7 +302,7 @@ static inline int indices_shape(const tl_operand *index, int n, int64_t *shape) 
 struct attr_repeat { int64_t total; };
 
 /* concat (up to 64 inputs, any) -> out: one after the other along the axis, converted to its dtype. Inputs without
- * elements are passed over. */
+ * elements are skipped. */
 struct attr_concat { int axis; };
 
 /* pad (x any) -> out: x with before[i] + after[i] elements of `value` more along axis i */
@@ -344,8 +344,8 @@ struct attr_softplus { double beta, threshold; };
 /* add_scalar, sub_scalar, mul_scalar, div_scalar, pow_scalar, remainder_scalar (x any) -> x op value, or value op x
  * when is_first. The number is brought to the compute type as it is; where the result is an integer, and in
  * remainder, it is converted to the result's dtype first (integers wrap). compare_scalar (x any) -> bool: x relation
- * value. Beside a float x the number is rounded to x's dtype; an integer x meets an integer as a number, and a float
- * in f32. value.i is the number itself when it is no float (0 or 1 for a bool). */
+ * value. Beside a float x the number is rounded to x's dtype; an integer x is compared with an integer exactly, and
+ * with a float in f32. value.i is the number itself when it is no float (0 or 1 for a bool). */
 struct attr_scalar {
     tl_scalar value;
     tl_compare relation; /* compare_scalar */
@@ -379,8 +379,8 @@ struct attr_clamp {
  * logits is kept, in bf16, and then multiplied at once. Workspace, each part rounded up to 64 bytes: the chunk of
  * logits, one loss per row, then the gathered gradient or, for a dweight narrower than f32, its sums, and what the
  * largest of the products needs (device/cpu/shared/gemm_sizes.h). On cuda a row of logits is as long as a multiple
- * of HEAD_ALIGN: its products want even sizes, and vocabularies are odd. Where x is narrower than f32 the sums have
- * that many rows too, and where V is no such multiple there is a copy of weight of that size. */
+ * of HEAD_ALIGN: its products need even sizes, and vocabulary sizes are often odd. Where x is narrower than f32 the
+ * sums have that many rows too, and where V is no such multiple there is a copy of weight of that size. */
 struct attr_linear_cross_entropy {
     int64_t ignore_index, chunk_rows;
     bool is_sum, gives_dx, gives_dweight;

@@ -63,7 +63,7 @@ struct tl_op {
 
     uint8_t overwrites[TL_MAX_OUTPUTS]; /* OVERWRITES(i): output j is input i, changed; 0: it is fresh */
     bool (*changes)(const tl_call *call,
-                    int input); /* which inputs are changed where they are and are no results; NULL: none */
+                    int input); /* which inputs are changed in place and are no results; NULL: none */
     bool may_overwrite;         /* has an in-place form: tl_NAME_ */
     bool is_wide;               /* runs in f32 under autocast */
     bool is_costly;             /* a selective checkpoint keeps its results */

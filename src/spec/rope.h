@@ -1,4 +1,4 @@
-/* rope.h: how fast a pair of channels turns, for every device. */
+/* rope.h: the frequency of a pair of channels, for every device. */
 #ifndef SPEC_ROPE_H
 #define SPEC_ROPE_H
 

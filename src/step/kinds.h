@@ -40,7 +40,7 @@ struct kinds {
 const char *kind_name(enum step_kind kind);
 /* Adds a ledger that has ended. False: recorded; a difference is no error. */
 bool kinds_add(struct kinds *k, enum step_kind kind, const tl_ledger *ledger, const tl_device *device);
-void kinds_time(struct kinds *k, enum step_kind kind, double seconds); /* of one that had nothing else beside it */
+void kinds_time(struct kinds *k, enum step_kind kind, double seconds); /* of one with nothing else beside it */
 void kinds_forget(struct kinds *k); /* the ledgers, not the counts: the next ones are kept */
 void kinds_free(struct kinds *k);
 

@@ -45,7 +45,7 @@ void price_free(struct price *price);
 
 const char *price_verdict_text(enum price_verdict verdict);
 
-/* What was live at the peak: cells of (path, purpose) of a price's own device. */
+/* The memory live at the peak: cells of (path, purpose) of a price's own device. */
 const struct held_window *price_window(const struct price *price, enum step_kind kind);
 
 /* The price of the whole run as a text, tally.run/1; free() it. NULL: recorded, with advice if memory is short

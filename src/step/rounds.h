@@ -12,7 +12,7 @@
 #include "step/trainer.h"
 
 /* round(t, k, context) for k = 0 .. n - 1. Rounds from 1 on must make the same requests in the same order on any
- * device; what they keep from one to the next are gradients and their sums. False: a round failed, or there was no
+ * device; they keep only gradients and their sums from one to the next. False: a round failed, or there was no
  * memory; recorded. */
 bool rounds_run(struct trainer *t, int64_t n, bool (*round)(struct trainer *t, int64_t k, void *context),
                 void *context);

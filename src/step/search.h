@@ -37,7 +37,7 @@ struct search_answer {
     bool is_monotone; /* requests did not shrink with size in any pair that was tried */
 };
 
-enum { SEARCH_MOST = 200 };                                                         /* sizes that are asked for */
+enum { SEARCH_MOST = 200 };                                                         /* sizes that are tried */
 bool search_largest(const struct search_question *q, struct search_answer *answer); /* false: recorded */
 
 #endif

@@ -303,7 +303,7 @@ bool settings_cost_same(const struct settings *a, const struct settings *b) {
     return same_in(a, b, ~(1u << FREE | 1u << ONCE));
 }
 
-/* ---- What a run was started with ---- */
+/* ---- The settings that a run was started with ---- */
 
 /* As a flag: " --batch 2". Returns its length, as snprintf does. */
 static size_t flag_print(char *to, size_t room, const struct settings *s, const struct setting *row) {

@@ -15,7 +15,7 @@
 /* One stream for each use of random numbers, so that they do not affect each other. */
 enum { STREAM_INIT = 1, STREAM_NOISE, STREAM_DICE };
 
-/* ---- What the settings say ---- */
+/* ---- The model of the settings ---- */
 
 /* Another width keeps the size of heads, how many of them share keys and values, and the shape of the MLP. */
 static bool width_change(const struct settings *s, tl_model_config *c) {

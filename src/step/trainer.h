@@ -32,7 +32,7 @@ struct trainer {
     tl_generator noise, dice; /* of dropout and rounding; of sampling */
     tl_scaler scaler;         /* of fp16's loss */
     double scale_used[2];     /* of an even step, of an odd step */
-    int64_t data_shift;       /* batches that were passed over */
+    int64_t data_shift;       /* batches that were skipped */
     bool is_sketch;           /* tokens of a sample that cost the same as those before them are left out */
 };
 

@@ -1,4 +1,4 @@
-/* device.c: what holds of every device. */
+/* device.c: functions of every device. */
 #include "tensor/device.h"
 
 #include "base/error.h"

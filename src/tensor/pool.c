@@ -24,7 +24,7 @@
 #define STEP_BITS 5
 #define STEPS (1 << STEP_BITS)
 #define POWERS 56 /* for requests of up to UINT64_MAX / 4 bytes in units of 64 */
-#define SCAN 8    /* blocks of the request's own bin that are looked at before going to larger bins */
+#define SCAN 8    /* blocks of the request's own bin that are tried before larger bins */
 
 struct segment {
     void *data;

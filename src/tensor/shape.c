@@ -30,7 +30,7 @@ void shape_dense_strides(int rank, const int64_t *shape, int64_t *stride) {
     int64_t step = 1;
     for (int i = rank - 1; i >= 0; i--) {
         stride[i] = step;
-        if (shape[i] > 1) size_mul(step, shape[i], &step); /* may wrap: who makes a tensor of it checks numel first */
+        if (shape[i] > 1) size_mul(step, shape[i], &step); /* may wrap: callers check numel first */
     }
 }
 

@@ -1,4 +1,4 @@
-/* tensor.h: a tensor is a view of a storage, plus what autograd hangs on it.
+/* tensor.h: a tensor is a view of a storage, plus its part of the graph.
  *
  * Handles are counted: a scope, a graph node, a Python object each hold one. A handle that is gone stays
  * recognisable for a while (*Dead handles* in tensor.c), so that its use is an error and not a crash.
@@ -51,7 +51,7 @@ static inline tl_tensor *tensor_keep(tl_tensor *x) {
 }
 void tensor_drop(tl_tensor *x); /* NULL allowed */
 
-/* Set by the graph: lets go of what autograd hung on a tensor that ends. */
+/* Set by the graph: drops the graph's part of a tensor that is freed. */
 extern void (*tensor_forget)(tl_tensor *x);
 
 void tensor_layout(const tl_tensor *x, struct layout *layout);

@@ -206,7 +206,7 @@ bool checkpoint_save(struct checkpoints *all, int64_t step, const struct trainer
 struct steps {
     int64_t *step;
     size_t n, capacity;
-    bool any_damaged; /* one that was set aside is there */
+    bool any_damaged; /* there is one that was set aside */
 };
 
 static int newer_first(const void *a, const void *b) {
@@ -218,7 +218,7 @@ static bool step_add(const char *name, void *context) {
     struct steps *list = context;
     int64_t step = step_of(name);
     if (!strncmp(name, FILE_DAMAGED, strlen(FILE_DAMAGED))) list->any_damaged = true;
-    if (step < 0) return true; /* not of our making */
+    if (step < 0) return true; /* not made by a save */
     if (!memory_grow((void **)&list->step, &list->capacity, list->n, sizeof *list->step))
         return error_memory(sizeof *list->step, "a list of checkpoints");
     list->step[list->n++] = step;
@@ -365,7 +365,7 @@ bool checkpoint_load(const struct checkpoint *c, const struct trainer_part *part
     return ok;
 }
 
-/* ---- What is no longer needed ---- */
+/* ---- Removing old checkpoints ---- */
 
 /* Counts from the newest, and only whole checkpoints; damaged ones are renamed. Those that are deleted need not be
  * checked. */

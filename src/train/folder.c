@@ -232,12 +232,12 @@ static bool record_settle(struct folder *f, bool is_damaged) {
     return record_write(f);
 }
 
-/* ---- What the run reads ---- */
+/* ---- The files that the run reads ---- */
 
 /* Whether a path, with links resolved, is in the folder or is the folder. */
 static bool holds(const struct folder *f, const char *path) {
     struct stat here, there;
-    char *real = realpath(path, NULL); /* NULL: who opens it says why */
+    char *real = realpath(path, NULL); /* NULL: opening it will fail with the reason */
     bool is_in = false;
     if (real && fstat(f->dir->fd, &here) == 0)
         for (char *slash = real + strlen(real); slash && !is_in; slash = strrchr(real, '/')) {

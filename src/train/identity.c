@@ -86,7 +86,7 @@ bool identity_model(const json_t *record, tl_model_config *c) {
 
 /* ---- Files by their contents ---- */
 
-#define WHOLE_BYTES ((uint64_t)64 << 20) /* a file of up to so many is read whole */
+#define WHOLE_BYTES ((uint64_t)64 << 20) /* a file of up to this size is read whole */
 #define BLOCK_BYTES ((uint64_t)64 << 10)
 enum { STRATA = 256 };
 

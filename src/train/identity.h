@@ -1,4 +1,4 @@
-/* identity.h: what a run was made from: the model by value, and its files by their contents.
+/* identity.h: the inputs of a run: the model by value, and its files by their contents.
  *
  *     {"model": {"family": "llama", "n_layers": 4, ...},
  *      "files": {"data": {"path": "corpus.txt", "bytes": 4000, "checked": "all", "crc32c": "e3069283"},

@@ -19,7 +19,7 @@
 
 enum run_end {
     RUN_DONE,
-    RUN_STOPPED,    /* asked to: saved, to be run again */
+    RUN_STOPPED,    /* as requested: saved, to be resumed */
     RUN_NOT_FINITE, /* loss or gradient is not finite, and the settings say stop */
     RUN_FAILED      /* see tl_error_message() */
 };
@@ -61,7 +61,7 @@ struct run_summary {
 };
 
 struct run_listener {
-    void (*tell)(void *context, const struct run_news *news); /* NULL: nobody listens */
+    void (*tell)(void *context, const struct run_news *news); /* NULL: no reports */
     void *context;
     volatile sig_atomic_t *stop; /* becomes 1 when the run is to save and end; NULL: never */
     int64_t profile_steps;       /* how many steps are timed op by op, from this process's third on */

@@ -77,7 +77,7 @@ __attribute__((noinline)) static bool settings_resume(struct run *r) {
     char words[RUN_CHANGES_TEXT];
     int64_t done = r->found ? checkpoint_step(r->found) : 0;
     bool both = source_is_builtin(&then) && source_is_builtin(&r->settings);
-    if (both) then.stories = source_stories(&then); /* older checkpoints do not say */
+    if (both) then.stories = source_stories(&then); /* older checkpoints do not have it */
     stories_settle(r, &then);
     given = r->settings;
     if (!both) given.stories = then.stories; /* the data is compared, and says it all */

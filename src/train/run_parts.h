@@ -43,7 +43,7 @@ struct run {
     double step_s, step_flops; /* of the last step that was read */
     struct step_span {
         int64_t from, to;    /* marks of the device (tensor/device.h) */
-        double asked_s;      /* that this thread took to ask for it */
+        double asked_s;      /* that this thread took to launch it */
     } span[2];               /* of the steps that are not read yet, by their number */
     int64_t n_timed;         /* steps of this process that were read; also those that were rolled back */
     int64_t last_mark;       /* the end of the step before, if nothing came between; 0: something did */

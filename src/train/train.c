@@ -8,7 +8,7 @@
 #include "step/price.h"
 #include "train/run.h"
 
-/* ---- What a run tells, as JSON ---- */
+/* ---- News and summary as JSON ---- */
 
 static void put(json_t *object, const char *name, json_t *value, bool *ok) {
     *ok = json_object_set_new(object, name, value) == 0 && *ok; /* takes NULL for failure */
@@ -121,7 +121,7 @@ json_t *run_summary_json(const struct settings *s, enum run_end end, const struc
     return finish(o, ok);
 }
 
-/* Uses the JSON up. */
+/* Frees the JSON. */
 static char *text_of(json_t *json) {
     char *text = json ? json_print(json, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) : NULL;
     if (json && !text) error_memory(4096, "a summary");

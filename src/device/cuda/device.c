@@ -10,7 +10,7 @@
  *   - the cuBLASLt handle (made here) and the code of the GEMM kernels it picks;
  *   - the cuDNN handle (made by the first attention) and the code of its attention engines, some compiled at run time;
  * and on the host: plans of matmul.c and attention.c, and pinned memory: one fault cell, and slots for copies
- * (state.h). Every workspace of every library is args->workspace, from the pool; a plan that wants more is not used.
+ * (state.h). Every workspace of every library is args->workspace, from the pool; a plan that needs more is not used.
  * How many bytes the above take is measured on the machine (driver's figure minus segments), not promised here.
  *
  * Threads. A stream is an order, so kernels of several threads take turns: cuda_run holds one lock while it enqueues.
@@ -120,7 +120,7 @@ static bool device_sync(tl_device *device, char *error) {
            cuda_fault_report(state, error);
 }
 
-/* Marks are numbered from 1 and kept as events, which are made when first needed and used in turn. 0: there is none. */
+/* Marks are numbered from 1 and kept as events, which are made when first needed and used in turn. 0: no mark. */
 static int64_t mark(tl_device *device) {
     struct cuda_state *state = device->own;
     char error[CUDA_ERROR_BYTES];

@@ -1,5 +1,5 @@
-/* driver.c: opening a GPU. The kernels live in a library of their own, libtally_cuda.so, which is loaded on first
- * use, so that the same program runs with and without a GPU. This file is part of libtally. */
+/* driver.c: opening a GPU. The kernels are in a separate library, libtally_cuda.so, which is loaded on first use, so
+ * that the same program runs with and without a GPU. This file is part of libtally. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* rules.c: workspaces and layouts of the CUDA kernels, and of the libraries that they call. Which of these a call
- * uses depends on the target's compute capability, never on the card that is there: so a price holds on the card
- * that it is for, and a larger card can run as if it were that one. */
+ * uses depends on the target's compute capability, never on the installed card. So a price holds on the card that it
+ * is for, and a larger card can run as if it were that one. */
 #include "device/cuda/rules.h"
 
 #include "base/memory.h"
@@ -43,7 +43,7 @@ static bool multiplies_f8(const struct target *target, tl_dtype dtype, int64_t m
  * dweight, and products need thousands of rows to be fast. */
 #define CHUNK_BYTES ((int64_t)512 << 20)
 
-/* A row of logits as it lies in the workspace: how many elements, and the bytes of one. */
+/* A row of logits in the workspace: how many elements, and the bytes of one. */
 static int64_t row_elements(int64_t V) { return (int64_t)round_up((uint64_t)V, HEAD_ALIGN); }
 static int64_t logit_bytes(tl_dtype dtype) { return dtype_info(dtype)->bits < 32 ? 2 : (int64_t)sum_bytes(dtype); }
 
@@ -60,7 +60,7 @@ static uint64_t head_workspace(const tl_call *c, const struct target *target) {
     uint64_t bytes = round_up((uint64_t)a->chunk_rows * row * (uint64_t)logit_bytes(x->dtype), 64);
     bytes += round_up((uint64_t)x->shape[0] * element, 64);
     if (a->gives_dweight && is_narrow) bytes += round_up(row * C * element, 64);
-    if (is_narrow && row != (uint64_t)w->shape[0]) bytes += round_up(row * C * 2, 64); /* the longer weight */
+    if (is_narrow && row != (uint64_t)w->shape[0]) bytes += round_up(row * C * 2, 64); /* the padded weight */
     return bytes + target->gemm_workspace_bytes;
 }
 
@@ -77,7 +77,7 @@ static uint64_t attention_workspace(const tl_call *c, const struct target *targe
     return is_done_by_cudnn(c->input[0], c->input[1], c->attr, target, &sizes) ? ATTENTION_PLAN_BYTES : 0;
 }
 
-/* delta = rowsum(g out), one per query and head; then what cuDNN wants (attention.h), or nothing more for our
+/* delta = rowsum(g out), one per query and head; then cuDNN's workspace (attention.h), or nothing more for our
  * kernels. */
 static uint64_t attention_grad_workspace(const tl_call *c, const struct target *target) {
     const struct attr_attention *a = c->attr;
@@ -99,7 +99,7 @@ static uint64_t norm_workspace(const tl_call *c, const struct target *target) {
     return (uint64_t)(c->n_outputs - 1) * NORM_RUNS * (uint64_t)length * sum_bytes(x->dtype);
 }
 
-/* All rows at once, but for SORT_SLOTS of those that must be sorted. */
+/* All rows at once, except those that must be sorted: SORT_SLOTS at a time. */
 static uint64_t multinomial_workspace(const tl_call *c, const struct target *target) {
     (void)target;
     const struct attr_multinomial *a = c->attr;

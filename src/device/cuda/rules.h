@@ -13,7 +13,7 @@ extern const struct target cuda_targets[];
 /* Compute capability (90 for 9.0) that release builds begin with. */
 #define CUDA_LEAST_CAPABILITY 75
 
-/* What follows from the compute capability alone. */
+/* Properties that follow from the compute capability alone. */
 uint32_t cuda_native(int capability);
 uint64_t cuda_gemm_workspace_bytes(int capability);
 

@@ -48,7 +48,7 @@
 enum { ROWS = 64, HEAD_PART_BYTES = 512 };
 
 struct attention {
-    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL where it is not asked for */
+    const tl_operand *q, *k, *v, *out, *lse, *g, *dq, *dk, *dv, *dmask; /* dmask NULL if it is not needed */
     int64_t B, T, S, H, H_kv, D;
     double scale;
     int64_t left, right;            /* how far a query sees */

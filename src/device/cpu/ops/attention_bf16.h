@@ -204,7 +204,7 @@ static void forward_blocks_bf16(void *context, int64_t first, int64_t last) {
     const struct attention *attention = context;
     const int64_t n_blocks = blocks_of(attention->T), D = attention->D;
     SCRATCH(struct forward_bf16, f);
-    memset(f->weights, 0, sizeof f->weights); /* what no query sees is packed too, and multiplied by nothing */
+    memset(f->weights, 0, sizeof f->weights); /* unseen elements are packed too, although they are never multiplied */
     for (int64_t item = first; item < last; item++) {
         f->b = item / n_blocks / attention->H;
         f->h = item / n_blocks % attention->H;
@@ -357,7 +357,7 @@ static void bf16_backward_keys(struct backward_bf16 *w, const struct attention *
 }
 
 static void
-bf16_backward_new(struct backward_bf16 *w) { /* what no query sees is packed too, and multiplied by nothing */
+bf16_backward_new(struct backward_bf16 *w) { /* unseen elements are packed too, although they are never multiplied */
     memset(w->weights, 0, sizeof w->weights);
     memset(w->slopes, 0, sizeof w->slopes);
 }

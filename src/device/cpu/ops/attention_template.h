@@ -88,7 +88,7 @@ struct NAME(forward) {
     REAL max[ROWS], sum[ROWS], factor[ROWS];
     int64_t b, h, h_kv;
     struct span queries; /* of head h */
-    struct span keys;    /* now at work */
+    struct span keys;    /* the current block */
     int64_t first_s;     /* where the blocks of keys begin */
 };
 
@@ -256,7 +256,7 @@ static void NAME(forward_blocks)(void *context, int64_t first, int64_t last) {
 
 /* ---- Backward -------------------------------------------------------------------------------------------- */
 
-/* One block of keys against one block of queries at a time. p and ds lie as (queries, keys). */
+/* One block of keys against one block of queries at a time. p and ds are (queries, keys). */
 struct NAME(backward) {
     _Alignas(64) REAL k[ROWS * NAME(PART)], k_t[NAME(PART) * ROWS], v_t[NAME(PART) * ROWS]; /* (keys, D), (D, keys) */
     _Alignas(64) REAL q[ROWS * NAME(PART)], g[ROWS * NAME(PART)]; /* (queries, D); q times the scale */
@@ -406,7 +406,7 @@ static void NAME(add_queries)(struct NAME(backward) * w, const struct attention 
         if (seen.from >= seen.to) {
             continue;
         }
-        const int64_t n = block_min(seen.to, round_up(w->keys.n, 4)) - seen.from; /* further rows of k are not there */
+        const int64_t n = block_min(seen.to, round_up(w->keys.n, 4)) - seen.from; /* k has no further rows */
         for (int64_t j = 0; j < part.width; j += TILE_N) {
             NAME(tile_of_rows)
             (n, w->ds + i * ROWS + seen.from, ROWS, w->k + seen.from * part.width + j, part.width,

@@ -1,10 +1,10 @@
 /* attention_tile.h: the two matrix products of attention, on one tile of registers at a time.
  *
- *     tile_of_rows       c[i][j] = or += sum over p of a[i][p] b[p][j]       a lies by rows
- *     tile_of_columns    c[i][j] = or += sum over p of a[p][i] b[p][j]       a lies by columns
+ *     tile_of_rows       c[i][j] = or += sum over p of a[i][p] b[p][j]       a is row-major
+ *     tile_of_columns    c[i][j] = or += sum over p of a[p][i] b[p][j]       a is column-major
  *
- * for TILE_M rows i and N = 2 vectors of columns j. Operands lie in a thread's own buffers, padded to whole tiles,
- * so there are no edges. In tile_of_rows n_k is a multiple of 4. Each sum runs over p in order in one accumulator,
+ * for TILE_M rows i and N = 2 vectors of columns j. Operands are in a thread's own buffers, padded to whole tiles, so
+ * there are no edges. In tile_of_rows n_k is a multiple of 4. Each sum runs over p in order in one accumulator,
  * begins at 0 and is added to c at the end: the bits do not depend on which of the two forms was used, nor on how
  * rows and columns were cut into tiles.
  *

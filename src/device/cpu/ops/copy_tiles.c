@@ -170,7 +170,7 @@ struct task {
     struct group down, along;
     int order[TL_MAX_RANK];              /* the axes by the input's strides, the smallest first */
     int64_t tile[TL_MAX_RANK];           /* how much of an axis a tile has */
-    struct level level[TL_MAX_RANK + 1]; /* how tiles follow each other: the first goes fastest */
+    struct level level[TL_MAX_RANK + 1]; /* the order of tiles: the first level varies fastest */
     int n_levels;
     int64_t n_tiles;
     const int64_t *from; /* offset of each run along the input from the tile's start */

@@ -58,7 +58,7 @@ struct task {
     bool needs_buffers; /* something passes through a block */
 };
 
-/* Where the rows of a gathered block go. */
+/* Where the rows of a gathered block belong. */
 struct scatter {
     int n_rows;
     char *data[BLOCK];

@@ -26,7 +26,7 @@ struct head {
     bool is_rounded;    /* that is rounded to bf16 */
     void *losses;       /* (N) of the compute type */
     double scale;       /* of a row's loss in the result */
-    bool has_gradients; /* somebody wants the logits' gradient */
+    bool has_gradients; /* the logits' gradient is needed */
     void *workspace;    /* of the products */
 };
 

@@ -19,7 +19,7 @@ struct narrowing {
     tl_dtype dtype;
     int64_t n_rows, n_columns;
     float scale;
-    uint8_t *rows, *transposed; /* NULL: not asked for */
+    uint8_t *rows, *transposed; /* NULL: not needed */
 };
 
 /* Some elements of x, from the one at `at` on, as f32. */

@@ -224,7 +224,7 @@ static void find_amax(void *context, int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; chunk++) {
         double amax = 0, x[FORMAT_MAX_BLOCK];
         for (int64_t b = chunk * QUANTIZE_CHUNK; b < (chunk + 1) * QUANTIZE_CHUNK && b < q->n_blocks; b++)
-            amax = fmax(amax, read_block(q, b, x)); /* fmax passes over NaN */
+            amax = fmax(amax, read_block(q, b, x)); /* fmax ignores NaN */
         q->chunk_amax[chunk] = amax;
     }
 }

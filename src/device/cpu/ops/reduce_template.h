@@ -3,12 +3,12 @@
 
 #ifdef CHOOSE
 /* STREAMS sets of lanes side by side, or every step would wait for the one before; they are joined in order at the
- * end. All but fewer than LANES * STREAMS elements go this way.
+ * end. All but the last few elements, fewer than LANES * STREAMS, are done here.
  *
- * An extreme does not depend on the order of its elements, but for the sign of a zero and the bits of a NaN: the
- * rule is the first of equals and the last NaN of a lane. So elements are first taken as they lie in memory, with
- * the chip's own maximum where that keeps NaN (QUICK); where a zero or a NaN comes out, again in STREAMS
- * neighbouring parts of x, each in order. */
+ * An extreme does not depend on the order of its elements, except for the sign of a zero and the bits of a NaN: the
+ * rule is the first of equals and the last NaN of a lane. So elements are first taken in memory order, with the
+ * chip's own maximum where that keeps NaN (QUICK); where a zero or a NaN comes out, again in STREAMS neighbouring
+ * parts of x, each in order. */
 typedef T NAME(vector) __attribute__((vector_size(VECTOR_BYTES)));
 typedef MASK NAME(mask) __attribute__((vector_size(VECTOR_BYTES)));
 

@@ -31,7 +31,7 @@ struct token {
     const tl_operand *g;   /* cross_entropy_grad: (N) */
     const int32_t *start;  /* embedding_grad: rows of id v are order[start[v] .. start[v+1]-1] */
     const int32_t *order;
-    bool is_added;       /* to what is in the rows of out */
+    bool is_added;       /* added to the rows of out */
     struct iterate walk; /* embedding: over ids */
     int64_t C;           /* embedding: columns; cross entropy: V */
 };

@@ -211,7 +211,7 @@ static void store_narrow(const struct work *w, const float *sums, int64_t step, 
     }
 }
 
-/* Terms that are multiplied in one go: k's neighbours lie side by side in a panel. */
+/* Terms that are multiplied at once: neighbours in k are adjacent in a panel. */
 static int64_t chunk_of(const struct work *w) {
     return w->kind->chunk ? even_part(w->n_terms, w->kind->chunk, w->kind->terms) : w->n_terms;
 }

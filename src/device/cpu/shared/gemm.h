@@ -4,8 +4,8 @@
 
 #include "tally.h"
 
-/* Element (i, p) of a, or (j, p) of b^T, lies i*stride + p*k_stride elements after data; p is the index that is
- * summed over. */
+/* Element (i, p) of a, or (j, p) of b^T, is i*stride + p*k_stride elements after data; p is the index that is summed
+ * over. */
 struct gemm_side {
     const void *data;
     tl_dtype dtype;

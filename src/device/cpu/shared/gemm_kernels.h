@@ -4,7 +4,7 @@
  *
  *     ROWS, COLUMNS   of the block of sums that stays in registers while the terms run
  *     TERMS           by which the number of terms must be divisible
- *     CHUNK           terms (a multiple of TERMS) that are multiplied in one go, so that a panel of b fits in the L1
+ *     CHUNK           terms (a multiple of TERMS) that are multiplied at once, so that a panel of b fits in the L1
  *                     cache; 0: all
  *     SLICE           rows of a that stay in the L2 cache while panels of b change
  *     block           c (ROWS, COLUMNS) = or += a^T b over n_k terms, rows of c c_step apart; in bf16, where

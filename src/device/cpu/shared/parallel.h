@@ -10,7 +10,7 @@ typedef void (*parallel_body)(void *context, int64_t first, int64_t last);
  * any order, and returns when all are done. The ranges depend on n_items and grain alone, so a body whose result
  * for a range depends on that range only gives the same bits on any number of threads. One range, one
  * thread, a call from inside a body, or a forked child: all ranges run in order on the calling thread and
- * OpenMP is not touched. Bodies must not fail; what can fail is checked before, or noted in the context. */
+ * OpenMP is not touched. Bodies must not fail: errors are detected before, or recorded in the context. */
 void parallel_for(int64_t n_items, int64_t grain, int n_threads, parallel_body body, void *context);
 
 /* The grain at which a range is worth a thread: about 16 Ki units of work, when one item is item_work units (one

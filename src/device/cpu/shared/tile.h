@@ -1,4 +1,4 @@
-/* tile.h: products of small matrices that lie in a thread's own buffers, for float and double.
+/* tile.h: products of small matrices in a thread's own buffers, for float and double.
  *
  * The library's gemm is the right tool for one large f32 product. Attention, 16-bit matrices and many small
  * matrices need another: tiles of 50 to 100 rows, converted and laid out by the caller, multiplied on one

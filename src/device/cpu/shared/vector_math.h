@@ -477,7 +477,8 @@ static inline struct vector_log vector_wide_log(double x) {
     return (struct vector_log){e, s * p};
 }
 
-/* What log2 and log1p give for arguments without a logarithm: -inf at 0, NaN below, infinity and NaN themselves. */
+/* The results of log2 and log1p for arguments without a logarithm: -inf at 0, NaN below, infinity and NaN
+ * themselves. */
 static inline float vector_log_limits(float x, float y) {
     y = vector_select(x > FLT_MAX, x, y);
     y = vector_select(x == 0.0f, -INFINITY, y);

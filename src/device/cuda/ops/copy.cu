@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* The same bytes: T only says how many. */
+/* The same bytes: T only gives the element size. */
 template <class T> __device__ inline T converted(T x, T *) { return x; }
 __device__ inline bf16 converted(float x, bf16 *) { return __float2bfloat16_rn(x); }
 __device__ inline f16 converted(float x, f16 *) { return __float2half_rn(x); }

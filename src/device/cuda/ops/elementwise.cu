@@ -74,7 +74,7 @@ template <class F> static bool truth_of_both(const tl_kernel_args *args) {
 #define RUN_SIGNED(F) one_as_output<true, F>(args)
 #define RUN_ANY(F) one_as_output<true, F>(args)
 #define RUN_TRUTH(F) truth_of<F>(args)
-#define RUN_ANY_PAIR(F) two_as_output<true, true, F>(args) /* sums and products meet two dtypes in training */
+#define RUN_ANY_PAIR(F) two_as_output<true, true, F>(args) /* sums and products have two dtypes in training */
 #define RUN_SIGNED_PAIR(F) two_as_output<true, false, F>(args)
 #define RUN_QUOTIENT(F) two_as_output<false, false, F>(args)
 #define RUN_NUMBER_PAIR(F) binary_wrapped(args, F())

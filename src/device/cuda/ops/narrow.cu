@@ -20,7 +20,7 @@ struct narrowing {
     float inverse_largest;
     unsigned *amax; /* bits of a float that is not negative; null: the scale is given */
     float *scale;
-    uint8_t *out, *transposed; /* null: not asked for */
+    uint8_t *out, *transposed; /* null: not needed */
 };
 
 template <class T> __device__ inline void span_load(const T *row, int64_t span, float (&x)[SPAN]) {
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(BLOCK) narrow_rows(narrowing n, const T *data)
     }
 }
 
-/* A tile: thread t reads span t % 4 of row t / 4, and writes span t % 4 of column t / 4. A column of the tile lies
- * in shared memory as TILE bytes and 4 more, so that its neighbours begin at other banks. */
+/* A tile: thread t reads span t % 4 of row t / 4, and writes span t % 4 of column t / 4. A column of the tile takes
+ * TILE bytes and 4 more in shared memory, so that its neighbours begin at other banks. */
 template <class T, __nv_fp8_interpretation_t FORMAT>
 __global__ void __launch_bounds__(BLOCK) narrow_transposed(narrowing n, const T *data) {
     __shared__ uint32_t tile[TILE][TILE / 4 + 1];

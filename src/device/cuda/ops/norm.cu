@@ -3,10 +3,10 @@
  * Teams of 1, 2 or 8 warps process rows in whole packs of up to 8192 elements: they read a row once and keep it in
  * registers, four packs to a thread. Any other row is processed by a block, which reads it again from the cache.
  *
- * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums lie
- * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them
- * in a fixed order. A team sums what it has in its registers anyway; if blocks process the rows, a separate pass
- * gives each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
+ * Weight gradients are column sums over all rows, without atomics: rows are cut into NORM_RUNS runs, whose sums are
+ * in args->workspace, dweight's (NORM_RUNS, C) first, then dbias's, in the compute type; a second kernel adds them in
+ * a fixed order. A team sums what it has in its registers anyway; if blocks process the rows, a separate pass gives
+ * each (run, 32 columns or packs of them) a block of 32 x 8 threads, whose eight row lanes are added in order.
  */
 #include "device/cuda/shared/common.cuh"
 #include "device/cuda/shared/limits.h"

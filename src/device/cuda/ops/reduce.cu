@@ -2,7 +2,8 @@
  *
  * Sums and the like. The elements that make one output are cut, in row-major order, into chunks of REDUCE_CHUNK. Pass
  * one reduces each (output, chunk) by a group of threads in a fixed tree; pass two adds the chunk results in order.
- * No atomics: the result depends on the shape alone. Three shapes of group, by where neighbours in memory lie:
+ * No atomics: the result depends on the shape alone. There are three shapes of groups, depending on which axis is
+ * contiguous:
  *   block     256 threads along the reduced elements: few, long reductions
  *   warp      32 threads likewise: short ones
  *   columns   32 outputs side by side times 16 threads each: the output's axis is the dense one (bias gradients);

@@ -88,7 +88,8 @@ struct f_holds {
     tl_compare relation;
     template <class C> __device__ C operator()(C a, C b) const { return C(holds(a, relation, b)); }
 };
-/* Beside floats the number is rounded to their dtype; an integer x meets an integer as a number, and a float in f32. */
+/* Beside floats the number is rounded to their dtype; an integer x is compared with an integer exactly, and with a
+ * float in f32. */
 static bool comparison_with(const tl_kernel_args *args) {
     const struct attr_scalar *attr = (const struct attr_scalar *)args->attr;
     const tl_dtype x = args->in[0].dtype;

@@ -265,7 +265,7 @@ template <int N> __device__ inline void offsets_of(const geometry<N> &g, int64_t
     for (int n = 0; n < N; n++) offset[n] += index * g.stride[n][0];
 }
 
-/* Kept and reduced axes as walks of their own, in order. */
+/* Kept and reduced axes as separate walks, in order. */
 static inline void axes_split(const tl_operand *x, uint32_t axes, geometry<1> *kept, geometry<1> *reduced) {
     int64_t shape[2][TL_MAX_RANK], stride[2][TL_MAX_RANK];
     tl_operand part[2] = {*x, *x};
@@ -298,8 +298,8 @@ template <int U, class T> __device__ inline void unit_store(T *row, int64_t i, c
     ((unit<T, U> *)row)[i] = x;
 }
 
-/* Eight elements of a dense row as they lie in memory, converted only when they are used: eight 16-bit numbers wait
- * in four registers, and are converted in pairs. */
+/* Eight elements of a dense row as in memory, converted only when they are used: eight 16-bit numbers wait in four
+ * registers, and are converted in pairs. */
 template <class T> struct row_pack {
     typedef typename compute_type<T>::type C;
     unit<T, PACK> u;

@@ -102,7 +102,7 @@ bool cuda_health(const tl_device *device, struct device_health *health);
 /* The caches of matmul.c; made when the device is opened. */
 struct matmul_cache *matmul_cache_new(char *error);
 
-/* "dtype 5 not supported" by name; returns false, as kernels do. */
+/* An error that names the dtype; returns false, as kernels do. */
 bool cuda_refuse_dtype(const tl_kernel_args *args, tl_dtype dtype);
 const char *cuda_dtype_name(tl_dtype dtype);
 
