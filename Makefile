@@ -155,6 +155,10 @@ ifeq ($(call has,jansson),)
 $(error The library jansson (JSON) was not found. Debian, Ubuntu: apt install libjansson-dev, or run scripts/install-deps)
 endif
 
+ifeq ($(call has,libpcre2-8),)
+$(error The library PCRE2 (patterns of tokenizers) was not found. Debian, Ubuntu: apt install libpcre2-dev, or run scripts/install-deps)
+endif
+
 BLAS_WANTED := $(BLAS)
 override BLAS := $(or $(BLAS_WANTED),$(if $(filter aarch64%,$(shell uname -m)),$(or $(has_blis),$(has_openblas)),$(or $(has_openblas),$(has_blis))))
 ifeq ($(BLAS),)
@@ -180,10 +184,10 @@ endif
 
 # The code asks TALLY_BLAS_BLIS or TALLY_BLAS_OPENBLAS when it must know (setting the number of threads).
 BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
-LIBS        := $(shell $(pkg) --libs jansson) $(BLAS_LIBS)
+LIBS        := $(shell $(pkg) --libs jansson libpcre2-8) $(BLAS_LIBS)
 rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1))))
 LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
-ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson) $(BLAS_CFLAGS)
+ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson libpcre2-8) $(BLAS_CFLAGS)
 CMOCKA_CFLAGS = $(call cflags,cmocka)
 CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library cmocka (tests) was not found. \
               Debian, Ubuntu: apt install libcmocka-dev, or run scripts/install-deps --tests))

@@ -1445,6 +1445,93 @@ TL_API double tl_corpus_story_bytes(void);
 TL_API double tl_corpus_entropy_bits_per_byte(void);
 TL_API double tl_corpus_floor(void);
 
+/* ---- Tokenizers -------------------------------------------------------------------------------------------------- */
+
+/* Text to tokens and back; docs/tokenizers.md has the formats and what is known of each. A tokenizer does not change
+ * after it was made; threads may share it. It keeps a cache of words, about 6 MiB, for each thread that encodes. Files
+ * are not trusted: at most 256 MiB, and errors name the file and what is missing. */
+typedef struct tl_tokenizer tl_tokenizer;
+
+/* Each byte is a token; vocabulary 256. */
+TL_API tl_tokenizer *tl_tokenizer_bytes(void);
+/* The distinct characters of a text are the vocabulary, in the order of their code points, as in nanoGPT. The text must
+ * be UTF-8. Other characters cannot be encoded. */
+TL_API tl_tokenizer *tl_tokenizer_chars(const char *text, size_t bytes);
+/* Reads a file, or a folder with one of them (looked for in this order):
+ *      tokenizer.json               Hugging Face's: byte-pair encoding; other models are refused by name
+ *      tekken.json                  Mistral's
+ *      vocab.json and merges.txt    GPT-2's; also encoder.json and vocab.bpe. The path may name either file
+ *      *.tiktoken, tokenizer.model  ranks. `encoding` says what belongs to them, pattern and special tokens: a name of
+ *                                   tl_tokenizer_encoding; NULL: by the number of ranks
+ * `encoding` is ignored for other files. */
+TL_API tl_tokenizer *tl_tokenizer_read(const char *path, const char *encoding);
+TL_API const char *tl_tokenizer_encoding(int index); /* "gpt2", "cl100k_base", ...; NULL after the last */
+TL_API void tl_tokenizer_free(tl_tokenizer *tokenizer); /* NULL allowed; encoders and decoders that use it hold it */
+
+/* Ids are smaller than this: with the added tokens, and with gaps, if there are some. */
+TL_API int64_t tl_tokenizer_size(const tl_tokenizer *tokenizer);
+/* The vocabulary hash for token files: of all ids and their bytes. For bytes it is TL_BYTES_HASH. */
+TL_API uint64_t tl_tokenizer_hash(const tl_tokenizer *tokenizer);
+/* The bytes that an id stands for, valid as long as the tokenizer; NULL (no error) if no token has the id. */
+TL_API const char *tl_tokenizer_token(const tl_tokenizer *tokenizer, int64_t id, size_t *bytes);
+/* The id of a token by its bytes, added tokens first; -1 (no error) if there is none. */
+TL_API int64_t tl_tokenizer_find(const tl_tokenizer *tokenizer, const char *bytes, size_t n);
+TL_API bool tl_tokenizer_is_special(const tl_tokenizer *tokenizer, int64_t id);
+
+/* What to do with special tokens ("<|endoftext|>") that a text contains. */
+typedef enum tl_special {
+    TL_SPECIAL_REFUSE, /* an error that names the token: nobody should smuggle in control tokens by accident */
+    TL_SPECIAL_ALLOW,  /* they become their ids */
+    TL_SPECIAL_TEXT    /* they are ordinary text */
+} tl_special;
+typedef struct tl_encode_options {
+    tl_special special;         /* of special tokens that are not in the list */
+    const char *const *allowed; /* the special tokens that become their ids */
+    int n_allowed;
+    bool has_template; /* put the tokens before and after the text that the file prescribes, such as <s> */
+    bool has_offsets;
+} tl_encode_options;
+TL_API tl_encode_options tl_encode_defaults(void); /* refuse; no template, no offsets */
+
+/* Tokens of one or several texts; free it with tl_encoding_free. */
+typedef struct tl_encoding {
+    int32_t *ids;
+    int64_t *offsets; /* two per token: the bytes begin .. end-1 of its text that it covers; NULL without has_offsets */
+    int64_t *starts;  /* the tokens of text i are starts[i] .. starts[i+1]-1 */
+    int64_t count, n_texts;
+} tl_encoding;
+TL_API void tl_encoding_free(tl_encoding *encoding);
+
+/* Encodes n texts, on all threads if there are several; the result does not depend on their number. A text is any
+ * bytes, at most 1 GiB; what is not UTF-8 is treated as bytes that are neither letters, numbers nor spaces. NULL
+ * options: the defaults. On error `encoding` is empty. */
+TL_API bool tl_tokenizer_encode(tl_tokenizer *tokenizer, const char *const *texts, const size_t *bytes, int64_t n,
+                                const tl_encode_options *options, tl_encoding *encoding);
+/* The text of n ids; free() it. It has `bytes` bytes, and a 0 behind them. Without a normalizer, byte-level tokenizers
+ * give back exactly the bytes that were encoded. `skips_special`: special tokens are left out. NULL on error, such as
+ * an id that no token has. */
+TL_API char *tl_tokenizer_decode(tl_tokenizer *tokenizer, const int32_t *ids, int64_t n, bool skips_special,
+                                 size_t *bytes);
+
+/* A text that comes in parts. add and end append to the encoding the tokens that are certain by then; together they are
+ * those of tl_tokenizer_encode on the whole text. The encoder holds back text only up to the last place where no word
+ * can cross, in common text a few words. Give it an encoding of zeros; you may set its count back to 0 between calls.
+ * After end the encoder begins a new text. */
+typedef struct tl_encoder tl_encoder;
+TL_API tl_encoder *tl_encoder_new(tl_tokenizer *tokenizer, const tl_encode_options *options);
+TL_API bool tl_encoder_add(tl_encoder *encoder, const char *text, size_t bytes, tl_encoding *encoding);
+TL_API bool tl_encoder_end(tl_encoder *encoder, tl_encoding *encoding);
+TL_API void tl_encoder_free(tl_encoder *encoder); /* NULL allowed */
+
+/* Tokens that come one by one. add returns the text that is complete by then: never half a character of UTF-8, which is
+ * held back for the next call. end returns what is held back, as it is. The text is valid until the next call, and ends
+ * with a 0; "" if nothing is complete. NULL on error. */
+typedef struct tl_decoder tl_decoder;
+TL_API tl_decoder *tl_decoder_new(tl_tokenizer *tokenizer, bool skips_special);
+TL_API const char *tl_decoder_add(tl_decoder *decoder, const int32_t *ids, int64_t n, size_t *bytes);
+TL_API const char *tl_decoder_end(tl_decoder *decoder, size_t *bytes);
+TL_API void tl_decoder_free(tl_decoder *decoder); /* NULL allowed */
+
 /* ---- Training runs ----------------------------------------------------------------------------------------------- */
 
 /* A whole run in its folder, like `tally train`: priced, trained, logged, saved, and resumed if it was stopped; see

@@ -35,6 +35,7 @@ from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 from .nn.functional import dropout, layer_norm, rms_norm  # noqa: E402, F401
 from ._train import Model, train, train_price, train_settings  # noqa: E402, F401
 from ._files import load, save  # noqa: E402, F401
+from ._tokenizer import Tokenizer  # noqa: E402, F401
 from . import _einops, einops  # noqa: E402, F401
 
 from math import e, inf, nan, pi  # noqa: E402, F401

@@ -1,0 +1,297 @@
+"""Tokenizers: text to tokens and back.
+
+    tokenizer = tally.Tokenizer("gpt2-folder")                 # or tokenizer.json, tekken.json, cl100k_base.tiktoken
+    tokenizer = tally.Tokenizer.bytes()                        # or .chars(text)
+    ids = tokenizer.encode("Hello world")
+    tokenizer.decode(ids)
+
+Special tokens are treated as in tiktoken: a text that contains one is refused, unless `allowed_special` has it or
+`disallowed_special` is empty.
+"""
+import ctypes
+import os
+
+import numpy as np
+
+from . import _errors
+from ._library import c, constants, structs
+
+_Options, _Encoding = structs["tl_encode_options"], structs["tl_encoding"]
+# The generated prototypes have texts as char *, which would stop at a zero byte: here, texts are addresses and lengths.
+_voidp, _size, _long = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+
+
+def _function(name, result, *arguments):
+    return ctypes.CFUNCTYPE(result, *arguments)((name, c))
+
+
+_chars = _function("tl_tokenizer_chars", _voidp, ctypes.c_char_p, _size)
+_encode = _function("tl_tokenizer_encode", ctypes.c_bool, _voidp, _voidp, _voidp, _long, _voidp, _voidp)
+_decode = _function("tl_tokenizer_decode", _voidp, _voidp, _voidp, _long, ctypes.c_bool, _voidp)
+_token = _function("tl_tokenizer_token", _voidp, _voidp, _long, _voidp)
+_find = _function("tl_tokenizer_find", _long, _voidp, ctypes.c_char_p, _size)
+_encoder_add = _function("tl_encoder_add", ctypes.c_bool, _voidp, ctypes.c_char_p, _size, _voidp)
+_decoder_add = _function("tl_decoder_add", _voidp, _voidp, _voidp, _long, _voidp)
+_decoder_end = _function("tl_decoder_end", _voidp, _voidp, _voidp)
+_free = ctypes.CDLL(None).free
+_free.argtypes = [_voidp]
+_POLICY = {name: constants["TL_SPECIAL_" + name.upper()] for name in ("refuse", "allow", "text")}
+
+
+def _raise():
+    status, message = c.tl_error(), c.tl_error_message().decode(errors="replace")
+    c.tl_error_clear()
+    error = _errors.from_status(status, message)
+    raise ValueError(message) if type(error) is RuntimeError else error
+
+
+def _bytes_of(text):
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+
+
+def _array(address, type, count):
+    """A copy of C's array; an empty one may be at NULL."""
+    if not count:
+        return np.empty(0, type)
+    return np.frombuffer((ctypes.c_char * (count * np.dtype(type).itemsize)).from_address(address), type).copy()
+
+
+class _Result:
+    """A tl_encoding that is freed, and the arrays in it."""
+
+    def __init__(self):
+        self.c = _Encoding()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        c.tl_encoding_free(ctypes.byref(self.c))
+
+    def _pointer(self, name):
+        return ctypes.cast(getattr(self.c, name), _voidp).value
+
+    def ids(self):
+        return _array(self._pointer("ids"), np.int32, self.c.count)
+
+    def offsets(self):
+        return _array(self._pointer("offsets"), np.int64, 2 * self.c.count).reshape(-1, 2)
+
+    def starts(self):
+        return _array(self._pointer("starts"), np.int64, self.c.n_texts + 1)
+
+
+class Tokenizer:
+    """A tokenizer from a file or a folder: Hugging Face's tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json
+    and merges.txt, or tiktoken's ranks, for which `encoding` names pattern and special tokens (`encodings()`)."""
+
+    def __init__(self, path, encoding=None):
+        name = None if encoding is None else encoding.encode()
+        self._own(c.tl_tokenizer_read(os.fsencode(path), name))
+
+    def _own(self, address):
+        self._address = address
+        if not address:
+            _raise()
+        return self
+
+    @classmethod
+    def bytes(cls):
+        """Each byte is a token."""
+        return cls.__new__(cls)._own(c.tl_tokenizer_bytes())
+
+    @classmethod
+    def chars(cls, text):
+        """The distinct characters of a text are the tokens, as in nanoGPT."""
+        data = _bytes_of(text)
+        return cls.__new__(cls)._own(_chars(data, len(data)))
+
+    @staticmethod
+    def encodings():
+        """The names of encodings that ranks may belong to."""
+        names = []
+        while (name := c.tl_tokenizer_encoding(len(names))) is not None:
+            names.append(name.decode())
+        return names
+
+    def __del__(self):
+        if getattr(self, "_address", None):
+            c.tl_tokenizer_free(self._address)
+
+    # ---- the vocabulary
+
+    def __len__(self):
+        return c.tl_tokenizer_size(self._address)
+
+    @property
+    def n_vocab(self):
+        """Ids are smaller than this."""
+        return len(self)
+
+    @property
+    def hash(self):
+        """Identifies the vocabulary in token files."""
+        return c.tl_tokenizer_hash(self._address)
+
+    def token_bytes(self, id):
+        """The bytes of a token; KeyError if no token has the id."""
+        n = _size()
+        address = _token(self._address, int(id), ctypes.byref(n))
+        if not address:
+            raise KeyError(id)
+        return ctypes.string_at(address, n.value)
+
+    def token_id(self, token):
+        """The id of a token by its text or bytes; None if there is none."""
+        data = _bytes_of(token)
+        id = _find(self._address, data, len(data))
+        return None if id < 0 else id
+
+    def is_special(self, id):
+        return c.tl_tokenizer_is_special(self._address, int(id))
+
+    @property
+    def special_tokens(self):
+        """The special tokens and their ids."""
+        return {self.token_bytes(i).decode(errors="replace"): i for i in range(len(self)) if self.is_special(i)}
+
+    # ---- encoding
+
+    def _options(self, texts, allowed, disallowed, template, offsets):
+        o = c.tl_encode_defaults()
+        o.has_template, o.has_offsets = template, offsets
+        names = [] if allowed == "all" else [_bytes_of(name) for name in allowed]
+        if allowed == "all":
+            o.special = _POLICY["allow"]
+        elif disallowed != "all":
+            refused = {_bytes_of(name) for name in disallowed} - set(names)
+            for data in texts if refused else ():
+                for name in refused:
+                    if name in data:
+                        raise ValueError(f"the text contains the special token {name.decode()!r} at byte "
+                                         f"{data.index(name)}: allow it, or have special tokens encoded as text")
+            o.special = _POLICY["text"]
+        keep = (ctypes.c_char_p * len(names))(*names)
+        o.allowed, o.n_allowed = ctypes.cast(keep, type(o.allowed)) if names else None, len(names)
+        return o, keep
+
+    def _run(self, texts, result, allowed, disallowed, template, offsets):
+        data = [_bytes_of(text) for text in texts]
+        options, keep = self._options(data, allowed, disallowed, template, offsets)
+        pointers = (ctypes.c_char_p * len(data))(*data)
+        sizes = (_size * len(data))(*map(len, data))
+        if not _encode(self._address, pointers, sizes, len(data), ctypes.byref(options), ctypes.byref(result.c)):
+            _raise()
+        del keep
+
+    def encode_to_numpy(self, text, *, allowed_special=(), disallowed_special="all", template=False):
+        """The ids of a text (str, or any bytes) as an int32 array."""
+        with _Result() as result:
+            self._run([text], result, allowed_special, disallowed_special, template, False)
+            return result.ids()
+
+    def encode(self, text, **options):
+        """The ids of a text (str, or any bytes). allowed_special: special tokens that become their ids, or "all".
+        disallowed_special: those that are refused, "all" others by default; () encodes them as text. template=True adds
+        the tokens that the file prescribes around a text, such as <s>."""
+        return self.encode_to_numpy(text, **options).tolist()
+
+    def encode_batch(self, texts, *, allowed_special=(), disallowed_special="all", template=False):
+        """The ids of several texts, on all threads, in their order."""
+        with _Result() as result:
+            self._run(texts, result, allowed_special, disallowed_special, template, False)
+            ids, starts = result.ids(), result.starts()
+        return [ids[a:b].tolist() for a, b in zip(starts[:-1], starts[1:])]
+
+    def encode_with_offsets(self, text, *, unit="bytes", allowed_special=(), disallowed_special="all", template=False):
+        """(ids, offsets): what each token covers, [begin, end), in bytes of UTF-8; unit="chars": in characters."""
+        if unit not in ("bytes", "chars"):
+            raise ValueError(f'unit is {unit!r} (need "bytes" or "chars")')
+        with _Result() as result:
+            self._run([text], result, allowed_special, disallowed_special, template, True)
+            ids, offsets = result.ids(), result.offsets()
+        if unit == "chars":
+            begins = (np.frombuffer(_bytes_of(text), np.uint8) & 0xC0) != 0x80
+            before = np.concatenate([[0], np.cumsum(begins)])  # characters that begin before a byte
+            inside = np.concatenate([~begins, [False]])
+            offsets = np.stack([before[offsets[:, 0]] - inside[offsets[:, 0]], before[offsets[:, 1]]], axis=1)
+        return ids.tolist(), [tuple(pair) for pair in offsets.tolist()]
+
+    def encoder(self, *, allowed_special=(), disallowed_special="all", template=False):
+        """For a text that comes in parts: `add(part)` and `end()` return the ids that are certain by then."""
+        if disallowed_special not in ("all", (), []):
+            raise ValueError('encoder: disallowed_special is "all" or ()')
+        return TextEncoder(self, self._options([], allowed_special, disallowed_special, template, False))
+
+    # ---- decoding
+
+    def decode_bytes(self, ids, *, skip_special=False):
+        """The bytes of ids."""
+        array, n = np.ascontiguousarray(ids, dtype=np.int32), _size()
+        address = _decode(self._address, array.ctypes.data, array.size, skip_special, ctypes.byref(n))
+        if not address:
+            _raise()
+        try:
+            return ctypes.string_at(address, n.value)
+        finally:
+            _free(address)
+
+    def decode(self, ids, *, skip_special=False, errors="replace"):
+        """The text of ids. What is not UTF-8 is treated as bytes.decode(errors=...) does."""
+        return self.decode_bytes(ids, skip_special=skip_special).decode("utf-8", errors)
+
+    def decoder(self, *, skip_special=False):
+        """For tokens that come one by one: `add(id)` returns the text that is complete by then, `end()` the rest."""
+        return TextDecoder(self, skip_special)
+
+
+class TextEncoder:
+    """Made by Tokenizer.encoder."""
+
+    def __init__(self, tokenizer, options):
+        self._address = c.tl_encoder_new(tokenizer._address, ctypes.byref(options[0]))
+        if not self._address:
+            _raise()
+
+    def __del__(self):
+        if getattr(self, "_address", None):
+            c.tl_encoder_free(self._address)
+
+    def add(self, text):
+        data = _bytes_of(text)
+        with _Result() as result:
+            if not _encoder_add(self._address, data, len(data), ctypes.byref(result.c)):
+                _raise()
+            return result.ids().tolist()
+
+    def end(self):
+        with _Result() as result:
+            if not c.tl_encoder_end(self._address, ctypes.byref(result.c)):
+                _raise()
+            return result.ids().tolist()
+
+
+class TextDecoder:
+    """Made by Tokenizer.decoder."""
+
+    def __init__(self, tokenizer, skip_special):
+        self._address = c.tl_decoder_new(tokenizer._address, skip_special)
+        if not self._address:
+            _raise()
+
+    def __del__(self):
+        if getattr(self, "_address", None):
+            c.tl_decoder_free(self._address)
+
+    def _text(self, address, n):
+        if not address:
+            _raise()
+        return ctypes.string_at(address, n.value).decode("utf-8", "replace")
+
+    def add(self, ids):
+        array, n = np.ascontiguousarray(np.atleast_1d(ids), dtype=np.int32), _size()
+        return self._text(_decoder_add(self._address, array.ctypes.data, array.size, ctypes.byref(n)), n)
+
+    def end(self):
+        n = _size()
+        return self._text(_decoder_end(self._address, ctypes.byref(n)), n)
