@@ -593,6 +593,7 @@ static void the_head_is_as_exact_as_its_parts(void **state) {
 struct attention_case {
     int64_t B, T, S, H, H_kv, D;
     bool causal, is_low; /* is_low: scores around -200, so that e^-lse is beyond f32 */
+    double dropout;
 };
 
 /* q, k, v and the gradient of the output. */
@@ -621,7 +622,8 @@ static bool attention_run(const struct attention_case *c, tl_device *device, tl_
     }
     tl_device_sync(device);
     tl_ledger *ledger = tl_ledger_begin("attention");
-    tl_tensor *out = tl_attention(in[0], in[1], in[2], &(tl_attention_options){.causal = c->causal}, NULL);
+    const tl_attention_options options = {.causal = c->causal, .dropout = c->dropout};
+    tl_tensor *out = tl_attention(in[0], in[1], in[2], &options, NULL);
     tl_backward(out, in[3], 0);
     tl_device_sync(device);
     tl_ledger_end(ledger);
@@ -660,6 +662,9 @@ static bool results_same_bits(const struct results *a, const struct results *b) 
  *     E2(dk)    = r (dk^2 + scale^2 (ds^2)^T q^2) + scale^2 (p^2 E2(delta))^T q^2   grouped: r dk^2 of each head
  *     E2(dv)    = r (dv^2 + (p^2)^T g^2)                                            grouped: alike
  *
+ * With dropout, p is what dropout leaves of the weights in the formulas of out and dv, and the weights themselves in
+ * the others.
+ *
  * These errors scale with the terms, not with the sum. Where softmax has one key, dq and dk are 0, and what is left
  * of them are rounding errors. Where q and k are far from 0 with weights on few keys, delta's error weighs most, and
  * all elements of a head share it: the largest error, or its size beside the cpu's, is then that of one or two draws.
@@ -688,6 +693,16 @@ static tl_tensor *weights_of(const struct attention_case *c, tl_tensor *scores) 
     return tl_softmax(scores, -1);
 }
 
+/* What dropout makes of weights (b,k,g,t,s), with the mask that a call behind attention_draws has. */
+static tl_tensor *dropped(const struct attention_case *c, tl_tensor *mask, tl_tensor *weights) {
+    return c->dropout > 0 ? tl_scale(tl_mul(weights, mask), 1 / (1 - c->dropout)) : weights;
+}
+static tl_tensor *mask_drawn(const struct attention_case *c) {
+    tl_tensor *rows = tl_bernoulli(TL_SHAPE(c->B, c->H, c->T, (c->S + 3) / 4 * 4), 1 - c->dropout, cpu);
+    tl_tensor *mask = tl_cast(tl_slice(rows, 3, 0, c->S, 1), TL_F64);
+    return tl_reshape(mask, TL_SHAPE(c->B, c->H_kv, c->H / c->H_kv, c->T, c->S));
+}
+
 /* The squares of a result, r times; of grouped heads, those of each query head before they are added up, too. */
 static tl_tensor *rounded(const struct attention_case *c, tl_tensor *by_head, double r) {
     tl_tensor *once = tl_square(of_groups(by_head));
@@ -701,20 +716,24 @@ static struct expected_error attention_expected_error(const struct attention_cas
     tl_scope scope = tl_scope_begin();
     tl_tensor *in[4];
     attention_draws(c, dtype, in);
+    tl_tensor *mask = mask_drawn(c);
     for (int i = 0; i < 4; i++) in[i] = tl_cast(in[i], TL_F64);
     tl_tensor *q = tl_reshape(in[0], 5, q_shape), *k = in[1], *v = in[2], *g = tl_reshape(in[3], 5, q_shape);
     tl_tensor *p = weights_of(c, tl_scale(scores_of(q, k), sqrt(scale2))), *p2 = tl_square(p);
-    tl_tensor *out = query_rows(p, v), *delta = pair("b t k g d, b t k g d -> b k g t", g, out);
-    tl_tensor *ds = tl_scale(tl_mul(p, tl_sub(scores_of(g, v), tl_unsqueeze(delta, 4))), sqrt(scale2));
+    tl_tensor *kept = dropped(c, mask, p), *kept2 = tl_square(kept);
+    tl_tensor *out = query_rows(kept, v), *delta = pair("b t k g d, b t k g d -> b k g t", g, out);
+    tl_tensor *dp = dropped(c, mask, scores_of(g, v));
+    tl_tensor *ds = tl_scale(tl_mul(p, tl_sub(dp, tl_unsqueeze(delta, 4))), sqrt(scale2));
     tl_tensor *ds2 = tl_scale(tl_square(ds), r);
 
-    tl_tensor *out_error = tl_scale(tl_add(tl_square(out), query_rows(p2, tl_square(v))), r);
+    tl_tensor *out_error = tl_scale(tl_add(tl_square(out), query_rows(kept2, tl_square(v))), r);
     tl_tensor *delta_error = tl_scale(pair("b t k g d, b t k g d -> b k g t", tl_square(g), out_error), scale2);
     tl_tensor *dq_error = tl_add(tl_scale(tl_square(query_rows(ds, k)), r), query_rows(ds2, tl_square(k)));
     dq_error = tl_add(dq_error, pair("b k g t, b t k g d -> b t k g d", delta_error, tl_square(query_rows(p, k))));
     tl_tensor *ds_error = tl_add(ds2, tl_mul(p2, tl_unsqueeze(delta_error, 4)));
     tl_tensor *dk_error = tl_add(rounded(c, key_rows(ds, q), r), of_groups(key_rows(ds_error, tl_square(q))));
-    tl_tensor *dv_error = tl_add(rounded(c, key_rows(p, g), r), of_groups(key_rows(tl_scale(p2, r), tl_square(g))));
+    tl_tensor *dv_error =
+        tl_add(rounded(c, key_rows(kept, g), r), of_groups(key_rows(tl_scale(kept2, r), tl_square(g))));
 
     tl_tensor *all[4] = {out_error, dq_error, dk_error, dv_error};
     for (int i = 0; i < 4; i++) {
@@ -799,18 +818,28 @@ static void attention_of_any_length_is_right_and_at_its_price(void **state) {
     (void)state;
     if (!cuda) skip();
     static const int64_t lengths[] = {1, 7, 64, 100, 127, 129, 200, 960, 1000, 1023, 1024, 1025};
-    enum { N = sizeof lengths / sizeof *lengths, N_FIRST = 5 };
+    enum { N = sizeof lengths / sizeof *lengths, N_FIRST = 6 };
     int failed = 0, n = 0, n_met = 0;
     for (int i = 0; i < N; i++) {
         const int64_t T = lengths[i], other = lengths[(i + 3) % N];
         const bool is_long = T >= 960;
         const struct attention_case cases[] = {
-            {2, T, T, 2, 2, 64, true, false},      {1, T, T, 4, 2, 128, true, false},
-            {1, T, T, 2, 2, 64, false, true},      {1, T, T, 2, 2, 64, true, true},
-            {2, T, other, 2, 1, 64, false, false}, /* the first ones end here */
-            {2, T, T, 2, 2, 64, false, false},     {1, T, other, 2, 2, 32, false, false},
-            {1, T, T, 2, 2, 80, true, false},      {1, T, T + 5, 2, 2, 64, true, false},
-            {1, T, T, 2, 1, 20, true, false},
+            {2, T, T, 2, 2, 64, true, false, 0},
+            {1, T, T, 4, 2, 128, true, false, 0},
+            {1, T, T, 2, 2, 64, false, true, 0},
+            {1, T, T, 2, 2, 64, true, true, 0},
+            /* the first ones end here */
+            {2, T, other, 2, 1, 64, false, false, 0},
+            {2, T, T, 2, 2, 64, true, false, 0.2},
+            {2, T, T, 2, 2, 64, false, false, 0},
+            {1, T, other, 2, 2, 32, false, false, 0},
+            {1, T, T, 2, 2, 80, true, false, 0},
+            {1, T, T + 5, 2, 2, 64, true, false, 0},
+            {1, T, T, 2, 1, 20, true, false, 0},
+            {1, T, T, 4, 2, 128, true, false, 0.1},
+            {1, T, other, 2, 1, 32, false, true, 0.5},
+            {1, T, T + 5, 2, 2, 96, true, false, 0.3},
+            {1, T, T, 2, 1, 20, true, false, 0.3},
         };
         for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
             for (int is_f16 = 0; is_f16 < 2; is_f16++) {

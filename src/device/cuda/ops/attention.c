@@ -1,8 +1,8 @@
-/* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels (attention_own.cu).
+/* attention.c: attention and its gradient, by cuDNN if it can, otherwise by Tally's own kernels.
  *
  * Who does what. cuDNN: bf16 and f16, heads of a multiple of 8, rows aligned to 16 bytes, causal only with T = S;
- * device/cuda/shared/attention_rule.h has the rule. Everything else (f32, f64, decoding with a cache, odd heads,
- * dropout) is ours.
+ * device/cuda/shared/attention_rule.h has the rule. Everything else is ours: dropout of 16-bit operands on tensor cores
+ * (attention_tiles.cu), the rest (f32, f64, decoding with a cache, odd heads) without.
  *
  * Lengths. Where S is no multiple of 128, the backward's last tile of keys is not full. Without explicit lengths,
  * cuDNN up to 9.15 gives wrong gradients then, and later versions can give NaN where lse is below -88, since keys
@@ -501,7 +501,10 @@ bool cuda_attention(const tl_kernel_args *args) {
     if (call.B == 0 || call.T == 0 || call.H == 0) return true;
     bool is_done = false;
     if (call.S > 0 && call.D > 0 && !try_cudnn(args, &call, false, &is_done)) return false;
-    return is_done || attention_own_forward(args, &call);
+    if (is_done) return true;
+    if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
+        return attention_tiles_forward(args, &call);
+    return attention_own_forward(args, &call);
 }
 
 bool cuda_attention_grad(const tl_kernel_args *args) {
@@ -530,5 +533,7 @@ bool cuda_attention_grad(const tl_kernel_args *args) {
                  args->workspace_bytes);
         return false;
     }
+    if (attention_tiles_fit(&call, cuda_state_of(args->stream)->capability))
+        return attention_own_delta(args, &call) && attention_tiles_backward(args, &call);
     return attention_own_backward(args, &call);
 }

@@ -1,4 +1,5 @@
-/* attention.h: what attention.c (which chooses and speaks to cuDNN) and attention_own.cu (our kernels) share. */
+/* attention.h: what attention.c (which chooses and speaks to cuDNN), attention_own.cu and attention_tiles.cu (our
+ * kernels) share. */
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
 
@@ -38,6 +39,14 @@ struct attention_call {
 size_t attention_own_workspace(const struct attention_call *call);
 bool attention_own_forward(const tl_kernel_args *args, const struct attention_call *call);
 bool attention_own_backward(const tl_kernel_args *args, const struct attention_call *call);
+
+/* Attention with dropout on tensor cores, for the calls that fit: 16-bit dtypes, no mask, heads of up to 128 that are a
+ * multiple of 8, rows aligned to 16 bytes. Backward reads delta = rowsum(g out) - g_lse from the workspace, where
+ * attention_own_delta writes it. */
+bool attention_tiles_fit(const struct attention_call *call, int capability);
+bool attention_tiles_forward(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_own_delta(const tl_kernel_args *args, const struct attention_call *call);
+bool attention_tiles_backward(const tl_kernel_args *args, const struct attention_call *call);
 
 /* Writes T into n i32 at `queries`, and S into n at `keys`. */
 void attention_lengths_write(const tl_kernel_args *args, int32_t *queries, int32_t *keys, int64_t n, int64_t T,

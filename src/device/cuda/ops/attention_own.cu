@@ -17,7 +17,7 @@
  * Dropout (DROPS) is a variant of each kernel. A lane draws one Philox block, and the warp shares what it says: of a
  * query's row 128 keys at a time, or of a key's column 32 queries at a time.
  */
-#include "device/cuda/ops/attention.h"
+#include "device/cuda/ops/attention.cuh"
 #include "device/cuda/shared/common.cuh"
 
 #include "spec/dropout.h"
@@ -72,15 +72,6 @@ template <class C, int PER> __device__ inline lane_row<C, PER> row_zero() {
 #pragma unroll
     for (int j = 0; j < PER; j++) row.x[j] = 0;
     return row;
-}
-
-/* The keys that query t sees: from first_key to visible_keys - 1. */
-__device__ inline int64_t visible_keys(const attention_call &a, int64_t t) {
-    const int64_t n = a.S - a.T + t + a.right + 1;
-    return n < 0 ? 0 : n < a.S ? n : a.S;
-}
-__device__ inline int64_t first_key(const attention_call &a, int64_t t) {
-    return max((int64_t)0, a.S - a.T + t - a.left);
 }
 
 /* The score of query t and key s, whose rows have the product `dot`. */
@@ -189,7 +180,7 @@ __global__ void __launch_bounds__(32 * WARPS)
         const lane_row<C, PER> k = row_load<T, C, PER>(a.k, b, s, h_kv, a.D),
                                v = row_load<T, C, PER>(a.v, b, s, h_kv, a.D);
         lane_row<C, PER> dk = row_zero<C, PER>(), dv = row_zero<C, PER>();
-        const int64_t first = max((int64_t)0, s - (a.S - a.T) - a.right), last = min(a.T, s - (a.S - a.T) + a.left + 1);
+        const int64_t first = first_query(a, s), last = end_query(a, s);
         for (int64_t h = h_kv * group; h < (h_kv + 1) * group; h++)
             for (int64_t t = first; t < last; t++) {
                 const int64_t row = (b * a.H + h) * a.T + t;
@@ -252,11 +243,16 @@ template <class T, int PER> static void forward_launch(const attention_call &a, 
     else attention_forward<T, PER, false><<<queries, 32 * WARPS, 0, stream>>>(a);
 }
 
+template <class T, int PER> static void delta_launch(const attention_call &a, void *delta, cudaStream_t stream) {
+    typedef typename compute_type<T>::type C;
+    attention_delta<T, PER><<<warps_for(a.B * a.H * a.T), 32 * WARPS, 0, stream>>>(a, (C *)delta);
+}
+
 template <class T, int PER> static void backward_launch(const attention_call &a, void *workspace, cudaStream_t stream) {
     typedef typename compute_type<T>::type C;
-    C *delta = (C *)workspace;
+    const C *delta = (const C *)workspace;
     const unsigned queries = warps_for(a.B * a.H * a.T), keys = warps_for(a.B * a.H_kv * a.S);
-    attention_delta<T, PER><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
+    delta_launch<T, PER>(a, workspace, stream);
     if (a.dropout > 0) {
         attention_keys<T, PER, true><<<keys, 32 * WARPS, 0, stream>>>(a, delta);
         attention_queries<T, PER, true><<<queries, 32 * WARPS, 0, stream>>>(a, delta);
@@ -266,29 +262,25 @@ template <class T, int PER> static void backward_launch(const attention_call &a,
     }
 }
 
-/* By elements per lane. BACKWARD chooses the launcher. */
-template <class T, bool BACKWARD> static void launch(const attention_call &a, void *workspace, cudaStream_t stream) {
-    const int per = a.D <= 32 ? 1 : a.D <= 64 ? 2 : a.D <= 128 ? 4 : a.D <= 256 ? 8 : 32;
-    switch (per) {
-    case 1:
-        BACKWARD ? backward_launch<T, 1>(a, workspace, stream) : forward_launch<T, 1>(a, workspace, stream);
-        break;
-    case 2:
-        BACKWARD ? backward_launch<T, 2>(a, workspace, stream) : forward_launch<T, 2>(a, workspace, stream);
-        break;
-    case 4:
-        BACKWARD ? backward_launch<T, 4>(a, workspace, stream) : forward_launch<T, 4>(a, workspace, stream);
-        break;
-    case 8:
-        BACKWARD ? backward_launch<T, 8>(a, workspace, stream) : forward_launch<T, 8>(a, workspace, stream);
-        break;
-    default:
-        BACKWARD ? backward_launch<T, 32>(a, workspace, stream) : forward_launch<T, 32>(a, workspace, stream);
-        break;
-    }
+enum pass { FORWARD, DELTA, BACKWARD };
+
+template <class T, int PER, enum pass PASS>
+static void pass_launch(const attention_call &a, void *workspace, cudaStream_t stream) {
+    if (PASS == FORWARD) forward_launch<T, PER>(a, workspace, stream);
+    else if (PASS == DELTA) delta_launch<T, PER>(a, workspace, stream);
+    else backward_launch<T, PER>(a, workspace, stream);
 }
 
-template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const attention_call *call) {
+/* By elements per lane. */
+template <class T, enum pass PASS> static void launch(const attention_call &a, void *workspace, cudaStream_t stream) {
+    if (a.D <= 32) pass_launch<T, 1, PASS>(a, workspace, stream);
+    else if (a.D <= 64) pass_launch<T, 2, PASS>(a, workspace, stream);
+    else if (a.D <= 128) pass_launch<T, 4, PASS>(a, workspace, stream);
+    else if (a.D <= 256) pass_launch<T, 8, PASS>(a, workspace, stream);
+    else pass_launch<T, 32, PASS>(a, workspace, stream);
+}
+
+template <enum pass PASS> static bool dispatch(const tl_kernel_args *args, const attention_call *call) {
     if (call->D > WIDEST_HEAD) {
         snprintf(args->error, CUDA_ERROR_BYTES, "%s: heads of %lld are wider than %d", args->op, (long long)call->D,
                  (int)WIDEST_HEAD);
@@ -296,16 +288,16 @@ template <bool BACKWARD> static bool dispatch(const tl_kernel_args *args, const 
     }
     switch (call->dtype) {
     case TL_F64:
-        launch<double, BACKWARD>(*call, args->workspace, stream_of(args));
+        launch<double, PASS>(*call, args->workspace, stream_of(args));
         return true;
     case TL_F32:
-        launch<float, BACKWARD>(*call, args->workspace, stream_of(args));
+        launch<float, PASS>(*call, args->workspace, stream_of(args));
         return true;
     case TL_BF16:
-        launch<bf16, BACKWARD>(*call, args->workspace, stream_of(args));
+        launch<bf16, PASS>(*call, args->workspace, stream_of(args));
         return true;
     case TL_F16:
-        launch<f16, BACKWARD>(*call, args->workspace, stream_of(args));
+        launch<f16, PASS>(*call, args->workspace, stream_of(args));
         return true;
     default:
         return cuda_refuse_dtype(args, call->dtype);
@@ -333,10 +325,11 @@ size_t attention_own_workspace(const attention_call *call) {
 }
 
 bool attention_own_forward(const tl_kernel_args *args, const attention_call *call) {
-    return dispatch<false>(args, call);
+    return dispatch<FORWARD>(args, call);
 }
+bool attention_own_delta(const tl_kernel_args *args, const attention_call *call) { return dispatch<DELTA>(args, call); }
 bool attention_own_backward(const tl_kernel_args *args, const attention_call *call) {
-    return dispatch<true>(args, call);
+    return dispatch<BACKWARD>(args, call);
 }
 
 } /* extern "C" */
