@@ -856,7 +856,7 @@ def floor_s(read, written, threads):
 
 @functools.cache
 def op_list():
-    return re.findall(r"^OP\((?:KERNEL|DYNAMIC|TRANSFER), (\w+)\)", (ROOT / "src" / "ops" / "op_list.h").read_text(),
+    return re.findall(r"^OP\((?:KERNEL|DYNAMIC|TRANSFER), (\w+)\)", (ROOT / "src" / "spec" / "op_list.h").read_text(),
                       re.M)
 
 
