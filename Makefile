@@ -3,19 +3,22 @@
 #: make                  the library (shared and static), the program, tally.pc; the CUDA plugin where nvcc is found
 #: make test             build and run every C test (tests/test_*.c); TESTS="shape rng" runs some
 #: make asan             the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under ThreadSanitizer
-#: make fuzz             libFuzzer on the readers of patterns and files (tests/fuzz), under the sanitizers; FUZZ="files" and
-#:                       FUZZ_READERS="tokens" choose; FUZZ_SECONDS=60 or FUZZ_RUNS=N each, from FUZZ_SEED=1
-#: make sweep            price against receipt in 500 random configurations; SWEEP="--device cuda --runs 200 --seconds 450"
+#: make tsan             the tests with threads (tests/test_threads.c, test_einops.c, test_loader.c) under
+#:                       ThreadSanitizer
+#: make fuzz             libFuzzer on the readers of patterns and files (tests/fuzz), under the sanitizers; FUZZ="files"
+#:                       and FUZZ_READERS="tokens" choose; FUZZ_SECONDS=60 or FUZZ_RUNS=N each, from FUZZ_SEED=1
+#: make sweep            price against receipt in 500 random configurations;
+#:                       SWEEP="--device cuda --runs 200 --seconds 450"
 #: make soak             kill training runs 1,000 times and damage their files in between (tests/soak/run --help);
 #:                       SOAK="--kills 50 --seed 7"
 #: make fuzz-programs    20,000 command lines and 2,000 damaged files of each kind, each a process under the sanitizers
 #:                       (tests/fuzz/command_lines.py and mutate.py); FUZZ_PROGRAMS="--runs 100 --seed 7" goes to both
-#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops is
-#:                       the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
+#: make bench            build and run the benchmarks (bench/bench_*.c); BENCH="dispatch" runs some of them, BENCH=ops
+#:                       is the table of op speeds beside PyTorch's (needs a Python with torch: PYTHON=, build/venv)
 #: make cuda             the CUDA plugin, build/libtally_cuda.so
 #: make python           the compiled binding of the Python package; without it the package uses ctypes. PYTHON=python3
-#: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .` makes it
+#: make wheel            build/dist/tally-*.whl: the Python package with the library (without CUDA), as `pip install .`
+#:                       makes it
 #: make install          into PREFIX (/usr/local), staged under DESTDIR; `make uninstall` removes it
 #: make docs             write the tables in docs/ that are generated from the sources
 #: make format           format the C sources as .clang-format says, and wrap comments that are too long
@@ -23,8 +26,8 @@
 #:
 #: BLAS=blis|openblas    the matrix library; default: BLIS on aarch64, OpenBLAS elsewhere, or the other if it is missing
 #: WERROR=1              warnings are errors (the test run does this)
-#: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of isa_list.h;
-#:                       "most": only the most capable one, which is faster to build
+#: ISAS="avx2"           instruction sets to compile the cpu kernels for, besides the baseline; default: all of
+#:                       isa_list.h; "most": only the most capable one, which is faster to build
 #: CUDA=0                leave out the CUDA plugin even if nvcc is found
 #: CUDA_ARCHS="90"       GPU generations to compile for; one is much faster to build than the default, 7.5 to 12.x
 #: NVCC=, CUDA_HOME=     where CUDA is (default: nvcc on PATH, else /usr/local/cuda); CUDNN_HOME= if cuDNN is elsewhere
@@ -70,12 +73,15 @@ on     = $(filter-out 0 no,$($(1)))
 CPU_SRC     := $(wildcard src/device/cpu/*.c src/device/cpu/*/*.c)
 # What a price needs of a device is part of the library, also where the device's kernels are a plugin.
 CUDA_HOST   := $(addprefix src/device/cuda/,rules.c targets.c driver.c)
-LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC) $(CUDA_HOST))
+LIB_SRC     := $(sort $(filter-out src/cli/%,$(wildcard src/*/*.c)) $(wildcard src/device/meta/*.c) $(CPU_SRC) \
+                 $(CUDA_HOST))
 CLI_SRC     := $(sort $(wildcard src/cli/*.c))
 # What every op call passes: compiled as one by gcc, which is worth a tenth to a fifth of the time of a small op.
 CORE_SRC    := $(filter-out src/tensor/convert.c src/base/rng.c src/ops/print.c,\
-                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/autograd/*.c src/einops/*.c))
-CUDA_SRC    := $(sort $(filter-out $(CUDA_HOST),$(foreach ext,c cu,$(wildcard src/device/cuda/*.$(ext) src/device/cuda/*/*.$(ext)))))
+                 $(wildcard src/base/*.c src/tensor/*.c src/account/*.c src/engine/*.c src/ops/*.c src/autograd/*.c \
+                   src/einops/*.c))
+CUDA_SRC    := $(sort $(filter-out $(CUDA_HOST),\
+                 $(foreach ext,c cu,$(wildcard src/device/cuda/*.$(ext) src/device/cuda/*/*.$(ext)))))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 TESTS       ?= $(patsubst tests/test_%.c,%,$(sort $(wildcard tests/test_*.c)))
 BENCH       ?= $(patsubst bench/bench_%.c,%,$(sort $(wildcard bench/bench_*.c)))
@@ -89,9 +95,9 @@ PYTHON      ?= $(or $(wildcard build/venv/bin/python),python3)
 
 # -ffp-contract=off: a*b+c rounds twice everywhere unless the source says fma(), so that every chip gives the same bits.
 # A missing prototype is always an error: a function that tally.h does not declare is hidden in the library.
-# A program may give its threads small stacks, so no frame is larger than this; large buffers come from base/scratch.h. With
-# link-time optimisation the core is compiled when it is joined, so it is checked there too. Sanitizers enlarge frames and are
-# not checked.
+# A program may give its threads small stacks, so no frame is larger than this; large buffers come from base/scratch.h.
+# With link-time optimisation the core is compiled when it is joined, so it is checked there too. Sanitizers enlarge
+# frames and are not checked.
 FRAMES    := $(if $(SANITIZE),,-Wframe-larger-than=16384)
 STRICT    := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wvla -Walloca $(FRAMES) \
              -Werror=missing-prototypes -Werror=implicit-function-declaration $(if $(call on,WERROR),-Werror)
@@ -113,11 +119,12 @@ endif
 
 # -------------------------------------------------------------------------------------------------- instruction sets
 
-# Every cpu kernel is compiled for the compiler's default and again for each of these; src/device/cpu/isa.c chooses at start. The
-# names are those of isa_list.h. A copy's objects are joined and all its names but that of its table made local.
+# Every cpu kernel is compiled for the compiler's default and again for each of these; src/device/cpu/isa.c chooses at
+# start. The names are those of isa_list.h. The objects of each copy are joined, and all names except that of its table
+# are made local.
 MACHINE    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
-# Nothing reads the floating-point exception flags, and preserving them makes gcc floor and truncate one element at a time on
-# x86. On aarch64 it is not needed, and makes comparisons slower.
+# Nothing reads the floating-point exception flags, and preserving them makes gcc floor and truncate one element at a
+# time on x86. On aarch64 the flag is not needed, and it makes comparisons slower.
 CODEGEN    += $(if $(filter x86_64,$(MACHINE)),-fno-trapping-math)
 ISAS_aarch64 := fp16 bf16
 ISAS_x86_64  := avx2 avx512 avx512bf16 amx
@@ -130,7 +137,8 @@ ISA_FLAGS_amx        := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
 # Sanitizer builds use only the most capable set besides the baseline: the sources are the same.
 ISAS       ?= $(if $(SANITIZE),most,$(ISAS_$(MACHINE)))
 override ISAS := $(if $(filter most,$(ISAS)),$(lastword $(ISAS_$(MACHINE))),$(ISAS))
-KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/device/cpu/shared/*.c)) src/tensor/convert.c src/base/rng.c
+KERNEL_SRC := $(filter-out %/parallel.c,$(wildcard src/device/cpu/ops/*.c src/device/cpu/shared/*.c)) \
+              src/tensor/convert.c src/base/rng.c
 
 # ---------------------------------------------------------------------------------------------------------- libraries
 
@@ -149,10 +157,12 @@ has_blis   = $(or $(call has,blis),$(if $(wildcard $(DEBLIB)/blis-openmp/libblis
 has_openblas = $(call has,openblas)
 
 ifeq ($(shell command -v $(PKG_CONFIG)),)
-$(error pkg-config is missing, it finds the libraries. Debian, Ubuntu: apt install pkg-config, or run scripts/install-deps)
+$(error pkg-config is missing, it finds the libraries. \
+    Debian, Ubuntu: apt install pkg-config, or run scripts/install-deps)
 endif
 ifeq ($(call has,jansson),)
-$(error The library jansson (JSON) was not found. Debian, Ubuntu: apt install libjansson-dev, or run scripts/install-deps)
+$(error The library jansson (JSON) was not found. \
+    Debian, Ubuntu: apt install libjansson-dev, or run scripts/install-deps)
 endif
 
 ifeq ($(call has,libpcre2-8),)
@@ -160,9 +170,12 @@ $(error The library PCRE2 (patterns of tokenizers) was not found. Debian, Ubuntu
 endif
 
 BLAS_WANTED := $(BLAS)
-override BLAS := $(or $(BLAS_WANTED),$(if $(filter aarch64%,$(shell uname -m)),$(or $(has_blis),$(has_openblas)),$(or $(has_openblas),$(has_blis))))
+IS_ARM    := $(filter aarch64%,$(shell uname -m))
+BLAS_HERE := $(if $(IS_ARM),$(or $(has_blis),$(has_openblas)),$(or $(has_openblas),$(has_blis)))
+override BLAS := $(or $(BLAS_WANTED),$(BLAS_HERE))
 ifeq ($(BLAS),)
-$(error No CBLAS was found. Debian, Ubuntu: apt install $(if $(filter aarch64%,$(shell uname -m)),libblis-openmp-dev,libopenblas-openmp-dev), or run scripts/install-deps)
+$(error No CBLAS was found. Debian, Ubuntu: \
+    apt install $(if $(IS_ARM),libblis-openmp-dev,libopenblas-openmp-dev), or run scripts/install-deps)
 endif
 ifeq ($(filter blis openblas,$(BLAS)),)
 $(error BLAS=$(BLAS) is unknown: use BLAS=blis or BLAS=openblas)
@@ -204,13 +217,16 @@ CUDA_HOME ?= $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -
 CUDNN_HOME ?= $(CUDA_HOME)
 CUDA      ?= 1
 NVCC_KNOWS = $(shell $(NVCC) --list-gpu-code 2>/dev/null)
-# Code of a generation runs on the later minor versions of it too: 86 on 8.7, 100 on 10.3. 89 has 8-bit products of its own.
+# Code for a generation also runs on its later minor versions: 86 on 8.7, 100 on 10.3. 89 is separate, since it has
+# 8-bit products.
 CUDA_ARCHS ?= $(filter $(NVCC_KNOWS:sm_%=%),75 80 86 89 90 100 120)
 CUDA_INC   = $(addprefix -isystem ,$(sort $(CUDA_HOME)/include $(CUDNN_HOME)/include))
-CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) -lcudart -lcublasLt -lcudnn -ldl
-# Machine code for each generation, and PTX of the newest for GPUs that are yet to come. --fmad=false: see -ffp-contract.
+CUDA_LIBS ?= $(addprefix -L,$(sort $(wildcard $(CUDA_HOME)/lib64 $(CUDNN_HOME)/lib64 $(CUDNN_HOME)/lib))) \
+             -lcudart -lcublasLt -lcudnn -ldl
+# Machine code for each generation, and PTX of the newest for future GPUs. --fmad=false: see -ffp-contract.
 NVCCFLAGS ?= -O3 -g
-NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+NVCC_ALL   = -std=c++17 $(NVCCFLAGS) --fmad=false -Iinclude -Isrc $(CUDA_INC) \
+             -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
              $(if $(call on,WERROR),-Werror all-warnings) \
              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
              $(foreach a,$(lastword $(CUDA_ARCHS)),-gencode arch=compute_$(a),code=compute_$(a))
@@ -225,7 +241,8 @@ endif
 
 # --------------------------------------------------------------------------------------------------------- what to make
 
-.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run fuzz-programs soak sweep bench docs format install uninstall clean help FORCE
+.PHONY: all lib python wheel cuda cuda-found cuda-skipped cuda-refused cuda-why test tests asan tsan fuzz fuzz-run \
+    fuzz-programs soak sweep bench docs format install uninstall clean help FORCE
 
 all: lib $(if $(NO_CUDA),cuda-skipped,cuda-found)
 lib: $(BUILD)/libtally.so $(BUILD)/libtally.a $(BUILD)/tally.pc $(if $(CLI_SRC),$(BUILD)/tally)
@@ -246,11 +263,13 @@ WHOLE := $(if $(SANITIZE),,$(shell { $(probe); } 2>/dev/null))
 $(call objects,$(CORE_SRC)): EXTRA_CFLAGS = $(WHOLE)
 # Without sanitizers: clang would put their runtime into the object, and again into every program.
 $(BUILD)/core.o: $(call objects,$(CORE_SRC))
-	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(FRAMES) $(if $(call on,WERROR),-Werror) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
+	$(call say,JOIN,$@)$(CC) -r -nostdlib $(filter-out -fsanitize=%,$(CODEGEN)) $(CFLAGS) $(FRAMES) \
+	    $(if $(call on,WERROR),-Werror) $(if $(WHOLE),-flto=2 -flinker-output=nolto-rel) -o $@ $^
 
 define isa_rules
 $(BUILD)/obj/isa/$(1)/%.c.o: %.c $(BUILD)/flags
-	$$(call say,CC,$$< ($(1)))mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(FLAGS_$$<) $(ISA_FLAGS_$(1)) -DCPU_KERNELS=cpu_kernels_$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC,$$< ($(1)))mkdir -p $$(@D) && $$(CC) $$(ALL_CFLAGS) $$(FLAGS_$$<) $(ISA_FLAGS_$(1)) \
+	    -DCPU_KERNELS=cpu_kernels_$(1) -MMD -MP -c -o $$@ $$<
 $(BUILD)/isa-$(1).o: $(KERNEL_SRC:%=$(BUILD)/obj/isa/$(1)/%.o)
 	$$(call say,JOIN,$$@)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=cpu_kernels_$(1) $$@
 endef
@@ -261,7 +280,8 @@ $(BUILD)/tally.o: $(BUILD)/core.o $(call objects,$(filter-out $(CORE_SRC),$(LIB_
 	$(call say,JOIN,$@)$(CC) -r -nostdlib -o $@ $^
 
 $(BUILD)/libtally.so.$(VERSION): $(BUILD)/tally.o
-	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,$(SONAME) $(LINKSAFE) $(call ORIGIN,) -o $@ $< $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
+	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,$(SONAME) $(LINKSAFE) $(call ORIGIN,) -o $@ $< \
+	    $(SANLINK) $(LDFLAGS) $(LINK_LIBS)
 
 $(BUILD)/libtally.so: $(BUILD)/libtally.so.$(VERSION)
 	@ln -sf $(<F) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $@
@@ -289,8 +309,8 @@ python: lib $(BUILD)/python/_native.abi3.so
 $(BUILD)/python/_native_all.c: python/tally/_generate.py python/tally/_header.py python/tally/_native.c include/tally.h
 	$(call say,WRITE,$@)mkdir -p $(@D) && $(PYTHON) python/tally/_generate.py include/tally.h python/tally/_native.c >$@
 $(BUILD)/python/_native.abi3.so: $(BUILD)/python/_native_all.c
-	$(call say,CC,$@)$(CC) -shared -std=gnu17 $(filter-out -fopenmp,$(CODEGEN)) $(CFLAGS) -Wall -Wextra $(if $(call on,WERROR),-Werror) -Iinclude \
-	    -isystem $(PYTHON_INC) -o $@ $< $(SANLINK) $(LDFLAGS) -ldl
+	$(call say,CC,$@)$(CC) -shared -std=gnu17 $(filter-out -fopenmp,$(CODEGEN)) $(CFLAGS) -Wall -Wextra \
+	    $(if $(call on,WERROR),-Werror) -Iinclude -isystem $(PYTHON_INC) -o $@ $< $(SANLINK) $(LDFLAGS) -ldl
 
 # Builds in build/wheel, with the flags of a library that travels.
 wheel:
@@ -332,18 +352,20 @@ asan:
 # parallel loop as a race. What this target is after are our own threads (pool, ledger, loader, scopes), so OpenMP stays
 # compiled in, as shipped, and is held to one thread per team; OMP_THREAD_LIMIT beats any num_threads() in the code.
 tsan:
-	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 ISAS= TESTS="threads einops loader" test
+	@OMP_NUM_THREADS=1 OMP_THREAD_LIMIT=1 $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SANITIZE=thread CUDA=0 ISAS= \
+	    TESTS="threads einops loader" test
 
-# Coverage is counted in the whole library. Findings are left in the corpus's folder, which stays from run to run. fuzz_files has several
-# readers, each with a corpus of its own. The check for leaks is one at the end of each program, since one after every input would take
-# seconds each; ASAN_OPTIONS=detect_leaks=0 leaves it out.
+# Coverage is counted in the whole library. Findings stay in the folder of the corpus, which is kept between runs.
+# fuzz_files has several readers, each with its own corpus. Leaks are checked once, at the end of each program, since a
+# check after every input would take seconds; ASAN_OPTIONS=detect_leaks=0 disables it.
 FUZZ         ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/*.c)))
 FUZZ_READERS ?= safetensors tokens config settings kinds manifest
 FUZZ_SECONDS ?= 60
 FUZZ_SEED    ?= 1
 fuzz:
 	@command -v clang >/dev/null || { echo 'make fuzz needs clang' >&2; exit 1; }
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= fuzz-run
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang SANITIZE=fuzzer-no-link,address,undefined CUDA=0 ISAS= \
+	    fuzz-run
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/tally.o
 	$(call say,LINK,$@)mkdir -p $(@D) && $(CC) -o $@ $^ -fsanitize=fuzzer,address,undefined $(LDFLAGS) $(LINK_LIBS)
 fuzz-run: $(FUZZ:%=$(BUILD)/tests/fuzz_%)
@@ -383,8 +405,9 @@ endef
 $(BUILD)/tally.pc: FORCE
 	$(shell mkdir -p $(@D))$(file >$@,$(PC))@:
 
-INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libtally.so.$(VERSION) \
-            $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so $(LIBDIR)/pkgconfig/tally.pc
+INSTALLED = $(BINDIR)/tally $(INCLUDEDIR)/tally.h $(LIBDIR)/libtally.so $(LIBDIR)/$(SONAME) \
+            $(LIBDIR)/libtally.so.$(VERSION) $(LIBDIR)/libtally.a $(LIBDIR)/libtally_cuda.so \
+            $(LIBDIR)/pkgconfig/tally.pc
 
 install: all
 	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(INCLUDEDIR) $(LIBDIR)/pkgconfig)
