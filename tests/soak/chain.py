@@ -23,7 +23,7 @@ class Violation(Exception):
 
 
 class World:
-    """What all chains share: the program, the scratch folder, the user that trains, a text and a model to begin with."""
+    """What all chains share: the program, the scratch folder, the user that trains, a text and a first model."""
 
     def __init__(self, tally, work, seed, uid, signals=process.STOPPING):
         self.tally, self.work, self.seed, self.uid = tally, work, seed, uid
@@ -35,8 +35,8 @@ class World:
 
     def call(self, *arguments):
         ids = {"user": self.uid, "group": self.uid, "extra_groups": []} if os.geteuid() == 0 and self.uid else {}
-        return subprocess.run([self.tally, *arguments], capture_output=True, text=True, env=self.environment, cwd=self.work,
-                              timeout=120, **ids)
+        return subprocess.run([self.tally, *arguments], capture_output=True, text=True, env=self.environment,
+                              cwd=self.work, timeout=120, **ids)
 
     def must(self, *arguments):
         done = self.call(*arguments)
@@ -55,11 +55,13 @@ class World:
         self.must("data", "make", "--bytes", "4kB", "--seed", "3", "--out", self.text)
         self.must("data", "tokens", self.text, "--out", self.tokens)
         first = os.path.join(self.work, "first")
-        self.must("train", *SMALL, "--data", self.text, "--steps", "2", "--warmup", "1", "--sample-tokens", "0", "--quiet", "--out", first)
+        self.must("train", *SMALL, "--data", self.text, "--steps", "2", "--warmup", "1", "--sample-tokens", "0",
+                  "--quiet", "--out", first)
         shutil.move(os.path.join(first, "final"), self.model)
 
 
-SMALL = ["--model", "tiny-gpt2", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "16", "--batch", "2", "--seq", "8"]
+SMALL = ["--model", "tiny-gpt2", "--layers", "1", "--channels", "16", "--heads", "2", "--context", "16", "--batch", "2",
+         "--seq", "8"]
 
 
 class Chain:
@@ -73,7 +75,8 @@ class Chain:
         self.log_was_damaged = False
         self.foreign = set()                # manifests of other runs' checkpoints
         self.damages, self.n_backups, self._other = [], 0, None
-        self.unmarked = set()               # temporaries in a folder that does not say whose it is: they may be anybody's
+        # Temporaries in a folder without a record of its owner: anyone may have made them.
+        self.unmarked = set()
         self._choose()
         self._plant()
 
@@ -87,9 +90,11 @@ class Chain:
         self.recipe, self.keep, self.save_best = RECIPES[self.number % 7], r.randint(1, 3), r.random() < 0.5
         self.steps, self.save_every = r.randint(20, 60), r.choice([1, 2, 3, 5, 8, 13, 100])
         self.data_file = self.model_folder = None
-        arguments = ["--recipe", self.recipe, "--steps", str(self.steps), "--warmup", "3", "--save-every", str(self.save_every),
-                     "--save-best", "true" if self.save_best else "false", "--eval-every", str(r.choice([0, 4, 7])), "--eval-batches", "1",
-                     "--sample-every", str(r.choice([0, 9])), "--sample-tokens", str(r.choice([0, 4])), "--accum", str(r.choice([1, 1, 2])),
+        arguments = ["--recipe", self.recipe, "--steps", str(self.steps), "--warmup", "3",
+                     "--save-every", str(self.save_every), "--save-best", "true" if self.save_best else "false",
+                     "--eval-every", str(r.choice([0, 4, 7])), "--eval-batches", "1",
+                     "--sample-every", str(r.choice([0, 9])), "--sample-tokens", str(r.choice([0, 4])),
+                     "--accum", str(r.choice([1, 1, 2])),
                      "--checkpointing", r.choice(["none", "sqrt", "full"]), "--dropout", r.choice(["0", "0.1"])]
         data = r.choice(["text", "text", "tokens", "builtin"])
         if data != "builtin":
@@ -112,7 +117,8 @@ class Chain:
         os.mkdir(folder)
         damage.own(folder, self.world.uid)
         plan = process.Plan(signal.SIGKILL, phase=1 << 40)  # never comes: the phases are counted
-        done = process.run(self.arguments(folder, 100000), plan, folder, self.home, self.world.uid, self.world.environment, 120)
+        done = process.run(self.arguments(folder, 100000), plan, folder, self.home, self.world.uid,
+                           self.world.environment, 120)
         if done.code != 0:
             raise Violation("reference", f"the run that was left alone ended with {done.code}: {done.text[-500:]}")
         self.duration, self.n_phases = done.seconds, max(12, done.n_phases)
@@ -144,10 +150,11 @@ class Chain:
 
     def _user_file(self, rng):
         """A file of the user's among those of the run."""
-        name = rng.choice(["notes.txt", "plot.png.tmp", "price.json.old", ".hidden", "checkpoints/notes.txt", "checkpoints/step-best",
-                           "final/README.md", ".tally-notes.tmp"])
+        name = rng.choice(["notes.txt", "plot.png.tmp", "price.json.old", ".hidden", "checkpoints/notes.txt",
+                           "checkpoints/step-best", "final/README.md", ".tally-notes.tmp"])
         path = os.path.join(self.run, name)
-        if os.path.isdir(os.path.dirname(path)) and not os.path.islink(os.path.dirname(path)) and not os.path.lexists(path):
+        if (os.path.isdir(os.path.dirname(path)) and not os.path.islink(os.path.dirname(path))
+                and not os.path.lexists(path)):
             with open(path, "w") as file:
                 file.write(f"mine: {name}\n")
             damage.own(path, self.world.uid)
@@ -156,7 +163,8 @@ class Chain:
     def _check_untouched(self):
         now = verify.picture(self.outside)
         if now != self.outside_picture:
-            changed = sorted(name for name in now.keys() | self.outside_picture.keys() if now.get(name) != self.outside_picture.get(name))
+            changed = sorted(name for name in now.keys() | self.outside_picture.keys()
+                             if now.get(name) != self.outside_picture.get(name))
             raise Violation("outside", f"changed outside the folder: {changed}")
         for path, content in self.user_files.items():
             if os.path.lexists(path):
@@ -182,7 +190,8 @@ class Chain:
         return process.Plan(number, after_s=rng.uniform(0, (0.1 + 0.8 * left) * self.duration), closed=closed)
 
     def _whole(self):
-        return {step: c for step, c in verify.checkpoints(self.run, self.world.uid).items() if c.identity and c.identity not in self.foreign}
+        return {step: c for step, c in verify.checkpoints(self.run, self.world.uid).items()
+                if c.identity and c.identity not in self.foreign}
 
     def _damage(self, rng, is_finished):
         """What is done to the folder before a process; an InputDamage is returned."""
@@ -196,7 +205,8 @@ class Chain:
             return change
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             self.n_backups += 1
-            d = damage.Damage(rng, self.run, self.outside, self.world.uid, os.path.join(self.home, f"backup-{self.n_backups}"), self.other)
+            d = damage.Damage(rng, self.run, self.outside, self.world.uid,
+                              os.path.join(self.home, f"backup-{self.n_backups}"), self.other)
             if d.apply([*self.user_files, *(d.path for d in self.damages if d.is_outstanding)]):
                 self.damages.append(d)
                 self.tally[f"damage: {d.kind}"] += 1
@@ -204,7 +214,8 @@ class Chain:
         return None
 
     def _start(self, plan, extra):
-        return process.run([*self.arguments(self.run), *extra], plan, self.run, self.home, self.world.uid, self.world.environment, LIMIT_S)
+        return process.run([*self.arguments(self.run), *extra], plan, self.run, self.home, self.world.uid,
+                           self.world.environment, LIMIT_S)
 
     def step(self, number, is_last, is_finished):
         """One process and everything that must hold after it. True: the run ended with success."""
@@ -212,13 +223,14 @@ class Chain:
         change = None if is_last else self._damage(rng, is_finished)
         plan = self._plan(rng, is_last)
         before = self._whole()
-        self.story.append(f"{number}: {'; '.join(map(str, [*self.damages, *([change] if change else [])])) or 'no damage'}; {plan}; "
-                          f"whole {sorted(before)}")
+        damages = "; ".join(map(str, [*self.damages, *([change] if change else [])])) or "no damage"
+        self.story.append(f"{number}: {damages}; {plan}; whole {sorted(before)}")
         self.tell(self.story[-1])
         if not any(os.path.lexists(os.path.join(self.run, name)) for name in ("lock", "run.json")):
             self.unmarked |= set(verify.temporaries(self.run))
         out = self._start(plan, change.extra if change else [])
-        self.story[-1] += f" -> exit {out.code} after {out.seconds:.2f} s: {(out.text.strip().splitlines() or [''])[-1][:200]}"
+        last_line = (out.text.strip().splitlines() or [""])[-1]
+        self.story[-1] += f" -> exit {out.code} after {out.seconds:.2f} s: {last_line[:200]}"
         self.tell(self.story[-1])
         self.tally[f"kill: {signal.Signals(plan.signal).name}" if out.signalled else "kill: none"] += 1
         if re.search(r"^(?:.*\r)?step \d+/\d+  ", out.text, re.M) or sorted(self._whole()) != sorted(before):
@@ -267,13 +279,16 @@ class Chain:
             raise Violation("false-save", "exit 75 without a word about a save")
         for step in said:
             if step not in whole:
-                raise Violation("false-save", f"\"saved after {step} steps\", and whole are {sorted(whole)}: "
-                                + str(verify.checkpoint_problem(os.path.join(self.run, "checkpoints", f"step-{step:012d}"), step, self.world.uid)))
+                folder = os.path.join(self.run, "checkpoints", f"step-{step:012d}")
+                problem = verify.checkpoint_problem(folder, step, self.world.uid)
+                raise Violation("false-save",
+                                f"\"saved after {step} steps\", and whole are {sorted(whole)}: {problem}")
 
     def _check_weights(self, whole):
         for step, c in whole.items():
             if self.weights.get(step, c.weights) != c.weights:
-                raise Violation("wrong-weights", f"the checkpoint of step {step} is whole and has other weights than the run that was left alone")
+                raise Violation("wrong-weights", f"the checkpoint of step {step} is whole and has other weights than "
+                                "the run that was left alone")
 
     def _check_progress(self, out, before, whole):
         newest = max(before, default=0)
@@ -284,7 +299,8 @@ class Chain:
         shown = re.search(r"^(?:.*\r)?step (\d+)/\d+  loss", out.text, re.M)
         every = (self.steps + 19) // 20
         if shown and not newest < int(shown[1]) <= newest + every:
-            raise Violation("resume", f"the newest whole checkpoint was of step {newest}; the first step that it shows is {shown[1]}")
+            raise Violation("resume", f"the newest whole checkpoint was of step {newest}; the first step that it shows "
+                            f"is {shown[1]}")
 
     def _check_swept(self, whole):
         left = sorted(os.path.relpath(p, self.run) for p in verify.temporaries(self.run) if p not in self.unmarked)
@@ -307,11 +323,13 @@ class Chain:
         except OSError as problem:
             raise Violation("false-success", f"exit 0, and {final}: {problem}") from None
         if content != self.final:
-            raise Violation("false-success", "exit 0, and the weights of final/ are not those of the run that was left alone")
+            raise Violation("false-success",
+                            "exit 0, and the weights of final/ are not those of the run that was left alone")
         price, receipt = (os.path.join(self.run, name) for name in ("price.json", "receipt.json"))
         compared = self.world.call("diff", price, receipt)
         if compared.returncode:
-            raise Violation("false-success", f"exit 0, and price and receipt do not tally: {(compared.stdout + compared.stderr)[-300:]}")
+            raise Violation("false-success",
+                            f"exit 0, and price and receipt do not tally: {(compared.stdout + compared.stderr)[-300:]}")
         if verify.read_json(receipt)["kinds"]["step"]["count"] != self.steps:
             raise Violation("false-success", f"exit 0, and the receipt is not of {self.steps} steps")
         if self.log_was_damaged:
@@ -319,11 +337,12 @@ class Chain:
         log = os.path.join(self.run, "log.jsonl")
         problem = verify.log_problem(log)
         if problem or verify.plain_log(log) != self.log:
-            raise Violation("log", f"exit 0, and log.jsonl is not that of the run that was left alone: {problem or 'other numbers'}")
+            raise Violation("log", "exit 0, and log.jsonl is not that of the run that was left alone: "
+                            f"{problem or 'other numbers'}")
 
     def _refused(self, plan, out, change):
-        """A refusal has a reason, says where, and is over when the reason is. A reason may also be what the run has set aside since it last
-        went on: then there is nothing to repair, and a new folder is begun."""
+        """A refusal has a reason, names the place, and ends when the reason is gone. The reason may also be a file that
+        the run has set aside since it last continued: then nothing can be repaired, and a new folder is started."""
         repairable = [d for d in self.damages if d.is_repairable]
         is_hindered = plan.file_limit or plan.closed
         if not (self.damages or change or is_hindered):
@@ -360,7 +379,8 @@ class Chain:
 
     def _class(self, text):
         """A refusal without what differs from run to run."""
-        lines = [line for line in text.strip().splitlines() if line.startswith("tally") and "checkpoint ignored" not in line]
+        lines = [line for line in text.strip().splitlines()
+                 if line.startswith("tally") and "checkpoint ignored" not in line]
         line = re.sub(re.escape(self.home) + r"/*", "", (lines or text.strip().splitlines() or ["no words"])[-1])
         line = re.sub(r"\b[0-9a-f]{8,}\b|-?\d+(\.\d+)?(e[-+]?\d+)?", "N", line)
         return re.sub(r'"[^"]{12,}"|\'[^\']*\'', '"..."', line)[:110]
@@ -368,7 +388,8 @@ class Chain:
     # ---- All of it
 
     def go(self, n_processes):
-        self.story = [f"recipe {self.recipe}, keep {self.keep}, save_every {self.save_every}, save_best {self.save_best}, steps {self.steps}: "
+        self.story = [f"recipe {self.recipe}, keep {self.keep}, save_every {self.save_every}, save_best "
+                      f"{self.save_best}, steps {self.steps}: "
                       + " ".join(self.arguments(self.run))]
         self._reference()
         is_finished, n_after = False, self.rng.randint(0, 3)
@@ -380,7 +401,8 @@ class Chain:
         self._end()
 
     def _end(self):
-        """Repaired and left alone, it must come to its end. What training has gone past stays, unless the run refuses it."""
+        """Repaired and not disturbed again, the run must finish. Damage that training has passed stays, unless the run
+        refuses it."""
         repaired = [d for d in self.damages if d.is_repairable and not (d.is_past and d.step_folder)]
         self.damages = [d for d in self.damages if d not in repaired]
         self._repair(repaired)
@@ -397,13 +419,15 @@ class Chain:
 # ---- Folders that are not a run's
 
 def foreign_folder(world, number):
-    """A user's folder with files of the names that a run uses, the data among them. Whatever the program says, they stay."""
+    """A user's folder with files named like those of a run, including the data. They must stay, whatever the program
+    does."""
     rng = random.Random(f"{world.seed}/foreign/{number}")
     home = world.folder(f"foreign-{number}")
     mine = os.path.join(home, "mine")
     os.mkdir(mine)
-    names = ["stories.txt", "price.json", "receipt.json", "config.json", "log.jsonl", "machine.json", "events.out.tfevents.tally",
-             "final/model.safetensors", "final/config.json", "checkpoints/step-000000000003/notes", ".tally-notes", "lock"]
+    names = ["stories.txt", "price.json", "receipt.json", "config.json", "log.jsonl", "machine.json",
+             "events.out.tfevents.tally", "final/model.safetensors", "final/config.json",
+             "checkpoints/step-000000000003/notes", ".tally-notes", "lock"]
     chosen = ["stories.txt"] + rng.sample(names[1:], rng.randint(0, 4))
     text = verify.read_bytes(world.text)
     for name in chosen:

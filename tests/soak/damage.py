@@ -148,7 +148,8 @@ def emptied(_d, path):
         remove(os.path.join(path, name))
 
 
-FILE_KINDS = [flip, flip, flip, cut, grow, zero, empty, delete, garbage, other_run, mode, owner, fifo, link, dangling, folder]
+FILE_KINDS = [flip, flip, flip, cut, grow, zero, empty, delete, garbage, other_run, mode, owner, fifo, link, dangling,
+              folder]
 FOLDER_KINDS = [delete, other_run, mode, owner, fifo, link, dangling, plain_file, emptied]
 
 
@@ -156,7 +157,8 @@ class Damage:
     """One piece of damage: what it was, and how to undo it as long as nobody else has touched the place."""
 
     def __init__(self, rng, run, outside, uid, backup, other_folder):
-        self.rng, self.run, self.outside, self.uid, self.backup, self.other_folder = rng, run, outside, uid, backup, other_folder
+        self.rng, self.run, self.outside, self.uid = rng, run, outside, uid
+        self.backup, self.other_folder = backup, other_folder
         self.sentinel_file = os.path.join(outside, "sentinel")
         self.sentinel_folder = os.path.join(outside, "folder")
         self.path = self.kind = None
@@ -166,7 +168,8 @@ class Damage:
         return f"{self.kind} {os.path.relpath(self.path, self.run)}"
 
     def _pick(self, avoid):
-        """Half of the time something of a checkpoint, the newest ones first; nothing that is, holds or is within one of `avoid`."""
+        """A path to damage: half of the time in a checkpoint, preferably a new one. It never is, contains or lies in
+        one of `avoid`."""
         paths = sorted(p for p in verify.walk(self.run) if not verify.TEMPORARY.match(os.path.basename(p))
                        and not any(p == a or p.startswith(a + "/") or a.startswith(p + "/") for a in avoid))
         within = [p for p in paths if "/checkpoints/step-" in p]
@@ -207,13 +210,14 @@ class Damage:
 
     @property
     def is_repairable(self):
-        """A checkpoint whose manifest was deleted looks half-written, and the run removes it: nothing can be put back into it."""
+        """A checkpoint whose manifest was deleted looks incomplete, so the run removes it, and nothing can be restored
+        in it."""
         parent = os.path.dirname(self.path)
         return self.is_outstanding and os.path.isdir(parent) and not os.path.islink(parent)
 
     def repair(self):
-        """Puts back what was there, unless the run has made something of its own in its place. A checkpoint that training has gone past is
-        removed instead: if it came back, it would be newer than the log and the receipt."""
+        """Restores what was there, unless the run has put something of its own in its place. A checkpoint that training
+        has passed is removed instead: restored, it would be newer than the log and the receipt."""
         if self.is_outstanding and self.is_past and self.step_folder:
             remove(self.step_folder)
             return
@@ -257,7 +261,8 @@ class InputDamage:
         self._write(path, change(bytearray(self.saved[path][0])))
 
     def _replaced(self):
-        self._data(lambda data: bytes(reversed(data[64:])).rjust(len(data), b"x") if data[:8] != b"TALLYTOK" else data[:64] + data[-64:64:-1])
+        self._data(lambda data: bytes(reversed(data[64:])).rjust(len(data), b"x") if data[:8] != b"TALLYTOK"
+                   else data[:64] + data[-64:64:-1])
 
     def _cut(self):
         self._data(lambda data: data[:len(data) * 3 // 4])
@@ -288,7 +293,8 @@ class InputDamage:
 
     def _settings(self):
         """Other settings, and in half of the cases nobody who would know."""
-        self.extra = self.rng.choice([["--lr", "0.02"], ["--seed", "77"], ["--beta1", "0.5"], ["--weight-decay", "0.3"]])
+        self.extra = self.rng.choice([["--lr", "0.02"], ["--seed", "77"], ["--beta1", "0.5"],
+                                      ["--weight-decay", "0.3"]])
         path = os.path.join(self.chain.run, "config.json")
         if self.rng.random() < 0.5 and os.path.isfile(path):
             self.removed = path

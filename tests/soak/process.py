@@ -29,7 +29,8 @@ class Watch:
             self.folders[number] = folder
 
     def events(self, timeout):
-        """How many of them since the last call, those of the log and the other files of the run's own folder left out."""
+        """How many there were since the last call, without those of the log and other files directly in the run's
+        folder."""
         if self.fd < 0 or not select.select([self.fd], [], [], timeout)[0]:
             return 0
         data, at, count = os.read(self.fd, 65536), 0, 0
@@ -52,13 +53,15 @@ class Plan:
     """How a process is to end: left alone, or by a signal after a time or in a phase of a save."""
 
     def __init__(self, signal_number=None, after_s=None, phase=None, file_limit=None, closed=()):
-        self.signal, self.after_s, self.phase, self.file_limit, self.closed = signal_number, after_s, phase, file_limit, closed
+        self.signal, self.after_s, self.phase = signal_number, after_s, phase
+        self.file_limit, self.closed = file_limit, closed
 
     def __str__(self):
         if self.signal is None:
             words = "left alone"
         else:
-            words = signal.Signals(self.signal).name + (f" in phase {self.phase} of its saves" if self.phase else f" after {self.after_s:.3f} s")
+            when = f" in phase {self.phase} of its saves" if self.phase else f" after {self.after_s:.3f} s"
+            words = signal.Signals(self.signal).name + when
         words += f", files of at most {self.file_limit} bytes" if self.file_limit else ""
         return words + (f", closed descriptors {list(self.closed)}" if self.closed else "")
 
@@ -124,8 +127,8 @@ def run(arguments, plan, folder, logs, uid, environment, limit_s):
     ids = {"user": uid, "group": uid, "extra_groups": []} if os.geteuid() == 0 and uid else {}
     began = time.monotonic()
     with open(paths[0], "wb") as stdout, open(paths[1], "wb") as stderr:
-        child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=logs, env=environment,
-                                 preexec_fn=_prepare(plan), **ids)
+        child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=logs,
+                                 env=environment, preexec_fn=_prepare(plan), **ids)
     try:
         if plan.signal is not None and _wait_for_moment(child, plan, folder, began, out):
             out.was_ready = _catches_signals(child.pid)

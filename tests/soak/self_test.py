@@ -6,7 +6,8 @@ import chain
 import damage
 import process
 
-# NAME, what must be found, how the process is stopped, and what the program does instead: $real is the true one, $out the run's folder.
+# NAME, what must be found, how the process is stopped, and what the program does instead: $real is the real program,
+# $out the folder of the run.
 TERM = process.Plan(signal.SIGTERM, after_s=1.5)
 FAULTS = [
     ("crash", "signal", None, "kill -SEGV $$"),
@@ -16,10 +17,13 @@ FAULTS = [
     ("never ends", "hang", None, "exec sleep 60"),
     ("says it saved", "false-save", TERM, "trap 'echo saved after 7 steps >&2; exit 75' TERM; sleep 5 & wait"),
     ("saves nothing", "false-save", TERM, "trap 'echo bye >&2; exit 75' TERM; sleep 5 & wait"),
-    ("other weights at the end", "false-success", None, '"$real" "$@" && printf x | dd of="$out/final/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null'),
+    ("other weights at the end", "false-success", None,
+     '"$real" "$@" && printf x | dd of="$out/final/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null'),
     ("no weights at the end", "false-success", None, '"$real" "$@" && rm -r "$out/final"'),
-    ("another receipt", "false-success", None, '"$real" "$@" && sed -i "s/\\"calls\\": 1,/\\"calls\\": 2,/" "$out/receipt.json"'),
-    ("another run's weights", "wrong-weights", None, '"$real" "$@" --seed 99 --out "$out.x" && rm -r "$out/checkpoints" && mv "$out.x/checkpoints" "$out"'),
+    ("another receipt", "false-success", None,
+     '"$real" "$@" && sed -i "s/\\"calls\\": 1,/\\"calls\\": 2,/" "$out/receipt.json"'),
+    ("another run's weights", "wrong-weights", None,
+     '"$real" "$@" --seed 99 --out "$out.x" && rm -r "$out/checkpoints" && mv "$out.x/checkpoints" "$out"'),
     ("another log", "log", None, '"$real" "$@" && echo "{}x" >>"$out/log.jsonl"'),
     ("loses checkpoints", "lost", None, 'rm -rf "$out"/checkpoints/*; exit 0'),
     ("begins again", "resume", None, 'rm -rf "$out"/checkpoints/*; exec "$real" "$@"'),
@@ -43,8 +47,8 @@ class Scripted(chain.Chain):
         self.recipe, self.keep, self.save_best, self.steps, self.save_every = "fp32", 2, False, 20, 4
         self.model_folder, self.data_file = None, os.path.join(self.home, "text")
         damage.copy(self.world.text, self.data_file, self.world.uid)
-        self.settings = [*chain.SMALL, "--data", self.data_file, "--steps", "20", "--warmup", "1", "--save-every", "4", "--save-best", "false",
-                         "--eval-every", "0", "--val-share", "0", "--sample-tokens", "0"]
+        self.settings = [*chain.SMALL, "--data", self.data_file, "--steps", "20", "--warmup", "1", "--save-every", "4",
+                         "--save-best", "false", "--eval-every", "0", "--val-share", "0", "--sample-tokens", "0"]
 
     def _plan(self, rng, is_last):
         return self.plan

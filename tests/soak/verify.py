@@ -1,4 +1,5 @@
-"""What a run's folder holds, looked at without the program: checkpoints by their manifests (docs/files.md), weights, logs, temporaries."""
+"""Reads the folder of a run without the program: checkpoints by their manifests (docs/files.md), weights, logs,
+temporaries."""
 import array
 import functools
 import hashlib
@@ -100,7 +101,8 @@ def checkpoint_problem(folder, step, uid):
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if root["crc32c"] != "%08x" % crc32c(text.encode()):
             return "the manifest's checksum is wrong"
-        if body["step"] != step or body["block_bytes"] != BLOCK_BYTES or not body["schema"].startswith("tally.checkpoint/"):
+        if (body["step"] != step or body["block_bytes"] != BLOCK_BYTES
+                or not body["schema"].startswith("tally.checkpoint/")):
             return "the manifest is of another step or schema"
         names = [entry["name"] for entry in body["files"]]
         if not {"model.safetensors", "optimizer.safetensors", "state.json"} <= set(names):
@@ -170,7 +172,8 @@ def picture(top):
         s = os.lstat(path)
         what = digest(path) if stat.S_ISREG(s.st_mode) else os.readlink(path) if stat.S_ISLNK(s.st_mode) else ""
         when = 0 if stat.S_ISDIR(s.st_mode) else s.st_mtime_ns
-        out[os.path.relpath(path, top)] = (stat.S_IFMT(s.st_mode), stat.S_IMODE(s.st_mode), s.st_uid, s.st_size, when, what)
+        out[os.path.relpath(path, top)] = (stat.S_IFMT(s.st_mode), stat.S_IMODE(s.st_mode), s.st_uid, s.st_size, when,
+                                           what)
     return out
 
 
