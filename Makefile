@@ -166,7 +166,8 @@ $(error The library jansson (JSON) was not found. \
 endif
 
 ifeq ($(call has,libpcre2-8),)
-$(error The library PCRE2 (patterns of tokenizers) was not found. Debian, Ubuntu: apt install libpcre2-dev, or run scripts/install-deps)
+$(error The library PCRE2 (patterns of tokenizers) was not found. \
+    Debian, Ubuntu: apt install libpcre2-dev, or run scripts/install-deps)
 endif
 
 BLAS_WANTED := $(BLAS)
@@ -200,7 +201,8 @@ BLAS_CFLAGS += -DTALLY_BLAS_$(if $(filter blis,$(BLAS)),BLIS,OPENBLAS)=1
 LIBS        := $(shell $(pkg) --libs jansson libpcre2-8) $(BLAS_LIBS)
 rpaths       = $(sort $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(1))))
 LINK_LIBS   := $(LIBS) $(call rpaths,$(LIBS)) -fopenmp -lm -ldl -lpthread
-ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson libpcre2-8) $(BLAS_CFLAGS)
+ALL_CFLAGS  := $(STRICT) $(CODEGEN) $(CFLAGS) -Iinclude -Isrc $(CPPFLAGS) $(call cflags,jansson libpcre2-8) \
+               $(BLAS_CFLAGS)
 CMOCKA_CFLAGS = $(call cflags,cmocka)
 CMOCKA_LIBS = $(or $(shell $(pkg) --libs cmocka 2>/dev/null),$(error The library cmocka (tests) was not found. \
               Debian, Ubuntu: apt install libcmocka-dev, or run scripts/install-deps --tests))
