@@ -1326,6 +1326,78 @@ TL_API const char *tl_safetensors_metadata_key(const tl_safetensors *file, int i
 TL_API bool tl_safetensors_save(const char *path, const char *const *names, tl_tensor *const *tensors, int n,
                                 const char *const *keys, const char *const *values, int n_metadata);
 
+/* An open GGUF file (version 3, little-endian), llama.cpp's format; docs/files.md has the rules. Opening reads and
+ * checks the whole header, as tl_safetensors_open does. Tensors are numbered in the order of their data, keys in the
+ * order of the file. */
+typedef struct tl_gguf tl_gguf;
+TL_API tl_gguf *tl_gguf_open(const char *path);
+TL_API void tl_gguf_close(tl_gguf *file); /* NULL allowed; tensors from the file stay valid */
+TL_API int tl_gguf_count(const tl_gguf *file);
+TL_API const char *tl_gguf_name(const tl_gguf *file, int index); /* valid until close; NULL: none */
+TL_API int tl_gguf_find(const tl_gguf *file, const char *name);  /* its index; -1 (no error) if absent */
+typedef struct tl_gguf_info {
+    const char *name, *type; /* valid until close; the type as the format names it: "F32", "Q8_0" */
+    tl_dtype dtype;          /* of the tensor that tl_gguf_get returns; TL_DTYPE_COUNT if it cannot be read */
+    int rank;
+    const int64_t *shape; /* outermost axis first, as everywhere in this library; the file has it reversed */
+    size_t begin, bytes;  /* where its data is, counted from the beginning of the data */
+} tl_gguf_info;
+TL_API bool tl_gguf_info_at(const tl_gguf *file, int index, tl_gguf_info *info); /* false: none */
+/* A tensor of the file on the cpu, owned by the innermost scope. F32, F16, BF16, F64 and integers map the file as
+ * tl_safetensors_get does; Q8_0 is decoded into f32. Other types are an error. */
+TL_API tl_tensor *tl_gguf_get(tl_gguf *file, const char *name);
+
+/* Metadata: values with kinds. The numbers are the format's. */
+typedef enum tl_gguf_kind {
+    TL_GGUF_VALUE_U8,
+    TL_GGUF_VALUE_I8,
+    TL_GGUF_VALUE_U16,
+    TL_GGUF_VALUE_I16,
+    TL_GGUF_VALUE_U32,
+    TL_GGUF_VALUE_I32,
+    TL_GGUF_VALUE_F32,
+    TL_GGUF_VALUE_BOOL,
+    TL_GGUF_VALUE_TEXT,
+    TL_GGUF_VALUE_ARRAY, /* only in the file: tl_gguf_value has is_array instead */
+    TL_GGUF_VALUE_U64,
+    TL_GGUF_VALUE_I64,
+    TL_GGUF_VALUE_F64,
+    TL_GGUF_KIND_COUNT
+} tl_gguf_kind;
+typedef struct tl_gguf_value {
+    tl_gguf_kind kind; /* of an array: of its elements */
+    bool is_array;
+    int64_t count; /* elements of an array; 1 for a single value */
+} tl_gguf_value;
+TL_API int tl_gguf_metadata_count(const tl_gguf *file);
+TL_API const char *tl_gguf_metadata_key(const tl_gguf *file, int index); /* NULL: none */
+/* Whether there is a value of this key, and of what kind (value may be NULL). */
+TL_API bool tl_gguf_metadata(const tl_gguf *file, const char *key, tl_gguf_value *value);
+/* One value, or one of an array (index 0 for a single one). False or NULL, without an error: there is none, or it is of
+ * another kind. tl_gguf_integer reads integers and truths that fit, tl_gguf_number also floats. */
+TL_API bool tl_gguf_integer(const tl_gguf *file, const char *key, int64_t index, int64_t *value);
+TL_API bool tl_gguf_number(const tl_gguf *file, const char *key, int64_t index, double *value);
+TL_API const char *tl_gguf_text(const tl_gguf *file, const char *key, int64_t index);
+
+/* Writes a GGUF file: pairs and tensors first, in the order of the file, then save. Keys, names and texts are copied;
+ * tensors must live until save, which converts them to their types and writes atomically as tl_safetensors_save does.
+ * After a call that failed the writer is as before. */
+typedef enum tl_gguf_type { TL_GGUF_F32, TL_GGUF_F16, TL_GGUF_BF16, TL_GGUF_Q8_0 } tl_gguf_type;
+typedef struct tl_gguf_writer tl_gguf_writer;
+TL_API tl_gguf_writer *tl_gguf_writer_new(void);
+TL_API void tl_gguf_writer_free(tl_gguf_writer *writer); /* NULL allowed */
+TL_API bool tl_gguf_writer_text(tl_gguf_writer *writer, const char *key, const char *value);
+TL_API bool tl_gguf_writer_texts(tl_gguf_writer *writer, const char *key, const char *const *values, int64_t n);
+/* kind: an integer's, or TL_GGUF_VALUE_BOOL with 0 or 1; a value that does not fit is an error. */
+TL_API bool tl_gguf_writer_integer(tl_gguf_writer *writer, const char *key, tl_gguf_kind kind, int64_t value);
+TL_API bool tl_gguf_writer_integers(tl_gguf_writer *writer, const char *key, tl_gguf_kind kind, const int64_t *values,
+                                    int64_t n);
+TL_API bool tl_gguf_writer_number(tl_gguf_writer *writer, const char *key, tl_gguf_kind kind, double value);
+/* At most 4 axes; any dtype, layout and device (not meta). Q8_0 needs a last axis that is a multiple of 32, and values
+ * of at most 8.3e6. */
+TL_API bool tl_gguf_writer_tensor(tl_gguf_writer *writer, const char *name, tl_tensor *tensor, tl_gguf_type type);
+TL_API bool tl_gguf_writer_save(tl_gguf_writer *writer, const char *path);
+
 /* ---- Token files and data loading -------------------------------------------------------------------------------- */
 
 /* Files of tokens, memory-mapped; docs/data.md has the formats. Nothing in them is trusted: sizes are checked against

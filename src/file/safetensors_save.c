@@ -12,12 +12,11 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "file/pieces.h"
 #include "file/safetensors.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
-
-enum { PIECE_BYTES = 4 << 20 };
 
 struct item {
     const char *name;
@@ -32,7 +31,7 @@ struct saving {
     char *text; /* the header as it grows */
     size_t used, capacity;
     bool is_out_of_memory;
-    char *piece; /* PIECE_BYTES, when some tensor needs it */
+    struct pieces pieces;
 };
 
 /* ---- The header ---- */
@@ -127,50 +126,12 @@ static bool header_make(struct saving *s, const char *path) {
 
 /* ---- The data ---- */
 
-static bool is_plain(const tl_tensor *x) { return device_is_host(x->storage->device) && tensor_is_dense(x); }
-
-static bool piece_write(struct saving *s, struct file_writer *w, tl_tensor *x) {
-    size_t bytes = (size_t)tl_bytes(x);
-    return tl_to_data(x, s->piece, bytes) && file_writer_write(w, s->piece, bytes);
-}
-
-/* In row-major order: slices of the first axis that has more than one row, each as many rows as fit (or one, which is
- * then divided along its next axis). */
-static bool pieces_write(struct saving *s, struct file_writer *w, tl_tensor *x) {
-    if (tl_bytes(x) <= PIECE_BYTES) return piece_write(s, w, x);
-    int axis = 0;
-    while (tl_size(x, axis) == 1) axis++; /* there is one: an element is smaller than a piece */
-    int64_t n_rows = tl_size(x, axis), row = tl_numel(x) / n_rows;
-    int64_t at_once =
-        (int64_t)PIECE_BYTES * 8 / tl_dtype_bits(x->dtype) / row; /* whole bytes: row is 1 or even in f4 */
-    if (at_once == 0) at_once = 1;
-    bool ok = true;
-    for (int64_t i = 0; ok && i < n_rows; i += at_once) {
-        tl_scope scope = tl_scope_begin();
-        int64_t stop = i + at_once < n_rows ? i + at_once : n_rows;
-        tl_tensor *rows = scope.depth ? tl_slice(x, axis, i, stop, 1) : NULL;
-        ok = rows && pieces_write(s, w, rows);
-        if (scope.depth) tl_scope_end(scope);
-    }
-    return ok;
-}
+static bool bytes_write(void *writer, const void *data, size_t bytes) { return file_writer_write(writer, data, bytes); }
 
 static bool data_write(struct saving *s, struct file_writer *w) {
-    for (size_t i = 0; i < s->n_items; i++) {
-        tl_tensor *x = s->items[i].tensor;
-        if (tl_numel(x) == 0) continue;
-        if (is_plain(x)) {
-            if (!file_writer_write(w, tensor_data(x), tl_bytes(x))) return false;
-            continue;
-        }
-        if (!s->piece) s->piece = memory_new(PIECE_BYTES);
-        if (!s->piece) return error_memory(PIECE_BYTES, "a buffer to save tensors through");
-        bool mode = tl_set_grad_mode(false);
-        bool ok = pieces_write(s, w, x);
-        tl_set_grad_mode(mode);
-        if (!ok) return false;
-    }
-    return true;
+    bool ok = true;
+    for (size_t i = 0; ok && i < s->n_items; i++) ok = pieces_each(&s->pieces, s->items[i].tensor, bytes_write, w);
+    return ok;
 }
 
 static bool file_save(struct saving *s, struct file_place at) {
@@ -257,7 +218,7 @@ bool safetensors_save_at(struct file_place at, const char *const *names, tl_tens
     memory_free(s.items);
     memory_free(s.pairs);
     memory_free(s.text);
-    memory_free(s.piece);
+    pieces_close(&s.pieces);
     return ok;
 }
 

@@ -35,6 +35,28 @@ static bool safetensors(const char *path) {
     return file != NULL;
 }
 
+static bool gguf(const char *path) {
+    tl_gguf *file = tl_gguf_open(path);
+    for (int i = 0; file && i < tl_gguf_count(file); i++) {
+        tl_gguf_info info;
+        if (!tl_gguf_info_at(file, i, &info)) abort();
+        tl_tensor *x = info.dtype < TL_DTYPE_COUNT ? tl_gguf_get(file, info.name) : NULL;
+        if (info.dtype < TL_DTYPE_COUNT && !x) abort();
+    }
+    for (int i = 0; file && i < tl_gguf_metadata_count(file); i++) {
+        const char *key = tl_gguf_metadata_key(file, i);
+        tl_gguf_value value;
+        if (!tl_gguf_metadata(file, key, &value)) abort();
+        for (int64_t k = 0; k < value.count; k++) {
+            const char *text = tl_gguf_text(file, key, k);
+            if ((value.kind == TL_GGUF_VALUE_TEXT) != (text && strlen(text) < 4096)) abort();
+            tl_gguf_number(file, key, k, &(double){0});
+        }
+    }
+    tl_gguf_close(file);
+    return file != NULL;
+}
+
 /* Where our own format has a checksum and the input has 0, the right one is put in: guessing it is not what this is
  * about, and it must not be what keeps the reader safe. Those of blocks are behind the tokens (at most one in an
  * input), then comes their own, then the header's. */
@@ -129,8 +151,8 @@ static bool manifest(const char *path) {
 static const struct reader {
     const char *name;
     bool (*read)(const char *path);
-} readers[] = {{"safetensors", safetensors}, {"tokens", tokens}, {"config", config},
-               {"settings", run_settings},   {"kinds", kinds},   {"manifest", manifest}};
+} readers[] = {{"safetensors", safetensors}, {"gguf", gguf},   {"tokens", tokens},    {"config", config},
+               {"settings", run_settings},   {"kinds", kinds}, {"manifest", manifest}};
 static const struct reader *reader;
 
 /* ---- What to begin with: whole files, in the folder that TALLY_FUZZ_SEEDS names ---- */
@@ -152,6 +174,23 @@ static void seed_safetensors(const char *folder) {
     if (!tl_safetensors_save(path, names, x, 2, names, names, 1)) abort();
     snprintf(path, sizeof path, "%s/seed-scalar", folder); /* a file without any size */
     if (!tl_safetensors_save(path, names, (tl_tensor *[]){tl_ones(0, NULL, TL_F32, NULL)}, 1, NULL, NULL, 0)) abort();
+}
+
+static void seed_gguf(const char *folder) {
+    char path[512];
+    const char *const words[] = {"a", "bc"};
+    snprintf(path, sizeof path, "%s/seed", folder);
+    tl_gguf_writer *w = tl_gguf_writer_new();
+    if (!tl_gguf_writer_text(w, "general.architecture", "gpt2") || !tl_gguf_writer_texts(w, "words", words, 2) ||
+        !tl_gguf_writer_integers(w, "types", TL_GGUF_VALUE_I32, (const int64_t[]){1, 3}, 2) ||
+        !tl_gguf_writer_number(w, "eps", TL_GGUF_VALUE_F32, 1e-5) ||
+        !tl_gguf_writer_integer(w, "truth", TL_GGUF_VALUE_BOOL, 1) ||
+        !tl_gguf_writer_integer(w, "general.alignment", TL_GGUF_VALUE_U32, 32) ||
+        !tl_gguf_writer_tensor(w, "x", tl_ones(TL_SHAPE(2, 32), TL_F32, NULL), TL_GGUF_Q8_0) ||
+        !tl_gguf_writer_tensor(w, "y", tl_ones(TL_SHAPE(3), TL_F32, NULL), TL_GGUF_BF16) ||
+        !tl_gguf_writer_save(w, path))
+        abort();
+    tl_gguf_writer_free(w);
 }
 
 static void seed_tokens(const char *folder) {
@@ -182,6 +221,7 @@ static void seed_configs(const char *folder) {
 
 static void seeds_put(const char *folder) {
     if (reader->read == safetensors) seed_safetensors(folder);
+    if (reader->read == gguf) seed_gguf(folder);
     if (reader->read == tokens) seed_tokens(folder);
     if (reader->read == config) seed_configs(folder);
     if (reader->read == kinds)
