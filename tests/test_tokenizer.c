@@ -134,6 +134,92 @@ static void gpt2_files_are_read_by_either_name(void **state) {
     unlink(path);
 }
 
+/* ---- tokenizer.json and tekken.json ---- */
+
+/* Characters with U+2581 for spaces, a byte, an unknown token, steps of every kind, added tokens, a template. */
+static const char json_file[] =
+    "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": "
+    "true},"
+    "{\"id\": 9, \"content\": \"zz\", \"special\": false, \"normalized\": true, \"lstrip\": true, \"rstrip\": true,"
+    "\"single_word\": true}],"
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"}, {\"type\": \"Strip\"},"
+    "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"q+\"}, \"content\": \"a\"}]},"
+    "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": "
+    "\"-\"},"
+    "\"behavior\": \"Removed\", \"invert\": false}, {\"type\": \"Digits\", \"individual_digits\": true},"
+    "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"first\", \"split\": true}]},"
+    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}},"
+    "{\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [0]}}},"
+    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+    "\"\\u2581\"},"
+    "\"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
+    "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+    "\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true, "
+    "\"dropout\": null,"
+    "\"vocab\": {\"<s>\": 0, \"<unk>\": 1, \"\\u2581\": 2, \"a\": 3, \"b\": 4, \"\\u2581a\": 5, \"ab\": 6, \"<0x0A>\": "
+    "7,"
+    "\"2\": 8}, \"merges\": [\"\\u2581 a\", [\"a\", \"b\"]]}}";
+
+static void a_tokenizer_json_is_read(void **state) {
+    (void)state;
+    file_with("tokenizer.json", json_file);
+    tl_tokenizer *t = tl_tokenizer_read(folder, NULL);
+    assert_non_null(t);
+    unlink(path);
+    expect_equal(tl_tokenizer_size(t), 10);
+    expect_ids(t, " a ab-b2?!\n", NULL,
+               IDS(3, 5, 4, 4, 8, 1)); /* the "a" is not at byte 0; "?!" is one unknown token */
+    expect_ids(t, "ab\na", NULL, IDS(5, 4, 7, 3));
+    expect_ids(t, "b zz a", NULL, IDS(2, 4, 9, 3)); /* with its spaces */
+    expect_ids(t, "bzz", NULL, IDS(2, 4, 1));       /* no single word */
+    expect_ids(t, "qqb", NULL, IDS(5, 4));
+    expect_ids(t, "\xc2\xb2", NULL, IDS(2, 8)); /* U+00B2 is a 2 in NFKC */
+    tl_encode_options o = tl_encode_defaults();
+    o.has_template = true;
+    expect_ids(t, "a", &o, IDS(0, 5));
+    size_t bytes;
+    char *back = tl_tokenizer_decode(t, (const int32_t[]){5, 4, 7, 6, 7, 2}, 6, false, &bytes);
+    expect_text(back, "ab\nab\n ");
+    free(back);
+    tl_tokenizer_free(t);
+    expect_refused(
+        tl_tokenizer_read(file_with("x.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}"), NULL),
+        "the model \"Unigram\" is not supported (need BPE)");
+    expect_refused(tl_tokenizer_read(file_with("x.json", "{\"model\": {\"vocab\": {\"a\": 1"), NULL), "x.json: byte ");
+    expect_refused(tl_tokenizer_read(file_with("x.json", "hello"), NULL), "not a tokenizer");
+}
+
+/* Two special tokens, then the bytes and "ab". */
+static const char *tekken_file(void) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static char text[32768];
+    size_t n =
+        (size_t)sprintf(text, "{\"config\": {\"pattern\": \"\\\\p{L}+|[^\\\\p{L}]\", \"default_vocab_size\": 259,"
+                              "\"default_num_special_tokens\": 2}, \"special_tokens\": [{\"rank\": 0, \"token_str\": "
+                              "\"<s>\"}], \"vocab\": [");
+    for (int i = 0; i < 256; i++)
+        n += (size_t)sprintf(text + n, "{\"rank\": %d, \"token_bytes\": \"%c%c==\", \"token_str\": \"\\u0000\"},", i,
+                             digits[i >> 2], digits[(i & 3) << 4]);
+    n += (size_t)sprintf(text + n,
+                         "{\"rank\": 256, \"token_bytes\": \"YWI=\"}, {\"rank\": 257, \"token_bytes\": \"YmM=\"}]}");
+    return file_of("tekken.json", text, n);
+}
+
+static void a_tekken_file_is_read(void **state) {
+    (void)state;
+    tl_tokenizer *t = tl_tokenizer_read(tekken_file(), NULL);
+    assert_non_null(t);
+    expect_equal(tl_tokenizer_size(t), 259);
+    expect_equal(tl_tokenizer_find(t, "<SPECIAL_1>", 11), 1);
+    expect_ids(t, "abc", NULL, IDS(258, 2 + 'c')); /* "bc" is beyond the vocabulary's size */
+    expect_round_trip(t, "a\0\xff <s>", 7);
+    tl_tokenizer_free(t);
+    expect_refused(
+        tl_tokenizer_read(file_with("tekken.json", "{\"vocab\": [{\"rank\": 0, \"token_bytes\": \"AA==\"}]}"), NULL),
+        "not a tekken file");
+    unlink(path);
+}
+
 /* ---- Special tokens ---- */
 
 static void special_tokens_are_refused_allowed_or_text(void **state) {
@@ -384,16 +470,20 @@ static bool read_and_use(void) {
 
 static void every_allocation_may_fail(void **state) {
     (void)state;
-    ranks_file();
-    uint64_t n = 0;
-    for (bool ok = false; !ok;) {
-        tl_fail_allocation(++n, false);
-        ok = read_and_use();
-        tl_fail_allocation(0, false);
-        if (!ok) expect_error(TL_ERROR_MEMORY, "");
-        tl_error_clear();
+    for (int file = 0; file < 3; file++) {
+        if (file == 0) ranks_file();
+        else if (file == 1) file_with("small.json", json_file);
+        else tekken_file();
+        uint64_t n = 0;
+        for (bool ok = false; !ok;) {
+            tl_fail_allocation(++n, false);
+            ok = read_and_use();
+            tl_fail_allocation(0, false);
+            if (!ok) expect_error(TL_ERROR_MEMORY, "");
+            tl_error_clear();
+        }
+        expect_true(n > 20);
     }
-    expect_true(n > 20);
 }
 
 int main(void) {
@@ -401,6 +491,8 @@ int main(void) {
                                        TEST(characters_are_sorted_by_code_point),
                                        TEST(ranks_merge_the_smallest_first),
                                        TEST(gpt2_files_are_read_by_either_name),
+                                       TEST(a_tokenizer_json_is_read),
+                                       TEST(a_tekken_file_is_read),
                                        TEST(special_tokens_are_refused_allowed_or_text),
                                        TEST(scanners_find_the_words_of_their_patterns),
                                        TEST(a_word_of_a_megabyte_takes_no_quadratic_time),

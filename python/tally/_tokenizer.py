@@ -196,11 +196,15 @@ class Tokenizer:
         the tokens that the file prescribes around a text, such as <s>."""
         return self.encode_to_numpy(text, **options).tolist()
 
-    def encode_batch(self, texts, *, allowed_special=(), disallowed_special="all", template=False):
-        """The ids of several texts, on all threads, in their order."""
+    def encode_batch_to_numpy(self, texts, *, allowed_special=(), disallowed_special="all", template=False):
+        """(ids, starts) of several texts, on all threads: text i has ids[starts[i]:starts[i + 1]]."""
         with _Result() as result:
             self._run(texts, result, allowed_special, disallowed_special, template, False)
-            ids, starts = result.ids(), result.starts()
+            return result.ids(), result.starts()
+
+    def encode_batch(self, texts, **options):
+        """The ids of several texts, on all threads, in their order."""
+        ids, starts = self.encode_batch_to_numpy(texts, **options)
         return [ids[a:b].tolist() for a, b in zip(starts[:-1], starts[1:])]
 
     def encode_with_offsets(self, text, *, unit="bytes", allowed_special=(), disallowed_special="all", template=False):

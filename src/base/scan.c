@@ -60,10 +60,10 @@ static bool hex_take(struct scan *s, uint32_t *code) {
 }
 
 /* The digits after \u. A character beyond U+FFFF is written as a surrogate pair. */
-static bool code_take(struct scan *s, uint32_t *code) {
+static bool code_take(struct scan *s, uint32_t *code, bool may_be_zero) {
     uint32_t low;
     if (!hex_take(s, code)) return false;
-    if (*code == 0) return scan_fail(s, "a string with the character U+0000");
+    if (*code == 0 && !may_be_zero) return scan_fail(s, "a string with the character U+0000");
     if (*code < 0xd800 || *code > 0xdfff) return true;
     bool is_pair = *code < 0xdc00 && s->end - s->at >= 2 && s->at[0] == '\\' && s->at[1] == 'u';
     if (is_pair) s->at += 2;
@@ -81,25 +81,25 @@ static char *utf8_put(char *to, uint32_t code) {
 }
 
 /* Decodes the escape after a backslash to `to`; NULL on a problem. The result is never longer than its escape. */
-static char *escape_take(struct scan *s, char *to) {
+static char *escape_take(struct scan *s, char *to, bool may_be_zero) {
     static const char escaped[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     char c = s->at < s->end ? *s->at++ : 0;
     const char *found = c ? strchr(escaped, c) : NULL;
     uint32_t code;
     if (found) *to++ = means[found - escaped];
     else if (c != 'u') return scan_fail(s, "an unknown escape in a string"), NULL;
-    else if (!code_take(s, &code)) return NULL;
+    else if (!code_take(s, &code, may_be_zero)) return NULL;
     else to = utf8_put(to, code);
     return to;
 }
 
-char *scan_string(struct scan *s) {
+static char *string_take(struct scan *s, bool may_be_zero, size_t *bytes) {
     if (!take(s, '"')) return scan_fail(s, "no \" (need a string)"), NULL;
     char *begin = s->at, *to = s->at;
     while (s->at < s->end && *s->at != '"') {
         if (*s->at == '\\') {
             s->at++;
-            if (!(to = escape_take(s, to))) return NULL;
+            if (!(to = escape_take(s, to, may_be_zero))) return NULL;
             continue;
         }
         uint32_t code;
@@ -113,14 +113,23 @@ char *scan_string(struct scan *s) {
     if (s->at >= s->end) return scan_fail(s, "a string without an end"), NULL;
     s->at++;
     *to = 0; /* at most on the closing quote */
+    *bytes = (size_t)(to - begin);
     return begin;
 }
 
-char *scan_key(struct scan *s) {
-    char *key = scan_string(s);
+char *scan_string(struct scan *s) {
+    size_t bytes;
+    return string_take(s, false, &bytes);
+}
+char *scan_text(struct scan *s, size_t *bytes) { return string_take(s, true, bytes); }
+
+static char *colon_take(struct scan *s, char *key) {
     if (key && !take(s, ':')) return scan_fail(s, "no : after a key"), NULL;
     return key;
 }
+
+char *scan_key(struct scan *s) { return colon_take(s, scan_string(s)); }
+char *scan_key_text(struct scan *s, size_t *bytes) { return colon_take(s, scan_text(s, bytes)); }
 
 /* ---- Numbers and the rest ---- */
 

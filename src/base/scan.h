@@ -33,6 +33,9 @@ bool scan_next(struct scan *s, char close);
 /* A string, decoded in place and ended by a 0; valid as long as the buffer. NULL: a problem. U+0000 is one. */
 char *scan_string(struct scan *s);
 char *scan_key(struct scan *s); /* and its colon */
+/* The same with U+0000 allowed and the length in bytes. */
+char *scan_text(struct scan *s, size_t *bytes);
+char *scan_key_text(struct scan *s, size_t *bytes);
 
 /* A whole number from 0 to 2^63 - 1, without sign, fraction and exponent. */
 bool scan_size(struct scan *s, int64_t *value);

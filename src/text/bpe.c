@@ -24,17 +24,20 @@ enum { SHORT = 40, SHORT_SLOTS = 1 << 16, LONG_SLOTS = 1 << 14, ARENA = 1 << 20 
 struct encoder *encoder_new(void) {
     struct encoder *e = memory_new(sizeof *e);
     if (!e) return error_memory(sizeof *e, "an encoder"), NULL;
-    *e = (struct encoder){.short_words = memory_new(SHORT_SLOTS * sizeof *e->short_words),
-                          .long_words = memory_new(LONG_SLOTS * sizeof *e->long_words),
-                          .arena = memory_new(ARENA * sizeof *e->arena)};
-    if (!e->short_words || !e->long_words || !e->arena) {
-        error_memory(SHORT_SLOTS * sizeof *e->short_words, "a cache of words");
-        encoder_free(e);
-        return NULL;
-    }
-    memset(e->short_words, 0, SHORT_SLOTS * sizeof *e->short_words);
-    memset(e->long_words, 0, LONG_SLOTS * sizeof *e->long_words);
+    *e = (struct encoder){0};
     return e;
+}
+
+bool encoder_cache(struct encoder *e) {
+    if (e->arena) return true;
+    const size_t short_bytes = SHORT_SLOTS * sizeof *e->short_words, long_bytes = LONG_SLOTS * sizeof *e->long_words;
+    if (!e->short_words) e->short_words = memory_new(short_bytes);
+    if (!e->long_words) e->long_words = memory_new(long_bytes);
+    if (!e->short_words || !e->long_words || !(e->arena = memory_new(ARENA * sizeof *e->arena)))
+        return error_memory(short_bytes + long_bytes, "a cache of words");
+    memset(e->short_words, 0, short_bytes);
+    memset(e->long_words, 0, long_bytes);
+    return true;
 }
 
 void encoder_free(struct encoder *e) {

@@ -52,6 +52,8 @@ struct encoder {
 };
 
 struct encoder *encoder_new(void); /* NULL: no memory, recorded */
+/* Makes its cache, which bpe_word needs, if there is none. False: no memory, recorded. */
+bool encoder_cache(struct encoder *e);
 void encoder_free(struct encoder *e);
 
 /* Makes room for n more tokens. False: no memory, recorded. */

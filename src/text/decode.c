@@ -184,7 +184,7 @@ char *tl_tokenizer_decode(tl_tokenizer *t, const int32_t *ids, int64_t n, bool s
     for (int64_t i = 0; i < n && ok; i++) {
         if (skips_special && tl_tokenizer_is_special(t, ids[i])) continue;
         ok = (!is_joined || p.n_bytes == 0 || bytes_put(&p, " ", 1)) &&
-             bytes_put(&p, vocabulary_bytes(&t->vocabulary, ids[i]), t->vocabulary.tokens[ids[i]].length) &&
+             bytes_put(&p, vocabulary_text(&t->vocabulary, ids[i]), t->vocabulary.tokens[ids[i]].text_length) &&
              (t->decoders.n == 0 || piece_end(&p));
     }
     ok = ok && steps_decode(&t->decoders, &p) && bytes_room(&p, 1);
@@ -248,7 +248,7 @@ static bool token_decode(tl_decoder *d, int32_t id) {
     struct pieces *p = &d->piece[0], *next = &d->piece[1];
     p->n_bytes = 0;
     if (t->is_joined_by_spaces && d->is_started && !bytes_put(p, " ", 1)) return false;
-    if (!bytes_put(p, vocabulary_bytes(&t->vocabulary, id), t->vocabulary.tokens[id].length)) return false;
+    if (!bytes_put(p, vocabulary_text(&t->vocabulary, id), t->vocabulary.tokens[id].text_length)) return false;
     for (size_t i = 0; i < t->decoders.n && t->decoders.at[i].kind != STEP_FUSE; i++) {
         const struct step *s = &t->decoders.at[i];
         const int byte = s->kind == STEP_BYTE_FALLBACK ? fallback_byte(p->bytes, p->n_bytes) : -1;

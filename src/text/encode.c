@@ -94,7 +94,7 @@ static bool flow_encode(const struct encode_plan *plan, struct encoder *e, bool 
     const struct steps *s = &t->splitters;
     if (e->flow.n == 0) return true;
     /* The usual case, a scanner alone, needs no list of words. */
-    const bool is_plain = s->n && s->at[0].scan &&
+    const bool is_plain = s->n && s->at[0].scan && s->at[0].behavior == SPLIT_ISOLATED &&
                           (s->n == 1 || (s->n == 2 && s->at[1].kind == STEP_BYTE_LEVEL && !s->at[1].is_prefixed));
     if (is_plain) {
         const uint8_t *at = e->flow.text, *end = at + e->flow.n;
@@ -202,7 +202,9 @@ struct encoder *encoder_take(const tl_tokenizer *tokenizer) {
     lock_release(&t->lock);
     if (!e && !(e = encoder_new())) return NULL;
     e->ids.n = 0;
-    return e;
+    if (encoder_cache(e)) return e;
+    encoder_free(e);
+    return NULL;
 }
 
 void encoder_put(const tl_tokenizer *tokenizer, struct encoder *e) {

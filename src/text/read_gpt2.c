@@ -61,26 +61,28 @@ static bool merges_read(tl_tokenizer *t, const char *text, size_t bytes, const c
     return true;
 }
 
-bool tokenizer_bytes_from_characters(tl_tokenizer *t) {
+/* Undoes GPT-2's writing in place. False: a character stands for no byte, and the text stays as it is. */
+static bool bytes_undo(uint8_t *bytes, uint32_t *n) {
+    size_t to = 0, at = 0;
+    int length;
+    for (; at < *n; at += (size_t)length)
+        if (tokenizer_character_byte(unicode_get(bytes + at, bytes + *n, &length)) < 0) return false;
+    for (at = 0; at < *n; at += (size_t)length)
+        bytes[to++] = (uint8_t)tokenizer_character_byte(unicode_get(bytes + at, bytes + *n, &length));
+    *n = (uint32_t)to;
+    return true;
+}
+
+void tokenizer_bytes_from_characters(tl_tokenizer *t) {
     struct vocabulary *v = &t->vocabulary;
     for (int32_t id = 0; id < v->n; id++) {
         struct token *token = &v->tokens[id];
         if (token->at == UINT32_MAX) continue;
-        uint8_t *bytes = v->bytes + token->at;
-        size_t to = 0, at = 0;
-        int length;
-        /* Looks first: a text with a character that stands for no byte stays as it is, and no word becomes it. */
-        for (; at < token->length; at += (size_t)length)
-            if (tokenizer_character_byte(unicode_get(bytes + at, bytes + token->length, &length)) < 0) break;
-        if (at < token->length) {
-            token->is_hidden = true;
-            continue;
-        }
-        for (at = 0; at < token->length; at += (size_t)length)
-            bytes[to++] = (uint8_t)tokenizer_character_byte(unicode_get(bytes + at, bytes + token->length, &length));
-        token->length = (uint32_t)to;
+        const bool has_text = token->text_at != token->at;
+        if (has_text) bytes_undo(v->bytes + token->text_at, &token->text_length);
+        if (!bytes_undo(v->bytes + token->at, &token->length)) token->is_hidden = true; /* no word becomes it */
+        if (!has_text) token->text_length = token->length;
     }
-    return true;
 }
 
 tl_tokenizer *tokenizer_read_gpt2(const char *vocabulary_path, const char *merges_path) {
@@ -100,7 +102,8 @@ tl_tokenizer *tokenizer_read_gpt2(const char *vocabulary_path, const char *merge
             ok = added_add(&t->added, end_of_text, sizeof end_of_text - 1, end, ADDED_SPECIAL);
         }
     }
-    ok = ok && tokenizer_bytes_from_characters(t) &&
+    if (ok) tokenizer_bytes_from_characters(t);
+    ok = ok &&
          steps_add(&t->splitters, (struct step){.kind = STEP_SPLIT, .scan = scanner_find(scanner_gpt2_pattern)}) &&
          tokenizer_finish(t);
     if (ok) return t;

@@ -83,10 +83,10 @@ static bool put_class(struct writer *w, const char *name, size_t length, bool is
 
 /* The class at p, behind a backslash: p{L}, P{^Lu}, pL, s, S, d, D, w, W. Returns what is behind it; p: it is none;
  * NULL: an unknown one. */
-static const char *class_take(struct writer *w, const char *p, bool is_inside) {
+static const char *class_take(struct writer *w, const char *p, bool is_inside, bool is_ruby) {
     if (strchr("sdwSDW", *p)) {
-        const char name = text_lower(*p);
-        return put_class(w, &name, 1, name != *p, is_inside) ? p + 1 : NULL;
+        const char lower = text_lower(*p), name = is_ruby && lower == 'w' ? 'r' : lower;
+        return put_class(w, &name, 1, lower != *p, is_inside) ? p + 1 : NULL;
     }
     if (*p != 'p' && *p != 'P') return p;
     bool is_complement = *p++ == 'P';
@@ -97,13 +97,13 @@ static const char *class_take(struct writer *w, const char *p, bool is_inside) {
 }
 
 /* The pattern with its classes spelled out. NULL on error, which is recorded. */
-static char *classes_spell(const char *pattern, const char *where) {
+static char *classes_spell(const char *pattern, bool is_ruby, const char *where) {
     struct writer w = {0};
     bool is_inside = false;
     put(&w, "", 0);
     for (const char *p = pattern; *p && !w.has_failed;) {
         if (*p == '\\' && p[1]) {
-            const char *next = class_take(&w, p + 1, is_inside);
+            const char *next = class_take(&w, p + 1, is_inside, is_ruby);
             if (!next) {
                 char shown[40];
                 memory_free(w.text);
@@ -136,7 +136,10 @@ struct regex *regex_new(const char *pattern, bool is_ruby, const char *where) {
         return error_set(TL_ERROR_USE, "%s: a pattern of %zu bytes (need at most %d)", where, strlen(pattern),
                          MOST_PATTERN),
                NULL;
-    char *spelled = classes_spell(pattern, where);
+    if (is_ruby && strstr(pattern, "}+"))
+        return error_set(TL_ERROR_USE, "%s: the pattern has {..}+, which repeats in Oniguruma and not in PCRE2", where),
+               NULL;
+    char *spelled = classes_spell(pattern, is_ruby, where);
     if (!spelled) return NULL;
     struct regex *r = memory_new(sizeof *r);
     pcre2_general_context *general = pcre2_general_context_create(pcre_new, pcre_free, NULL);

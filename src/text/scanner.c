@@ -190,3 +190,8 @@ scanner_fn scanner_find(const char *pattern) {
         if (!strcmp(pattern, known[i].pattern)) return known[i].scan;
     return NULL;
 }
+
+scanner_fn scanner_find_ruby(const char *pattern) {
+    const bool is_other = !strcmp(pattern, scanner_r50k_pattern) || !strcmp(pattern, scanner_cl100k_pattern);
+    return is_other ? NULL : scanner_find(pattern);
+}

@@ -13,7 +13,9 @@ typedef const uint8_t *(*scanner_fn)(const uint8_t *at, const uint8_t *end);
 extern const char scanner_gpt2_pattern[], scanner_r50k_pattern[], scanner_cl100k_pattern[], scanner_llama3_pattern[],
     scanner_qwen2_pattern[], scanner_o200k_pattern[], scanner_tekken_pattern[];
 
-/* The scanner of a pattern, or NULL. */
+/* The scanner of a pattern, or NULL. For Oniguruma, Hugging Face's engine, {1,3}+ and $ mean something else than for
+ * tiktoken's: _ruby finds patterns without them. */
 scanner_fn scanner_find(const char *pattern);
+scanner_fn scanner_find_ruby(const char *pattern);
 
 #endif

@@ -10,7 +10,7 @@
 #include "text/scanner.h"
 #include "text/unicode.h"
 
-enum step_kind {
+enum text_step_kind {
     STEP_NORMALIZE,     /* to `form` */
     STEP_PREPEND,       /* `with` before the text, unless that is empty */
     STEP_REPLACE,       /* `pattern` (or `regex`) by `with` */
@@ -26,7 +26,7 @@ enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_CONTIGUOUS, SPLIT_PRE
 enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 struct step {
-    enum step_kind kind;
+    enum text_step_kind kind;
     enum unicode_form form;
     enum split_behavior behavior;
     enum prepend_scheme scheme;

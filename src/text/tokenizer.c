@@ -47,8 +47,9 @@ static uint64_t hash_of(const tl_tokenizer *t) {
     bool is_bytes = v->n == 256 && v->n_tokens == 256 && t->is_byte_level && t->merges.n == 0;
     for (int32_t id = 0; id < v->n; id++) {
         if (v->tokens[id].at == UINT32_MAX) continue;
-        const uint8_t *bytes = vocabulary_bytes(v, id);
-        const uint32_t length = v->tokens[id].length, head[3] = {(uint32_t)id, length, tl_tokenizer_is_special(t, id)};
+        const uint8_t *bytes = vocabulary_text(v, id);
+        const uint32_t length = v->tokens[id].text_length,
+                       head[3] = {(uint32_t)id, length, tl_tokenizer_is_special(t, id)};
         is_bytes &= length == 1 && *bytes == id;
         for (size_t i = 0; i < sizeof head; i++) h = (h ^ (head[i / 4] >> (8 * (i % 4)) & 255)) * 0x100000001b3u;
         for (uint32_t i = 0; i < length; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
@@ -158,8 +159,8 @@ uint64_t tl_tokenizer_hash(const tl_tokenizer *t) { return t ? t->hash : 0; }
 
 const char *tl_tokenizer_token(const tl_tokenizer *t, int64_t id, size_t *bytes) {
     if (!t || !vocabulary_has(&t->vocabulary, id)) return NULL;
-    if (bytes) *bytes = t->vocabulary.tokens[id].length;
-    return (const char *)vocabulary_bytes(&t->vocabulary, (int32_t)id);
+    if (bytes) *bytes = t->vocabulary.tokens[id].text_length;
+    return (const char *)vocabulary_text(&t->vocabulary, (int32_t)id);
 }
 
 int64_t tl_tokenizer_find(const tl_tokenizer *t, const char *bytes, size_t n) {

@@ -12,7 +12,7 @@
  * during encoding is in an encoder, one per thread, which keeps a cache of words.
  *
  * Files are not trusted. A file has at most TOKENIZER_MOST_BYTES; reading it takes at most 40 times its bytes, plus
- * 1 MiB, since ids may leave only small gaps (vocabulary_add).
+ * 16 MiB, since ids may leave only small gaps (vocabulary_add).
  */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
@@ -80,8 +80,9 @@ size_t tokenizer_base64(char *text, size_t bytes);
 /* Adds a merge of two tokens into the one of their joined texts, as files write them. False: recorded. */
 bool tokenizer_merge_add(tl_tokenizer *t, const char *a, size_t n_a, const char *b, size_t n_b, int64_t rank,
                          const char *path);
-/* Turns tokens from GPT-2's writing into bytes. */
-bool tokenizer_bytes_from_characters(tl_tokenizer *t);
+/* Turns tokens from GPT-2's writing into bytes. A token with other characters stays as it is, and no word becomes
+ * it. */
+void tokenizer_bytes_from_characters(tl_tokenizer *t);
 /* Makes the merges of rank order: two tokens merge if their bytes together are a token, the smallest id first. */
 bool tokenizer_merges_from_ranks(tl_tokenizer *t);
 /* Adds a token that stands for itself: in the vocabulary, if it is not there, and among the added ones. */

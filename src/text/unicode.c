@@ -157,12 +157,15 @@ static bool is_in_class(uint32_t c, const char *name, size_t length) {
     if (name[0] == 's') return is_space(c);
     if (name[0] == 'd') return category_of(c) == UNICODE_ND;
     if (name[0] == 'w') return unicode_is_word(c);
+    /* Of Latin-1, Oniguruma's words have the numbers too; and it leaves out the joiners. */
+    if (name[0] == 'r')
+        return c < 256 && unicode_class(c) & UNICODE_NUMBER ? true : unicode_is_word(c) && c >> 1 != 0x1006;
     return !strncmp(category_names[category_of(c)], name, length);
 }
 
 bool unicode_ranges(const char *name, size_t length, void (*range)(uint32_t first, uint32_t last, void *context),
                     void *context) {
-    bool is_known = length == 1 && strchr("sdw", name[0]);
+    bool is_known = length == 1 && strchr("sdwr", name[0]);
     for (int i = 0; i < UNICODE_CATEGORIES && (length == 1 || length == 2); i++)
         is_known |= !strncmp(category_names[i], name, length);
     if (!is_known) return false;

@@ -55,7 +55,8 @@ static inline uint32_t unicode_get(const uint8_t *at, const uint8_t *end, int *l
 enum { UNICODE_BYTES = 4 };
 int unicode_put(uint32_t c, uint8_t to[UNICODE_BYTES]);
 
-/* The ranges of characters of a class, in order, for patterns: a general category ("L", "Lu"), "s", "d" or "w". Calls
+/* The ranges of characters of a class, in order, for patterns: a general category ("L", "Lu"), "s", "d", "w", or "r",
+ * which is \w in Oniguruma. Calls
  * `range` for each. False if there is no such class. */
 bool unicode_ranges(const char *name, size_t length, void (*range)(uint32_t first, uint32_t last, void *context),
                     void *context);

@@ -43,17 +43,16 @@ bool vocabulary_add(struct vocabulary *v, int64_t id, const void *bytes, size_t 
     if (token->at != UINT32_MAX)
         return error_set(TL_ERROR_USE, "%s: two tokens have the id %lld", where, (long long)id);
     if (!bytes_put(v, bytes, length, &token->at)) return false;
-    token->length = (uint32_t)length;
+    token->text_at = token->at;
+    token->length = token->text_length = (uint32_t)length;
     token->is_hidden = is_hidden;
     v->n_tokens++;
     return true;
 }
 
-bool vocabulary_set(struct vocabulary *v, int32_t id, const void *bytes, size_t length) {
-    struct token *token = &v->tokens[id];
-    if (length > token->length && !bytes_put(v, bytes, length, &token->at)) return false;
-    if (length <= token->length) memmove(v->bytes + token->at, bytes, length);
-    token->length = (uint32_t)length;
+bool vocabulary_set_text(struct vocabulary *v, int32_t id, const void *bytes, size_t length) {
+    if (!bytes_put(v, bytes, length, &v->tokens[id].text_at)) return false;
+    v->tokens[id].text_length = (uint32_t)length;
     return true;
 }
 

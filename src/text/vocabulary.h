@@ -8,8 +8,9 @@
 #include <string.h>
 
 struct token {
-    uint32_t at, length; /* in `bytes`; at UINT32_MAX: no token has this id */
-    bool is_hidden;      /* words do not become it: an added token that is not part of the model */
+    uint32_t at, length;           /* in `bytes`; at UINT32_MAX: no token has this id */
+    uint32_t text_at, text_length; /* what it decodes to; differs for added tokens that are normalized */
+    bool is_hidden;                /* words do not become it: an added token that is not part of the model */
     bool is_special;
 };
 
@@ -28,8 +29,8 @@ struct vocabulary {
 enum { VOCABULARY_GAP = 16, VOCABULARY_SLACK = 4096 };
 bool vocabulary_add(struct vocabulary *v, int64_t id, const void *bytes, size_t length, bool is_hidden,
                     const char *where);
-/* Replaces the bytes of a token. False: no memory, recorded. */
-bool vocabulary_set(struct vocabulary *v, int32_t id, const void *bytes, size_t length);
+/* Sets what a token decodes to. False: no memory, recorded. */
+bool vocabulary_set_text(struct vocabulary *v, int32_t id, const void *bytes, size_t length);
 /* Makes the table for vocabulary_find. Two tokens with the same bytes are an error (unless one is hidden), recorded. */
 bool vocabulary_index(struct vocabulary *v, const char *where);
 void vocabulary_free(struct vocabulary *v);
@@ -39,6 +40,9 @@ static inline bool vocabulary_has(const struct vocabulary *v, int64_t id) {
 }
 static inline const uint8_t *vocabulary_bytes(const struct vocabulary *v, int32_t id) {
     return v->bytes + v->tokens[id].at;
+}
+static inline const uint8_t *vocabulary_text(const struct vocabulary *v, int32_t id) {
+    return v->bytes + v->tokens[id].text_at;
 }
 
 static inline uint64_t vocabulary_mix(uint64_t h, uint64_t x) {

@@ -19,6 +19,7 @@
 #include "train/checkpoint.h"
 #include "step/kinds.h"
 #include "step/settings.h"
+#include "text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -148,11 +149,67 @@ static bool manifest(const char *path) {
     return c != NULL;
 }
 
+/* A tokenizer that was read is used: it encodes any bytes, and what decodes again must not fail. */
+static bool tokenizer_use(tl_tokenizer *t) {
+    static const char *const texts[] = {"ab <s>a\xff\n\n  12'll \xe4\xb8\xad\xcc\x81",
+                                        "\xef\xac\x81 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    const size_t sizes[] = {strlen(texts[0]), strlen(texts[1])};
+    static unsigned calls;
+    tl_encode_options o = tl_encode_defaults();
+    tl_encoding e;
+    size_t n;
+    if (!t) return false;
+    o.special = TL_SPECIAL_ALLOW;
+    o.has_template = true;
+    o.has_offsets = ++calls & 1;
+    if (tl_tokenizer_encode(t, texts, sizes, 2, &o, &e)) {
+        for (int64_t i = 0; o.has_offsets && i < 2 * e.count; i++)
+            if (e.offsets[i] < 0 || e.offsets[i] > (int64_t)sizes[i / 2 >= e.starts[1]]) abort();
+        char *text = tl_tokenizer_decode(t, e.ids, e.count, false, &n);
+        if (!text) tl_error_clear(); /* a pattern of the decoder that takes too long */
+        free(text);
+        tl_encoding_free(&e);
+    } else tl_error_clear();
+    tl_tokenizer_free(t);
+    return true;
+}
+
+static bool tokenizer(const char *path) { return tokenizer_use(tl_tokenizer_read(path, NULL)); }
+static bool ranks(const char *path) { return tokenizer_use(tl_tokenizer_read(path, "gpt2")); }
+
+/* GPT-2's two files: the one that is not the input is the same every time. */
+static const char *gpt2_other(const char *name, const char *text) {
+    static char path[64];
+    if (*path) return path;
+    snprintf(path, sizeof path, "/dev/shm/tally-fuzz-%d-%s", (int)getpid(), name);
+    FILE *out = fopen(path, "wb");
+    if (!out || fputs(text, out) < 0 || fclose(out)) abort();
+    return path;
+}
+static const char gpt2_vocab[] = "{\"a\": 0, \"b\": 1, \"\\u0120\": 2, \"\\u0120a\": 3, \"ab\": 4, \"aba\": 5}";
+static const char gpt2_merges[] = "#version: 0.2\n\xc4\xa0 a\na b\n";
+static bool vocab(const char *path) {
+    return tokenizer_use(tokenizer_read_gpt2(path, gpt2_other("merges", gpt2_merges)));
+}
+static bool merges(const char *path) {
+    return tokenizer_use(tokenizer_read_gpt2(gpt2_other("vocab", gpt2_vocab), path));
+}
+
 static const struct reader {
     const char *name;
     bool (*read)(const char *path);
-} readers[] = {{"safetensors", safetensors}, {"gguf", gguf},   {"tokens", tokens},    {"config", config},
-               {"settings", run_settings},   {"kinds", kinds}, {"manifest", manifest}};
+} readers[] = {{"safetensors", safetensors},
+               {"gguf", gguf},
+               {"tokens", tokens},
+               {"config", config},
+               {"settings", run_settings},
+               {"kinds", kinds},
+               {"manifest", manifest},
+               {"tokenizer", tokenizer},
+               {"ranks", ranks},
+               {"tekken", tokenizer},
+               {"vocab", vocab},
+               {"merges", merges}};
 static const struct reader *reader;
 
 /* ---- What to begin with: whole files, in the folder that TALLY_FUZZ_SEEDS names ---- */
@@ -219,7 +276,57 @@ static void seed_configs(const char *folder) {
     }
 }
 
+/* The 256 bytes and a merge, as tiktoken and as Mistral write them. */
+static void seed_ranks(const char *folder, bool is_tekken) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static char text[1 << 15];
+    size_t n = is_tekken ? (size_t)sprintf(text, "{\"config\":{\"pattern\":\"a|[^a]\",\"default_vocab_size\":259,"
+                                                 "\"default_num_special_tokens\":2},\"special_tokens\":[{\"rank\":0,"
+                                                 "\"token_str\":\"<s>\"}],\"vocab\":[")
+                         : 0;
+    for (int i = 0; i < 256; i++) {
+        const char *format = is_tekken ? "{\"token_bytes\":\"%c%c==\",\"rank\":%d},\n" : "%c%c== %d\n";
+        n += (size_t)sprintf(text + n, format, digits[i >> 2], digits[(i & 3) << 4], i);
+    }
+    n += (size_t)sprintf(text + n, is_tekken ? "{\"token_bytes\":\"YWI=\",\"rank\":256}]}" : "YWI= 256\n");
+    seed_put(folder, "bytes", text, n);
+}
+
+static void seed_tokenizers(const char *folder) {
+    static const char *const steps[] = {
+        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Strip\"},{\"type\":"
+        "\"Prepend\","
+        "\"prepend\":\"a\"},{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"q+|\\\\p{Lu}\"},\"content\":\"a\"}]},",
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{"
+        "\"type\":"
+        "\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":\"Removed\",\"invert\":false},{\"type\":\"Metaspace\","
+        "\"replacement\":"
+        "\"b\",\"prepend_scheme\":\"first\",\"split\":true}]},",
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},\"decoder\":{\"type\":\"ByteLevel\"},",
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":"
+        "\"Strip\",\"content\":"
+        "\" "
+        "\",\"start\":1,\"stop\":0}]},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+        "\"SpecialToken\":{\"id\":\"<s>\"}},"
+        "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[3]}}},"};
+    char text[2048], name[2] = "0";
+    for (int i = 0; i < 4; i++, name[0]++) {
+        snprintf(
+            text, sizeof text,
+            "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true,\"normalized\":true,\"lstrip\":true}],%s"
+            "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"fuse_unk\":true,\"byte_fallback\":true,"
+            "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}",
+            steps[i]);
+        seed_put(folder, name, text, strlen(text));
+    }
+}
+
 static void seeds_put(const char *folder) {
+    if (!strcmp(reader->name, "tekken")) seed_ranks(folder, true);
+    else if (reader->read == tokenizer) seed_tokenizers(folder);
+    if (reader->read == ranks) seed_ranks(folder, false);
+    if (reader->read == vocab) seed_text(folder, gpt2_vocab);
+    if (reader->read == merges) seed_text(folder, gpt2_merges);
     if (reader->read == safetensors) seed_safetensors(folder);
     if (reader->read == gguf) seed_gguf(folder);
     if (reader->read == tokens) seed_tokens(folder);
