@@ -1455,6 +1455,13 @@ TL_API bool tl_token_writer_add(tl_token_writer *writer, const int32_t *ids, int
 TL_API bool tl_token_writer_commit(tl_token_writer *writer);
 TL_API void tl_token_writer_discard(tl_token_writer *writer); /* NULL allowed */
 
+/* Writes the tokens of a file to another one, atomically and in bounded memory; any format but AUTO. An id that does
+ * not fit is an error with its position. `vocabulary` (0: unknown) is for files that do not record theirs: ids must be
+ * below it, and Tally's format needs it. Tally's format, .npy and llm.c's use the fewest bytes per token that the
+ * vocabulary allows; if it is unknown, as many as the file has. progress (may be NULL) counts tokens. */
+TL_API bool tl_token_file_convert(tl_token_file *file, const char *path, tl_token_format format, int64_t vocabulary,
+                                  tl_progress_fn progress, void *context);
+
 /* Batches of a token file. A window is T tokens, and as targets the T that follow: tokens s .. s+T-1 and s+1 .. s+T.
  * The windows of a step are a pure function of (seed, step, rank, world): any step can be loaded at any time at the
  * same cost, and a resumed run sees the same batches.

@@ -419,6 +419,72 @@ static void wrong_writing_is_refused_and_leaves_nothing(void **state) {
     expect_true(access(path, F_OK) != 0);
 }
 
+/* ---- Converting ---- */
+
+static bool convert(const char *from, tl_token_format format, const char *to, tl_token_format as, int64_t vocabulary) {
+    tl_token_file *f = tl_token_file_open(from, format);
+    bool ok = f && tl_token_file_convert(f, to, as, vocabulary, NULL, NULL);
+    tl_token_file_close(f);
+    return ok;
+}
+
+static void expect_same_tokens(const char *path, tl_token_format format, int64_t n) {
+    static int32_t want[100000], got[100000];
+    tl_token_file *f = tl_token_file_open(path_of("source.tok"), TL_TOKENS_AUTO);
+    assert_true(tl_token_file_read(f, want, 0, n));
+    tl_token_file_close(f);
+    f = tl_token_file_open(path, format);
+    tl_token_info info;
+    assert_true(tl_token_file_info(f, &info));
+    expect_equal(info.count, n);
+    assert_true(tl_token_file_read(f, got, 0, n));
+    tl_token_file_close(f);
+    assert_memory_equal(want, got, (size_t)n * sizeof *want);
+}
+
+static void every_format_converts_to_every_other(void **state) {
+    (void)state;
+    enum { N = 100000 }; /* several blocks, the last one short */
+    char from[320], to[320], source[300];
+    snprintf(source, sizeof source, "%s", own("source.tok", 1, 200, N));
+    for (int a = TL_TOKENS_TALLY; a < TL_TOKEN_FORMAT_COUNT; a++) {
+        snprintf(from, sizeof from, "%s.%d", source, a);
+        expect_true(convert(source, TL_TOKENS_AUTO, from, (tl_token_format)a, 0));
+        expect_same_tokens(from, (tl_token_format)a, N);
+        for (int b = TL_TOKENS_TALLY; b < TL_TOKEN_FORMAT_COUNT; b++) {
+            snprintf(to, sizeof to, "%s.again", source);
+            expect_true(convert(from, (tl_token_format)a, to, (tl_token_format)b, b == TL_TOKENS_TALLY ? 256 : 0));
+            expect_same_tokens(to, (tl_token_format)b, N);
+        }
+    }
+}
+
+static bool stop_at_once(uint64_t done, uint64_t total, void *context) {
+    (void)done, (void)total, (void)context;
+    return false;
+}
+
+static void conversions_that_do_not_fit_leave_nothing(void **state) {
+    (void)state;
+    const uint32_t wide[] = {1, 65535, 65536, 2};
+    char path[300], to[300];
+    snprintf(path, sizeof path, "%s", put("wide.bin", wide, sizeof wide));
+    snprintf(to, sizeof to, "%s", path_of("never.bin"));
+    tl_token_file *f = tl_token_file_open(path, TL_TOKENS_U32);
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_U16, 0, NULL, NULL),
+                   "token 2 is 65536, which does not fit u16 (need 0 to 65535; use u32)");
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_BYTES, 0, NULL, NULL),
+                   "token 1 is 65535, which does not fit bytes (need 0 to 255; use u16)");
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_TALLY, 0, NULL, NULL), "does not say its vocabulary");
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_AUTO, 0, NULL, NULL), "auto is no format of a file");
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_NPY, 0, stop_at_once, NULL), "stopped");
+    expect_refused(tl_token_file_convert(f, NULL, TL_TOKENS_NPY, 0, NULL, NULL), "no path");
+    expect_refused(tl_token_file_convert(NULL, to, TL_TOKENS_NPY, 0, NULL, NULL), "no file");
+    expect_refused(tl_token_file_convert(f, to, TL_TOKENS_NPY, 60000, NULL, NULL), "token 1 (byte 4) is 65535");
+    tl_token_file_close(f);
+    expect_true(access(to, F_OK) != 0);
+}
+
 static int fault_at, n_operations;
 static int fault_count(const char *operation, const char *path) {
     (void)operation, (void)path;
@@ -431,7 +497,8 @@ static bool write_and_read(const char *path) {
     bool ok = w && tl_token_writer_add(w, ids, 40000);
     if (w && ok) ok = tl_token_writer_commit(w);
     else tl_token_writer_discard(w);
-    tl_token_file *f = ok ? tl_token_file_open(path, TL_TOKENS_AUTO) : NULL;
+    ok = ok && convert(path, TL_TOKENS_AUTO, path, TL_TOKENS_NPY, 0);
+    tl_token_file *f = ok ? tl_token_file_open(path, TL_TOKENS_NPY) : NULL;
     ok = f && tl_token_file_check(f, NULL, NULL, NULL);
     tl_token_file_close(f);
     return ok;
@@ -607,6 +674,8 @@ int main(void) {
         TEST(ids_beyond_the_vocabulary_are_named),
         TEST(a_file_cut_short_while_open_is_an_error),
         TEST(wrong_writing_is_refused_and_leaves_nothing),
+        TEST(every_format_converts_to_every_other),
+        TEST(conversions_that_do_not_fit_leave_nothing),
         TEST(every_failure_of_disk_and_memory_is_reported),
         TEST(checking_tells_how_far_it_is_and_can_be_stopped),
         TEST(damaged_headers_are_refused_or_true),

@@ -1,4 +1,4 @@
-/* cmd_data.c: tally data make | tokens | info | check | show */
+/* cmd_data.c: tally data make | inspect | convert | check | show */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,33 +12,43 @@
 #include "cli/output.h"
 
 const char help_data[] =
-    "usage: tally data make   --out FILE --bytes SIZE [--seed N] [--json]   write stories with a known entropy\n"
-    "       tally data tokens FILE --out FILE [options] [--json]            convert to Tally's token format\n"
-    "       tally data info   FILE|builtin [options] [--json]               show what a file says about itself\n"
-    "       tally data check  FILE [options] [--json]                       check every id and every checksum\n"
-    "       tally data show   FILE [--at N] [--count N] [options] [--json]  show some tokens\n"
+    "usage: tally data make    --out FILE --bytes SIZE [--seed N] [--json]   write stories with a known entropy\n"
+    "       tally data inspect FILE|builtin [--quick] [options] [--json]     show what is in a token file\n"
+    "       tally data convert FILE --out FILE [--to FORMAT] [options]       write the same tokens in another format\n"
+    "       tally data check   FILE [options] [--json]                       check every id and every checksum\n"
+    "       tally data show    FILE [--at N] [--count N] [options] [--json]  show some tokens\n"
     "\n"
     "  --format auto|tally|u16|u32|llmc|npy|bytes   the format of FILE (default auto: by its first bytes; otherwise\n"
     "                                               .bin is u16 or u32, and anything else is bytes)\n"
+    "  --to tally|u16|u32|llmc|npy|bytes            the format to convert to (default tally)\n"
     "  --vocabulary N                               ids must be below N (Tally's files and bytes have their own)\n"
+    "  --document-token N                           the id that begins or ends each document (default: 50256 in\n"
+    "                                               llm.c's u16 shards, 128000 in its u32 shards)\n"
+    "  --quick                                      read the header only: no statistics, no checksums\n"
     "  --bytes SIZE                                 10MB is 10^7, 10MiB is 10 x 2^20; the last story is finished\n"
     "\n"
+    "`tally` is Tally's own format, `u16` is nanoGPT's train.bin, `llmc` is llm.c's shards. `inspect` counts "
+    "documents\n"
+    "if it knows the token between them. `convert` uses bounded memory and rejects ids that do not fit.\n"
     "Progress goes to stderr. Files are written atomically. docs/data.md describes the formats and the entropy.\n"
     "\n"
     "examples:\n"
     "  tally data make --bytes 10MB --seed 1 --out corpus.txt\n"
-    "  tally data tokens corpus.txt --out corpus.tok\n"
-    "  tally data tokens train.bin --vocabulary 50257 --out train.tok\n"
+    "  tally data inspect train.bin --format u16 --document-token 50256\n"
+    "  tally data convert corpus.txt --out corpus.tok\n"
+    "  tally data convert train.bin --vocabulary 50257 --out train.tok\n"
+    "  tally data convert train.tok --to npy --out train.npy\n"
     "  tally data check train.bin --format u16 --vocabulary 50257\n"
     "  tally data show corpus.tok --at 1000 --count 200\n"
-    "  tally data info builtin --json | jq .floor_nats_per_byte\n";
+    "  tally data inspect builtin --json | jq .floor_nats_per_byte\n";
 
 struct request {
     const char *file, *out;
     uint64_t bytes;
     int64_t seed, at, count, vocabulary; /* vocabulary 0: not given */
-    tl_token_format format;
-    bool wants_json;
+    int64_t document_token;              /* -1: not given */
+    tl_token_format format, to;
+    bool is_quick, wants_json;
 };
 
 /* ---- Reading the command line ---- */
@@ -62,11 +72,14 @@ static bool format_read(const char *text, tl_token_format *format) {
 
 /* 0, or the exit code. argv[0] is the word before the options. */
 static int request_read(struct request *r, int argc, char **argv) {
-    const char *bytes = NULL, *format = NULL;
+    const char *bytes = NULL, *format = NULL, *to = NULL;
     const struct option table[] = {
         {"--out", OPTION_TEXT, &r->out, 0, 0, false},
         {"--bytes", OPTION_TEXT, &bytes, 0, 0, false},
         {"--format", OPTION_TEXT, &format, 0, 0, false},
+        {"--to", OPTION_TEXT, &to, 0, 0, false},
+        {"--document-token", OPTION_INTEGER, &r->document_token, 0, 2147483647, false},
+        {"--quick", OPTION_FLAG, &r->is_quick, 0, 0, false},
         {"--seed", OPTION_INTEGER, &r->seed, 0, 9.2e18, false},
         {"--at", OPTION_INTEGER, &r->at, 0, 9.2e18, false},
         {"--count", OPTION_INTEGER, &r->count, 1, 9.2e18, false},
@@ -74,12 +87,14 @@ static int request_read(struct request *r, int argc, char **argv) {
         {"--json", OPTION_FLAG, &r->wants_json, 0, 0, false},
         {0},
     };
-    *r = (struct request){.seed = 1, .count = 256};
+    *r = (struct request){.seed = 1, .count = 256, .document_token = -1, .to = TL_TOKENS_TALLY};
     int code = options_read("data", table, argc, argv, &r->file, 1);
     if (code) return code;
     if (bytes && !text_size(bytes, &r->bytes)) return value_error("--bytes", bytes, "a size: 500, 10MB, 2GiB");
     if (format && !format_read(format, &r->format))
         return value_error("--format", format, "auto, tally, u16, u32, llmc, npy or bytes");
+    if (to && (!format_read(to, &r->to) || r->to == TL_TOKENS_AUTO))
+        return value_error("--to", to, "tally, u16, u32, llmc, npy or bytes");
     return 0;
 }
 
@@ -154,56 +169,43 @@ static int data_make(const struct request *o) {
     return 0;
 }
 
-/* ---- tokens ---- */
+/* ---- convert ---- */
 
-static bool tokens_copy(tl_token_file *f, tl_token_writer *w, int64_t count, struct progress *p) {
-    enum { AT_ONCE = 1 << 16 };
-    int32_t *ids = malloc(AT_ONCE * sizeof *ids);
-    bool ok = ids != NULL;
-    if (!ok) error_memory(AT_ONCE * sizeof *ids, "tokens");
-    for (int64_t from = 0; ok && from < count; from += AT_ONCE) {
-        int64_t n = count - from < AT_ONCE ? count - from : AT_ONCE;
-        ok = tl_token_file_read(f, ids, from, n) && tl_token_writer_add(w, ids, n) &&
-             progress_tell((uint64_t)(from + n), (uint64_t)count, p);
-    }
-    free(ids);
-    return ok;
-}
-
-static int tokens_print(const struct request *o, const tl_token_info *info, int width, int64_t vocabulary) {
+/* Says what the new file says about itself. */
+static int converted_print(const struct request *o) {
+    tl_token_info info;
+    tl_token_file *f = tl_token_file_open(o->out, o->to);
+    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    tl_token_file_close(f);
+    json_t *vocabulary = info.vocabulary ? json_integer((json_int_t)info.vocabulary) : json_null();
     if (o->wants_json)
-        return cli_json(json_pack("{s:s, s:s, s:I, s:i, s:I}", "file", name_of(o->out), "from", name_of(o->file),
-                                  "tokens", (json_int_t)info->count, "token_bytes", width, "vocabulary",
-                                  (json_int_t)vocabulary));
-    printf("%s: %lld tokens of %d bytes, vocabulary %lld\n", o->out, (long long)info->count, width,
-           (long long)vocabulary);
+        return cli_json(json_pack("{s:s, s:s, s:s, s:I, s:i, s:o}", "file", name_of(o->out), "from", name_of(o->file),
+                                  "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
+                                  "token_bytes", info.token_bytes, "vocabulary", vocabulary));
+    json_decref(vocabulary);
+    printf("%s: %lld tokens of %d bytes", o->out, (long long)info.count, info.token_bytes);
+    if (info.vocabulary) printf(", vocabulary %lld", (long long)info.vocabulary);
+    puts("");
     return 0;
 }
 
-static int data_tokens(const struct request *o) {
-    if (!o->file || !o->out || !*o->out) return usage_error("tokens needs FILE and --out FILE", "");
+static int data_convert(const struct request *o) {
+    if (!o->file || !o->out || !*o->out) return usage_error("convert needs FILE and --out FILE", "");
     tl_token_file *f = file_open(o);
     tl_token_info info;
     if (!f || !tl_token_file_info(f, &info)) return cli_error();
-    int64_t vocabulary = info.vocabulary ? info.vocabulary : o->vocabulary;
-    int width = vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4, result = EXIT_USAGE;
-    if (!vocabulary) {
-        usage_error("this file does not say its vocabulary: give --vocabulary N", "");
-    } else {
-        struct progress p = progress_begin("tokens", "");
-        tl_token_writer *w = tl_token_writer_new(o->out, width, vocabulary, info.vocabulary_hash);
-        bool ok = w && tokens_copy(f, w, info.count, &p);
-        if (ok) ok = tl_token_writer_commit(w);
-        else tl_token_writer_discard(w);
-        progress_end(&p);
-        if (ok) result = tokens_print(o, &info, width, vocabulary);
-        else result = work_failed();
+    if (o->to == TL_TOKENS_TALLY && !info.vocabulary && !o->vocabulary) {
+        tl_token_file_close(f);
+        return usage_error("this file does not say its vocabulary: give --vocabulary N", "");
     }
+    struct progress p = progress_begin("convert", "");
+    bool ok = tl_token_file_convert(f, o->out, o->to, o->vocabulary, progress_tell, &p);
+    progress_end(&p);
     tl_token_file_close(f);
-    return result;
+    return ok ? converted_print(o) : work_failed();
 }
 
-/* ---- info ---- */
+/* ---- inspect ---- */
 
 static int builtin_print(const struct request *o) {
     double bits = tl_corpus_story_bits(), bytes = tl_corpus_story_bytes(), rate = tl_corpus_entropy_bits_per_byte();
@@ -217,32 +219,189 @@ static int builtin_print(const struct request *o) {
     return 0;
 }
 
-static int data_info(const struct request *o) {
-    if (!o->file) return usage_error("info needs FILE", "");
+/* Bytes as text, with what cannot be printed as \n or \xff. */
+static char *shown_text(const int32_t *ids, int64_t n) {
+    char *text = malloc((size_t)n * 4 + 1), *at = text;
+    for (int64_t i = 0; text && i < n; i++) {
+        unsigned c = (unsigned)ids[i];
+        if (c == '\n') at += sprintf(at, "\\n");
+        else if (c == '\\') at += sprintf(at, "\\\\");
+        else if (c >= 32 && c < 127) *at++ = (char)c;
+        else at += sprintf(at, "\\x%02x", c & 255);
+    }
+    if (text) *at = 0;
+    return text;
+}
+
+/* What a pass over all tokens finds. Counts are exact for ids below COUNTED, which bounds the memory at 128 MiB. */
+enum { COUNTED = 1 << 24, FREQUENT = 8, PEEKED = 64 };
+struct statistics {
+    uint64_t *counts;
+    int64_t capacity, distinct, uncounted; /* counts; ids below COUNTED; tokens from COUNTED on */
+    int64_t largest, smallest;
+    int64_t documents, longest, begun; /* of the document token; the longest without it; tokens since the last one */
+};
+
+static bool counts_grow(struct statistics *s, int64_t id) {
+    if (id < s->capacity) return true;
+    int64_t room = s->capacity ? s->capacity : 256;
+    while (room <= id) room *= 2;
+    uint64_t *more = realloc(s->counts, (size_t)room * sizeof *more);
+    if (!more) return error_memory((size_t)room * sizeof *more, "counting tokens");
+    memset(more + s->capacity, 0, (size_t)(room - s->capacity) * sizeof *more);
+    s->counts = more;
+    s->capacity = room;
+    return true;
+}
+
+static bool statistics_add(struct statistics *s, const int32_t *ids, int64_t n, int64_t document_token) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = ids[i];
+        if (id > s->largest) s->largest = id;
+        if (id < s->smallest) s->smallest = id;
+        if (id >= COUNTED) s->uncounted++;
+        else if (!counts_grow(s, id)) return false;
+        else s->distinct += s->counts[id]++ == 0;
+        s->begun = id == document_token ? 0 : s->begun + 1;
+        s->documents += id == document_token;
+        if (s->begun > s->longest) s->longest = s->begun;
+    }
+    return true;
+}
+
+static bool statistics_take(struct statistics *s, tl_token_file *f, int64_t count, int64_t document_token) {
+    enum { AT_ONCE = 1 << 16 };
+    int32_t *ids = malloc(AT_ONCE * sizeof *ids);
+    bool ok = ids ? true : error_memory(AT_ONCE * sizeof *ids, "tokens");
+    struct progress p = progress_begin("inspect", "");
+    for (int64_t from = 0; ok && from < count; from += AT_ONCE) {
+        int64_t n = count - from < AT_ONCE ? count - from : AT_ONCE;
+        ok = tl_token_file_read(f, ids, from, n) && statistics_add(s, ids, n, document_token) &&
+             progress_tell((uint64_t)(from + n), (uint64_t)count, &p);
+    }
+    progress_end(&p);
+    free(ids);
+    return ok;
+}
+
+/* The most frequent ids, at most FREQUENT; equal counts by id. Returns how many. */
+static int frequent_ids(const struct statistics *s, int64_t *top) {
+    int n = 0;
+    for (int64_t id = 0; id < s->capacity; id++) {
+        if (!s->counts[id] || (n == FREQUENT && s->counts[id] <= s->counts[top[n - 1]])) continue;
+        int at = n < FREQUENT ? n++ : n - 1;
+        for (; at > 0 && s->counts[top[at - 1]] < s->counts[id]; at--) top[at] = top[at - 1];
+        top[at] = id;
+    }
+    return n;
+}
+
+struct inspection {
+    tl_token_info info;
+    struct statistics all;  /* without --quick */
+    int64_t document_token; /* -1: none */
+    int32_t first[PEEKED];
+    int64_t n_first;
+    char *text; /* of `first`; NULL unless the tokens are bytes */
+};
+
+static json_t *integer_or_null(int64_t value, bool is_known) {
+    return is_known ? json_integer((json_int_t)value) : json_null();
+}
+
+static int inspection_json(const struct request *o, const struct inspection *x) {
+    const tl_token_info *i = &x->info;
+    char hash[20];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)i->vocabulary_hash);
+    json_t *first = json_array(), *frequent = json_array();
+    for (int64_t k = 0; k < x->n_first; k++) json_array_append_new(first, json_integer(x->first[k]));
+    json_t *all =
+        json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:s, s:b, s:I, s:I, s:o, s:s?}", "file", name_of(o->file), "format",
+                  tl_token_format_name(i->format), "tokens", (json_int_t)i->count, "token_bytes", i->token_bytes,
+                  "signed", i->is_signed, "vocabulary", integer_or_null(i->vocabulary, i->vocabulary),
+                  "vocabulary_hash", hash, "checksums", i->has_checksums, "data_begin", (json_int_t)i->data_begin,
+                  "file_bytes", (json_int_t)i->file_bytes, "first", first, "text", x->text);
+    int64_t top[FREQUENT];
+    int n = frequent_ids(&x->all, top);
+    for (int k = 0; k < n; k++)
+        json_array_append_new(
+            frequent, json_pack("{s:I, s:I}", "id", (json_int_t)top[k], "count", (json_int_t)x->all.counts[top[k]]));
+    bool has_documents = x->document_token >= 0;
+    json_t *statistics = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "smallest", (json_int_t)x->all.smallest,
+                                   "largest", (json_int_t)x->all.largest, "distinct", (json_int_t)x->all.distinct,
+                                   "uncounted", (json_int_t)x->all.uncounted, "frequent", frequent, "document_token",
+                                   integer_or_null(x->document_token, has_documents), "documents",
+                                   integer_or_null(x->all.documents, has_documents), "longest_document",
+                                   integer_or_null(x->all.longest, has_documents));
+    if (!o->is_quick) json_object_update(all, statistics);
+    json_decref(statistics);
+    return cli_json(all);
+}
+
+static void statistics_print(const struct inspection *x) {
+    const struct statistics *s = &x->all;
+    int64_t top[FREQUENT];
+    int n = frequent_ids(s, top);
+    printf("ids              %lld to %lld, %lld distinct", (long long)s->smallest, (long long)s->largest,
+           (long long)s->distinct);
+    if (s->uncounted) printf(" below %d, %lld tokens from there on", COUNTED, (long long)s->uncounted);
+    printf("\nmost frequent    ");
+    for (int k = 0; k < n; k++)
+        printf("%s%lld (%.2f%%)", k ? ", " : "", (long long)top[k],
+               100 * (double)s->counts[top[k]] / (double)x->info.count);
+    puts("");
+    if (x->document_token >= 0 && s->documents)
+        printf("documents        %lld (token %lld), %.1f tokens on average, at most %lld\n", (long long)s->documents,
+               (long long)x->document_token, (double)(x->info.count - s->documents) / (double)s->documents,
+               (long long)s->longest);
+    else if (x->document_token >= 0)
+        printf("documents        unknown: no token is %lld\n", (long long)x->document_token);
+    else printf("documents        unknown (--document-token N counts them)\n");
+}
+
+static int inspection_print(const struct request *o, const struct inspection *x) {
+    const tl_token_info *i = &x->info;
+    char hash[20], size[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)i->vocabulary_hash);
+    printf("file             %s\nformat           %s\ntokens           %lld\nbytes per token  %d%s\n", o->file,
+           tl_token_format_name(i->format), (long long)i->count, i->token_bytes, i->is_signed ? " (signed)" : "");
+    if (i->vocabulary) printf("vocabulary       %lld\n", (long long)i->vocabulary);
+    else printf("vocabulary       unknown\n");
+    printf("vocabulary hash  %s\nchecksums        %s\ndata from byte   %llu\nfile size        %s\n",
+           i->vocabulary_hash ? hash : "unknown",
+           !i->has_checksums ? "no"
+           : o->is_quick     ? "yes"
+                             : "yes, all match",
+           (unsigned long long)i->data_begin, bytes_text((double)i->file_bytes, size));
+    if (!o->is_quick) statistics_print(x);
+    printf("begins           ");
+    if (x->text) puts(x->text);
+    for (int64_t k = 0; k < x->n_first && !x->text; k++) printf(k + 1 < x->n_first ? "%d " : "%d\n", x->first[k]);
+    return 0;
+}
+
+/* llm.c's scripts put the tokenizer's own token before each document. */
+static int64_t document_token_of(const struct request *o, const tl_token_info *info) {
+    if (o->document_token >= 0 || info->format != TL_TOKENS_LLMC) return o->document_token;
+    return info->token_bytes == 2 ? 50256 : 128000;
+}
+
+static int data_inspect(const struct request *o) {
+    if (!o->file) return usage_error("inspect needs FILE", "");
     if (!strcmp(o->file, "builtin") && access("builtin", F_OK)) return builtin_print(o);
     tl_token_file *f = file_open(o);
-    tl_token_info info;
-    if (!f || !tl_token_file_info(f, &info)) return cli_error();
+    struct inspection x = {.all.smallest = INT64_MAX};
+    if (!f || !tl_token_file_info(f, &x.info)) return cli_error();
+    x.document_token = document_token_of(o, &x.info);
+    x.n_first = x.info.count < PEEKED ? x.info.count : PEEKED;
+    bool ok = tl_token_file_read(f, x.first, 0, x.n_first);
+    ok = ok && (o->is_quick || statistics_take(&x.all, f, x.info.count, x.document_token));
     tl_token_file_close(f);
-    char hash[20], size[32];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info.vocabulary_hash);
-    json_t *vocabulary = info.vocabulary ? json_integer((json_int_t)info.vocabulary) : json_null();
-    if (o->wants_json)
-        return cli_json(json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:s, s:b, s:I, s:I}", "file", name_of(o->file),
-                                  "format", tl_token_format_name(info.format), "tokens", (json_int_t)info.count,
-                                  "token_bytes", info.token_bytes, "signed", info.is_signed, "vocabulary", vocabulary,
-                                  "vocabulary_hash", hash, "checksums", info.has_checksums, "data_begin",
-                                  (json_int_t)info.data_begin, "file_bytes", (json_int_t)info.file_bytes));
-    json_decref(vocabulary);
-    printf("file             %s\nformat           %s\ntokens           %lld\nbytes per token  %d%s\n", o->file,
-           tl_token_format_name(info.format), (long long)info.count, info.token_bytes,
-           info.is_signed ? " (signed)" : "");
-    if (info.vocabulary) printf("vocabulary       %lld\n", (long long)info.vocabulary);
-    else printf("vocabulary       unknown\n");
-    printf("vocabulary hash  %s\nchecksums        %s\ndata from byte   %llu\nfile             %s\n",
-           info.vocabulary_hash ? hash : "unknown", info.has_checksums ? "yes" : "no",
-           (unsigned long long)info.data_begin, bytes_text((double)info.file_bytes, size));
-    return 0;
+    if (ok && x.info.vocabulary_hash == TL_BYTES_HASH) x.text = shown_text(x.first, x.n_first);
+    int result = !ok ? work_failed() : o->wants_json ? inspection_json(o, &x) : inspection_print(o, &x);
+    free(x.text);
+    free(x.all.counts);
+    return result;
 }
 
 /* ---- check ---- */
@@ -268,20 +427,6 @@ static int data_check(const struct request *o) {
 }
 
 /* ---- show ---- */
-
-/* Bytes as text, with what cannot be printed as \n or \xff. */
-static char *shown_text(const int32_t *ids, int64_t n) {
-    char *text = malloc((size_t)n * 4 + 1), *at = text;
-    for (int64_t i = 0; text && i < n; i++) {
-        unsigned c = (unsigned)ids[i];
-        if (c == '\n') at += sprintf(at, "\\n");
-        else if (c == '\\') at += sprintf(at, "\\\\");
-        else if (c >= 32 && c < 127) *at++ = (char)c;
-        else at += sprintf(at, "\\x%02x", c & 255);
-    }
-    if (text) *at = 0;
-    return text;
-}
 
 static int ids_show(const struct request *o, const int32_t *ids, int64_t n, const char *text) {
     if (o->wants_json) {
@@ -318,8 +463,8 @@ static int data_show(const struct request *o) {
 }
 
 int cmd_data(int argc, char **argv) {
-    static const char *const names[] = {"make", "tokens", "info", "check", "show"};
-    static int (*const runs[])(const struct request *) = {data_make, data_tokens, data_info, data_check, data_show};
+    static const char *const names[] = {"make", "inspect", "convert", "check", "show"};
+    static int (*const runs[])(const struct request *) = {data_make, data_inspect, data_convert, data_check, data_show};
     enum { N = sizeof names / sizeof *names };
     if (argc < 2) {
         fputs(help_data, stderr);

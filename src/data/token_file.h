@@ -12,12 +12,22 @@ struct problem {
 };
 bool problem_set(struct problem *problem, tl_status status, const char *format, ...) TL_PRINTF(3, 4); /* always false */
 
-enum { TOKEN_HEADER_BYTES = 64, TOKEN_BLOCK_BYTES = 65536 };
+enum { TOKEN_BLOCK_BYTES = 65536 };
+
+/* Ids of that many bytes are below this. */
+static inline int64_t token_width_limit(int token_bytes) {
+    return (int64_t)1 << (token_bytes >= 4 ? 31 : 8 * token_bytes);
+}
 
 /* Reads and checks the header of the `bytes` bytes at `data`; `path` is for messages and, in TL_TOKENS_AUTO, for its
  * ending. On true, count > 0 and data_begin + count * token_bytes <= bytes. */
 bool token_header_read(tl_token_info *info, const unsigned char *data, size_t bytes, const char *path,
                        tl_token_format format, struct problem *problem);
+
+/* The header that a file of this format begins with, from its info; `table_crc` is of Tally's table of checksums. */
+enum { TOKEN_HEADER_MOST = 1024 };
+size_t token_header_bytes(tl_token_format format);
+void token_header_print(unsigned char *header, const tl_token_info *info, uint32_t table_crc);
 
 /* tl_token_file_open of a file in an open folder. */
 tl_token_file *token_file_open_at(struct file_place at, tl_token_format format);

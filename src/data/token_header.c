@@ -56,6 +56,7 @@ static uint64_t u64_at(const struct source *s, size_t at) {
 
 /* ---- Our own ---- */
 
+enum { OWN_HEADER_BYTES = 64 };
 static const char magic[8] = {'T', 'A', 'L', 'L', 'Y', 'T', 'O', 'K'};
 
 static bool is_width(uint32_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4; }
@@ -65,12 +66,12 @@ static bool own_sizes_check(const struct source *s, uint64_t count, uint32_t wid
         return REFUSE(s, "%s: byte 16: %llu tokens of %u bytes do not fit a file of %zu bytes", s->path,
                       (unsigned long long)count, width, s->bytes);
     uint64_t data = count * width, blocks = data / TOKEN_BLOCK_BYTES + (data % TOKEN_BLOCK_BYTES != 0);
-    uint64_t need = TOKEN_HEADER_BYTES + round_up(data, 8) + blocks * 4;
+    uint64_t need = OWN_HEADER_BYTES + round_up(data, 8) + blocks * 4;
     if (need != s->bytes)
         return REFUSE(s, "%s: %llu tokens of %u bytes make a file of %llu bytes, this one has %zu%s", s->path,
                       (unsigned long long)count, width, (unsigned long long)need, s->bytes,
                       s->bytes < need ? " (is it cut short?)" : "");
-    for (uint64_t at = TOKEN_HEADER_BYTES + data; at < need - blocks * 4; at++)
+    for (uint64_t at = OWN_HEADER_BYTES + data; at < need - blocks * 4; at++)
         if (s->data[at])
             return REFUSE(s, "%s: byte %llu: not 0 between tokens and checksums", s->path, (unsigned long long)at);
     uint32_t crc = crc32c(0, s->data + s->bytes - blocks * 4, blocks * 4);
@@ -81,8 +82,8 @@ static bool own_sizes_check(const struct source *s, uint64_t count, uint32_t wid
 }
 
 static bool own_read(tl_token_info *info, const struct source *s) {
-    if (s->bytes < TOKEN_HEADER_BYTES)
-        return REFUSE(s, "%s: has %zu bytes (need %d for the header)", s->path, s->bytes, TOKEN_HEADER_BYTES);
+    if (s->bytes < OWN_HEADER_BYTES)
+        return REFUSE(s, "%s: has %zu bytes (need %d for the header)", s->path, s->bytes, OWN_HEADER_BYTES);
     if (memcmp(s->data, magic, sizeof magic)) return REFUSE(s, "%s: byte 0: no \"TALLYTOK\" there", s->path);
     uint32_t crc = crc32c(0, s->data, 60), width = u32_at(s, 12);
     if (crc != u32_at(s, 60))
@@ -93,7 +94,7 @@ static bool own_read(tl_token_info *info, const struct source *s) {
     if (u32_at(s, 40) != TOKEN_BLOCK_BYTES)
         return REFUSE(s, "%s: byte 40: blocks of %u bytes (need %d)", s->path, u32_at(s, 40), TOKEN_BLOCK_BYTES);
     if (u64_at(s, 48) || u32_at(s, 56)) return REFUSE(s, "%s: byte 48: not 0 up to byte 59", s->path);
-    uint64_t vocabulary = u64_at(s, 24), most = width == 4 ? (uint64_t)1 << 31 : (uint64_t)1 << 8 * width;
+    uint64_t vocabulary = u64_at(s, 24), most = (uint64_t)token_width_limit((int)width);
     if (vocabulary == 0 || vocabulary > most)
         return REFUSE(s, "%s: byte 24: a vocabulary of %llu (need 1 to %llu with %u bytes per token)", s->path,
                       (unsigned long long)vocabulary, (unsigned long long)most, width);
@@ -104,8 +105,22 @@ static bool own_read(tl_token_info *info, const struct source *s) {
                             .count = (int64_t)u64_at(s, 16),
                             .vocabulary = (int64_t)vocabulary,
                             .vocabulary_hash = u64_at(s, 32),
-                            .data_begin = TOKEN_HEADER_BYTES};
+                            .data_begin = OWN_HEADER_BYTES};
     return true;
+}
+
+static void own_print(unsigned char *h, const tl_token_info *info, uint32_t table_crc) {
+    uint32_t version = 1, width = (uint32_t)info->token_bytes, block = TOKEN_BLOCK_BYTES;
+    memcpy(h, magic, sizeof magic);
+    memcpy(h + 8, &version, 4);
+    memcpy(h + 12, &width, 4);
+    memcpy(h + 16, &info->count, 8);
+    memcpy(h + 24, &info->vocabulary, 8);
+    memcpy(h + 32, &info->vocabulary_hash, 8);
+    memcpy(h + 40, &block, 4);
+    memcpy(h + 44, &table_crc, 4);
+    uint32_t crc = crc32c(0, h, 60);
+    memcpy(h + 60, &crc, 4);
 }
 
 /* ---- Raw numbers and bytes ---- */
@@ -163,6 +178,12 @@ static bool llmc_read(tl_token_info *info, const struct source *s) {
                             .count = (int64_t)count,
                             .data_begin = LLMC_HEADER_BYTES};
     return true;
+}
+
+static void llmc_print(unsigned char *h, const tl_token_info *info) {
+    for (int k = 0; k < LLMC_KINDS; k++)
+        if (llmc_kinds[k].width == info->token_bytes)
+            memcpy(h, (const uint32_t[]){llmc_kinds[k].magic, llmc_kinds[k].version, (uint32_t)info->count}, 12);
 }
 
 /* ---- NumPy ---- */
@@ -271,6 +292,18 @@ static bool npy_read(tl_token_info *info, const struct source *s) {
     return true;
 }
 
+/* What np.save writes: version 1.0, room for 21 digits, spaces and a newline up to byte 128. */
+enum { NPY_HEADER_BYTES = 128 };
+static void npy_print(unsigned char *h, const tl_token_info *info) {
+    memcpy(h, "\x93NUMPY\1\0\x76\0", 10);
+    memset(h + 10, ' ', NPY_HEADER_BYTES - 11);
+    h[NPY_HEADER_BYTES - 1] = '\n';
+    char text[NPY_HEADER_BYTES - 10];
+    number_print(text, sizeof text, "{'descr': '%cu%d', 'fortran_order': False, 'shape': (%lld,), }",
+                 info->token_bytes == 1 ? '|' : '<', info->token_bytes, (long long)info->count);
+    memcpy(h + 10, text, strlen(text));
+}
+
 /* ---- Which of them ---- */
 
 static tl_token_format format_of(const struct source *s) {
@@ -312,6 +345,20 @@ bool token_header_read(tl_token_info *info, const unsigned char *data, size_t by
     if (ok && info->count == 0) ok = REFUSE(&s, "%s: has no tokens", path);
     info->file_bytes = bytes;
     return ok;
+}
+
+size_t token_header_bytes(tl_token_format format) {
+    return format == TL_TOKENS_TALLY  ? OWN_HEADER_BYTES
+           : format == TL_TOKENS_LLMC ? LLMC_HEADER_BYTES
+           : format == TL_TOKENS_NPY  ? NPY_HEADER_BYTES
+                                      : 0;
+}
+
+void token_header_print(unsigned char *header, const tl_token_info *info, uint32_t table_crc) {
+    memset(header, 0, token_header_bytes(info->format));
+    if (info->format == TL_TOKENS_TALLY) own_print(header, info, table_crc);
+    if (info->format == TL_TOKENS_LLMC) llmc_print(header, info);
+    if (info->format == TL_TOKENS_NPY) npy_print(header, info);
 }
 
 const char *tl_token_format_name(tl_token_format format) {

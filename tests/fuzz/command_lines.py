@@ -19,7 +19,7 @@ import programs  # noqa: E402
 
 WEIGHTS = {"train": 8, "plan": 10, "fit": 5, "generate": 10, "eval": 8, "diff": 14, "ops": 3, "napkin": 20,
            "roofline": 3, "calibrate": 6, "devices": 5, "dtypes": 1, "inspect": 8, "data": 20}
-WORDS = {"data": ["make", "tokens", "info", "check", "show"],
+WORDS = {"data": ["make", "inspect", "convert", "check", "show"],
          "fit": ["batch", "seq", "layers", "channels", "model", "devices"],
          "napkin": ["time", "fit", "flops", "memory", "activations", "intensity", "chinchilla", "mfu", "loss",
                     "references"],
@@ -115,9 +115,9 @@ class Grammar:
                 ["calibrate", "--price", price, "--profile", at("machine.json"), "--json"],
                 ["inspect", at("model.safetensors")], ["inspect", at("model.safetensors"), "--json"],
                 ["data", "make", "--bytes", "2kB", "--seed", "3", "--out", "made"],
-                ["data", "tokens", at("raw.bin"), "--vocabulary", "65536", "--out", "made"],
-                ["data", "info", at("array.npy"), "--json"], ["data", "check", at("llmc.bin")],
-                ["data", "show", at("tokens.tok"), "--at", "10", "--count", "20"], ["data", "info", "builtin"]]
+                ["data", "convert", at("raw.bin"), "--to", "npy", "--out", "made"],
+                ["data", "inspect", at("array.npy"), "--json"], ["data", "check", at("llmc.bin")],
+                ["data", "show", at("tokens.tok"), "--at", "10", "--count", "20"], ["data", "inspect", "builtin"]]
 
     # ---- Values
 
@@ -147,7 +147,7 @@ class Grammar:
         if command in WORDS and rng.random() < 0.95:
             line.append(rng.choice(WORDS[command]))
         n_files = {"diff": 2, "inspect": 1,
-                   "data": int(line[-1] in ("tokens", "info", "check", "show"))}.get(command, 0)
+                   "data": int(line[-1] in ("inspect", "convert", "check", "show"))}.get(command, 0)
         for _ in range(n_files if rng.random() < 0.9 else rng.randint(0, 3)):
             line.append(rng.choice(self.good if rng.random() < 0.5 else self.bad))
         for _ in range(rng.randint(0, 5)):

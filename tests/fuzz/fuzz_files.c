@@ -101,6 +101,30 @@ static bool tokens(const char *path) {
     return true;
 }
 
+/* The header of .npy: the input is its dictionary up to a newline, and the tokens. The mark and the length are put
+ * before it, so that every input reaches the parser. What is read must be the bytes behind the dictionary. */
+static bool npy(const char *path) {
+    static uint8_t file[10 + 4096];
+    FILE *in = fopen(path, "rb");
+    size_t n = in ? fread(file + 10, 1, sizeof file - 10, in) : 0;
+    if (!in || fclose(in)) abort();
+    const uint8_t *line = memchr(file + 10, '\n', n);
+    size_t length = line ? (size_t)(line + 1 - file) - 10 : n;
+    memcpy(file, "\x93NUMPY\1\0", 8);
+    memcpy(file + 8, (const uint8_t[]){length & 255, length >> 8 & 255}, 2);
+    uint8_t *exact = malloc(10 + n); /* AddressSanitizer sees a read behind its end */
+    if (!exact) abort();
+    memcpy(exact, file, 10 + n);
+    tl_token_info info = {0};
+    struct problem problem;
+    bool ok = token_header_read(&info, exact, 10 + n, "fuzz.npy", TL_TOKENS_AUTO, &problem);
+    free(exact);
+    if (ok && (info.format != TL_TOKENS_NPY || info.data_begin != 10 + length || info.count < 1 ||
+               (uint64_t)info.count * (uint64_t)info.token_bytes != n - length))
+        abort();
+    return ok || tl_token_file_open(path, TL_TOKENS_NPY) != NULL; /* records an error: no input has the mark */
+}
+
 static bool config(const char *path) {
     tl_model_config c;
     if (!tl_model_config_read(path, &c)) return false;
@@ -201,6 +225,7 @@ static const struct reader {
 } readers[] = {{"safetensors", safetensors},
                {"gguf", gguf},
                {"tokens", tokens},
+               {"npy", npy},
                {"config", config},
                {"settings", run_settings},
                {"kinds", kinds},
@@ -330,6 +355,7 @@ static void seeds_put(const char *folder) {
     if (reader->read == safetensors) seed_safetensors(folder);
     if (reader->read == gguf) seed_gguf(folder);
     if (reader->read == tokens) seed_tokens(folder);
+    if (reader->read == npy) seed_text(folder, "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }\nabcd");
     if (reader->read == config) seed_configs(folder);
     if (reader->read == kinds)
         seed_text(folder,

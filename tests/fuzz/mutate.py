@@ -212,9 +212,10 @@ def tokens(c):
     source = c.rng.choice(["tokens.tok", "tokens.tok", "array.npy", "array.npy", "llmc.bin", "raw.bin", "wide.bin",
                            "text"])
     path = c.spoiled(source, os.path.basename(source), tokens_seal)
-    return c.rng.choice([["data", "info", path, "--json"], ["data", "check", path],
+    return c.rng.choice([["data", "inspect", path, "--json"], ["data", "check", path],
                          ["data", "show", path, "--at", c.rng.choice(["0", "5"]), "--count", "30"],
-                         ["data", "tokens", path, "--vocabulary", "65536", "--out", c.at("made")],
+                         ["data", "convert", path, "--vocabulary", "65536", "--out", c.at("made"), "--to",
+                          c.rng.choice(["tally", "u16", "u32", "llmc", "npy", "bytes"])],
                          ["eval", "--model", c.good("model"), "--data", path, "--seq", "8", "--batches", "1"]])
 
 

@@ -508,7 +508,7 @@ def good_files(world):
             file.write(data)
         world.give(at(name))
     world.must("data", "make", "--bytes", "3kB", "--seed", "3", "--out", at("text"))
-    world.must("data", "tokens", at("text"), "--out", at("tokens.tok"))
+    world.must("data", "convert", at("text"), "--out", at("tokens.tok"))
     ids = [1, 2, 999, 4, 77, 500, 3, 9] * 40
     put("raw.bin", struct.pack(f"<{len(ids)}H", *ids))
     put("wide.bin", struct.pack(f"<{len(ids)}I", *ids))

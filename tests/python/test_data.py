@@ -87,6 +87,46 @@ def test_llmc_shards(tmp_path, magic, version, dtype):
         np.testing.assert_array_equal(ids_of(file), values)
 
 
+def converted(source, target, kind, vocabulary=0):
+    with opened(source) as file:
+        tl.token_file_convert(file, str(target), getattr(tl, "TOKENS_" + kind), vocabulary, tl.progress_fn(), None)
+
+
+@pytest.mark.parametrize("dtype, top", [("<u1", 256), ("<u2", 50257), ("<u4", 200000), ("<i4", 60000), ("<i8", 60000)])
+def test_conversions_are_what_numpy_and_struct_write(tmp_path, dtype, top):
+    """From .npy of every integer to every format and back, by the bytes that others write."""
+    values = np.random.default_rng(7).integers(0, top, 70001).astype(dtype)
+    np.save(tmp_path / "in.npy", values)
+    width = 1 if top <= 256 else 2 if top <= 65536 else 4
+    same = values.astype(f"<u{width}")
+    np.save(tmp_path / "want.npy", same)
+    magic, version = ((20240520, 1), (20240801, 7))[width == 4]
+    shard = struct.pack("<3i1012x", magic, version, len(values)) + values.astype(f"<u{max(width, 2)}").tobytes()
+    wants = {"NPY": (tmp_path / "want.npy").read_bytes(), "LLMC": shard, "U32": values.astype("<u4").tobytes(),
+             "U16": values.astype("<u2").tobytes() if top <= 65536 else None,
+             "BYTES": same.tobytes() if top <= 256 else None}
+    for kind, want in wants.items():
+        path = tmp_path / f"{kind}.bin"
+        if want is None:
+            limit, at = (256, 65536)[kind == "U16"], int(np.argmax(values >= (256, 65536)[kind == "U16"]))
+            with pytest.raises(TallyError, match=f"token {at} is {values[at]}, .*need 0 to {limit - 1}"):
+                converted(tmp_path / "in.npy", path, kind)
+            assert not path.exists()
+            continue
+        converted(tmp_path / "in.npy", path, kind, top)
+        assert path.read_bytes() == want
+        with opened(path, kind) as file:
+            np.testing.assert_array_equal(ids_of(file), values)
+        if kind != "BYTES":
+            tally, back = tmp_path / "x.tok", tmp_path / "back.npy"
+            with opened(path, kind) as file:
+                tl.token_file_convert(file, str(tally), tl.TOKENS_TALLY, top, tl.progress_fn(), None)
+            with opened(tally) as file:
+                assert info_of(file).vocabulary == top and info_of(file).token_bytes == width
+            converted(tally, back, "NPY")
+            np.testing.assert_array_equal(np.load(back), values)
+
+
 def crc32c(data):
     table = []
     for i in range(256):

@@ -1,0 +1,193 @@
+/* token_writer.c: token files are written whole or not at all, and converted from one format to another.
+ *
+ * Every format is a header, then the tokens; Tally's has a table of checksums behind them. The header holds the number
+ * of tokens, which is known last, so its place is filled with zeros first and written over at the end.
+ */
+#include <string.h>
+
+#include "base/crc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "data/token_file.h"
+
+struct tl_token_writer {
+    struct file_writer *file;
+    tl_token_info info; /* count: tokens so far */
+    uint32_t *table;    /* checksums of the blocks written; Tally's format only */
+    size_t n_blocks, capacity;
+    size_t used; /* bytes of block */
+    unsigned char block[TOKEN_BLOCK_BYTES];
+};
+
+static bool zeros_write(tl_token_writer *w, size_t bytes) {
+    static const unsigned char zeros[TOKEN_HEADER_MOST];
+    return file_writer_write(w->file, zeros, bytes);
+}
+
+/* `info` has the format, token_bytes, vocabulary and vocabulary_hash. */
+static tl_token_writer *writer_new(const char *path, const tl_token_info *info) {
+    tl_token_writer *w = memory_new(sizeof *w);
+    if (!w) return error_memory(sizeof *w, "a writer of tokens"), NULL;
+    memset(w, 0, offsetof(struct tl_token_writer, block));
+    w->info = *info;
+    w->file = file_writer_new(path);
+    if (w->file && zeros_write(w, token_header_bytes(info->format))) return w; /* the header comes last */
+    tl_token_writer_discard(w);
+    return NULL;
+}
+
+tl_token_writer *tl_token_writer_new(const char *path, int token_bytes, int64_t vocabulary, uint64_t hash) {
+    if (!path) return error_set(TL_ERROR_USE, "token_writer_new: no path"), NULL;
+    bool is_width = token_bytes == 1 || token_bytes == 2 || token_bytes == 4;
+    int64_t most = is_width ? token_width_limit(token_bytes) : 0;
+    if (!is_width || vocabulary < 1 || vocabulary > most) {
+        error_set(TL_ERROR_USE,
+                  "token_writer_new: %s: %d bytes per token (need 1, 2 or 4), vocabulary %lld (need 1 to %lld)", path,
+                  token_bytes, (long long)vocabulary, (long long)most);
+        return NULL;
+    }
+    return writer_new(path, &(tl_token_info){.format = TL_TOKENS_TALLY,
+                                             .token_bytes = token_bytes,
+                                             .vocabulary = vocabulary,
+                                             .vocabulary_hash = hash});
+}
+
+static bool block_write(tl_token_writer *w) {
+    bool has_table = w->info.format == TL_TOKENS_TALLY;
+    if (has_table && !memory_grow((void **)&w->table, &w->capacity, w->n_blocks, sizeof *w->table))
+        return error_memory((w->n_blocks + 1) * sizeof *w->table, "the checksums of a token file");
+    if (has_table) w->table[w->n_blocks++] = crc32c(0, w->block, w->used);
+    bool ok = file_writer_write(w->file, w->block, w->used);
+    w->used = 0;
+    return ok;
+}
+
+bool tl_token_writer_add(tl_token_writer *w, const int32_t *ids, int64_t n) {
+    if (!w || (!ids && n) || n < 0) {
+        if (tl_error() == TL_OK) error_set(TL_ERROR_USE, "token_writer_add: no writer or no ids");
+        return false;
+    }
+    size_t width = (size_t)w->info.token_bytes;
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= w->info.vocabulary)
+            return error_set(TL_ERROR_USE, "token_writer_add: token %lld is %d (need 0 to %lld)",
+                             (long long)w->info.count, ids[i], (long long)w->info.vocabulary - 1);
+        uint32_t id = (uint32_t)ids[i];
+        memcpy(w->block + w->used, &id, width);
+        w->used += width;
+        w->info.count++;
+        if (w->used == TOKEN_BLOCK_BYTES && !block_write(w)) return false;
+    }
+    return true;
+}
+
+/* What comes behind the tokens in Tally's format: zeros to a multiple of 8, and the checksums. */
+static bool table_write(tl_token_writer *w) {
+    size_t rest = (size_t)(w->info.count * w->info.token_bytes % 8);
+    return (rest == 0 || zeros_write(w, 8 - rest)) && file_writer_write(w->file, w->table, w->n_blocks * 4);
+}
+
+static bool header_write(tl_token_writer *w) {
+    unsigned char header[TOKEN_HEADER_MOST];
+    size_t bytes = token_header_bytes(w->info.format);
+    if (!bytes) return true;
+    token_header_print(header, &w->info, crc32c(0, w->table, w->n_blocks * 4));
+    return file_writer_patch(w->file, header, bytes, 0);
+}
+
+bool tl_token_writer_commit(tl_token_writer *w) {
+    if (!w) return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_writer_commit: no writer") : false;
+    bool ok = tl_error() == TL_OK; /* a failed write must not become a file */
+    if (ok && w->info.count == 0)
+        ok = error_set(TL_ERROR_USE, "token_writer_commit: no tokens were added (need at least one)");
+    ok = ok && (w->used == 0 || block_write(w));
+    ok = ok && (w->info.format != TL_TOKENS_TALLY || table_write(w)) && header_write(w);
+    if (ok) {
+        ok = file_writer_commit(w->file);
+        w->file = NULL;
+    }
+    tl_token_writer_discard(w);
+    return ok;
+}
+
+void tl_token_writer_discard(tl_token_writer *w) {
+    if (!w) return;
+    file_writer_discard(w->file);
+    memory_free(w->table);
+    memory_free(w);
+}
+
+/* ---- Converting ---- */
+
+/* Bytes per token of the new file. Where the format has a choice, the vocabulary decides, or else the old file. */
+static int width_for(tl_token_format format, const tl_token_info *from, int64_t vocabulary) {
+    if (format == TL_TOKENS_BYTES) return 1;
+    if (format == TL_TOKENS_U16) return 2;
+    if (format == TL_TOKENS_U32) return 4;
+    int width = !vocabulary ? from->token_bytes : vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4;
+    if (format == TL_TOKENS_LLMC && width < 2) return 2;
+    return width < 4 ? width : 4;
+}
+
+/* What the new file says about itself; its vocabulary is the limit of what fits. */
+static bool target_of(tl_token_info *to, const tl_token_file *f, const char *path, tl_token_format format,
+                      int64_t vocabulary) {
+    tl_token_info from;
+    tl_token_file_info(f, &from);
+    if (format <= TL_TOKENS_AUTO || format >= TL_TOKEN_FORMAT_COUNT)
+        return error_set(TL_ERROR_USE, "token_file_convert: %s: %s is no format of a file", path,
+                         tl_token_format_name(format));
+    if (from.vocabulary) vocabulary = from.vocabulary;
+    if (format == TL_TOKENS_TALLY && !vocabulary)
+        return error_set(TL_ERROR_USE, "tokens: %s: does not say its vocabulary, which Tally's format records",
+                         token_file_path(f));
+    if (format == TL_TOKENS_LLMC && from.count > INT32_MAX)
+        return error_set(TL_ERROR_USE, "tokens: %s: has %lld tokens (an llm.c shard has at most %d)",
+                         token_file_path(f), (long long)from.count, INT32_MAX);
+    *to = (tl_token_info){
+        .format = format, .token_bytes = width_for(format, &from, vocabulary), .vocabulary_hash = from.vocabulary_hash};
+    int64_t most = token_width_limit(to->token_bytes);
+    to->vocabulary = format == TL_TOKENS_TALLY ? vocabulary : most;
+    return true;
+}
+
+static bool ids_fit(const tl_token_file *f, const tl_token_info *to, const int32_t *ids, int64_t from, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= to->vocabulary)
+            return error_set(TL_ERROR_USE,
+                             "tokens: %s: token %lld is %d, which does not fit %s (need 0 to %lld; use %s)",
+                             token_file_path(f), (long long)(from + i), ids[i], tl_token_format_name(to->format),
+                             (long long)to->vocabulary - 1, ids[i] < 65536 ? "u16" : "u32");
+    return true;
+}
+
+static bool tokens_copy(tl_token_file *f, tl_token_writer *w, tl_progress_fn progress, void *context) {
+    enum { AT_ONCE = 1 << 16 };
+    tl_token_info info;
+    int32_t *ids = memory_new(AT_ONCE * sizeof *ids);
+    bool ok = ids ? tl_token_file_info(f, &info) : error_memory(AT_ONCE * sizeof *ids, "converting a token file");
+    for (int64_t from = 0; ok && from < info.count; from += AT_ONCE) {
+        int64_t n = info.count - from < AT_ONCE ? info.count - from : AT_ONCE;
+        ok =
+            tl_token_file_read(f, ids, from, n) && ids_fit(f, &w->info, ids, from, n) && tl_token_writer_add(w, ids, n);
+        if (ok && progress && !progress((uint64_t)(from + n), (uint64_t)info.count, context))
+            ok = error_set(TL_ERROR_USE, "tokens: %s: stopped", token_file_path(f));
+    }
+    memory_free(ids);
+    return ok;
+}
+
+bool tl_token_file_convert(tl_token_file *f, const char *path, tl_token_format format, int64_t vocabulary,
+                           tl_progress_fn progress, void *context) {
+    if (!f || !path)
+        return tl_error() == TL_OK ? error_set(TL_ERROR_USE, "token_file_convert: no %s", f ? "path" : "file") : false;
+    tl_token_info to;
+    if (vocabulary && !tl_token_file_expect(f, vocabulary, 0)) return false;
+    if (!target_of(&to, f, path, format, vocabulary)) return false;
+    tl_token_writer *w = writer_new(path, &to);
+    if (!w) return false;
+    if (tokens_copy(f, w, progress, context)) return tl_token_writer_commit(w);
+    tl_token_writer_discard(w);
+    return false;
+}
